@@ -29,7 +29,7 @@ const BOXES: usize = 12;
 /// Number of images per round.
 const IMAGES: usize = 2000;
 
-/// Random boxes inside an image of `size`, each with a class.
+/// Returns random boxes inside an image of `size`, each with a class.
 fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     let mut span = |length: u32| {
         let from = rng.range(0.0, f64::from(length) * 0.8);
@@ -39,7 +39,7 @@ fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     spans.into_iter().map(|((x1, x2), (y1, y2))| ([x1, y1, x2, y2], rng.below(80) as i64)).collect()
 }
 
-/// A PNG mask with one ellipse per box, filled with the box's class.
+/// Returns a PNG mask with one ellipse per box, filled with the box's class.
 fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
     let mut mask = image::GrayImage::new(size.width, size.height);
     for ([x1, y1, x2, y2], class) in boxes {
@@ -87,7 +87,7 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
     Memory::new(samples)
 }
 
-/// To load `IMAGES` images into host memory, in batches of `batch`.
+/// Returns the seconds to load `IMAGES` images into host memory, in batches of `batch`.
 fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
     // The generated annotations refer to the image after its EXIF rotation.
     let loader =

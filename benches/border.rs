@@ -23,7 +23,7 @@ use warpfeed_synth::Synth;
 const SETS: [(u64, usize, u64); 4] = [(64, 32, 24), (500, 256, 12), (500, 500, 12), (50_000, 256, 3)];
 const ROUNDS: usize = 3;
 
-/// In seconds, at epoch boundaries and inside epochs.
+/// Waits in seconds, at epoch boundaries and inside epochs.
 #[derive(Default)]
 struct Waits {
     border: Vec<f64>,
@@ -65,7 +65,8 @@ fn main() {
 
 type Set = (u64, usize, u64);
 
-/// With and without prepared epochs. `open` takes the number of epochs to prepare.
+/// Measures a dataset with and without prepared epochs. `open` takes the number of epochs to
+/// prepare.
 fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl Fn(u64) -> F) {
     let (samples, batch, epochs) = set;
     println!("\n{samples} samples, batches of {batch}, {epochs} epochs, {ROUNDS} rounds, {place}");
@@ -100,7 +101,8 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
     }
 }
 
-/// The waits of a consumer with steps of `step`. `arrived` blocks until the batch is available.
+/// Measures the waits of a consumer with steps of `step`. `arrived` blocks until the batch is
+/// available.
 fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arrived: &mut dyn FnMut(&B)) -> Waits {
     let mut waits = Waits::default();
     for number in 0..epochs {

@@ -1,13 +1,14 @@
-//! Compares the first and the later epochs with several sizes and both formats of the cache of
-//! decoded images, for photographs, packed photographs, those in 4:2:0 and PNGs.
+//! Measures the cache of decoded images: the throughput of the first and of later epochs, with
+//! several cache sizes and both cache formats. The datasets are photographs, their 4:2:0 JPEGs
+//! alone, packed copies of both, and PNGs.
 //!
 //! ```text
 //! cargo bench --bench cache
 //! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench cache    # with a folder of images instead of synthetic ones
 //! ```
 //!
-//! Each round opens a loader for each cache in turn, which is not measured. All reads come from the
-//! page cache.
+//! Each round measures every cache in turn. Opening the loader is not timed. All reads come from
+//! the page cache.
 #![allow(missing_docs)]
 
 use std::fs::{self, File};
@@ -23,7 +24,7 @@ use warpfeed_synth::Synth;
 
 const ROUNDS: usize = 5;
 const LATER_EPOCHS: u64 = 6;
-/// The caches, with the fraction of the dataset that fits.
+/// Format of each cache, and the fraction of the dataset that fits.
 const CACHES: [(CacheFormat, f64); 6] = [
     (CacheFormat::Pixels, 0.0),
     (CacheFormat::Pixels, 0.25),
@@ -57,7 +58,7 @@ fn main() {
     }
 }
 
-/// Copies the JPEGs with 4:2:0 subsampling.
+/// Copies those images to `folder` that are JPEGs with 4:2:0 subsampling.
 fn copy_halved(source: &dyn Source, folder: &Path) {
     let (mut scratch, codecs) = (Vec::new(), Codecs::new());
     for number in 0..source.len() {
@@ -88,7 +89,7 @@ fn to_png(source: &dyn Source, folder: &Path) {
 fn measure(name: &str, path: &Path) {
     let loader = Loader::new(path).batch_size(64).shuffle(1).augment(Augment::train(224));
     let count = samples(&loader);
-    // A cache of any size shows how many bytes all images need.
+    // A cache that is too large to fill shows how many bytes the decoded images need.
     let total = |format| {
         let mut batches = loader.clone().cache_decoded(8 << 30).cache_format(format).host().unwrap();
         epochs(&mut batches, 0, 1);
@@ -122,7 +123,7 @@ fn measure(name: &str, path: &Path) {
     let [plain_first, plain_later] = [0, 1].map(|epoch| rates[0][epoch].clone());
     for ((format, fraction), [first, later]) in CACHES.into_iter().zip(&rates) {
         println!(
-            "{format:?} for {:3.0} %: first epoch {}, later epochs {}",
+            "{format:?} for {:3.0} % of the images: first epoch {}, later epochs {}",
             100.0 * fraction,
             format_rates(first, &plain_first),
             format_rates(later, &plain_later)
@@ -142,7 +143,7 @@ fn epochs(batches: &mut warpfeed::Batches<warpfeed::HostBatch>, first: u64, coun
     start.elapsed().as_secs_f64()
 }
 
-/// The median rate with the lowest and highest, and the median of the ratios to `plain`.
+/// Formats the median of `rates` with their range, and the median speedup over `plain`.
 fn format_rates(rates: &[f64], plain: &[f64]) -> String {
     let sorted = |values: &mut Vec<f64>| values.sort_by(f64::total_cmp);
     let mut ratios: Vec<f64> = rates.iter().zip(plain).map(|(rate, plain)| rate / plain).collect();

@@ -8,7 +8,7 @@ IMAGES is a folder of class folders that contain JPEGs. The JPEGs are repeated u
 Each format's own library writes the dataset to a temporary folder. Arrays contain the pixels of the images, resized to
 256x256. If the library of a format is not installed, the script prints a message and skips the format.
 
-Reading alone: torch's `DataLoader` reads through the library with two worker processes, in shuffled
+Reading only: torch's `DataLoader` reads through the library with two worker processes, in shuffled
 order, without decoding. warpfeed reads on a single thread, as measured by `warpfeed doctor`.
 
 End to end: the library and warpfeed both shuffle, take random 224x224 crops, flip, and collate batches of 64.
@@ -34,13 +34,13 @@ from libraries import BATCH, FORMATS, SIZE, WORKERS, Samples, batches, collected
 
 
 def of_library(name, samples, folder, decoded, seconds, cold):
-    """Images per second of the format's library, not counting its first batch. None if the library
-    cannot read without decoding."""
+    """Returns the images per second of the format's own library, excluding the first batch. Returns
+    None if the library cannot read without decoding."""
     rows = FORMATS[name].open(samples, folder, decoded)
     if rows is None:
         return None
     if cold:
-        forget(folder)
+        evict(folder)
     loader = iter(batches(name, rows, decoded))
     next(loader)
     start, count = time.perf_counter(), 0
@@ -55,8 +55,8 @@ def of_library(name, samples, folder, decoded, seconds, cold):
     return count / (time.perf_counter() - start)
 
 
-def forget(folder):
-    """Evicts the files from the page cache."""
+def evict(folder):
+    """Evicts every file in `folder` from the page cache."""
     os.sync()
     for path in pathlib.Path(folder).rglob("*"):
         if path.is_file():
@@ -64,8 +64,8 @@ def forget(folder):
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def remember(folder):
-    """Reads the files into the page cache."""
+def warm(folder):
+    """Reads every file in `folder` into the page cache."""
     for path in pathlib.Path(folder).rglob("*"):
         if path.is_file():
             with open(path, "rb") as file:
@@ -74,7 +74,7 @@ def remember(folder):
 
 
 def of_warpfeed(name, path, count, seconds, cold):
-    """Images per second of warpfeed, not counting its first batch."""
+    """Returns the images per second of warpfeed, excluding the first batch."""
     import warpfeed
 
     options = {"shuffle_window": 1000} if name == "parquet" else {}
@@ -101,13 +101,13 @@ def one(name, root, count, seconds, folder):
     """Measures one format in a separate process."""
     samples = Samples(root, count)
     path = FORMATS[name].write(samples, folder)
-    forget(folder)
+    evict(folder)
     doctor = [sys.executable, "-m", "warpfeed", "doctor", str(path), "--json"]
     alone = json.loads(subprocess.run(doctor, check=True, capture_output=True).stdout)["alone"]
     results = {}
     for kind, reading in [("reading warm", "second"), ("reading cold", "first"), ("warm", None), ("cold", None)]:
         cold = "cold" in kind
-        forget(folder) if cold else remember(folder)
+        evict(folder) if cold else warm(folder)
         if reading:
             own = alone[f"{reading}_read_bytes_per_second"] * alone["samples"] / alone["bytes"]
         else:
@@ -123,15 +123,15 @@ def shown(own, library):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", type=pathlib.Path, help="folder of class folders that contain JPEGs")
-    parser.add_argument("formats", nargs="*", help=f"some of {', '.join(FORMATS)}")
+    parser.add_argument("formats", nargs="*", help=f"formats to measure, any of: {', '.join(FORMATS)}")
     parser.add_argument("--samples", type=int, default=8000, help="number of samples in each dataset (default 8000)")
     parser.add_argument("--seconds", type=float, default=5, help="duration of each measurement in seconds (default 5)")
-    parser.add_argument("--folder", help="folder for the files, on the disk to measure")
+    parser.add_argument("--folder", help="folder for the datasets; must be on the disk to measure")
     parser.add_argument("--one", type=pathlib.Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     unknown = set(args.formats) - set(FORMATS)
     if unknown:
-        parser.error(f"unknown formats: {', '.join(sorted(unknown))}: expected some of {', '.join(FORMATS)}")
+        parser.error(f"unknown formats: {', '.join(sorted(unknown))}; choose from {', '.join(FORMATS)}")
     root = args.images.resolve()
     if args.one:
         return one(args.formats[0], root, args.samples, args.seconds, args.one)
@@ -145,14 +145,14 @@ def main():
             command = [sys.executable, __file__, str(root), name, *numbers, "--one", temporary]
             process = subprocess.run(command, capture_output=True, text=True)
         if process.returncode:
-            cause = process.stderr.strip().splitlines()[-1:] or [f"ended with code {process.returncode}"]
+            cause = process.stderr.strip().splitlines()[-1:] or [f"exited with code {process.returncode}"]
             print(f"{name}: {cause[0]}", file=sys.stderr)
             continue
         actual[name] = json.loads(process.stdout.splitlines()[-1])
         print(f"{name}: {actual[name]}", file=sys.stderr, flush=True)
     print(f"{args.samples} images, {WORKERS} workers, images/s\n")
-    for title, kinds in [("reading alone", kinds[:2]), ("end to end", kinds[2:])]:
-        print(f"| {title} | warpfeed, warm | its library | ratio | warpfeed, cold | its library | ratio |")
+    for title, kinds in [("reading only", kinds[:2]), ("end to end", kinds[2:])]:
+        print(f"| {title} | warpfeed, warm | own library, warm | ratio | warpfeed, cold | own library, cold | ratio |")
         print("|---|---|---|---|---|---|---|")
         for name, figures in actual.items():
             cells = " | ".join(shown(*figures[kind]) for kind in kinds)

@@ -81,7 +81,7 @@ impl Gpu {
         Ok(Gpu { own: Stream::lent(&stream)?, stream, context, spin })
     }
 
-    /// Median device time of `work` over `times` measurements, in milliseconds.
+    /// Returns the median device time of `work` over `times` measurements, in milliseconds.
     fn timed(&self, times: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
         let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
         (0..3).try_for_each(&mut work)?;
@@ -96,7 +96,7 @@ impl Gpu {
         Ok(median(elapsed))
     }
 
-    /// GB/s of plain copies of a `u8` image batch from page-locked memory.
+    /// Measures the GB/s of plain copies of a `u8` image batch from page-locked memory.
     fn bare_copies(&self) -> Result<f64> {
         println!("\nbare copies of {:.1} MB to the device", (BATCH * IMAGE) as f64 / 1e6);
         let memory = DeviceBuffer::new(&self.context, BATCH * IMAGE)?;
@@ -114,8 +114,8 @@ impl Gpu {
         Ok(rate)
     }
 
-    /// GB/s of a 1 GiB copy on the device, counting bytes read and written: the upper bound for
-    /// conversions.
+    /// Measures the GB/s of a 1 GiB copy on the device, counting bytes read and written. This
+    /// is the upper bound for conversions.
     fn device_copy(&self) -> Result<f64> {
         let block = || self.stream.alloc_zeros::<u8>(1 << 30).expect("memory is available");
         let (from, mut to) = (block(), block());
@@ -131,7 +131,7 @@ impl Gpu {
     fn conversions(&self, ceiling: f64) -> Result<()> {
         const N: usize = 1024;
         println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
-        // Four inputs and outputs in turn, so that no data is in the cache.
+        // Use four inputs and outputs in turn, so that no data is in the cache.
         let (input, output) = (N * IMAGE, N * IMAGE * 4);
         let memory = DeviceBuffer::new(&self.context, 4 * (input + output) + 2 * N * SampleOps::BYTES)?;
         let mut rng = Rng::new(0, 0, 0);
@@ -190,8 +190,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// The workers only fill slots, without reading or decoding, so that only the ring of slots is
-    /// measured.
+    /// Measures only the ring of slots: workers fill slots without reading or decoding.
     fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
             .codec(Blank(0))
@@ -204,7 +203,7 @@ impl Gpu {
             .cuda(&self.stream)
     }
 
-    /// Milliseconds per `u8` batch from memory.
+    /// Measures the milliseconds per `u8` batch from memory.
     fn ring(&self, bare: f64, workers: usize) -> Result<f64> {
         println!(
             "\nthrough the ring, batches of {:.1} MB from memory, consumer without work",
@@ -236,7 +235,7 @@ impl Gpu {
         Ok(per_batch)
     }
 
-    /// Batch times and stalls while the consumer's stream runs steps of known length.
+    /// Measures batch times and stalls while the consumer's stream runs steps of known length.
     fn overlap(&self, loader_ms: f64, workers: usize) -> Result<()> {
         const BATCHES: usize = 300;
         println!(
@@ -302,7 +301,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Milliseconds from the start of each epoch until its first batch is in device memory.
+    /// Measures the milliseconds from the start of each epoch until its first batch is in
+    /// device memory.
     fn first_batches(&self, batches: &mut Batches<CudaBatch>, epochs: u64) -> Result<Vec<f64>> {
         let measure_epoch = |epoch| {
             let since = Instant::now();
@@ -329,7 +329,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Page-locked host batches that the program uploads, for each method of releasing a batch.
+    /// Measures page-locked host batches that the program uploads, for each method of releasing
+    /// a batch.
     fn uploads_of_the_programs(&self, workers: usize) -> Result<()> {
         const BATCHES: usize = 200;
         println!("\nuploads by the program: ms per batch of 38.5 MB, uploaded and trained on in one stream");

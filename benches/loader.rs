@@ -31,11 +31,11 @@ use warpfeed_synth::Synth;
 struct Set {
     name: &'static str,
     images: usize,
-    /// Each file is a copy of one of the images.
+    /// Number of files. Each file is a copy of one of the images.
     files: usize,
     /// Longer side of generated images.
     drawn_side: u32,
-    /// Photographs with a longer side are shrunk.
+    /// Maximum side of photographs. Photographs with a longer side are shrunk.
     max_side: Option<u32>,
     crop: u32,
 }
@@ -148,7 +148,7 @@ impl Set {
     }
 }
 
-/// Does nothing, to measure reading alone.
+/// A codec that decodes nothing, to measure only reading.
 struct Nothing;
 
 impl Codec for Nothing {
@@ -168,7 +168,7 @@ impl Codec for Nothing {
     }
 }
 
-/// In seconds: shuffled `u8` batches of 64 in host memory, on all cores.
+/// Returns the seconds of an epoch of shuffled `u8` batches of 64 in host memory, on all cores.
 fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     let mut batches = with(Loader::new(path).batch_size(64).shuffle(1)).host().unwrap();
     let started = Instant::now();
@@ -178,7 +178,8 @@ fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// Seconds to read ranges of `sizes` at random offsets of `path`, with `depth` reads in flight.
+/// Returns the seconds to read ranges of `sizes` at random offsets of `path`, with `depth`
+/// reads in flight.
 fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
     let file = File::open(path).unwrap();
     // SAFETY: the descriptor is open, and the call does not access memory of this process.

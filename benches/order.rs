@@ -1,5 +1,5 @@
-//! Measures the cost of samplers, and how much faster a windowed shuffle reads with a cold page
-//! cache.
+//! Measures what samplers cost per index, and how much faster a windowed shuffle reads than a full
+//! shuffle if the page cache is cold.
 //!
 //! Run with `cargo bench --bench order`. The "cold" group creates a tar and an LMDB with 100,000
 //! samples of 3 KiB. Each run evicts both files from the page cache, and then reads the first
@@ -46,8 +46,8 @@ fn index(c: &mut Criterion) {
     group.finish();
 }
 
-/// Pages that a process maps are not evicted.
-fn forget(path: &Path) {
+/// Evicts `path` from the page cache, except for pages that a process has mapped.
+fn evict(path: &Path) {
     let file = File::open(path).unwrap();
     file.sync_all().unwrap();
     // SAFETY: the descriptor is open, and the call does not access memory of this process.
@@ -81,7 +81,7 @@ fn cold(c: &mut Criterion) {
                 b.iter_custom(|rounds| {
                     let mut spent = Duration::ZERO;
                     for _ in 0..rounds {
-                        forget(path);
+                        evict(path);
                         let source = open(path).unwrap();
                         let mut scratch = Vec::new();
                         let since = Instant::now();

@@ -7,9 +7,15 @@
     python3 benches/scale.py ranks --devices 2   concurrent ranks that share two GPUs
 
 Needs the Python package, built with optimization (`pip install ./python`), NumPy and Linux. Each
-case runs in a separate process. The columns are: seconds until the loader is open; CPU seconds used
-until then; seconds from opening the loader to its first batch; memory in use after the first batch, and peak memory,
-both without imports and arguments; and the size of a checkpoint.
+case runs in a separate process. "drawn" is a dataset of one-pixel images that are created in memory.
+
+The columns are:
+- the time until the loader is open,
+- the CPU time until the loader is open,
+- the time from opening the loader to its first batch,
+- the memory in use after the first batch, and the peak memory; both exclude the memory of imported modules and of the
+  case's own input,
+- the size of a checkpoint.
 """
 
 import argparse
@@ -49,7 +55,7 @@ def originals():
 
 
 def csv(folder, rows):
-    """All rows refer to the same few images."""
+    """Writes a CSV file, unless it exists. All rows refer to the same few images."""
     path = folder / f"{rows}.csv"
     if not path.exists():
         names = [str(original) for original in originals()]
@@ -63,7 +69,7 @@ def csv(folder, rows):
 
 
 def coco(folder, entries):
-    """Writes a COCO file with two boxes per image."""
+    """Writes a COCO file with two boxes per image, unless the file exists."""
     path = folder / f"{entries}.json"
     if not path.exists():
         names = [str(original.relative_to(MINI)) for original in originals()]
@@ -88,7 +94,7 @@ def coco(folder, entries):
 
 
 def tar(folder, samples):
-    """Each sample is a one-pixel image with a label."""
+    """Writes a tar, unless it exists. Each sample is a one-pixel image with a label."""
     path = folder / f"{samples}.tar"
     if not path.exists():
 
@@ -110,7 +116,7 @@ def tar(folder, samples):
 
 
 def arguments(case, sizes, folder):
-    """Creates the data and the options of a case, before the measurement."""
+    """Returns the dataset and the loader options of a case. This is not measured."""
     import numpy as np
     import warpfeed
 
@@ -135,13 +141,13 @@ def arguments(case, sizes, folder):
 
 
 def status(name):
-    """A line in /proc/self/status, in bytes."""
+    """Returns the field `name` of /proc/self/status, in bytes."""
     lines = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
     return int(lines[name].split()[0]) * 1024
 
 
 def measure(case, sizes, folder, rank=None, devices=0):
-    """In this process."""
+    """Measures a case in this process, and prints the results as a line of JSON."""
     import warpfeed
 
     data, options = arguments(case, sizes, folder)
@@ -169,7 +175,7 @@ def measure(case, sizes, folder, rank=None, devices=0):
     }
     print(json.dumps(results), flush=True)
     if rank is not None:
-        # All ranks are open at the same time, so the memory of each includes its proportional share
+        # Now every rank has opened its loader, so the PSS of a rank contains only the rank's share
         # of shared pages.
         sys.stdin.readline()
         lines = pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
@@ -187,7 +193,8 @@ def started(case, options, *extra):
 
 
 def ranks(case, options, world):
-    """Means over `world` ranks that are opened concurrently."""
+    """Opens `world` ranks concurrently. Returns the time until all have a batch, and their mean CPU
+    time, RSS and PSS."""
     begun = time.perf_counter()
     processes = [started(case, options, "--rank", str(rank), str(world)) for rank in range(world)]
     results = [json.loads(process.stdout.readline()) for process in processes]
@@ -257,7 +264,7 @@ def main():
             print("| " + " | ".join(cells) + " |", flush=True)
         if "ranks" in chosen:
             print(
-                "\n| ranks | case | time until all have a batch | CPU per rank, to open | RSS per rank | PSS per rank |"
+                "\n| ranks | case | time until all have a batch | CPU time per rank until open | RSS per rank | PSS per rank |"
             )
             print("|---|---|---|---|---|---|")
             for case in ("shard", "table", "COCO"):

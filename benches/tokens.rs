@@ -75,12 +75,12 @@ fn main() {
     }
 }
 
-/// Ratio of the two times in each round.
+/// Returns the ratio of the two times in each round.
 fn ratios(numerators: &[f64], other: &[f64]) -> Vec<f64> {
     numerators.iter().zip(other).map(|(numerator, other)| numerator / other).collect()
 }
 
-/// The median, the minimum and the maximum of `values`.
+/// Returns the median, the minimum and the maximum of `values`.
 fn show(name: &str, values: &[f64]) {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -93,7 +93,7 @@ fn loader(loader: Loader, (length, batch, shuffled): (usize, usize, bool)) -> Ba
     loader.epochs(0).field("tokens", field::Tokens::new(Dtype::U16, length)).host().unwrap()
 }
 
-/// Duration of an epoch in seconds.
+/// Returns the duration of an epoch in seconds.
 fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
     let start = Instant::now();
     for batch in batches.epoch_from(0, 0) {
@@ -102,7 +102,7 @@ fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Duration of the copy in seconds.
+/// Returns the duration of the copy in seconds.
 fn copy(windows: &[&[u8]], (_, batch, _): (usize, usize, bool), threads: usize) -> f64 {
     let bytes = windows[0].len();
     let mut buffers = vec![vec![1_u8; batch * bytes]; SLOTS];

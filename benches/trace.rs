@@ -1,5 +1,6 @@
-//! Measures the cost of tracing. Loaders run in turn without a trace, outside of a trace's window,
-//! and inside it. The benchmark also measures one update of the statistics, which are always on.
+//! Measures the cost of tracing. Three loaders run in turn: without a trace, with a trace that does
+//! not record yet, and with a trace that records. The benchmark also measures one update of the
+//! statistics, which are always on.
 //!
 //! ```text
 //! cargo bench --bench trace
@@ -40,9 +41,7 @@ fn main() {
                 ratios.iter_mut().zip(times).for_each(|(ratios, time)| ratios.push(time / times[0]));
             }
         }
-        println!(
-            "{name} ({images} of {side} pixels), CPU time of an epoch relative to an epoch without a trace, {ROUNDS} rounds"
-        );
+        println!("{name} ({images} images of {side} pixels), CPU time per epoch relative to no trace, {ROUNDS} rounds");
         for ((what, _), ratios) in loaders.iter().zip(&mut ratios).skip(1) {
             ratios.sort_by(f64::total_cmp);
             println!("  {what:<8} median {:.3}, {:.3} to {:.3}", ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1]);
@@ -50,7 +49,7 @@ fn main() {
     }
 }
 
-/// In nanoseconds, the minimum over all rounds.
+/// Returns the cost of a counter update in nanoseconds: the minimum over all rounds.
 fn update_cost() -> f64 {
     const ENTRIES: u32 = 1_000_000;
     let tally = Tally::default();
@@ -67,7 +66,7 @@ fn update_cost() -> f64 {
     (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// CPU seconds, which vary less than elapsed time on a shared machine.
+/// Returns the CPU seconds of an epoch, which vary less than elapsed time on a shared machine.
 fn epoch(batches: &mut Batches<HostBatch>, number: u64) -> f64 {
     let before = batches.stats().process.cpu_seconds;
     for batch in batches.epoch(number) {

@@ -50,7 +50,8 @@ fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut 
     }
 }
 
-/// Medians of nine rounds. Both alternate, so they see the same clock rate and load.
+/// Returns the medians of nine rounds of both functions. They alternate, so they see the same
+/// clock rate and load.
 fn side_by_side(name: &str, pixels: &Pixels, plans: &[Plan]) {
     let (mut ours, mut theirs) = (Resizer::new(), fir::Resizer::new());
     let mut dst = vec![0; 224 * 224 * 3];

@@ -23,7 +23,7 @@ const CELL: Duration = Duration::from_millis(600);
 const ROUND: Duration = Duration::from_millis(700);
 const SETTLE: Duration = Duration::from_secs(14);
 
-/// Reads block for a fixed duration, like reads from a network.
+/// A source whose reads block for a fixed duration, like reads from a network.
 struct Waits(Duration);
 
 impl Source for Waits {
@@ -39,7 +39,7 @@ impl Source for Waits {
     }
 }
 
-/// Returns gray images immediately.
+/// A codec that returns gray images immediately.
 struct Gray;
 
 impl Codec for Gray {
@@ -63,7 +63,7 @@ struct Load {
     loader: Loader,
     workers: &'static [usize],
     prefetch: &'static [usize],
-    /// The consumer's work on batch `n`.
+    /// Returns the duration of the consumer's work on batch `n`.
     step: fn(u64) -> Duration,
 }
 
@@ -82,7 +82,7 @@ fn main() {
             step: |_| Duration::ZERO,
         },
         Load {
-            name: "computing: PNG of 400 pixels, crop 224",
+            name: "computing: synthetic photographs of about 400 pixels, crop 224",
             loader: Loader::source(images).augment(Augment::train(224)).batch_size(32).shuffle(1).repeat(100),
             workers: &[1, 2, 4, 8],
             prefetch: &[2, 8],
@@ -114,7 +114,7 @@ impl Load {
             println!("  workers {workers:>2}, prefetch {prefetch:>2}: {rate:>7.0} samples/s");
             best = if rate > best.0 { (rate, workers, prefetch) } else { best };
         }
-        // A workload with a fixed number of workers tunes only the prefetch depth.
+        // If the number of workers is fixed, only the prefetch depth is tuned.
         let automatic = if workers.len() == 1 { loader.clone().workers(workers[0]) } else { loader.clone() };
         let mut automatic = automatic.host().unwrap();
         let mut chosen = loader.workers(best.1).prefetch(best.2).host().unwrap();
@@ -160,7 +160,8 @@ impl<'a> Run<'a> {
         Run { batches, step }
     }
 
-    /// Samples per second, measured for about `time` after the first batches of an epoch.
+    /// Returns the samples per second, measured for about `time` after the first batches of an
+    /// epoch.
     fn rate(&mut self, time: Duration) -> f64 {
         let (mut samples, mut start) = (0, None::<Instant>);
         loop {
@@ -168,7 +169,7 @@ impl<'a> Run<'a> {
                 let batch = batch.unwrap();
                 sleep((self.step)(batch.number()));
                 match start {
-                    // The pipeline is full.
+                    // Start the clock after 24 batches, when the pipeline is full.
                     None if batch.number() >= 23 => start = Some(Instant::now()),
                     None => {}
                     Some(start) => {

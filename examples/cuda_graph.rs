@@ -80,7 +80,7 @@ fn run() -> Result<()> {
     if loss.to_bits() != plain_loss.to_bits() {
         return Err(format!("the summed loss is {loss} with the graph and {plain_loss} without").into());
     }
-    // Errors may have occurred in destructors.
+    // Check for errors that occurred in destructors.
     stream.context().check_err()?;
     println!("{} weights agree bit for bit after {EPOCHS} epochs", plain.len());
     Ok(())
@@ -167,7 +167,8 @@ impl Step {
         })
     }
 
-    /// The batch may be dropped afterward, because its memory is reused only after the copy.
+    /// Queues a copy of the batch into the buffers. The batch may be dropped afterward, because its
+    /// memory is reused only after the copy.
     fn take(&mut self, batch: &CudaBatch) -> Result<()> {
         self.stream.memcpy_dtod(&batch.images().view::<f32>()?, &mut self.images)?;
         self.stream.memcpy_dtod(&batch.labels()?.view::<i64>()?, &mut self.labels)?;
@@ -203,7 +204,7 @@ impl Step {
         self.stream.memset_zeros(&mut self.loss)
     }
 
-    /// The weights, and the loss summed over all steps.
+    /// Returns the weights, and the loss summed over all steps.
     fn result(&self) -> std::result::Result<(Vec<f32>, f32), DriverError> {
         let loss = self.stream.clone_dtoh(&self.loss)?;
         Ok((self.stream.clone_dtoh(&self.weights)?, loss.iter().sum()))

@@ -8,7 +8,7 @@ use warpfeed::decode::RawRgb;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Loader, Result};
 
-/// 32x32 images, each of a single color.
+/// A source of 32x32 images, each of a single color.
 struct Colors;
 
 impl Source for Colors {

@@ -48,21 +48,21 @@ fn main() -> Result<()> {
     }
 }
 
-/// For each image of the dataset.
+/// Returns the mean of each image of the dataset.
 fn expected(training: &Loader) -> Result<Vec<f32>> {
     let mut batches = training.clone().host()?;
     let expected_means = batches.epoch(0).map(|batch| Ok(means(batch?.images().bytes()).collect::<Vec<_>>()));
     Ok(expected_means.collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// The mean of each `f32` image.
+/// Returns the mean of each `f32` image in a batch.
 fn means(bytes: &[u8]) -> impl Iterator<Item = f32> {
     let value = |bytes: &[u8; 4]| f32::from_ne_bytes(*bytes);
     let mean = move |image: &[u8]| image.as_chunks().0.iter().map(value).sum::<f32>() / (3.0 * 64.0 * 64.0);
     bytes.chunks_exact(3 * 64 * 64 * 4).map(mean)
 }
 
-/// The error of an invalid image, and the response of the model.
+/// For each image, the decoder's error, if any, and the response of the model.
 type Answers = Vec<(Option<Error>, f32)>;
 
 fn serve<B: Send + 'static>(

@@ -16,7 +16,7 @@ use warpfeed::pack::{DatasetWriter, TarWriter, WriteOptions};
 use warpfeed::source::Sample;
 use warpfeed::{Checkpoint, Error, HostBatch, Loader, Result};
 
-/// A random crop of `length` samples of the `wav` field, as f32 from -1 to 1.
+/// A field with a random crop of `length` samples of the `wav` field, as f32 from -1 to 1.
 #[derive(Debug)]
 struct Waveform {
     length: usize,
@@ -44,7 +44,7 @@ impl FieldType for Waveform {
     }
 }
 
-/// Of a WAV file with one 16-bit channel.
+/// Returns the samples of a WAV file with one 16-bit channel.
 fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
     let mut rest = match wav.split_at_checked(12) {
         Some((head, rest)) if head.starts_with(b"RIFF") && head.ends_with(b"WAVE") => rest,
@@ -74,7 +74,7 @@ fn samples(wav: &[u8]) -> Result<&[[u8; 2]]> {
     Err(Error::decode("the wav contains no sound"))
 }
 
-/// Sample values count from 0 to `length` - 1.
+/// Returns a WAV file in which the sample values count from 0 to `length` - 1.
 fn wav(length: u16) -> Vec<u8> {
     let bytes = u32::from(length) * 2;
     let mut wav = [*b"RIFF", (bytes + 36).to_le_bytes(), *b"WAVE", *b"fmt ", 16_u32.to_le_bytes()].concat();
@@ -86,7 +86,7 @@ fn wav(length: u16) -> Vec<u8> {
     wav
 }
 
-/// The start of each sample's crop. Checks that the values count up from there.
+/// Returns the start of each sample's crop, and checks that the values count up from there.
 fn starts(batches: impl Iterator<Item = Result<HostBatch>>) -> Result<BTreeMap<u64, u16>> {
     let mut starts = BTreeMap::new();
     for batch in batches {

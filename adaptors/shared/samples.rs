@@ -1,4 +1,4 @@
-//! Generates the test data of all adaptors: 50 samples, each with a small image, an array, and a
+//! Generates the test data for all adaptors: 50 samples, each with a small image, an array, and a
 //! variable number of rows. In each adaptor, `tests/samples/mod.rs` is a symlink to this file, so
 //! that packaged crates contain it.
 
@@ -15,7 +15,7 @@ fn image(n: u64) -> Vec<u8> {
     bytes
 }
 
-/// With `labeled`, samples have labels from three classes. Sample `n` has `n % 5` rows.
+/// If `labeled`, each sample has one of three class labels. Sample `n` has `n % 5` rows of tokens.
 pub(crate) fn source(labeled: bool) -> Memory {
     let sample = |n: u64| {
         let sample = OwnedSample::new(format!("s{n}"))

@@ -16,7 +16,7 @@ pub(super) struct Image {
     pub(super) cut: (Vec<u8>, Size),
 }
 
-/// At most 160 baseline photographs, spread evenly over the folder in `WARPFEED_PHOTOS`, or
+/// Returns at most 160 baseline photographs, spread evenly over the folder in `WARPFEED_PHOTOS`, or
 /// generated images if the variable is not set.
 pub(super) fn all_images() -> Vec<Image> {
     let mut random = Random(1);
@@ -50,7 +50,7 @@ fn walk(folder: &Path, files: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Shapes and noise that compress to about as many bytes per pixel as a photograph.
+/// Encodes shapes and noise that compress to about as many bytes per pixel as a photograph.
 fn generate(random: &mut Random) -> Vec<u8> {
     let (width, height) = (500, 375);
     let mut pixels = vec![0; width * height * 3];
@@ -118,7 +118,7 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
     (out, Size::new(width, height))
 }
 
-/// Offset of the first segment with `marker`.
+/// Returns the offset of the first segment with `marker`.
 fn marker(jpeg: &[u8], marker: u8) -> Option<usize> {
     let mut offset = 2;
     while jpeg.get(offset + 3).is_some() && jpeg[offset + 1] != marker {
@@ -139,7 +139,8 @@ impl Random {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Like torchvision's RandomResizedCrop: 0.08 to 1 of the area, aspect ratio 3/4 to 4/3.
+    /// Chooses a crop like torchvision's RandomResizedCrop: 0.08 to 1 of the area, aspect ratio 3/4
+    /// to 4/3.
     fn crop(&mut self, size: Size) -> Rect {
         for _ in 0..10 {
             let area = size.area() as f64 * (0.08 + 0.92 * self.unit());

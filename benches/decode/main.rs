@@ -126,7 +126,7 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-/// `clock` selects the thread or the process.
+/// Returns the CPU time of the thread or of the process, as `clock` selects.
 #[allow(unsafe_code)]
 fn core_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

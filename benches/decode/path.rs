@@ -19,7 +19,8 @@ const SIDE: u32 = 224;
 /// Images that a worker decodes together.
 const GROUP: usize = 8;
 
-/// Time per sample of each variant, for the same random-resized crops with flips and `u8` output.
+/// Prints the time per sample of each variant, for the same random-resized crops with flips and
+/// `u8` output.
 pub(super) fn measure(images: &[Image]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lmdb = folder.path().join("packed.lmdb");

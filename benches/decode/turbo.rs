@@ -18,7 +18,7 @@ pub(super) struct Turbo {
 }
 
 impl Turbo {
-    /// `None` if the library is missing.
+    /// Loads the library. Returns `None` if it is missing.
     pub(super) fn open() -> Option<Turbo> {
         // SAFETY: invariants 1 and 2.
         unsafe {

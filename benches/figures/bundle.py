@@ -46,7 +46,7 @@ def make(options):
 
 
 def enlarge(photographs, out):
-    """A substitute for the large files of real datasets."""
+    """Enlarges photographs, as a substitute for the large files of real datasets."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     for i, megapixels in enumerate(MEGAPIXELS):

@@ -13,7 +13,7 @@ import zipfile
 from record import ROOT, SECONDS, WARMUP, Record, class_folders, described, installed, missing, rival, run
 
 COPIES = 40
-# For another loader's run, in seconds.
+# Maximum duration of another loader's run, in seconds.
 LONGEST = 90
 PEERS = ROOT / "benches" / "peers"
 # Values of DALI's `hw_decoder_load` that a sweep tries, and seconds per value.
@@ -53,7 +53,8 @@ class Setup:
         self.cores = [n for n in options.cores if n <= available] or [available]
 
     def tail(self):
-        """Class folders in which 1 % of the samples are enlarged photographs, also packed."""
+        """Creates class folders in which 1 % of the samples are enlarged photographs, and packs
+        them."""
         folder = self.folder.with_name("tail")
         packed = folder.with_suffix(".lmdb")
         if not packed.exists():
@@ -96,7 +97,7 @@ def tails(setup):
 
 
 def loaders(setup, sets, decoder, cores):
-    """One round of benches/decode_gpu.rs. `sets` maps names to datasets; `decoder` is "Gpu" or
+    """Runs one round of benches/decode_gpu.rs. `sets` maps names to datasets; `decoder` is "Gpu" or
     "Cpu"."""
     command = [setup.bundle / "decode_gpu", *sets.values(), "--only", decoder, "--rounds", 1]
     out = run([*command, "--seconds", SECONDS, "--warmup", WARMUP], cores)
@@ -153,7 +154,8 @@ def requests(options):
 
 
 def decoder(setup):
-    """One round of benches/decoder.rs: requests decoded by the device, one at a time and four in
+    """Runs one round of benches/decoder.rs: requests decoded by the device, one at a time and four
+    in
     flight."""
     out = run([setup.bundle / "decoder", setup.photographs, "--seconds", 0.5])
     for line in out.splitlines():
@@ -201,7 +203,7 @@ def train(options):
 
 
 def trained(setup, feeds, seconds, cores):
-    """One round of ResNet-18 with each loader: pairs of a name and its images/s."""
+    """Runs one round of ResNet-18 with each loader: pairs of a name and its images/s."""
     result = setup.packed.with_name("train.json")
     result.unlink(missing_ok=True)
     command = [setup.python, ROOT / "python/benches/train.py", "--data", setup.packed, "--folder", setup.folder]

@@ -30,7 +30,7 @@ TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod \w+ \{\n.*\Z", re.MULTILINE | re.DOT
 
 
 def changed(group, commit):
-    """The paths of a group in which code has changed since a commit, not counting comments,
+    """Returns the paths of a group in which code has changed since a commit, not counting comments,
     docstrings, unit tests and Markdown. None if this clone does not have the commit."""
     commit = commit.rstrip("+")
     diff = ["diff", "--numstat", f"-I{COMMENT}", f"{commit}..HEAD", "--"]
@@ -48,7 +48,7 @@ def git(*arguments):
 
 
 def measured(commit, file):
-    """The part of a file that affects measurements, or None if the commit does not have the
+    """Returns the part of a file that affects measurements, or None if the commit does not have the
     file."""
     try:
         text = git("show", f"{commit}:{file}")
@@ -75,7 +75,7 @@ def number(value, unit):
 
 
 class Group:
-    """A result that was not measured is None."""
+    """A group of benchmarks with its results. A result that was not measured is None."""
 
     def __init__(self, name):
         self.name = name
@@ -109,7 +109,7 @@ class Group:
         return middle if low == high else f"{middle} ({low} to {high})"
 
     def ratio(self, key, base, of="{:.1f}"):
-        """The median, over all rounds, of the ratio of `key` to `base`."""
+        """Returns the median, over all rounds, of the ratio of `key` to `base`."""
         ours, theirs = self.rounds(key), self.rounds(base)
         if not ours or not theirs:
             return ""
@@ -117,11 +117,13 @@ class Group:
         return f"{middle:.0f}" if middle >= 99.5 else of.format(middle)
 
     def older(self):
-        """The paths that changed since this measurement, or an empty list if the age is unknown."""
+        """Returns the paths that changed since this measurement, or an empty list if the age is
+        unknown."""
         return [f"`{path}`" for path in changed(self.name, self.about["commit"]) or []]
 
     def settings(self):
-        """The settings of the other loaders, with the result of the sweep of DALI's JPEG engine."""
+        """Returns the settings of the other loaders, with the result of the sweep of DALI's JPEG
+        engine."""
         shares = self.about.get("hw_decoder_load")
         if not shares:
             return self.about["settings"]

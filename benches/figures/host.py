@@ -6,7 +6,7 @@ import os
 from record import ROOT, SECONDS, WARMUP, Record, class_folders, described, installed, missing, rival, run
 
 COPIES, BATCH = 6, 64
-# For another loader's run, in seconds.
+# Maximum duration of another loader's run, in seconds.
 LONGEST = 180
 
 SETTINGS = (

@@ -64,7 +64,7 @@ TRAINING = [
 
 
 def flat(rows):
-    """Pairs of a row's name and the key of a result."""
+    """Returns pairs of a row's name and the key of a result."""
     for label, plain, own in rows:
         if plain:
             yield label + (", plain files" if own else ""), plain
@@ -134,7 +134,7 @@ def training():
 
 
 def summary():
-    """The table of the README: one row per group, with medians only."""
+    """Renders the table of the README: one row per group, with medians only."""
     groups = Group("host"), Group("device"), Group("training")
     gpus = [(group.about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ") for group in groups]
     largest = [groups[0].about["machine"].split(" ")[0], *(group.most_cores() for group in groups[1:])]

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BEGAN = time.monotonic()
 # Duration of a measurement and of its warm-up in seconds, for every loader.
 SECONDS, WARMUP = 5, 1
-# Of other programs, read before the benchmarks start.
+# The load average that other programs cause, read before the benchmarks start.
 LOAD = round(os.getloadavg()[0], 1)
 
 
@@ -28,7 +28,7 @@ def core():
 
 
 def gpu():
-    """Name and driver of the first GPU, or None."""
+    """Returns the name and the driver of the first GPU, or None."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
@@ -38,7 +38,7 @@ def gpu():
 
 
 def commit():
-    """The measured commit, with `+` if the sources differ from it."""
+    """Returns the measured commit, with `+` if the sources differ from it."""
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
@@ -116,7 +116,8 @@ class Record:
 
 
 def run(command, cores=None, **options):
-    """On the first `cores` cores of this process."""
+    """Runs a command, on the first `cores` cores of this process if given, and returns its
+    output."""
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     pinned = (lambda: os.sched_setaffinity(0, allowed)) if cores else None
     command = [str(part) for part in command]
@@ -124,7 +125,7 @@ def run(command, cores=None, **options):
 
 
 def installed(python, *modules):
-    """Whether an interpreter can import these modules."""
+    """Returns whether an interpreter can import these modules."""
     test = "import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))"
     return subprocess.run([python, "-c", test, *modules], stderr=subprocess.DEVNULL).returncode == 0
 
@@ -147,7 +148,7 @@ def rival(record, name, output):
 
 
 def class_folders(photographs, work, copies):
-    """Ten class folders with `copies` links to each photograph, for all loaders."""
+    """Creates ten class folders with `copies` links to each photograph, for all loaders."""
     sys.path.insert(0, str(ROOT / "benches" / "peers"))
     import argparse
 
@@ -157,6 +158,7 @@ def class_folders(photographs, work, copies):
 
 
 def described(folder, copies):
-    """The number, the mean size and the links of the JPEGs under a folder."""
+    """Returns the number, the mean size and the links of the JPEGs in a folder and its
+    subfolders."""
     sizes = [p.stat().st_size for p in folder.rglob("*") if p.suffix.lower() in (".jpeg", ".jpg")]
     return f"{len(sizes)} photographs (mean {sum(sizes) / len(sizes) / 1000:.0f} KB), {copies} links to each"

@@ -46,7 +46,7 @@ class Samples:
 
 
 def length(original):
-    """Replaces the image of a sample with its size in bytes, to measure reading alone."""
+    """Replaces the image of a sample with its size in bytes, to measure only reading."""
     return len(original)
 
 

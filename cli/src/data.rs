@@ -7,7 +7,8 @@ use clap::builder::PossibleValuesParser;
 use warpfeed::AnnotationFrame;
 use warpfeed::source::{Classes, DATA_FORMATS, Options, Source, Store, TableOptions};
 
-// The options for opening a dataset. clap would use a doc comment as the help text of the command.
+// Options for opening a dataset. This is not a doc comment, because clap would use it as the
+// command's help text.
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Classes and tables")]
 pub(crate) struct DataArgs {
@@ -41,7 +42,7 @@ pub(crate) struct DataArgs {
     /// Other columns to read (tables only) [default: all]
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     columns: Option<Vec<String>>,
-    /// Combine the numbers of several columns into one field (tables only)
+    /// Combine several numeric columns into one vector field (tables only)
     #[arg(long, value_name = "FIELD=COLUMN,...", value_parser = parse_gather)]
     gather: Vec<(String, Vec<String>)>,
     /// Character between cells (tables only) [default: a comma, or detected]
@@ -52,12 +53,12 @@ pub(crate) struct DataArgs {
     no_header: bool,
 }
 
-// The options of commands that read annotations. clap would use a doc comment as the help text of
-// the command.
+// Options of commands that read annotations. This is not a doc comment, because clap would use it
+// as the command's help text.
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct AnnotationFrameArgs {
-    /// Whether annotations refer to the stored or to the EXIF-rotated image, if the declared size
-    /// does not show which
+    /// Whether annotations refer to the stored or to the EXIF-rotated image. Used only if the size
+    /// that the annotations declare does not settle it
     #[arg(long, value_name = "IMAGE", value_enum)]
     annotations_follow: Option<Follow>,
 }
@@ -92,7 +93,7 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// The supported stores, by URL scheme.
+/// Returns the supported stores, by URL scheme.
 pub(crate) fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
     #[cfg(feature = "stores")]
     return warpfeed_stores::all();
@@ -105,7 +106,7 @@ impl DataArgs {
         self.open_in(path, stores())
     }
 
-    /// Uses one of `stores` if `path` is a URL.
+    /// Like [`open`](Self::open), but reads URLs with `stores`.
     pub(crate) fn open_in(
         &self,
         path: &Path,

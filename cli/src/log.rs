@@ -14,7 +14,7 @@ pub(crate) fn start() {
     let _ = log.with_writer(std::io::stderr).event_format(WarningFormat).try_init();
 }
 
-/// Unlike `eprintln!`, this function does not panic if stderr is closed.
+/// Prints a line to stderr. Unlike `eprintln!`, this function does not panic if stderr is closed.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }

@@ -7,7 +7,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("a template without unknown alignments")
 }
 
-/// A bar with images/s and the remaining time, hidden if stderr is not a terminal.
+/// Creates a bar with images/s and the remaining time. It is hidden if stderr is not a terminal.
 pub(crate) fn bar(images: usize) -> ProgressBar {
     let style = style("{wide_bar} {human_pos}/{human_len} images  {per_sec:>9}  {eta} left").with_key(
         "per_sec",
@@ -18,7 +18,8 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
     ProgressBar::new(images as u64).with_style(style)
 }
 
-/// Updates read the statistics, and more frequent reads would disturb the measurement.
+/// Minimum interval between updates. Updates read the statistics, and more frequent reads would
+/// disturb the measurement.
 const MIN_UPDATE_SECONDS: f64 = 0.2;
 
 /// A progress bar for a measurement of fixed duration, with the loader's samples/s so far.

@@ -2,12 +2,12 @@
 
 use bytesize::ByteSize;
 
-/// Decimal units, as is usual for disks.
+/// Formats a number of bytes in decimal units, as is usual for disks.
 pub(crate) fn bytes(n: u64) -> String {
     ByteSize(n).display().si().to_string()
 }
 
-/// A positive number of bytes, such as `1GB`, `300 MB`, `1.5GiB` or `4096`.
+/// Parses a positive number of bytes, such as `1GB`, `300 MB`, `1.5GiB` or `4096`.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     match text.parse()? {
         // The parser returns the maximum for larger numbers.

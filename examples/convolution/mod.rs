@@ -37,7 +37,7 @@ impl Param {
         }
     }
 
-    /// `step` counts from 1.
+    /// Updates the weights with Adam. `step` counts from 1.
     fn step(&mut self, rate: f32, step: i32) {
         let (mean, square) = (1.0 - 0.9_f32.powi(step), 1.0 - 0.999_f32.powi(step));
         let numbers = self.value.iter_mut().zip(&mut self.mean).zip(&mut self.square).zip(&mut self.grad);
@@ -50,9 +50,9 @@ impl Param {
     }
 }
 
-/// 3x3 with zero padding, or 1x1; with stride 1 or 2; optionally followed by ReLU.
+/// A convolution: 3x3 with zero padding, or 1x1; with stride 1 or 2; optionally followed by ReLU.
 pub(crate) struct Convolution {
-    /// The bias is the last column.
+    /// The weights. The bias is the last column.
     weight: Param,
     inputs: usize,
     reach: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Convolution {
 }
 
 impl Convolution {
-    /// `reach` is 3 or 1, and `stride` is 1 or 2.
+    /// Creates a convolution of `reach` x `reach`. `reach` is 3 or 1, and `stride` is 1 or 2.
     pub(crate) fn new(inputs: usize, outputs: usize, reach: usize, stride: usize, relu: bool) -> Self {
         Convolution {
             weight: Param::new(outputs, inputs * reach * reach + 1),
@@ -78,7 +78,7 @@ impl Convolution {
         }
     }
 
-    /// The rows of the column matrix, with the input channel, and the shift in y and x.
+    /// Lists the rows of the column matrix, each with its input channel and its shift in y and x.
     fn rows(&self) -> impl Iterator<Item = (usize, usize, isize, isize)> + use<> {
         let (reach, half) = (self.reach, (self.reach / 2) as isize);
         let each = move |row: usize| {
@@ -168,18 +168,19 @@ impl Net {
         Net { layers, steps: 0 }
     }
 
-    /// The image is (3, side * side).
+    /// Computes the network's output for an image of shape (3, side * side).
     pub(crate) fn forward(&mut self, image: &[f32], side: usize) -> Maps {
         let data = ArrayView2::from_shape((3, side * side), image).expect("three channels").to_owned();
         self.layers.iter_mut().fold(Maps { data, side }, |maps, layer| layer.forward(&maps))
     }
 
-    /// `grad` is the gradient with respect to the latest result.
+    /// Accumulates the gradients of all weights. `grad` is the gradient with respect to the latest
+    /// result.
     pub(crate) fn backward(&mut self, grad: Maps) {
         self.layers.iter_mut().rev().fold(grad, |grad, layer| layer.backward(grad));
     }
 
-    /// Uses the gradients accumulated since the last step.
+    /// Updates all weights with the gradients accumulated since the last step.
     pub(crate) fn step(&mut self, rate: f32) {
         self.steps += 1;
         self.layers.iter_mut().for_each(|layer| layer.step(rate, self.steps));

@@ -13,15 +13,16 @@ const CELL: usize = 8;
 /// Side of the grid in cells.
 const CELLS: usize = SIDE / CELL;
 pub(crate) const CLASSES: usize = 3;
-/// The score for an object, the center of the box as fractions of the cell, the logarithms of the
-/// box's width and height in cells, and the class scores.
+/// Number of values per cell: the score for an object, the center of the box as fractions of the
+/// cell, the logarithms of the box's width and height in cells, and the class scores.
 pub(crate) const ROWS: usize = 5 + CLASSES;
 /// Minimum probability of an object for a detection.
 const SURE: f32 = 0.5;
-/// Maximum intersection over union of two detections. Otherwise, the less certain one is dropped.
+/// Maximum intersection over union of two detections. If it is larger, the less certain detection
+/// is dropped.
 const SAME: f32 = 0.45;
 
-/// The box is (x1, y1, x2, y2) in pixels.
+/// An object with its class. The box is (x1, y1, x2, y2) in pixels.
 #[derive(Debug, Clone)]
 pub(crate) struct Truth {
     pub(crate) corners: [f32; 4],
@@ -39,7 +40,7 @@ fn sigmoid(score: f32) -> f32 {
     1.0 / (1.0 + (-score).exp())
 }
 
-/// The loss and its gradient.
+/// Returns the loss and its gradient.
 pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) {
     let (mut loss, mut grad) = (0.0, Array2::zeros(scores.dim()));
     let mut owners: Vec<Option<&Truth>> = vec![None; CELLS * CELLS];
@@ -74,7 +75,7 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
     (loss, grad)
 }
 
-/// The detected objects, most certain first.
+/// Returns the detected objects, most certain first.
 pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Found> {
     let read = |cell: usize| {
         let score = |row: usize| scores[[row, cell]];
@@ -98,7 +99,7 @@ pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Found> {
     objects
 }
 
-/// Intersection over union.
+/// Returns the intersection over union of two boxes.
 pub(crate) fn iou(a: &[f32; 4], b: &[f32; 4]) -> f32 {
     let area = |[x1, y1, x2, y2]: [f32; 4]| (x2 - x1).max(0.0) * (y2 - y1).max(0.0);
     let both = area([a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);

@@ -56,7 +56,8 @@ fn run() -> Result<()> {
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
     };
-    // With less than a third of it visible, a box says little about the object.
+    // Drop boxes of which less than a third is visible, because they say little about the
+    // object.
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
     let train = json("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;
@@ -93,7 +94,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns the mean loss.
+/// Trains for an epoch, and returns the mean loss.
 fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
@@ -125,7 +126,7 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
     })
 }
 
-/// Recall and precision on the held-out objects.
+/// Returns the recall and the precision on the held-out objects.
 fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> {
     let (mut hits, mut objects, mut detections) = (0.0, 0.0, 0.0);
     for batch in batches.epoch(0) {

@@ -20,13 +20,13 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Loader};
 use warpfeed_synth::Robot;
 
 const CAMERA: &str = "observation.images.top";
-/// Each action consists of two numbers.
+/// Number of actions that the policy predicts. Each action consists of two numbers.
 const ACTIONS: usize = 4;
 const SIDE: usize = 8;
-/// The pixels and the position, once for each task.
+/// Number of inputs: the pixels and the position, once for each task.
 const INPUTS: usize = 2 * (3 * SIDE * SIDE + 3);
 const EPISODES: u64 = 400;
-/// The episodes at the end of the dataset are held out.
+/// Number of held-out episodes, which are at the end of the dataset.
 const HELD_OUT: u64 = 80;
 /// Maximum error on the held-out episodes, as a fraction of the variance of the actions. Predicting
 /// the mean action gives 1.
@@ -78,7 +78,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Each sample has the next [`ACTIONS`] actions.
+/// Opens a loader. Each sample has the next [`ACTIONS`] actions.
 fn loader(path: &Path, options: LeRobotOptions) -> Result<Loader> {
     let dataset = LeRobot::with(path, &options.delta_indices("action", 0..ACTIONS as i64), &Options::new())?;
     Ok(Loader::source(dataset)
@@ -123,7 +123,7 @@ impl Policy {
         Policy { weights: zeros(), velocity: zeros(), scale }
     }
 
-    /// The inputs and the normalized actions.
+    /// Returns the inputs and the normalized actions of a batch.
     fn read(&self, batch: &HostBatch) -> (Array2<f32>, Array2<f32>) {
         let floats = |name: &str| -> Vec<f32> {
             let bytes = batch.field(name).expect("a field of the loader").bytes();
@@ -143,7 +143,7 @@ impl Policy {
         (inputs, actions / &self.scale)
     }
 
-    /// Returns the loss before the step.
+    /// Trains on a batch, and returns the loss before the step.
     fn train(&mut self, inputs: &Array2<f32>, actions: &Array2<f32>) -> f64 {
         let residuals = inputs.dot(&self.weights) - actions;
         let gradient = inputs.t().dot(&residuals) / inputs.len_of(Axis(0)) as f32;
@@ -152,7 +152,7 @@ impl Policy {
         f64::from(residuals.mapv(|x| x * x).mean().unwrap_or(f32::NAN))
     }
 
-    /// Mean squared error of normalized actions.
+    /// Returns the mean squared error of normalized actions.
     fn error(&self, batches: &mut Batches<HostBatch>) -> Result<f64> {
         let (mut sum, mut count) = (0.0, 0);
         for batch in batches.epoch(0) {

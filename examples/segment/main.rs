@@ -23,12 +23,12 @@ use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_synth::Synth;
 
 const SIDE: usize = 64;
-/// The background and three kinds of objects.
+/// Number of classes: the background and three kinds of objects.
 const CLASSES: usize = 4;
 /// Downscaling factor of the last layer, per direction.
 const PART: usize = 4;
-/// On held-out images. Predicting only background gives about 0.2, and a run of 8 epochs gives
-/// 0.69.
+/// Minimum mean intersection over union on held-out images. Predicting only background gives about
+/// 0.2, and a run of 8 epochs reaches 0.69.
 const MEAN_IOU: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -84,13 +84,13 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Row and column of the last layer's score of `class` for pixel `pixel`.
+/// Returns the row and the column of the last layer's score of `class` for pixel `pixel`.
 fn place(class: usize, pixel: usize) -> (usize, usize) {
     let (x, y) = (pixel % SIDE, pixel / SIDE);
     ((y % PART * PART + x % PART) * CLASSES + class, y / PART * (SIDE / PART) + x / PART)
 }
 
-/// Returns the mean loss.
+/// Trains for an epoch, and returns the mean loss.
 fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
@@ -125,7 +125,7 @@ fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], &[u8])> {
     images.chunks_exact(3 * SIDE * SIDE).zip(masks.chunks_exact(SIDE * SIDE))
 }
 
-/// Intersection over union, averaged over the classes.
+/// Returns the intersection over union on the held-out images, averaged over the classes.
 fn mean_iou(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
     let (mut both, mut either) = ([0.0; CLASSES], [0.0; CLASSES]);
     for batch in batches.epoch(0) {

@@ -90,7 +90,7 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns the mean loss.
+/// Trains for an epoch, and returns the mean loss.
 fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let total = batches.num_batches(epoch);
     let before = batches.stats();

@@ -21,7 +21,7 @@ impl Maps {
         self.channels * self.side * self.side
     }
 
-    /// A view of one image as (C, H * W).
+    /// Returns a view of one image as (C, H * W).
     fn image(&self, i: usize) -> ArrayView2<'_, f32> {
         let (len, plane) = (self.image_len(), self.side * self.side);
         ArrayView2::from_shape((self.channels, plane), &self.data[i * len..][..len]).expect("the length fits")
@@ -33,7 +33,7 @@ impl Maps {
     }
 }
 
-/// With their velocity, for SGD with momentum 0.9.
+/// Weights with their velocity, for SGD with momentum 0.9.
 struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,

@@ -12,7 +12,7 @@ use super::net::{Net, Plan};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Random numbers from -1 to 1.
+/// Returns random numbers from -1 to 1.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut rng = Rng::new(seed, 0, 0);
     (0..len).map(|_| rng.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0).collect()
@@ -42,13 +42,13 @@ fn plan() -> Plan {
     Plan { widths: vec![3, 5, 4], classes: 3, side: 8, batch: 4 }
 }
 
-/// Random values for all parameters, so that every gradient is tested.
+/// Returns random values for all parameters, so that every gradient is tested.
 fn random_arrays(plan: &Plan) -> Vec<Vec<f32>> {
     let lens = plan.parameters().into_iter().enumerate();
     lens.map(|(i, (len, _))| noise(len, 100 + i as u64).iter().map(|v| v * 0.6).collect()).collect()
 }
 
-/// The naive network's gradient must be the slope of its loss.
+/// Checks that the naive network's gradient is the slope of its loss.
 pub(crate) fn on_the_cpu() -> Result {
     println!("naive network compared with finite differences:");
     let (plan, labels) = (plan(), [0, 2, 1]);
@@ -133,7 +133,7 @@ fn maps(kernels: &Kernels) -> Result {
     let mut full = stream.alloc_zeros::<f32>(outputs * shape.width())?;
     let weights = stream.clone_htod(&weight)?;
     let want = naive::convolve(&wide(&values), &wide(&weight), shape, outputs);
-    // Images first, as the loader delivers them.
+    // Put the images first, as the loader delivers them.
     let plane = shape.side * shape.side;
     let planes = naive::transposed(&(0..shape.len() / plane).collect::<Vec<_>>(), shape.channels, shape.count);
     let images_first: Vec<f32> = planes.iter().flat_map(|p| values[p * plane..][..plane].to_vec()).collect();

@@ -58,7 +58,7 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// From the first `rows * columns` elements of `data`, row by row.
+    /// Creates a matrix from the first `rows * columns` elements of `data`, row by row.
     pub(crate) fn new(data: &'a CudaSlice<f32>, rows: usize, columns: usize) -> Self {
         holds(data.len(), rows * columns);
         Matrix { data, rows, columns, row_stride: columns, column_stride: 1 }
@@ -138,7 +138,7 @@ impl Kernels {
         launch!(self.im2col, over(9 * shape.len()), columns, maps, &c, &n, &side, &channel_stride, &image_stride)
     }
 
-    /// The gradient of [`im2col`](Kernels::im2col). The maps are (C, N, side, side).
+    /// Computes the gradient of [`im2col`](Kernels::im2col). The maps are (C, N, side, side).
     pub(crate) fn col2im(&self, maps: &mut CudaSlice<f32>, columns: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(columns.len(), 9 * shape.len());
@@ -146,14 +146,14 @@ impl Kernels {
         launch!(self.col2im, over(shape.len()), maps, columns, &c, &n, &side)
     }
 
-    /// `out` = `a` times `b`.
+    /// Computes `out` = `a` times `b`.
     pub(crate) fn product(&self, out: &mut CudaSlice<f32>, a: Matrix<'_>, b: Matrix<'_>) -> Result<()> {
         self.product_in_parts(out, a, b, 1)
     }
 
-    /// `out` = `a` times `b`, for a depth much larger than the sides of the result. Splits the
-    /// depth into as many parts as fit into `scratch`, multiplies them in parallel, and adds the
-    /// results.
+    /// Computes `out` = `a` times `b`, for a depth much larger than the sides of the result.
+    /// Splits the depth into as many parts as fit into `scratch`, multiplies them in parallel, and
+    /// adds the results.
     pub(crate) fn long_product(
         &self,
         out: &mut CudaSlice<f32>,
@@ -171,8 +171,8 @@ impl Kernels {
         launch!(self.add_parts, over(elements), out, &*scratch, &count, &parts)
     }
 
-    /// The depth of a part, which is a multiple of the kernel's step of 16, and the number of
-    /// parts.
+    /// Returns the depth of a part, which is a multiple of the kernel's step of 16, and the number
+    /// of parts.
     fn parts(&self, depth: usize, parts: usize) -> (usize, usize) {
         let part = depth.div_ceil(parts).next_multiple_of(16);
         (part, depth.div_ceil(part))
@@ -212,7 +212,7 @@ impl Kernels {
         launch!(self.pool, over(shape.pooled()), out, winner, maps, bias, &c, &n, &side)
     }
 
-    /// The gradient of [`pool`](Kernels::pool) with respect to `maps`.
+    /// Computes the gradient of [`pool`](Kernels::pool) with respect to `maps`.
     pub(crate) fn unpool(
         &self,
         grad: &mut CudaSlice<f32>,
@@ -239,7 +239,7 @@ impl Kernels {
         launch!(self.row_sums, (small(matrix.rows), 1, 1), out, matrix.data, &columns, &row, &column)
     }
 
-    /// The mean of each plane: (C, N, side, side) to (N, C).
+    /// Computes the mean of each plane: (C, N, side, side) to (N, C).
     pub(crate) fn mean(&self, features: &mut CudaSlice<f32>, maps: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(features.len(), shape.channels * shape.count);
@@ -247,7 +247,7 @@ impl Kernels {
         launch!(self.mean, over(shape.channels * shape.count), features, maps, &c, &n, &plane)
     }
 
-    /// The gradient of [`mean`](Kernels::mean).
+    /// Computes the gradient of [`mean`](Kernels::mean).
     pub(crate) fn spread(&self, maps: &mut CudaSlice<f32>, features: &CudaSlice<f32>, shape: Shape) -> Result<()> {
         holds(maps.len(), shape.len());
         holds(features.len(), shape.channels * shape.count);
@@ -272,7 +272,7 @@ impl Kernels {
         launch!(self.softmax, over(count), logits, bias, labels, loss, right, &n, &k)
     }
 
-    /// Gradient descent with momentum.
+    /// Takes one step of gradient descent with momentum.
     pub(crate) fn update(
         &self,
         value: &mut CudaSlice<f32>,
@@ -288,12 +288,12 @@ impl Kernels {
     }
 }
 
-/// A grid with one thread per element.
+/// Returns a grid with one thread per element.
 fn over(elements: usize) -> (u32, u32, u32) {
     (small(elements).div_ceil(THREADS), 1, 1)
 }
 
-/// To the 32-bit integers that the kernels take.
+/// Converts to the 32-bit integers that the kernels take.
 fn small(number: usize) -> u32 {
     u32::try_from(number).expect("a batch of fewer than 2^32 elements")
 }

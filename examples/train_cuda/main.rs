@@ -35,7 +35,7 @@ use net::{Net, Plan};
 const SIDE: u32 = 64;
 const BATCH: usize = 128;
 const EPOCHS: u64 = 8;
-/// At the end of the 50 warm-up steps. The rate then decreases linearly to zero.
+/// Learning rate at the end of the 50 warm-up steps. The rate then decreases linearly to zero.
 const RATE: f32 = 0.02;
 /// Maximum loss of the last epoch, relative to the first.
 const LOSS_FALLS_TO: f64 = 0.9;
@@ -151,7 +151,8 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     Ok(())
 }
 
-/// Returns the mean loss, the milliseconds that the stream waited, and the number of samples.
+/// Trains for an epoch. Returns the mean loss, the milliseconds that the stream waited, and the
+/// number of samples.
 fn train_epoch(
     stream: &Arc<CudaStream>,
     net: &mut Net,

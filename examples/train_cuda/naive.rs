@@ -32,7 +32,7 @@ pub(crate) fn convolve(maps: &[f64], weight: &[f64], input: Shape, outputs: usiz
     out
 }
 
-/// The gradients of the weight and of the maps.
+/// Returns the gradients of the weight and of the maps.
 pub(crate) fn convolve_back(
     grad: &[f64],
     maps: &[f64],
@@ -48,8 +48,8 @@ pub(crate) fn convolve_back(
     (weight_grad, maps_grad)
 }
 
-/// Bias, ReLU and 2x2 max pooling. Returns the pooled values, and the index in `maps` of each, or
-/// `None` if ReLU clipped it.
+/// Adds the bias, then applies ReLU and 2x2 max pooling. Returns the pooled values, and the index
+/// in `maps` of each, or `None` if ReLU clipped it.
 pub(crate) fn pool(maps: &[f64], bias: &[f64], shape: Shape) -> (Vec<f64>, Vec<Option<usize>>) {
     let (side, half) = (shape.side, shape.side / 2);
     let places = (0..shape.pooled()).map(|i| {
@@ -72,7 +72,7 @@ pub(crate) fn unpool(grad: &[f64], winners: &[Option<usize>], shape: Shape) -> V
     maps
 }
 
-/// The product of `a` (rows, depth) and `b` (depth, columns).
+/// Returns the product of `a` (rows, depth) and `b` (depth, columns).
 pub(crate) fn product(a: &[f64], b: &[f64], rows: usize, depth: usize, columns: usize) -> Vec<f64> {
     let cell = |i: usize| (0..depth).map(|k| a[i / columns * depth + k] * b[k * columns + i % columns]).sum();
     (0..rows * columns).map(cell).collect()
@@ -82,22 +82,22 @@ pub(crate) fn transposed<T: Copy>(a: &[T], rows: usize, columns: usize) -> Vec<T
     (0..a.len()).map(|i| a[i % rows * columns + i / rows]).collect()
 }
 
-/// The mean of each plane: (C, N, side, side) to (N, C).
+/// Returns the mean of each plane: (C, N, side, side) to (N, C).
 pub(crate) fn mean(maps: &[f64], shape: Shape) -> Vec<f64> {
     let plane = shape.side * shape.side;
     let means: Vec<f64> = maps.chunks(plane).map(|plane| plane.iter().sum::<f64>() / plane.len() as f64).collect();
     transposed(&means, shape.channels, shape.count)
 }
 
-/// The gradient of [`mean`].
+/// Returns the gradient of [`mean`].
 pub(crate) fn spread(features: &[f64], shape: Shape) -> Vec<f64> {
     let plane = shape.side * shape.side;
     let by_channel = transposed(features, shape.count, shape.channels);
     by_channel.iter().flat_map(|v| std::iter::repeat_n(v / plane as f64, plane)).collect()
 }
 
-/// For logits (N, classes): the cross-entropy of each sample, whether it is classified correctly,
-/// and the gradient of the mean cross-entropy.
+/// Returns, for logits (N, classes), the cross-entropy of each sample, whether it is classified
+/// correctly, and the gradient of the mean cross-entropy.
 pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, Vec<f64>) {
     let (classes, mut grads) = (logits.len() / labels.len(), Vec::new());
     let samples = logits.chunks(classes).zip(labels).map(|(row, &label)| {
@@ -111,8 +111,8 @@ pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, V
     (losses, right, grads)
 }
 
-/// The mean cross-entropy of an image batch (N, C, side, side), and its gradient with respect to
-/// each parameter array, in the order of [`Plan::parameters`].
+/// Returns the mean cross-entropy of an image batch (N, C, side, side), and its gradient with
+/// respect to each parameter array, in the order of [`Plan::parameters`].
 pub(crate) fn gradient(plan: &Plan, values: &[Vec<f64>], images: &[f64], labels: &[i64]) -> (f64, Vec<Vec<f64>>) {
     let (n, layers) = (labels.len(), plan.convolutions());
     let shape = |i: usize, channels: usize| Shape { channels, count: n, side: plan.side >> i };

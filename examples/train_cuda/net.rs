@@ -11,7 +11,7 @@ use super::kernels::{Kernels, Matrix, Shape};
 
 type Result<T> = std::result::Result<T, DriverError>;
 
-/// For the parts of long products, in floats.
+/// Size of the scratch buffer for the parts of long products, in floats.
 const SCRATCH: usize = 1 << 22;
 const WEIGHT_DECAY: f32 = 5e-4;
 
@@ -21,8 +21,8 @@ pub(crate) struct Plan {
     /// Channels of the images, then of each convolution's output.
     pub(crate) widths: Vec<usize>,
     pub(crate) classes: usize,
-    /// In pixels. Each convolution's pooling halves the side, so it must be divisible by 2 that
-    /// many times.
+    /// Side of the images in pixels. Each convolution's pooling halves the side, so it must be
+    /// divisible by 2 that many times.
     pub(crate) side: usize,
     pub(crate) batch: usize,
 }
@@ -32,17 +32,18 @@ impl Plan {
         self.widths.len() - 1
     }
 
-    /// Input shape of convolution `i`, or of the mean if `i` is the number of convolutions.
+    /// Returns the input shape of convolution `i`, or of the mean if `i` is the number of
+    /// convolutions.
     fn input(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i], count, side: self.side >> i }
     }
 
-    /// Output shape of convolution `i` before pooling.
+    /// Returns the output shape of convolution `i` before pooling.
     fn output(&self, i: usize, count: usize) -> Shape {
         Shape { channels: self.widths[i + 1], ..self.input(i, count) }
     }
 
-    /// Shape of the last pooled output.
+    /// Returns the shape of the last pooled output.
     fn last(&self, count: usize) -> Shape {
         self.input(self.convolutions(), count)
     }
@@ -60,8 +61,8 @@ impl Plan {
         sizes
     }
 
-    /// He initialization ("Delving Deep into Rectifiers", 2015), from a fixed seed, so that every
-    /// run starts with the same values.
+    /// Returns initial values: He initialization ("Delving Deep into Rectifiers", 2015), from a
+    /// fixed seed, so that every run starts with the same values.
     pub(crate) fn initial(&self) -> Vec<Vec<f32>> {
         let mut rng = Rng::new(7, 0, 0);
         let parameters = self.parameters().into_iter();
@@ -82,7 +83,7 @@ struct Param {
     speed: CudaSlice<f32>,
 }
 
-/// With the state of the forward pass that the backward pass needs.
+/// The network, with the state of the forward pass that the backward pass needs.
 struct Convolution {
     weight: Param,
     bias: Param,
@@ -113,7 +114,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// `values` are in the order of [`Plan::parameters`].
+    /// Creates a network with the parameters `values`, in the order of [`Plan::parameters`].
     pub(crate) fn new(stream: &Arc<CudaStream>, plan: Plan, values: &[Vec<f32>]) -> Result<Self> {
         assert_eq!(values.len(), 2 * plan.convolutions() + 2, "two arrays for each layer");
         let zeros = |len: usize| stream.alloc_zeros::<f32>(len);
@@ -151,8 +152,8 @@ impl Net {
         })
     }
 
-    /// Images are (N, 3, side, side). Afterward, `logits` contains the gradient of the loss with
-    /// respect to the logits.
+    /// Runs the forward pass on images of shape (N, 3, side, side). Afterward, `logits` contains
+    /// the gradient of the loss with respect to the logits.
     pub(crate) fn forward(&mut self, images: &CudaView<'_, f32>, labels: &CudaView<'_, i64>) -> Result<()> {
         let (n, kernels) = (labels.len(), &self.kernels);
         assert!(n <= self.plan.batch, "a batch of {n} images, but the network supports at most {}", self.plan.batch);
@@ -176,7 +177,7 @@ impl Net {
         kernels.softmax(&mut self.logits, &self.bias.value, labels, (&mut self.loss, &mut self.right))
     }
 
-    /// For the `n` images of the latest forward pass.
+    /// Runs the backward pass for the `n` images of the latest forward pass.
     pub(crate) fn backward(&mut self, n: usize) -> Result<()> {
         let (kernels, last, classes) = (&self.kernels, self.plan.last(n), self.plan.classes);
         let logits = Matrix::new(&self.logits, n, classes);
@@ -216,8 +217,8 @@ impl Net {
         Ok(())
     }
 
-    /// The summed cross-entropy of all samples since the last call, and the number of correct
-    /// predictions. Waits for the stream.
+    /// Returns the summed cross-entropy of all samples since the last call, and the number of
+    /// correct predictions. Waits for the stream.
     pub(crate) fn totals(&mut self) -> Result<(f64, f64)> {
         let stream = &self.kernels.stream;
         let sum =
@@ -228,7 +229,7 @@ impl Net {
         Ok(totals)
     }
 
-    /// The (value, gradient) of each parameter array, in the order of [`Plan::parameters`].
+    /// Returns the (value, gradient) of each parameter array, in the order of [`Plan::parameters`].
     pub(crate) fn parameters(&self) -> Result<Vec<(Vec<f32>, Vec<f32>)>> {
         let layers = self.convolutions.iter().flat_map(|c| [&c.weight, &c.bias]);
         let stream = &self.kernels.stream;

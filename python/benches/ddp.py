@@ -44,7 +44,7 @@ def loader(args: argparse.Namespace, **options: Any) -> warpfeed.Loader:
 
 
 def sums(args: argparse.Namespace, rank: int, world: int) -> None:
-    """With `--stop`, saves the state and kills the process."""
+    """Prints the sum of each batch. With `--stop`, saves the state and kills the process."""
     batches = loader(args, global_batch_size=args.batch)
     first = 0
     if args.state and os.path.exists(args.state) and not args.stop:
@@ -74,7 +74,7 @@ def sums(args: argparse.Namespace, rank: int, world: int) -> None:
 
 
 def feeds() -> dict[str, Any]:
-    """The loaders of `train.py` by name. Those of warpfeed are set to `distributed`."""
+    """Returns the loaders of `train.py` by name. Those of warpfeed are set to `distributed`."""
     distributed = {
         feed.name: type(feed.__name__, (feed,), {"more": {"distributed": True}})
         for feed in (bench.Warpfeed, bench.WarpfeedAuto, bench.WarpfeedGpu, bench.WarpfeedFolder)
@@ -83,7 +83,7 @@ def feeds() -> dict[str, Any]:
 
 
 def core_seconds() -> float:
-    """CPU time of this process and of its child processes, such as the workers of a
+    """Returns the CPU time of this process and of its child processes, such as the workers of a
     `DataLoader`."""
     own_pid = os.getpid()
     total = time.process_time()
@@ -119,7 +119,7 @@ class Waits:
             del batch
 
     def p99(self) -> float:
-        """The 99th percentile in ms, without the first tenth of the steps."""
+        """Returns the 99th percentile of the waits in ms, without the first tenth of the steps."""
         times = sorted(begin.elapsed_time(end) for begin, end in self.pairs[len(self.pairs) // 10 :])
         return times[min(len(times) - 1, int(0.99 * len(times)))]
 

@@ -42,7 +42,7 @@ def timed(batches: Iterator[tuple[Any, Any]], waits: list[tuple[Any, Any]]) -> I
 
 
 def idle_of_kernels(profiler: Any) -> tuple[float, float]:
-    """The time in which no kernel ran on the busiest stream, and the total time, in ms."""
+    """Returns the time in which no kernel ran on the busiest stream, and the total time, in ms."""
     spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CUDA and event.time_range.end > event.time_range.start:
@@ -59,7 +59,7 @@ def idle_of_kernels(profiler: Any) -> tuple[float, float]:
 
 
 def measure(step: Step, feed: Any, count: int) -> dict[str, float | None]:
-    """Mean times of `count` steps without the profiler and `count` steps with it."""
+    """Returns the mean times of `count` steps without the profiler and `count` steps with it."""
     waits: list[tuple[Any, Any]] = []
     batches = timed(iter(feed), waits)
     clocks = getattr(feed, "clocks", lambda: None)

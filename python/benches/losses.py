@@ -38,7 +38,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-#: "own" is the framework's own loader.
+#: The compared loaders. "own" is the framework's own loader.
 SIDES = ("own", "warpfeed", "control")
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 #: Recipe A3 of "ResNet strikes back" (Wightman et al., 2021), as flags of timm's train.py. The
@@ -59,7 +59,8 @@ def images(folder: str) -> list[Path]:
 
 
 def class_folders(args: argparse.Namespace, work: Path) -> None:
-    """Ten classes. Each photograph occurs several times in `train`, to make epochs longer."""
+    """Creates folders of ten classes. Each photograph occurs several times in `train`, to make
+    epochs longer."""
     result = images(args.photographs)
     for part, copies in (("train", args.copies), ("val", 1)):
         for number, path in enumerate(result):
@@ -70,7 +71,7 @@ def class_folders(args: argparse.Namespace, work: Path) -> None:
 
 
 def detection_set(args: argparse.Namespace, work: Path) -> None:
-    """Photographs with pasted objects, in YOLO's directory layout."""
+    """Creates photographs with pasted objects, in YOLO's directory layout."""
     from PIL import Image, ImageDraw
 
     draws, result = random.Random(1), images(args.photographs)
@@ -185,7 +186,7 @@ RECIPES = {"a3": a3, "yolo": yolo}
 
 
 def means_agree(first: list[float], second: list[float]) -> bool:
-    """They may differ by the larger of the two spreads."""
+    """Returns whether the means differ by at most the larger of the two spreads."""
     spread = max(max(first) - min(first), max(second) - min(second))
     return abs(statistics.fmean(first) - statistics.fmean(second)) <= spread
 
@@ -233,7 +234,7 @@ def main() -> None:
     parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     work = args.work.resolve()
-    # Otherwise, Ultralytics looks for updates and fonts on the internet.
+    # Keep Ultralytics from looking for updates and fonts on the internet.
     os.environ.update(YOLO_OFFLINE="true", YOLO_CONFIG_DIR=str(work), YOLO_AUTOINSTALL="false", OMP_NUM_THREADS="2")
     if args.run:
         side, seed, out = args.run

@@ -17,7 +17,8 @@ import warpfeed
 
 
 def time_opening(path: str) -> tuple[float, float]:
-    """Milliseconds until a loader is open, and until its first batch is on the device."""
+    """Returns the milliseconds until a loader is open, and until its first batch is on the
+    device."""
     begin = time.perf_counter()
     loader = warpfeed.Loader(
         path, batch_size=256, shuffle=True, seed=42, augment=warpfeed.Augment.train(224), device="cuda", dtype="bf16",

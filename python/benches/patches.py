@@ -44,7 +44,7 @@ BATCH = 8
 
 
 class Processed(torch.utils.data.Dataset[Any]):
-    """Batches of a processor, with only the patches that exist."""
+    """The batches of a processor, with only the patches that exist."""
 
     def __init__(self, layout: str, processor: Any, files: list[Path]) -> None:
         self.layout, self.processor, self.files = layout, processor, files
@@ -68,7 +68,7 @@ def loader(layout: str, folder: Path, workers: int, **options: Any) -> warpfeed.
 
 
 def compare(layout: str, processor: Any, files: list[Path], batches: warpfeed.Loader) -> str:
-    """The differences of the values, in levels. Checks that the grids are equal."""
+    """Returns the differences of the values in levels, and checks that the grids are equal."""
     # The value of a level depends on the channel.
     values = np.arange(1176 if layout == "qwen2_vl" else 768)
     channel = values // (2 * 14 * 14) if layout == "qwen2_vl" else values % 3
@@ -89,7 +89,7 @@ def compare(layout: str, processor: Any, files: list[Path], batches: warpfeed.Lo
 
 
 def rate(batches: Any, seconds: float) -> float:
-    """Images/s of at least `seconds`, after one epoch that is not measured."""
+    """Measures the images/s for at least `seconds`, after one epoch that is not measured."""
     for _ in batches:
         pass
     begun, images = time.perf_counter(), 0

@@ -60,7 +60,7 @@ def python(args: argparse.Namespace, output: str) -> float:
 
 
 def cost_of_next(path: str, output: str) -> float:
-    """Microseconds of a call to `next` if the batch is ready."""
+    """Returns the microseconds of a call to `next` if the batch is ready."""
     loader = warpfeed.Loader(
         path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabeled=True, **output_options(output)
     )

@@ -40,7 +40,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def colors() -> list[Any]:
-    """The color steps of the albumentations recipe, which both loaders use."""
+    """Returns the color steps of the albumentations recipe, which both loaders use."""
     import albumentations as a
 
     jitter = a.ColorJitter(brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4), hue=(-0.1, 0.1), p=0.8)
@@ -142,7 +142,7 @@ RECIPES = ("rand_augment", "three_augment", "simclr", "albumentations")
 
 
 def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
-    """Images/s after a warm-up, during which processes start."""
+    """Measures the images/s after a warm-up, during which processes start."""
     next(batches)
     begin = time.monotonic()
     while time.monotonic() - begin < args.warmup:
@@ -158,7 +158,7 @@ def measure(batches: Iterator[int], args: argparse.Namespace) -> float:
 
 
 def run(recipe: str, side: str, args: argparse.Namespace) -> float:
-    """Images/s of one loader, in a child process."""
+    """Returns the images/s of one loader, measured in a child process."""
     command = [sys.executable, __file__, *sys.argv[1:], "--run", recipe, side]
     process = subprocess.run(command, capture_output=True, text=True)
     if process.returncode != 0:

@@ -21,7 +21,7 @@ import warpfeed
 
 
 def resident() -> float:
-    """Resident memory in MiB."""
+    """Returns the resident memory in MiB."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 

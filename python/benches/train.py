@@ -190,7 +190,7 @@ FEEDS += [dali("0.65"), dali("0.9")]
 
 
 def feeds(names: str) -> list[Any]:
-    """`names` are comma-separated."""
+    """Returns the loaders with these names, which are comma-separated."""
     known = {feed.name: feed for feed in FEEDS}
     expected = names.split(",")
     if unknown := [name for name in expected if name not in known and not name.startswith("dali ")]:
@@ -230,7 +230,7 @@ def steps(step: Step, batches: Iterator[tuple[Any, Any]], seconds: float, min_st
 
 
 def attempt(name: str, run: Callable[[], Any]) -> Any:
-    """Prints an exception and returns None."""
+    """Returns the result of `run`. If `run` raises an exception, prints it and returns None."""
     try:
         return run()
     except Exception as e:

@@ -17,7 +17,7 @@ import warpfeed
 
 
 def rate(path: str, views: int, args: argparse.Namespace) -> float:
-    """Source images per second, after one second of warm-up."""
+    """Measures the source images per second, after one second of warm-up."""
     crop = warpfeed.Augment.train(224)
     crops = {"augment": crop} if views == 1 else {"views": [crop] * views}
     loader = warpfeed.Loader(

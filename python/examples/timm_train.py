@@ -20,7 +20,7 @@ from typing import Any
 import timm.data
 import warpfeed
 
-#: warpfeed has its own threads and random numbers.
+#: Options that are ignored, because warpfeed has its own threads and random numbers.
 IGNORED = {
     "worker_seeding", "persistent_workers", "use_multi_epochs_loader", "batch_choice_schedule", "batch_schedule_spread",
     "batch_schedule_random_mix",

@@ -24,12 +24,12 @@ def targets(batch: Any) -> dict[str, Any]:
 
 
 class Loader(warpfeed.Loader):
-    """Has the attributes that the trainer reads from a torch loader."""
+    """A loader with the attributes that the trainer reads from a torch loader."""
 
     num_workers = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        # Copies, because the trainer replaces entries of the dict.
+        # Copy the dict, because the trainer replaces its entries.
         return (dict(batch) for batch in super(Loader, self).__iter__())
 
     def reset(self) -> None:

@@ -45,7 +45,7 @@ impl PendingBatch {
 
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Answer {
-    /// `None` once the request has been canceled.
+    /// The pending batch, or `None` once the request has been canceled.
     pending: Mutex<Option<Arc<PendingBatch>>>,
     shared: Arc<Shared>,
 }
@@ -83,8 +83,8 @@ impl Answer {
         Ok(self.shared.lending.lend(result.raised(py)?))
     }
 
-    /// If the response is not ready yet, returns true, and a separate thread later calls
-    /// `callback`. Otherwise, returns false.
+    /// Registers `callback`, which a separate thread calls when the response is ready. Returns
+    /// false, and does not register it, if the response is ready already.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
         let waker = self.shared.caller.waker(callback).raised(py)?;
         let pending = self.pending().raised(py)?;
@@ -92,7 +92,7 @@ impl Answer {
         Ok(match_either!(PendingBatch, &*pending, pending => pending.poll_ready(&mut context).is_pending()))
     }
 
-    /// Has no effect if the batch has already been taken.
+    /// Cancels the request. This has no effect if the batch has already been taken.
     fn cancel(&self, py: Python<'_>) {
         if self.shared.process.is_this() {
             let pending = self.lock().take();

@@ -32,9 +32,9 @@ impl Batch {
         match_either!(Delivered, &self.delivered, batch => batch.fields().map(|field| field.name.clone()).collect())
     }
 
-    /// With `channels_last`, an image is viewed as (N, C, H, W). Device tensors are copied here
-    /// only if `own` is set and [`copied`](Batch::copied) is true. Otherwise, the framework copies
-    /// them if [`clone_wanted`](Batch::clone_wanted) is true.
+    /// Returns a field as a tensor. With `channels_last`, an image is viewed as (N, C, H, W).
+    /// Device tensors are copied here only if `own` is set and [`copied`](Batch::copied) is true.
+    /// Otherwise, the framework copies them if [`clone_wanted`](Batch::clone_wanted) is true.
     #[pyo3(signature = (name, channels_last=false, own=false))]
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     fn tensor(&self, py: Python<'_>, name: &str, channels_last: bool, own: bool) -> PyResult<Tensor> {
@@ -54,8 +54,8 @@ impl Batch {
         }
     }
 
-    /// Whether the framework must copy a field of `nbytes` bytes after importing it, because the
-    /// field is in device memory.
+    /// Returns whether the framework must copy a field of `nbytes` bytes after importing it,
+    /// because the field is in device memory.
     fn clone_wanted(&self, nbytes: usize) -> bool {
         match &self.delivered {
             Delivered::Host(_) => false,
@@ -64,7 +64,7 @@ impl Batch {
         }
     }
 
-    /// Whether all fields are copied, so that no Python object keeps the slot in use.
+    /// Returns whether all fields are copied, so that no Python object keeps the slot in use.
     #[getter]
     fn copied(&self) -> bool {
         self.copy == Some(true)
@@ -85,27 +85,27 @@ impl Batch {
         texts.unwrap_or_else(|| vec![String::new(); self.__len__()])
     }
 
-    /// For each output image, the rectangle (x, y, width, height) that is not padding.
+    /// Returns, for each output image, the rectangle (x, y, width, height) that is not padding.
     fn image_rects(&self) -> Vec<(u32, u32, u32, u32)> {
         match_either!(Delivered, &self.delivered, batch => {
             batch.shown().map(|rect| (rect.x, rect.y, rect.width, rect.height)).collect()
         })
     }
 
-    /// Whether each sample is valid.
+    /// Returns whether each sample is valid.
     fn valid(&self) -> Vec<bool> {
         match_either!(Delivered, &self.delivered, batch => batch.valid().collect())
     }
 
-    /// Position and error of each image that a decoder failed to decode.
+    /// Returns the position and the error of each image that a decoder failed to decode.
     fn errors(&self, py: Python<'_>) -> Vec<(usize, Py<PyAny>)> {
         let error = |position| match_either!(Delivered, &self.delivered, batch => batch.error(position).cloned());
         let error = |position| Some((position, raised(py, &error(position)?).into_value(py).into_any()));
         (0..self.__len__()).filter_map(error).collect()
     }
 
-    /// If the batch was mixed, the mixing weight and, for CutMix, the pasted rectangle (x, y,
-    /// width, height).
+    /// If the batch was mixed, returns the mixing weight and, for CutMix, the pasted rectangle (x,
+    /// y, width, height).
     #[allow(clippy::type_complexity)]
     fn mixing(&self) -> Option<(f32, Option<(u32, u32, u32, u32)>)> {
         let mixing = match_either!(Delivered, &self.delivered, batch => batch.mixing().copied())?;
@@ -117,7 +117,7 @@ impl Batch {
         match_either!(Delivered, &self.delivered, batch => batch.epoch())
     }
 
-    /// Index of the batch within its epoch.
+    /// Returns the index of the batch within its epoch.
     #[getter]
     fn number(&self) -> u64 {
         match_either!(Delivered, &self.delivered, batch => batch.number())

@@ -21,8 +21,9 @@ pub(crate) enum Buffer<'py> {
 }
 
 impl<'py> Buffer<'py> {
-    /// Returns `None` if `value` has no buffer or its elements have an unsupported type. Byte
-    /// strings count as encoded files, as do one-dimensional arrays of bytes if `encoded` is true.
+    /// Reads `value`. Returns `None` if it has no buffer or its elements have an unsupported type.
+    /// Byte strings count as encoded files, as do one-dimensional arrays of bytes if `encoded` is
+    /// true.
     pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));
@@ -59,7 +60,7 @@ fn kind(format: &str) -> Option<char> {
     }
 }
 
-/// The header of an `.npy` file, padded to a multiple of 64 bytes.
+/// Returns the header of an `.npy` file, padded to a multiple of 64 bytes.
 fn header(descr: &str, shape: &str) -> Vec<u8> {
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let padding = 63 - (10 + text.len()) % 64;

@@ -36,7 +36,7 @@ either! {
 
 /// State for one thread at a time, which must be detached from the interpreter.
 struct State {
-    /// `None` once the loader is closed.
+    /// The open loader, or `None` once it is closed.
     open: Option<Open>,
     generation: u64,
 }
@@ -167,7 +167,7 @@ impl Core {
         })
     }
 
-    /// Returns the previous state and the new generation.
+    /// Changes the next epoch. Returns the previous state and the new generation.
     fn change(&self, epoch: impl FnOnce(u64) -> u64) -> (NextEpoch, u64) {
         let mut next = self.lock();
         let before = *next;
@@ -175,8 +175,8 @@ impl Core {
         (before, next.generation)
     }
 
-    /// Index of the first batch to deliver in `epoch`: the batch in `start`, if set. `None` if a
-    /// resumed run is already past the epoch.
+    /// Returns the index of the first batch to deliver in `epoch`: the batch in `start`, if set.
+    /// Returns `None` if a resumed run is already past the epoch.
     fn first(&self, py: Python<'_>, epoch: u64, start: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match start {
             Some((_, first)) => Ok(Some(first)),
@@ -199,7 +199,7 @@ fn superseded<T>() -> warpfeed::Result<T> {
 
 #[pymethods]
 impl Core {
-    /// `options` is the dict that `warpfeed/_loader.py` builds.
+    /// Opens a loader. `options` is the dict that `warpfeed/_loader.py` builds.
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
@@ -291,8 +291,8 @@ impl Core {
         started
     }
 
-    /// Number of batches of an iterator over the next epoch, or of one that begins at `start`
-    /// (epoch, batch).
+    /// Returns the number of batches of an iterator over the next epoch, or of an iterator that
+    /// begins at `start` (epoch, batch).
     #[pyo3(signature = (start=None))]
     fn batches_from(&self, py: Python<'_>, start: Option<(u64, u64)>) -> PyResult<u64> {
         let epoch = start.map_or_else(|| self.epoch(), |(epoch, _)| epoch);
@@ -300,8 +300,8 @@ impl Core {
         Ok(self.num_batches(py, epoch)?.saturating_sub(first))
     }
 
-    /// The first `count` batches of epoch 0, or all batches if the epoch is shorter. They may be
-    /// used repeatedly.
+    /// Returns the first `count` batches of epoch 0, or all batches if the epoch is shorter. They
+    /// may be used repeatedly.
     fn replay(&self, py: Python<'_>, count: usize) -> PyResult<Vec<Batch>> {
         fn all_batches<B>(
             epochs: &mut Batches<B>,
@@ -344,7 +344,7 @@ impl Core {
         Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false) }).collect())
     }
 
-    /// Waits without holding the GIL. Returns `None` after the last batch.
+    /// Returns the next batch, or `None` after the last one. Waits without holding the GIL.
     fn next(&self, py: Python<'_>, generation: u64) -> PyResult<Option<Batch>> {
         self.process.check().raised(py)?;
         let delivered = wait_interruptibly(py, || {
@@ -426,7 +426,8 @@ impl Core {
         self.sources.iter().try_for_each(|source| source.traverse(&visit))
     }
 
-    /// The garbage collector calls this method when the loader is unreachable.
+    /// Drops all references to Python objects. The garbage collector calls this method when the
+    /// loader is unreachable.
     fn __clear__(&self) {
         let (order, sources) = (self.order.clone(), self.sources.clone());
         let clear = move || {
@@ -460,7 +461,7 @@ impl Core {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.num_batches(epoch))))
     }
 
-    /// Total number of samples of all ranks in `epoch`.
+    /// Returns the total number of samples of all ranks in `epoch`.
     fn epoch_len(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.epoch_len(epoch))))
@@ -470,7 +471,7 @@ impl Core {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.source_len())))
     }
 
-    /// Whether the dataset is a flat folder, in which images have no labels.
+    /// Returns whether the dataset is a flat folder, in which images have no labels.
     fn lacks_labels(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |state| {
             let flat = |source: &dyn Source| source.kind() == "folder" && source.classes().is_empty();
@@ -482,19 +483,19 @@ impl Core {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.classes().to_vec())))
     }
 
-    /// The dataset's own id for each class, indexed by label.
+    /// Returns the dataset's own id for each class, indexed by label.
     fn category_ids(&self, py: Python<'_>) -> PyResult<Vec<i64>> {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.category_ids())))
     }
 
-    /// The sample without augmentation.
+    /// Returns the sample `id` without augmentation.
     fn sample(&self, py: Python<'_>, id: u64) -> PyResult<Stored> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
         run_on_thread(py, move |_| monitor.sample(id, stored::stored_sample))
     }
 
-    /// Labels as the bytes of an int64 array.
+    /// Returns labels as the bytes of an int64 array.
     fn labels<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
@@ -507,12 +508,12 @@ impl Core {
         })
     }
 
-    /// Index of the concatenated or mixed dataset that contains sample `id`.
+    /// Returns the index of the concatenated or mixed dataset that contains sample `id`.
     fn part(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.source().part(id))))
     }
 
-    /// The rank and the number of ranks.
+    /// Returns the rank and the number of ranks.
     fn rank(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.with(py, |state| {
             let rank = match_either!(Open, state.open()?, epochs => epochs.rank());
@@ -520,15 +521,16 @@ impl Core {
         })
     }
 
-    /// Returns the epoch and the index of the first batch with the new proportions.
+    /// Changes the proportions of the mixture. Returns the epoch and the index of the first batch
+    /// with the new proportions.
     fn set_mixture(&self, py: Python<'_>, shares: Vec<f64>, after: u64) -> PyResult<(u64, u64)> {
         let place =
             self.with(py, |state| match_either!(Open, state.open()?, epochs => epochs.set_mixture(&shares, after)))?;
         Ok((place.epoch, place.batch))
     }
 
-    /// `weights` is an object of `warpfeed._number_lists`. Returns the epoch and the index of the
-    /// first batch with the new weights.
+    /// Changes the weights of the samples. `weights` is an object of `warpfeed._number_lists`.
+    /// Returns the epoch and the index of the first batch with the new weights.
     fn set_weights(&self, py: Python<'_>, weights: &Bound<'_, PyAny>, after: u64) -> PyResult<(u64, u64)> {
         let weights = options::numbers(weights, f64::from_ne_bytes)?;
         let place =
@@ -536,18 +538,18 @@ impl Core {
         Ok((place.epoch, place.batch))
     }
 
-    /// Current numbers of worker threads and of prefetched batches.
+    /// Returns the current numbers of worker threads and of prefetched batches.
     fn settings(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => (epochs.workers(), epochs.prefetch()))))
     }
 
-    /// The memory plan as JSON and as a sentence.
+    /// Returns the memory plan as JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let plan = self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.memory_plan())))?;
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// The statistics of device memory as JSON, or `None` for host batches.
+    /// Returns the statistics of device memory as JSON, or `None` for host batches.
     fn device_stats(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.with(py, |state| match state.open()? {
             Open::Host(_) => Ok(None),
@@ -556,14 +558,14 @@ impl Core {
         })
     }
 
-    /// The statistics as JSON and as a table.
+    /// Returns the statistics as JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let stats = py.detach(|| self.monitor.stats());
         Ok((json(&stats), stats.to_string()))
     }
 
-    /// The verdict as JSON and as text.
+    /// Returns the verdict as JSON and as text.
     fn verdict(&self, py: Python<'_>) -> PyResult<(String, String)> {
         self.process.check().raised(py)?;
         let verdict = py.detach(|| self.monitor.verdict());
@@ -586,7 +588,7 @@ impl Core {
         self.compare(py, checkpoint, false)
     }
 
-    /// Epoch, batch and exception of each skipped sample.
+    /// Returns the epoch, the batch and the exception of each skipped sample.
     fn faults(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, Py<PyAny>)>> {
         self.process.check().raised(py)?;
         let faults = py.detach(|| self.monitor.sample_errors());

@@ -47,7 +47,7 @@ impl DecoderCore {
 
 #[pymethods]
 impl DecoderCore {
-    /// `options` is the dict that `warpfeed/_decoder.py` builds.
+    /// Opens a decoder. `options` is the dict that `warpfeed/_decoder.py` builds.
     #[new]
     fn new(py: Python<'_>, options: &Bound<'_, PyDict>, delivery: Delivery) -> PyResult<Self> {
         let (copy, device, stream) = delivery;
@@ -69,7 +69,8 @@ impl DecoderCore {
         Ok(Answer::new(pending.raised(py)?, self.shared.clone()))
     }
 
-    /// Decoding of a batch starts at most `max_delay` seconds after its first request.
+    /// Creates a dynamic batcher. Decoding of a batch starts at most `max_delay` seconds after its
+    /// first request.
     fn dynamic_batcher(&self, py: Python<'_>, max_delay: f64) -> PyResult<DynamicBatcherCore> {
         let open = self.open().raised(py)?;
         let max_delay = Duration::from_secs_f64(max_delay);
@@ -81,13 +82,13 @@ impl DecoderCore {
         Ok(match_either!(Open, self.open().raised(py)?, decoder => decoder.max_batch()))
     }
 
-    /// The memory plan as JSON and as a sentence.
+    /// Returns the memory plan as JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let plan = match_either!(Open, self.open().raised(py)?, decoder => decoder.memory_plan());
         Ok((json(&plan), plan.to_string()))
     }
 
-    /// The statistics as JSON and as a table.
+    /// Returns the statistics as JSON and as a table.
     fn stats(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let open = self.open().raised(py)?;
         let stats = py.detach(|| match_either!(Open, open, decoder => decoder.stats()));

@@ -1,4 +1,4 @@
-//! A dynamic batcher in Python.
+//! The Rust part of the Python class `DynamicBatcher`.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::waiting::drop_detached;
 type DynamicBatcher<B> = warpfeed::DynamicBatcher<B, Py<PyAny>>;
 
 either! {
-    /// Requests that wait for a batch, with their Python futures.
+    /// The queue of a dynamic batcher. Each request has a Python future as its value.
     Requests of DynamicBatcher
 }
 
-/// A batch whose decoding has started: its response, and the `value` and the image count of each
-/// request.
+/// A batch that is being decoded: its pending response, and the `value` and the number of images of
+/// each request.
 type StartedBatch = (Answer, Vec<(Py<PyAny>, usize)>);
 
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
@@ -38,19 +38,19 @@ impl DynamicBatcherCore {
 
 #[pymethods]
 impl DynamicBatcherCore {
-    /// Returns the request's id. [`next`](Self::next) returns `value` together with the batch that
-    /// contains the images.
+    /// Queues a request with `images`, and returns its id. [`next`](Self::next) returns `value`
+    /// together with the batch that contains the images.
     fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>, value: Py<PyAny>) -> PyResult<u64> {
         let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.submit(images, value))).raised(py)
     }
 
-    /// Returns false if the request is already part of a batch.
+    /// Removes a request from the queue. Returns false if it is already part of a batch.
     fn cancel(&self, py: Python<'_>, request: u64) -> bool {
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.cancel(request))).is_some()
     }
 
-    /// Waits until decoding of the next batch starts. Returns `None` once the batcher is closed and
+    /// Waits for the next batch to start decoding. Returns `None` once the batcher is closed and
     /// all requests are in batches.
     fn next(&self, py: Python<'_>) -> Option<StartedBatch> {
         let (pending, requests) = py.detach(|| match self.requests() {
@@ -66,7 +66,7 @@ impl DynamicBatcherCore {
         Some((Answer::new(pending, self.shared.clone()), requests))
     }
 
-    /// Rejects new requests, and starts a batch with those that are still waiting.
+    /// Rejects new requests, and starts a batch with the requests that are still queued.
     fn close(&self, py: Python<'_>) {
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.close()));
     }

@@ -17,8 +17,8 @@ fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     CLASS.import(py, "warpfeed._error", "WarpfeedError")
 }
 
-/// Chooses the class from `kind` and `os_code`. `args` are the arguments of
-/// `warpfeed.WarpfeedError`.
+/// Creates an exception, of a class that depends on `kind` and `os_code`. `args` are the arguments
+/// of `warpfeed.WarpfeedError`.
 fn exception<'py>(py: Python<'py>, kind: ErrorKind, os_code: Option<i32>, args: impl PyCallArgs<'py>) -> PyErr {
     let name = match (kind, os_code) {
         (ErrorKind::Config, _) => "ConfigError",
@@ -31,7 +31,7 @@ fn exception<'py>(py: Python<'py>, kind: ErrorKind, os_code: Option<i32>, args: 
     created.map_or_else(|e| e, PyErr::from_value)
 }
 
-/// The name in snake case, as in `too_many_skipped`.
+/// Returns the name of a kind in snake case, as in `too_many_skipped`.
 fn kind(kind: ErrorKind) -> String {
     let mut name = String::new();
     for letter in format!("{kind:?}").chars() {

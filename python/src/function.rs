@@ -1,14 +1,14 @@
 //! Runs the user's per-image function, the `image_transform` option.
 //!
-//! A worker thread writes the pixels to a memory file that it shares with a worker process. It then
-//! sends the process a request with the image size and two random words, and waits for the
-//! response. The process calls the function and writes the result to the same file, so pixels are
-//! never pickled, and the loader's process does not need the GIL. If a process dies, its socket
-//! closes, which ends the wait. `warpfeed/_image_transform_process.py` implements the process.
-//! Without processes, the worker thread calls the function.
+//! A worker thread of the loader writes the pixels to a memfd that it shares with a child process.
+//! It then sends the child a request with the image size and two random words, and waits for the
+//! response. The child calls the function and writes the result to the same memfd, so pixels are
+//! never pickled, and the loader's process does not need the GIL. If a child dies, its socket
+//! closes, which ends the wait. `warpfeed/_image_transform_process.py` implements the child. With
+//! `processes=0`, the worker thread calls the function itself.
 //!
-//! The memory of a file is allocated before the file is mapped. Otherwise, the system would kill a
-//! process that writes to the mapping when memory runs out.
+//! The memory of a memfd is allocated before the memfd is mapped. If memory ran out during a write
+//! to the mapping, the system would kill the process that writes.
 
 use std::fs::File;
 use std::io::{ErrorKind as Io, Read, Write};
@@ -46,7 +46,7 @@ struct Process {
     socket: UnixStream,
     shared: File,
     len: u64,
-    /// Until the first response, the process may still be starting.
+    /// Whether the process has responded to a call. Until then, it may still be starting.
     has_responded: bool,
 }
 
@@ -89,7 +89,8 @@ fn nanos(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The file does not count toward the size limit of `/dev/shm`.
+/// Creates the shared file. Unlike a file in `/dev/shm`, a memfd does not count toward the size
+/// limit of that file system.
 #[cfg(target_os = "linux")]
 fn shared() -> std::io::Result<File> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -134,7 +135,7 @@ impl Calls {
         }
     }
 
-    /// The function if it runs in this process, for the garbage collector.
+    /// Returns the function if this process holds it, so that the garbage collector can visit it.
     pub(crate) fn in_process_function(&self) -> Option<Arc<TracedRef>> {
         match &self.executor {
             Executor::Threads(function) => Some(function.clone()),
@@ -157,7 +158,7 @@ impl Calls {
                 return Err(pool
                     .last_error
                     .clone()
-                    .unwrap_or_else(|| Error::config("image_transform: no worker process was started")));
+                    .unwrap_or_else(|| Error::config("image_transform: no worker process is running")));
             }
             pool = returned.wait_timeout(pool, SLICE).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -280,7 +281,7 @@ impl Process {
         }
         if u64::from(length) > MAX_EXCEPTION_LEN {
             return Err(NoResponse::Io(std::io::Error::other(format!(
-                "it announced a pickled exception of {length} bytes, more than {MAX_EXCEPTION_LEN}"
+                "its response claims a pickled exception of {length} bytes; the limit is {MAX_EXCEPTION_LEN}"
             ))));
         }
         let mut raised = vec![0; length as usize];
@@ -331,7 +332,8 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// A forked child may have a copy of the socket, so closing it would not stop the process.
+    /// Shuts the socket down, which stops the process. Closing the socket does not suffice, because
+    /// a forked child may have a copy.
     fn drop(&mut self) {
         if self.owner == std::process::id() {
             let _ = self.socket.shutdown(Shutdown::Both);
@@ -385,13 +387,13 @@ impl Function {
         ))))
     }
 
-    /// File descriptors of the socket and of the shared file for each process.
+    /// Returns the file descriptors of the socket and of the shared file for each process.
     fn descriptors(&self) -> Vec<(i32, i32)> {
         lock(&self.0.descriptors).iter().map(|(socket, file)| (socket.as_raw_fd(), file.as_raw_fd())).collect()
     }
 
-    /// Closes this process's copies of the descriptors, which the processes with the ids `pids`
-    /// have received.
+    /// Closes this process's copies of the descriptors. Call it after the processes, which have the
+    /// ids `pids`, have started.
     fn started(&self, pids: Vec<u32>) {
         lock(&self.0.descriptors).clear();
         if let Executor::Processes { pool, .. } = &self.0.executor {
@@ -406,8 +408,8 @@ impl Function {
         self.0.stop();
     }
 
-    /// The number of calls, the seconds spent in the function, the total duration of the calls in
-    /// seconds, and the seconds spent waiting for an idle process.
+    /// Returns the number of calls, the seconds spent in the function, the total duration of the
+    /// calls in seconds, and the seconds spent waiting for an idle process.
     fn cost(&self) -> (u64, f64, f64, f64) {
         let seconds = |ns: &AtomicU64| ns.load(Relaxed) as f64 / 1e9;
         let calls = &self.0;
@@ -420,7 +422,7 @@ impl Function {
 pub(crate) struct UserTransform(pub(crate) Arc<Calls>);
 
 impl Transform for UserTransform {
-    /// Total size of the shared files, each of which has space for one image.
+    /// Returns the total size of the shared files. Each has space for one image.
     fn memory(&self, image: usize) -> usize {
         match &self.0.executor {
             Executor::Processes { pool, .. } => lock(pool).alive.saturating_mul(image),

@@ -14,18 +14,20 @@ pub(crate) struct HeldBatches {
     /// batches.
     copy: Option<bool>,
     max_lent: usize,
-    /// The user may have dropped some of these batches.
+    /// Batches that were delivered without a copy. The user may have dropped some of them.
     lent: Mutex<Vec<Weak<dyn Send + Sync>>>,
 }
 
 impl HeldBatches {
-    /// The user may hold all slots except one, so that the loader always has a slot to fill.
+    /// Tracks the batches of a loader. The user may hold all slots except one, so that the loader
+    /// always has a slot to fill.
     pub(crate) fn for_loader(copy: Option<bool>, plan: &MemoryPlan) -> Self {
         let slots = if plan.device_slots > 0 { plan.device_slots } else { plan.slots };
         HeldBatches { copy, max_lent: slots.saturating_sub(1), lent: Mutex::default() }
     }
 
-    /// The user may hold one slot. The others are reserved for the `prefetch` requests in progress.
+    /// Tracks the batches of a decoder. The user may hold one slot. The others are reserved for the
+    /// `prefetch` requests in progress.
     pub(crate) fn for_decoder(copy: Option<bool>) -> Self {
         HeldBatches { copy, max_lent: 1, lent: Mutex::default() }
     }

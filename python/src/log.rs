@@ -45,7 +45,8 @@ pub(crate) fn print_warnings() {
     IS_PROGRAM.store(true, Ordering::Relaxed);
 }
 
-/// Long waits call this function regularly, because the messages may explain the wait.
+/// Passes the queued messages to `logging`. Long waits call this function regularly, because the
+/// messages may explain the wait.
 pub(crate) fn flush(py: Python<'_>) -> PyResult<()> {
     if HAS_MESSAGES.load(Ordering::Relaxed) {
         py.import("warpfeed._loader")?.call_method0("_log_messages")?;
@@ -94,7 +95,8 @@ impl Subscriber for QueueSubscriber {
     fn exit(&self, _: &Id) {}
 }
 
-/// Has no effect if the process already has a subscriber.
+/// Installs the subscriber that passes messages to `logging`, unless the process already has a
+/// subscriber.
 #[pyfunction]
 pub(crate) fn start_log() {
     let _ = tracing::subscriber::set_global_default(QueueSubscriber);

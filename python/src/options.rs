@@ -40,9 +40,9 @@ pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder
     set_all(loader, options)
 }
 
-/// Whether the loader may prepare the first batches of the next epoch. With a sampler function, the
-/// program must request this by setting `epochs`, because the function may depend on the training
-/// state.
+/// Returns whether the loader may prepare the first batches of the next epoch. With a sampler
+/// function, the program must request this by setting `epochs`, because the function may depend on
+/// the training state.
 pub(crate) fn prepares_next_epoch(options: &Bound<'_, PyDict>) -> PyResult<bool> {
     match options.get_item("epochs")? {
         Some(epochs) => Ok(epochs.extract::<u64>().map_or(true, |epochs| epochs > 0)),
@@ -92,7 +92,7 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
     Ok(loader)
 }
 
-/// `data` is a path, a source, or a mixture of these.
+/// Creates a loader of `data`, which is a path, a source, or a mixture of these.
 fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     let opening = opening(options)?;
     // Only a list is a mixture. Other sequences of pairs are Python datasets, which return images
@@ -134,7 +134,7 @@ fn opened_with(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Load
     Ok(loader)
 }
 
-/// Object stores for URLs, with a cache if the options request it.
+/// Returns the object stores for URLs, with a cache if the options request it.
 fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn Store>)>> {
     let (folder, bytes) = (options.get_item("cache_dir")?, options.get_item("cache_bytes")?);
     let folder = match folder {
@@ -270,7 +270,7 @@ fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loade
     parse_value(value, |json| loader.set(setter, json).expect("the setter has a row"))
 }
 
-/// Setter and keyword of each option with a single value.
+/// Lists the setter and the keyword of each option with a single value.
 pub(crate) fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     Loader::OPTIONS.iter().map(|&[setter, keyword, ..]| (setter, if keyword.is_empty() { setter } else { keyword }))
 }

@@ -74,7 +74,8 @@ impl PythonOrder {
         Ok(occurrences)
     }
 
-    /// Ignores the cache, because the user may have changed state since the order was cached.
+    /// Calls the function without looking into the cache, because the user may have changed state
+    /// since the order was cached.
     pub(crate) fn refresh(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.call_function(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
@@ -108,7 +109,7 @@ impl PythonOrder {
         if e.is_instance_of::<PyException>(py) { raised(py, &self.sampler_error(py, epoch, e)) } else { e }
     }
 
-    /// The order of `epoch` must not be in use.
+    /// Replaces the cached order of `epoch`, which must not be in use.
     pub(crate) fn replace(&self, epoch: u64, renewed: Option<Arc<[Occurrence]>>) {
         if let Some(renewed) = renewed {
             let mut orders = self.lock();

@@ -16,8 +16,8 @@ use crate::options::opening;
 use crate::source;
 use crate::waiting::run_reporting;
 
-/// `options` holds the settings of [`Pack`] and the options for opening `data`. `progress` is
-/// called with the number of finished samples and the total.
+/// Packs a dataset. `options` holds the settings of [`Pack`] and the options for opening `data`.
+/// `progress` is called with the number of finished samples and the total.
 #[pyfunction]
 #[pyo3(signature = (data, target, options, progress=None))]
 pub(crate) fn pack<'py>(
@@ -118,7 +118,7 @@ pub(crate) fn pack_progress(py: Python<'_>, target: PathBuf) -> PyResult<Bound<'
     Ok(dict)
 }
 
-/// The part that this task of a job array packs, and the number of parts.
+/// Returns the part that this task of a job array packs, and the number of parts.
 #[pyfunction]
 pub(crate) fn part_from_env(py: Python<'_>, parts: Option<u64>) -> PyResult<(u64, u64)> {
     warpfeed::pack::part_from_env(parts).raised(py)

@@ -11,7 +11,7 @@ use crate::log;
 use crate::source;
 use crate::waiting::run_on_thread;
 
-/// Returns the exit code. `args` begins with the program's name.
+/// Runs the command-line tool, and returns its exit code. `args` begins with the program's name.
 #[pyfunction]
 pub(crate) fn run_program(py: Python<'_>, args: Vec<OsString>) -> u8 {
     log::print_warnings();
@@ -23,8 +23,8 @@ pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The rank, the number of ranks, and both within this machine, from the launcher's environment
-/// variables.
+/// Returns the rank, the number of ranks, the local rank and the number of ranks on this machine,
+/// from the launcher's environment variables.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub(crate) fn rank_from_env(py: Python<'_>) -> PyResult<Option<(usize, usize, Option<usize>, Option<usize>)>> {
@@ -37,7 +37,7 @@ pub(crate) fn in_python(message: &str) -> String {
     crate::option_names::in_python(message)
 }
 
-/// Number of samples and, if `with_labels` is set, the label of each sample.
+/// Returns the number of samples and, if `with_labels` is set, the label of each sample.
 #[pyfunction]
 pub(crate) fn labels(data: &Bound<'_, PyAny>, with_labels: bool) -> PyResult<(usize, Option<Vec<i64>>)> {
     let py = data.py();
@@ -49,7 +49,7 @@ pub(crate) fn labels(data: &Bound<'_, PyAny>, with_labels: bool) -> PyResult<(us
     Ok((labels.len(), Some(labels)))
 }
 
-/// Height and width of each image, or 0 and 0 if its header cannot be read.
+/// Returns the height and width of each image, or 0 and 0 if its header cannot be read.
 #[pyfunction]
 pub(crate) fn image_sizes(data: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, u32)>> {
     let py = data.py();
@@ -58,7 +58,7 @@ pub(crate) fn image_sizes(data: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, u32)>> 
     Ok(sizes.into_iter().map(|size| (size.height, size.width)).collect())
 }
 
-/// With `labels`, each class is split separately.
+/// Splits `samples` into `shares`. If `labels` are given, splits each class separately.
 #[pyfunction]
 #[pyo3(signature = (samples, shares, seed, labels=None))]
 pub(crate) fn split(
@@ -68,7 +68,7 @@ pub(crate) fn split(
     seed: u64,
     labels: Option<Vec<i64>>,
 ) -> PyResult<Vec<Vec<u64>>> {
-    /// Calls the crate's function, which is generic over the number of parts.
+    /// Dispatches on the number of shares, because the functions of `sampler` take arrays.
     macro_rules! by_number {
         ($($n:literal)*) => {
             match shares.len() {
@@ -79,7 +79,7 @@ pub(crate) fn split(
                         Some(labels) => sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?.into(),
                     }))
                 })*
-                n => Err(config_error(py, format!("shares has {n} numbers: expected 1 to 8"))),
+                n => Err(config_error(py, format!("shares: expected 1 to 8 numbers, got {n}"))),
             }
         };
     }

@@ -20,7 +20,7 @@ use crate::thread_state::{attached, item};
 use crate::traced::{TracedRef, register};
 use crate::waiting::run_on_thread;
 
-/// `data` is a path, an object of `warpfeed._sources`, or a Python dataset.
+/// Opens `data`, which is a path, an object of `warpfeed._sources`, or a Python dataset.
 pub(crate) fn open_source(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
@@ -64,7 +64,8 @@ pub(crate) fn open_source(data: &Bound<'_, PyAny>, opening: &Options) -> PyResul
     Ok(Arc::new(PythonSource { object, len: data.len()?, classes }))
 }
 
-/// `description` comes from `_describe_source` in `warpfeed._sources`.
+/// Opens the source that `description` describes. It comes from `_describe_source` in
+/// `warpfeed._sources`.
 fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = description.py();
     let get = |name: &str| {
@@ -182,7 +183,7 @@ fn lerobot_options(description: &Bound<'_, PyDict>) -> PyResult<LeRobotOptions> 
     Ok(options)
 }
 
-/// The statistics as JSON.
+/// Returns the statistics of a dataset as JSON.
 #[pyfunction]
 pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> PyResult<String> {
     let path = description.get_item("path")?.ok_or_else(|| PyTypeError::new_err("the description has no path"))?;
@@ -193,7 +194,7 @@ pub(crate) fn lerobot_stats(py: Python<'_>, description: &Bound<'_, PyDict>) -> 
     })
 }
 
-/// Index, first sample, end of the samples, and tasks of an episode.
+/// The index, the first sample, the end of the samples, and the tasks of an episode.
 type EpisodeRow = (u64, usize, usize, Vec<String>);
 
 #[pyfunction]
@@ -266,7 +267,8 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
 /// Valid values of fields other than images, for error messages.
 const VALUES: &str = "a number, a list of numbers, an array, bytes, a string or a path";
 
-/// Stores bytes unchanged, arrays as `.npy` files, and numbers and lists as JSON.
+/// Appends a field to the scratch buffer: bytes unchanged, arrays as `.npy` files, and numbers and
+/// lists as JSON.
 fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut Vec<u8>) -> PyResult<()> {
     let is_image = ANY_FIELDS.contains(&name);
     let is_file = is_image || warpfeed::format::is_image(suffix(name));
@@ -318,7 +320,8 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
     Ok(())
 }
 
-/// The frames, if `value` is a clip. `is_image` is true if the field has the name of an image.
+/// Returns the frames, if `value` is a clip. `is_image` is true if the field has the name of an
+/// image.
 fn frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
     if value.is_instance_of::<PyBytes>() {
         return Ok(None);
@@ -366,7 +369,7 @@ fn prefixed(py: Python<'_>, location: &str, e: PyErr) -> PyErr {
     prefixed
 }
 
-/// The suffix of a field name, or the whole name without one.
+/// Returns the suffix of a field name, or the whole name if it has no suffix.
 fn suffix(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(_, suffix)| suffix)
 }

@@ -16,14 +16,14 @@ fn parse(text: &str) -> PyResult<Stats> {
     serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not loader statistics: {e}")))
 }
 
-/// The statistics as JSON and as a table.
+/// Returns the statistics since `earlier` as JSON and as a table.
 #[pyfunction]
 pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)> {
     let stats = parse(now)?.since(&parse(earlier)?);
     Ok((json(&stats), stats.to_string()))
 }
 
-/// The verdict as JSON and as text.
+/// Returns the verdict as JSON and as text.
 #[pyfunction]
 pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
     let verdict = parse(stats)?.verdict();
@@ -64,7 +64,7 @@ impl Span {
     }
 }
 
-/// Interned names are never freed, because a program uses few of them.
+/// Returns a static copy of `name`. Copies are never freed, because a program uses few names.
 fn intern(name: &str) -> &'static str {
     static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

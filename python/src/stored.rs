@@ -64,7 +64,7 @@ impl<'py> IntoPyObject<'py> for Stored {
     }
 }
 
-/// Returns the height, the width and the pixels.
+/// Decodes an image. Returns the height, the width and the pixels.
 #[pyfunction]
 pub(crate) fn decode_image<'py>(data: &Bound<'py, PyAny>) -> PyResult<(u32, u32, Bound<'py, PyByteArray>)> {
     static CODECS: LazyLock<Codecs> = LazyLock::new(Codecs::new);

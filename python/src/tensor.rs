@@ -18,7 +18,7 @@ use warpfeed::{Dtype, HostBatch, TensorView};
 #[cfg(feature = "cuda")]
 use crate::error::Raised as _;
 
-/// Keeps the memory alive.
+/// The owner of a tensor's memory, which keeps the memory alive.
 #[derive(Clone)]
 #[allow(dead_code)]
 pub(crate) enum TensorOwner {
@@ -74,8 +74,8 @@ pub(crate) struct Tensor {
     axes: Vec<usize>,
 }
 
-/// With `channels_last`, (N, H, W, C) memory is viewed as (N, C, H, W), and (N, T, H, W, C) memory
-/// as (N, T, C, H, W).
+/// Returns the axes in the order that users see. With `channels_last`, (N, H, W, C) memory is
+/// viewed as (N, C, H, W), and (N, T, H, W, C) memory as (N, T, C, H, W).
 fn visible_axes(axes: usize, channels_last: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..axes).collect();
     if channels_last && axes >= 4 {
@@ -191,7 +191,7 @@ impl Tensor {
         self.axes.iter().map(|&axis| self.stored_shape[axis]).collect()
     }
 
-    /// The name of the element type, such as `uint8` or `bfloat16`.
+    /// Returns the name of the element type, such as `uint8` or `bfloat16`.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.dtype.name()
@@ -206,7 +206,7 @@ impl Tensor {
         self.stored_shape.iter().product::<usize>() * self.dtype.bytes()
     }
 
-    /// Device type and device index, as DLPack defines them.
+    /// Returns the device type and the device index, as DLPack defines them.
     fn __dlpack_device__(&self) -> (i32, i32) {
         match self.device {
             DlDevice::Host => (1, 0),
@@ -253,7 +253,8 @@ impl Tensor {
         unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(end)) }
     }
 
-    /// NumPy has no bfloat16, so bfloat16 elements are described as uint16.
+    /// Returns the array interface. NumPy has no bfloat16, so bfloat16 elements are described as
+    /// uint16.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if self.device != DlDevice::Host {
@@ -295,7 +296,7 @@ impl Tensor {
 const VERSIONED: &CStr = c"dltensor_versioned";
 const UNVERSIONED: &CStr = c"dltensor";
 
-/// The pointer in a capsule, unless a consumer has taken ownership.
+/// Returns the pointer in a capsule, unless a consumer has taken ownership.
 ///
 /// # Safety
 /// `capsule` must be a capsule, and the thread must be attached to the interpreter.

@@ -23,12 +23,13 @@ thread_local! {
     static KEPT_STATE: RefCell<Option<KeptThreadState>> = const { RefCell::new(None) };
 }
 
-/// Whether a loader or decoder started this thread.
+/// Returns whether a loader or decoder started this thread.
 pub(crate) fn is_loader_thread() -> bool {
     KEPT_STATE.with_borrow(Option::is_some)
 }
 
-/// Returns `None` if the interpreter is shutting down.
+/// Runs `call` on this thread while it is attached to the interpreter. Returns `None` if the
+/// interpreter is shutting down.
 pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     // SAFETY: the call only reads thread-local storage.
     let is_new = unsafe { ffi::PyGILState_GetThisThreadState() }.is_null();
@@ -71,7 +72,7 @@ fn call_binary<'py>(
     second: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     type UnwindingBinaryFn = unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
-    // Otherwise, the compiler would use pyo3's declaration.
+    // Hide the function from the compiler, which would use pyo3's declaration.
     let function = std::hint::black_box(function);
     // SAFETY: the two types differ only in whether the function may unwind.
     let function = unsafe { std::mem::transmute::<BinaryFn, UnwindingBinaryFn>(function) };

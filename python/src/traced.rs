@@ -44,13 +44,14 @@ impl TracedRef {
         self.calls.load(Ordering::Relaxed) > 0
     }
 
-    /// `None` if the collector has cleared the reference.
+    /// Returns the object, or `None` if the collector has cleared the reference.
     pub(crate) fn get<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let object = self.object.lock().unwrap_or_else(PoisonError::into_inner);
         object.as_ref().map(|object| object.bind(py).clone())
     }
 
-    /// If a thread holds the lock, the object is in use, so it need not be reported.
+    /// Reports the object to the collector. If a thread holds the lock, the object is in use, so it
+    /// need not be reported.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let object = match self.object.try_lock() {
             Ok(object) => object,
@@ -84,7 +85,7 @@ pub(crate) fn collecting_refs<T>(make: impl FnOnce() -> T) -> (T, Vec<Arc<Traced
     (result, COLLECTED.replace(before).unwrap_or_default())
 }
 
-/// The enclosing [`collecting_refs`] returns the reference.
+/// Creates a reference, which the enclosing [`collecting_refs`] returns.
 pub(crate) fn register(object: Py<PyAny>, name: String) -> Arc<TracedRef> {
     let traced = TracedRef::new(object, name);
     COLLECTED.with_borrow_mut(|collected| collected.iter_mut().for_each(|collected| collected.push(traced.clone())));

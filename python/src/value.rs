@@ -8,7 +8,8 @@ pub(crate) fn from_value<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyRes
     parse_value(value, |json| serde_json::from_str(json))
 }
 
-/// If `parse` fails, the error names the key of the dict that contains the invalid value.
+/// Parses `value`. If `parse` fails, the error names the key of the dict that contains the invalid
+/// value.
 pub(crate) fn parse_value<T>(
     value: &Bound<'_, PyAny>,
     parse: impl FnOnce(&str) -> serde_json::Result<T>,

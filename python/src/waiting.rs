@@ -37,7 +37,7 @@ pub(crate) fn wait_interruptibly<T: Send>(
     }
 }
 
-/// How long interrupted work may continue to remove its files.
+/// Maximum time in which interrupted work may remove its files.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Background threads that may still read the user's dataset, with their process ids. They run
@@ -127,8 +127,8 @@ pub(crate) fn end_threads(py: Python<'_>, work: impl FnOnce() + Send + 'static) 
     }
 }
 
-/// Returns `None` if no thread can be started. The loader's threads then stay idle until the
-/// process ends.
+/// Runs `work` on a new thread. Returns `None` if no thread can be started. The loader's threads
+/// then stay idle until the process ends.
 pub(crate) fn spawn_shutdown(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     let (work_sender, work_receiver) = sync_channel::<Box<dyn FnOnce() + Send>>(1);
     let thread = std::thread::Builder::new()
@@ -186,7 +186,7 @@ pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns an error if the other thread has panicked.
+/// Returns the result if it arrives within `slice`, or an error if the other thread has panicked.
 fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Result<T>> {
     match result.recv_timeout(slice) {
         Ok(value) => Some(value),
@@ -203,7 +203,7 @@ pub(crate) struct Process {
     id: u32,
     /// "loader" or "decoder", for the error message.
     kind: &'static str,
-    /// For the error message, such as `open it after forking`.
+    /// Advice for the error message, such as `open it after forking`.
     advice: &'static str,
 }
 
@@ -231,7 +231,7 @@ impl Process {
 /// A mutex for which a thread waits at most one [`SLICE`] at a time, to check for signals in
 /// between.
 pub(crate) struct TimedMutex<T> {
-    /// `None` while the mutex is locked.
+    /// The value, or `None` while the mutex is locked.
     value: Mutex<Option<T>>,
     released: Condvar,
 }
@@ -250,7 +250,7 @@ impl<T> TimedMutex<T> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` if other threads hold the mutex for longer than a slice.
+    /// Locks the mutex. Returns `None` if other threads hold it for longer than a slice.
     pub(crate) fn try_lock_for_slice(&self) -> Option<TimedGuard<'_, T>> {
         let result = self.released.wait_timeout_while(self.lock(), SLICE, |value| value.is_none());
         let value = result.unwrap_or_else(PoisonError::into_inner).0.take()?;

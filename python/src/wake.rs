@@ -15,13 +15,13 @@ use crate::thread_state::attached;
 
 type Callback = Py<PyAny>;
 
-/// The thread is started for the first waker, and ends after the decoder and all wakers are
-/// dropped.
+/// The thread that calls callbacks. It is started for the first waker, and ends after the decoder
+/// and all wakers are dropped.
 #[derive(Default)]
 pub(crate) struct Caller(Mutex<Option<Sender<Callback>>>);
 
 impl Caller {
-    /// The waker calls `callback` once.
+    /// Returns a waker that calls `callback` once.
     pub(crate) fn waker(&self, callback: Callback) -> Result<Waker> {
         let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = match &*sender {

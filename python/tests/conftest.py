@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MINI = ROOT / "datasets" / "mini"
 
 
-#: What a machine may lack, as in the Rust tests.
+#: The requirements that a machine may lack, as in the Rust tests.
 WORDS = [
     line.split()[0]
     for line in (ROOT / "tests" / "support" / "require.txt").read_text().splitlines()
@@ -91,13 +91,13 @@ def silent() -> Iterator[None]:
 
 @pytest.fixture
 def mini() -> str:
-    """64 synthetic images in 4 classes."""
+    """Returns the path of 64 synthetic images in 4 classes."""
     return str(MINI)
 
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An LMDB of the `mini` folder, from `python -m warpfeed pack`."""
+    """Returns the path of an LMDB of the `mini` folder, from `python -m warpfeed pack`."""
     out = tmp_path_factory.mktemp("packed") / "mini.lmdb"
     subprocess.run([sys.executable, "-m", "warpfeed", "pack", str(MINI), str(out)], check=True, capture_output=True)
     return str(out)
@@ -124,7 +124,7 @@ def ran(code: str, *args: str, timeout: float = 120, **environment: str) -> str:
 
 
 def batches_of(loader, count):  # type: ignore[no-untyped-def]
-    """From as many epochs as necessary."""
+    """Returns `count` batches, from as many epochs as necessary."""
     while True:
         for batch in loader:
             yield batch
@@ -133,12 +133,12 @@ def batches_of(loader, count):  # type: ignore[no-untyped-def]
                 return
 
 
-#: Epoch, index, ids, and the bytes of each field.
+#: The epoch, the index and the ids of a batch, and the bytes of each field.
 Content = tuple[int, int, list[int], dict[str, bytes]]
 
 
 def contents(loader, epochs: int = 1) -> list[Content]:  # type: ignore[no-untyped-def]
-    """The contents of all batches of a loader that delivers NumPy arrays."""
+    """Returns the contents of all batches of a loader that delivers NumPy arrays."""
     out = []
     for _ in range(epochs):
         for batch in loader:
@@ -149,7 +149,7 @@ def contents(loader, epochs: int = 1) -> list[Content]:  # type: ignore[no-untyp
 
 
 def rust_batches(options: dict[str, object]) -> list[Content]:
-    """The batches that the Rust example `raw_batches` writes."""
+    """Returns the batches that the Rust example `raw_batches` writes."""
     program = os.environ.get("WARPFEED_RAW_BATCHES")
     if not program:
         missing("raw-batches", "python/test.sh builds the example and sets WARPFEED_RAW_BATCHES")
@@ -190,7 +190,7 @@ class Images:
 
 
 def bmp(width: int, height: int, color: tuple[int, int, int]) -> bytes:
-    """A BMP file of a single color (red, green, blue)."""
+    """Returns a BMP file of a single color (red, green, blue)."""
     row = bytes(reversed(color)) * width
     row += bytes(-len(row) % 4)
     out = io.BytesIO()

@@ -51,7 +51,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page, or the indented blocks after `::` in the docstrings of a
+    """Yields the fenced blocks of a page, or the indented blocks after `::` in the docstrings of a
     module."""
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".py":
@@ -112,7 +112,7 @@ COUNTED = [
 
 
 def made_small(block: Block) -> str:
-    """The block with smaller numbers, and without the assertions in `COUNTED`."""
+    """Returns the block with smaller numbers, and without the assertions in `COUNTED`."""
     code = block.code
     for pattern, small in SMALLER_STILL if block.run else SMALLER:
         code = re.sub(pattern, small, code)
@@ -310,14 +310,14 @@ class Left(NamedTuple):
 
 
 def resident() -> int:
-    """Private memory of the process in bytes."""
+    """Returns the private memory of the process in bytes."""
     pages = Path("/proc/self/statm").read_text().split()
     return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the garbage collector. If the program hangs, it prints its stacks and exits."""
+    """Disables the garbage collector. If the program hangs, it prints its stacks and exits."""
     gc.collect()
     gc.disable()
     faulthandler.dump_traceback_later(LIMIT, exit=True, file=conftest.STDERR)

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def classifier() -> Any:
-    """Has the interface that Hugging Face's `Trainer` calls."""
+    """Returns a model with the interface that Hugging Face's `Trainer` calls."""
     import torch
 
     class Classifier(torch.nn.Module):

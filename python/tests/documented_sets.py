@@ -33,7 +33,8 @@ def program(*arguments: object) -> None:
 
 
 def jpegs() -> list[tuple[bytes, int, str]]:
-    """Small copies of the images in `datasets/mini` with their labels and names, class by class."""
+    """Returns small copies of the images in `datasets/mini` with their labels and names, class by
+    class."""
     results = []
     for label, folder in enumerate(sorted(path for path in MINI.iterdir() if path.is_dir())):
         results += [(smaller(file), label, f"{folder.name}/{file.stem}") for file in sorted(folder.glob("*.jpg"))[:6]]
@@ -41,7 +42,8 @@ def jpegs() -> list[tuple[bytes, int, str]]:
 
 
 def smaller(jpeg: Path) -> bytes:
-    """A quarter of the width and height, for fast decoding. Without Pillow, the original."""
+    """Returns the image with a quarter of the width and height, for fast decoding. Without Pillow,
+    returns the original."""
     try:
         from PIL import Image
     except ImportError:
@@ -111,7 +113,7 @@ def packed(target: Path) -> None:
 
 
 def tar_of(target: Path, samples: Iterable[dict[str, bytes]]) -> None:
-    """The keys of each sample are the file extensions of its fields."""
+    """Writes samples to a tar. The keys of each sample are the file extensions of its fields."""
     with tarfile.open(target, "w") as tar:
         for number, sample in enumerate(samples):
             for name, content in sample.items():
@@ -122,7 +124,7 @@ def tar_of(target: Path, samples: Iterable[dict[str, bytes]]) -> None:
 
 @writes("train.lmdb")
 def embeddings(target: Path) -> None:
-    """Images with a vector and a number."""
+    """Writes images with a vector and a number."""
     tar = target.parent / "tar of train.lmdb.tar"
     vectors = [np.random.default_rng(number).random(768, np.float32) for number in range(COUNT)]
     samples = zip(jpegs(), vectors, strict=True)
@@ -151,7 +153,7 @@ def driving(target: Path) -> None:
 
 @writes("tiles")
 def tiles(target: Path) -> None:
-    """TIFFs with four bands."""
+    """Writes TIFFs with four bands."""
     image = need("PIL.Image")
     for number in range(COUNT):
         pixels = np.random.default_rng(number).integers(0, 256, (20, 24, 4), np.uint8)
@@ -267,7 +269,7 @@ def mds(target: Path) -> None:
 
 @writes("chunks")
 def chunks(target: Path) -> None:
-    """A LitData dataset of tuples."""
+    """Writes a LitData dataset of tuples."""
     shutil.copytree(FIXTURES / "litdata_zstd", target / "train")
 
 

@@ -34,7 +34,7 @@ KEPT: list[np.ndarray] = []
 
 
 def keeps(image: np.ndarray, rng: Any) -> np.ndarray:
-    """Keeps the image of the previous call, which must not be overwritten."""
+    """Keeps the image of the previous call, and checks that it was not overwritten."""
     KEPT.append(image)
     sums = [int(retained.sum(dtype=np.int64)) for retained in KEPT]
     KEPT[0] = image
@@ -81,7 +81,7 @@ def stuck(image: np.ndarray, rng: Any) -> np.ndarray:
 
 
 class Large:
-    """Its pickle does not fit into a pipe."""
+    """A function with a pickle that does not fit into a pipe."""
 
     def __init__(self) -> None:
         self.table = os.urandom(1 << 20)

@@ -23,7 +23,7 @@ def epoch_key(seed: int, epoch: int) -> int:
 
 @functools.lru_cache(1 << 14)
 def permutation(count: int, key: int) -> tuple[int, ...]:
-    """A Feistel network with cycle walking."""
+    """Returns a permutation from a Feistel network with cycle walking."""
     half = max(1, ((max(count, 1) - 1).bit_length() + 1) // 2)
     low = (1 << half) - 1
     # Tabulate each round function over every possible right half.
@@ -46,7 +46,7 @@ def shuffled(count: int, seed: int, epoch: int) -> tuple[int, ...]:
 
 
 def windowed(count: int, seed: int, epoch: int, window: int) -> list[int]:
-    """Shuffled blocks, shuffled within windows of blocks."""
+    """Returns shuffled blocks, shuffled within windows of blocks."""
     block = min(max(1, -(-window // 64)), max(1, count))
     key, per_window = epoch_key(seed, epoch), max(1, -(-min(window, count) // block))
     blocks = [range(first, min(first + block, count)) for first in range(0, count, block)]
@@ -60,7 +60,8 @@ def windowed(count: int, seed: int, epoch: int, window: int) -> list[int]:
 
 @functools.lru_cache(1 << 10)
 def alias_table(weights: tuple[float, ...]) -> list[tuple[float, int]]:
-    """Vose's alias table: for each sample, the probability that its cell yields the sample, and the
+    """Returns Vose's alias table: for each sample, the probability that its cell yields the sample,
+    and the
     sample that the cell yields otherwise."""
     largest = max(weights)
     total = 0.0
@@ -81,7 +82,7 @@ def alias_table(weights: tuple[float, ...]) -> list[tuple[float, int]]:
 
 
 def drawn(weights: Sequence[float], seed: int, epoch: int, position: int) -> int:
-    """The sample at `position`, drawn with probability proportional to its weight."""
+    """Returns the sample at `position`, drawn with probability proportional to its weight."""
     table = alias_table(tuple(weights))
     state = 0
     for word in (mix(seed ^ 0x6A09E667F3BCC908), epoch, position):
@@ -101,7 +102,8 @@ def batches_of_buckets(
     seed: int | None,
     epoch: int,
 ) -> tuple[list[list[int]], list[int]]:
-    """The batches of an epoch, and the samples available as padding. Without a seed, nothing is
+    """Returns the batches of an epoch, and the samples available as padding. Without a seed,
+    nothing is
     shuffled."""
     key = 0 if seed is None else epoch_key(seed, epoch)
     buckets: list[tuple[int, list[int]]] = []
@@ -128,7 +130,7 @@ def batches_of_buckets(
 
 
 def quotas(shares: list[float], draws: int) -> list[int]:
-    """Draws from each dataset, by the largest remainder method."""
+    """Returns the number of draws from each dataset, by the largest remainder method."""
     largest = max(shares)
     if largest == 0:
         return [0] * len(shares)
@@ -144,7 +146,7 @@ def quotas(shares: list[float], draws: int) -> list[int]:
 
 
 def normalized(shares: list[float]) -> list[float]:
-    # Different rounding from the loader's could flip a tie between remainders.
+    # Round as the loader does, because different rounding could flip a tie between remainders.
     largest, total = max(shares), 0.0
     for share in shares:
         total += share / largest
@@ -152,7 +154,7 @@ def normalized(shares: list[float]) -> list[float]:
 
 
 def half_cosine(x: float) -> float:
-    """(1 - cos(pi x)) / 2, with the loader's operations."""
+    """Computes (1 - cos(pi x)) / 2 with the loader's operations."""
     angle = math.pi / 2 * x
     term = sine = angle
     for n in range(2, 24, 2):
@@ -163,7 +165,8 @@ def half_cosine(x: float) -> float:
 
 
 def shares_at(position: int, first: list[float], schedule: list[Any], span: int) -> list[float]:
-    """The shares after `position` samples. A schedule entry is (start, end, curve, shares)."""
+    """Returns the shares after `position` samples. A schedule entry is (start, end, curve,
+    shares)."""
     current, before = first, normalized(first)
     for start, end, curve, shares in schedule:
         steps = min((end - start) // span, 100)
@@ -179,7 +182,7 @@ def shares_at(position: int, first: list[float], schedule: list[Any], span: int)
 
 
 def in_effect(calls: list[tuple[int, list[float]]], position: int) -> list[float] | None:
-    """The values at `position`. A call replaces earlier calls that would take effect at its
+    """Returns the values at `position`. A call replaces earlier calls that would take effect at its
     position or later."""
     active: list[tuple[int, list[float]]] = []
     for call in calls:
@@ -188,7 +191,7 @@ def in_effect(calls: list[tuple[int, list[float]]], position: int) -> list[float
 
 
 def endless(order: Callable[[int], Sequence[int]]) -> Iterator[int]:
-    """The samples of all passes. ``order(pass)`` returns the samples of one pass."""
+    """Yields the samples of all passes. ``order(pass)`` returns the samples of one pass."""
     number = 0
     while True:
         yield from order(number)
@@ -196,14 +199,15 @@ def endless(order: Callable[[int], Sequence[int]]) -> Iterator[int]:
 
 
 def seed_within(seed: int, dataset: int) -> int:
-    """The seed for the order of one dataset of a mixture."""
+    """Returns the seed for the order of one dataset of a mixture."""
     return mix(seed ^ mix(dataset))
 
 
 def rounds_of(
     limits: list[int | None], shares: Callable[[int], list[float]], round_draws: int
 ) -> Iterator[list[int]]:
-    """The number of draws from each dataset in each round of a mixture. ``limits`` contains the
+    """Returns the number of draws from each dataset in each round of a mixture. ``limits`` contains
+    the
     number of draws from each dataset in the run, and ``shares(draw)`` returns the shares at a
     draw."""
     remaining = [1 << 60 if limit is None else limit for limit in limits]
@@ -235,7 +239,8 @@ def batches_of_mixture(
     units: Sequence[int],
     draws: int,
 ) -> list[list[int]]:
-    """The samples of the first draws of a mixture. ``orders[k](pass)`` returns the samples of one
+    """Returns the samples of the first draws of a mixture. ``orders[k](pass)`` returns the samples
+    of one
     pass over dataset k, and a draw takes ``units[k]`` samples from it."""
     streams = [endless(order) for order in orders]
     batches: list[list[int]] = []
@@ -256,7 +261,8 @@ def mixed(
     unit: int,
     samples: int,
 ) -> list[int]:
-    """The first samples of a mixture with draws of `unit` samples. ``shares(position)`` returns the
+    """Returns the first samples of a mixture with draws of `unit` samples. ``shares(position)``
+    returns the
     shares after `position` samples."""
     units, draws = [unit] * len(orders), -(-samples // unit)
     batches = batches_of_mixture(orders, limits, lambda draw: shares(draw * unit), seed, round_draws, units, draws)
@@ -266,7 +272,7 @@ def mixed(
 def shares_of_ranks(
     batch: list[int], padding: Sequence[int], min_samples: int, world: int
 ) -> list[list[tuple[int, bool]]]:
-    """A rank with fewer than `min_samples` samples gets padding."""
+    """Divides samples among ranks. A rank with fewer than `min_samples` samples gets padding."""
     counts = [0] * world
     for n in range(len(batch)):
         counts[n % world] += 1
@@ -282,7 +288,7 @@ def shares_of_ranks(
 
 
 def packed(tokens: list[int], end: int, length: int, window: int, max_documents: int) -> list[list[list[int]]]:
-    """The documents of each row, packed one at a time."""
+    """Returns the documents of each row, packed one at a time."""
     documents: list[list[int]] = [[]]
     for token in tokens:
         documents[-1].append(token)

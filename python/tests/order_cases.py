@@ -19,7 +19,7 @@ END = 3
 
 
 class Files:
-    """The value ``x`` of a sample is its position in the dataset."""
+    """Datasets in files. The value ``x`` of a sample is its position in the dataset."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -90,7 +90,8 @@ class Case:
         return batches, samples
 
     def least(self, world: int, samples: int) -> int:
-        """Minimum number of samples in the batch of a rank, for a global batch of `samples`
+        """Returns the minimum number of samples in the batch of a rank, for a global batch of
+        `samples`
         samples."""
         return {"keep": 1, "drop": 0, "pad": -(-self.batch // world)}[self.last]
 
@@ -99,7 +100,8 @@ class Case:
         assert batch["x"][:, 0].tolist() == [id - first for id, first in zip(batch.ids, parts, strict=True)], "values"
 
     def calls(self, total: int, steps: int) -> list[tuple[int, list[float]]]:
-        """The positions from which planned values apply, for `total` samples and `steps` batches
+        """Returns the positions from which planned values apply, for `total` samples and `steps`
+        batches
         per epoch."""
         results = []
         for step, (values, after) in sorted(self.planned.items()):
@@ -108,11 +110,11 @@ class Case:
         return results
 
     def effective(self, step: int) -> tuple[int, int]:
-        """The first batch that the call after batch `step` affects."""
+        """Returns the first batch that the call after batch `step` affects."""
         raise NotImplementedError
 
     def indices(self, count: int) -> list[int] | None:
-        """May contain samples several times."""
+        """Returns random indices, which may contain samples several times."""
         if self.rng.random() < 0.7:
             return None
         several = self.rng.random() < 0.3
@@ -178,7 +180,7 @@ class Plain(Case):
         return divmod(step + 1 + self.planned[step][1], self.steps)
 
     def order(self, epoch: int) -> list[int]:
-        """The samples of an epoch, as the program's sampler function returns them."""
+        """Returns the samples of an epoch, as the program's sampler function returns them."""
         backwards = self.chosen[::-1]
         return backwards[: len(backwards) - epoch % 3]
 
@@ -242,7 +244,7 @@ class Mixed(Case):
             self.options["repeat"] = self.passes
         self.parts = [list(range(count)) for count in counts]
         if rng.random() < 0.3:
-            # At least one batch of samples.
+            # Include at least one batch of samples.
             smallest = max(self.unit, 4)
             retained = [rng.randint(min(smallest, count), count) for count in counts]
             self.parts = [rng.sample(part, n) for part, n in zip(self.parts, retained, strict=True)]
@@ -289,7 +291,7 @@ class Mixed(Case):
 
     @property
     def units(self) -> list[int]:
-        """Samples per draw from each dataset."""
+        """Returns the number of samples per draw from each dataset."""
         return self.sizes or [self.unit] * len(self.counts)
 
     @property
@@ -297,7 +299,7 @@ class Mixed(Case):
         return None if self.sizes else self.batch
 
     def position(self, samples: int) -> int:
-        """The position that a schedule in samples refers to."""
+        """Returns the position that a schedule in samples refers to."""
         if not self.sizes:
             return samples
         delivered, number = 0, 0
@@ -341,7 +343,7 @@ class Mixed(Case):
         return created
 
     def order(self, dataset: int, number: int) -> list[int]:
-        """One pass over a dataset."""
+        """Returns the samples of one pass over a dataset."""
         part, seed = self.parts[dataset], naive.seed_within(self.seed, dataset)
         if self.kind == "weights":
             weights = [self.weights[self.firsts[dataset] + n] for n in part]
@@ -360,7 +362,7 @@ class Mixed(Case):
         return naive.in_effect(self.history, now) or self.planned_shares(now)
 
     def draws(self, epoch: int) -> list[list[int]]:
-        """The samples of the draws of an epoch."""
+        """Returns the samples of the draws of an epoch."""
         count = self.total * self.passes // self.unit
         if self.drawn is None:
             orders = [functools.partial(self.order, dataset) for dataset in range(len(self.counts))]

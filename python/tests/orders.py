@@ -31,13 +31,13 @@ Ranks = list[list[tuple[int, bool]]]
 
 
 class Run:
-    """Starts at a random batch, then stops and resumes on other numbers of ranks."""
+    """A run that starts at a random batch, then stops and resumes on other numbers of ranks."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.rng, self.counted = case, case.rng, 0
         self.epochs = [case.batches(epoch) for epoch in range(EPOCHS)]
         lens = [len(batches) for batches, _ in self.epochs]
-        #: Epoch and number of each batch.
+        #: The epoch and the number of each batch.
         self.all = [(epoch, number) for epoch in range(EPOCHS) for number in range(lens[epoch])]
 
     def open(self, world: int, **options: Any) -> list[warpfeed.Loader]:

@@ -16,7 +16,7 @@ from warpfeed import Augment, Boxes, ColorJitter, ConfigError, Loader, Mask, Mix
 
 OPTIONS: dict[str, Any] = {"batch_size": 12, "shuffle": True, "seed": 3, "subset": range(24), "output": "numpy"}
 
-#: Other methods add operations to these.
+#: The augmentations to which other methods add operations.
 BEGINNINGS: dict[str, Augment] = {
     "train": Augment.train(32),
     "eval": Augment.eval(40, 32),
@@ -111,7 +111,7 @@ def delivered(mini: str, augment: Augment, **options: Any) -> Any:
 
 
 class Sized:
-    """48x40 images with one box each."""
+    """A dataset of 48x40 images with one box each."""
 
     def __init__(self, augment: Augment) -> None:
         self.boxed = "iou_crop" in repr(augment) or "copy_paste" in repr(augment)
@@ -130,7 +130,7 @@ class Sized:
 
 def test_every_method_of_an_augmentation_has_a_case() -> None:
     public = {name for name in vars(Augment) if not name.startswith("_")}
-    # Lists of augmentations: see test_views.py.
+    # test_views.py tests the methods that return lists of augmentations.
     lists = {"simclr_views", "dino_views"}
     assert public == {*BEGINNINGS, *METHODS, *lists}
 
@@ -300,7 +300,8 @@ def test_a_bicubic_evaluation_equals_pillow(tmp_path: Any) -> None:
 
 
 class Drawn:
-    """Noise images. The shorter side is `side` in a third of them, and larger or smaller in the
+    """A dataset of noise images. The shorter side is `side` in a third of them, and larger or
+    smaller in the
     rest."""
 
     def __init__(self, side: int, seed: int) -> None:
@@ -356,7 +357,8 @@ def test_images_of_the_right_size_are_only_cropped(filter: Any) -> None:
 
 
 def letterboxed(height: int, width: int, rows: int, columns: int) -> tuple[int, int, int, int]:
-    """The left and the top padding, and the size of the image, as Ultralytics' LetterBox computes
+    """Returns the left and the top padding, and the size of the image, as Ultralytics' LetterBox
+    computes
     them."""
     ratio = min(rows / height, columns / width)
     wide, high = round(width * ratio), round(height * ratio)
@@ -485,7 +487,7 @@ def test_own_size_keeps_the_size_of_each_image(output: str, layout: str | None) 
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_moving_function_gets_images_in_their_original_sizes(processes: int) -> None:
-    """After its EXIF rotation and without padding."""
+    """Each image has its EXIF rotation and no padding."""
     for augment in [Augment.own_size((64, 80)), Augment.letterbox((72, 60))]:
         options: dict[str, Any] = {"augment": augment.fill(1, 2, 3), "output": "numpy", "batch_size": 4, "subset": range(8)}
         options["drop_field"] = ["label"]
@@ -509,7 +511,8 @@ def test_an_image_larger_than_the_output_fails_or_shrinks() -> None:
 
 
 class Colored:
-    """A single color. The red value is the sample number, and one box covers the image."""
+    """A dataset of single-color images. The red value is the sample number, and one box covers the
+    image."""
 
     def __len__(self) -> int:
         return 16

@@ -24,7 +24,7 @@ def pixels(clip: int, frame: int) -> np.ndarray[Any, Any]:
 
 
 class Clips:
-    """Eight clips. ``as_list`` converts the frames of a clip to a field's value."""
+    """A dataset of eight clips. ``as_list`` converts the frames of a clip to a field's value."""
 
     def __init__(self, count: int, as_list: Any = list, name: str = "image") -> None:
         self.count, self.as_list, self.name = count, as_list, name
@@ -37,7 +37,7 @@ class Clips:
 
 
 class Frame:
-    """Only frame ``frame`` of each clip."""
+    """A dataset with only frame ``frame`` of each clip."""
 
     def __init__(self, frame: int) -> None:
         self.frame = frame
@@ -54,7 +54,7 @@ def frames(count: int) -> dict[str, Any]:
 
 
 def encoded(array: Any) -> bytes:
-    """BMP: rows from bottom to top, each padded to a multiple of four bytes."""
+    """Encodes an image as BMP: rows from bottom to top, each padded to a multiple of four bytes."""
     height, width, _ = array.shape
     rows = np.pad(array[::-1, :, ::-1].reshape(height, width * 3), ((0, 0), (0, -width * 3 % 4)))
     words = [54 + rows.size, 0, 54, 40, width, height, 1 | 24 << 16, 0, rows.size, 2835, 2835, 0, 0]

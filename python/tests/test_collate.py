@@ -29,7 +29,7 @@ def test_the_loop_receives_the_result_of_collate(mini: str) -> None:
 
 
 class _Named(dict[str, Any]):
-    """Two fields, with the batch's metadata as attributes."""
+    """A dict of two fields, with the batch's metadata as attributes."""
 
 
 def _dict(batch: Any) -> Any:
@@ -95,7 +95,7 @@ def test_a_collate_that_is_not_callable_is_rejected(mini: str) -> None:
 
 
 class Annotated:
-    """40x20 images, each with as many boxes as its index."""
+    """A dataset of 40x20 images, each with as many boxes as its index."""
 
     def __len__(self) -> int:
         return 4
@@ -157,7 +157,7 @@ def test_all_values_of_a_detection_target_are_arrays(output: str) -> None:
     for index, target in enumerate(targets[:4]):
         assert list(target) == names
         assert all(isinstance(value, torch.Tensor if torch else (np.ndarray, np.generic)) for value in target.values())
-        # Crowds are dropped.
+        # Boxes of crowds are dropped.
         assert target["area"].tolist() == [n + 0.5 for n in range(0, index, 2)]
     valid = [target["valid"] for target in targets]
     assert [bool(value) for value in valid] == [True] * 4 + [False] * 2 and all(value.shape == () for value in valid)

@@ -33,7 +33,7 @@ LIST = ROOT / "tests" / "fixtures" / "corpora.txt"
 OPTIONS: dict[str, Any] = {"batch_size": 1, "output": "numpy", "num_workers": 1, "retries": 0}
 #: A rejected file with one of these extensions must be listed in the file of known rejections.
 IMAGES = {".bmp", ".dib", ".gif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
-#: Per file. The process then prints the stack of each thread and exits.
+#: Maximum seconds per file. After that, the process prints the stack of each thread and exits.
 SECONDS = 60
 
 
@@ -108,7 +108,7 @@ class Outcomes:
 
 
 def refusal(e: WarpfeedError, file: str) -> Refused:
-    """The cause of an error, which must name the file."""
+    """Returns the cause of an error, which must name the file."""
     text = str(e)
     assert e.kind in {"decode", "source", "config", "limit"}, f"{e.kind}: {text}"
     assert file in text, text
@@ -130,7 +130,7 @@ class One:
 
 
 def decoded(path: Path, **options: Any) -> np.ndarray:
-    """The pixels after the EXIF rotation."""
+    """Returns the pixels after the EXIF rotation."""
     with Loader(One(path.name, path.read_bytes()), augment=Augment.resize(8), **OPTIONS, **options) as loader:
         try:
             return loader.sample(0)["image"]
@@ -139,7 +139,7 @@ def decoded(path: Path, **options: Any) -> np.ndarray:
 
 
 def stored(path: Path, shape: tuple[int, ...], channels: int) -> np.ndarray:
-    """(height, width, channels), as stored."""
+    """Returns the pixels as stored, of shape (height, width, channels)."""
     options = {**OPTIONS, "fields": {"image": DenseMap(channels, image=True)}, "drop_field": ["label"]}
     with Loader(One(path.name, path.read_bytes()), augment=Augment.pass_through(shape[:2]), **options) as loader:
         try:
@@ -157,7 +157,8 @@ def same(actual: np.ndarray, expected: np.ndarray) -> str:
 
 
 def with_pillow(path: Path) -> str:
-    """Ignores alpha, and compares only the upper 8 bits of 16-bit images. Files that cannot be read
+    """Compares a file with Pillow. Ignores alpha, and compares only the upper 8 bits of 16-bit
+    images. Files that cannot be read
     as an image are compared as a ``DenseMap``."""
     image, ops = need("PIL.Image"), need("PIL.ImageOps")
     actual, why = None, Refused()
@@ -234,7 +235,7 @@ def test_libjpeg_turbo() -> None:
         return hashlib.md5(header + np.ascontiguousarray(pixels).tobytes()).hexdigest()
 
     def made(mode: str = "RGB", **options: Any) -> np.ndarray:
-        """The same file as from ``cjpeg``, made with Pillow, which is also based on
+        """Returns the same file as from ``cjpeg``, made with Pillow, which is also based on
         libjpeg-turbo."""
         out = io.BytesIO()
         with image.open(folder / "testorig.ppm") as original:
@@ -257,7 +258,7 @@ def test_pillow() -> None:
 
 
 def as_stored(kind: Any) -> Any:
-    """The type in which values are stored, such as integers for times."""
+    """Returns the type in which values are stored, such as integers for times."""
     pa = need("pyarrow")
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
@@ -281,7 +282,8 @@ def as_stored(kind: Any) -> Any:
 
 
 def columns_of(name: str, kind: Any, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """The leaf columns: each field of a struct, or of a list of structs, is a separate column."""
+    """Yields the leaf columns: each field of a struct, or of a list of structs, is a separate
+    column."""
     inner, depth = kind, 0
     while hasattr(inner, "value_type") and not hasattr(inner, "index_type"):
         inner, depth = inner.value_type, depth + 1
@@ -306,7 +308,7 @@ def has_null(value: Any) -> bool:
 
 
 def flat(value: Any) -> Any:
-    """Python lists and numbers, from a sample or from pyarrow."""
+    """Converts a value from a sample or from pyarrow to Python lists and numbers."""
     if isinstance(value, np.ndarray):
         return flat(value.tolist())
     if isinstance(value, list):

@@ -377,7 +377,8 @@ def test_a_replay_is_ordered_on_the_consuming_stream(packed: str) -> None:
 
 
 def test_the_loader_waits_for_a_self_synchronizing_consumer(packed: str) -> None:
-    """With DLPack's stream -1, the memory is reused only after all work on the device."""
+    """With DLPack's stream -1, the memory is reused only after all work on the device has
+    finished."""
     expected = sums(Loader(packed, **OPTIONS), 40)
     loader, side, actual = Loader(packed, device="cuda", output="dlpack", **OPTIONS), torch.cuda.Stream(), []
     for batch in batches_of(loader, 40):

@@ -18,7 +18,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 4, "augment": Augment.resize(4), "outpu
 
 
 class Stored:
-    """Images of different sizes with fields of every encoding."""
+    """A dataset of images of different sizes, with fields of every encoding."""
 
     classes = ["even", "odd"]
 

@@ -136,7 +136,7 @@ def test_a_device_batch_is_ready_on_the_current_stream(mini: str) -> None:
 
 
 def small(count: int) -> list[bytes]:
-    """Each of a different color."""
+    """Returns `count` small images, each of a different color."""
     return [bmp(8, 8, (n % 256, n // 256, 7)) for n in range(count)]
 
 
@@ -148,13 +148,13 @@ SMALL: dict[str, Any] = {"augment": Augment.resize(8, 8), "output": "numpy", "ma
 
 
 def all_held(**options: Any) -> tuple[Decoder, list[Any]]:
-    """A decoder, and batches that use all of its slots."""
+    """Returns a decoder, and batches that use all of its slots."""
     decoder = Decoder(**{**SMALL, "prefetch": 1, "copy": False, **options})
     return decoder, [decoder.decode(small(1)) for _ in range(decoder.memory_plan()["slots"])]
 
 
 def tasks() -> int:
-    """Threads of this process, including Rust threads."""
+    """Returns the number of threads of this process, including Rust threads."""
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
 
 
@@ -198,7 +198,7 @@ def test_5000_live_results_stay_within_the_memory_plan() -> None:
         for n, decoded in enumerate(held):
             assert tuple(decoded.images[0, 5, 5]) == (n % 256, n // 256, 7), n
         assert decoder.memory_plan() == plan
-        # Excludes the program's copies, and 16 KiB per result for Python's own objects.
+        # Exclude the program's copies, and 16 KiB per result for Python's own objects.
         print(grown - COUNT * (64 * 64 * 3 + (16 << 10)), plan["host_bytes"] + plan["scratch_bytes"])
         """
     beyond, plan = map(int, ran(code, str(Path(__file__).parent), timeout=300).split())
@@ -475,7 +475,7 @@ def test_dropped_batcher_results_keep_no_batch_alive(mini: str) -> None:
         retained.append(weakref.ref(decoded))
         return [(decoded, image) for image in decoded.images]
 
-    # More batches than the decoder has slots.
+    # Request more batches than the decoder has slots.
     with Decoder(max_batch=4, prefetch=1, **OPTIONS).dynamic_batcher(model, max_delay_ms=0) as batcher:
         for _ in range(8):
             assert len(batcher.submit([original]).result(60)) == 1

@@ -133,7 +133,7 @@ def additional_code(code_by_part: dict[str, str], block: Block) -> str:
 
 
 def text_of(block: Block, folder: Path) -> tuple[str, str]:
-    """The code to run before the block, and the block with the code to run after it."""
+    """Returns the code to run before the block, and the block with the code to run after it."""
     before, code = additional_code(BEFORE, block), f"{made_small(block)}\n{additional_code(AFTER, block)}"
     if block.is_docstring:
         before = f"from warpfeed import *\n{before}"
@@ -154,7 +154,7 @@ def cuda() -> bool:
 
 
 def libraries(code: str) -> set[str]:
-    """Modules from other projects that a program imports."""
+    """Returns the modules from other projects that a program imports."""
     names = set()
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
     for node in ast.walk(compile(code, "example", "exec", flags)):
@@ -172,7 +172,8 @@ def libraries(code: str) -> set[str]:
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Each dataset is created when an example first refers to it."""
+    """Returns the folder of datasets. Each dataset is created when an example first refers to
+    it."""
     return tmp_path_factory.mktemp("shop")
 
 
@@ -193,7 +194,8 @@ def stock(shop: Path, folder: Path, code: str) -> None:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """An S3-compatible server with the datasets of the examples. Yields the environment variables
+    """Runs an S3-compatible server with the datasets of the examples. Yields the environment
+    variables
     that select it."""
     need("moto")
     boto3 = need("boto3")

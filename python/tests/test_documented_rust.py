@@ -89,7 +89,7 @@ def blocks() -> Iterator[Block]:
 
 
 def docs_of_items() -> Iterator[Block]:
-    """The examples in `src` that `cargo test --doc` compiles but does not run."""
+    """Yields the examples in `src` that `cargo test --doc` compiles but does not run."""
     for file in sorted((ROOT / "src").rglob("*.rs")):
         text = file.read_text(encoding="utf-8")
         for match in re.finditer(r"^( *//[/!]) ?```no_run\n((?:\1.*\n)*?)\1 ?```$", text, re.MULTILINE):

@@ -1,6 +1,6 @@
-"""Elastic training under torchrun: a run continues with fewer or more ranks, and delivers the same
-global batches, byte for byte, as an uninterrupted run. If a rank dies or hangs, the other ranks end
-with an error that names it. Runs on the CPU, with gloo."""
+"""Tests elastic training under torchrun: a run continues with fewer or more ranks, and delivers the
+same global batches, byte for byte, as an uninterrupted run. If a rank dies or hangs, the other
+ranks fail. Runs on the CPU, with gloo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 from conftest import need
 from warpfeed import Augment, Loader
 
-#: Samples per global batch, and batches in an epoch of 64 samples.
+#: The samples per global batch, and the batches in an epoch of 64 samples.
 GLOBAL, BATCHES = 12, 6
 #: The step at which a rank is lost, the step at which a rank joins again, and the number of steps.
 LOST, BACK, STEPS = 8, 16, 24
@@ -55,7 +55,8 @@ def loss_of(model, batch):
     return (found - batch["label"].float()).square().mean()
 
 class Notes:
-    '''Records what each rank receives, and the history of the model as (step, world size, group).'''
+    '''Records the samples that each rank receives, and the training steps of the model as (step,
+    world size, group). A group is the ranks between two restarts. Its name is a timestamp.'''
 
     def __init__(self):
         name = [time.time_ns()]
@@ -77,7 +78,8 @@ class Notes:
             lost.touch()
             os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        # Three ranks train only these steps. Before any other step, they wait for the fourth rank.
+        # Three ranks train only the steps from LOST to BACK - 1. Before any other step, they wait
+        # for the fourth rank.
         while self.world == 3 and not (LOST <= step < BACK and lost.exists()):
             time.sleep(0.05)
 
@@ -202,13 +204,13 @@ def free_port() -> int:
 
 
 class Agents:
-    """Each agent stands in for a machine with one rank."""
+    """The agents of torchrun. Each of them stands in for a machine with one rank."""
 
     def __init__(self, folder: Path, script: str, *arguments: object) -> None:
         self.folder, self.port, self.started = folder, free_port(), list[subprocess.Popen[bytes]]()
         (folder / "train.py").write_text(SHARED + textwrap.dedent(script))
-        # Agents on a busy machine may be silent for a while, so they are lost only after 20
-        # seconds.
+        # On a busy machine, an agent may not report for a while. torchrun considers it lost only
+        # after 20 seconds.
         rendezvous = "last_call_timeout=5,keep_alive_interval=2,keep_alive_max_attempt=10"
         self.command = [
             sys.executable, "-m", "torch.distributed.run", "--nnodes=3:4", "--nproc-per-node=1", "--max-restarts=3",
@@ -218,7 +220,8 @@ class Agents:
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
         with open(self.folder / f"agent-{len(self.started)}.log", "wb") as log:
-            # Otherwise, a new group could read the addresses of the previous group.
+            # If the TCP store of the rendezvous were shared, a new group could read the addresses
+            # of the previous group from it.
             variables = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", **environment}
             agent = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env={**os.environ, **variables}, start_new_session=True
@@ -227,7 +230,8 @@ class Agents:
         return agent
 
     def start_host(self) -> subprocess.Popen[bytes]:
-        """The run ends with the agent that hosts the rendezvous."""
+        """Starts the agent that hosts the rendezvous, and waits until it listens. The run cannot
+        continue without this agent."""
         host = self.start()
         while True:
             try:
@@ -250,8 +254,8 @@ class Agents:
 
 
 def undisturbed(mini: str, steps: int) -> list[list[list[Any]]]:
-    """The samples of each global batch in an uninterrupted run: index, hash of the image bytes, and
-    label."""
+    """Returns the samples of each global batch in an uninterrupted run: index, hash of the image
+    bytes, and label."""
 
     def batches() -> Iterator[list[list[Any]]]:
         loader = Loader(
@@ -266,7 +270,7 @@ def undisturbed(mini: str, steps: int) -> list[list[list[Any]]]:
 
 
 def joined(folder: Path, group: int, world: int) -> dict[int, list[list[Any]]]:
-    """The samples that the ranks of a group received in each step, in rank order."""
+    """Returns the samples that the ranks of a group received in each step, in rank order."""
     steps: dict[int, list[list[Any]]] = {}
     for rank in range(world):
         for line in (folder / f"{group}-{rank}.jsonl").read_text().splitlines():
@@ -286,7 +290,7 @@ def test_four_to_three_to_four_ranks_keep_the_batches(
         survivors = [agents.start_host(), agents.start(), agents.start()]
         lost = agents.start(IS_LOST="1")
         assert lost.wait(timeout=600) == -signal.SIGKILL, agents.logs()
-        # Three ranks train until the step in which they wait for the fourth rank.
+        # The three remaining ranks train until step BACK, where they wait for the fourth rank.
         deadline = time.monotonic() + 600
         while not any(line.startswith(f"[{BACK}, ") for path in tmp_path.glob("*.jsonl") for line in path.open()):
             assert time.monotonic() < deadline and all(agent.poll() is None for agent in survivors), agents.logs()

@@ -147,7 +147,7 @@ def test_messages_use_python_names(mini: str, tmp_path: Path) -> None:
 
 
 def has_driver() -> bool:
-    """Whether this machine has an NVIDIA driver."""
+    """Returns whether this machine has an NVIDIA driver."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -191,7 +191,7 @@ def test_an_exception_of_a_python_source_is_the_cause() -> None:
 
 
 class Noted(Images):
-    """Raises an exception with a note."""
+    """A dataset that raises an exception with a note."""
 
     def __getitem__(self, index: int) -> object:
         if index == 7:
@@ -216,7 +216,7 @@ def test_an_exception_in_a_nested_dataset_keeps_its_notes(how: str) -> None:
 
 
 class Arrays:
-    """Pixels, and fields of several types."""
+    """A dataset of pixels and fields of several types."""
 
     def __init__(self, give: Any) -> None:
         self.give = give

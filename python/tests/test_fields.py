@@ -93,7 +93,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def shard(path: Path) -> None:
-    """A tar of images with maps and points."""
+    """Writes a tar of images with maps and points."""
     random = np.random.default_rng(3)
     with tarfile.open(path, "w") as tar:
         for number in range(12):

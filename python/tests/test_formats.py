@@ -30,7 +30,7 @@ ENCODED = {
     "recordio": ["recordio/train.rec"],
     "tfrecord": ["tfrecord"],
 }
-#: The same images as pixel arrays.
+#: Datasets of the same images as pixel arrays.
 ARRAYS = {
     "hdf5": ["hdf5/gzip-earliest.h5", "hdf5/growing-v114.h5", "hdf5/split.h5/train"],
     "npy": ["arrays/npy"],
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(path: Any) -> dict[str, list[Content]]:
-    """The batches for each way of loading a dataset."""
+    """Returns the batches for each way of loading a dataset."""
 
     def resumed() -> list[Content]:
         loader = Loader(path, shuffle=True, seed=7, **OPTIONS)
@@ -91,7 +91,8 @@ def of_folder(folder: Path) -> dict[str, list[Content]]:
 
 @pytest.fixture(scope="module")
 def of_arrays(here: Path) -> dict[str, list[Content]]:
-    """The expected batches for the arrays, from a folder with the same images as PNG files."""
+    """Returns the expected batches for the arrays, from a folder with the same images as PNG
+    files."""
     target = here / "pngs"
     PIL = need("PIL.Image")
     images, labels = (np.load(here / "arrays" / "npy" / f"{name}.npy") for name in ["images", "labels"])

@@ -16,7 +16,7 @@ from conftest import MINI, ROOT, Images, batches_of, need, ran
 from test_fields import drawn, table
 from warpfeed import Augment, Boxes, Loader, NdArray, TableOptions, WarpfeedError
 
-#: Several times the number of slots of any loader.
+#: Number of batches per test, several times the number of slots of any loader.
 BATCHES = 200
 OPTIONS: dict[str, Any] = {
     "batch_size": 2,
@@ -29,7 +29,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """Only reference counts free objects."""
+    """Disables the garbage collector, so that only reference counts free objects."""
     gc.collect()
     gc.disable()
     yield
@@ -38,7 +38,7 @@ def uncollected() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory, packed: str) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """A dataset of each type, with the options for opening it."""
+    """Returns a dataset of each type, with the options for opening it."""
     folder = tmp_path_factory.mktemp("sets")
     for kind in ("coco", "voc"):
         drawn(folder / kind, kind)
@@ -79,7 +79,7 @@ KINDS = ["folder", "lmdb", "tar", "coco", "voc", "yolo", "table", "parquet", "md
 
 
 def walked(loader: Loader) -> int:
-    """Holds one batch at a time. Returns the number of batches."""
+    """Iterates while holding one batch at a time. Returns the number of batches."""
     count = 0
     for _batch in batches_of(loader, BATCHES):
         count += 1
@@ -141,7 +141,8 @@ def test_the_error_of_an_absent_label_may_be_kept(sets: Any) -> None:
 
 
 class Fails:
-    """Every third sample fails, inside a frame with a local variable that a traceback would keep
+    """A dataset in which every third sample fails, inside a frame with a local variable that a
+    traceback would keep
     alive."""
 
     made: list[weakref.ref[Any]] = []

@@ -37,7 +37,7 @@ def answers(version: str) -> list[dict[str, Any]]:
 
 
 def batches(data: Any, deltas: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """All samples of a dataset as one batch."""
+    """Returns all samples of a dataset as one batch."""
     fields: dict[str, Any] = {"task": Text(), "wrist": Image("observation.images.wrist")}
     for name, (dtype, shape) in SHAPES.items():
         frames = [len(deltas[name])] if name in deltas else []

@@ -24,7 +24,7 @@ TOKEN = re.compile(r"""//[^\n]*|'(?:\\[^']+|[^'\\\n])'|\br(#*)"(.*?)"\1|"((?:[^"
 
 
 def source(path: str) -> str:
-    """The code of a file without its tests."""
+    """Returns the code of a file without its tests."""
     code = (ROOT / path).read_text()
     return re.split(r"#\[cfg\((?:all\()?test\b[^\n]*\n(?:\s*#\[[^\n]*\n)*\s*mod \w+ \{", code)[0]
 

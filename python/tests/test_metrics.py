@@ -113,7 +113,7 @@ def test_counters_of_a_running_loader_never_decrease(mini: str) -> None:
 
 
 def families(result: Any) -> dict[str, Any]:
-    """Samples of metric families by name and labels."""
+    """Returns the samples of metric families by name and labels."""
     return {
         (f.type, f.documentation, s.name, *sorted(s.labels.items())): s.value for f in result for s in f.samples
     }
@@ -225,7 +225,7 @@ def test_the_page_lists_every_metric() -> None:
 
 
 def unknown(queries: list[str]) -> set[str]:
-    """Metrics and labels of Prometheus queries that do not exist."""
+    """Returns the metrics and labels in Prometheus queries that do not exist."""
     names = {m.name for m in metrics.METRICS}
     labels = {"job", "instance", "loader", "stage", "field"}
     results: set[str] = set()

@@ -41,7 +41,7 @@ def loader(data: Any, **options: Any) -> warpfeed.Loader:
 
 
 def delivered(make: Any, epochs: int, rng: random.Random, change: Any = None) -> list[int]:
-    """The samples of a run that stops at random and resumes on a random number of ranks."""
+    """Returns the samples of a run that stops at random and resumes on a random number of ranks."""
     results: list[int] = []
     state: Any = None
     step = 0
@@ -187,7 +187,7 @@ while train.epoch < 6:
 
 
 def batches_of(folder: Path) -> dict[int, list[int]]:
-    """The samples of each global batch."""
+    """Returns the samples of each global batch."""
     results: dict[int, list[int]] = {}
     for path in sorted(folder.glob("*.*.*")):
         step, rank, world = path.name.split(".")[:3]

@@ -34,7 +34,7 @@ class Opened(NamedTuple):
 
 
 def pixels(number: int) -> np.ndarray:
-    """A smooth image with noise."""
+    """Returns a smooth image with noise."""
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     base = np.stack([y * 7 + number, x * 5, x * y // 3 + number * 9], 2) % 256
     noise = np.random.default_rng(number).integers(0, 24, base.shape)

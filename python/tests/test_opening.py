@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Source:
-    """Two images from a folder, with the given labels."""
+    """A dataset of two images from a folder, with the given labels."""
 
     def __init__(self, folder: Path, *labels: int) -> None:
         self.bytes, self.labels = (folder / "cat" / "1.bmp").read_bytes(), labels

@@ -1,5 +1,5 @@
-"""The error for an invalid option contains its name, its value and what to use instead, and
-programs can catch it by its class."""
+"""Tests that the error for an invalid option contains the option's name, its value and what to use
+instead, and that programs can catch the error by its class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from warpfeed import (
 )  # fmt: skip
 
 
-#: Python types by the types in `src/loader/option_table.rs`.
+#: Maps the types in `src/loader/option_table.rs` to Python types.
 TYPES = {"u64": "int", "usize": "int", "bool": "bool", "f64": "float"}
 
 
@@ -55,8 +55,8 @@ def test_signature_and_documentation_match_the_crate() -> None:
         ({"batch_size": True}, TypeError, r"^batch_size=True: expected a whole number"),
         ({"batch_size": 1 << 64}, ValueError, r"^batch_size=18446744073709551616: expected"),
         ({"num_workers": "4"}, TypeError, r"^num_workers='4': expected a whole number"),
-        ({"num_workers": 0}, ValueError, r"^num_workers=0: there are no worker processes.* one thread per core, or pass 1 for the fewest"),
-        ({"prefetch": 0}, ValueError, r"^prefetch=0: at least one batch is prepared ahead.*Leave prefetch out"),
+        ({"num_workers": 0}, ValueError, r"^num_workers=0: expected at least 1.* one thread per core, or pass 1 for the fewest"),
+        ({"prefetch": 0}, ValueError, r"^prefetch=0: expected at least 1.*Leave prefetch out"),
         ({"prefetch": "2"}, TypeError, r"^prefetch='2': expected a whole number"),
         ({"seed": -3}, ValueError, r"^seed=-3: expected"),
         ({"shuffle": "yes"}, TypeError, r"^shuffle='yes': expected True or False$"),
@@ -161,7 +161,7 @@ def test_none_selects_automatic_workers_and_prefetch(mini: str, tmp_path: Path) 
     with Loader(mini, output="numpy", num_workers=None, prefetch=None) as automatic, Loader(mini, output="numpy") as left_out:
         assert automatic.num_workers == left_out.num_workers >= 1 and automatic.prefetch == left_out.prefetch >= 1
     for call in (lambda: Decoder(num_workers=0, output="numpy"), lambda: warpfeed.pack(mini, tmp_path / "x.tar", num_workers=0)):
-        with pytest.raises(ConfigError, match="^num_workers=0: there are no worker processes, and the main thread does not load"):
+        with pytest.raises(ConfigError, match="^num_workers=0: expected at least 1. Workers are threads"):
             call()
     with pytest.raises(ConfigError, match="processes=3 has no effect without image_transform=f; .* worker threads, use num_workers"):
         Loader(mini, output="numpy", processes=3)
@@ -341,7 +341,7 @@ def test_a_misspelled_option_gets_a_suggestion(mini: str) -> None:
     assert process.returncode == 1 and process.stderr.endswith("did you mean 'drop_last'?\n"), process.stderr
 
 
-#: In the order of the signature and of the documentation.
+#: The groups of options, in the order in which the signature and the documentation list them.
 GROUPS = [
     "Data", "Batches", "Order", "Images", "Fields", "Device", "Several GPUs", "Storage", "Errors and limits",
 ]  # fmt: skip

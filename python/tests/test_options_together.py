@@ -19,7 +19,7 @@ COUNT = 11
 
 
 def png(index: int) -> bytes:
-    """A 4x4 image with a transparent half."""
+    """Returns a 4x4 image with a transparent half."""
     pixels = np.random.default_rng(index).integers(0, 256, (4, 4, 4), np.uint8)
     pixels[:2, :, 3], pixels[2:, :, 3] = 0, 255
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
@@ -42,7 +42,8 @@ class Samples:
 
 
 def label(index: int) -> int:
-    """Only a few labels are odd, so that balanced draws can be recognized."""
+    """Returns the label of a sample. Only a few labels are odd, so that balanced draws can be
+    recognized."""
     return int(index in (3, 8))
 
 
@@ -138,7 +139,7 @@ OTHERS = {
 
 
 class Run:
-    """Everything that a program can observe in two epochs."""
+    """A record of everything that a program can observe in two epochs."""
 
     def __init__(self, names: tuple[str, ...], extra: dict[str, Any] | None = None) -> None:
         """Opens a loader with the options that have these names."""
@@ -177,7 +178,7 @@ class Run:
         return retained
 
     def shown(self) -> list[Any]:
-        """The observations by which two runs are compared."""
+        """Returns the observations by which two runs are compared."""
         observed = [*self.facts]
         for batch in self.batches:
             for name, listed in batch["arrays"].items():
@@ -191,7 +192,7 @@ class Run:
         return [len(batch["ids"]) for batch in self.epochs[epoch]]
 
     def ids(self, epoch: int | None = None) -> list[int]:
-        """The sample indices of the batches, without padding."""
+        """Returns the sample indices of the batches, without padding."""
         batches = self.batches if epoch is None else self.epochs[epoch]
         return [id for batch in batches for id, valid in zip(batch["ids"], batch["valid"], strict=True) if valid]
 
@@ -199,17 +200,17 @@ class Run:
         return [array for batch in self.batches for _, array, _ in batch["arrays"].get(name, [])]
 
     def labels(self) -> list[tuple[int, int]]:
-        """Each label with its sample. `on_batches` adds 100 to labels."""
+        """Returns each label with its sample. `on_batches` adds 100 to labels."""
         pairs = zip(self.batches, self.field("label"), strict=True) if self.field("label") else []
         return [(int(one) % 100, id) for batch, result in pairs for one, id in zip(result, batch["ids"], strict=True)]
 
     def images(self) -> list[np.ndarray]:
-        """The images, or all views, as (N, H, W, C)."""
+        """Returns the images, or all views, as (N, H, W, C)."""
         results = [*self.field("image"), *self.field("views")]
         return [array.transpose(0, 2, 3, 1) if array.shape[1] in (1, 3) else array for array in results]
 
     def brightest(self) -> float:
-        """The largest value of an image, on a scale from 0 to 1."""
+        """Returns the largest value of an image, on a scale from 0 to 1."""
         largest = max(float(array.max()) for array in self.images())
         return largest / 255 if self.images()[0].dtype == np.uint8 else largest
 
@@ -223,13 +224,13 @@ def sides(run: Run) -> set[int]:
 
 
 def mixed(run: Run, epoch: int) -> int:
-    """Number of batches with both short and long samples."""
+    """Returns the number of batches with both short and long samples."""
     entries = [zip(batch["ids"], batch["valid"], strict=True) for batch in run.epochs[epoch]]
     return sum(len({LENGTHS[id] > 4 for id, valid in batch if valid}) == 2 for batch in entries)
 
 
 def behind(image: np.ndarray) -> bool:
-    """Whether the upper, transparent part of an image has a single color."""
+    """Returns whether the upper, transparent part of an image has a single color."""
     return bool(np.ptp(image[0].astype(np.float64), axis=0).max() <= 1e-3)
 
 
@@ -287,7 +288,7 @@ ALONE = {
 
 
 def opened(names: tuple[str, ...]) -> dict[str, Any]:
-    """The arguments of a loader with the options that have these names."""
+    """Returns the arguments of a loader with the options that have these names."""
     options: dict[str, Any] = {"batch_size": 4, "output": "numpy", "num_workers": 1, "prefetch": 1}
     if not {"views", "drop_field image"} & set(names):
         options["augment"] = Augment.resize(8).flip(0.5)
@@ -331,7 +332,8 @@ def test_the_tables_have_every_option() -> None:
 def test_each_effect_belongs_to_exactly_one_option(alone: dict[str, Run]) -> None:
     for name, shows in EFFECTS.items():
         assert shows(alone[name], alone[""]), f"{name} has no visible effect"
-        # Otherwise, the tests of pairs could not detect a missing effect.
+        # If the effect were visible without the option, the tests of pairs could not detect a
+        # missing effect.
         assert not shows(alone[""], alone[""]) or name == "drop_field", f"the effect of {name} is visible without it"
 
 

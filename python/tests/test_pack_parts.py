@@ -22,7 +22,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def whole(mini: str, folder: Path) -> dict[str, bytes]:
-    """The files of the dataset when it is packed without parts."""
+    """Returns the files of the dataset when it is packed without parts."""
     warpfeed.pack(mini, folder / "x.tar", **OPTIONS)
     return files(folder)
 
@@ -105,7 +105,7 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
 
     # Ray copies local classes to its workers.
     class Deadly:
-        """Kills the first process that reads from it, in the middle of a part."""
+        """A dataset that kills the first process that reads from it, in the middle of a part."""
 
         def __init__(self, mark: Path) -> None:
             self.mark = mark

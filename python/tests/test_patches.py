@@ -17,7 +17,7 @@ SIZES = [(90, 61), (33, 120), (64, 64), (200, 40), (17, 23)]
 
 
 class Photos:
-    """Sample `n` of the lists has `n % 3` images."""
+    """A dataset of lists of images. Sample `n` has `n % 3` images."""
 
     def __init__(self, lists: bool = False) -> None:
         self.lists = lists

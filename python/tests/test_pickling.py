@@ -15,7 +15,8 @@ OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "augmen
 
 
 class Labeled(Loader):
-    """Has its own arguments, and sets attributes before and after `super().__init__()`."""
+    """A subclass with its own arguments, which sets attributes before and after
+    `super().__init__()`."""
 
     def __init__(self, root: str, name: str, **options: Any) -> None:
         self.root = root
@@ -70,10 +71,10 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     there = pickle.loads(pickle.dumps(first))
     there.set_epoch(0)
     assert rest(there) == epochs[0][1:], "the epoch continues where it stopped"
-    # A loader opened with `resume`, before any iteration.
+    # Pickle a loader that was opened with `resume`, before any iteration.
     resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
     assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]
-    # A loader between two epochs.
+    # Pickle a loader between two epochs.
     resumed = pickle.loads(pickle.dumps(complete))
     assert resumed.epoch == 3 and resumed.state_dict() == complete.state_dict()
 

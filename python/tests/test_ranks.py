@@ -58,7 +58,8 @@ def noted(tmp_path: Path, mini: str, code: str, *launcher: str) -> list[dict[str
 
 
 def check(ranks: list[dict[str, Any]], mini: str) -> None:
-    """The shares together contain each sample once, and the ranks divide the cores."""
+    """Checks that the shares together contain each sample once, and that the ranks divide the
+    cores."""
     single = Loader(mini, batch_size=64, augment=Augment.resize(32, 32), output="numpy")
     samples = len(single.dataset)
     assert all(len(rank["seen"]) == samples // 2 for rank in ranks)

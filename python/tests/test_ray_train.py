@@ -44,7 +44,7 @@ def test_ray_train_finds_the_rank_and_survives_a_lost_worker(
 
     # Ray copies local functions to its workers.
     def described(batch: Any) -> list[Any]:
-        """The index, the pixels and the label of each valid sample."""
+        """Returns the index, the pixels and the label of each valid sample."""
         samples = zip(batch.ids, batch.images, batch.labels.tolist(), batch.valid, strict=True)
         return [[id, image.tobytes().hex(), label] for id, image, label, valid in samples if valid]
 

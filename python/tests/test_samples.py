@@ -26,7 +26,7 @@ EXPECTED = np.stack([pixels(i) for i in range(4)])
 
 
 class Items:
-    """Four samples."""
+    """A dataset of four samples, which `give` creates."""
 
     def __init__(self, give: Callable[[int], Any]) -> None:
         self.give = give
@@ -174,8 +174,8 @@ def test_exif_rotates_a_pillow_image_like_its_file(form: str) -> None:
             lambda i, o: ops.exif_transpose(opened(i, o)),
         ):
             assert np.array_equal(batch_of(lambda i, o=orientation, g=give: (g(i, o), i), **options)[0], want)
-    # Annotations of the stored image are rotated with the image. If it is unknown which image the
-    # annotations refer to, the sample fails, as with encoded bytes.
+    # If it is unknown whether annotations refer to the stored or to the rotated image, the sample
+    # fails, for Pillow images as for encoded bytes.
     boxes = np.array([[1, 1, 3, 3]], "f4")
     fields: dict[str, Any] = {"fields": {"boxes": Boxes(1)}, "drop_field": ["label"]}
     for give in (file, opened):

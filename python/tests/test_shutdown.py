@@ -60,7 +60,7 @@ def test_a_dropped_batcher_ends_its_threads_and_decoder() -> None:
 
 
 class Server:
-    """A reference cycle: the batcher calls a method of this object."""
+    """A server that forms a reference cycle: the batcher calls a method of this object."""
 
     def __init__(self) -> None:
         self.batcher = Decoder(max_batch=2, output="numpy").dynamic_batcher(self.run, max_delay_ms=0)
@@ -234,7 +234,7 @@ def test_a_program_that_cannot_be_imported_is_refused(how: str, tmp_path: Path) 
 
 
 class Bad(Images):
-    """Samples 9 and 30 fail."""
+    """A dataset in which samples 9 and 30 fail."""
 
     def __getitem__(self, index: int) -> object:
         if index in (9, 30):

@@ -18,7 +18,7 @@ SIZES = [(32, 32), (24, 40), (40, 24), (64, 64)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """PNGs of random sizes, written by Pillow."""
+    """Returns a folder of PNGs of random sizes, written by Pillow."""
     root, rng = tmp_path_factory.mktemp("sizes"), random.Random(1)
     (root / "class").mkdir()
     for n in range(60):
@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 
 
 def bucket(height, width):
-    """The bucket of an image, found by comparing all buckets."""
+    """Returns the bucket of an image, found by comparing all buckets."""
     distance = [abs(math.log(w / h) - math.log(width / height)) for h, w in SIZES]
     close = [size for size, d in zip(SIZES, distance, strict=True) if d <= min(distance) + 1e-9]
     fitting = [size for size in close if size[0] * size[1] <= height * width]

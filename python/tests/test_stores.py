@@ -73,7 +73,7 @@ def none_waits():
 
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with the shard `mini.tar`."""
+    """Returns a folder with the shard `mini.tar`."""
     folder = tmp_path_factory.mktemp("served")
     subprocess.run([sys.executable, "-m", "warpfeed", "pack", str(MINI), str(folder / "mini.tar")], check=True)
     return str(folder)

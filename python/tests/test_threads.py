@@ -159,7 +159,7 @@ def test_threads_open_and_close_loaders(packed: str) -> None:
 
 
 class Waits(Images):
-    """Samples from `first` on block until they are released."""
+    """A dataset in which samples from `first` on block until they are released."""
 
     def __init__(self, first: int) -> None:
         super().__init__(400)
@@ -202,7 +202,7 @@ def test_close_ends_the_waits_of_other_threads() -> None:
 
 
 class Counts(Images):
-    """Counts concurrent reads."""
+    """A dataset that counts concurrent reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -584,7 +584,7 @@ class Waited(Images):
 
 
 class Remembers(Images):
-    """Opens a handle per thread, as programs do with boto3, h5py and LMDB."""
+    """A dataset that opens a handle per thread, as programs do with boto3, h5py and LMDB."""
 
     def __init__(self) -> None:
         super().__init__(200)
@@ -612,14 +612,14 @@ def test_thread_locals_of_a_source_live_as_long_as_the_thread() -> None:
     loader = Loader(source, **OPTIONS, num_workers=2)
     for _ in range(3):
         assert sum(len(images) for images, _ in loader) == 200
-    # Workers, readers, and the thread that opened the loader.
+    # The dataset was read by workers, by readers, and by the thread that opened the loader.
     assert 1 <= source.made <= 2 + 32 + 2, f"{source.made} for 600 samples"
     loader.close()
     assert source.gone == source.made, "a thread that ends must release its handle"
 
 
 class Holds(Images):
-    """Holds a reference to its own loader."""
+    """A dataset that holds a reference to its own loader."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -658,7 +658,7 @@ def test_a_dataset_that_holds_its_own_loader_is_collected(how: str, used: bool) 
 
 
 class Collects(Images):
-    """Runs the garbage collector on a reading thread, on request."""
+    """A dataset that runs the garbage collector on a reading thread, on request."""
 
     def __init__(self) -> None:
         super().__init__(400)
@@ -676,7 +676,7 @@ class Collects(Images):
 
 
 class Cycle:
-    """References itself, so that only the garbage collector frees it."""
+    """An object that refers to itself, so that only the garbage collector frees it."""
 
     def __init__(self, held: Any) -> None:
         self.held, self.me = held, self

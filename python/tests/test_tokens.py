@@ -104,7 +104,7 @@ def test_wrong_types_are_rejected(corpus: Any) -> None:
 
 
 class Documents:
-    """Documents of 0 to 40 tokens."""
+    """A dataset of documents of 0 to 40 tokens."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(5)

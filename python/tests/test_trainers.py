@@ -1,5 +1,5 @@
-"""With the modules for Lightning, Hugging Face's `Trainer` and accelerate, a run that is stopped
-after any step and resumed gets the same samples as an uninterrupted run."""
+"""Tests the integrations with Lightning, Hugging Face's `Trainer` and accelerate: a run that is
+stopped after any step and resumed gets the same samples as an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "augmen
 
 
 def seen(images: Any) -> int:
-    """A number that differs for batches with different samples or crops."""
+    """Returns a fingerprint of a batch, which depends on its samples and crops."""
     return int(images.double().abs().sum() * 1000)
 
 
@@ -105,7 +105,7 @@ def test_a_data_module_has_only_the_requested_loaders(mini: str, torch: Any, mod
     )
     model = module()
     trainer.fit(model, data)
-    assert len(model.seen) == 1 and model.validated == 0, "no validation without its loader"
+    assert len(model.seen) == 1 and model.validated == 0, "no validation without a validation loader"
     with pytest.raises(ConfigError, match=r"^train=\{'batch_size': 3\}: expected the arguments of a Loader with 'data'"):
         DataModule(train={"batch_size": 3})
 
@@ -208,7 +208,7 @@ def test_a_used_trainer_resumes_an_earlier_checkpoint(
         same.train()
     assert same.steps == expected[:6]
     stop.stop = 0
-    # Mid-epoch, and after a complete run.
+    # The trainer first resumes after it was stopped mid-epoch, and then after complete runs.
     for checkpoint in (4, 4, 2, 8):
         same.steps = []
         same.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{checkpoint}"))
@@ -218,17 +218,17 @@ def test_a_used_trainer_resumes_an_earlier_checkpoint(
 def test_comparing_a_state_does_not_change_the_loader(mini: str, torch: Any) -> None:
     loader, expected = Loader(mini, **OPTIONS), whole(mini, 2)
     state = {**loader.state_dict(), "batch": 2}
-    # Mid-epoch, between two epochs, and at the end of an epoch.
+    # Compare mid-epoch, before the first batch, and after the last batch.
     for count in (2, 0, 4):
-        epoch = loader.epoch_from(1, 0)
-        actual = [seen(next(epoch)[0]) for _ in range(count)]
-        epoch, state = loader.epoch, loader.state_dict()
+        batches = loader.epoch_from(1, 0)
+        actual = [seen(next(batches)[0]) for _ in range(count)]
+        epoch_before, state_before = loader.epoch, loader.state_dict()
         assert loader._position_of(state) == (0, 2)
         assert loader._position_of({**state, "batch": 4}) == (1, 0), "the next epoch"
         with pytest.raises(ConfigError, match="the seed differs"):
             loader._position_of({**state, "seed": 4})
-        assert (loader.epoch, loader.state_dict()) == (epoch, state)
-        assert actual + [seen(images) for images, _ in epoch] == expected[4:], "the epoch continues"
+        assert (loader.epoch, loader.state_dict()) == (epoch_before, state_before)
+        assert actual + [seen(images) for images, _ in batches] == expected[4:], "the epoch continues"
         loader.set_epoch(0)
         assert [seen(images) for images, _ in loader] == expected[:4], count
         assert [seen(images) for images, _ in loader.epoch_from(0, 2)] == expected[2:4], count
@@ -256,8 +256,8 @@ def test_a_comparison_calls_a_sampler_with_restored_state(mini: str, torch: Any)
 
 
 def test_concurrent_trainings_skip_their_own_batches(mini: str, trainer: Any, tmp_path: Path) -> None:
-    """The first training ends while the second is about to skip batches. The third training uses a
-    different loader."""
+    """The first run ends while the second is about to skip batches. At the same time, `DataLoader`
+    of torch skips batches as usual."""
     accelerate = need("accelerate")
     transformers = need("transformers")
     import torch
@@ -303,7 +303,7 @@ def test_a_transformers_trainer_refuses_a_different_run(mini: str, trainer: Any,
         trainer(max_steps=6, gradient_accumulation_steps=2).train(resume_from_checkpoint=checkpoint)
     with pytest.raises(ConfigError, match="batch_size=8 and per_device_train_batch_size=16"):
         trainer({"batch_size": 8}, max_steps=6).train()
-    # With `ignore_data_skip`, the run begins the epoch again.
+    # With `ignore_data_skip`, the run restarts the epoch.
     again = trainer(max_steps=4, ignore_data_skip=True)
     again.train(resume_from_checkpoint=checkpoint)
     assert again.steps == whole(mini, 1)[:1]

@@ -20,7 +20,7 @@ def version(root: Path, *arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """The repository's manifests and lock files."""
+    """Returns a copy of the repository's manifests and lock files."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True).stdout
     for name in [".ci/version", "CHANGELOG.md", *listed.splitlines()]:
         if Path(name).name in ("Cargo.toml", "Cargo.lock", "pyproject.toml", "version", "CHANGELOG.md"):

@@ -29,7 +29,7 @@ def loader(data: Any, **options: Any) -> Loader:
 
 
 def all_clips(data: Any, **options: Any) -> dict[str, Any]:
-    """The clip of each key in the first epoch."""
+    """Returns the clip of each key in the first epoch."""
     results = {}
     for batch in loader(data, **options):
         results.update(zip(batch.keys_of_samples, np.array(batch["video"])))
@@ -37,7 +37,7 @@ def all_clips(data: Any, **options: Any) -> dict[str, Any]:
 
 
 def test_clips_have_the_frames_of_the_stride(folder: Path) -> None:
-    # Each frame as a clip of one frame.
+    # Load each frame as a clip of one frame.
     singles = all_clips(Clips(folder, frames=1, per_video=12))
     assert len(singles) == 36
     clips = all_clips(Clips(folder, frames=4, stride=3, per_video=3))

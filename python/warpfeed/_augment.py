@@ -99,7 +99,7 @@ class _Calls(_other_names.EarlierNames):
         return self._make((*self._calls, (name, args)))
 
     def _data(self) -> Any:
-        """The options by name, in the form that the extension module expects."""
+        """Returns the options by name, in the form that the extension module expects."""
         return {name: args[0] if len(args) == 1 else args for name, args in self._calls}
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -82,7 +82,7 @@ def name_of(f: Any) -> str:
 
 
 def batch_error(name: str, epoch: int, number: int, ids: list[int], e: Exception) -> WarpfeedError:
-    """The error to raise after the function `name` raised `e` for a batch."""
+    """Returns the error to raise after the function `name` raised `e` for a batch."""
     samples = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     location = f"{name} at batch {number} of epoch {epoch} (samples {samples})"
     return WarpfeedError(f"{location}: {type(e).__name__}: {e}", "transform")
@@ -107,7 +107,7 @@ def _requested_parameters(f: Callable[..., Any], name: str) -> list[str]:
 
 
 def _seed(seed: int, epoch: int, number: int, rank: int, index: int) -> int:
-    """A 63-bit seed that differs for each batch, rank and function."""
+    """Returns a 63-bit seed that differs for each batch, rank and function."""
     import hashlib  # slow to import, because it loads OpenSSL
 
     text = f"{seed} {epoch} {number} {rank} {index}".encode()

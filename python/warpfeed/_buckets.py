@@ -106,7 +106,7 @@ class _Sides(Indices):
 
 
 def _sides(name: str, sizes: Any) -> tuple[_Sides, _Sides]:
-    """Heights and widths of a list of pairs, or of an array of shape (N, 2)."""
+    """Returns the heights and the widths in a list of pairs, or in an array of shape (N, 2)."""
     import numpy as np
 
     array = np.asarray(sizes if hasattr(sizes, "__array__") else list(sizes))

@@ -321,7 +321,7 @@ class Decoder(_other_names.EarlierNames):
         return bool(self._core.begin_close())
 
     def _running_callbacks(self) -> list[str]:
-        """Names of the user's callbacks that are running."""
+        """Returns the names of the user's callbacks that are running."""
         return []
 
     def __repr__(self) -> str:

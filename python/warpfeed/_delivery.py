@@ -58,16 +58,17 @@ class Delivery:
 
     @property
     def layout(self) -> str:
-        """The layout in the form that the extension module expects."""
+        """Returns the layout in the form that the extension module expects."""
         return "nchw" if self._layout == "nchw" else "nhwc"
 
     @property
     def image_axes(self) -> tuple[int, int]:
-        """Indices of the height axis and the width axis."""
+        """Returns the indices of the height axis and the width axis."""
         return (1, 2) if self._layout == "nhwc" else (2, 3)
 
     def stream(self) -> int:
-        """Handle of torch's current stream on the device, or 0 (the default stream) if the output
+        """Returns the handle of torch's current stream on the device, or 0 (the default stream) if
+        the output
         is not torch."""
         torch = _torch() if self.device is not None and self._output == "torch" else None
         if torch is None or not torch.cuda.is_available():
@@ -75,7 +76,7 @@ class Delivery:
         return int(torch.cuda.current_stream(self.device).cuda_stream)
 
     def native(self) -> tuple[bool | None, int | None, int]:
-        """The ``delivery`` argument of the native loader and decoder."""
+        """Returns the ``delivery`` argument of the native loader and decoder."""
         return None if self._copy is None else bool(self._copy), self.device, self.stream()
 
     def field(self, batch: _warpfeed.Batch, name: str, is_image: bool) -> Any:
@@ -108,7 +109,8 @@ class Delivery:
 
 
 def _ordinal(device: Device | None) -> int | None:
-    """Index of the CUDA device that the ``device`` option selects, or None for host memory."""
+    """Returns the index of the CUDA device that the ``device`` option selects, or None for host
+    memory."""
     if device is None:
         return None
     if isinstance(device, int) and not is_flag(device):

@@ -82,7 +82,7 @@ class DynamicBatcher:
         return not self._thread.is_alive()
 
     def _running_callbacks(self) -> list[str]:
-        """Names of the user's callbacks that are running."""
+        """Returns the names of the user's callbacks that are running."""
         return [f"dynamic_batcher({name_of(self._f)})"]
 
     def __enter__(self) -> DynamicBatcher:
@@ -134,7 +134,8 @@ class DynamicBatcher:
 
 
 def _run(batcher_ref: weakref.ref[DynamicBatcher], core: _warpfeed.DynamicBatcherCore) -> None:
-    """While it waits for a batch, it holds no reference to the previous batch or to the batcher."""
+    """Completes the requests of each batch. While this function waits for a batch, it holds no
+    reference to the previous batch or to the batcher."""
     while (batch := core.next()) is not None:
         batcher = batcher_ref()
         if batcher is None:

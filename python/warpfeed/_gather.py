@@ -46,7 +46,7 @@ def _of_this_rank(stats: Stats) -> dict[str, Any]:
 
 
 def _all_gather(mine: Any) -> list[Any]:
-    """Without ``torch.distributed``, there must be only one rank."""
+    """Collects a value of each rank. Without ``torch.distributed``, there must be only one rank."""
     if _ranks.of_torch() is not None:
         distributed = sys.modules["torch"].distributed
         every: list[Any] = [None] * distributed.get_world_size()

@@ -94,13 +94,15 @@ class ImageTransform:
         self.native.started([int(process.pid or 0) for process in self._started])
 
     def end(self) -> None:
-        """Call this method only after the loader's threads have ended."""
+        """Ends the worker processes. Call this method only after the loader's threads have
+        ended."""
         if self._end.alive:
             self._end()
             self.log()
 
     def cost(self) -> dict[str, float]:
-        """The number of calls, and the total seconds in the function, on transferring pixels, and
+        """Returns the number of calls, and the total seconds in the function, on transferring
+        pixels, and
         on waiting for an idle process."""
         calls, in_function, total, waiting = self.native.cost()
         transfer = max(total - in_function - waiting, 0.0)
@@ -151,7 +153,8 @@ def _check_program(transform: str, pickled: bytes) -> None:
 
 
 def _is_unguarded(main: dict[str, Any], path: str) -> bool:
-    """Whether the program opens the loader at its top level and never checks which process it is
+    """Returns whether the program opens the loader at its top level and never checks which process
+    it is
     in."""
     frame = sys._getframe()
     while frame.f_back is not None and not (frame.f_globals is main and frame.f_code.co_name == "<module>"):
@@ -194,7 +197,8 @@ _GRACE = 0.5
 
 
 def _end_processes(native: _warpfeed.Function, started: list[Any], owner: int) -> None:
-    """A process that still runs the function after a grace period is killed."""
+    """Stops the processes. A process that still runs the function after a grace period
+    is killed."""
     if os.getpid() != owner:
         return  # This is a forked child, and the processes belong to its parent.
     native.stop()
@@ -232,7 +236,8 @@ def _start(descriptors: list[tuple[int, int]], pickled: bytes, started: list[Any
 
 
 def _anonymous_file() -> IO[bytes]:
-    """In memory if the system supports it, because a container may not have a writable folder."""
+    """Creates a temporary file, in memory if the system supports it, because a container may not
+    have a writable folder."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("warpfeed-transform"), "w+b")
     import tempfile

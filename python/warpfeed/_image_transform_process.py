@@ -1,8 +1,9 @@
 """The code of the worker processes that call the user's function on each image.
 
 The pixels are in a memory file that the loader shares with the process. A request consists of the
-size of the image and two words of random numbers. A response consists of a status and, if the
-function raised an exception, the pickled exception.
+size of the image and two words of random numbers. A response consists of a status, the length of
+the pickled exception, and the nanoseconds spent in the function. If the status is 1, the pickled
+exception follows.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _RESPONSE = struct.Struct("=IIQ")
 
 
 class RemoteTraceback(Exception):
-    """The traceback in a worker process as text, which becomes the cause of the exception that the
-    user sees."""
+    """Contains the traceback of a worker process as text. It becomes the cause of the exception that
+    the user sees."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -82,7 +83,7 @@ def _pack_exception(e: BaseException) -> bytes:
 
 
 def _read(fd: int, count: int) -> bytes | None:
-    """Returns None if the loader has closed the socket."""
+    """Reads `count` bytes. Returns None if the loader has closed the socket."""
     read = b""
     while len(read) < count:
         try:
@@ -96,7 +97,7 @@ def _read(fd: int, count: int) -> bytes | None:
 
 
 def _respond(fd: int, response: bytes) -> bool:
-    """Returns false if the loader has closed the socket."""
+    """Sends `response`. Returns false if the loader has closed the socket."""
     try:
         while response:
             response = response[os.write(fd, response) :]
@@ -106,8 +107,8 @@ def _respond(fd: int, response: bytes) -> bool:
 
 
 def _seed_globals(words: tuple[int, ...]) -> None:
-    """Seeds the global generators, in case the function uses them instead of `rng`. Its results
-    would otherwise depend on earlier samples of this process."""
+    """Seeds the global generators, in case the function uses them instead of `rng`. Without the
+    seeds, its results would depend on the earlier samples of this process."""
     import random
 
     random.seed(words[0])
@@ -134,8 +135,8 @@ def _one_thread() -> None:
 
 
 def _exit_with_loader(loader: int) -> None:
-    """Ends this process with the loader's process, even while the function runs. The socket may
-    stay open, because a child forked from the loader's process may hold it."""
+    """Exits when the loader's process has died, even while the function runs. The socket may stay
+    open, because a child forked from the loader's process may hold it."""
     while os.getppid() == loader:
         time.sleep(1)
     os._exit(1)
@@ -156,7 +157,8 @@ def _read_file(file: Any, length: int) -> bytes:
 
 
 def serve(socket: Any, shared: Any, function: Any, length: int, loader: int) -> None:
-    """`function` contains `length` bytes, and `loader` is the id of the loader's process."""
+    """Runs the process until the loader closes the socket. The first `length` bytes of the file
+    `function` are the pickled function, and `loader` is the id of the loader's process."""
     threading.Thread(target=_exit_with_loader, args=(loader,), daemon=True).start()
     # Ctrl-C sends SIGINT to the whole group. The loader's process handles it, and ends this
     # process.

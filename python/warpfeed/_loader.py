@@ -416,8 +416,8 @@ class Loader(_other_names.EarlierNames):
             "layout": delivery.layout,
         }
         check_images(values, defaults, fields or {}, options["drop_field"], views)
-        # Copies, because the caller may change its lists, but a pickled loader must have the same
-        # order.
+        # # Store copies, because the caller may change its lists, but a pickled loader must have
+        # the same order.
         self._arguments.update((name, options[name].values) for name in ("subset", "weights") if name in options)
         maps = {name: kind for name, kind in (fields or {}).items() if isinstance(kind, DenseMap)}
         if maps:
@@ -674,7 +674,7 @@ class Loader(_other_names.EarlierNames):
         self._core.resume(_options.state_text(state, "state"))
 
     def _position_of(self, state: Mapping[str, Any]) -> tuple[int, int]:
-        """Epoch and batch at which a run would continue from ``state``."""
+        """Returns the epoch and the batch at which a run would continue from ``state``."""
         self._core.check(_options.state_text(state, "state"))
         epoch, batch = int(state["epoch"]), int(state["batch"])
         return (epoch + 1, 0) if batch > 0 and batch == self._core.num_batches(epoch) else (epoch, batch)
@@ -813,7 +813,7 @@ class Loader(_other_names.EarlierNames):
         return bool(self._core.begin_close())
 
     def _running_callbacks(self) -> list[str]:
-        """Names of the user's callbacks that are running."""
+        """Returns the names of the user's callbacks that are running."""
         return list(self._core.running_callbacks())
 
     def __enter__(self) -> Loader:
@@ -846,7 +846,8 @@ class Loader(_other_names.EarlierNames):
         return self._call_text(repr)
 
     def _call_text(self, value_text: Callable[[Any], str]) -> str:
-        """Source text of a call that creates this loader. `value_text` formats a value."""
+        """Returns the source text of a call that creates this loader. `value_text` formats a
+        value."""
         named = [f"{name}={value_text(value)}" for name, value in self._arguments.items() if name != "data"]
         return f"{type(self).__name__}({', '.join([value_text(self._arguments['data']), *named])})"
 

@@ -34,10 +34,9 @@ _DTYPES = {
 
 #: Options that may be left out but may not be 0, each with the advice in the error message.
 _NONZERO = {
-    "num_workers": "there are no worker processes, and the main thread does not load. Threads decode without the "
-    "interpreter's lock. Leave num_workers out for one thread per core, or pass 1 for the fewest",
-    "prefetch": "at least one batch is prepared ahead. Leave prefetch out to let the loader choose, or pass 1 for the "
-    "fewest",
+    "num_workers": "expected at least 1. Workers are threads that decode without the interpreter's lock, and the main "
+    "thread does not load. Leave num_workers out for one thread per core, or pass 1 for the fewest",
+    "prefetch": "expected at least 1. Leave prefetch out to let the loader choose, or pass 1 for the fewest batches",
 }
 
 #: A predicate that accepts values of a type, and the name of the type for error messages.
@@ -80,7 +79,9 @@ def checked(function: Callable[..., Any], values: Mapping[str, Any], unknown: It
 
 
 def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
-    """The message contains advice from `_other_names`, or suggests the most similar argument."""
+    """Returns the error for an unknown argument. Its message contains advice from `_other_names`,
+    or
+    suggests the most similar argument."""
     message = missing(owner, "argument", name)
     if message is not None:
         return TypeError(message)
@@ -231,7 +232,7 @@ def _same(value: Any) -> Any:
 
 
 def dtype_name(dtype: Dtype) -> str:
-    """The Rust name of an element type, which may be a torch or NumPy type."""
+    """Returns the Rust name of an element type, which may be a torch or NumPy type."""
     name = (getattr(dtype, "__name__", None) or str(dtype)).removeprefix("torch.")
     if name not in _DTYPES:
         raise ConfigError(

@@ -23,7 +23,8 @@ class Rank(NamedTuple):
 
 
 def of_launcher() -> Rank | None:
-    """The rank in the launcher's environment variables, or None if they are not set. Raises a
+    """Returns the rank in the launcher's environment variables, or None if they are not set. Raises
+    a
     WarpfeedError if they are incomplete, as with Lightning's own launcher."""
     result = _warpfeed.rank_from_env()
     if result is None:
@@ -33,7 +34,8 @@ def of_launcher() -> Rank | None:
 
 
 def of_torch() -> Rank | None:
-    """The rank in the default group of ``torch.distributed``, or None before its initialization."""
+    """Returns the rank in the default group of ``torch.distributed``, or None before its
+    initialization."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -45,7 +47,7 @@ def of_torch() -> Rank | None:
 
 
 def of_ray() -> Rank | None:
-    """The rank among the workers of Ray Train, or None outside of them."""
+    """Returns the rank among the workers of Ray Train, or None outside of them."""
     train = sys.modules.get("ray.train")
     if train is None:
         return None
@@ -60,7 +62,8 @@ def of_ray() -> Rank | None:
 
 
 def launched() -> Rank | None:
-    """The rank in ``torch.distributed``, Ray Train or the environment, whichever is found first. The
+    """Returns the rank in ``torch.distributed``, Ray Train or the environment, whichever is found
+    first. The
     environment comes last, because Ray's workers inherit it from the job that started Ray."""
     return of_torch() or of_ray() or of_launcher()
 

@@ -39,7 +39,7 @@ def mixture(parts: Any) -> list[tuple[Any, Any]]:
 
 
 def _is_image(value: Any) -> bool:
-    """Whether `value` is an image or an image path, rather than a dataset."""
+    """Returns whether `value` is an image or an image path, rather than a dataset."""
     if isinstance(value, (str, os.PathLike)):
         return os.fsdecode(value).lower().endswith(_SUFFIXES) and not os.path.isdir(value)
     # An array with four axes is a dataset.
@@ -124,7 +124,9 @@ def field(value: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """Values that contain NaN or infinity, which JSON cannot represent, become an array."""
+    """Converts a value to JSON as text. Values that contain NaN or infinity, which JSON cannot
+    represent,
+    become an array."""
     import json
 
     def plain(element: Any) -> Any:
@@ -152,13 +154,14 @@ def _is_pillow_image(value: Any) -> bool:
 
 
 def _is_transparent(value: Any) -> bool:
-    """Whether a Pillow image has an alpha channel, a transparent color, or a palette with alpha."""
+    """Returns whether a Pillow image has an alpha channel, a transparent color, or a palette with
+    alpha."""
     palette = getattr(value, "palette", None)
     return value.mode in _TRANSPARENT or "transparency" in value.info or str(getattr(palette, "mode", "")).endswith("A")
 
 
 def _exif_rotation(value: Any) -> bytes:
-    """EXIF data that contains only the orientation, or empty bytes if the image needs no
+    """Returns EXIF data that contains only the orientation, or empty bytes if the image needs no
     rotation."""
     # Loading may already rotate the image.
     value.load()

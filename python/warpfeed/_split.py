@@ -70,7 +70,7 @@ def split(
 
 
 def _is_dataset(samples: Any) -> bool:
-    """Whether `samples` is a Python dataset, rather than a number or a list of indices."""
+    """Returns whether `samples` is a Python dataset, rather than a number or a list of indices."""
     if isinstance(samples, (int, list, tuple, range)) or hasattr(samples, "__array__") or hasattr(samples, "tolist"):
         return False
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__") or len(samples) == 0:

@@ -278,7 +278,7 @@ impl Error {
         self
     }
 
-    /// Returns the class of the error.
+    /// Returns the error's kind, for programs to match on.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -401,8 +401,9 @@ pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) 
     })
 }
 
-/// Reserves space for `more` elements. Use this function for every allocation whose size depends on
-/// samples or options, because an infallible allocation aborts the process when memory runs out.
+/// Reserves space for `more` elements. Use this function for every allocation with a size that
+/// depends on samples or options, because an infallible allocation aborts the process when memory
+/// runs out.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation fails.
@@ -439,7 +440,7 @@ pub(crate) fn try_copy(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(copy)
 }
 
-/// Appends a slice.
+/// Appends `bytes` to `out`.
 ///
 /// # Errors
 /// [`ErrorKind::Memory`] if the allocation fails.
@@ -459,7 +460,7 @@ pub fn resize<T: Clone>(vec: &mut Vec<T>, len: usize, value: T) {
     vec.resize(len, value);
 }
 
-/// If `e` is a panic, prepends `location` to the message. Returns other errors unchanged.
+/// Prepends `location` to the message if `e` is a panic. Returns other errors unchanged.
 pub fn panicked(e: Error, location: impl FnOnce() -> String) -> Error {
     if e.kind() != ErrorKind::Panic {
         return e;
@@ -492,7 +493,7 @@ mod codes {
     pub(super) const MEMORY: &[i32] = &[libc::ENOMEM];
 }
 
-/// These numbers differ from `errno` values: 5 means "access denied", not EIO.
+/// Windows error codes. They differ from `errno` values: 5 means "access denied", not EIO.
 #[cfg(windows)]
 mod codes {
     /// ERROR_CRC, ERROR_READ_FAULT, ERROR_GEN_FAILURE, ERROR_UNEXP_NET_ERR, ERROR_NETNAME_DELETED

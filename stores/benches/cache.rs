@@ -10,11 +10,11 @@ use warpfeed::source::{BatchIndex, Lookahead, Object, Store};
 use warpfeed::{Error, Result};
 use warpfeed_stores::Cache;
 
-/// Samples per node in a batch.
+/// Number of samples per node in a batch.
 const BATCH: u64 = 5;
 const SAMPLE: u64 = 64;
 
-/// The simulation needs no bytes.
+/// A store without objects, because the simulation needs no bytes.
 struct Nowhere;
 
 impl Store for Nowhere {
@@ -31,7 +31,7 @@ impl Store for Nowhere {
     }
 }
 
-/// The order of the first of `nodes` nodes.
+/// Returns the order of the first of `nodes` nodes.
 fn order(len: u64, nodes: u64) -> Lookahead {
     let (order, global) = (Shuffled::new(len, 42), nodes * BATCH);
     let samples = move |batch: BatchIndex| {
@@ -45,13 +45,13 @@ fn order(len: u64, nodes: u64) -> Lookahead {
     Lookahead::new(0, move |_| len / global, samples).with_next(next)
 }
 
-/// Each read is a batch and a sample.
+/// Returns all reads of `epochs` epochs, each as its batch and its sample.
 fn reads(order: &Lookahead, epochs: u64) -> Vec<(BatchIndex, u64)> {
     let batches = order.from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs);
     batches.flat_map(|(batch, samples)| samples.into_iter().map(move |sample| (batch, sample))).collect()
 }
 
-/// `from` is included and `to` is not.
+/// Returns the hit rate in the epochs `from..to`. `hit` returns whether a read is a hit.
 fn rate(reads: &[(BatchIndex, u64)], from: u64, to: u64, mut hit: impl FnMut(usize, BatchIndex, u64) -> bool) -> f64 {
     let (mut hits, mut total) = (0, 0);
     for (number, &(batch, sample)) in reads.iter().enumerate().take_while(|(_, (batch, _))| batch.epoch < to) {
@@ -81,8 +81,8 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     });
     let pinned = rate(&reads, from, to, |_, _, sample| sample < limit as u64);
 
-    // The optimal policy, computed from the full list of reads, evicts the sample with the most
-    // distant next read.
+    // The optimal policy evicts the sample with the most distant next read, which it finds in the
+    // full list of reads.
     let mut next = vec![usize::MAX; reads.len()];
     let mut later = HashMap::new();
     for (number, (_, sample)) in reads.iter().enumerate().rev() {
@@ -123,11 +123,11 @@ const PHOTO: u64 = 110_000;
 /// Number of photographs in 100 TB.
 const PHOTOS: u64 = 100_000_000_000_000 / PHOTO;
 const NODES: u64 = 128;
-/// Photographs that a node reads per second: 5,000 for each of the 8 ranks.
+/// Number of photographs that a node reads per second: 5,000 for each of the 8 ranks.
 const RATE: u64 = 40_000;
-/// Samples per node in a global batch: 256 for each of the 8 ranks.
+/// Number of samples per node in a global batch: 256 for each of the 8 ranks.
 const SHARE: u64 = 2048;
-/// Requests per second for each prefix on S3.
+/// Maximum number of requests per second for each prefix on S3.
 const LIMIT: f64 = 5500.0;
 /// Price of a request to S3 in dollars.
 const DOLLARS: f64 = 0.0004 / 1000.0;

@@ -117,7 +117,8 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
     };
     let converted = Error::new(kind, cause).at_path(url);
     let converted = if absent { converted.absent() } else { converted };
-    // The source may be printed too, so it is attached only if its text contains no secrets.
+    // Attach the source only if its text contains no secrets, because the source may be printed
+    // too.
     let converted = if public == text { converted.with_source(error) } else { converted };
     match (throttled, transient) {
         (true, _) => converted.throttled(),

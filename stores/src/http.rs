@@ -1,5 +1,5 @@
-//! The HTTP clients. A response may take any time in total, and errors preserve the server's
-//! status.
+//! Creates the HTTP clients of all stores. A response may take any time in total, and errors
+//! preserve the server's status.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
-/// A request fails if no bytes arrive for this time.
+/// Time without a received byte after which a request fails.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// The server responds to a part of an upload only when it has received the whole part.
+/// Timeout for a part of an upload. The server responds only when it has received the whole part.
 const PART_TIMEOUT: Duration = Duration::from_secs(300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ERROR_BODY: usize = 1 << 16;
@@ -33,7 +33,8 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 tokio::task_local! {
-    /// Set while a request that must not replace an existing object is being sent.
+    /// A task-local value that is set while a request that must not replace an existing object is
+    /// being sent.
     static CREATING: ();
 }
 
@@ -46,17 +47,17 @@ pub(crate) async fn creating<T>(completing: impl Future<Output = T>) -> T {
 /// Creates the HTTP clients of all stores.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Connector {
-    /// Each request is sent once, because the loader retries it.
+    /// For reads. Each request is sent once, because the loader retries it.
     Read,
-    /// `object_store` retries uploads. `conditional` is true if the server supports S3's condition
-    /// for completing an upload. `object_store` cannot set the header for this condition, which
-    /// does not need to be signed.
+    /// For uploads, which `object_store` retries. `conditional` is true if the server supports S3's
+    /// condition for completing an upload. `object_store` cannot set the header for this condition,
+    /// which does not need to be signed.
     Write { conditional: bool },
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // This call fails if the program has installed a provider, which then works as well.
+        // This call fails if the program has installed a provider. That provider works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let read_timeout = match self {
             Connector::Read => READ_TIMEOUT,
@@ -76,7 +77,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Adds the header for [`creating`].
+/// An HTTP client that adds the header for [`creating`].
 #[derive(Debug)]
 struct Conditional(HttpClient);
 
@@ -92,7 +93,7 @@ impl HttpService for Conditional {
     }
 }
 
-/// Converts an error status to [`Refused`].
+/// An HTTP client that converts an error status to [`Refused`].
 #[derive(Debug)]
 struct Service(HttpClient);
 

@@ -17,10 +17,10 @@ use crate::open::{StorePath, hub_endpoint, hub_name, percent_encoded};
 use crate::runtime::PerProcess;
 use crate::store::{COMMIT, wait, within_timeout};
 
-/// Each page of the Hub lists 1,000 files.
+/// Maximum number of pages of a listing. Each page of the Hub lists 1,000 files.
 const MAX_PAGES: usize = 100_000;
 
-/// Commits of the revisions that this process has resolved, by the URL of the request.
+/// The commits that this process has found for revisions, by the URL of the request.
 type Commits = Mutex<HashMap<String, String>>;
 
 /// Returns the commit of the revision at `location`. A process requests the commit only once, so
@@ -41,7 +41,7 @@ async fn commit_of(client: &HttpClient, location: &StorePath) -> Result<String> 
     let (response, _) = body_of(client, &url).await?;
     let broken = || Error::new(ErrorKind::Io, format!("listing {url}: the response contains no commit"));
     let commit = commit(&response).ok_or_else(broken)?;
-    // If several threads have requested the commit, all use the first response.
+    // If several threads have requested the commit, all of them use the first response.
     Ok(commits()?.entry(url).or_insert(commit).clone())
 }
 
@@ -50,7 +50,7 @@ fn client() -> Result<HttpClient> {
     Connector::Read.connect(&options).map_err(|e| Error::new(ErrorKind::Io, e.to_string()))
 }
 
-/// The object's tag is the commit.
+/// Returns the object at `location`. Its tag is the commit.
 pub(crate) fn object(location: StorePath, url: String) -> Result<Object> {
     wait(async move {
         let commit = match client() {
@@ -107,7 +107,7 @@ pub(crate) fn list(location: Arc<StorePath>, prefix: String) -> Result<Vec<Objec
     })
 }
 
-/// Returns a page and the URL of the next page.
+/// Requests a page. Returns its content and the URL of the next page.
 async fn body_of(client: &HttpClient, url: &str) -> Result<(Vec<u8>, Option<String>)> {
     let failed = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("listing {url}: {e}"));
     let mut request = http::Request::get(url);
@@ -117,7 +117,7 @@ async fn body_of(client: &HttpClient, url: &str) -> Result<(Vec<u8>, Option<Stri
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request.body(HttpRequestBody::empty()).map_err(|e| failed(&e))?;
-    // The error contains the status.
+    // The error should contain the status.
     let refused = |e: HttpError| {
         let generic = object_store::Error::Generic { store: "hub", source: Box::new(e) };
         convert(generic, url, "listing")
@@ -144,7 +144,7 @@ fn files(json: &[u8]) -> Option<Vec<(String, u64)>> {
     files.map(|file| Some((file["path"].as_str()?.to_owned(), file["size"].as_u64()?))).collect()
 }
 
-/// See RFC 8288.
+/// Returns the URL of the next page from a `Link` header (RFC 8288).
 fn next(link: &str) -> Option<String> {
     let part = link.split(',').find(|part| part.contains("rel=\"next\""))?;
     Some(part.split_once('<')?.1.split_once('>')?.0.to_owned())

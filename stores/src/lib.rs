@@ -22,9 +22,9 @@
 //! threads.
 //!
 //! A store sends each request once. The loader retries failed requests, and sends fewer requests if
-//! a server is overloaded. It requests the version of the object that it opened, so that bytes of
-//! two versions are never mixed. A request fails if no bytes arrive for 30 seconds, but a response
-//! may take any time in total.
+//! a server is overloaded. A read requests the version of the object that was opened, so that bytes
+//! of two versions are never mixed. A request fails if no bytes arrive for 30 seconds, but a
+//! response may take any time in total.
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -70,7 +70,7 @@ pub fn all() -> Vec<(&'static str, Arc<dyn Store>)> {
 /// let loader = Loader::new("mem://any/train").store("mem", warpfeed_stores::store(Arc::new(InMemory::new())));
 /// ```
 ///
-/// All stores that are opened with the same URL must contain the same objects. Otherwise, use
+/// All stores that are opened with the same URL must contain the same objects. If they do not, use
 /// [`store_at`], so that a [`Cache`] never mixes their objects.
 pub fn store(store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
     Arc::new(store::One(store, None))

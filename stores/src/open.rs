@@ -18,15 +18,15 @@ use crate::runtime::{Client, Process};
 
 pub(crate) struct StorePath {
     pub(crate) store: Arc<dyn ObjectStore>,
-    /// `None` if the URL determines the server.
+    /// Name of the server, or `None` if the URL determines the server.
     pub(crate) server: Option<Arc<str>>,
     pub(crate) path: Path,
     /// Common prefix of the URLs of all objects in the store.
     pub(crate) root: String,
     /// Whether URLs contain percent-encoded keys, as on web servers.
     pub(crate) web: bool,
-    /// Whether the store supports HTTP's conditional headers. A user's own store might not: in
-    /// memory, for example, ETags have no quotes.
+    /// Whether the store supports HTTP's conditional headers. A store that a user has created might
+    /// not: in memory, for example, ETags have no quotes.
     pub(crate) conditional: bool,
 }
 
@@ -98,9 +98,9 @@ pub(crate) fn is_hub(url: &str) -> bool {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Parts<'a> {
-    /// Scheme in lowercase.
+    /// The scheme in lowercase.
     scheme: String,
-    /// Everything before the key, without the slash before it.
+    /// The URL up to the key, without the slash before the key.
     root: String,
     bucket: &'a str,
     key: &'a str,
@@ -159,7 +159,7 @@ enum Access {
 }
 
 impl Access {
-    /// The loader retries reads.
+    /// Returns the retry policy. Reads are not retried here, because the loader retries them.
     fn retries(self) -> RetryConfig {
         match self {
             Access::Read => RetryConfig { max_retries: 0, ..RetryConfig::default() },
@@ -202,8 +202,8 @@ fn client(parts: &Parts<'_>, url: &str, access: Access) -> object_store::Result<
     Ok(Client { store, server: server.map(Into::into) })
 }
 
-/// The server is the endpoint or, if none is set, the partition of the region. On AWS, the
-/// partition and the name identify a bucket.
+/// Creates a client for S3, and returns the name of its server: the endpoint or, if none is set,
+/// the partition of the region. On AWS, the partition and the name identify a bucket.
 fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore>, Option<String>)> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let missing = |builder: &AmazonS3Builder, key: AmazonS3ConfigKey| builder.get_config_value(&key).is_none();
@@ -249,7 +249,7 @@ fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore
     Ok((Arc::new(builder.with_retry(access.retries()).with_http_connector(access.connector(true)).build()?), server))
 }
 
-/// Without a scheme, the client would panic on each request.
+/// Checks that an endpoint has a scheme. Without one, the client would panic on each request.
 fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
     if ["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
         return Ok(());
@@ -258,7 +258,8 @@ fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
     Err(object_store::Error::Generic { store: "S3", source: cause.into() })
 }
 
-/// `None` for the default partition. Each partition has its own buckets.
+/// Returns the partition of a region, or `None` for the default partition. Each partition has its
+/// own buckets.
 fn partition(region: &str) -> Option<String> {
     let prefix = ["cn-", "us-gov-", "us-iso-", "us-isob-"].into_iter().find(|prefix| region.starts_with(prefix));
     prefix.map(|prefix| format!("aws {prefix}"))
@@ -274,7 +275,7 @@ fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::htt
         .build()
 }
 
-/// `bucket` is `datasets/org/name` or `datasets/org/name@revision`.
+/// Creates a client for the Hub. `bucket` is `datasets/org/name` or `datasets/org/name@revision`.
 fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     let (name, revision) = hub_name(bucket);
     let mut headers = HeaderMap::new();
@@ -290,11 +291,11 @@ fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
 /// Returns the name of a dataset on the Hub, and its revision, percent-encoded for a URL.
 pub(crate) fn hub_name(bucket: &str) -> (&str, String) {
     let (name, revision) = bucket.split_once('@').unwrap_or((bucket, "main"));
-    // A revision may contain slashes, so the user may have encoded it already.
+    // Keep `%`: a revision may contain slashes, so the user may have encoded it already.
     (name, percent_encoded(revision, "-._~%"))
 }
 
-/// Letters, digits and the characters in `allowed` are not encoded.
+/// Percent-encodes a text, except for letters, digits and the characters in `allowed`.
 pub(crate) fn percent_encoded(text: &str, allowed: &str) -> String {
     text.bytes().fold(String::new(), |mut url, byte| {
         let is_allowed = byte.is_ascii_alphanumeric() || allowed.as_bytes().contains(&byte);
@@ -317,7 +318,7 @@ pub(crate) fn hub_endpoint() -> String {
 mod tests {
     use super::*;
 
-    /// The provider's own servers are used.
+    /// Without an endpoint, a store uses the provider's own servers.
     #[test]
     fn a_store_without_an_endpoint_uses_the_bucket_in_the_url() {
         for (url, store) in [

@@ -17,11 +17,11 @@ use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
 use warpfeed_sources::{Error, ErrorKind, Result};
 
-/// Minimum and maximum number of threads. In between, there is one thread per four cores. Without
-/// TLS, a thread transfers about 1.5 GB/s in large requests, and less in small ones.
+/// Minimum and maximum number of threads. Between these limits, there is one thread per four cores.
+/// Without TLS, a thread transfers about 1.5 GB/s in large requests, and less in small ones.
 const THREADS: (usize, usize) = (2, 4);
-/// Size in bytes. Tokio's default of 2 MiB is too small for the futures of requests in builds
-/// without optimization.
+/// Stack size of a thread, in bytes. Tokio's default of 2 MiB is too small for the futures of
+/// requests in builds without optimization.
 const STACK: usize = 8 << 20;
 
 /// A value that exists once per process. Threads use it until the process ends, so it is never
@@ -33,7 +33,7 @@ impl<T: Sync> PerProcess<T> {
         PerProcess(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// The first call creates the value with `make`.
+    /// Returns this process's value. The first call creates it with `make`.
     pub(crate) fn get(&self, make: impl Fn() -> Result<T>) -> Result<&'static T> {
         loop {
             let pid = std::process::id();
@@ -45,13 +45,13 @@ impl<T: Sync> PerProcess<T> {
                 return Ok(value);
             }
             let new = Box::leak(Box::new((pid, make()?)));
-            // If another thread was faster, use its value, and leak this one.
+            // If another thread was faster, use its value, and leak the one created here.
             let _ = self.0.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 }
 
-/// `server` is `None` if the URL determines the server.
+/// A client. `server` is `None` if the URL determines the server.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) store: Arc<dyn ObjectStore>,
@@ -79,7 +79,7 @@ impl Process {
         })
     }
 
-    /// The first call for a name creates the client with `make`.
+    /// Returns the client called `name`. The first call creates it with `make`.
     pub(crate) fn client(&self, name: String, make: impl FnOnce() -> Result<Client>) -> Result<Client> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&name) {

@@ -23,22 +23,23 @@ use crate::open::{self, StorePath};
 use crate::runtime::Process;
 use crate::write::Uploading;
 
-/// Longer than the client's own timeout, which has a more precise message.
+/// Timeout for a response. It is longer than the client's own timeout, which has a more precise
+/// message.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(READ_TIMEOUT.as_secs() + 5);
 /// Interval at which a request checks whether it was canceled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Folders that are listed concurrently. All class folders of a small dataset are listed in one
-/// round trip.
+/// Maximum number of folders that are listed concurrently. All class folders of a small dataset are
+/// listed in one round trip.
 const MAX_LISTINGS: usize = 128;
 /// Prefix of a tag made from the modification time, for objects with neither an ETag nor a version.
-/// It is weak, because it counts whole seconds, and an object may change twice within one.
+/// Such a tag is weak, because it counts whole seconds, and an object may change twice within one.
 const MODIFIED: &str = "W/modified ";
 /// Prefix of the tag of an object that has a version but no ETag.
 const VERSION: &str = "version ";
 /// Prefix of the tag of a file on the Hub.
 pub(crate) const COMMIT: &str = "commit ";
 
-/// Configured by environment variables.
+/// A store that finds the client for each URL. Environment variables configure the clients.
 pub(crate) struct ByUrl;
 
 /// One store for all URLs, and the name of its server.
@@ -51,7 +52,7 @@ trait Find: Send + Sync {
         self.find(url)
     }
 
-    /// Resolves the version of `object` that was opened.
+    /// Returns the location of the version of `object` that was opened.
     fn find_version(&self, object: &Object) -> Result<StorePath> {
         self.find(&object.url)
     }
@@ -135,7 +136,8 @@ pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Se
     receive(&received)?.unwrap_or_else(|| Err(error()))
 }
 
-/// Cancels requests when dropped, because their caller no longer waits for them.
+/// A handle that cancels requests when it is dropped, because their caller no longer waits for
+/// them.
 struct Abort(Vec<AbortHandle>);
 
 impl Drop for Abort {
@@ -177,7 +179,8 @@ fn tag(meta: &ObjectMeta) -> Option<String> {
     e_tag(meta).or_else(|| version(meta)).or_else(|| modified(meta))
 }
 
-/// Adds the quotes, which the listings of Azure and of some S3-compatible servers omit.
+/// Returns the ETag with its quotes, which the listings of Azure and of some S3-compatible servers
+/// omit.
 fn e_tag(meta: &ObjectMeta) -> Option<String> {
     let tag = meta.e_tag.as_ref()?;
     Some(if tag.ends_with('"') { tag.clone() } else { format!("\"{tag}\"") })
@@ -187,7 +190,8 @@ fn version(meta: &ObjectMeta) -> Option<String> {
     Some(format!("{VERSION}{}", meta.version.as_ref()?))
 }
 
-/// In whole seconds, because listings contain fractions of a second but response headers do not.
+/// Returns a tag made from the modification time. The time is in whole seconds, because listings
+/// contain fractions of a second but response headers do not.
 fn modified(meta: &ObjectMeta) -> Option<String> {
     // Servers that do not know the modification time report 1970.
     let has_time = meta.last_modified.timestamp() > 0;
@@ -310,7 +314,7 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadComp
     });
 }
 
-/// Completes once nobody waits for the result.
+/// Completes once the caller no longer waits for the result.
 async fn canceled(reply: &ReadCompletion) {
     while !reply.is_cancelled() {
         sleep(POLL_INTERVAL).await;

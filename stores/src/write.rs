@@ -18,16 +18,16 @@ use crate::open::StorePath;
 use crate::runtime::Process;
 use crate::store::wait;
 
-/// Size in bytes. Some servers require all parts except the last to have the same size.
+/// Size of a part, in bytes. Some servers require all parts except the last to have the same size.
 const PART: usize = 8 << 20;
-/// Limit of S3.
+/// Maximum number of parts of an upload, the limit of S3.
 const MAX_PARTS: u64 = 10_000;
 const MAX_PARTS_IN_FLIGHT: usize = 4;
 /// Maximum time that a caller waits for its upload to be aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 const WHAT: &str = "uploading";
 
-/// An object that is being uploaded, in one request if it is small, and otherwise in parts.
+/// An object that is being uploaded: in one request if it is small, and in parts if not.
 ///
 /// If an upload fails or is dropped, it is aborted, so that the server does not keep its parts.
 /// Some bytes of a failed upload may be missing, so it cannot be completed later.
@@ -35,13 +35,13 @@ pub(crate) struct Uploading {
     store: Arc<dyn ObjectStore>,
     path: Path,
     url: String,
-    /// Unsent bytes, at most one part.
+    /// Bytes that have not been sent, at most one part.
     buffer: Vec<u8>,
     state: State,
 }
 
 enum State {
-    /// All bytes so far are in the buffer.
+    /// No part has been sent, so all bytes are in the buffer.
     Whole,
     /// A multipart upload has started. The mutex allows a task to finish after its caller has
     /// stopped waiting for it.
@@ -51,7 +51,7 @@ enum State {
 
 #[derive(Default)]
 struct Parts {
-    /// `None` until the server has started the upload.
+    /// The upload, or `None` until the server has started it.
     upload: Option<Box<dyn MultipartUpload>>,
     sending: JoinSet<object_store::Result<()>>,
     started: u64,
@@ -93,7 +93,7 @@ impl Uploading {
         wait(async move { request.await.map_err(|e| convert(e, &url, WHAT)) })
     }
 
-    /// The first call starts the multipart upload.
+    /// Returns the multipart upload. The first call starts it.
     fn parts(&mut self) -> Result<Arc<Mutex<Parts>>> {
         match &self.state {
             State::Parts(parts) => return Ok(parts.clone()),

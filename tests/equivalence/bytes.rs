@@ -173,7 +173,7 @@ impl Flat {
     }
 }
 
-/// TFRecord files store this checksum in masked form.
+/// Computes the checksum that TFRecord files store in masked form.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ (0x82f6_3b78 & 0_u32.wrapping_sub(crc & 1)))

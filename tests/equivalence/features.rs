@@ -63,7 +63,7 @@ fn parquet(dataset: &RandomDataset, root: &Path) -> String {
     "dataset.parquet".into()
 }
 
-/// Half of the variants have one chunk per image; the others are contiguous.
+/// Writes an HDF5 file. Half of the variants have one chunk per image; the others are contiguous.
 #[cfg(feature = "hdf5")]
 fn hdf5(dataset: &RandomDataset, root: &Path) -> String {
     let (pixels, shape, labels) = arrays(dataset);

@@ -112,7 +112,7 @@ fn compare_draws() {
     counts.end();
 }
 
-/// Recordings do not include the compressed formats.
+/// Compares the compressed formats with each other. Recordings do not include them.
 #[cfg(all(feature = "parquet", feature = "hdf5"))]
 const COMPRESSED: u64 = 16;
 

@@ -111,7 +111,7 @@ fn batch(batch: &HostBatch) -> String {
     line
 }
 
-/// The cause of an error, without keys and paths.
+/// Returns the cause of an error, without keys and paths.
 fn cause(e: &Error) -> String {
     let mut cause = e.cause().to_owned();
     // Remove the key and path if the cause quotes the error of one sample:

@@ -96,13 +96,13 @@ impl Kind {
     }
 }
 
-/// Smaller allocations never fail.
+/// Minimum size in bytes of an allocation that may fail.
 pub(crate) const LARGE: usize = 16 << 10;
 
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static CALLS: [AtomicUsize; Kind::ALL.len()] = [const { AtomicUsize::new(0) }; Kind::ALL.len()];
 static FAILING_KIND: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// The failing call among those of that kind, starting at 1.
+/// Number of the failing call among the calls of its kind, starting at 1.
 static FAILING_NUMBER: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static FAILED: AtomicBool = AtomicBool::new(false);
 static BEFORE_FAILURE: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
@@ -111,8 +111,8 @@ pub(crate) static LIVE: AtomicI64 = AtomicI64::new(0);
 
 thread_local!(static IGNORES: Cell<bool> = const { Cell::new(false) });
 
-/// `fails` selects the n-th call of a kind, counted from 1. `note` runs just before that call
-/// returns.
+/// Starts to count calls. `fails` selects the n-th call of a kind, counted from 1. `note` runs just
+/// before that call returns.
 pub(crate) fn begin(fails: Option<(Kind, usize)>, note: fn()) {
     let _ = BEFORE_FAILURE.set(note);
     CALLS.iter().for_each(|calls| calls.store(0, SeqCst));

@@ -1,7 +1,7 @@
 //! Runs code in a child process, makes one call in it fail, and records how the process ended.
 //!
-//! **Invariants**
-//! 1. During the fork, no other thread of the parent holds a lock, because the test runs alone.
+//! **Invariant 1.** During the fork, no other thread of the parent holds a lock. Each test that
+//! uses this file must therefore run alone in its process.
 #![allow(unsafe_code)]
 
 use std::backtrace::Backtrace;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::calls::{self, Kind};
 
-/// Resources that remain after all objects of the library were dropped, i.e. leaks.
+/// Counts of the resources of this process, or the differences between two such counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeldResources {
     threads: usize,
@@ -38,7 +38,7 @@ impl HeldResources {
         }
     }
 
-    /// Waits for exited threads to disappear from /proc before it counts.
+    /// Returns the increase since `before`. Waits for exited threads to disappear from /proc first.
     fn since(before: HeldResources) -> HeldResources {
         let start = Instant::now();
         loop {
@@ -82,7 +82,7 @@ pub(crate) struct Done {
 
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// Hash of the failed call's stack. `None` if the run did not reach the call.
+    /// Hash of the call stack at the failing call. `None` if the run did not reach the call.
     pub(crate) place: Option<String>,
     pub(crate) end: End,
     child: Child,
@@ -144,7 +144,7 @@ static PANICS: Mutex<String> = Mutex::new(String::new());
 static PARENT: Mutex<Option<UnixStream>> = Mutex::new(None);
 static FAILED_STACK: OnceLock<Backtrace> = OnceLock::new();
 
-/// Runs just before the selected call fails.
+/// Sends the hash of the call stack to the parent, just before the selected call fails.
 fn note() {
     let mut addresses = [std::ptr::null_mut(); 48];
     // SAFETY: `addresses` has space for the number of addresses passed as the size.
@@ -183,8 +183,8 @@ pub(crate) fn prepare() {
     unsafe { libc::backtrace(address.as_mut_ptr(), 1) };
 }
 
-/// Names up to four of the innermost library functions in `trace`, and the external function that
-/// they called. Without any, names the first 12 functions.
+/// Lists the four innermost functions of this library in `trace`, after the external function that
+/// the innermost one called. If `trace` contains neither, lists the first 12 functions.
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();

@@ -14,7 +14,8 @@ pub(crate) use formats::FORMATS;
 pub(crate) use random_dataset::Kind;
 use random_dataset::{RandomDataset, SampleData};
 
-/// Large enough that even a list with four bytes per sample can fail to be allocated.
+/// Number of samples, large enough that even the allocation of a list with four bytes per sample
+/// can fail.
 const MANY: usize = 6000;
 
 pub(crate) fn many(kind: Kind) -> RandomDataset {

@@ -35,8 +35,8 @@ fn batches(loader: Loader, count: usize) -> Result<String> {
     Ok(text)
 }
 
-/// Whether `text` describes the expected epoch, except for replaced samples. Each of them must be
-/// listed as a fault.
+/// Returns whether `text` describes the expected epoch, except for replaced samples. Each replaced
+/// sample must be listed as a fault.
 fn is_replaced(text: &str, expected: &str) -> bool {
     let (mut lines, mut named) = (Vec::new(), Vec::new());
     for line in text.lines() {

@@ -45,7 +45,7 @@ fn twice(
     calls::end();
     let Err(e) = packed else {
         let text = list_files(folder);
-        // A leftover lock file is harmless: it is not locked, and the next run reuses it.
+        // Ignore a leftover lock file, which is not locked and is reused by the next run.
         let lines = text.lines().filter(|line| !line.contains(".lock.partial "));
         let without: String = lines.map(|line| format!("{line}\n")).collect();
         return Ok(if expected == Some(&without) { without } else { text });

@@ -101,7 +101,7 @@ impl Case {
     }
 }
 
-/// Run lengths of a mask in column order, starting with zeros.
+/// Returns the run lengths of a mask in column order, starting with zeros.
 fn runs_of(mask: &[u8], width: usize, height: usize) -> Vec<usize> {
     let (mut runs, mut value) = (vec![0], 0);
     for place in 0..width * height {

@@ -161,7 +161,8 @@ fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -
 fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     const SEED: u64 = 2;
     let (source, order) = (Numbers::new(40), Shuffled::new(40, SEED));
-    // Fractional values, values outside 0–255, and values not exactly representable in 16 bits.
+    // Fill with fractional values, values outside 0–255, and values not exactly representable in
+    // 16 bits.
     let erasing = RandomErasing::new(0.7).value([100.4, 300.25, -1.3]);
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
         for mix in [Mix::mixup(0.4), Mix::cutmix(1.0)] {
@@ -198,7 +199,7 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     }
 }
 
-/// Follows the formula of the `soft_labels` kernel.
+/// Computes a soft label by the formula of the `soft_labels` kernel.
 fn soft_row(label: i64, partner: Option<(i64, f32)>, classes: usize, smoothing: f32) -> Vec<f32> {
     let is = |label: i64, class: usize| if label == class as i64 { 1.0 } else { 0.0 };
     let share = |k| match partner {

@@ -57,7 +57,7 @@ fn run(loader: Loader, epochs: u64) -> Vec<Row> {
     batches.flatten().collect()
 }
 
-/// Pairs of augmentations with the same image size.
+/// Returns pairs of augmentations with the same image size.
 fn pairs() -> Vec<(Augment, Augment)> {
     let train = || Augment::train(24);
     let later = train().from_epoch(1, Augment::eval(40, 32)).from_epoch(2, train());

@@ -38,7 +38,7 @@ fn floats_of(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Name of a field, its file, the number of channels of the dense map, and the stored values.
+/// A field name, a file, the number of channels of the dense map, and the stored values.
 type StoredFile = (&'static str, Vec<u8>, Option<usize>, Vec<f32>);
 
 fn files() -> Vec<StoredFile> {
@@ -95,7 +95,7 @@ fn array_of(channels: Option<usize>, values: &[f32]) -> Vec<u8> {
     npy("<f4", &format!("({}, {}{channels})", SIZE.height, SIZE.width), &floats_of(values))
 }
 
-/// A sample with a file, and with an array of the same values.
+/// Returns a sample with a file, and with an array of the same values.
 fn sample(field: &str, file: &[u8], channels: Option<usize>, values: &[f32]) -> OwnedSample {
     OwnedSample::new("a").field(field, file.to_vec()).field("values.npy", array_of(channels, values))
 }
@@ -299,7 +299,7 @@ fn transparent_pixels_show_the_background_or_what_is_stored() {
     assert!(blended.images().bytes() == row.repeat(8));
 }
 
-/// Pillow's `convert("L")`.
+/// Computes the luma of RGB pixels like Pillow's `convert("L")`.
 fn luma(rgb: &[u8]) -> Vec<u8> {
     let gray =
         |p: &[u8; 3]| (u32::from(p[0]) * 19595 + u32::from(p[1]) * 38470 + u32::from(p[2]) * 7471 + 0x8000) >> 16;

@@ -64,7 +64,7 @@ fn points(clip: usize, frame: usize) -> Array {
     ("<f4", vec![2, 2], bytes(&[3.5 + frame, 20.0 - clip, 31.0, 8.0 + frame]))
 }
 
-/// The boxes of a frame. Some frames have none.
+/// Returns the boxes of a frame. Some frames have none.
 fn boxes(clip: usize, frame: usize) -> Vec<[u32; 4]> {
     let at = frame as u32 % 5;
     let all = [[at, 2, at + 20, 30], [5, 3 + at, 39, 41 - clip as u32], [12, 12, 20, 20 + at]];
@@ -84,7 +84,7 @@ fn box_points(boxes: &[[u32; 4]]) -> String {
     json(boxes.iter().map(|[x, y, right, bottom]| [[*x, *y, 2], [*right, *bottom, 1]]))
 }
 
-/// The fields that belong to the boxes of a frame.
+/// Returns the fields that belong to the boxes of a frame.
 fn box_fields(clip: usize, frame: usize) -> [(&'static str, String); 4] {
     let boxes = boxes(clip, frame);
     let classes = json((0..boxes.len()).map(|number| number + 10 * frame));

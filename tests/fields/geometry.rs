@@ -62,13 +62,13 @@ impl Case {
     }
 }
 
-/// Must equal `source_mask` in `make.py`.
+/// Returns the class of a mask pixel. Must equal `source_mask` in `make.py`.
 fn class(x: u32, y: u32) -> u8 {
     let noise = (x.wrapping_mul(73_856_093) ^ y.wrapping_mul(19_349_663)) >> 8;
     if noise.is_multiple_of(7) { (noise / 7 % 200) as u8 } else { (x / 11 + y / 7 * 5) as u8 }
 }
 
-/// Must equal `BOXES` in `make.py`.
+/// Returns the boxes of the image. Must equal `BOXES` in `make.py`.
 fn boxes() -> Vec<[f64; 4]> {
     let (width, height) = (f64::from(IMAGE.width), f64::from(IMAGE.height));
     let drawn = (0..10).map(|i| {
@@ -85,7 +85,7 @@ fn boxes() -> Vec<[f64; 4]> {
     drawn.chain(edges).collect()
 }
 
-/// Must equal `POINTS` in `make.py`.
+/// Returns the points of the image. Must equal `POINTS` in `make.py`.
 fn points() -> Vec<[f64; 2]> {
     let point = |i: u32| {
         let (x, y) = ((i * 41 + 7) % IMAGE.width, (i * 23 + 5) % IMAGE.height);
@@ -177,7 +177,7 @@ fn deterministic_augmentations_equal_those_of_torchvision() {
 fn maps_of_floats_equal_those_of_torchvision() {
     let bytes = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>();
     let places = (0..IMAGE.height).flat_map(|y| (0..IMAGE.width).map(move |x| (x, y)));
-    // Must equal `source_flow` in `make.py`.
+    // The map must equal `source_flow` in `make.py`.
     let flow = places.flat_map(|(x, y)| {
         let (a, b) = (f64::from((x * 3 + y) % 50) / 8.0 - 2.0, f64::from((x / 9 * 7 + y * 5) % 31) / 4.0);
         [a as f32, (b + f64::from((x ^ y) % 3)) as f32]
@@ -209,7 +209,7 @@ fn maps_of_floats_equal_those_of_torchvision() {
     }
 }
 
-/// Must equal the image of `make.py`.
+/// Returns the source image. Must equal the image of `make.py`.
 fn image() -> Pixels {
     let mut pixels = Pixels::new();
     let places = (0..IMAGE.height).flat_map(|y| (0..IMAGE.width).flat_map(move |x| (0..3).map(move |c| (x, y, c))));
@@ -315,7 +315,7 @@ fn iou_crops_have_the_moments_of_torchvision() {
             columns.iter_mut().zip(row).for_each(|(column, value): (&mut Vec<f64>, f64)| column.push(value));
         }
         let actual = f64::from(whole_crops) / n as f64;
-        // Five times the combined standard error of both samples.
+        // Allow five times the combined standard error of both samples.
         let error = |deviation: f64, ours: f64, theirs: f64| 5.0 * deviation * (1.0 / ours + 1.0 / theirs).sqrt();
         assert!(
             (actual - share).abs() < error((share * (1.0 - share)).sqrt(), n as f64, 5000.0),

@@ -31,7 +31,7 @@ fn values(size: Size, depth: u8, seed: u64) -> Vec<u32> {
         .collect()
 }
 
-/// The values of one interlace pass, as rows of packed bits.
+/// Returns the values of one interlace pass, as rows of packed bits.
 fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u32, u32)) -> Vec<Vec<u8>> {
     let row = |y: u32| {
         let mut bits = Vec::new();
@@ -47,7 +47,8 @@ fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u3
 const ADAM7: [(u32, u32, u32, u32); 7] =
     [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)];
 
-/// The rows cycle through all filters, and the data is split into chunks of many lengths.
+/// Encodes values as a PNG. The rows cycle through all filters, and the data is split into chunks
+/// of many lengths.
 fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
     let Stored { depth, palette, interlaced } = stored;
     let mut rng = Rng::new(seed, 1, 1);
@@ -334,7 +335,7 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
         assert_eq!(class(255), expected);
         let e = cause(("mask.npy", npy("|i1", "(16, 16)", &[255; 256])), kind());
         assert_eq!(e, "field \"mask.npy\": the value -1 at column 0, row 0: expected 0 to 255");
-        // Files that are not masks.
+        // Reject files that are not masks.
         let mut rgb = Cursor::new(Vec::new());
         image::RgbImage::new(16, 16).write_to(&mut rgb, image::ImageFormat::Png).unwrap();
         let e = fails(("mask.png", rgb.into_inner()), kind());

@@ -18,7 +18,8 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 40;
 
-/// Single-color images. The red value is the sample index, and one box covers the image.
+/// Returns samples with single-color images. The red value is the sample index, and one box covers
+/// the image.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);
@@ -241,7 +242,7 @@ fn too_many_boxes_in_a_mosaic_fail_or_are_truncated() {
     }
 }
 
-/// Records its reads, and the sample order that the loader announces.
+/// A source that records its reads, and the sample order that the loader announces.
 struct Noted {
     samples: Memory,
     order: Arc<Mutex<Option<Lookahead>>>,

@@ -235,7 +235,7 @@ fn a_field_name_suffix_determines_the_number_format() {
     assert_eq!(cause(fractional), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
 }
 
-/// Records the region of the source image that a sample shows.
+/// A field that records the region of the source image that a sample shows.
 #[derive(Debug)]
 struct Region;
 
@@ -385,8 +385,8 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
     });
 }
 
-/// Counts concurrent writes. The `large` field declares more memory than all workers share; other
-/// fields declare none.
+/// A field that counts concurrent writes. The `large` field declares more memory than all workers
+/// share; other fields declare none.
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 
@@ -413,7 +413,8 @@ impl FieldType for Large {
 #[test]
 fn the_memory_plan_includes_the_memory_of_custom_fields() {
     no_hang(|| {
-        // Maximum number of concurrent writes. Stops after the first epoch that reaches `enough`.
+        // Returns the maximum number of concurrent writes. Stops after the first epoch that
+        // reaches `enough`.
         let most_in = |name: &str, epochs: u64, enough: usize| {
             let (kind, source) = (Large::default(), Memory::new((0..400).map(|n| sample(n % 50)).collect()));
             let loader = Loader::source(source).drop_field("image").batch_size(32).workers(4);

@@ -15,7 +15,8 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 30;
 
-/// Single-color images with an object in the middle. The red value is the sample index.
+/// Returns samples with single-color images that have an object in the middle. The red value is the
+/// sample index.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);

@@ -10,7 +10,8 @@ use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Loader, Normalize, OnError,
 
 const EXTREME: [(u32, u32); 8] = [(1, 1), (1, 200), (200, 1), (3, 500), (900, 5), (2, 2), (1, 9), (201, 1)];
 
-/// The size depends on `number`. From number 1000, the sizes are `EXTREME`.
+/// Encodes an image of a size that depends on `number`. From number 1000 on, the sizes are those in
+/// `EXTREME`.
 fn jpeg(number: usize) -> Vec<u8> {
     let usual = (20 + number as u32 * 37 % 90, 15 + number as u32 * 23 % 70);
     let (width, height) = if number < 1000 { usual } else { EXTREME[number - 1000] };
@@ -34,8 +35,8 @@ fn resized(bytes: &[u8], size: Size, filter: Interpolation) -> Vec<u8> {
     rgb
 }
 
-/// The order of Qwen2-VL's processor: blocks of `merge` by `merge` patches, then (channel, time,
-/// row, column).
+/// Computes patches in the order of Qwen2-VL's processor: blocks of `merge` by `merge` patches,
+/// then (channel, time, row, column).
 fn qwen(rgb: &[u8], (height, width): (usize, usize), (patch, merge, temporal): (usize, usize, usize)) -> Vec<u8> {
     let mut values = Vec::new();
     for (block_row, block_column) in pairs(height / patch / merge, width / patch / merge) {
@@ -54,7 +55,7 @@ fn qwen(rgb: &[u8], (height, width): (usize, usize), (patch, merge, temporal): (
     values
 }
 
-/// The order of SigLIP 2's processor: row-major, then (row, column, channel).
+/// Computes patches in the order of SigLIP 2's processor: row-major, then (row, column, channel).
 fn naflex(rgb: &[u8], (height, width): (usize, usize), patch: usize) -> Vec<u8> {
     let mut values = Vec::new();
     for (patch_row, patch_column) in pairs(height / patch, width / patch) {

@@ -25,7 +25,7 @@ fn noise(n: usize, channels: usize) -> Vec<u8> {
     (0..size_of(n).area() as usize * channels).map(|i| (i * (n + 3) % 251) as u8 ^ (i >> 5) as u8).collect()
 }
 
-/// Noise images of several sizes, each with a mask and a dense map.
+/// Returns samples with noise images of several sizes, each with a mask and a dense map.
 fn samples() -> Arc<Memory> {
     let sample = |n: usize| {
         let Size { width, height } = size_of(n);
@@ -47,7 +47,7 @@ fn with_fields(samples: &Arc<Memory>) -> Loader {
     loader(samples).field("mask", Mask::new(Dtype::I64)).field("map", DenseMap::new()).prefetch(3)
 }
 
-/// The augmentation of each epoch. Sizes grow, shrink and recur.
+/// Returns the augmentation of each epoch. Sizes grow, shrink and recur.
 fn sized() -> Vec<Augment> {
     let wide = || Augment::resize(31, 9).flip(0.5);
     vec![Augment::train(12), Augment::train(24), Augment::train(24).flip(0.0), wide(), Augment::train(12), wide()]
@@ -71,7 +71,7 @@ fn content(batch: Result<HostBatch>) -> Content {
     (batch.ids().collect(), batch.fields().map(array).collect())
 }
 
-/// Reference: loads each epoch with a loader of that fixed size.
+/// Computes the reference: loads each epoch with a loader of that fixed size.
 fn expected(open: impl Fn(Augment) -> Loader, augments: Vec<Augment>) -> Vec<Vec<Content>> {
     let epoch = |(augment, epoch)| open(augment).host().unwrap().epoch(epoch).map(content).collect();
     augments.into_iter().zip(0..).map(epoch).collect()
@@ -98,7 +98,7 @@ fn batches_of_an_epoch_equal_those_of_a_loader_with_its_size() {
             assert_eq!(shapes[3], if nchw { [8, 3, 9, 31] } else { [8, 9, 31, 3] });
             for (workers, prefetch) in [(1, 1), (3, 9)] {
                 let mut batches = open(growing(sized())).workers(workers).prefetch(prefetch).host().unwrap();
-                // In sequence, then with repetitions and gaps.
+                // Load epochs in sequence, then with repetitions and gaps.
                 for epoch in [0, 1, 2, 3, 4, 5, 5, 1, 4, 2, 3] {
                     let actual: Vec<_> = batches.epoch(epoch).map(content).collect();
                     assert!(actual == expected[epoch as usize], "epoch {epoch}, {workers} workers");
@@ -172,7 +172,7 @@ fn slots_have_room_for_the_largest_size() {
     assert!(limited(Augment::train(12).from_epoch(90, Augment::train(12)), min_limit).is_ok());
     let e = limited(Augment::train(12).from_epoch(90, Augment::train(2000)), min_limit).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);
-    // 8 images, masks of i64 and maps of f32.
+    // A slot holds 8 images, masks of i64 and maps of f32.
     let bytes = 8 * 2000 * 2000 * (3 + 8 + 4) + 256;
     assert!(e.to_string().contains(&format!("{:.1} MiB", f64::from(bytes) / f64::from(1 << 20))), "{e}");
 }
@@ -236,7 +236,7 @@ fn images_in_their_original_sizes_are_unchanged() {
     });
 }
 
-/// Samples with a side longer than `side`.
+/// Returns the indices of samples with a side longer than `side`.
 fn samples_larger_than(side: u32) -> impl Iterator<Item = usize> {
     (0..SAMPLES).filter(move |&n| size_of(n).width > side || size_of(n).height > side)
 }
@@ -283,7 +283,7 @@ fn only_axis_lengths_may_depend_on_the_image_size() {
     assert!(number.contains("the fields have 3 arrays for one image size and 4 for a different one"), "{number}");
 }
 
-/// Rotates by 180 degrees, so pixels move.
+/// Rotates an image by 180 degrees, so pixels move.
 fn rotate(image: &mut ImageMut<'_>, _: &mut Rng) -> Result<()> {
     let pixels = image.data().as_chunks::<3>().0.to_vec();
     image.pixels_mut().zip(pixels.into_iter().rev()).for_each(|(to, from)| *to = from);

@@ -38,7 +38,7 @@ impl Coverage {
         let counters = COUNTERS.lock().expect("no code panics while holding this lock").clone();
         let reached = vec![false; counters.iter().map(|(start, end)| end - start).sum()];
         let mut coverage = Coverage { counters, reached, edges: 0 };
-        // Edges reached at startup are not attributed to a case.
+        // Edges that were reached at startup do not belong to a case.
         coverage.see();
         coverage.reached.fill(false);
         coverage.edges = 0;
@@ -115,7 +115,8 @@ pub(super) struct Corpus {
     inputs: HashMap<usize, Vec<Vec<u8>>>,
     current: Vec<(usize, Vec<u8>)>,
     folder: Option<PathBuf>,
-    /// Per list of files: its folder, and inputs of earlier runs that are still to be replayed.
+    /// For each list of files, its folder, and the inputs of earlier runs that are still to be
+    /// replayed.
     earlier: HashMap<usize, (PathBuf, Vec<Vec<u8>>)>,
     last: Vec<File>,
 }
@@ -137,7 +138,7 @@ impl Corpus {
     pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
         let root = self.folder.as_ref()?;
         let read = || {
-            // Addresses differ between runs, but the hash of the files does not.
+            // Name the folder after the hash of the files, because addresses differ between runs.
             let folder = root.join(format!("{:016x}", hash(from)));
             fs::create_dir_all(&folder).expect("the folder can be created");
             let files = fs::read_dir(&folder).expect("the folder exists").map(|entry| entry.expect("a file").path());

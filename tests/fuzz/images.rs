@@ -11,7 +11,7 @@ use super::raw::npy_header;
 use super::{Codecs, FloatImage, Pass, Pixels, Png, PngScratch, Rect, Size, standard};
 use crate::fuzz::{self, Random};
 
-/// Larger than any generated image.
+/// Limit on the number of pixels, larger than any generated image.
 const MAX_PIXELS: u64 = 1 << 16;
 
 const WORDS: [&[u8]; 18] = [
@@ -65,7 +65,7 @@ fn originals() -> Vec<Vec<u8>> {
         .map(|entry| entry.expect("an entry").path())
         .collect();
     others.retain(|path| path.extension().is_some_and(|end| end == "tif" || end == "bmp" || end == "gif"));
-    // Sorted, because the order of a directory listing depends on the file system.
+    // Sort the files, because the order of a directory listing depends on the file system.
     others.sort();
     files.extend(others.iter().map(|path| std::fs::read(path).expect("an image")));
     files

@@ -62,7 +62,7 @@ impl Random {
     /// different file, or one of `words`, which are tokens of the format. In a build with edge
     /// counters, inputs that reached new edges are mutated further.
     pub(crate) fn mutated(&mut self, from: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
-        // A separate generator makes each call take exactly one number from `self`.
+        // Use a separate generator, so that each call takes exactly one number from `self`.
         let mut random = Random::new(self.next());
         CORPUS.with_borrow_mut(|corpus| {
             let place = from.as_ptr().addr();
@@ -73,7 +73,7 @@ impl Random {
             let of_found = !inputs.is_empty() && random.below(4) > 0;
             let files = if of_found { inputs } else { from };
             let mut bytes = files[random.below(files.len())].clone();
-            // Valid files must be tested, too.
+            // Leave some inputs unchanged, because valid files must be tested, too.
             let changes = if random.below(16) == 0 { 0 } else { 1 + random.below(4) };
             for _ in 0..changes {
                 random.change(&mut bytes, from, words);
@@ -109,8 +109,8 @@ impl Random {
                     drop(bytes.splice(offset..offset, piece.iter().copied()))
                 }
             }
-            // Numbers within 2 of a power of two, such as the limits of integer types, in 1, 2, 4
-            // or 8 bytes and either byte order.
+            // Insert a number within 2 of a power of two, such as the limit of an integer type, in
+            // 1, 2, 4 or 8 bytes and either byte order.
             5 | 6 => {
                 let edge = 1u64.checked_shl(self.below(65) as u32).unwrap_or(0);
                 let number = edge.wrapping_add(self.below(5) as u64).wrapping_sub(2);
@@ -223,6 +223,6 @@ fn run(name: &str, first: u64, length: Duration, max_cases: u64, mut case: impl 
         "{name} fails for the seeds {failures:?}; WARPFEED_FUZZ_SEED={} WARPFEED_FUZZ_CASES=1 replays one",
         failures[0]
     );
-    // A harness that rejects or accepts every case tests nothing.
+    // A test that rejects or accepts every case tests nothing.
     assert!(cases < 1000 || (accepted > 0 && accepted < cases), "{name}: {accepted} of {cases} cases accepted");
 }

@@ -35,13 +35,14 @@ const WORDS: [&[u8]; 19] = [
     b"[[[[[[[[[[[[[[[[",
 ];
 
-/// Breaks its contract: returns out-of-range indices, and panics in very late epochs.
+/// A sampler that breaks its contract: it returns out-of-range indices, and panics in very late
+/// epochs.
 struct Careless;
 
 impl Sampler for Careless {
     fn len(&self, epoch: u64) -> u64 {
         if epoch >= 1 << 40 {
-            // Unwinds like a panic, but without printing a million messages.
+            // Unwind like a panic, but without printing a million messages.
             std::panic::resume_unwind(Box::new("nobody trains that long"));
         }
         SAMPLES - epoch % 3
@@ -65,7 +66,7 @@ impl Sampler for Brief {
     }
 }
 
-/// A loader and its checkpoint. The loader has no threads or batch buffers.
+/// A loader without threads and batch buffers, and its checkpoint.
 struct Saved {
     loader: Loader,
     opening: Parts,

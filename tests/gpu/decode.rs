@@ -21,7 +21,7 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Batches, CudaBatch, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
-/// JPEGs of every type that the encoder supports. With `damaged`, some are damaged.
+/// Returns JPEGs of every type that the encoder supports. If `damaged`, some of them are damaged.
 fn random_jpegs(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
@@ -40,7 +40,7 @@ fn random_jpegs(count: u64, damaged: bool) -> Vec<Vec<u8>> {
         let colors = if gray { ColorType::Luma } else { ColorType::Rgb };
         encoder.encode(&pixels, width, height, colors).unwrap();
         if n % 5 == 2 {
-            // EXIF with an orientation.
+            // Add EXIF data with an orientation.
             let entry = [0x12, 1, 3, 0, 1, 0, 0, 0, 1 + (n / 5 % 8) as u8, 0, 0, 0];
             let body = [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat();
             let marker = [&[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes()[..], &body].concat();

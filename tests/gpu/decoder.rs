@@ -78,7 +78,7 @@ pub(crate) fn random_jpegs(count: u64) -> Vec<Vec<u8>> {
     (0..count).map(image).collect()
 }
 
-/// JPEGs of many types, some rotated or damaged, the fixtures, and PNG and WebP files.
+/// Returns JPEGs of many types, some rotated or damaged, the fixtures, and PNG and WebP files.
 fn zoo() -> Vec<Vec<u8>> {
     let mut images = random_jpegs(40);
     // Damage the entropy-coded data, so that a decoder loses synchronization.
@@ -111,7 +111,8 @@ pub(crate) fn pixels(loader: Loader) -> Loader {
     loader.batch_size(8).workers(2).augment(Augment::eval(72, 64))
 }
 
-/// Options of a decoder that must produce the same pixels as the loader that `with` configures.
+/// Returns the options of a decoder that must produce the same pixels as the loader that `with`
+/// configures.
 pub(crate) fn requests(with: impl Fn(Loader) -> Loader) -> DecoderBuilder {
     with(Loader::new("a decoder opens no dataset")).decoder()
 }
@@ -343,7 +344,7 @@ fn a_request_without_a_free_slot_fails_and_later_ones_succeed() {
     everywhere!(check);
 }
 
-/// A decoder of small images, and all of its batches.
+/// Returns a decoder of small images, and all of its batches.
 fn all_held<B: Answer>(open: &impl Fn(DecoderBuilder) -> Decoder<B>, queued: usize) -> (Decoder<B>, Vec<B>) {
     let options = Decoder::builder().batch_size(2).workers(2).augment(Augment::resize(8, 8));
     let decoder = open(options.prefetch(1).max_queued(queued));

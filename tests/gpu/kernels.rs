@@ -25,7 +25,7 @@ fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
     Rect::new(x, y, w as u32, h as u32)
 }
 
-/// Random operations, as input of the reference and as a device record.
+/// Returns random operations, as input of the reference and as a device record.
 fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, SampleOps) {
     let (width, height) = (size.1 as u32, size.0 as u32);
     let fill = [rng.unit() as f32 * 200.0, -1.5, 0.25];
@@ -64,7 +64,8 @@ fn every_kernel_gives_the_bits_of_the_host() {
     let memory = DeviceBuffer::new(&context, 8 << 20).unwrap();
     let (from, to, records) = (0, 2 << 20, 7 << 20);
     let mut rng = Rng::new(2026, 0, 0);
-    // Widths divisible by 8, by 4 and by neither; more than one block per sample; a single pixel.
+    // The sizes cover widths divisible by 8, by 4 and by neither, more than one block per
+    // sample, and a single pixel.
     let sizes = [(224, 224), (32, 32), (17, 40), (9, 36), (5, 33), (1, 1), (31, 2), (64, 300), (3, 7), (2, 1000)];
     for (height, width) in sizes {
         let max_count = ((1 << 20) / (height * width * 3 * 4)).clamp(1, 40);

@@ -1,6 +1,6 @@
-//! Checks that the committed PTX equals the compiled source. Otherwise, the device could lack a new
-//! effect. Even without NVRTC, `kernels/compiled.txt` reveals a source file that was changed but
-//! not compiled.
+//! Checks that the committed PTX equals the compiled source, so that the device has every effect.
+//! Even without NVRTC, `kernels/compiled.txt` reveals a source file that was changed but not
+//! compiled.
 //!
 //! The test runs wherever NVRTC is installed, because NVRTC needs no GPU. `WARPFEED_NVRTC` is the
 //! path of `libnvrtc.so.12`; by default, the dynamic linker searches for this name. The PyPI
@@ -110,7 +110,8 @@ fn sum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// One line: the file name, the hash of the code without comments, and the hash of the PTX.
+/// Returns a line with the file name, the hash of the code without comments, and the hash of the
+/// PTX.
 fn compiled(source: &Path) -> String {
     let code = |line: &str| line.split("//").next().unwrap_or_default().trim().to_owned();
     let code: String = expanded(source, &mut Vec::new()).lines().map(code).collect();

@@ -15,7 +15,7 @@ use warpfeed::cuda;
 use warpfeed::cuda::cudarc::driver::CudaStream;
 use warpfeed::{Augment, Checkpoint, CudaBatch, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, Rank};
 
-/// Epoch, batch number, samples, validity, and a checksum of the images.
+/// The epoch, the number, the samples, the validity and a checksum of the images of a batch.
 type Seen = (u64, u64, Vec<u64>, Vec<bool>, u64);
 
 fn seen_on_host(batch: &HostBatch) -> Seen {
@@ -32,7 +32,7 @@ fn devices() -> usize {
     cuda::cudarc::driver::CudaContext::device_count().unwrap() as usize
 }
 
-/// A run with the same global batches for any number of ranks.
+/// Returns a run with the same global batches for any number of ranks.
 fn shared_run(source: &Arc<Images>) -> Loader {
     let loader = loader(source, Augment::train(32)).global_batch_size(24).last_batch(LastBatch::Pad);
     loader.dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET)

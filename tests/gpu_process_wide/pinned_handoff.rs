@@ -53,7 +53,7 @@ fn torn(count: usize, streams: &[Arc<CudaStream>], pinned: bool, give: impl Fn(H
     torn
 }
 
-/// The consumer's stream, which the crate creates, and two streams of the program.
+/// Returns the consumer's stream, which the crate creates, and two streams of the program.
 fn streams() -> Option<[Arc<CudaStream>; 3]> {
     let stream = stream()?;
     let new_stream = || stream.context().new_stream().unwrap();

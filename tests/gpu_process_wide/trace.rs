@@ -18,7 +18,7 @@ use warpfeed::format::Format;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result, source};
 
-/// Decodes gray images without work.
+/// A codec that decodes gray images without work.
 struct Gray;
 
 impl Codec for Gray {
@@ -67,8 +67,8 @@ fn row(document: &Value, tid: u64) -> Vec<Span> {
     spans.map(span).collect()
 }
 
-/// The driver's times have a resolution of half a microsecond and are 32-bit floats, so the
-/// comparison allows a small error.
+/// Returns whether `first` is before `then`. The driver's times have a resolution of half a
+/// microsecond and are 32-bit floats, so the comparison allows a small error.
 fn ordered(first: f64, then: f64) -> bool {
     first <= then + 2.0 + then.abs() * 1e-6
 }
@@ -88,7 +88,7 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
     gate
 }
 
-/// Much longer than any device needs.
+/// Maximum duration of a wait, much longer than any device needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Each step releases a slot and lasts until the copy into this slot has finished, so the trace

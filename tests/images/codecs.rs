@@ -164,7 +164,7 @@ fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
     });
 }
 
-/// Decodes every JPEG to a single color.
+/// A codec that decodes every JPEG to a single color.
 struct Takeover(u8);
 
 impl Codec for Takeover {

@@ -260,7 +260,7 @@ fn a_changed_file_is_never_served_from_the_cache() {
     assert_eq!((cache.images, cache.misses), (10, 10), "{cache:?}");
 }
 
-/// Returns a different image in each read.
+/// A source that returns a different image in each read.
 struct Changes(Arc<Memory>, std::sync::atomic::AtomicUsize);
 
 impl Source for Changes {

@@ -22,7 +22,7 @@ fn packed(jpeg: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// One file of each type. The thumbnail puts a second EOI into the EXIF segment.
+/// Returns one file of each type. The thumbnail puts a second EOI into the EXIF segment.
 fn files() -> [(&'static str, Vec<u8>); 4] {
     let plain = encoded(false, 0);
     let thumbnail = [b"Exif\0\0", &encoded(false, 0)[..9000.min(plain.len())], &[0xff, 0xd9]].concat();
@@ -31,7 +31,7 @@ fn files() -> [(&'static str, Vec<u8>); 4] {
     [("plain", plain.clone()), ("packed", packed(&plain)), ("progressive", encoded(true, 0)), ("exif", with_thumbnail)]
 }
 
-/// Offset of the entropy-coded data after the last SOS.
+/// Returns the offset of the entropy-coded data after the last SOS.
 fn data(jpeg: &[u8]) -> usize {
     jpeg.windows(2).rposition(|w| w == [0xff, 0xda]).unwrap() + 14
 }
@@ -87,8 +87,8 @@ fn a_file_without_its_last_marker_decodes_and_is_reported() {
     }
 }
 
-/// A folder with a complete image and one truncated to 60 % of its bytes, and the datasets packed
-/// from it.
+/// Returns a folder with a complete image and one truncated to 60 % of its bytes, and the datasets
+/// packed from it.
 fn sets(root: &Path, file: &[u8]) -> [std::sync::Arc<dyn Source>; 3] {
     fs::create_dir_all(root.join("set/a")).unwrap();
     fs::write(root.join("set/a/cut.jpg"), &file[..file.len() * 6 / 10]).unwrap();
@@ -172,7 +172,7 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
     let find =
         |jpeg: &[u8], from: usize, marker: [u8; 2]| from + jpeg[from..].windows(2).position(|w| w == marker).unwrap();
     let (from, second) = (data(&plain) + 40, find(&restarts, data(&restarts), [0xff, 0xd1]));
-    // The first scan after the DC scans of the three components.
+    // Find the first scan after the DC scans of the three components.
     let scan =
         (0..progressive.len()).filter(|&offset| progressive[offset..].starts_with(&[0xff, 0xda])).nth(3).unwrap();
     let stuffed = find(&plain, data(&plain), [0xff, 0]);
@@ -206,7 +206,7 @@ fn each_documented_kind_of_damage_is_found_where_the_table_says() {
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         assert_eq!(batches.stats().damaged, u64::from(met), "{kind}");
     }
-    // Bytes between the markers of a header, and a different version of JFIF.
+    // Insert bytes between the markers of a header, and write a different version of JFIF.
     let version = find(&plain, 0, *b"JF") + 5;
     for sound in [spliced(&plain, 2, 0, b"\0\x12"), spliced(&plain, version, 1, b"\x09")] {
         assert!(matches!(check(&sound), Condition::Sound), "{:?}", check(&sound));

@@ -43,7 +43,7 @@ fn images_have_the_pixels_of_pillow() {
 
 #[test]
 fn planes_in_tiles_that_overhang_the_image_are_read() {
-    // Consecutive numbers in three planes of 24 x 40 pixels.
+    // The file contains consecutive numbers in three planes of 24 x 40 pixels.
     let (size, actual) = decoded(&Codecs::new(), &fs::read(folder().join("tiled_planes.tif")).unwrap()).unwrap();
     let area = 24 * 40;
     let expected: Vec<u8> = (0..area).flat_map(|i| [i, i + area, i + 2 * area].map(|value| value as u8)).collect();
@@ -63,7 +63,7 @@ fn images_and_maps_reject_a_tiff_of_several_pages() {
     assert!(e.to_string().contains(message), "{e}");
 }
 
-/// Every byte value occurs. Width and height are not divisible by 8.
+/// Returns pixels with every byte value. Width and height are not divisible by 8.
 fn expected_pixels(channels: usize) -> Vec<u8> {
     (0..61 * 45 * channels).map(|i| (i * i / 7 + i / 61) as u8).collect()
 }

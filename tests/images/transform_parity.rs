@@ -154,7 +154,7 @@ fn without_antialiasing_pixels_equal_torchvision() {
     }
 }
 
-/// The pixels of `rect`, as a decoder of a region returns them.
+/// Returns the pixels of `rect`, as a decoder of a region returns them.
 fn cropped(image: &Pixels, rect: Rect) -> Pixels {
     let (mut part, Rect { x, y, width, .. }) = (Pixels::new(), rect);
     for (row, out) in part.reset(rect.size()).chunks_exact_mut(width as usize * 3).enumerate() {
@@ -286,7 +286,7 @@ fn resizing_a_decoded_part_gives_the_pixels_of_the_whole() {
     assert_eq!(run(&cropped(&image, plan.region), &plan), run(&image, &plan));
 }
 
-/// The reference uses `fast_image_resize`, then flips.
+/// Computes the reference: resizes with `fast_image_resize`, then flips.
 fn with_fir(pixels: &Pixels, plan: &Plan) -> Vec<u8> {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
@@ -333,7 +333,7 @@ fn the_resize_equals_fast_image_resize_bit_for_bit() {
             (rng.below(u64::from(size.width - w) + 1) as u32, rng.below(u64::from(size.height - h) + 1) as u32);
         let mut plan = crop(Rect::new(x, y, w, h), output);
         if case % 2 == 1 {
-            // A window with fractional edges, as in evaluation.
+            // Choose a window with fractional edges, as in evaluation.
             let mut part = |start: u32, length: u32| {
                 let from = rng.unit() * f64::from(length) * 0.7;
                 (f64::from(start) + from, (f64::from(length) - from) * rng.range(0.2, 1.0))
@@ -370,7 +370,7 @@ fn random_crops_have_the_moments_of_torchvision() {
         for (column, (mean, deviation)) in columns.iter().zip(expected) {
             let m = column.iter().sum::<f64>() / n as f64;
             let d = (column.iter().map(|v| (v - m).powi(2)).sum::<f64>() / n as f64).sqrt();
-            // Five times the standard error for 50,000 boxes.
+            // Allow five times the standard error for 50,000 boxes.
             assert!((m - mean).abs() < 5.0 * deviation / (n as f64).sqrt(), "{size:?}: mean {m}, not {mean}");
             assert!((d / deviation - 1.0).abs() < 0.02, "{size:?}: deviation {d}, not {deviation}");
         }

@@ -144,7 +144,7 @@ fn too_little_memory_names_the_batch_size_that_fits() {
 fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
     let plan = loader(Numbers::new(10)).prefetch(3).host().unwrap().memory_plan();
     assert_eq!((plan.slots, plan.host_bytes), (5, 5 * plan.slot_bytes));
-    // A worker's image buffer is part of the plan.
+    // The memory plan includes the image buffers of the workers.
     let limited = |bytes| loader(Numbers::new(10)).workers(2).prefetch(3).memory_limit(bytes);
     let min_limit = plan.host_bytes + 2 * IMAGE;
     assert_eq!(limited(min_limit).host().unwrap().memory_plan().scratch_bytes, 2 * IMAGE);

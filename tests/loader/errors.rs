@@ -53,7 +53,7 @@ fn a_truncated_image_fails_with_its_file_and_position() {
     assert!(mcu.is_some_and(|mcu| mcu < 132), "{message}");
 }
 
-/// Fails with a custom source error.
+/// A source that fails with a custom error.
 struct Remote;
 
 #[derive(Debug)]

@@ -484,7 +484,7 @@ fn a_source_that_panics_in_path_does_not_hide_the_error() {
     assert_eq!(e.to_string(), "sample 0: source: gone");
 }
 
-/// `len` returns 60 for the first `self.1` calls, and 20 afterward.
+/// A sampler with a `len` that returns 60 for the first `self.1` calls, and 20 afterward.
 struct Shrinks(AtomicU64, u64);
 
 impl Sampler for Shrinks {

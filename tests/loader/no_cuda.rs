@@ -41,7 +41,8 @@ fn load_on_a_device() {
     println!("pixels {}", pixels(loader().pinned(true).host().unwrap().epoch(0)));
 }
 
-/// The dynamic linker logs every library that it looks for. It searches `libraries` first.
+/// Runs a child in which the dynamic linker logs every library that it looks for. The linker
+/// searches `libraries` first.
 fn run(mut child: Command, libraries: Option<&Path>) -> Output {
     child.env("LD_DEBUG", "libs");
     if let Some(libraries) = libraries {
@@ -56,7 +57,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Its `libcuda.so.1` is invalid.
+/// Returns a folder with an invalid `libcuda.so.1`.
 fn no_driver() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("libcuda.so.1"), "not a library").unwrap();

@@ -222,7 +222,7 @@ const SILENT: &[(&str, &str, &str)] = &[
 ];
 const LATER: &str = "documented: the later of two calls for the same setting wins";
 
-/// Texts that identify a setter in error messages.
+/// Returns texts that identify a setter in error messages.
 fn words(name: &str) -> &[&str] {
     match name {
         "store" => &["one://"],

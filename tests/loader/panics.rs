@@ -29,7 +29,7 @@ fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     Some(err.into_owned())
 }
 
-/// Panics on every sixth sample, and on every hundredth at a different line.
+/// A source that panics on every sixth sample, and on every hundredth at a different line.
 struct PanicsOnSixth(Numbers);
 
 impl Source for PanicsOnSixth {
@@ -95,7 +95,8 @@ fn a_value_that_panics_when_dropped_fails_its_sample() {
     });
 }
 
-/// `len` panics on the coordinator thread, which catches panics only in its outermost function.
+/// A source with a `len` that panics on the coordinator thread, which catches panics only in its
+/// outermost function.
 struct PanicsInLen(Numbers);
 
 impl Source for PanicsInLen {
@@ -123,8 +124,9 @@ fn every_run_fails_after_a_thread_panics() {
     assert!(printed.is_none_or(|text| text.matches("panicked at").count() == 1));
 }
 
-/// User code that runs where the loader does not catch panics. For each event, calls its function
-/// with the level and with whether a loader thread logged the event.
+/// A `tracing` subscriber, which is user code that runs where the loader does not catch panics. For
+/// each event, it calls its function with the level and with whether a loader thread logged the
+/// event.
 struct Logger<F>(F);
 
 impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
@@ -144,7 +146,7 @@ impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
     fn exit(&self, _: &Id) {}
 }
 
-/// Fails transiently, so that a worker logs a warning.
+/// A source that fails transiently, so that a worker logs a warning.
 struct Shaky(Numbers, AtomicUsize);
 
 impl Source for Shaky {
@@ -185,7 +187,7 @@ fn a_panic_outside_guarded_code_fails_the_run() {
     assert!(printed.is_none_or(|text| text.matches("the logger panics").count() == 1));
 }
 
-/// The sixth read of one sample fails with a transient error.
+/// A source in which the sixth read of one sample fails with a transient error.
 struct FailsSixthRead(Numbers, AtomicUsize);
 
 impl Source for FailsSixthRead {
@@ -200,8 +202,8 @@ impl Source for FailsSixthRead {
     }
 }
 
-/// A worker that panics leaves the rest of its part unread. Those rows must not show the keys of
-/// the slot's previous batch.
+/// A worker that panics leaves its remaining rows of the batch unread. Those rows must not show the
+/// keys of the slot's previous batch.
 #[test]
 fn samples_left_unread_by_a_panic_have_no_stale_keys() {
     in_a_process(child!(samples_left_unread_by_a_panic_have_no_stale_keys), || {

@@ -29,7 +29,7 @@ mod codes {
     pub(super) const EXHAUSTED: [(i32, &str); 2] = [(4, "limit on open files"), (8, "out of memory")];
 }
 
-/// Sample 5 fails `failures_left` times with the error `code`.
+/// A source in which sample 5 fails `failures_left` times with the error `code`.
 struct Shaky {
     numbers: Numbers,
     failures_left: Arc<AtomicUsize>,

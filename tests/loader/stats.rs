@@ -73,7 +73,7 @@ fn the_difference_of_two_statistics_covers_the_time_between() {
     assert!(later.slowest.iter().all(|s| s.at_seconds > first.until_seconds));
 }
 
-/// An 8-byte image, and a 1,000-byte sound that no field uses.
+/// A source of samples with an 8-byte image, and a 1,000-byte sound that no field uses.
 struct WithUnusedSound(Numbers);
 
 impl Source for WithUnusedSound {
@@ -100,8 +100,9 @@ fn statistics_count_sample_bytes_and_slot_memory() {
     });
 }
 
-/// Samples 3 and 13 fail. Sample 3 fails after several retries, before other samples of its part.
-/// Sample 13 is the last of its part, takes about as long to read, and is not a valid image.
+/// A source in which samples 3 and 13 fail. A worker loads a part of a batch, one sample after the
+/// other. Sample 3 fails after several retries, before other samples of its part. Sample 13 is the
+/// last one of its part, takes about as long to read, and is not a valid image.
 struct FailsTwice(Numbers);
 
 impl Source for FailsTwice {

@@ -17,7 +17,7 @@ use warpfeed::transform::{Interpolation, Mosaic};
 use warpfeed::{Augment, CacheFormat, Dtype, Loader, Normalize, Result};
 use warpfeed_synth::Synth;
 
-/// Some reads block, so that the loader starts reader threads.
+/// A source in which some reads block, so that the loader starts reader threads.
 struct Waits(Arc<dyn Source>);
 
 impl Source for Waits {
@@ -74,7 +74,7 @@ fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
     });
 }
 
-/// A table of the folder's JPEGs, with a column of two numbers.
+/// Opens a table of the folder's JPEGs, with a column of two numbers.
 fn table(folder: &Path) -> Arc<dyn Source> {
     let set = warpfeed::source::open(folder).unwrap();
     let paths = (0..set.len()).map(|index| set.path(index).unwrap());
@@ -85,7 +85,7 @@ fn table(folder: &Path) -> Arc<dyn Source> {
     Arc::new(TableOptions::new().image("path").open(file).unwrap())
 }
 
-/// The samples of `source` with a mask, boxes, and points of each type.
+/// Returns the samples of `source` with a mask, boxes, and points of each type.
 fn annotated(source: &dyn Source) -> Memory {
     let sample = |index: usize| {
         let mut scratch = Vec::new();

@@ -52,7 +52,7 @@ fn an_image_above_the_pixel_limit_is_a_failed_sample() {
     }
 }
 
-/// The header declares 20,000 x 20,000 pixels, more than 2^28.
+/// Returns a file with a header that declares 20,000 x 20,000 pixels, more than 2^28.
 fn boasting(field: &str) -> Vec<u8> {
     match field {
         "jpg" => {
@@ -165,14 +165,14 @@ fn a_decompression_bomb_is_refused_by_its_header() {
     }
 }
 
-/// Peak memory of this process in bytes.
+/// Returns the peak memory of this process in bytes.
 fn peak() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// A tar member that links to `target`.
+/// Returns a tar member that links to `target`.
 fn linked(name: &str, kind: u8, target: &str) -> Vec<u8> {
     member(name, kind, b"", |header| header[157..157 + target.len()].copy_from_slice(target.as_bytes()))
 }
@@ -187,7 +187,7 @@ fn no_path_in_a_tar_is_opened() {
     let absolute = secret.to_str().unwrap();
     let names = [absolute, "../secret.png", "./../../etc/passwd.png", "/dev/zero.png", "a/../../secret.png"];
     let image = image(4, 4);
-    // For each name: a file, a symbolic link and a hard link to it.
+    // Add a file for each name, and a symbolic link and a hard link to the name.
     let members = names.iter().flat_map(|name| {
         let stem = name.strip_suffix(".png").unwrap();
         [

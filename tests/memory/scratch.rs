@@ -24,7 +24,7 @@ pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
 }
 
 pub(crate) const MIB: usize = 1 << 20;
-/// A 24-megapixel image.
+/// Size of a 24-megapixel image.
 const LARGE: (u16, u16) = (6000, 4000);
 const LARGE_BYTES: usize = 6000 * 4000 * 3;
 
@@ -42,7 +42,7 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
     Memory::new(samples.map(|(i, bytes)| OwnedSample::new(i.to_string()).field("jpg", bytes)).collect())
 }
 
-/// Pretends to decode 24-megapixel images.
+/// A codec that pretends to decode 24-megapixel images.
 #[derive(Clone, Default)]
 struct Huge {
     /// Number of images that are being decoded.
@@ -146,7 +146,7 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
         let loader =
             Loader::source(memory(samples)).augment(Augment::resize(16, 16)).batch_size(16).workers(64).prefetch(1);
         let limit = 256 * MIB;
-        // A single epoch, so that nothing is prepared during the measurement.
+        // Run a single epoch, so that nothing is prepared during the measurement.
         let mut batches = loader.memory_limit(limit).epochs(1).host().unwrap();
         let before = LIVE.load(SeqCst);
         let (peak, count) = peak(|| batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>());
@@ -181,7 +181,7 @@ fn small_views_of_a_large_jpeg_skip_the_area_between_them() {
     });
 }
 
-/// Repeats one small image.
+/// A source that repeats one small image.
 struct Same(Vec<u8>);
 
 impl Source for Same {
@@ -214,7 +214,7 @@ fn effects_that_wait_for_mixing_are_in_the_plan() {
     });
 }
 
-/// An `.npy` array of ones.
+/// Returns an `.npy` array of ones.
 fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({height}, {width}, {channels}), }}");
     let mut bytes = [&b"\x93NUMPY\x01\x00\x76\x00"[..], format!("{header:<117}\n").as_bytes()].concat();
@@ -222,7 +222,7 @@ fn npy([height, width, channels]: [usize; 3]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the same sample `.0` times, with the fields `.1`.
+/// A source of `.0` equal samples, which have the fields `.1`.
 struct Copies(usize, Vec<(&'static str, Vec<u8>)>);
 
 impl Source for Copies {
@@ -306,7 +306,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
     no_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
         let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
-        // No shared scratch memory, enough for a few images, and more than enough.
+        // Try no shared scratch memory, enough for a few images, and more than enough.
         for spare in [0, 30_000, 1 << 30] {
             let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();
@@ -479,11 +479,11 @@ fn encoded_bytes_for_a_device_are_bounded_and_freed() {
     });
 }
 
-/// The sample contains its own memory estimate.
+/// A codec for samples that contain their own memory estimate.
 #[derive(Clone, Default)]
 struct Claims {
     side: u32,
-    /// Decoding time; at least 2 ms.
+    /// Decoding time, at least 2 ms.
     wait: Duration,
     huge: Huge,
     asked: Arc<AtomicUsize>,

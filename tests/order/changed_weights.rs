@@ -544,10 +544,11 @@ fn invalid_options_of_a_mixture_are_refused() {
     );
 }
 
-/// Per call to [`Prefetcher::start`]: the batch, and the samples of it and of the next one.
+/// For each call to [`Prefetcher::start`], the batch, and the samples of that batch and of the next
+/// one.
 type Starts = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 
-/// Records when its prefetcher is started.
+/// A source that records when its prefetcher is started.
 struct Ahead(Numbers, Starts);
 
 struct Follows(Lookahead, Starts);

@@ -29,11 +29,11 @@ enum Base {
     Windowed(u64),
     Weighted,
     Balanced,
-    /// A custom order with a different length in each epoch.
+    /// A custom sampler with a different length in each epoch.
     Custom,
 }
 
-/// Delivers the listed samples in reverse order.
+/// A sampler that delivers the listed samples in reverse order.
 struct Backwards(Vec<u64>);
 
 impl Sampler for Backwards {
@@ -73,8 +73,8 @@ impl Choice {
         let label = |place: u64| indices[place as usize] % 10;
         let mut list = Draws::new();
         for pass in epoch * self.repeat..(epoch + 1) * self.repeat {
-            // Positions in the list of indices, with the variants that `Subset` assigns. `Subset`
-            // has its own tests.
+            // Draw positions in the list of indices, with the variants that `Subset` assigns.
+            // `Subset` has its own tests.
             let take = |order: Arc<dyn Sampler>| -> Draws {
                 let subset = Subset::new(indices.clone(), order.clone()).unwrap();
                 (0..order.len(pass)).map(|p| (order.index(pass, p), subset.at(pass, p).variant)).collect()

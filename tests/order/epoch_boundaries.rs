@@ -12,9 +12,11 @@ use warpfeed::sampler::{Rng, Sampler};
 use warpfeed::source::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
+/// Maximum number of samples per epoch.
 const EPOCH: u64 = 100;
 
-/// Epoch e starts at sample e * EPOCH, so the index of a sample identifies its epoch.
+/// A sampler in which epoch e starts at sample e * EPOCH, so the index of a sample identifies its
+/// epoch. The function returns the length of an epoch.
 #[derive(Clone, Copy)]
 struct EpochRanges(fn(u64) -> u64);
 
@@ -28,7 +30,7 @@ impl Sampler for EpochRanges {
     }
 }
 
-/// Counts its reads per epoch.
+/// A source that counts its reads per epoch.
 #[derive(Clone)]
 struct Recorded {
     numbers: Numbers,
@@ -103,8 +105,8 @@ fn short_epochs_are_prepared_one_after_the_other() {
         let mut batches = loader(&source, |epoch| 1 + epoch % 4).host().unwrap();
         let mut plain = loader(&Recorded::new(), |epoch| 1 + epoch % 4).epochs(0).host().unwrap();
         for epoch in 0..30 {
-            // Four one-batch epochs fit into the four slots.
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
+            // Each epoch has one batch, so the four slots hold this epoch and the next three.
             source.until(|source| source.started(epoch + 3) > 0);
         }
     });
@@ -163,7 +165,7 @@ fn an_epoch_that_is_repeated_is_prepared_again() {
     });
 }
 
-/// Some epochs have no batches.
+/// Returns the length of an epoch. Some epochs have no batches.
 fn uneven(epoch: u64) -> u64 {
     [20, 4, 0, 9, 0, 0, 33, 1][epoch as usize % 8]
 }
@@ -173,13 +175,13 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     no_hang(|| {
         for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
             let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
-            // With `epochs(1)`, nothing is prepared, and checkpoints do not mark the order as
-            // stateful.
+            // `epochs(1)` disables preparation. Unlike `epochs(0)`, it does not mark the order as
+            // stateful in checkpoints.
             let mut plain = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).epochs(1).host().unwrap();
             let mut rng = Rng::new(seed, 0, 0);
             let mut epoch = 0;
             for step in 0..150 {
-                // Mostly the next epoch, otherwise the same or a random one.
+                // Choose the next epoch most of the time, and sometimes the same or a random one.
                 epoch = match rng.below(8) {
                     0 => rng.below(12),
                     1 => epoch,
@@ -314,7 +316,7 @@ fn statistics_of_an_epoch_count_its_batches() {
     });
 }
 
-/// A closed gate blocks the threads that wait at it.
+/// While a gate is closed, `pass` blocks.
 #[derive(Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -334,7 +336,7 @@ impl Gate {
 
 #[test]
 fn the_last_batch_does_not_wait_for_the_next_epoch() {
-    /// Calls for epoch 1 block while the gate is closed.
+    /// A sampler that blocks calls for epoch 1 while the gate is closed.
     struct Slow(Arc<Gate>);
 
     impl Sampler for Slow {
@@ -350,7 +352,7 @@ fn the_last_batch_does_not_wait_for_the_next_epoch() {
         }
     }
 
-    /// `check` blocks while the gate is closed.
+    /// A source with a `check` that blocks while the gate is closed.
     struct Checked(Recorded, Arc<Gate>);
 
     impl Source for Checked {
@@ -392,7 +394,8 @@ fn the_last_batch_does_not_wait_for_the_next_epoch() {
 /// The consumer holds every batch while the coordinator fails to prepare the next epoch.
 #[test]
 fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
-    /// The first call for epoch 1, made by the coordinator, waits at the gate and then panics.
+    /// A sampler that panics when the coordinator first asks for epoch 1, after waiting at the
+    /// gate.
     struct Unknown(Arc<Gate>, AtomicU64);
 
     impl Sampler for Unknown {
@@ -434,11 +437,12 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
 
 #[test]
 fn a_source_is_checked_while_other_threads_read_it() {
-    /// Two reads wait for calls to `check`: the last read of epoch 0 for the call before epoch 1,
-    /// and the first read of epoch 1 for the call that the consumer's request causes.
+    /// A source in which two reads wait for calls to `check`. The last read of epoch 0 waits for
+    /// the second call, which is made when epoch 1 is prepared. The first read of epoch 1 waits for
+    /// the third call, which is made when the consumer requests epoch 1.
     #[derive(Clone, Default)]
     struct Both {
-        /// Number of checks so far, and of reads that wait for a check.
+        /// The number of calls to `check` so far, and of reads that have waited for one.
         checks: Arc<(Mutex<(u64, u64)>, Condvar)>,
     }
 
@@ -495,7 +499,7 @@ fn an_abandoned_epoch_is_prepared_only_once() {
         assert_eq!(batches.replay(2).unwrap().take(2).count(), 2);
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.started(1) >= 16);
-        // A completely read epoch is prepared again.
+        // Unlike the abandoned epoch, an epoch that was read to the end is prepared again.
         let before = source.started(0);
         assert_eq!(contents(&mut batches, 0).len(), 5);
         source.until(|source| source.started(0) == before + 20 + 16);
@@ -504,7 +508,7 @@ fn an_abandoned_epoch_is_prepared_only_once() {
     });
 }
 
-/// Records how the loader announces upcoming reads.
+/// A source that records the loader's calls to its prefetcher.
 struct Followed {
     numbers: Numbers,
     calls: Arc<Mutex<Vec<String>>>,
@@ -548,11 +552,12 @@ fn a_prefetching_source_learns_when_a_run_starts_and_ends() {
         let mut batches = open().epochs(3).host().unwrap();
         (0..3).for_each(|epoch| assert_eq!(contents(&mut batches, epoch).len(), 5));
         assert_eq!(new_calls(), ["start 0.0 to Some((2, 4))"]);
-        // Prefetching must not stop inside an epoch, even after the last one.
+        // An epoch after the last one is prefetched to its end, too.
         assert_eq!(contents(&mut batches, 6).len(), 5);
         drop(batches.epoch(1).next());
         assert_eq!(new_calls(), ["start 6.0 to Some((6, 4))", "start 1.0 to Some((6, 4))", "stop"]);
-        // A repeated epoch is not prepared, because the source prefetches the epoch after it.
+        // If the source prefetches, a repeated epoch is not prepared, because the source has
+        // already continued with the next epoch.
         let mut batches = open().host().unwrap();
         (0..3).for_each(|_| assert_eq!(contents(&mut batches, 0).len(), 5));
         let call = "start 0.0 to Some((19, 4))";

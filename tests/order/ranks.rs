@@ -24,7 +24,7 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
     contents
 }
 
-/// Joins the ranks' parts of a global batch, without padding.
+/// Joins the parts of a global batch that the ranks received, without padding.
 fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
     let mut joined = Content { ids: vec![], keys: vec![], labels: vec![], images: vec![] };
     for (part, valid) in parts {
@@ -41,7 +41,7 @@ fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
 
 const WORLDS: [usize; 4] = [1, 2, 3, 8];
 
-/// Checks one configuration for all world sizes.
+/// Checks one configuration with every world size in `WORLDS`.
 fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, workers: usize) {
     let options = || {
         let loader = loader(Numbers::new(samples)).global_batch_size(global).last_batch(last).workers(workers);
@@ -162,7 +162,8 @@ fn real_processes_find_their_rank_under_each_launcher() {
         for (rank, world) in launchers {
             command.env_remove(rank).env_remove(world);
         }
-        // Set by srun; other launchers ignore it.
+        // srun sets this variable, and the loader requires it under SLURM. It has no effect under
+        // other launchers.
         command.env("SLURM_STEP_ID", "0").stdout(Stdio::piped());
         command
     };

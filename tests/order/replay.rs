@@ -63,8 +63,8 @@ fn a_replay_repeats_a_short_epoch_and_checks_its_length() {
     });
 }
 
-/// Records the position of the run during the reads of the third batch, when two batches have been
-/// delivered.
+/// A source that records the position of the run during the reads of the third batch, when two
+/// batches have been delivered.
 struct Watches {
     numbers: Numbers,
     monitor: Arc<OnceLock<LoaderHandle>>,

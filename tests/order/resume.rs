@@ -26,7 +26,7 @@ fn step(batch: &HostBatch) -> Step {
     (batch.epoch(), batch.number(), Content::from(batch), batch.valid().collect())
 }
 
-/// The batches of a run, or the remaining ones of a resumed run.
+/// Returns the batches of a run, or the remaining ones of a resumed run.
 fn rest(loader: Loader, all_epochs: bool) -> Vec<Step> {
     let mut batches = loader.host().unwrap();
     let first = if all_epochs { 0 } else { batches.first_epoch() };
@@ -199,7 +199,7 @@ fn resuming_a_changed_loader_fails_with_both_values() {
     );
 }
 
-/// Rotates the samples by `shift`, and records the requested epochs.
+/// A sampler that rotates the samples by `shift`, and records the requested epochs.
 #[derive(Clone, Default)]
 struct Stateful {
     shift: Arc<AtomicU64>,
@@ -283,7 +283,7 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     assert!(e.cause().contains("the order of epoch 2 differs from the saved one"), "{e}");
 }
 
-/// Rotates the samples by its field from epoch 2.
+/// A sampler that rotates the samples by its field from epoch 2 on.
 struct RotatesFromEpoch2(u64);
 
 impl Sampler for RotatesFromEpoch2 {
@@ -338,7 +338,7 @@ impl Saved {
     }
 }
 
-/// The model depends on the content and the order of all batches so far.
+/// Updates the model, which depends on the content and the order of all batches so far.
 fn learn(model: u64, (epoch, number, content, _): &Step) -> u64 {
     let bytes = content.images.iter().map(|&b| u64::from(b));
     bytes.chain(content.ids.iter().copied()).fold(model ^ epoch << 32 ^ number, |m, x| Rng::new(m, x, 0).next_u64())

@@ -72,7 +72,7 @@ impl Case {
         self.budget.map_or(loader.clone(), |budget| loader.budget(budget))
     }
 
-    /// The bucket of each image.
+    /// Returns the bucket of each image.
     fn buckets(&self) -> Vec<usize> {
         let bucket = |image: &Size| {
             let ratio = |size: &Size| (f64::from(size.width) / f64::from(size.height)).ln();
@@ -110,7 +110,7 @@ impl Case {
         counts
     }
 
-    /// The pixels of sample `id`, loaded on its own.
+    /// Returns the pixels of sample `id`, loaded on its own.
     fn alone(&self, epoch: u64, id: u64) -> Vec<u8> {
         let size = self.sizes[self.buckets()[id as usize]];
         let augment = self.augment.clone().output(size.width, size.height);

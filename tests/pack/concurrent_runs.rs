@@ -15,7 +15,7 @@ use crate::process::child;
 
 const TARGET: &str = "WARPFEED_TEST_PACK_TWICE";
 
-/// Its samples contain the number of the dataset.
+/// A source of samples that contain the number of the dataset.
 struct Numbered {
     set: u8,
     len: usize,

@@ -72,7 +72,7 @@ impl Worker {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// `kill` is built into every shell.
+    /// Sends a signal with `kill`, which is built into every shell.
     fn signal(&self, name: &str) {
         let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
         assert!(sent.unwrap().success(), "{name}");

@@ -16,7 +16,7 @@ use crate::parts::{Hooked, files, numbers, read_all};
 pub(crate) const URL: &str = "mem://bucket/sets/x.tar";
 const FOLDER: &str = "mem://bucket/sets/";
 
-/// Called with the kind and the URL of a request.
+/// A function that is called with the kind and the URL of a request.
 type Hook = Arc<dyn Fn(&str, &str) -> Result<()> + Send + Sync>;
 
 /// Objects in memory. Every third request fails once with a transient error.
@@ -50,7 +50,7 @@ impl Objects {
         }
     }
 
-    /// The objects, by the name of the file in a folder.
+    /// Returns the objects by the names that the files would have in a folder.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let contents = self.contents.lock().unwrap();
         contents.iter().map(|(url, bytes)| (url.strip_prefix(FOLDER).unwrap().to_owned(), bytes.clone())).collect()

@@ -31,7 +31,7 @@ fn names(folder: &Path) -> Vec<String> {
     files(folder).into_keys().collect()
 }
 
-/// The file in `folder` whose name is `start`, the plan id, and `end`.
+/// Returns the file in `folder` with a name that consists of `start`, the plan id, and `end`.
 fn find_file(folder: &Path, start: &str, end: &str) -> PathBuf {
     let name = names(folder).into_iter().find(|name| name.starts_with(start) && name.ends_with(end));
     folder.join(name.unwrap_or_else(|| panic!("no {start}*{end}")))
@@ -279,7 +279,7 @@ fn a_source_that_changes_between_parts_fails_the_next_part() {
     }
 }
 
-/// Cannot list its samples, like some custom sources.
+/// A source that cannot list its samples, like some custom sources.
 struct Unlisted(Vec<usize>);
 
 impl Source for Unlisted {

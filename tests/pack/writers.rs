@@ -39,8 +39,8 @@ fn png(seed: u32, width: u32, height: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Class folders with JPEGs, some of them progressive, a PNG, and a text file with the `.jpg`
-/// extension.
+/// Creates class folders with JPEGs, some of them progressive, a PNG, and a text file with the
+/// `.jpg` extension.
 fn folder(folder: &Path) -> Arc<dyn Source> {
     for i in 0..24 {
         let class = folder.join(["ant", "bee", "cat"][i % 3]);
@@ -170,7 +170,7 @@ fn a_broken_jpeg_is_stored_unchanged_and_listed() {
     }
 }
 
-/// Two valid images, with a text file and a truncated JPEG between them.
+/// Returns two valid images, with a text file and a truncated JPEG between them.
 fn four_samples_two_bad() -> Memory {
     let original = jpeg(1, 64, 64, false);
     Memory::new(vec![
@@ -351,7 +351,7 @@ fn invalid_options_are_refused_before_anything_is_written() {
     assert!(names(root.path()).is_empty());
 }
 
-/// One of its 100 samples cannot be read.
+/// A source in which one of 100 samples cannot be read.
 struct Fails {
     position: usize,
     panics: bool,
@@ -387,7 +387,7 @@ fn an_unreadable_sample_ends_packing_and_leaves_nothing_behind() {
     }
 }
 
-/// Has so many samples that packing never ends. Counts its reads.
+/// A source with so many samples that packing never ends. It counts its reads.
 struct Slow(AtomicUsize);
 
 impl Source for Slow {
@@ -491,7 +491,7 @@ fn a_bad_image_leaves_a_custom_writer_unfinished() {
     assert_eq!(writes.load(Ordering::Relaxed), 1);
 }
 
-/// Gray images: one byte each for width and height, then one byte per pixel.
+/// A codec of gray images: one byte each for width and height, then one byte per pixel.
 struct Tiny;
 
 impl Codec for Tiny {
@@ -546,7 +546,7 @@ fn images_of_a_user_defined_codec_are_checked_and_recoded() {
     assert!((size.width, size.height) == (4, 5) && pixels == [20; 60]);
 }
 
-/// Sample 1 fails `failures_left` times with a transient error.
+/// A source in which sample 1 fails `failures_left` times with a transient error.
 struct Shaky {
     inner: Memory,
     failures_left: AtomicUsize,
@@ -584,7 +584,7 @@ fn a_transient_read_error_does_not_end_packing() {
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 
-/// Reading sample 31 sets a flag and blocks until the read is canceled.
+/// A source in which reading sample 31 sets a flag and blocks until the read is canceled.
 struct Stuck(Memory, Arc<AtomicBool>);
 
 impl Source for Stuck {

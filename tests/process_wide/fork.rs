@@ -96,7 +96,7 @@ fn using_a_decoder_in_a_forked_child_fails() {
     });
 }
 
-/// Reads block for 3 ms, so that the loader starts reader threads.
+/// A source in which reads block for 3 ms, so that the loader starts reader threads.
 struct Waits(Numbers);
 
 impl warpfeed::source::Source for Waits {

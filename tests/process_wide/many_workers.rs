@@ -20,7 +20,8 @@ fn an_unrealistic_number_of_workers_is_refused() {
     }
 }
 
-/// CPU time in microseconds, which depends much less on the machine's load than elapsed time.
+/// Returns the CPU time in microseconds, which depends much less on the machine's load than elapsed
+/// time.
 #[cfg(target_os = "linux")]
 fn core_time() -> i64 {
     // SAFETY: an all-zero `rusage` is a valid value.

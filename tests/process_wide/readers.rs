@@ -16,7 +16,7 @@ use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
-/// Calls a function before each read.
+/// A source that calls a function before each read.
 struct Slow<F>(Numbers, F);
 
 impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Slow<F> {
@@ -37,7 +37,7 @@ fn waits(ms: u64) -> impl Fn(usize) -> Result<()> + Send + Sync {
     }
 }
 
-/// [`waits`] that also records the maximum number of concurrent reads.
+/// Like [`waits`], but also records the maximum number of concurrent reads.
 fn in_flight(ms: u64) -> (Arc<AtomicUsize>, impl Fn(usize) -> Result<()> + Send + Sync) {
     let (now, max_reads) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let noted = max_reads.clone();
@@ -149,8 +149,8 @@ fn readers_pause_while_reads_do_not_block() {
     });
 }
 
-/// Samples of `bytes` bytes with blocking reads. `ahead` counts samples that have been read but not
-/// decoded.
+/// A source of samples of `bytes` bytes with blocking reads. `ahead` counts samples that have been
+/// read but not decoded.
 struct Large {
     len: usize,
     bytes: usize,

@@ -41,8 +41,8 @@ impl HeldResources {
     }
 }
 
-/// The images vary like those of real datasets: wide and tall, small and large, color and gray,
-/// JPEGs with and without chroma subsampling, and other formats.
+/// Writes images that vary like those of real datasets: wide and tall, small and large, color and
+/// gray, JPEGs with and without chroma subsampling, and other formats.
 fn images(folder: &Path) {
     use image::{DynamicImage, RgbImage};
     let sizes = [(160, 120), (120, 160), (96, 96), (300, 40), (31, 200), (257, 129), (20, 17), (200, 150)];
@@ -146,8 +146,8 @@ fn soak(length: Duration) {
     assert!(status.unwrap().success());
 }
 
-/// Bytes that the program has allocated and not freed. Resident pages would be too noisy: a thread
-/// that ends late changes their number by more than a leak does.
+/// Returns the bytes that the program has allocated and not freed. Resident pages would be too
+/// noisy: a thread that ends late changes their number by more than a leak does.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 fn allocated() -> usize {
@@ -166,8 +166,8 @@ fn open_and_close_loaders() {
     let root = tempfile::tempdir().unwrap();
     let paths = sets(root.path());
     let mut stays = open_loader(&paths[2]);
-    // Fewest allocated bytes in each block of 100 rounds. A leak increases it, but memory that is
-    // freed late does not.
+    // Fewest allocated bytes in each block of 100 rounds. A leak increases this number, but
+    // memory that is freed late does not.
     let mut fewest = vec![usize::MAX];
     let (middle, last) = watch(Duration::from_secs_f64(seconds), |round| {
         let mut batches = open_loader(&paths[round as usize % 3]);
@@ -206,9 +206,9 @@ fn nothing_grows_in_nine_seconds() {
     soak(Duration::from_secs(9));
 }
 
-/// Run with `cargo test --release --test process_wide soak:: -- --ignored --nocapture` and
-/// `WARPFEED_SOAK_SECONDS=3600`. To run it in the background, add `nice -n 19 taskset -c 0`, and
-/// `WARPFEED_SOAK_REST=9` to sleep nine seconds per second of work.
+/// The long test. Run it with `cargo test --release --test process_wide soak:: -- --ignored
+/// --nocapture` and `WARPFEED_SOAK_SECONDS=3600`. To run it in the background, add `nice -n 19
+/// taskset -c 0`, and `WARPFEED_SOAK_REST=9` to sleep nine seconds per second of work.
 #[test]
 #[ignore = "takes an hour, or WARPFEED_SOAK_SECONDS seconds"]
 fn nothing_grows_in_an_hour() {

@@ -15,7 +15,8 @@ use warpfeed::{ErrorKind, Loader};
 
 /// Consumes `batches` batches of 7 samples inside its own spans, then drops everything mid-epoch.
 fn train(path: &Path, schedule: Schedule, batches: usize) {
-    // Otherwise, the first worker might finish before the second one starts.
+    // Slow the transform down, so that the first worker does not finish before the second one
+    // starts.
     let slow = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut warpfeed::sampler::Rng| {
         std::thread::sleep(Duration::from_micros(100));
         Ok(())
@@ -73,7 +74,8 @@ fn range(event: &Value) -> (f64, f64) {
     (ts, ts + event["dur"].as_f64().unwrap())
 }
 
-/// Spans must be sorted by start time, and each must lie either inside or after an earlier one.
+/// Checks that spans are sorted by start time, and that each lies either inside or after an earlier
+/// one.
 fn check_nesting(row: &[Value]) {
     let mut open: Vec<f64> = Vec::new();
     let mut last = 0.0;

@@ -15,7 +15,7 @@ use crate::support::{Draw, Numbers, no_hang, run_until};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, HostBatch, Loader, Result};
 
-/// Reads block, as on a slow disk.
+/// A source in which reads block, as on a slow disk.
 struct Waits(Numbers, Duration);
 
 impl Source for Waits {

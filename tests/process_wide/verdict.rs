@@ -19,7 +19,7 @@ use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
 
 const TRIES: usize = 12;
 
-/// One-byte samples. Each read takes `read`.
+/// A source of one-byte samples. Each read takes `read`.
 struct Bytes {
     len: usize,
     read: Duration,
@@ -44,8 +44,8 @@ impl Source for Bytes {
     }
 }
 
-/// Gray 16x16 images. Decoding the sample `key7` takes `straggler`; every other image takes
-/// `delay`.
+/// A codec of gray 16x16 images. Decoding the sample `key7` takes `straggler`; every other image
+/// takes `delay`.
 struct Gray {
     delay: Duration,
     straggler: Duration,
@@ -236,7 +236,7 @@ fn a_slow_consumer_is_step_bound() {
     assert!(stats.verdict().text.contains(&step), "{stats}");
 }
 
-/// Gray 16x16 images that take 2 ms each. Counts the images.
+/// A codec of gray 16x16 images, which takes 2 ms for each image and counts the images.
 struct Counted(Arc<AtomicUsize>);
 
 impl Codec for Counted {

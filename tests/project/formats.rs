@@ -33,7 +33,7 @@ const WORDS: [(&str, &str); 21] = [
     ("yolo", "YOLO"),
 ];
 
-/// The lists of formats: a file, and the texts at the beginning and the end of the list.
+/// The lists of formats: a file, and the texts at the beginning and the end of its list.
 const LISTS: [(&str, &str, &str); 2] = [
     ("cli/src/program.rs", "/// PATH is a local dataset", "#[derive(Parser)]"),
     ("python/warpfeed/_loader.py", "- The path or URL of a dataset", "- A :class:"),
@@ -63,7 +63,8 @@ fn every_list_of_formats_names_every_format() {
     assert_eq!(missing("tar, LMDB").len(), DATA_FORMATS.len() - 2);
 }
 
-/// The other formats are downloaded as whole files.
+/// Tests the list of formats that can be read with range requests. The other formats are downloaded
+/// as whole files.
 #[test]
 fn the_page_on_stores_lists_every_format_that_a_store_supports() {
     let page = read("docs/object-stores.md");
@@ -98,7 +99,7 @@ fn the_lists_of_features_are_complete() {
     }
 }
 
-/// Public setters that are written by hand. Macros define and list the others.
+/// Returns the public setters that are written by hand. Macros define and list the others.
 fn setters() -> BTreeSet<String> {
     let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/loader")).unwrap();
     let files =

@@ -123,8 +123,8 @@ impl Crate {
         panic!("the re-exports of {} form a cycle", name.join("::"));
     }
 
-    /// All references between modules of the crate, except those of [`SETTERS`]: the module, the
-    /// absolute name, and whether the path reached the root through `super`.
+    /// Returns all references between modules of the crate, except those of [`SETTERS`]: the
+    /// module, the absolute name, and whether the path reached the root through `super`.
     fn imports(&self) -> Vec<(Name, Name, bool)> {
         let mut imports = self.references();
         imports.retain(|(module, name, _)| !SETTERS.contains(&(&module.join("::"), &name.join("::"))));
@@ -189,7 +189,7 @@ impl Seen {
 impl<'a> Visit<'a> for Seen {
     fn visit_item(&mut self, item: &'a Item) {
         match item {
-            // Handled as a separate module.
+            // A nested module is handled as a separate module.
             Item::Mod(_) => {}
             Item::Fn(function) if is_test(&function.attrs) => {}
             Item::Impl(block) if is_test(&block.attrs) => {}
@@ -271,7 +271,8 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// Imports that go against the data flow, through the crate root, or out of a folder with `super`.
+/// Lists imports that go against the data flow, through the crate root, or out of a folder with
+/// `super`.
 fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut violations = BTreeSet::new();
     for (module, name, leaves) in all.imports() {
@@ -300,8 +301,8 @@ fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     violations
 }
 
-/// Violations of the rules on groups: imports against the order of the groups or through the table
-/// of contents of their module, files without a group, and folders with too many files.
+/// Lists violations of the rules on groups: imports against the order of the groups or through the
+/// table of contents of their module, files without a group, and folders with too many files.
 fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut violations = BTreeSet::new();
     let groups = |name: &Name| rules.groups.iter().find(|group| name.first().is_some_and(|first| first == group.0));
@@ -335,8 +336,8 @@ fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     violations
 }
 
-/// Files in the same folder that depend on each other circularly. A subfolder counts as one file.
-/// Files in the root of `warpfeed` are ordered by the flow instead.
+/// Lists files in the same folder that depend on each other circularly. A subfolder counts as one
+/// file. Files in the root of `warpfeed` are ordered by the flow instead.
 fn circles(all: &Crate, in_root: bool) -> BTreeSet<String> {
     let mut folders: BTreeMap<Name, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for (module, name, _) in all.imports() {
@@ -517,7 +518,7 @@ fn names_the_driver(path: &Name) -> bool {
     path.iter().enumerate().any(|(i, part)| WORDS.contains(&&**part) && !of_a_type(i))
 }
 
-/// Files outside of the driver's folder that refer to the driver.
+/// Lists files outside of the driver's folder that refer to the driver.
 fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
     let files = sources.iter().flat_map(|source| rust_files(&root.join(source)));
     let mut names: Vec<String> = files
@@ -532,7 +533,7 @@ fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
     names
 }
 
-/// Types that are defined elsewhere and have public methods in the driver's files.
+/// Lists types that are defined elsewhere and have public methods in the driver's files.
 fn gaining(files: &[PathBuf]) -> Vec<String> {
     let (mut defined, mut gaining) = (BTreeSet::new(), BTreeSet::new());
     for file in files {

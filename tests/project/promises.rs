@@ -43,7 +43,7 @@ fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
     promises
 }
 
-/// The README's guarantees: the bold words at the start of list items.
+/// Returns the README's guarantees: the bold words at the start of list items.
 fn promised(readme: &str) -> Vec<String> {
     let (_, list) = readme.split_once("\n## What it promises\n").expect("the README has a list of promises");
     let list = list.split("\n## ").next().unwrap();

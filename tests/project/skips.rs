@@ -130,8 +130,8 @@ impl<'a> Visit<'a> for Returns<'_> {
     }
 }
 
-/// Tests (path and text) that return early in a way that `WARPFEED_REQUIRE` does not turn into a
-/// failure.
+/// Lists the tests in `files` (path and text) that return early in a way that `WARPFEED_REQUIRE`
+/// does not turn into a failure.
 fn silent(files: &[(String, String)]) -> Vec<String> {
     let parsed: Vec<_> = files
         .iter()

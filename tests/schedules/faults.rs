@@ -45,13 +45,13 @@ enum Fate {
 #[derive(Debug, Clone, Copy)]
 enum Begin {
     Batch(u64),
-    /// In a new loader, at the saved position of the previous one.
+    /// The epoch begins in a new loader, at the saved position of the previous one.
     Resumed,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Use {
-    /// Microseconds before the request. Idle workers exit after about 25 ms.
+    /// Pause before the request in microseconds. Idle workers exit after about 25 ms.
     pause: u64,
     keeps: bool,
 }
@@ -75,10 +75,10 @@ pub(crate) struct Schedule {
     policy: OnError,
     /// How each epoch begins, and what the consumer does with each requested batch.
     epochs: Vec<(Begin, Vec<Use>)>,
-    /// With simulated scheduling, pauses take no time.
+    /// Whether pauses take time. With simulated scheduling, they do not.
     pub(crate) pauses: bool,
     follows: bool,
-    /// Received notifications that contradict the sample order.
+    /// Notifications to the source that contradict the sample order.
     misled: Arc<Mutex<Vec<String>>>,
     closes: bool,
     /// Whether the loader is dropped before the batches that the consumer holds.
@@ -237,7 +237,7 @@ impl Source for Scheduled {
 }
 
 struct Heard {
-    /// Batches that are done, during a run.
+    /// During a run, the batches that are done.
     run: Mutex<Option<HashSet<BatchIndex>>>,
     misled: Arc<Mutex<Vec<String>>>,
 }
@@ -295,7 +295,7 @@ impl Transform for Scheduled {
 pub(crate) struct Account {
     pub(crate) delivered: u64,
     pub(crate) skipped: u64,
-    /// Samples of batches that were not requested or that come after an error.
+    /// Number of samples in batches that were not requested or that come after an error.
     pub(crate) undelivered: u64,
     pub(crate) total: u64,
     pub(crate) stopped: u64,
@@ -321,7 +321,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
     // With automatic prefetch, only four slots are certain to be in use.
     let slots = if schedule.prefetch == 0 { 4 } else { batches.memory_plan().slots };
     let mut account = Account::default();
-    // (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
+    // The (epoch, batch, sample) of each sample's first failure, up to one more than allowed.
     let mut faults: Vec<(u64, u64, u64)> = Vec::new();
     let mut held_batches: VecDeque<(HostBatch, Vec<u64>)> = VecDeque::new();
     // The current epoch, and the first undelivered batch.

@@ -7,7 +7,7 @@ use crate::faults::{Account, Schedule, run};
 use crate::scheduler::{self, Explored};
 use crate::support::quiet;
 
-/// Interleavings per schedule of faults.
+/// Number of interleavings per schedule of faults.
 const ORDERS: u64 = 10;
 
 #[test]

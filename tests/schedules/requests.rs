@@ -14,7 +14,7 @@ use warpfeed::{Augment, Decoder, Error, ErrorKind, HostBatch, Result};
 
 const SIDE: u32 = 4;
 
-/// Decodes one byte to pixels of this value. Some bytes fail or panic.
+/// A codec that decodes one byte to pixels of this value. Some bytes fail or panic.
 struct Byte;
 
 fn is_bad(byte: u8) -> bool {
@@ -48,9 +48,9 @@ impl Codec for Byte {
 enum Does {
     Waits,
     Cancels,
-    /// Polls for the response before waiting for it.
+    /// The client polls for the response before waiting for it.
     Polls,
-    /// Holds the batch while it waits for the next one.
+    /// The client holds the batch while it waits for the next one.
     Keeps,
 }
 
@@ -83,7 +83,7 @@ impl Drawn {
         }
     }
 
-    /// Returns how many requests were answered, refused and canceled.
+    /// Runs the schedule. Returns how many requests were answered, refused and canceled.
     fn run(&self) -> [u64; 3] {
         let decoder = Decoder::builder().codec(Byte).augment(Augment::pass_through(SIDE, SIDE)).batch_size(self.batch);
         let decoder = Arc::new(decoder.workers(self.workers).max_queued(self.queued).prefetch(1).host().unwrap());

@@ -30,7 +30,7 @@ fn text(sample: &OwnedSample, field: &str) -> String {
     String::from_utf8(sample.as_sample().unwrap().field(field).unwrap().to_vec()).unwrap()
 }
 
-/// The type and the shape of an `.npy` field as Python prints them, and its numbers.
+/// Returns the type and the shape of an `.npy` field as Python prints them, and its numbers.
 fn array(sample: &OwnedSample, field: &str) -> (String, Vec<f64>) {
     let sample = sample.as_sample().unwrap();
     let bytes = sample.field(field).unwrap_or_else(|| panic!("no {field} among {:?}", sample.fields().len()));
@@ -437,7 +437,7 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!(names(&a), [&fields[..], &["mask.first_class.txt", "mask.png", "png"]].concat());
     assert_eq!(text(&a, "mask.first_class.txt"), "1");
     assert_eq!(array(&b, "boxes.npy"), ("<f4 [0, 4]".to_owned(), vec![]));
-    // 1 is subtracted from the left and the top edge.
+    // VOC counts pixels from 1, so 1 is subtracted from the left and the top edge.
     assert_eq!(array(&a, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![0.0, 0.0, 20.0, 10.0, 2.0, 3.0, 3.0, 4.0]));
     assert_eq!(
         array(&a, "boxes.class.npy"),
@@ -495,7 +495,7 @@ fn invalid_voc_files_fail_with_file_and_line() {
     assert!(e.cause().starts_with("not a Pascal VOC dataset: "), "{e}");
 }
 
-/// The LMDB and the tar must have the dataset's samples.
+/// Packs a dataset, and checks that the LMDB and the tar have its samples.
 fn assert_packs_unchanged(source: &Arc<dyn Source>, folder: &Path) {
     let expected = samples(&**source);
     for target in ["set.lmdb", "set.tar"] {

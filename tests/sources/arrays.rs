@@ -16,7 +16,7 @@ fn path_of(name: &str) -> PathBuf {
     fixture("arrays").join(name)
 }
 
-/// Reads the fixtures without the crate. The header of `images.npy` has 128 bytes.
+/// Returns the expected samples, read without the crate. The header of `images.npy` has 128 bytes.
 fn expected() -> Vec<OwnedSample> {
     let file = fs::read(path_of("npy/images.npy")).unwrap();
     let pixels = &file[128..];

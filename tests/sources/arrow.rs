@@ -184,7 +184,7 @@ fn a_truncated_file_fails_at_every_length() {
     assert_eq!(open(&path).unwrap().len(), 4);
 }
 
-/// The first samples with their labels, or `None` for unreadable ones.
+/// Returns the first samples with their labels, or `None` for unreadable ones.
 fn readable(path: &Path) -> Option<Vec<Option<OwnedSample>>> {
     let source = open(path).ok()?;
     let mut scratch = Vec::new();

@@ -57,9 +57,9 @@ fn damaged_beton_files_fail_with_the_file() {
         (changed(16, 0, 8), "the writer did not finish the file"),
         (changed(16, 1 << 40, 8), "the allocation table at byte 1099511627776 is outside"),
         (changed(24, 255, 1), "field \"score\" has a custom type"),
-        // The pointer to the image, which follows its mode, width and height.
+        // Change the pointer to the image, which follows its mode, width and height.
         (changed(record + 8 + 5, 1, 8), "sample 0: field \"image\" points to byte 1, which is not an allocation"),
-        // The size of the value in the `raw` field.
+        // Change the size of the value in the `raw` field.
         (changed(record + 8 + 13 + 8, 1 << 30, 8), "sample 0: field \"raw\": 1073741824 bytes at byte"),
     ] {
         fs::write(&path, damaged).unwrap();

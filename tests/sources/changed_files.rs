@@ -32,7 +32,7 @@ fn open(path: &Path) -> Batches<HostBatch> {
     Loader::new(path).augment(Augment::pass_through(8, 8)).batch_size(2).workers(1).host().unwrap()
 }
 
-/// The gray value of all pixels of an epoch.
+/// Returns the gray value of all pixels of an epoch.
 fn gray(batches: &mut Batches<HostBatch>, epoch: u64) -> u8 {
     let mut pixels = Vec::new();
     for batch in batches.epoch(epoch) {

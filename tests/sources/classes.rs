@@ -31,7 +31,7 @@ fn labels(loader: Loader) -> Vec<(String, i64)> {
     batches.iter().flat_map(labels_of).collect()
 }
 
-/// Whether each label is the index of the sample's class folder in the list.
+/// Returns whether each label is the index of the sample's class folder in the list.
 fn follow_the_list(labels: &[(String, i64)]) -> bool {
     !labels.is_empty() && labels.iter().all(|(key, label)| place(key.split('/').next().unwrap()) == *label)
 }
@@ -170,7 +170,7 @@ fn an_invalid_list_is_refused_with_the_position() {
     assert!(refused(both).cause().contains("remove match_labels_by_name and keep_labels"));
 }
 
-/// A second class per sample, which the loader must map like the classes of boxes.
+/// A field with a second class per sample, which the loader must map like the classes of boxes.
 #[derive(Debug)]
 struct Other;
 
@@ -186,7 +186,7 @@ impl FieldType for Other {
     }
 }
 
-/// One sample per class, which is both the label and the second class.
+/// Returns one sample per class. The class is both the label and the second class.
 fn pairs(classes: &[&str]) -> Arc<dyn Source> {
     let sample = |i| OwnedSample::new(format!("{i}")).field("other", [i as u8]).label(i as i64);
     Arc::new(Memory::new((0..classes.len()).map(sample).collect()).with_classes(classes.iter().copied()))

@@ -1,7 +1,7 @@
-//! Tests that clips contain exactly the frames of a naive index list, and that each frame equals
-//! decoding it alone. The start of a clip must depend only on the seed, the epoch and the sample.
-//! Short, damaged and empty videos must be padded, or cause errors that name the file and the
-//! frame.
+//! Tests that clips contain exactly the frames that a brute-force search finds, and that each frame
+//! has the same pixels as if it was decoded alone. The start of a clip must depend only on the
+//! seed, the epoch and the sample. Short videos must be padded or rejected, and damaged and empty
+//! videos must cause errors that name the file and the frame.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,8 +23,8 @@ fn video(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures").join(name)
 }
 
-/// Constant and variable frame rates, short and long groups of pictures, an edit list that hides
-/// frames, and fragments.
+/// The path and the fixture of each video. The fixtures have constant and variable frame rates,
+/// short and long groups of pictures, an edit list that hides frames, and fragments.
 const VIDEOS: [(&str, &str); 8] = [
     ("archery/a.mp4", "g2.mp4"),
     ("archery/b.mov", "long.mp4"),
@@ -53,7 +53,7 @@ fn pixels(frame: &[u8]) -> Vec<u8> {
     pixels.data().to_vec()
 }
 
-/// Decodes every frame independently.
+/// Returns the track of a video and the pixels of its frames, each decoded independently.
 fn all_frames(path: &Path) -> (Track, Vec<Vec<u8>>) {
     let file = fs::read(path).unwrap();
     let track = warpfeed_video::open(&file).unwrap();

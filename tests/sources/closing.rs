@@ -15,8 +15,8 @@ use warpfeed::source::{
 };
 use warpfeed::{Augment, Error, Loader, Result};
 
-/// Shorter than the half minute after which requests time out, and much longer than closing takes
-/// on a busy machine.
+/// Maximum duration of closing: shorter than the half minute after which requests time out, and
+/// much longer than closing takes on a busy machine.
 const MAX_CLOSING_TIME: Duration = Duration::from_secs(20);
 
 const ANSWERS: u8 = 0;
@@ -122,7 +122,7 @@ impl Store for Outage {
     }
 }
 
-/// Without prefetching, workers and readers wait for the store themselves.
+/// A source that does not prefetch, so that workers and readers wait for the store themselves.
 struct Unplanned(Arc<dyn Source>);
 
 impl Source for Unplanned {
@@ -155,7 +155,7 @@ fn a_loader_closes_quickly_during_an_outage() {
                         let source: Arc<dyn Source> = if planned { source } else { Arc::new(Unplanned(source)) };
                         let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
-                        // Limits the number of prefetched samples.
+                        // The memory limit also limits the number of prefetched samples.
                         let mut epochs = loader.memory_limit(8 << 20).host().unwrap();
                         if after == 0 {
                             store.becomes(mode);
@@ -236,7 +236,7 @@ fn opening_can_be_aborted_at_every_request() {
     });
 }
 
-/// Fails permanently after a number of requests.
+/// A store that fails permanently after a number of requests.
 struct FailsAfter {
     store: Outage,
     sound: usize,

@@ -9,7 +9,7 @@ use crate::files::folder;
 use warpfeed::source::{Concat, Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, ErrorKind, Loader};
 
-/// Both datasets contain the `cat` class, with label 0 in one and label 1 in the other.
+/// Creates two datasets with the `cat` class, which has label 0 in one and label 1 in the other.
 fn sets(root: &Path) -> [PathBuf; 2] {
     [
         folder(root, "photos", &[("cat", 30), ("dog", 10)]),

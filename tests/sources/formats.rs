@@ -59,7 +59,7 @@ pub(crate) fn reference() -> &'static Path {
     &FOLDER
 }
 
-/// The batches without their keys, which depend on the format.
+/// Returns the batches without their keys, which depend on the format.
 fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content> {
     let mut batches = loader.host().unwrap();
     let mut contents = Vec::new();
@@ -94,8 +94,8 @@ fn resumed(make: &dyn Fn() -> Loader) -> Vec<Content> {
     batches(make().shuffle(7).resume(state), 0..2)
 }
 
-/// The dataset at `path` must give the batches of [`reference`] in all [`WAYS`], with one worker
-/// and with three. `with` adds the options that the format needs.
+/// Checks that the dataset at `path` gives the batches of [`reference`] in all [`WAYS`], with one
+/// worker and with three. `with` adds the options that the format needs.
 pub(crate) fn agrees(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
     let path = path.as_ref();
     loads_as_reference(&path.display().to_string(), &|| with(Loader::new(path)));

@@ -19,7 +19,8 @@ use crate::stores::Objects;
 
 pub(crate) const VERSIONS: [&str; 2] = ["v21", "v30"];
 
-/// The samples that the library returned for a version. Each entry has different dataset options.
+/// Returns the samples that the library returned for a version. Each entry has different dataset
+/// options.
 pub(crate) fn answers(version: &str) -> Vec<Json> {
     let file = fs::read(fixture("lerobot").join(format!("{version}.json"))).unwrap();
     serde_json::from_slice(&file).unwrap()
@@ -41,7 +42,7 @@ fn opened(version: &str, options: &LeRobotOptions) -> LeRobot {
     LeRobot::with(fixture("lerobot").join(version), options, &Options::new()).unwrap()
 }
 
-/// zlib's CRC-32.
+/// Computes zlib's CRC-32.
 fn crc32(bytes: &[u8]) -> u32 {
     let bit = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!0_u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))
@@ -83,7 +84,7 @@ fn nested(flat: &mut impl Iterator<Item = Json>, shape: &[usize]) -> Json {
     }
 }
 
-/// The sample must have exactly the fields of `item`.
+/// Checks that the sample has exactly the fields of `item`.
 fn check(sample: &Sample<'_>, item: &Json) {
     let item = item.as_object().unwrap();
     let stem = |name: &str| name.trim_end_matches(".npy").trim_end_matches(".txt").to_owned();
@@ -95,7 +96,8 @@ fn check(sample: &Sample<'_>, item: &Json) {
     }
 }
 
-/// A sample has at most 16 fields, so the fields are read in two halves, as by a loader.
+/// Checks all samples. A sample has at most 16 fields, so the fields are read in two halves, as by
+/// a loader.
 pub(crate) fn check_samples(source: &dyn Source, answer: &Json) {
     let items = answer["items"].as_array().unwrap();
     assert_eq!(source.len(), items.len());
@@ -304,7 +306,7 @@ fn videos_without_files_are_left_out_unless_they_are_asked_for() {
     }
 }
 
-/// A copy of the dataset that a test may change.
+/// Returns a copy of the dataset that a test may change.
 pub(crate) fn writable(version: &str) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();

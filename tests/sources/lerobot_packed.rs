@@ -1,5 +1,5 @@
-//! Tests LeRobot datasets that were packed with their frames, in parts or at once. Their samples
-//! must have the indices, windows, padding, numbers, texts and keys of the original; only recoded
+//! Tests LeRobot datasets that were packed with `frames(true)`, as a whole or in parts. The samples
+//! must have the indices, windows, padding, numbers, text and keys of the original; only recoded
 //! images differ. The packed dataset must open by its path, from a folder or a store.
 
 use std::collections::BTreeMap;
@@ -294,7 +294,7 @@ fn damaged_files_of_a_packed_dataset_are_named() {
     )
     .unwrap();
     assert!(cause(&path).contains("warpfeed_frames=2"), "{}", cause(&path));
-    // A different dataset has other keys.
+    // Replace frames.tar by that of a dataset with fewer frames.
     let (path, other) = (fresh("mixed"), root.path().join("other"));
     let copy = writable("v30");
     let set = LeRobot::with(copy.path(), &LeRobotOptions::new().episodes([1, 2]), &Options::new()).unwrap();

@@ -22,14 +22,15 @@ const WRIST: &str = "observation.images.wrist";
 /// fewer bits.
 const LEVELS: u8 = 3;
 
-/// The expected values contain every sixteenth pixel of every sixteenth row.
+/// Distance between the compared pixels and rows: the expected values contain every sixteenth pixel
+/// of every sixteenth row.
 const STEP: usize = 16;
 
 fn filmed() -> LeRobot {
     LeRobot::open(fixture("lerobot").join("v30_video")).unwrap()
 }
 
-/// A copy of the version 2.1 dataset, with videos of the same frames.
+/// Returns a copy of the version 2.1 dataset, with videos of the same frames.
 fn filmed_21() -> tempfile::TempDir {
     let folder = writable("v21");
     let videos = fixture("lerobot").join("v21_video/videos/chunk-000");
@@ -128,7 +129,7 @@ fn a_file_for_each_episode_has_the_same_frames_as_a_shared_file() {
     }
 }
 
-/// Batches with clips of one camera, single frames of the other, and the actions.
+/// Returns batches with clips of one camera, single frames of the other, and the actions.
 fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u8>> {
     let mut batches = loader
         .drop_field("label")
@@ -182,7 +183,7 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
         assert_eq!(single_worker.len(), 5);
         assert_eq!(single_worker, batches(Loader::source(open()), 8, 0, 0), "{name}");
         assert_eq!(single_worker[2..], batches(Loader::source(open()), 3, 0, 2), "{name}");
-        // The same frames, decoded in a different order.
+        // Decode the same frames in a different order.
         let expected: Vec<_> = (0..15).flat_map(|index| frames(&open(), index, FRONT)).collect();
         let forward: Vec<_> = expected.iter().map(|frame| pixels(frame).data().to_vec()).collect();
         let mut backward: Vec<_> = expected.iter().rev().map(|frame| pixels(frame).data().to_vec()).collect();
@@ -261,7 +262,7 @@ fn unreadable_videos_are_left_out_unless_requested() {
     let folder = filmed_21();
     let first = folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4");
     let h264 = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/h264.mp4")).unwrap();
-    // Neither a feature nor a GPU supports this codec.
+    // No cargo feature and no GPU supports this codec.
     let mut mpeg4 = h264.clone();
     let name = mpeg4.windows(8).position(|bytes| bytes[4..] == *b"avc1" && bytes[..3] == [0; 3]).unwrap();
     mpeg4[name + 4..name + 8].copy_from_slice(b"mp4v");

@@ -9,7 +9,7 @@ use std::process::Command;
 use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Lmdb, OwnedSample, Sample, Source, ValueFormat, open};
 
-/// Opening a database creates a lock file next to it, so the fixture is copied.
+/// Copies a fixture, because opening a database creates a lock file next to it.
 fn fixture(name: &str, folder: &Path) -> std::path::PathBuf {
     let (from, to) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name), folder.join(name));
     if from.is_dir() {
@@ -108,7 +108,7 @@ with env.begin() as txn:
     assert classes == ['null', 'eins ü'], classes
     assert txn.stat()['entries'] == 4
 ";
-    // Needs a Python interpreter with both modules.
+    // This test needs a Python interpreter with both modules.
     let python = std::env::var("WARPFEED_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     match Command::new(&python).args(["-c", "import lmdb, msgpack"]).output() {
         Ok(output) if output.status.success() => {}

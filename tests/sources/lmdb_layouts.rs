@@ -9,7 +9,7 @@ use warpfeed::source::{Classes, Lmdb, OwnedSample, Source, open};
 
 use crate::formats::{agrees, fixture, reference};
 
-/// Opening a database creates a lock file next to it, so the fixture is copied.
+/// Copies a fixture, because opening a database creates a lock file next to it.
 fn copy(name: &str, folder: &Path) -> PathBuf {
     let dest = folder.join(name);
     fs::copy(fixture("lmdb").join(name), &dest).unwrap();
@@ -38,7 +38,7 @@ fn all_samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(|i| OwnedSample::try_from(&source.read(i, &mut scratch).unwrap()).unwrap()).collect()
 }
 
-/// Packed as tar shards, `source` must have the same samples.
+/// Checks that `source` has the same samples after it was packed as tar shards.
 pub(crate) fn assert_packs(source: &dyn Source) {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("packed.tar");

@@ -17,13 +17,13 @@ fn first(source: &dyn Source) -> Error {
     refused(source.read(0, &mut Vec::new()))
 }
 
-/// Opening a pipe for reading blocks until it has a writer.
+/// Creates a pipe. Opening it for reading blocks until it has a writer.
 fn pipe(path: &Path) {
     let _ = fs::remove_file(path);
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// A link to a device without an end.
+/// Creates a link to a device without an end.
 #[cfg(unix)]
 fn device(path: &Path) {
     let _ = fs::remove_file(path);
@@ -193,7 +193,7 @@ fn a_quote_that_swallows_rows_fails_with_its_line() {
     }
 }
 
-/// The second column must have the cells that Python's `csv.reader(strict=True)` returns.
+/// Checks that the second column has the cells that Python's `csv.reader(strict=True)` returns.
 #[test]
 fn rows_with_quotes_are_parsed_as_in_python() {
     for (cells, expected) in [

@@ -19,8 +19,8 @@ use warpfeed::{Augment, Error, Loader, Result};
 
 const DELAY: Duration = Duration::from_millis(90);
 
-/// Has limited bandwidth and a latency of [`DELAY`]. Its server may reject the first attempt of
-/// some requests.
+/// A store with limited bandwidth and a latency of [`DELAY`]. Its server may reject the first
+/// attempt of some requests.
 #[derive(Clone)]
 struct Throttled {
     files: Arc<HashMap<String, Vec<u8>>>,
@@ -203,8 +203,8 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
     });
 }
 
-/// Refuses connections from the first request for a sample until a request has been tried `tries`
-/// times.
+/// A store that refuses connections, from the first request for a sample until a request has been
+/// tried `tries` times.
 #[derive(Clone)]
 struct Refusing {
     files: Arc<HashMap<String, Vec<u8>>>,

@@ -6,9 +6,9 @@ use std::fs;
 use warpfeed::source::{PackedTokens, Packing, Source, TokenType, Value};
 use warpfeed::{Dtype, HostBatch, LastBatch, Loader, Result, field};
 
-/// Ends a document.
+/// Token that ends a document.
 const END: u32 = 9;
-/// Fills a row.
+/// Token that fills the rest of a row.
 const PADDING: u32 = 77;
 
 type Row = Vec<Vec<u32>>;

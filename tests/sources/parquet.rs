@@ -160,7 +160,7 @@ fn shards_with_different_class_names_name_both_files() {
     }
 }
 
-/// The fields of a row, as text.
+/// Returns the fields of a row as text.
 fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(String, String)>> {
     let columns = TableOptions::new().columns(columns.iter().copied());
     let source = Options::new().table(columns).open(fixture("nested").join(name))?;

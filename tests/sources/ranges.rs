@@ -12,7 +12,7 @@ use crate::stores::Objects;
 use warpfeed::source::{Object, Options, Source, Store, open};
 use warpfeed::{Error, Loader, Result};
 
-/// Counts the bytes that it serves.
+/// A store that counts the bytes that it serves.
 #[derive(Clone, Default)]
 struct Counted {
     objects: Objects,
@@ -56,8 +56,8 @@ impl Counted {
     }
 }
 
-/// Datasets with the images of the reference: the fixture, the URL relative to its folder, and the
-/// format.
+/// The datasets with the images of the reference: for each, the fixture, the URL relative to its
+/// folder, and the format.
 const SETS: [(&str, &str, &str); 5] = [
     ("mds", "", "mds"),
     ("mds", "/index.json", "mds"),
@@ -188,7 +188,7 @@ fn a_few_array_samples_download_few_bytes() {
     }
 }
 
-/// A ZIP archive with one uncompressed file.
+/// Returns a ZIP archive with one uncompressed file.
 fn stored_zip(name: &str, content: &[u8]) -> Vec<u8> {
     let (crc, len, size) = (crc32fast::hash(content), name.len() as u16, (content.len() as u32).to_le_bytes());
     let common =

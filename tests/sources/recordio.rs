@@ -101,8 +101,8 @@ fn damaged_recordio_files_fail_with_their_location() {
 }
 
 /// Writes records with an image of three bytes and one label. With `arrays`, the label follows the
-/// header as an array of one number, as `mx.recordio.pack` writes lists. Otherwise, it is in the
-/// header.
+/// header as an array of one number, as `mx.recordio.pack` writes lists. Without `arrays`, the
+/// label is in the header.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {
         let header = match arrays {

@@ -79,7 +79,7 @@ struct Faulty {
     files: Files,
     seed: u64,
     requests: Arc<AtomicU64>,
-    /// Number of attempts per object and first byte. The third attempt succeeds.
+    /// Number of attempts per request, by object and first byte. The third attempt succeeds.
     attempts: Arc<Mutex<HashMap<(String, u64), u64>>>,
     /// Reads beyond this offset in one of the objects fail permanently.
     permanent_from: Option<u64>,
@@ -233,7 +233,7 @@ fn no_fault_schedule_loses_or_changes_samples() {
     });
 }
 
-/// The store starts to fail permanently once the dataset is open.
+/// Opens a dataset. Then the store starts to fail permanently.
 fn open_before_fault(store: &Faulty) -> Arc<dyn Source> {
     struct Late(Faulty, AtomicBool);
     impl Store for Late {
@@ -297,8 +297,8 @@ struct Trips {
     requests: Arc<AtomicUsize>,
 }
 
-/// Silence that ends a round trip. It is long, because a busy machine may delay requests of the
-/// same round trip.
+/// Time without a request that ends a round trip. It is long, because a busy machine may delay
+/// requests of the same round trip.
 const QUIET: Duration = Duration::from_millis(1000);
 
 impl Trips {
@@ -494,15 +494,15 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
     for index in 0..len {
         assert_eq!(owned(&*source, index).unwrap(), owned(&*local, index).unwrap());
     }
-    // The index of a tar with the same length and different files.
+    // Use the index of a tar with the same length and different files.
     let smaller = shards(30, 1000);
     let mut other = std::fs::read(smaller.path().join("s-000001.tar")).unwrap();
     other.resize(2 << 20, 0);
     let (_, source) = with(other);
     let e = owned(&*source, 3).unwrap_err();
     assert!(e.cause().contains("the index does not match the tar"), "{e}");
-    // Tars with the same files in a different order, or with one file of a different size, type or
-    // name. Only the samples that differ may fail.
+    // Use the indexes of tars with the same files in a different order, or with one file of a
+    // different size, type or name. Only the samples that differ may fail.
     let index_of = |name: &str| {
         let header = bytes.chunks(512).position(|block| block.starts_with(name.as_bytes()) && block[name.len()] == 0);
         512 * header.expect("the shard contains this header")

@@ -56,7 +56,7 @@ pub(crate) fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// Shards with 40 samples, in a local folder and in a store.
+/// Returns shards with 40 samples, in a local folder and in a store.
 fn shards() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     Pack::new(&Numbers::new(40)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
@@ -173,8 +173,8 @@ fn a_changed_object_fails_with_its_url() {
     assert!(source.read(0, &mut Vec::new()).is_ok(), "other shards are unchanged");
 }
 
-/// Lists objects in reverse order. If `busy` is true, the next call to `object` fails and sets
-/// `busy` to false.
+/// A store that lists objects in reverse order. If `busy` is true, the next call to `object` fails
+/// and sets `busy` to false.
 struct Busy {
     objects: Objects,
     busy: Arc<Mutex<bool>>,
@@ -199,7 +199,7 @@ impl Store for Busy {
     }
 }
 
-/// Counts its requests.
+/// A store that counts its requests.
 #[derive(Default)]
 struct Unreachable(Mutex<usize>);
 
@@ -398,7 +398,7 @@ fn a_folder_is_the_same_dataset_on_this_machine_and_in_a_store() {
     }
 }
 
-/// Its dataset gets a new commit on every `object` or `list` call.
+/// A store in which the dataset gets a new commit on every `object` or `list` call.
 struct Hub {
     objects: Objects,
     commits: Mutex<u64>,

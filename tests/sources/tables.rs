@@ -278,7 +278,7 @@ fn labels_are_integers_names_or_fields() {
     let e = loader().into_iter().find_map(Result::err).unwrap();
     assert!(e.sample() == Some(1) && e.cause().contains("no label"), "{e}");
     assert_eq!(loader().unlabeled(true).into_iter().next().unwrap().unwrap().labels().unwrap(), [3, -1]);
-    // The same in JSON.
+    // The same must hold in JSON.
     let lines = write(root.path(), "t.jsonl", "{\"label\": 4}\n\n{\"label\": null, \"b\": [1]}\n{\"label\": \"5\"}\n");
     assert_eq!(
         rows(&Table::open(&lines).unwrap()).iter().map(|row| row.1).collect::<Vec<_>>(),
@@ -487,7 +487,7 @@ fn a_misspelled_field_fails_with_the_intended_name() {
     let cause = "no field \"aeg\" among [\"age\", \"caption\", \"score\"]; did you mean \"age\"?";
     assert_eq!((e.kind(), e.cause(), e.path()), (ErrorKind::Config, cause, Some(&*path)));
     assert!(!open(&path, "weight").unwrap_err().cause().contains("did you mean"));
-    // Other formats, and joined and relabeled datasets.
+    // Check other formats, and joined and relabeled datasets.
     for name in ["arrow/saved", "parquet/hub/train", "arrays/stored.npz"] {
         let e = open(&fixture(name), "nothing").unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("no field \"nothing\""), "{name}: {e}");

@@ -14,7 +14,7 @@ use warpfeed::{Augment, ErrorKind, Loader};
 
 const ROWS: usize = 24;
 
-/// Tables of images with masks, and a store with the same files.
+/// Returns tables of images with masks, and a store with the same files.
 fn set() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
     let (mut csv, mut json, mut urls) = ("path,mask,label,note\n".to_owned(), String::new(), "path,label\n".to_owned());
@@ -57,7 +57,7 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
         let has_mask = samples(&*there)[3].as_sample().unwrap().field("mask.png").is_some();
         assert_eq!(has_mask, name == "x.csv");
         assert_eq!(there.path(3).unwrap().to_str(), Some("mem://set/a/3.jpg"));
-        // A local table that refers to files in the store.
+        // Open a local table that refers to files in the store.
         let other = tempfile::tempdir().unwrap();
         fs::copy(root.path().join(name), other.path().join(name)).unwrap();
         let mixed = stores().table(TableOptions::new().root("mem://set")).open(other.path().join(name)).unwrap();
@@ -108,7 +108,8 @@ fn files_of_a_remote_table_are_prefetched() {
     }
     drop(follow);
     let after = source.network().unwrap();
-    // Only prefetches are timed. Every request was one, and hedged ones were sent twice.
+    // Only prefetches are timed. Every request was a prefetch, and hedged requests were sent
+    // twice.
     let sent = after.requests - before.requests - after.hedges;
     assert!(sent > 0 && after.answers.count >= sent, "{before:?} {after:?}");
 

@@ -25,7 +25,7 @@ fn member(name: &str, kind: u8, link: &str, data: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Contains every type of link. It is larger than 1 MiB, so that its index is stored.
+/// Returns a tar with every type of link. It is larger than 1 MiB, so that its index is stored.
 fn tar() -> Vec<u8> {
     let file = |name: &str, data: &[u8]| member(name, b'0', "", data);
     let long = format!("{}/1.jpg", "a-long-folder/".repeat(9));

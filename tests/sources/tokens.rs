@@ -7,10 +7,10 @@ use std::path::Path;
 use warpfeed::source::{Sample, Source, TokenFile, TokenType, Value};
 use warpfeed::{Dtype, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result, field};
 
-/// Ends a document.
+/// Token that ends a document.
 const END: u32 = 7;
 
-/// The tokens of file `number`. Its documents end at irregular positions.
+/// Returns the tokens of file `number`. Its documents end at irregular positions.
 fn text(number: u32, count: u32) -> Vec<u32> {
     let token =
         |i: u32| if (i * i + number).is_multiple_of(23) { END } else { (i.wrapping_mul(2_654_435_761) >> 17) | 8 };
@@ -297,7 +297,7 @@ fn out_of_range_token_error_names_the_sample() {
     assert!(e.cause().contains("has 16-bit tokens, which cannot hold the end token 128001"), "{e}");
 }
 
-/// Lacks [`Source::stored`], so a loader reads the windows one by one.
+/// A source without [`Source::stored`], so that a loader reads the windows one by one.
 struct OneByOne(TokenFile);
 
 impl Source for OneByOne {

@@ -34,7 +34,7 @@ type Request = (String, Range<u64>);
 #[derive(Clone, Default)]
 struct Distant {
     objects: Objects,
-    /// The prefetches, and the reads that a thread waited for.
+    /// The requested ranges of prefetches, and of reads that a thread waited for.
     fetched: Arc<Mutex<Vec<Request>>>,
     read: Arc<Mutex<Vec<Request>>>,
     in_flight: Arc<AtomicU64>,
@@ -92,9 +92,9 @@ fn found<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
     whole
 }
 
-/// A video with ten frames per second that repeats a fixture with one group of pictures. `place`
-/// adds the packets of a group to the file, and returns their offsets. Also returns the offset of
-/// the first packet.
+/// Returns a video with ten frames per second that repeats a fixture with one group of pictures.
+/// `place` adds the packets of a group to the file, and returns their offsets. Also returns the
+/// offset of the first packet.
 fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -> (Vec<u8>, u64) {
     let file = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/long.mp4")).unwrap();
     let track = warpfeed_video::open(&file).unwrap();

@@ -25,7 +25,7 @@ pub fn refused<T>(result: Result<T>) -> Error {
     result.err().expect("an error")
 }
 
-/// Three images that are not sorted by id. One of them has no annotations.
+/// Returns a COCO file of three images that are not sorted by id. One of them has no annotations.
 pub fn coco() -> serde_json::Value {
     json!({
         "info": {"year": 2017},

@@ -18,7 +18,8 @@ pub fn folder(root: &Path, name: &str, classes: &[(&str, usize)]) -> PathBuf {
     root.join(name)
 }
 
-/// A tar member with a ustar header. `edit` may change the header before its checksum is computed.
+/// Returns a tar member with a ustar header. `edit` may change the header before its checksum is
+/// computed.
 pub fn member(name: &str, kind: u8, data: &[u8], edit: impl Fn(&mut [u8])) -> Vec<u8> {
     let mut block = vec![0; BLOCK];
     block[..name.len()].copy_from_slice(name.as_bytes());

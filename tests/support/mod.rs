@@ -13,7 +13,7 @@ use warpfeed::source::{Sample, Source};
 use warpfeed::transform::{Augment, ImageMut, Resizer};
 use warpfeed::{Batches, Error, HostBatch, Loader, Result, Stats};
 
-/// Counts its reads. The image field contains the sample index.
+/// A source that counts its reads. The image field contains the sample index.
 #[derive(Clone)]
 pub struct Numbers {
     pub len: usize,
@@ -46,8 +46,8 @@ impl Source for Numbers {
     }
 }
 
-/// Decodes a number to an image. Each value depends on the number, the position of the pixel and
-/// the channel.
+/// A codec that decodes a number to an image. Each value depends on the number, the position of the
+/// pixel and the channel.
 pub struct Draw;
 
 impl Draw {
@@ -85,7 +85,7 @@ impl Codec for Draw {
     }
 }
 
-/// A loader of `source` that decodes with [`Draw`] and crops to 16x16.
+/// Returns a loader of `source` that decodes with [`Draw`] and crops to 16x16.
 pub fn loader(source: Numbers) -> Loader {
     Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7)
 }
@@ -212,7 +212,7 @@ pub fn quiet() {
 /// instead of blocking it. A test that allocates memory for 64 workers can take two minutes on a
 /// busy machine with slow page faults.
 pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
-    // Dropped when `body` returns or panics.
+    // This guard is dropped when `body` returns or panics.
     let running = Arc::new(());
     let watched = Arc::downgrade(&running);
     std::thread::spawn(move || {

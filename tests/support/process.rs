@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks until no other test that called this function is running. Otherwise, the tests of a
-/// binary run in parallel.
+/// Blocks until no other test that called this function is running. Tests that do not call it run
+/// in parallel.
 pub fn serial() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     // Ignore poisoning: the lock protects no data, and a test that panicked has dropped its
@@ -13,7 +13,7 @@ pub fn serial() -> MutexGuard<'static, ()> {
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A command that runs only the named test of this binary, even if it is ignored:
+/// Returns a command that runs only the named test of this binary, even if it is ignored:
 /// `child!(name_of_the_test)`.
 macro_rules! child {
     ($test:ident) => {{

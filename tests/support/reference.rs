@@ -70,7 +70,7 @@ pub(crate) fn convert(
     out
 }
 
-/// The checksum of the `checksum` kernel in `examples/kernels/probe.cu`.
+/// Computes the checksum of the `checksum` kernel in `examples/kernels/probe.cu`.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks::<4>().0;
     words.iter().enumerate().fold(0, |sum: u64, (i, word)| {

@@ -21,7 +21,7 @@ pub fn image(size: Size) -> Vec<u8> {
     npy("|u1", &shape, &vec![77; size.area() as usize * 3])
 }
 
-/// Records the plan as 14 integers: crop, resized size, offset, target and flips.
+/// A field that records the plan as 14 integers: crop, resized size, offset, target and flips.
 #[derive(Debug)]
 pub struct PlanRecord;
 
@@ -64,7 +64,8 @@ impl Plane {
         Plane::of(width, height, |i, j| self.at(x + i, y + j))
     }
 
-    /// torch's `interpolate(mode="nearest")`: source positions are 32-bit floats, rounded down.
+    /// Resizes like torch's `interpolate(mode="nearest")`: source positions are 32-bit floats,
+    /// rounded down.
     pub fn resize(&self, width: usize, height: usize) -> Self {
         let from =
             |i: usize, from: usize, to: usize| ((i as f32 * (from as f32 / to as f32)).floor() as usize).min(from - 1);

@@ -19,7 +19,7 @@ pub fn missing(word: &str, why: impl Display) {
     }
 }
 
-/// Whether the comma-separated list `required` contains `word`.
+/// Returns whether the comma-separated list `required` contains `word`.
 ///
 /// # Errors
 /// The list contains a word that is not in `require.txt`.

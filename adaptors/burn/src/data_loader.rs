@@ -69,7 +69,8 @@ fn serve(mut batches: Batches<HostBatch>, incoming: &mpsc::Receiver<Request>) {
 }
 
 struct Engine {
-    /// `None` if the thread could not be started.
+    /// Sends requests to the thread that owns the batches, or `None` if that thread could not be
+    /// started.
     requests: Mutex<Option<mpsc::Sender<Request>>>,
     next: AtomicUsize,
     samples: usize,

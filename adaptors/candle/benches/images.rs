@@ -81,7 +81,8 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
     Ok(images as f64 / began.elapsed().as_secs_f64())
 }
 
-/// On the first GPU, with epochs of at least 10,000 images. Each ends when all queued work is done.
+/// Measures device batches on the first GPU. An epoch has at least 10,000 images, and ends when
+/// all queued work is done.
 #[cfg(feature = "cuda")]
 fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;

@@ -69,7 +69,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// `None` if no dataset is given.
+/// Parses the arguments. Returns `None` if no dataset is given.
 fn options(arguments: &[String]) -> Result<Option<Options>> {
     let mut options = Options { path: String::new(), processes: 1, cores: 0, batch: 256, seconds: 4.0, rounds: 1 };
     let mut words = arguments.iter();
@@ -143,7 +143,7 @@ struct Found {
     seconds: f64,
     steps: usize,
     cores: f64,
-    /// From opening to the first batch.
+    /// Seconds from opening the loader to the first batch.
     first: f64,
     /// 99th percentile of the training stream's stalls, in ms.
     stall: f64,

@@ -1,6 +1,6 @@
-//! candle tensors have exactly the loader's values, for every field, element type and layout. They
-//! do not change when the batch is dropped and its memory is overwritten. Errors name the field or
-//! the sample.
+//! Tests that candle tensors have exactly the loader's values, for every field, element type
+//! and layout. They do not change when the batch is dropped and its memory is overwritten. Errors
+//! name the field or the sample.
 
 mod samples;
 
@@ -10,7 +10,7 @@ use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, TensorView};
 use warpfeed_candle::ToCandle;
 
-/// In element order, as candle reads them.
+/// Returns the tensor's bytes in element order, as candle reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let flat = tensor.flatten_all().unwrap();
     match tensor.dtype() {

@@ -13,7 +13,7 @@ use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
 use warpfeed_candle::{ToCandle, stream};
 use warpfeed_synth::Synth;
 
-/// `None` without a driver.
+/// Returns the first device, or `None` without a driver.
 fn device() -> Option<Device> {
     match warpfeed::cuda::available() {
         Ok(_) => Some(Device::new_cuda_with_stream(0).unwrap()),
@@ -31,7 +31,8 @@ fn loader(dtype: Dtype, layout: Layout) -> Loader {
     if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
 }
 
-/// The images and labels on the CPU. `f64` represents all element types exactly.
+/// Returns the images and labels on the CPU, as `f64`, which represents all element types
+/// exactly.
 fn epoch(batches: impl Iterator<Item = (Tensor, Tensor)>) -> Vec<(Vec<f64>, Vec<i64>)> {
     let numbers = |(images, labels): (Tensor, Tensor)| {
         let images = images.to_device(&Device::Cpu).unwrap().to_dtype(DType::F64).unwrap();

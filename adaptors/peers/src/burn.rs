@@ -66,7 +66,7 @@ pub(crate) struct Peer {
     loader: Arc<dyn DataLoader<Batch>>,
 }
 
-/// burn takes datasets by value, but the correctness check also needs this one.
+/// Shares the dataset, because burn takes datasets by value and the correctness check needs it too.
 struct Shared(Arc<Pipeline>);
 
 impl Dataset<Image> for Shared {

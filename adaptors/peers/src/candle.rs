@@ -14,7 +14,7 @@ use candle_datasets::Batcher;
 use crate::{BATCH, Images, MEAN, Result, SIDE, STD, resized};
 
 pub(crate) struct Peer {
-    /// In path order, with their labels.
+    /// The image files in path order, with their labels.
     files: Vec<(PathBuf, i64)>,
 }
 

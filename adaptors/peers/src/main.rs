@@ -36,12 +36,12 @@ const COMPARED: usize = 2 * BATCH;
 /// Maximum mean absolute pixel difference, on a scale of 0 to 255, because decoders and resize
 /// filters round differently.
 const DIFFERENCE: f32 = 1.5;
-/// For one measurement, which always runs whole epochs.
+/// Minimum duration of a measurement, which always runs whole epochs.
 const MIN_SECONDS: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// In path order: pixels of shape (N, 3, 224, 224), and labels.
+/// The images in path order: pixels of shape (N, 3, 224, 224), and labels.
 type Images = (Vec<f32>, Vec<i64>);
 
 fn main() -> Result<()> {
@@ -116,7 +116,8 @@ fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     Ok(())
 }
 
-/// Images per second over whole epochs. `epoch` runs one epoch and returns its number of images.
+/// Returns the images per second over whole epochs. `epoch` runs one epoch and returns its
+/// number of images.
 fn rate(mut epoch: impl FnMut() -> Result<usize>) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     loop {

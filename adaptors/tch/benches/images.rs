@@ -81,7 +81,7 @@ fn tensors(batch: impl ToTch) {
     drop(std::hint::black_box(batch.to_tch().expect("the images have labels")));
 }
 
-/// `done` waits for all queued work.
+/// Returns the images per second of a pass over the batches. `done` waits for all queued work.
 fn epoch<B>(batches: &mut Batches<B>, epoch: u64, take: impl Fn(B), done: impl Fn()) -> Result<f64> {
     let (began, images) = (Instant::now(), batches.epoch_len(epoch));
     for batch in batches.epoch(epoch) {

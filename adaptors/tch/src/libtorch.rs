@@ -22,7 +22,8 @@ unsafe extern "C" {
 
 const MESSAGE: usize = 1024;
 
-/// The memory is released when the last tensor with this storage is dropped.
+/// Wraps `memory` as a tensor without a copy. The memory is released when the last tensor with this
+/// storage is dropped.
 pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
     let mut message = [0u8; MESSAGE];
     // SAFETY: the managed tensor is not shared, and the buffer has space for the message and its

@@ -11,7 +11,7 @@ use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Batches, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize};
 use warpfeed_tch::ToTch;
 
-/// In element order, as torch reads them.
+/// Returns the tensor's bytes in element order, as torch reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
     tensor.copy_data_u8(&mut bytes, tensor.numel());
@@ -88,7 +88,8 @@ fn slots(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<usize> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().bytes().as_ptr() as usize).collect()
 }
 
-/// The batch's slot is not reused while the tensor that `keep` derives from its images is alive.
+/// Checks that the batch's slot is not reused while the tensor that `keep` derives from its
+/// images is alive.
 fn holds_the_slot(keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();

@@ -22,7 +22,7 @@ use warpfeed_tch::{ToTch, stream};
 
 const GPU: Device = Device::Cuda(0);
 
-/// libtorch's stream, and a separate stream for the loader. `None` without a driver.
+/// Returns libtorch's stream and a separate stream for the loader, or `None` without a driver.
 fn streams() -> Option<[Arc<CudaStream>; 2]> {
     if let Err(e) = warpfeed::cuda::available() {
         require::missing("cuda", e);
@@ -32,7 +32,7 @@ fn streams() -> Option<[Arc<CudaStream>; 2]> {
     Some([stream(0).unwrap(), warpfeed::cuda::stream(0).unwrap()])
 }
 
-/// In element order, as torch reads them.
+/// Returns the tensor's bytes in element order, as torch reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let tensor = tensor.to_device(Device::Cpu).contiguous();
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
@@ -59,7 +59,7 @@ fn expected(loader: Loader, epoch: u64) -> Vec<(Vec<u8>, Vec<i64>)> {
     epoch.map(|batch| (batch.images().bytes().to_vec(), batch.labels().unwrap().to_vec())).collect()
 }
 
-/// A few milliseconds of work on libtorch's stream, to delay the work that follows.
+/// Queues a few milliseconds of work on libtorch's stream, to delay the work that follows.
 struct Busy(Tensor);
 
 impl Busy {
@@ -156,7 +156,7 @@ fn slots(batches: &mut Batches<CudaBatch>, epoch: u64) -> Vec<u64> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().device_ptr()).collect()
 }
 
-/// The batch's slot is not reused while the tensor returned by `keep` is alive.
+/// Checks that the batch's slot is not reused while the tensor returned by `keep` is alive.
 fn holds_the_slot(stream: &Arc<CudaStream>, keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = floats().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();

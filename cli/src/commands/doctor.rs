@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 const MEASUREMENT_TIME: Duration = Duration::from_millis(1500);
 const RUN_TIME: Duration = Duration::from_secs(3);
-/// Limit for the measurements of one thread.
+/// Limits for the measurements of one thread.
 const MAX_SAMPLES: usize = 2000;
 const MAX_BYTES: usize = 512 << 20;
 const GPU_PREFETCH: usize = 4;
@@ -189,8 +189,8 @@ impl Args {
     }
 }
 
-/// Index of the run with the fewest workers among all runs with nearly the best rate, and the best
-/// rate in samples per second.
+/// Returns the index of the run with the fewest workers among all runs with nearly the best rate,
+/// and the best rate in samples per second.
 fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
     let rate = |run: &(usize, Stats)| run.1.samples_per_second();
     let best = runs.iter().map(rate).fold(0.0, f64::max);
@@ -204,7 +204,7 @@ fn verdict_of_best(stats: &Stats) -> Verdict {
     stats.verdict()
 }
 
-/// The options in Rust and in Python.
+/// Returns the options in Rust and in Python.
 fn shuffle(window: Option<usize>) -> (String, String) {
     match window {
         Some(window) => {
@@ -232,9 +232,9 @@ impl Alone {
         self.bytes / self.samples.max(1)
     }
 
-    /// The largest shuffle window whose decoded pages fit into the source's page cache. `None` if a
-    /// full shuffle needs no additional time, because the pages of all `samples` samples fit, or
-    /// sources of this `kind` have no pages.
+    /// Returns the largest shuffle window with decoded pages that fit into the source's page cache.
+    /// Returns `None` if a full shuffle needs no additional time, because the pages of all
+    /// `samples` samples fit, or sources of this `kind` have no pages.
     fn window(&self, kind: &str, samples: usize) -> Option<usize> {
         // A full shuffle would decode a whole Parquet page, with several images, for each image.
         let window = (MAX_PAGE_BYTES / self.mean().max(1)).max(1);
@@ -319,7 +319,7 @@ fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usi
     Ok(total)
 }
 
-/// Bytes that the process has read from storage (Linux only).
+/// Returns the bytes that the process has read from storage (Linux only).
 fn disk_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
@@ -374,7 +374,7 @@ impl Workbench {
     }
 }
 
-/// Returns bytes per second.
+/// Measures the speed of copies in memory, in bytes per second.
 fn memory_speed(threads: usize) -> f64 {
     let start = Instant::now();
     let copied: usize = std::thread::scope(|scope| {
@@ -398,8 +398,8 @@ fn memory_speed(threads: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Statistics of a second in which `workers` workers decode all the time and the consumer
-    /// always waits.
+    /// Returns the statistics of a second in which `workers` workers decode all the time and the
+    /// consumer always waits.
     fn run(workers: usize, samples: u64) -> (usize, Stats) {
         let mut stats = Stats::default();
         (stats.workers, stats.cores, stats.seconds, stats.waited_seconds) = (workers, 4, 1.0, 1.0);

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use warpfeed::{Loader, Result, Stats};
 
-/// Speed of batch-sized copies from page-locked memory to the first GPU, in bytes per second.
+/// Measures the speed of batch-sized copies from page-locked memory to the first GPU, in bytes per
+/// second.
 #[cfg(feature = "cuda")]
 pub(crate) fn copy_speed() -> Result<f64> {
     use std::time::Instant;

@@ -51,7 +51,7 @@ const MAX_PRINTED: usize = 20;
 struct Report {
     source: &'static str,
     samples: usize,
-    /// Samples without a label are counted under `null`.
+    /// Number of samples per label. Samples without a label are counted under `null`.
     labels: BTreeMap<String, usize>,
     classes: Vec<String>,
     formats: BTreeMap<&'static str, usize>,
@@ -226,7 +226,7 @@ fn see_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<Seen
     }))
 }
 
-/// `None` if the sample has no image.
+/// Returns the format and the header of the image, or `None` if the sample has no image.
 fn see(
     source: &dyn Source,
     index: usize,
@@ -381,7 +381,7 @@ impl Report {
     }
 }
 
-/// Most frequent entry first, such as `jpeg 60, png 4`.
+/// Lists counts, most frequent first, such as `jpeg 60, png 4`.
 fn list<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
     let mut listed: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
     listed.sort_by_key(|&(_, n)| std::cmp::Reverse(n));

@@ -130,7 +130,7 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// `None` outside the image.
+    /// Returns a pixel of the drawing area, or `None` outside the image.
     fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Color> {
         let inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
         inside.then(|| self.sheet.pixel(self.corner.0 + x as u32, self.corner.1 + y as u32))
@@ -187,7 +187,7 @@ impl Tile<'_> {
     }
 }
 
-/// Classes with consecutive numbers have very different colors.
+/// Returns the color of a class. Classes with consecutive numbers have very different colors.
 fn color(class: i64) -> Color {
     const COLORS: [[u8; 3]; 10] = [
         [230, 60, 50],
@@ -204,7 +204,7 @@ fn color(class: i64) -> Color {
     COLORS[class.rem_euclid(10) as usize]
 }
 
-/// A dark color or white, whichever is more readable on the background.
+/// Returns a dark color or white, whichever is more readable on the background.
 fn contrast([r, g, b]: Color) -> Color {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
     if luma > 140 { [20; 3] } else { [255; 3] }

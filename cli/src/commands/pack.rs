@@ -34,7 +34,7 @@ Examples:
   warpfeed pack images same.tar --keep-bytes
   # Smaller photographs:
   warpfeed pack photos small.lmdb --max-side 500
-  # One part per machine (or --part auto in a SLURM array), then the set:
+  # One part per machine (or --part auto in a SLURM array), then check the progress and merge:
   warpfeed pack photos train.tar --shard-size 1GB --part 3/64
   warpfeed pack --progress train.tar
   warpfeed pack --merge train.tar
@@ -47,8 +47,8 @@ Examples:
   # Decoded pixels of small images:
   warpfeed pack --from images --to raw.lmdb --raw 64x64")]
 pub(crate) struct Args {
-    /// Dataset and output; the name of the output ends in .lmdb or .tar, and may be an s3://, gs://
-    /// or az:// URL of shards
+    /// Input dataset and output. The output name ends in .lmdb or .tar; tar shards may also go to
+    /// an s3://, gs:// or az:// URL
     #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], required_unless_present_any = ["merge", "progress"], conflicts_with_all = ["from", "to"])]
     paths: Vec<PathBuf>,
     /// Dataset, instead of FROM
@@ -63,8 +63,9 @@ pub(crate) struct Args {
     /// Number of samples per tar shard, instead of --shard-size
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "shard_size")]
     shard_samples: Option<u64>,
-    /// Pack one part of the shards: 3/64 is the fourth of 64 parts; auto reads the part from a
-    /// SLURM or AWS Batch array; auto/64 also supports an indexed Kubernetes job
+    /// Pack one part of the dataset: 3/64 is the fourth of 64 parts; auto takes the part from a
+    /// SLURM or AWS Batch array. In an indexed Kubernetes job, which does not provide the number of
+    /// parts, pass auto/64
     #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
     part: Option<PartChoice>,
     /// Check the packed parts of OUT and combine them into a dataset
@@ -82,7 +83,7 @@ pub(crate) struct Args {
     /// Replace an existing output once the new output is complete
     #[arg(long)]
     force: bool,
-    /// Pack images that cannot be decoded, unchanged
+    /// Keep images that cannot be decoded, unchanged
     #[arg(long)]
     keep_bad: bool,
     /// Reject damaged images even if they can be decoded
@@ -96,18 +97,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u8).range(1..=100), conflicts_with = "raw")]
     quality: Option<u8>,
     /// Pack a LeRobot dataset as a LeRobot dataset: decode each frame once, and store it as JPEG
-    /// with --quality, 95 by default. OUT is a folder, or the path of a .tar in it
+    /// with --quality, 95 by default. The output is a folder, or the path of a .tar in that folder
     #[arg(long, conflicts_with = "keys")]
     frames: bool,
     /// Fields that contain images, in addition to the main image, such as left,right; by default,
     /// the cameras of a LeRobot dataset
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     images: Option<Vec<String>>,
-    /// Shrink images with a longer side than this (lossy)
+    /// Shrink images to this longer side if theirs exceeds it (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "raw")]
     max_side: Option<u32>,
-    /// Store decoded pixels, resized to this shorter side (256) or exact size (224x224); about ten
-    /// times as large
+    /// Store decoded pixels instead of encoded images, resized to this shorter side (256) or exact
+    /// size (224x224). Takes about ten times the space
     #[arg(long, value_name = "SIZE", value_parser = raw_size)]
     raw: Option<RawSize>,
     /// Convert 16-bit and float images to 8 bits if they are re-encoded or stored as pixels: 16-bit
@@ -206,7 +207,8 @@ impl Args {
 pub(crate) enum PartChoice {
     /// A part and the number of parts.
     Of(u64, u64),
-    /// From the environment of an array job, with the number of parts if the user specified it.
+    /// Read the part from the environment of an array job. Contains the number of parts if the user
+    /// specified it.
     Auto(Option<u64>),
 }
 
@@ -225,7 +227,6 @@ impl PartChoice {
         }
     }
 
-    /// The part and the number of parts.
     pub(crate) fn find(self) -> warpfeed::Result<(u64, u64)> {
         match self {
             PartChoice::Of(part, parts) => Ok((part, parts)),
@@ -234,7 +235,7 @@ impl PartChoice {
     }
 }
 
-/// The non-empty lines of a file.
+/// Returns the non-empty lines of a file.
 fn lines(path: &Path) -> warpfeed::Result<Vec<String>> {
     let text = std::fs::read_to_string(path).map_err(|e| warpfeed::Error::io(path, &e))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -266,8 +267,9 @@ fn progress(target: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `set` is false if the shards are only part of a dataset.
-fn print_summary(dest: &Path, report: &Report, set: bool) -> Outcome {
+/// Prints the counts and sizes. If the shards are a whole dataset, also prints the pattern that
+/// opens them.
+fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     warn("could not be recoded and were stored unchanged", report.refused_count, &report.refused);
     warn("are damaged but can be decoded", report.damaged_count, &report.damaged);
     if report.duplicate_keys > 0 {
@@ -288,10 +290,10 @@ fn print_summary(dest: &Path, report: &Report, set: bool) -> Outcome {
         [first, .., last] => (format!("{} to {}", first.display(), last.display()), pattern(first, last)),
         [] => (dest.display().to_string(), None),
     };
-    let pattern = pattern.filter(|_| set);
+    let pattern = pattern.filter(|_| is_whole);
     writeln!(
         std::io::stdout(),
-        "{place}: {} samples, {}; images {} from {}: {}",
+        "{place}: {} samples, {}; images take {} ({} before): {}",
         report.samples,
         bytes(report.written.bytes),
         bytes(report.bytes_out),
@@ -323,7 +325,7 @@ fn warn(so: &str, count: u64, which: &[Refused]) {
     }
 }
 
-/// The brace pattern of the shards `OUT-000000.tar` to `OUT-000123.tar`.
+/// Returns the brace pattern of the shards, such as `OUT-{000000..000123}.tar`.
 fn pattern(first: &Path, last: &Path) -> Option<String> {
     let number = |path: &'_ Path| {
         path.to_str()?.strip_suffix(".tar")?.rsplit_once('-').map(|(stem, n)| (stem.to_owned(), n.to_owned()))

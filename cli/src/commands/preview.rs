@@ -55,7 +55,7 @@ pub(crate) struct Args {
 
 /// Number of pixels between the images.
 const GAP: u32 = 6;
-/// Pixels per font pixel, if the text fits.
+/// Size of a font pixel in pixels, if the text fits.
 const DOT: u32 = 2;
 /// Number of pixels between an image and its text.
 const TEXT_GAP: u32 = 4;
@@ -130,8 +130,8 @@ impl Args {
     }
 }
 
-/// The number of columns with the fewest empty cells in the last row and, among equals, the sheet
-/// closest to a square. Sheets are at most three times as wide as high.
+/// Returns the number of columns that leaves the fewest empty cells in the last row and, among
+/// equals, gives the sheet closest to a square. Sheets are at most three times as wide as high.
 fn columns(count: u32) -> u32 {
     let min_columns = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
     let max_columns = (f64::from(3 * count)).sqrt() as u32;

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     trace: Option<PathBuf>,
 }
 
-/// Browsers draw this number without a noticeable delay.
+/// Maximum number of spans in the timeline. Browsers draw this number without a noticeable delay.
 const MAX_SPANS: usize = 4000;
 
 impl Args {
@@ -72,14 +72,14 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
 pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
     let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
     let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });
-    // Otherwise, the data could end the script element.
+    // Escape `<`, because the data could end the script element.
     let data = data.to_string().replace('<', "\\u003c");
     let page = include_str!("report.html").replace("/*DATA*/", &data);
     output::write(out, page.as_bytes())
 }
 
-/// The first [`MAX_SPANS`] spans of a trace, grouped by row. Each span is an array of its name, its
-/// start and end in microseconds, its depth, and its details.
+/// Returns the first [`MAX_SPANS`] spans of a trace, grouped by row. Each span is an array of its
+/// name, its start and end in microseconds, its depth, and its details.
 fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let events = trace.get("traceEvents").and_then(Value::as_array);
     let events =

@@ -8,13 +8,14 @@ use warpfeed::sampler::{Sampler, Shuffled};
 use warpfeed::trace::Bottleneck;
 use warpfeed::{Stats, Verdict};
 
-/// In dollars, for a GET request to S3 in us-east-1. The prices of Google and Azure differ from it
-/// by less than a quarter.
+/// Price of a GET request to S3 in us-east-1, in dollars. The prices of Google and Azure differ
+/// from it by less than a quarter.
 const DOLLARS_PER_REQUEST: f64 = 0.0004 / 1000.0;
 /// Maximum cost of an epoch's requests for which a full shuffle is suggested.
 const MAX_DOLLARS: f64 = 1.0;
-/// Bytes that a loader plans in one round: half of its prefetch budget, minus some bytes for the
-/// gaps between samples. In a window of this size, each block is one request.
+/// Bytes that a loader's prefetcher schedules at a time, in one round: half of its budget, minus
+/// some bytes for the gaps between samples. A windowed shuffle reads blocks of adjacent samples. If
+/// its window has at most this size, each block is one request.
 const ROUND_BYTES: u64 = 112 << 20;
 const WINDOW_BLOCKS: u64 = 64;
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
@@ -29,7 +30,7 @@ pub(super) struct Requests {
     window: usize,
     /// Whether the store charges for requests.
     paid: bool,
-    /// Whether requests limited the loader.
+    /// Whether the latency of requests limited the loader.
     slow: bool,
     /// Whether the server refused some requests.
     refused: bool,
@@ -37,8 +38,8 @@ pub(super) struct Requests {
 
 impl Requests {
     /// Estimates the requests from a run of the loader on the dataset at `path`, with `samples`
-    /// samples of `mean` bytes. `None` if the dataset is local, or if its samples are separate
-    /// objects or pages, which blocks cannot combine.
+    /// samples of `mean` bytes. Returns `None` if the dataset is local, or if its samples are not
+    /// adjacent in one object, so that one request cannot fetch several of them.
     pub(super) fn of(
         path: &Path,
         kind: &str,
@@ -64,19 +65,19 @@ impl Requests {
         })
     }
 
-    /// The suggested window in samples, or `None` for a full shuffle.
+    /// Returns the suggested window in samples, or `None` for a full shuffle.
     pub(super) fn window(&self) -> Option<usize> {
         let helps = self.windowed * 2 <= self.full;
         (helps && (self.slow || self.refused || self.paid && self.full as f64 * DOLLARS_PER_REQUEST > MAX_DOLLARS))
             .then_some(self.window)
     }
 
-    /// The numbers, and the suggestion with its reason.
+    /// Returns a line with the numbers, and a line with the suggestion and its reason.
     pub(super) fn lines(&self) -> [String; 2] {
         let dollars = |requests: u64| format!("${:.4}", requests as f64 * DOLLARS_PER_REQUEST);
         let whose = if self.paid { "at S3's price" } else { "if this were S3; this server charges nothing" };
         let numbers = format!(
-            "requests        {} in an epoch with a full shuffle ({} {whose}), {} with shuffle_window({}) ({}), for one process",
+            "requests        per epoch and process: {} with a full shuffle ({} {whose}), {} with shuffle_window({}) ({})",
             self.full,
             dollars(self.full),
             self.windowed,
@@ -84,7 +85,9 @@ impl Requests {
             dollars(self.windowed)
         );
         let choice = match self.window() {
-            Some(_) if self.refused => "shuffle_window: the server refused requests, and blocks need fewer",
+            Some(_) if self.refused => {
+                "shuffle_window: the server refused requests, and reading in blocks takes fewer of them"
+            }
             Some(_) if self.slow => "shuffle_window: the loader waits for many small requests to a slow server",
             Some(_) => "shuffle_window: requests cost money here",
             None => "full shuffle: its requests cost little and do not limit the loader",
@@ -101,7 +104,8 @@ impl Requests {
     }
 }
 
-/// Requests of an epoch, for samples of `mean` bytes that are adjacent in one object.
+/// Estimates the number of requests per epoch for samples of `mean` bytes that are adjacent in one
+/// object.
 fn requests(order: &dyn Sampler, mean: u64) -> u64 {
     let len = order.len(0);
     let round = (ROUND_BYTES / mean).clamp(1, len.max(1));
@@ -143,7 +147,7 @@ mod tests {
     #[test]
     fn a_full_shuffle_is_suggested_unless_requests_are_a_problem() {
         let imagenet = of("s3://bucket/train", 1_281_167, |_| ());
-        // A window has 1,220 samples in 64 blocks of 20, with one request per block. In the full
+        // A window has 1,024 samples in 64 blocks of 16, with one request per block. In the full
         // shuffle, a few samples are adjacent by chance.
         assert!((1_279_000..=1_281_167).contains(&imagenet.full) && imagenet.window == 1_024, "{}", imagenet.full);
         assert!((75_000..85_000).contains(&imagenet.windowed), "{}", imagenet.windowed);

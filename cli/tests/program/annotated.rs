@@ -1,5 +1,5 @@
-//! `inspect` counts boxes, masks and points, `verify` checks them, `preview` draws them, and `pack`
-//! preserves them.
+//! Tests that `inspect` counts boxes, masks and points, `verify` checks them, `preview` draws them,
+//! and `pack` preserves them.
 
 use std::fs;
 

@@ -405,7 +405,7 @@ fn preview_draws_the_batch_on_a_sheet() {
     assert!(err.contains("no/such/folder.png: io: "), "{err}");
 }
 
-/// Key, label and image of every sample.
+/// Returns the key, the label and the image of every sample.
 fn samples(path: &Path) -> Vec<(String, Option<i64>, Vec<u8>)> {
     let (source, mut scratch) = (warpfeed::source::open(path).unwrap(), Vec::new());
     let mut read = |i| {

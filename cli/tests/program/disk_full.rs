@@ -1,5 +1,5 @@
-//! If the disk fills up while a file is written, the error names the file, and no partial files
-//! remain. A truncated trace stays readable.
+//! Tests that, if the disk fills up while a file is written, the error names the file, and no
+//! partial file remains. A truncated trace must stay readable.
 //!
 //! The tests limit the file size. If mounting is allowed, they also use a file system of a few
 //! hundred KiB.
@@ -118,7 +118,7 @@ fn a_trace_that_does_not_fit_stays_readable() {
     };
     let output = traced(3000);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(events(), 0, "the only window does not fit");
+    assert_eq!(events(), 0, "the only window exceeded the limit, so no event was written");
     assert!(traced(1 << 30).status.success() && events() > 20);
     let output = traced(50);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -126,7 +126,7 @@ fn a_trace_that_does_not_fit_stays_readable() {
     assert!(!path.exists());
 }
 
-/// Skipped if users may not create namespaces.
+/// This test is skipped if users may not create namespaces.
 #[test]
 fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");

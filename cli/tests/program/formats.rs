@@ -35,7 +35,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/formats")
 }
 
-/// Opening some formats creates files next to the dataset.
+/// Copies a fixture, because opening some formats creates files next to the dataset.
 fn copy(from: &Path, to: &Path) {
     if from.is_file() {
         fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -50,7 +50,7 @@ fn copy(from: &Path, to: &Path) {
 /// Label and fields of a sample.
 type Fields = (Option<i64>, Vec<(String, Vec<u8>)>);
 
-/// Packing writes numbers and text as files, so fields are compared in encoded form.
+/// Returns the fields in encoded form, because packing writes numbers and text as files.
 fn samples(source: &dyn Source) -> Vec<Fields> {
     let mut scratch = Vec::new();
     (0..source.len())

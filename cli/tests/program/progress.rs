@@ -1,4 +1,4 @@
-//! Tests that long commands show a progress bar if stderr is a terminal, and nothing otherwise.
+//! Tests that long commands show a progress bar only if stderr is a terminal.
 #![cfg(unix)]
 #![allow(unsafe_code)] // for the pseudo-terminal
 
@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
 
-/// Returns the end that receives the output, and the end that a process writes to.
+/// Opens a pseudo-terminal. Returns the end that the test reads, and the end for the stderr of a
+/// child process.
 fn terminal() -> (File, OwnedFd) {
     let (mut shows, mut written) = (-1, -1);
     let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
@@ -28,7 +29,8 @@ fn progress_output(args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpfeed"));
     command.args(args).env("TERM", "xterm").env_remove("NO_COLOR").stdout(Stdio::null()).stderr(written);
     let mut process = command.spawn().unwrap();
-    // Reading ends when the child exits. On a terminal, the end is reported as an error.
+    // Close this process's copy of the written end, so that reading ends when the child exits. On
+    // Linux, the last read fails with EIO.
     drop(command);
     let mut text = Vec::new();
     let _ = shows.read_to_end(&mut text);

@@ -1,4 +1,4 @@
-//! Every command must open a table with the given columns and class list.
+//! Tests that every command opens a table with the given columns and class list.
 
 use std::fs;
 

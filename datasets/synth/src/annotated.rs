@@ -24,12 +24,12 @@ struct Annotated {
     shown: Vec<u16>,
 }
 
-/// Figures with fewer visible pixels are not annotated.
+/// Minimum number of visible pixels of an annotated figure.
 const MIN_VISIBLE: usize = 12;
 
 const VAL: usize = 5;
 
-/// A horizontal flip swaps the last two.
+/// Names of the keypoints. A horizontal flip swaps the last two.
 const POINTS: [&str; 3] = ["top", "left", "right"];
 
 impl Synth {
@@ -209,7 +209,7 @@ impl Annotated {
 }
 
 impl Object<'_> {
-    /// The id is a placeholder.
+    /// Returns the annotation of the figure in COCO format. The id is a placeholder.
     fn coco(&self, image: usize, Size { width, height }: Size) -> Value {
         let (wide, high) = (self.columns.1 - self.columns.0 + 1, self.rows.1 - self.rows.0 + 1);
         let points: Vec<i32> = self
@@ -280,8 +280,8 @@ fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Pascal VOC distributes the bits of the class index to red, green and blue in rotation, starting
-/// at the highest bit of each channel.
+/// Returns the color of a class. Pascal VOC distributes the bits of the class index to red, green
+/// and blue in rotation, starting at the highest bit of each channel.
 fn voc_color(class: u8) -> [u8; 3] {
     let bit = |number: usize| (u16::from(class) >> number & 1) as u8;
     std::array::from_fn(|channel| (0..3).fold(0, |value, step| value | bit(3 * step + channel) << (7 - step)))

@@ -66,8 +66,8 @@ const TEXTURES: [Texture; 8] = [
 const PERIOD: i32 = 128;
 
 impl Figure {
-    /// Consecutive classes differ in both outline and texture. Hues distinguish classes only once
-    /// all 64 pairs of outline and texture are used.
+    /// Returns the figure of a class. Consecutive classes differ in both outline and texture. Hues
+    /// distinguish classes only once all 64 pairs of outline and texture are used.
     pub(super) fn for_class(class: usize, classes: usize) -> Self {
         let pair = class % 64;
         Figure {
@@ -77,7 +77,8 @@ impl Figure {
         }
     }
 
-    /// Approximate distance of (u, v) from the outline in units, negative inside the figure.
+    /// Returns the approximate distance of (u, v) from the outline in units, negative inside the
+    /// figure.
     pub(super) fn distance(&self, u: i32, v: i32) -> i32 {
         let (au, av) = (u.abs(), v.abs());
         let bar = |along: i32, across: i32| (along - 250).max(across - 84);
@@ -93,7 +94,7 @@ impl Figure {
         }
     }
 
-    /// Weight of the second color at (u, v), in units of 1/256.
+    /// Returns the weight of the second color at (u, v), in units of 1/256.
     pub(super) fn tone(&self, u: i32, v: i32) -> i32 {
         // Distance from the middle of the period, 0 to 64, symmetric about the center of the
         // figure.
@@ -124,7 +125,7 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Length of the vector (u, v), rounded down.
+/// Returns the length of the vector (u, v), rounded down.
 fn root(u: i32, v: i32) -> i32 {
     (u * u + v * v).isqrt()
 }

@@ -2,20 +2,20 @@
 
 use warpfeed::sampler::Rng;
 
-/// A uniform number from `low` to `high`, inclusive.
+/// Draws a uniform number from `low` to `high`, inclusive.
 pub(super) fn draw(rng: &mut Rng, low: i32, high: i32) -> i32 {
     low + rng.below((high - low + 1) as u64) as i32
 }
 
 pub(super) type Rgb = [u8; 3];
 
-/// Luma with the weights of ITU-R BT.601, in units of 1/256, as in JPEG.
+/// Computes the luma with the weights of ITU-R BT.601, in units of 1/256, as in JPEG.
 pub(super) fn luma([r, g, b]: Rgb) -> u8 {
     ((77 * u32::from(r) + 150 * u32::from(g) + 29 * u32::from(b)) >> 8) as u8
 }
 
-/// A color with a luma near `level`, a hue of 0 to 1535 (red, yellow, green, cyan, blue, magenta,
-/// each 256 wide) and a saturation of 0 to 256.
+/// Returns a color with a luma near `level`, a hue of 0 to 1535 (red, yellow, green, cyan, blue,
+/// magenta, each 256 wide) and a saturation of 0 to 256.
 pub(super) fn color(hue: i32, saturation: i32, level: i32) -> Rgb {
     let (sector, f) = (hue.rem_euclid(1536) / 256, hue.rem_euclid(256));
     let pure = match sector {
@@ -30,7 +30,7 @@ pub(super) fn color(hue: i32, saturation: i32, level: i32) -> Rgb {
     pure.map(|c| (level + (c - pure_luma) * saturation / 256).clamp(0, 255) as u8)
 }
 
-/// `weight` is the weight of `b` in units of 1/256.
+/// Mixes two colors. `weight` is the weight of `b` in units of 1/256.
 pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
     std::array::from_fn(|c| ((i32::from(a[c]) * (256 - weight) + i32::from(b[c]) * weight) >> 8) as u8)
 }
@@ -69,7 +69,8 @@ impl Noise {
     }
 }
 
-/// 3t^2 - 2t^3 in units of 1/256, where t is the position of `pixel` within its cell, from 0 to 1.
+/// Computes 3t^2 - 2t^3 in units of 1/256, where t is the position of `pixel` within its cell, from
+/// 0 to 1.
 fn weight(pixel: i32, cell: i32) -> i32 {
     let t = pixel % cell * 256 / cell;
     (t * t * (768 - 2 * t)) >> 16

@@ -35,7 +35,7 @@ use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Error, ErrorKind, Result};
 
-/// Outlines x textures x hues.
+/// Maximum number of classes: outlines x textures x hues.
 const MAX_CLASSES: usize = 1024;
 
 /// A synthetic dataset.

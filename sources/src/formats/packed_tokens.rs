@@ -1,4 +1,4 @@
-//! [`PackedTokens`], a source that packs the documents of token files into rows.
+//! [`PackedTokens`]: a source that packs the documents of token files into rows.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
 use crate::storage::{Files, OpenFile, RowBytes, delegate_to_files};
 
-/// Size of the reads that find the documents of a file.
+/// Size of the reads that find the documents of a file, in bytes.
 const SCANNED_BYTES: u64 = 1 << 20;
 
 /// Options for packing documents with [`PackedTokens`].
@@ -110,7 +110,7 @@ struct Rows {
     name: String,
     /// Offset of the first token in the file, in bytes.
     start: u64,
-    /// Sorted by row.
+    /// The documents of all rows, sorted by row.
     documents: Vec<Document>,
     rows: Vec<usize>,
 }
@@ -202,7 +202,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Appends rows with `documents`.
+    /// Packs `documents` into rows, and appends the rows.
     fn pack(&mut self, documents: &[Document], packing: &Packing) -> Result<()> {
         let row_of = first_fit(documents, packing.length as u32, packing.max_documents);
         let mut order: Vec<usize> = (0..documents.len()).collect();
@@ -221,8 +221,8 @@ impl Rows {
         self.rows.len() - 1
     }
 
-    /// The key contains a hash of the row's documents, so that a checkpoint for different rows is
-    /// rejected.
+    /// Returns the key of a row. It contains a hash of the row's documents, so that a checkpoint
+    /// for different rows is rejected.
     fn key(&self, row: usize) -> String {
         let documents = &self.documents[self.rows[row]..self.rows[row + 1]];
         let hash = documents

@@ -1,4 +1,4 @@
-//! [`TokenFile`], a source that reads fixed-length windows from files of tokens.
+//! [`TokenFile`]: a source that reads fixed-length windows from files of tokens.
 
 use std::fmt;
 use std::fs;
@@ -24,7 +24,7 @@ const MAX_COMPARED: usize = 4096;
 /// Lower bound for implausible tokens. Real vocabularies are smaller.
 const IMPLAUSIBLE: u32 = 1 << 24;
 
-/// Size of the parts in which a memory map is loaded, in bytes. By default, Linux reads twice this
+/// Size of the chunks in which a memory map is loaded, in bytes. By default, Linux reads twice this
 /// size around a page fault, so loading a chunk does not read more than a page fault would.
 const CHUNK: usize = 64 << 10;
 
@@ -34,7 +34,7 @@ const CHECKED_EVERY: u64 = 256;
 /// of 256 32-bit integers. The first three are the magic number, the version, and the number of
 /// tokens.
 const LLM_C_MAGIC: [(i32, TokenType); 2] = [(20_240_520, TokenType::U16), (20_240_801, TokenType::U32)];
-/// In bytes.
+/// Size of an llm.c header, in bytes.
 const LLM_C_HEADER: u64 = 1024;
 
 /// The type of the tokens in a file.

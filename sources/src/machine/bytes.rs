@@ -9,8 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) trait Bytes {
     fn len(&self) -> u64;
 
-    /// Returns the bytes `at..at + len`, which must be within the sequence. The implementation may
-    /// read them into `scratch`.
+    /// Returns the `len` bytes at `offset`, which must be within the sequence. The implementation
+    /// may read them into `scratch`.
     fn get<'a>(&'a self, offset: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]>;
 
     /// Returns whether each `get` sends a request to a store.

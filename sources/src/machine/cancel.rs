@@ -1,4 +1,4 @@
-//! [`CancelToken`]: cancels reads whose results are no longer needed.
+//! [`CancelToken`]: cancels reads when their results are no longer needed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl std::fmt::Debug for CancelToken {
 
 /// Returns whether the reads of the calling thread should be canceled. If the methods of a
 /// [`Store`](crate::Store) block for a long time, they should call this function regularly, and
-/// return any error once it returns true. Otherwise, the loader abandons the read anyway, but the
+/// return any error once it returns true. A loader abandons a canceled read in any case, but the
 /// reading thread lives until the method returns.
 pub fn is_stopped() -> bool {
     CURRENT.with_borrow(|stop| stop.as_ref().is_some_and(CancelToken::is_set))
@@ -109,7 +109,7 @@ pub(crate) fn canceled_error() -> Error {
     )
 }
 
-/// Fails if the token of the calling thread is set before or during the pause.
+/// Pauses the calling thread. Fails if its token is set before or during the pause.
 pub(crate) fn sleep(pause: Duration) -> Result<()> {
     let end = Instant::now() + pause;
     loop {

@@ -19,7 +19,7 @@ pub(crate) const FIRST_READ: usize = 64 << 10;
 pub(crate) const MAX_FILE: u64 = 1 << 31;
 
 thread_local! {
-    /// Allowance for the sample that this thread is reading.
+    /// The allowance for the sample that this thread is reading.
     static ALLOWANCE: Cell<Option<Allowance>> = const { Cell::new(None) };
 }
 
@@ -88,8 +88,9 @@ pub(crate) fn open(path: impl AsRef<Path>) -> Result<File> {
     Err(Error::new(ErrorKind::InvalidInput, format!("{what}, not a regular file")))
 }
 
-/// Returns `None` if nothing exists at `path`. Unlike `Path::is_dir`, reports I/O errors, because
-/// treating an error as "not a folder" would select the wrong format.
+/// Returns the metadata of `path`, or `None` if nothing exists there. Unlike `Path::is_dir`, this
+/// function reports I/O errors, because treating an error as "not a folder" would select the wrong
+/// format.
 pub(crate) fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(info) => Ok(Some(info)),
@@ -102,22 +103,22 @@ pub(crate) fn metadata(path: &Path) -> error::Result<Option<fs::Metadata>> {
     }
 }
 
-/// Fails if the operating system cannot examine the path.
+/// Returns whether `path` exists. Fails if the operating system cannot examine it.
 pub(crate) fn exists(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some())
 }
 
-/// Fails if the operating system cannot examine the path.
+/// Returns whether `path` is a folder. Fails if the operating system cannot examine it.
 pub(crate) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some_and(|info| info.is_dir()))
 }
 
-/// Compares without case.
+/// Returns whether `name` has this extension, in upper or lower case.
 pub(crate) fn has_extension(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension))
 }
 
-/// Fails if the operating system cannot examine the path.
+/// Returns whether `path` is a file. Fails if the operating system cannot examine it.
 pub(crate) fn is_file(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some_and(|info| info.is_file()))
 }
@@ -139,15 +140,15 @@ pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Fails if the file has more than `max_bytes` bytes.
+/// Reads the file at `path`. Fails if it has more than `max_bytes` bytes.
 pub(crate) fn read(path: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     append(open(path)?, &mut bytes, max_bytes)?;
     Ok(bytes)
 }
 
-/// Appends the content of a file of up to 2 GiB to `bytes`. For custom [`Source`](crate::Source)
-/// implementations.
+/// Appends the content of a file of up to 2 GiB to `bytes`. This function is meant for custom
+/// [`Source`](crate::Source) implementations.
 ///
 /// # Errors
 /// If the file cannot be read, exceeds 2 GiB, does not fit in memory, or is a folder, a pipe or a
@@ -165,7 +166,7 @@ pub(crate) fn start(path: &Path, len: usize) -> error::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// The text must be UTF-8 and have at most `max_bytes` bytes.
+/// Reads the text at `path`, which must be UTF-8 and have at most `max_bytes` bytes.
 pub(crate) fn read_text(path: impl AsRef<Path>, max_bytes: u64) -> Result<String> {
     String::from_utf8(read(path, max_bytes)?).map_err(|e| Error::new(ErrorKind::InvalidData, e))
 }

@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 
-/// A file and a version of its content.
+/// Identifies a file and a version of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Device and inode on Unix. Equal for all files on other systems.
+    /// Device and inode on Unix. On other systems, all files have the same value.
     file: (u64, u64),
     len: u64,
     modified: Option<SystemTime>,

@@ -16,8 +16,8 @@ use super::hash::fnv1a;
 use super::temp_files;
 use crate::error::append;
 
-/// Returns `None` if the file cannot be read, does not begin with `magic`, or is larger than 2 GiB.
-/// This is not an error, because the index can be rebuilt from the data.
+/// Reads an index file. Returns `None` if the file cannot be read, does not begin with `magic`, or
+/// is larger than 2 GiB. None of these is an error, because the index can be rebuilt from the data.
 pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     let read = || {
         let (mut file, mut bytes) = (file::open(path)?, magic.to_vec());
@@ -39,7 +39,7 @@ pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     }
 }
 
-/// No other program uses this extension.
+/// Extension of index files, which no other program uses.
 const OWN_EXTENSION: &str = "warpfeed-index";
 
 /// Writes the index `bytes` to `target` atomically. Fails if `target` exists and may belong to a
@@ -83,7 +83,8 @@ pub(crate) fn modification_ns(metadata: &Metadata) -> u64 {
     metadata.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// If memory runs out, the bytes are discarded, and no index is written.
+/// Writes numbers, strings and bytes into an index. If memory runs out, the bytes are discarded,
+/// and no index is written.
 pub(crate) struct Encoder(Option<Vec<u8>>);
 
 impl Encoder {
@@ -118,11 +119,12 @@ impl Encoder {
     }
 }
 
-/// The content is untrusted: the methods return `None` if the file is too short.
+/// Reads the content of an index. The content is untrusted: the methods return `None` if the file
+/// is too short.
 pub(crate) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// Returns `None` if the magic number or the hash is wrong.
+    /// Checks the magic number and the hash. Returns `None` if either is wrong.
     pub(crate) fn new(bytes: &'a [u8], magic: [u8; 8]) -> Option<Self> {
         let (body, hash) = bytes.split_last_chunk()?;
         let body = (fnv1a(body) == u64::from_le_bytes(*hash)).then_some(body)?;
@@ -152,7 +154,7 @@ impl<'a> Decoder<'a> {
         std::str::from_utf8(text).ok()
     }
 
-    /// Returns `None` if the remaining bytes are not UTF-8.
+    /// Returns the remaining bytes as text, or `None` if they are not UTF-8.
     pub(crate) fn rest(self) -> Option<&'a str> {
         std::str::from_utf8(self.0).ok()
     }
@@ -223,7 +225,8 @@ mod tests {
         store(&target, b"wftests\x01 one").unwrap();
         store(&target, b"wftests\x02 two").unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"wftests\x02 two");
-        // The target is a folder, so the write fails. It must not leave a partial file behind.
+        // The target is a folder, so the write fails. The failure must not leave a partial file
+        // behind.
         let existing = folder.path().join("folder");
         fs::create_dir(&existing).unwrap();
         assert!(store(&existing, b"three").is_err());

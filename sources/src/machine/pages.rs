@@ -12,8 +12,8 @@
 //! system reads ahead around a fault. LMDB's map is marked for random access, so each page would
 //! cost a separate blocking read. `MADV_WILLNEED` requests all pages in advance, which makes
 //! thumbnails from a cold LMDB load 1.8 times as fast (`benches/RESULTS.md`), but the call takes
-//! time even if every page is in memory. It is therefore used for large samples, and for small
-//! samples only on reader threads, which are active only when reads are slow.
+//! time even if every page is in memory. It is therefore called for every large sample, but for
+//! small samples only on reader threads, which are active only when reads are slow.
 //!
 //! # Invariants
 //! 1. Every page in a range passed to the kernel contains a part of a live slice, and the advice
@@ -80,12 +80,12 @@ pub(crate) fn fetch(bytes: &[u8], map: Map) -> Result<()> {
              ({error})",
             bytes.len()
         ))),
-        // For example `EINVAL`, because the kernel is too old for this advice.
+        // The kernel may be too old for this advice and return `EINVAL`, for example.
         _ => Ok(()),
     }
 }
 
-/// This system cannot load pages without the risk of a signal.
+/// Does nothing, because this system cannot load pages without the risk of a signal.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn fetch(_bytes: &[u8], _map: Map) -> Result<()> {
     Ok(())

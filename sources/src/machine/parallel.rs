@@ -11,8 +11,8 @@ use super::cancel::{CancelToken, during};
 use super::pool::Pool;
 use crate::error::{Error, ErrorKind, Result, guarded, reserve, try_collect};
 
-/// Maximum number of threads of [`in_parallel`]. It may exceed the number of cores, because the
-/// threads mostly wait for the disk.
+/// Maximum number of threads. It exceeds the cores of most machines, because the threads mostly
+/// wait for the disk.
 const THREADS: usize = 16;
 
 /// Maximum number of threads that wait for responses from a store while a dataset is opened.
@@ -70,9 +70,8 @@ struct Progress<R> {
 }
 
 /// Calls `work` for each item on up to `threads` threads, and calls `take` on this thread for each
-/// result, in item order. The items that have been started but not taken have a total size of at
-/// most `max_bytes`, except that a single larger item is let through. The error is the first one in
-/// item order.
+/// result, in item order. The items in flight (started but not yet taken) have a total size of at
+/// most `max_bytes`. An item larger than that runs alone. The error is the first one in item order.
 pub(crate) fn in_order<T: Sync, R: Send>(
     threads: usize,
     max_bytes: u64,
@@ -119,7 +118,7 @@ pub(crate) fn in_order<T: Sync, R: Send>(
                 }
                 wait(now);
             };
-            // Without this, a panic in the loop would make the threads wait forever.
+            // Use `guarded`, because a panic in `take` would leave the threads waiting forever.
             let result = guarded(|| result.and_then(&mut *take));
             let mut now = lock();
             now.started -= size(item);
@@ -170,7 +169,7 @@ mod tests {
             });
             assert_eq!(received, (0..fails.unwrap_or(200)).collect::<Vec<_>>());
             assert_eq!(end.is_err(), fails.is_some());
-            // A single item may exceed the bound.
+            // A single item may exceed the limit.
             assert!(peak.into_inner() <= max_bytes.max(7), "bound {max_bytes}");
             assert!(fails.is_none() || started.into_inner() < 200, "all items were started despite an error");
         }

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// rayon does not join its threads, so a thread could destroy its thread-local values while the
 /// program exits. In Python, such a value might refer to an interpreter that no longer exists.
 pub struct Pool {
-    /// `None` only during `drop`.
+    /// The pool, which is `None` only during `drop`.
     pool: Option<Arc<rayon::ThreadPool>>,
     threads: Threads,
 }

@@ -29,7 +29,7 @@ fn with_slashes(path: &str) -> String {
     match verbatim.strip_prefix(r"UNC\") {
         Some(share) => format!("//{share}").replace('\\', "/"),
         None if verbatim.as_bytes().get(1) == Some(&b':') => verbatim.replace('\\', "/"),
-        // The path of a device or a volume is invalid without the prefix.
+        // Keep the prefix: the path of a device or a volume is invalid without it.
         None => path.to_owned(),
     }
 }

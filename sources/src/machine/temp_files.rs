@@ -132,10 +132,10 @@ pub fn is_hex(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// `file` is open, locked and empty.
+/// Returns whether `file` is at `path`. It must be open, locked and empty.
 fn is_at(file: &File, path: &Path) -> bool {
-    // Outside Unix, the standard library does not expose file IDs, so a random length identifies
-    // the file.
+    // Outside Unix, the standard library does not expose file IDs, so give the file a random length
+    // to identify it.
     #[cfg(not(unix))]
     if file.set_len(random() % (1 << 20)).is_err() {
         return false;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::machine::file::{self, MAX_FILE};
 use crate::stats::NetworkStats;
 
-/// Maximum number of names in a message.
+/// Maximum number of names that a message lists.
 const MAX_SHOWN: usize = 10;
 
 /// A list of class names. The label of a class is the index of its name in the list, regardless of
@@ -64,9 +64,8 @@ impl Classes {
     /// of names. In a text file, white space around names, empty lines at the end, and a byte order
     /// mark are ignored.
     ///
-    /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. Otherwise, as for
-    /// [`new`](Classes::new), with the path of the file.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. If its content is
+    /// invalid, fails like [`new`](Classes::new), and the error contains the path of the file.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = file::read(path, MAX_FILE).map_err(|e| Error::io(path, &e))?;

@@ -1,4 +1,4 @@
-//! [`Concat`]: joins several datasets.
+//! [`Concat`]: joins several datasets, one after the other.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -168,7 +168,7 @@ fn labels_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel
 }
 
 impl Concat {
-    /// `sample` belongs to dataset `part`.
+    /// Maps the label of `sample`, which belongs to dataset `part`.
     fn relabeled<'a>(&'a self, part: usize, sample: Sample<'a>) -> Result<Sample<'a>> {
         let Some(relabel) = self.relabel.get(part) else { return Ok(sample) };
         let sample = sample.relabeled(relabel)?;
@@ -192,8 +192,8 @@ impl Source for Concat {
         self.relabeled(part, self.parts[part].read_drawn(index, draw, scratch)?)
     }
 
-    /// Each dataset prefetches its own samples, with a share of the byte budget in proportion to
-    /// its [`ahead_bytes`](Source::ahead_bytes).
+    /// Starts the prefetcher of each dataset with a share of the byte budget in proportion to its
+    /// [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let wanted = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
         let (all, mut start) = (self.parts.iter().map(wanted).sum::<u128>().max(1), 0);
@@ -280,7 +280,7 @@ impl Source for Concat {
         &self.classes
     }
 
-    /// Returns `None` if some datasets have images and others do not.
+    /// Returns whether the datasets have images, or `None` if some have and others do not.
     fn has_images(&self) -> Option<bool> {
         let mut known = self.parts.iter().map(|part| part.has_images());
         let first = known.next()??;
@@ -296,7 +296,7 @@ impl Source for Concat {
         category_ids(&self.classes, self.parts.iter())
     }
 
-    /// Returns `None` if the fields of a dataset are unknown.
+    /// Returns the fields of all datasets, or `None` if the fields of one are unknown.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for part in &self.parts {

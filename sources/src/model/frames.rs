@@ -2,13 +2,13 @@
 
 use crate::error::{Error, reserve};
 
-/// A byte with the version follows the signature.
+/// The signature, which precedes a byte with the version.
 const SIGNATURE: [u8; 7] = *b"\x93FRAMES";
 /// Version of a list of frames that are stored one after the other.
 const LIST: u8 = 1;
 /// Version of a list that contains alternative clips.
 const CHOICES: u8 = 2;
-/// In bytes: the signature, the version and one number.
+/// Size of the header in bytes: the signature, the version and one number.
 const HEADER: usize = SIGNATURE.len() + 1 + 4;
 /// Size of a frame's end position, in bytes.
 const END: usize = size_of::<u64>();
@@ -58,13 +58,13 @@ pub struct Frames<'a> {
 /// Positions of the frames.
 #[derive(Debug, Clone, Copy)]
 enum Table<'a> {
-    /// End of each frame.
+    /// The end position of each frame.
     List(&'a [[u8; END]]),
     Choices {
         stored: &'a [[u8; STORED]],
-        /// Stored frames of the selected choice.
+        /// The stored frames of the selected choice.
         chosen: &'a [[u8; 4]],
-        /// Stored frames of all choices.
+        /// The stored frames of all choices.
         all: &'a [[u8; 4]],
     },
 }
@@ -72,7 +72,7 @@ enum Table<'a> {
 /// The alternative clips in a list of frames.
 #[cfg_attr(not(feature = "video"), allow(dead_code))]
 pub(crate) struct Choices<'a> {
-    /// Frames of each choice.
+    /// Number of frames of each choice.
     pub(crate) frames: usize,
     pub(crate) default: usize,
     /// For each choice, the indices of its stored frames.
@@ -81,7 +81,8 @@ pub(crate) struct Choices<'a> {
     pub(crate) stored: &'a [usize],
 }
 
-/// Returns the index of the choice that the random number `draw` determines, by multiply-shift.
+/// Returns the index of the choice that the random number `draw` selects. The number is scaled by a
+/// multiplication and a shift.
 pub(crate) fn drawn(choices: usize, draw: u64) -> usize {
     ((u128::from(draw) * choices as u128) >> 64) as usize
 }
@@ -259,7 +260,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Selects an alternative clip.
+    /// Selects the alternative clip with the index `choice`.
     ///
     /// # Panics
     /// If there is no such [choice](Frames::choices).
@@ -272,8 +273,7 @@ impl<'a> Frames<'a> {
         self
     }
 
-    /// Selects the alternative clip that the random number `draw` determines. All clips are equally
-    /// likely.
+    /// Selects an alternative clip with the random number `draw`. All clips are equally likely.
     #[must_use]
     pub fn draw(self, draw: u64) -> Self {
         self.choose(drawn(self.choices(), draw))
@@ -381,7 +381,7 @@ mod tests {
         );
     }
 
-    /// The stored frames are "a", "ab", "abc" and "x".
+    /// Returns a list of choices in which the stored frames are "a", "ab", "abc" and "x".
     fn choices() -> Vec<u8> {
         let table = [0, 1, 2, 3];
         let choices = Choices { frames: 2, default: 1, table: &table, stored: &[7, 8, 9, 20] };

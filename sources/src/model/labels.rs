@@ -69,7 +69,7 @@ impl Labels<'_> {
             let label = retried(retries, index, || !is_stopped(), label)
                 .and_then(|label| label.ok_or_else(|| Error::in_source(missing)));
             label.map_err(|e| {
-                // After an I/O error or a panic, do not read the sample again to get its key.
+                // After an I/O error or a panic, do not read the sample again to find its key.
                 let key = || match e.kind() {
                     ErrorKind::Io | ErrorKind::Panic => Ok(String::new()),
                     _ => Ok(source.read(index as usize, scratch)?.key().to_owned()),
@@ -86,7 +86,7 @@ impl Labels<'_> {
                 let label = |scratch: &mut Vec<u8>, position| during(stop.clone(), || label(scratch, position));
                 (0..count).into_par_iter().map_init(Vec::new, label).collect::<Vec<_>>()
             })
-            // In item order, so that the returned error does not depend on timing.
+            // Collect in item order, so that the returned error does not depend on timing.
             .into_iter()
             .collect()
     }
@@ -129,7 +129,8 @@ mod tests {
         });
         let error = stop.during(|| labels.of(&(0..1000), None)).unwrap_err();
         assert!(error.to_string().contains("the read was canceled"), "{error}");
-        // Each of the two threads may read one more sample, if it checked the token just before.
+        // Each of the two threads may read one more sample if it checked the token just before the
+        // token was set.
         assert!((8..8 + 2).contains(&read.load(Ordering::SeqCst)), "{read:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! [`Lookahead`]: the upcoming reads of a loader. [`Prefetcher`]: a source's prefetcher.
+//! [`Lookahead`]: lists the upcoming reads of a loader. [`Prefetcher`]: prefetches the samples of a
+//! source.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,14 +31,14 @@ pub struct Lookahead {
     next: Arc<NextInEpoch>,
 }
 
-/// Each sample has a random number.
+/// Returns the samples of a batch, each with its random number.
 type DrawnSamples = dyn Fn(BatchIndex) -> Option<Vec<(u64, u64)>> + Send + Sync;
 
 /// Returns the first batch in which a rank on this machine reads a sample. The arguments are the
 /// epoch, the sample, and the batch at which the search starts.
 type NextInEpoch = dyn Fn(u64, u64, u64) -> Position + Send + Sync;
 
-/// The next read of a sample.
+/// When a sample is read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NextUse {
     /// The next read is in this batch.
@@ -128,8 +129,8 @@ impl Lookahead {
         }
     }
 
-    /// Iterates over all batches, starting at `index` and continuing across epochs. Ends at an
-    /// epoch without batches, or after the last of the loader's `epochs`.
+    /// Iterates over all batches, starting at `index` and continuing across epochs. The iterator
+    /// ends at an epoch without batches, or after the last of the loader's `epochs`.
     pub fn from(&self, index: BatchIndex) -> impl Iterator<Item = (BatchIndex, Vec<u64>)> + use<> {
         let (order, mut next) = (self.clone(), index);
         std::iter::from_fn(move || {

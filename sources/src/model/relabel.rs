@@ -1,4 +1,4 @@
-//! [`Relabel`]: a mapping from a dataset's labels to new labels.
+//! [`Relabel`]: maps a dataset's labels to new labels.
 
 use crate::error::{Error, Result};
 
@@ -19,7 +19,8 @@ pub(crate) enum Relabel {
 }
 
 impl Relabel {
-    /// Fails if the label has no class name, or if its class has no new label.
+    /// Returns the new label. Fails if the old label has no class name, or if its class has no new
+    /// label.
     pub(crate) fn of(&self, old: i64) -> Result<i64> {
         let index = usize::try_from(old).ok();
         match self {

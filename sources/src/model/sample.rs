@@ -40,7 +40,7 @@ pub struct Sample<'a> {
     fields: [(&'a str, Value<'a>); MAX_FIELDS],
     len: usize,
     label: Label<'a>,
-    /// In the order in which they are applied.
+    /// The mappings, in the order in which they are applied.
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
     /// Number of leading `relabels` that do not apply to the label, because it was set later.
     skipped_relabels: usize,
@@ -57,8 +57,8 @@ pub(crate) struct Lacks {
 }
 
 impl Lacks {
-    /// Returns advice for a table without a label column, or `None` without `candidates`, the
-    /// columns that contain integers.
+    /// Returns advice for a table without a label column. `candidates` are the columns that contain
+    /// integers. Returns `None` if there are none.
     pub(crate) fn label_of(candidates: &[&str]) -> Option<Arc<str>> {
         let first = candidates.first()?;
         let (listed, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
@@ -75,10 +75,11 @@ impl Lacks {
 #[derive(Debug, Clone, Copy)]
 enum Label<'a> {
     None,
-    /// Set by the source, for example from a class folder or from an integer in a MessagePack map.
+    /// The source sets the label, for example from a class folder or from an integer in a
+    /// MessagePack map.
     Class(i64),
-    /// Decimal text in the `cls` field. It is parsed only when the label is requested, so that the
-    /// field may have any content if labels are not used.
+    /// The label is decimal text in the `cls` field. The text is parsed only when the label is
+    /// requested, so that the field may have any content if labels are not used.
     Text(&'a [u8]),
 }
 
@@ -258,7 +259,7 @@ impl<'a> Sample<'a> {
         self.fields().iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
-    /// Returns the [encoded](Value::encoded) content of field `name`. Copies only typed values.
+    /// Returns the [encoded](Value::encoded) content of field `name`. Only typed values are copied.
     pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         self.value(name).map(|value| value.encoded(name))
     }
@@ -286,7 +287,7 @@ impl<'a> Sample<'a> {
         self.bytes_named(format::is_image)
     }
 
-    /// Returns `None` unless the `cls` field determines the label.
+    /// Returns the text of the label, or `None` unless the `cls` field determines the label.
     pub(crate) fn label_text(&self) -> Option<&'a [u8]> {
         if let Label::Text(text) = self.label { Some(text) } else { None }
     }

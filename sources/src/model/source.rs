@@ -53,10 +53,10 @@ pub trait Source: Send + Sync {
     /// if the sample cannot be read. The error should state the file. The loader adds the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
-    /// Like [`read`](Source::read), for a loader, which passes the random number `draw` of the
-    /// sample. If the sample has several [choices](super::Frames::choices), a source may return
-    /// only the choice that the loader would [draw](super::Frames::draw) with this number. The
-    /// default calls `read`.
+    /// Reads sample `index` for a loader, which passes the sample's random number `draw`. If the
+    /// sample has several [choices](super::Frames::choices), a source may return only the choice
+    /// that the loader would [draw](super::Frames::draw) with this number. The default calls
+    /// [`read`](Source::read).
     ///
     /// # Errors
     /// See [`read`](Source::read).
@@ -65,9 +65,9 @@ pub trait Source: Send + Sync {
         self.read(index, scratch)
     }
 
-    /// Returns the only field of sample `index` if it is an array in memory, and appends the
-    /// sample's key to `key`. The key and the array must be those that [`read`](Source::read)
-    /// returns. Returns `None`, the default, if the sample must be read.
+    /// Returns the array of sample `index` without reading the sample, if an array in memory is its
+    /// only field, and appends the sample's key to `key`. The key and the array must be those that
+    /// [`read`](Source::read) returns. Returns `None`, the default, if the sample must be read.
     ///
     /// With this method, a loader only copies each sample. The loader calls `read` instead if the
     /// result is `None`, if a trace is being recorded, if a field type rejects the array, or if the
@@ -155,7 +155,7 @@ pub trait Source: Send + Sync {
     /// batch. If the source has a [prefetcher](Source::follow), opening the loader also calls this
     /// method, and fails if the check fails.
     ///
-    /// Meanwhile, other threads may be reading samples or running the same check.
+    /// Other threads may read samples or run the same check at the same time.
     ///
     /// For the sources of this crate, the check fails if a shard was modified in place. Databases
     /// may be modified. If a file was removed or replaced, a warning is logged, because the open

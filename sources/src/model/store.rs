@@ -76,14 +76,14 @@ pub struct Object {
 /// [`Options::store`](crate::Options::store) and `Loader::store` register a store for all URLs with
 /// a given scheme. Many threads call the methods at once, and the methods may block.
 pub trait Store: Send + Sync {
-    /// Lists the objects whose URLs begin with `prefix`, sorted by URL.
+    /// Lists the objects with URLs that begin with `prefix`, sorted by URL.
     ///
     /// # Errors
     /// If the objects cannot be listed. The message should contain the prefix.
     fn list(&self, prefix: &str) -> Result<Vec<Object>>;
 
     /// Lists the same objects as [`list`](Store::list), without using cached listings. Downloads
-    /// call this method, because they are not validated against the server again.
+    /// call this method, because downloaded objects are not validated against the server again.
     ///
     /// # Errors
     /// See [`list`](Store::list).
@@ -116,8 +116,8 @@ pub trait Store: Send + Sync {
         ranges.iter_mut().try_for_each(|(offset, out)| self.read(object, *offset, out))
     }
 
-    /// Reads `range` of `object` and passes the bytes to `reply`, on any thread. The caller retries
-    /// [transient](Error::transient) errors, so the store should not retry.
+    /// Reads `range` of `object`, and passes the bytes to `reply` on any thread. The caller retries
+    /// [transient](Error::transient) errors, so the store should not retry them.
     ///
     /// The default blocks until the bytes have been read. A store with asynchronous I/O should
     /// return immediately, so that any number of reads can be in flight.
@@ -135,7 +135,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Creates an upload to `url`, for `Pack`, without sending a request. The default returns an
-    /// error, for read-only stores.
+    /// error, which is correct for read-only stores.
     ///
     /// # Errors
     /// If the store is read-only.
@@ -143,8 +143,8 @@ pub trait Store: Send + Sync {
         Err(Error::config("this store is read-only: write to a local folder or to a writable store").at_path(url))
     }
 
-    /// Removes the object at `url`, if it exists. The default returns an error, for read-only
-    /// stores.
+    /// Removes the object at `url`, if it exists. The default returns an error, which is correct
+    /// for read-only stores.
     ///
     /// # Errors
     /// If the object cannot be removed.
@@ -209,12 +209,12 @@ pub trait ObjectCache: Send + Sync {
     /// Called before the loader reads `batch` and later batches, at least once per batch.
     fn start(&self, batch: BatchIndex);
 
-    /// Returns whether the bytes `at..at + len` of `object` are cached. A later
+    /// Returns whether the `len` bytes at `offset` of `object` are cached. A later
     /// [`get`](ObjectCache::get) may still fail, because another process may evict the bytes.
     fn has(&self, object: &Object, offset: u64, len: u64) -> bool;
 
     /// If the bytes of `object` at `offset` are cached, fills `out` with them and returns the tier
-    /// that contained them. Otherwise, returns `None`, and the content of `out` is unspecified.
+    /// that contained them. If not, returns `None`, and the content of `out` is unspecified.
     fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier>;
 
     /// Offers the bytes of `object` at `offset`, which belong to `sample`. `next` is the batch
@@ -246,8 +246,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Receives the result of one [`Store::fetch`]. Dropping it without calling [`done`](Self::done)
-/// fails the read, so that no read waits forever.
+/// Receives the result of one [`Store::fetch`]. If it is dropped before [`done`](Self::done) is
+/// called, the read fails, so that no read waits forever.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -262,14 +262,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 pub struct ReadCompletion {
     started: Instant,
     shared: Arc<Shared>,
-    /// Callback for the result. Only the owner accesses it. The mutex makes `ReadCompletion`
+    /// The callback for the result. Only the owner accesses it. The mutex makes `ReadCompletion`
     /// `Sync`, as futures that move between threads require.
     done: Mutex<Option<Done>>,
 }
 
 type Done = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
 
-/// Shared by the store and the reader.
+/// State that the store and the reader share.
 #[derive(Default)]
 struct Shared {
     /// Nanoseconds from the start of the request to its first byte, or 0.
@@ -293,7 +293,7 @@ impl ReadCompletion {
     /// Records the arrival of the first byte.
     pub fn first_byte(&self) {
         let nanos = self.progress_now();
-        // Relaxed suffices for a measurement.
+        // A relaxed ordering suffices for a measurement.
         let _ = self.shared.first.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
     }
 

@@ -72,7 +72,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The extension of `name` must match the type of the value.
+    /// Checks that the extension of `name` matches the type of the value.
     pub(crate) fn check_name(&self, name: &str) -> Result<()> {
         let (what, extensions): (_, &[&str]) = match self {
             Value::Bytes(_) | Value::Text(_) => return Ok(()),
@@ -233,7 +233,8 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// Returns `None` if the number of `bytes`, which may be unaligned, does not match the shape.
+    /// Creates an array from its bytes, which may be unaligned. Returns `None` if their number does
+    /// not match the shape.
     pub(crate) fn from_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
         Self::from_element(bytes, T::ELEMENT, shape)
     }
@@ -383,7 +384,8 @@ pub(crate) fn npy_header(out: &mut Vec<u8>, element: Element, shape: impl Iterat
 /// In a file, each list is encoded as a polygon in COCO's JSON: `[[[x, y, x, y, x, y]], null]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lists<'a> {
-    /// The end offset of each list as a `u64`, followed by all numbers as `f64`. May be unaligned.
+    /// The end offset of each list as a `u64`, followed by all numbers as `f64`. The bytes may be
+    /// unaligned.
     bytes: &'a [u8],
     count: u32,
 }
@@ -407,13 +409,13 @@ impl<'a> Lists<'a> {
         Ok(Lists { bytes: out, count })
     }
 
-    /// `bytes` come from [`append_lists`].
+    /// Reads `count` lists from `bytes`, which come from [`append_lists`].
     #[cfg(feature = "annotations")]
     pub(crate) fn from_bytes(bytes: &'a [u8], count: usize) -> Self {
         Lists { bytes, count: count as u32 }
     }
 
-    /// Iterates over the lists. Yields an iterator over the numbers of each list.
+    /// Iterates over the lists. Each item is an iterator over the numbers of a list.
     pub fn iter(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = f64> + use<'a>> + use<'a> {
         let (ends, numbers) = self.bytes.split_at(8 * self.count as usize);
         let (ends, numbers) = (ends.as_chunks::<8>().0, numbers.as_chunks::<8>().0);

@@ -38,7 +38,7 @@ pub struct Zip {
 
 struct Part {
     source: Arc<dyn Source>,
-    /// Prefix of the field names, with a trailing period. May be empty.
+    /// Prefix of the field names, with a trailing period. The prefix may be empty.
     prefix: String,
 }
 
@@ -47,7 +47,7 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Bytes in the copy of a sample.
+/// A range of bytes in the copy of a sample.
 type Span = Range<usize>;
 
 /// A copy of a sample of all datasets. Its bytes are in a buffer.
@@ -118,7 +118,8 @@ impl Zip {
         Ok(self)
     }
 
-    /// `draw` is the random number of a loader.
+    /// Reads sample `index` of all datasets. `draw` is the sample's random number, if a loader
+    /// reads it.
     fn read_all<'a>(&'a self, index: usize, draw: Option<u64>, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
         let mut buffer = BUFFER.take();
@@ -205,7 +206,7 @@ impl Source for Zip {
         self.read_all(index, Some(draw), scratch)
     }
 
-    /// Divides the byte budget among the datasets in proportion to their
+    /// Starts the prefetcher of each dataset with a share of the byte budget in proportion to its
     /// [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let all = self.parts.iter().map(|part| part.source.ahead_bytes() as u128).sum::<u128>().max(1);
@@ -270,8 +271,8 @@ impl Source for Zip {
         self.parts[0].source.category_ids()
     }
 
-    /// Also returns true for images in a dataset with a prefix, although they may be ordinary
-    /// fields there.
+    /// Returns whether a dataset has images. Images in a dataset with a prefix count, although they
+    /// may be ordinary fields there.
     fn has_images(&self) -> Option<bool> {
         let known: Vec<_> = self.parts.iter().map(|part| part.source.has_images()).collect();
         match known.contains(&Some(true)) {
@@ -280,8 +281,8 @@ impl Source for Zip {
         }
     }
 
-    /// Returns `None` if a dataset with a prefix may have images, because the names of the image
-    /// fields are then unknown.
+    /// Returns the fields of all datasets. Returns `None` if a dataset with a prefix may have
+    /// images, because the names of the image fields are then unknown.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for Part { source, prefix } in &self.parts {
@@ -323,7 +324,7 @@ mod tests {
         Arc::new(Memory::new(keys.iter().map(sample).collect()))
     }
 
-    /// Key, label and fields.
+    /// The key, the label and the fields of a sample.
     type Read = (String, Option<i64>, Vec<(String, String)>);
 
     fn read(zip: &Zip, index: usize) -> Result<Read> {

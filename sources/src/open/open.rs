@@ -35,7 +35,7 @@ impl Options {
     /// Also fails if a class is not in the class list, if no [store](Options::store) is registered
     /// for the URL, or if the format cannot be read from stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
-        // Clones would share the record of used options.
+        // Copy the options without their record of used options, which clones would share.
         let (path, options) = (path.as_ref(), self.without_usage());
         let source = options.open_part(path)?;
         options.check_used().map_err(|e| e.at_path(path))?;
@@ -69,7 +69,7 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
                          pack the dataset with its masks";
             return Err(Error::config(cause).at_path(path));
         }
-        // Detection could fail here: the folders of images and masks together may look like a
+        // Do not detect the format: the folders of images and masks together may look like a
         // different format, such as YOLO if the masks are in `labels`.
         if format.get_or_insert(DataFormat::by_name("folder")?).name != "folder" || file::is_file(path)? {
             return Err(Error::config(

@@ -21,7 +21,7 @@ impl DataFormat {
         })
     }
 
-    /// `start` is the beginning of the file.
+    /// Returns whether the file at `path` has this format. `start` is the beginning of the file.
     fn matches_file(&self, path: &Path, start: &[u8]) -> bool {
         (self.is_file)(path, start) || self.has_extension(path)
     }
@@ -88,7 +88,7 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
         return Ok(Found::File);
     }
     let error = match location.list() {
-        // This was already retried, so the store is probably unreachable.
+        // The store is probably unreachable, because the request was already retried.
         Err(e) if e.kind() == ErrorKind::Io && format.is_none() => return Err(e),
         // Some stores report an error for the listing of a folder that does not exist.
         Err(e) => Some(e),
@@ -102,7 +102,7 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
     }
 }
 
-/// Returns only `format` if it is given, and all formats otherwise.
+/// Yields `format` if it is given, and all formats if not.
 fn candidates(format: Option<&DataFormat>) -> impl Iterator<Item = &'static DataFormat> {
     DATA_FORMATS.iter().filter(move |other| format.is_none_or(|format| format.name == other.name))
 }
@@ -138,7 +138,7 @@ fn enclosing_dataset(
     let mut dataset = DatasetLocation { path: parent, part: Some(part.to_owned()), storage: location.storage.clone() };
     let is_store = location.storage.is_store();
     let entry = match look_up(&mut dataset, None) {
-        // The caller's error for the URL itself is clearer.
+        // Ignore this error, because the caller's error for the URL itself is clearer.
         Err(_) if is_store => return Ok(None),
         result => result?,
     };
@@ -186,8 +186,8 @@ fn by_files(
     Ok(None)
 }
 
-/// Reads a file in a store only if its URL ends in `.json`, because all other formats are
-/// identified by the file name.
+/// Returns the beginning of a file. Reads a file in a store only if its URL ends in `.json`,
+/// because all other formats are identified by the file name.
 fn start_of_file(location: &DatasetLocation) -> Result<Vec<u8>> {
     match &location.storage {
         Storage::Machine { .. } => file::start(&location.path, START),
@@ -280,7 +280,7 @@ fn datasets_in(folder: Tree<'_>) -> Result<Vec<String>> {
 fn no_such_path(path: &Path) -> Error {
     match intended_url(path) {
         Some(url) => Error::config(format!("no such path; a URL begins with two slashes: {url}")),
-        // Shows how a relative path was resolved.
+        // The absolute path shows how a relative path was resolved.
         None => {
             let e = fs::metadata(path).err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
             Error::io(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), &e)

@@ -13,18 +13,18 @@ use crate::storage::{DatasetLocation, Siblings};
 pub(crate) type Opened = Result<Arc<dyn Source>>;
 pub(crate) type Open = fn(DatasetLocation, &Options) -> Opened;
 
-/// A dataset format.
+/// A dataset format, with the functions that recognize and open its datasets.
 pub struct DataFormat {
     /// Name of the format, as returned by [`Source::kind`] and accepted by [`Options::format`].
     pub name: &'static str,
     /// Description of the files or folders of this format, for messages.
     pub looks_like: &'static str,
-    /// File extensions. They take precedence over the content, so that a damaged file is reported
-    /// as a file of this format.
+    /// File extensions. They take precedence over the content, so that the error for a damaged file
+    /// names this format.
     pub extensions: &'static [&'static str],
     pub(crate) is_folder: fn(Tree<'_>) -> Result<bool>,
     /// Counts the files in a folder that indicate this format. Called only if the folder contains
-    /// no images and no format's `is_folder` returns true.
+    /// no images and the `is_folder` of every format returns false.
     pub(crate) files: fn(Tree<'_>) -> Result<usize>,
     /// Recognizes a file by its path and its first bytes. For a file in a store, the first bytes
     /// may be missing.
@@ -36,7 +36,7 @@ pub struct DataFormat {
     pub(crate) annotates: fn(&Siblings<'_>) -> Result<Option<String>>,
     /// Whether a path may name a part of a dataset, as in `all.lmdb/train`.
     pub(crate) has_parts: bool,
-    /// Files to download with the dataset, if the format can read only local files.
+    /// Rules for the files to download with the dataset, if the format can read only local files.
     pub(crate) companions: Option<Companions>,
     pub(crate) opener: Open,
 }
@@ -64,7 +64,8 @@ impl DataFormat {
         }
     }
 
-    /// Fails if `location` names a part of the dataset but the format has no parts.
+    /// Opens the dataset at `location`. Fails if the location names a part of the dataset but the
+    /// format has no parts.
     pub(crate) fn open(&self, location: DatasetLocation, options: &Options) -> Opened {
         if !self.has_parts {
             self.check_whole(&location)?;

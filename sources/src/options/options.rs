@@ -36,7 +36,7 @@ pub struct Options {
     pub(crate) used: Arc<Used>,
 }
 
-/// Which options applied to a dataset. Clones of the options share this record.
+/// Records which options applied to a dataset. Clones of the options share this record.
 #[derive(Debug, Default)]
 pub(crate) struct Used {
     index: AtomicBool,
@@ -162,7 +162,7 @@ impl Options {
         self
     }
 
-    /// Assigns class indices by the given list instead of the dataset's own list. See
+    /// Sets the list that assigns an index to each class, instead of the dataset's own list. See
     /// [`Classes::number`].
     #[must_use]
     pub fn classes(mut self, classes: Classes) -> Self {
@@ -184,8 +184,9 @@ impl Options {
         note(&self.used.table, kind == "table");
     }
 
-    /// Checks that [`index`](Options::index) and [`table`](Options::table), if they were set,
-    /// applied to a dataset that was opened with [`open_part`](Options::open_part).
+    /// Checks that the options applied to a dataset that was opened with
+    /// [`open_part`](Options::open_part). Only [`index`](Options::index) and
+    /// [`table`](Options::table) are checked, if they were set.
     ///
     /// # Errors
     /// If one of these options was set and applied to none of the datasets.
@@ -222,7 +223,7 @@ impl Options {
         ColumnChoice::default()
     }
 
-    /// `path` may be a URL.
+    /// Returns the location of `path`, which may be a URL.
     pub(crate) fn at(&self, path: &Path) -> Result<DatasetLocation> {
         DatasetLocation::of(path, self.mapped, &self.stores)
     }

@@ -1,4 +1,4 @@
-//! [`TableOptions`]: a description of the columns of a table.
+//! [`TableOptions`]: describes the columns of a table.
 
 use std::path::{Path, PathBuf};
 
@@ -89,8 +89,8 @@ impl TableOptions {
         self
     }
 
-    /// Combines the numbers in several columns into a vector, the field `name`. Useful for tables
-    /// with many columns, because a sample has at most 16 fields.
+    /// Combines the numbers in several columns into a vector, the field `name`. This is useful for
+    /// tables with many columns, because a sample has at most 16 fields.
     #[must_use]
     pub fn gather(mut self, name: impl Into<String>, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.gathered.push((name.into(), columns.into_iter().map(Into::into).collect()));

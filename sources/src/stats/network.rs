@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Since, StageStats, ratio};
 
-/// Counters of requests to object stores and of cache hits since the source was opened. Includes
-/// the requests of all loaders that share the source.
+/// Counters of requests to object stores and of cache hits since the source was opened. They
+/// include the requests of all loaders that share the source.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -40,7 +40,7 @@ pub struct NetworkStats {
     pub cached: bool,
 }
 
-/// `cached` is a flag, so the difference keeps the value of `self`.
+/// Computes the difference of all counters. `cached` is a flag, so it keeps the value of `self`.
 impl Since for NetworkStats {
     fn since(&self, earlier: &Self) -> Self {
         macro_rules! grown {

@@ -1,4 +1,4 @@
-//! The difference between two snapshots of statistics.
+//! [`Since`]: computes the increase of statistics between two snapshots.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ impl Since for f64 {
     }
 }
 
-/// If `earlier` is `None`, the increase is the current value itself.
+/// An absent snapshot counts as zero: if `earlier` is `None`, the increase is the current value
+/// itself.
 impl<T: Since + Clone> Since for Option<T> {
     fn since(&self, earlier: &Self) -> Self {
         match (self, earlier) {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Since;
 
-/// Exclusive upper bound of the first bucket, in ns. Must be a power of two.
+/// Exclusive upper bound of the first bucket, in ns. It must be a power of two.
 const FIRST_BOUND: u64 = 256;
 /// Number of powers of two above [`FIRST_BOUND`]. The last bucket begins at about half an hour.
 const OCTAVES: usize = 33;
@@ -144,9 +144,9 @@ pub struct StageStats {
     pub p50_seconds: f64,
     /// 99th percentile of the time per entry in seconds, accurate to 12.5 %.
     pub p99_seconds: f64,
-    /// The non-empty buckets of the histogram, each as its lower bound in ns and its number of
-    /// entries. There are four buckets per power of two, so the middle of a bucket is within 12.5 %
-    /// of every time in it.
+    /// The non-empty buckets of the histogram. Each is given as its lower bound in ns and its
+    /// number of entries. There are four buckets per power of two, so the middle of a bucket is
+    /// within 12.5 % of every time in it.
     pub histogram: Vec<[u64; 2]>,
 }
 

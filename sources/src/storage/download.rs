@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use crate::machine::parallel::in_order;
 use crate::model::Object;
 
-/// Small files need many requests in flight, because the latency of the store limits their
-/// download, not its bandwidth.
+/// Maximum number of requests in flight. Small files need many, because the latency of the store
+/// limits their download, not its bandwidth.
 const MAX_REQUESTS: usize = 64;
-/// Total of the requests in flight.
+/// Maximum total size of the requests in flight, in bytes.
 const MAX_BYTES: u64 = 128 << 20;
 
 /// Rules, as functions of a URL, that determine which files are downloaded together with the main
@@ -28,7 +28,8 @@ pub(crate) struct Companions {
 impl Companions {
     pub(crate) const NONE: Self = Companions { folder: |_| None, beside: |_| None, without: |_| false };
 
-    /// The whole folder of an `index.json`, which refers to files in it.
+    /// Rules for an `index.json`: its whole folder is downloaded, because the file refers to files
+    /// in it.
     #[cfg(feature = "chunks")]
     pub(crate) const INDEXED: Self = Companions { folder: |url| url.strip_suffix("/index.json"), ..Self::NONE };
 }
@@ -51,7 +52,7 @@ struct Downloader<'a> {
 }
 
 impl Downloader<'_> {
-    /// Returns `None` if nothing exists at `url`.
+    /// Downloads the dataset at `url`. Returns `None` if nothing exists there.
     fn dataset(&self, url: &str) -> Result<Option<PathBuf>> {
         let Some((parent, name)) = split(url) else { return self.folder(url) };
         if let Some(root) = (self.companions.folder)(url) {
@@ -81,8 +82,8 @@ impl Downloader<'_> {
         if objects.is_empty() { Ok(None) } else { self.objects(url, &objects).map(Some) }
     }
 
-    /// Bypasses cached listings. The listed versions are current, so files from an earlier download
-    /// need no separate validation.
+    /// Lists the objects to download, without cached listings. The listed versions are current, so
+    /// files from an earlier download need no separate validation.
     fn list(&self, url: &str) -> Result<Vec<Object>> {
         let mut objects = self.remote.list_now(url)?;
         // Some stores represent a folder by an object with a trailing slash.
@@ -90,7 +91,7 @@ impl Downloader<'_> {
         Ok(objects)
     }
 
-    /// Returns the local path of `base`, the URL above all `objects`.
+    /// Downloads `objects`, and returns the local path of `base`, the URL above all of them.
     fn objects(&self, base: &str, objects: &[Object]) -> Result<PathBuf> {
         let remote = self.remote;
         let read = |parts: &[(&Object, Range<u64>)], take: &mut dyn FnMut(Vec<u8>) -> Result<()>| {

@@ -28,10 +28,10 @@ use crate::storage::ahead::Remote;
 pub(crate) struct OpenFile {
     pub(crate) path: PathBuf,
     content: Content,
-    /// Largest value of `requested_checks` for which [`check_once`](OpenFile::check_once) has found
-    /// the file unchanged.
+    /// The largest number of requested checks for which [`check_once`](OpenFile::check_once) has
+    /// found the file unchanged.
     checked: AtomicU64,
-    /// The error of `check_once` once it has found a change.
+    /// The error that `check_once` returns after it has found a change.
     changed: Mutex<Option<Error>>,
 }
 
@@ -86,7 +86,7 @@ impl OpenFile {
     /// `requested_checks`. A transient error does not count as a check. Only threads that read this
     /// file wait for it.
     pub(crate) fn check_once(&self, requested_checks: u64) -> Result<()> {
-        // Relaxed suffices: the check publishes no memory.
+        // A relaxed ordering suffices, because the check publishes no memory.
         if self.checked.load(Ordering::Relaxed) >= requested_checks {
             return Ok(());
         }
@@ -94,7 +94,7 @@ impl OpenFile {
         if changed.is_none() && self.checked.load(Ordering::Relaxed) < requested_checks {
             match self.check() {
                 Ok(()) => self.checked.store(requested_checks, Ordering::Relaxed),
-                // The next check may succeed.
+                // Do not keep the error, because the next check may succeed.
                 Err(e) if e.is_transient() => return Err(e),
                 Err(e) => *changed = Some(e),
             }
@@ -112,14 +112,14 @@ impl OpenFile {
         }
     }
 
-    /// Largest value of `requested_checks` for which [`check_once`](OpenFile::check_once) has found
-    /// the file unchanged.
+    /// Returns the largest number of requested checks for which
+    /// [`check_once`](OpenFile::check_once) has found the file unchanged.
     #[cfg(test)]
     pub(crate) fn checked(&self) -> u64 {
         self.checked.load(Ordering::Relaxed)
     }
 
-    /// Returns `None` unless the file is in a store.
+    /// Returns the object and its store, or `None` unless the file is in a store.
     pub(crate) fn object(&self) -> Option<(&Object, &Arc<Remote>)> {
         match &self.content {
             Content::Stored { object, remote } => Some((object, remote)),
@@ -127,7 +127,8 @@ impl OpenFile {
         }
     }
 
-    /// The bytes of a mapped file, which the caller must [load](OpenFile::load) before using them.
+    /// Returns the bytes of a mapped file, which the caller must [load](OpenFile::load) before
+    /// using them.
     pub(crate) fn map(&self) -> Option<&[u8]> {
         match &self.content {
             Content::Map { map, .. } => Some(map),
@@ -135,7 +136,8 @@ impl OpenFile {
         }
     }
 
-    /// Fills `out` from `offset`, for reads outside a loader's order, which are never prefetched.
+    /// Fills `out` with the bytes at `offset`. Use this function for reads outside a loader's
+    /// order, which are never prefetched.
     pub(crate) fn fill(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Map { map, .. } => {
@@ -181,8 +183,8 @@ impl OpenFile {
         Ok(RowBytes::since(start, page))
     }
 
-    /// Reads up to `len` bytes, or fewer at the end of the file, for reads outside a loader's
-    /// order.
+    /// Reads `len` bytes at `offset`, or fewer at the end of the file. Use this function for reads
+    /// outside a loader's order.
     pub(crate) fn get<'a>(&'a self, offset: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (start, end) = (offset.min(self.len()), offset.saturating_add(len).min(self.len()));
         let read = match self.map() {
@@ -212,7 +214,7 @@ impl std::fmt::Debug for OpenFile {
     }
 }
 
-/// Opening a dataset reads the bytes of a map without first loading their pages.
+/// Reads the file while a dataset is opened. The pages of a map are not loaded first.
 impl Bytes for OpenFile {
     fn len(&self) -> u64 {
         self.len()

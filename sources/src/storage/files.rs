@@ -21,12 +21,13 @@ pub(crate) struct Files<T> {
     requested_checks: AtomicU64,
 }
 
-/// With more files, an epoch does not begin with a check of all files. Each one is checked before
-/// its next read instead.
+/// Maximum number of files that are checked when an epoch begins. In a larger dataset, each file is
+/// checked before its next read instead.
 const MAX_CHECKED: usize = 64;
 
-/// Returns `true` without a check if checking could take long: for files in a store, and for more
-/// than [`MAX_CHECKED`] files, because these may be on a network.
+/// Returns whether all files are unchanged. Returns `true` without a check if checking could take
+/// long: for files in a store, and for more than [`MAX_CHECKED`] files, because these may be on a
+/// network.
 pub(crate) fn are_unchanged<'a>(
     files: impl ExactSizeIterator<Item = &'a OpenFile> + Clone,
     requested_checks: u64,
@@ -54,7 +55,7 @@ macro_rules! delegate_to_files {
 pub(crate) use delegate_to_files;
 
 impl<T> Files<T> {
-    /// `count` returns the number of samples in a file.
+    /// Numbers the samples of `files`. `count` returns the number of samples in a file.
     pub(crate) fn new(files: Vec<(OpenFile, T)>, count: impl Fn(&T) -> usize) -> Result<Self> {
         let mut starts = vec![0_usize];
         for (file, layout) in &files {
@@ -73,7 +74,7 @@ impl<T> Files<T> {
         self.files.iter().zip(&self.starts).map(|((file, layout), start)| (file, layout, *start))
     }
 
-    /// Index of the file with sample `index`, and the sample's index within it.
+    /// Returns the index of the file with sample `index`, and the sample's index within it.
     pub(crate) fn indices(&self, index: usize) -> (usize, usize) {
         assert!(index < self.len(), "sample {index} of {}", self.len());
         // An empty file starts where the next one does, so the last file that starts at or before
@@ -82,7 +83,7 @@ impl<T> Files<T> {
         (file, index - self.starts[file])
     }
 
-    /// The file with sample `index`, its `T`, and the sample's index within it.
+    /// Returns the file with sample `index`, its `T`, and the sample's index within it.
     pub(crate) fn locate(&self, index: usize) -> (&OpenFile, &T, usize) {
         let (file, index) = self.indices(index);
         let (file, layout) = &self.files[file];
@@ -101,9 +102,9 @@ impl<T> Files<T> {
         &self.locate(index).0.path
     }
 
-    /// Causes each file to be checked before its next read. A check of 10,000 files on a network
-    /// would delay the epoch by seconds. Never fails, but [`Source::check`](crate::Source::check)
-    /// returns a result.
+    /// Causes each file to be checked before its next read, because a check of 10,000 files on a
+    /// network would delay the epoch by seconds. Returns a result like
+    /// [`Source::check`](crate::Source::check), but never fails.
     pub(crate) fn check(&self) -> Result<()> {
         self.requested_checks.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -113,7 +114,7 @@ impl<T> Files<T> {
         are_unchanged(self.files.iter().map(|(file, _)| file), self.requested_checks.load(Ordering::Relaxed))
     }
 
-    /// Returns `None` if the files are local.
+    /// Returns the store, or `None` if the files are local.
     pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
         Some(self.files.first()?.0.object()?.1)
     }
@@ -122,13 +123,13 @@ impl<T> Files<T> {
         self.remote().map(|remote| remote.network())
     }
 
-    /// Size of the prefetch buffer in bytes, or 0 for local files.
+    /// Returns the size of the prefetch buffer in bytes, or 0 for local files.
     pub(crate) fn ahead_bytes(&self) -> usize {
         self.remote().map_or(0, |_| ahead_of(self.files.iter().map(|(file, _)| file.len())))
     }
 
-    /// Prefetches from a store. `range` returns the byte range of a sample, given its file's `T`
-    /// and its index within the file.
+    /// Starts prefetching from a store. `range` returns the byte range of a sample, given its
+    /// file's `T` and its index within the file.
     pub(crate) fn follow(
         self: &Arc<Self>,
         order: Lookahead,

@@ -19,7 +19,7 @@ pub(crate) struct DatasetLocation {
 }
 
 impl DatasetLocation {
-    /// `path` is a local path, or the URL of a registered store.
+    /// Returns the location of `path`, a local path or the URL of a registered store.
     pub(crate) fn of(path: &Path, mapped: bool, stores: &Stores) -> Result<Self> {
         let (path, storage) = match Location::of(path) {
             Location::Path(path) => (path, Storage::Machine { mapped }),
@@ -35,12 +35,14 @@ impl DatasetLocation {
         DatasetLocation { path: path.to_owned(), part: None, storage: Storage::Machine { mapped: true } }
     }
 
-    /// The path or URL without a trailing slash. Empty for a local path that is not UTF-8.
+    /// Returns the path or URL without a trailing slash. The result is empty for a local path that
+    /// is not UTF-8.
     pub(crate) fn url(&self) -> &str {
         self.path.to_str().unwrap_or_default().trim_end_matches('/')
     }
 
-    /// A folder in a store must have been [listed](Storage::list) before.
+    /// Returns the folder for listing. A folder in a store must have been [listed](Storage::list)
+    /// before.
     pub(crate) fn tree(&self) -> Tree<'_> {
         match &self.storage {
             Storage::Machine { .. } => Tree::Local(&self.path),
@@ -48,7 +50,7 @@ impl DatasetLocation {
         }
     }
 
-    /// Lists the objects under the URL, and returns whether any exist. Always true for a local
+    /// Lists the objects under the URL, and returns whether any exist. Returns true for a local
     /// path.
     pub(crate) fn list(&mut self) -> Result<bool> {
         let url = self.url().to_owned();
@@ -56,7 +58,7 @@ impl DatasetLocation {
         Ok(!matches!(&self.storage, Storage::Store { listed, .. } if listed.is_empty()))
     }
 
-    /// Whether the path or URL is a folder. Lists the objects of a folder in a store.
+    /// Returns whether the path or URL is a folder. Lists the objects of a folder in a store.
     #[cfg(feature = "parquet")]
     pub(crate) fn is_folder(&mut self) -> Result<bool> {
         let url = self.url().to_owned();

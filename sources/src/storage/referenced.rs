@@ -11,7 +11,7 @@ use crate::model::store::Stores;
 use crate::model::{Lookahead, Object, Prefetcher};
 use crate::stats::NetworkStats;
 
-/// Object index of a file that does not exist.
+/// Value in `files` for a file that does not exist.
 const ABSENT: u32 = u32::MAX;
 
 /// The files to which samples refer, all in one store.
@@ -39,7 +39,7 @@ pub(crate) fn is_url(path: &str) -> bool {
     matches!(crate::model::store::Location::of(path), crate::model::store::Location::Url(_))
 }
 
-/// `cell` contains either a URL or a path relative to `root`.
+/// Returns the URL in `cell`, which contains either a URL or a path relative to `root`.
 #[cfg(feature = "tables")]
 pub(crate) fn url_of(root: &str, cell: &str) -> String {
     if is_url(cell) { cell.to_owned() } else { format!("{root}{}", cell.strip_prefix("./").unwrap_or(cell)) }
@@ -56,7 +56,7 @@ impl<'a> Below<'a> {
         Below { root, listed: OnceCell::new() }
     }
 
-    /// `url` must be under the folder.
+    /// Returns whether an object exists at `url`, which must be under the folder.
     pub(crate) fn has(&self, url: &str, stores: &Stores) -> Result<bool> {
         if self.listed.get().is_none() {
             let _ = self.listed.set(list_sorted(&Remote::new(stores.of(self.root)?.clone()), self.root)?);
@@ -102,7 +102,7 @@ impl std::fmt::Debug for ReferencedFiles {
 
 impl ReferencedFiles {
     /// Lists the folder that contains all `urls`, and finds the object at each URL. There are
-    /// `width` consecutive URLs per sample, or `None` for a file that is not read.
+    /// `width` consecutive URLs per sample. A URL is `None` if the file is not read.
     pub(crate) fn of(urls: &[Option<String>], width: usize, below: Below<'_>, stores: &Stores) -> Result<Self> {
         let mut named = urls.iter().flatten();
         let first = named.next().ok_or_else(|| Error::in_source("no sample refers to a file"))?;

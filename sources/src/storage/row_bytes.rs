@@ -1,4 +1,4 @@
-//! [`RowBytes`]: bytes that are borrowed from a file if possible, and otherwise copied to a buffer.
+//! [`RowBytes`]: bytes that are borrowed from a file if possible, and copied to a buffer if not.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub(crate) enum RowBytes<'a> {
 }
 
 impl<'a> RowBytes<'a> {
-    /// The bytes of `page` from offset `start` to the end.
+    /// Returns the bytes of `page` from offset `start` to the end.
     pub(crate) fn since(start: usize, page: &[u8]) -> Self {
         RowBytes::Page(start..page.len())
     }

@@ -1,6 +1,6 @@
 //! Finds the files and folders near the images in a folder, from which annotation formats recognize
-//! their datasets. Otherwise, a folder of an annotated dataset would be opened as if its subfolders
-//! were classes.
+//! their datasets. Without this search, a folder of an annotated dataset would be opened as if its
+//! subfolders were classes.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 /// Maximum number of folders, of entries per folder, and of files that are inspected. Annotated
 /// datasets have few image folders, so more folders must be classes.
 const MAX_ENTRIES: usize = 16;
-/// Leading bytes that are read to recognize annotations.
+/// Number of leading bytes that are read to recognize annotations.
 const START: usize = 4096;
 
 pub(crate) struct Siblings<'a> {
@@ -22,7 +22,8 @@ pub(crate) struct Siblings<'a> {
 }
 
 impl<'a> Siblings<'a> {
-    /// `images` yields the relative paths of the folder's images.
+    /// Finds the folders that contain images. `images` yields the relative paths of the folder's
+    /// images.
     pub(crate) fn of(tree: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<Self> {
         let mut above: Vec<(&str, Vec<&str>)> = Vec::new();
         for path in images {
@@ -41,8 +42,8 @@ impl<'a> Siblings<'a> {
         Ok(Siblings { tree, files: tree.file_names()?, above })
     }
 
-    /// The first file in the folder that has one of `extensions` and whose leading bytes satisfy
-    /// `matches`.
+    /// Returns the first file in the folder that has one of `extensions` and has leading bytes that
+    /// satisfy `matches`.
     pub(crate) fn file(&self, extensions: &[&str], matches: fn(&[u8]) -> bool) -> Result<Option<&str>> {
         let has_extension = |name: &&String| {
             Path::new(name).extension().is_some_and(|extension| extensions.iter().any(|e| extension == *e))
@@ -55,8 +56,8 @@ impl<'a> Siblings<'a> {
         Ok(None)
     }
 
-    /// Paths of a few files in each folder called `Annotations` or `annotations` near the images,
-    /// enough to recognize the format.
+    /// Returns the paths of a few files in each folder called `Annotations` or `annotations` near
+    /// the images, enough to recognize the format.
     pub(crate) fn annotations(&self) -> Result<Vec<Vec<String>>> {
         let mut annotations = Vec::new();
         for (parent, _) in &self.above {

@@ -1,19 +1,20 @@
 //! Finds the splits of a dataset, such as `train` and `validation`, from the names of its files.
 //!
 //! The path of a split is the path of the dataset followed by the name of the split, such as
-//! `imagenet/train`. If that path is a folder, the folder is opened. Otherwise, the names of the
-//! files in `imagenet` or in `imagenet/data` determine their splits:
+//! `imagenet/train`. If that path is a folder, the folder is opened. If not, the names of the files
+//! in `imagenet` or in `imagenet/data` determine their splits:
 //!
 //! - `train-00000-of-00003.parquet` belongs to `train`.
 //! - `set-train-00000-of-00003.arrow` and `set-train.arrow`, as in the Hugging Face cache, belong
 //!   to `train`.
-//! - In any other name, the first common split name decides: `my_test.parquet` belongs to `test`.
-//!   Without such a name, the file belongs to `train`.
+//! - Any other file belongs to the split with the common name that occurs first in the file name.
+//!   For example, `my_test.parquet` belongs to `test`. If the name contains no common split name,
+//!   the file belongs to `train`.
 //!
 //! If all files are in a single folder with a different name, such as `imagenet/plain_text`, the
-//! folder may be a configuration. On the Hugging Face Hub, it is, and `imagenet/train` is a split
-//! of this configuration. Elsewhere, the folder may be a different dataset, so its splits are not
-//! opened as splits of `imagenet`.
+//! folder may be a configuration. On the Hugging Face Hub, it is a configuration of the dataset,
+//! and `imagenet/train` is a split of this configuration. Elsewhere, the folder may be a different
+//! dataset, so its splits are not opened as splits of `imagenet`.
 //!
 //! Opening fails if a shard is missing, or if a split contains files from two datasets.
 
@@ -34,10 +35,11 @@ pub(crate) fn usual(word: &str) -> Option<&'static str> {
     USUAL.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
 }
 
-/// Files are sorted by name.
+/// A split: its name, and its files sorted by name.
 pub(crate) type Split<T> = (String, Vec<T>);
 
-/// `prefixed` means that file names start with the name of the dataset.
+/// Returns the split of the file `name`. `prefixed` is true if file names start with the name of
+/// the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     let numbered = without_shard_number(stem);
@@ -55,7 +57,7 @@ pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     }
 }
 
-/// The text before a suffix such as `-00000-of-00003`, if there is one.
+/// Returns the text before a suffix such as `-00000-of-00003`, or `None` without such a suffix.
 fn without_shard_number(stem: &str) -> Option<&str> {
     shard(stem).map(|(split, _, _)| split)
 }
@@ -102,9 +104,9 @@ pub(crate) fn complete(path: &Path, names: &[String]) -> Result<()> {
 }
 
 /// Selects the files of one split from `names`, the relative paths of all files of a dataset. The
-/// names of files directly in the dataset or in its folder `data` determine the splits. Without
-/// such files, the first folder of each path is a split or a configuration, in which file names
-/// determine the splits.
+/// names of files directly in the dataset or in its folder `data` determine the splits. If there
+/// are no such files, the first folder of each path is a split, or a configuration in which file
+/// names determine the splits.
 #[cfg(any(feature = "parquet", test))]
 pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) -> Result<Vec<String>> {
     let direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
@@ -124,7 +126,7 @@ pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) ->
             None => splits.push((folder, vec![name])),
         }
     }
-    // An only folder may be a configuration, as in `plain_text/train-00000-of-00001.parquet`.
+    // The only folder may be a configuration, as in `plain_text/train-00000-of-00001.parquet`.
     let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && requested != Some(folder));
     if only && requested.is_some() && !is_of_hub(path) {
         let folder = &splits[0].0;
@@ -148,7 +150,8 @@ pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) ->
     Ok(chosen.into_iter().map(|name| format!("{folder}/{name}")).collect())
 }
 
-/// Whether `path` is a whole dataset, such as `hf://datasets/org/name@revision`.
+/// Returns whether `path` is a whole dataset on the Hugging Face Hub, such as
+/// `hf://datasets/org/name@revision`.
 #[cfg(any(feature = "parquet", test))]
 fn is_of_hub(path: &Path) -> bool {
     let name = path.to_str().and_then(|url| url.strip_prefix("hf://datasets/")).map(|name| name.trim_end_matches('/'));
@@ -158,7 +161,7 @@ fn is_of_hub(path: &Path) -> bool {
     })
 }
 
-/// Splits are sorted by name. `name` returns the name of a file.
+/// Groups files by split. The splits are sorted by name. `name` returns the name of a file.
 pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> String) -> Vec<Split<T>> {
     let mut splits: Vec<Split<T>> = Vec::new();
     for file in files {
@@ -172,13 +175,13 @@ pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> Strin
     splits
 }
 
-/// Returns sorted paths, without hidden files.
+/// Returns the sorted paths of the files with this extension, without hidden files.
 pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Storage::Machine { mapped: true }.files_in(folder, |name| has_extension(name, extension))
 }
 
-/// The files of the split `requested`, or of the only split if it is `None`. The error message
-/// lists the splits.
+/// Returns the files of the split `requested`, or of the only split if it is `None`. The error
+/// message lists the splits.
 pub(crate) fn choose<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let first = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());

@@ -29,7 +29,7 @@ impl Storage {
     pub(crate) fn listed(self, folder: &Path) -> Self {
         let url = folder.to_str().unwrap_or_default();
         let mut storage = self;
-        // Without a listing, opening a file sends a request for its version, so errors are ignored.
+        // Ignore errors. Without a listing, opening a file sends a request for its version.
         let _ = storage.list(url);
         storage
     }
@@ -47,7 +47,7 @@ impl Storage {
         Ok(())
     }
 
-    /// The same storage, with separate prefetchers and request counters.
+    /// Returns the same storage, with separate prefetchers and request counters.
     #[cfg(feature = "parquet")]
     pub(crate) fn separate(&self) -> Self {
         match self {
@@ -62,7 +62,7 @@ impl Storage {
         matches!(self, Storage::Store { .. })
     }
 
-    /// Returns `None` if `path` is a bucket.
+    /// Returns the folder that contains `path`, or `None` if `path` is a bucket.
     pub(crate) fn parent(&self, path: &Path) -> Option<PathBuf> {
         match self {
             Storage::Machine { .. } => path.parent().map(Path::to_owned),
@@ -80,8 +80,8 @@ impl Storage {
         }
     }
 
-    /// Paths, in sorted order, of the files directly in `folder` whose names satisfy `matches`.
-    /// Skips hidden files. A folder in a store must have been [listed](Storage::listed).
+    /// Returns the sorted paths of the files directly in `folder` with names that satisfy
+    /// `matches`. Skips hidden files. A folder in a store must have been [listed](Storage::listed).
     pub(crate) fn files_in(&self, folder: &Path, matches: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
         let matches = |name: &str| !name.starts_with('.') && matches(name);
         let mut files = Vec::new();
@@ -128,7 +128,7 @@ impl Storage {
         }
     }
 
-    /// Returns `None` if the file does not exist.
+    /// Reads a file, or returns `None` if it does not exist.
     pub(crate) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
         let Storage::Store { remote, listed } = self else {
             return file::exists(path)?.then(|| self.read(path, most)).transpose();
@@ -139,14 +139,16 @@ impl Storage {
             return found.map(|_| self.read(path, most)).transpose();
         }
         let found = remote.repeated(move |store| match store.object(&url) {
-            // Not all stores report missing objects as such, so every permanent error counts.
+            // Not all stores report missing objects as such, so every permanent error means that
+            // the file does not exist.
             Err(e) if !e.is_transient() => Ok(None),
             found => found.map(Some),
         })?;
         found.map(|object| read_whole(&OpenFile::in_store(object, remote.clone()), most)).transpose()
     }
 
-    /// Results are in the order of the items. The error is that of the first failed item.
+    /// Calls a function for each item on several threads. Results are in the order of the items.
+    /// The error is that of the first failed item.
     pub(crate) fn in_parallel<T: Sync, R: Send>(
         &self,
         items: &[T],

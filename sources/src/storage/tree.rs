@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 2;
 const MAX_FOLDERS: usize = 256;
 /// Name of the index file that lists the shards of a dataset.
 pub(crate) const INDEX: &str = "index.json";
-/// Leading bytes that are read to detect the type of a file.
+/// Number of leading bytes that are read to detect the type of a file.
 pub(crate) const START: usize = 512;
 
 #[derive(Clone, Copy)]
@@ -29,7 +29,8 @@ pub(crate) enum Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Also true for a pipe or a device, so that opening the dataset reports an error.
+    /// Returns whether a file exists. The result is also true for a pipe or a device, so that
+    /// opening the dataset reports an error.
     pub(crate) fn has_file(self, name: &str) -> Result<bool> {
         match self {
             Tree::Local(folder) => Ok(file::metadata(&folder.join(name))?.is_some_and(|info| !info.is_dir())),
@@ -46,8 +47,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Names in unspecified order, and whether each is a folder. Skips hidden entries and follows
-    /// symbolic links.
+    /// Yields the name of each entry in unspecified order, and whether it is a folder. Skips hidden
+    /// entries and follows symbolic links.
     pub(crate) fn entries(self) -> Box<dyn Iterator<Item = Result<(String, bool)>> + 'a> {
         let folder = match self {
             Tree::Local(folder) => folder,
@@ -71,7 +72,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Returns sorted names, without hidden files.
+    /// Returns the sorted names of all files, without hidden files.
     pub(crate) fn file_names(self) -> Result<Vec<String>> {
         let files =
             self.entries().filter_map(|entry| entry.map(|(name, is_folder)| (!is_folder).then_some(name)).transpose());
@@ -80,7 +81,7 @@ impl<'a> Tree<'a> {
         Ok(names)
     }
 
-    /// Skips hidden files.
+    /// Returns the number of files with this extension, without hidden files.
     pub(crate) fn count_in(self, extension: &str) -> Result<usize> {
         let matches = |(name, is_folder): (String, bool)| file::has_extension(&name, extension) && !is_folder;
         self.entries().try_fold(0, |count, entry| Ok(count + usize::from(matches(entry?))))
@@ -95,12 +96,12 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Up to [`START`] leading bytes of a file, or nothing if it does not exist.
+    /// Returns up to [`START`] leading bytes of a file, or nothing if it does not exist.
     pub(crate) fn start(self, name: &str) -> Result<Vec<u8>> {
         self.start_of(name, START)
     }
 
-    /// Like [`start`](Tree::start), for up to `len` bytes.
+    /// Like [`start`](Tree::start), but returns up to `len` bytes.
     pub(crate) fn start_of(self, name: &str, len: usize) -> Result<Vec<u8>> {
         match self {
             Tree::Local(folder) => {
@@ -114,9 +115,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Relative paths, sorted by component, of the files with this extension at the first of three
-    /// depths that has any: the folder, its subfolders and their subfolders. Skips hidden files and
-    /// folders.
+    /// Returns the relative paths of the files with this extension, sorted by component. Searches
+    /// the folder, its subfolders, and their subfolders, and returns the files at the first of
+    /// these depths that has any. Skips hidden files and folders.
     pub(crate) fn files(self, extension: &str) -> Result<Vec<String>> {
         let has_extension =
             |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension));
@@ -133,7 +134,7 @@ impl<'a> Tree<'a> {
             let depths = (0..=MAX_DEPTH).take_while(|&depth| depth == 0 || few(depth));
             let depth = depths.into_iter().find(|&depth| names_at(depth).next().is_some());
             let mut names: Vec<String> = depth.into_iter().flat_map(names_at).map(|name| (*name).to_owned()).collect();
-            // By component, so that the files of a folder stay together.
+            // Sort by component, so that the files of a folder stay together.
             names.sort_by(|a, b| a.split('/').cmp(b.split('/')));
             return Ok(names);
         };
@@ -168,7 +169,7 @@ impl<'a> Tree<'a> {
         Ok(Vec::new())
     }
 
-    /// The relative name of each object below the URL, without hidden objects.
+    /// Yields each object below the URL with its relative name, without hidden objects.
     fn below(self) -> impl Iterator<Item = (&'a str, &'a Object)> {
         let (url, objects) = match self {
             Tree::Local(_) => ("", &[][..]),
@@ -183,8 +184,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// `None` if the entry is hidden, is neither a file nor a folder, or is a dangling link. (In
-/// stores, `Tree::below` skips hidden objects.)
+/// Returns whether an entry is a folder. Returns `None` if the entry is hidden, is neither a file
+/// nor a folder, or is a dangling link. (In stores, `Tree::below` skips hidden objects.)
 fn is_folder(entry: &fs::DirEntry) -> io::Result<Option<bool>> {
     if entry.file_name().as_encoded_bytes().starts_with(b".") {
         return Ok(None);
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
     use crate::model::Store;
 
-    /// The tests pass listed objects to [`Tree::Stored`].
+    /// A store without objects. The tests pass listed objects to [`Tree::Stored`].
     struct EmptyStore;
 
     impl Store for EmptyStore {

@@ -36,7 +36,7 @@ pub(crate) struct Parts<'s> {
     fields: ArrayVec<(&'static str, RowBytes<'s>), MAX_FIELDS>,
 }
 
-/// A field in the scratch buffer ends where the next one starts.
+/// The content of a field. A field in the scratch buffer ends where the next one starts.
 enum RowBytes<'s> {
     Borrowed(Value<'s>),
     Bytes { start: usize },
@@ -62,7 +62,7 @@ impl<'s> Parts<'s> {
         Parts { bytes: scratch, fields: ArrayVec::new() }
     }
 
-    /// The caller must append the content of the field to the returned buffer.
+    /// Adds a field, and returns the buffer to which the caller must append the field's content.
     pub(crate) fn begin(&mut self, name: &'static str) -> &mut Vec<u8> {
         self.fields.push((name, RowBytes::Bytes { start: self.bytes.len() }));
         self.bytes
@@ -73,7 +73,7 @@ impl<'s> Parts<'s> {
         self.fields.push((name, RowBytes::Borrowed(value.into())));
     }
 
-    /// The number of elements in `numbers` must match `shape`.
+    /// Adds an array. The number of elements in `numbers` must match `shape`.
     pub(crate) fn array<T: Number>(
         &mut self,
         name: &'static str,
@@ -85,7 +85,7 @@ impl<'s> Parts<'s> {
         numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(bytemuck::bytes_of(&number)));
     }
 
-    /// `ends` contains the end offset of each list in `numbers`.
+    /// Adds lists of numbers. `ends` contains the end offset of each list in `numbers`.
     pub(crate) fn lists(&mut self, name: &'static str, ends: &[usize], numbers: &[f64]) {
         self.fields.push((name, RowBytes::Lists { start: self.bytes.len(), count: ends.len() }));
         append_lists(self.bytes, ends, numbers);
@@ -102,7 +102,7 @@ impl<'s> Parts<'s> {
         append(self.begin(name), path)
     }
 
-    /// Fails if a field was added twice.
+    /// Builds the sample. Fails if a field was added twice.
     pub(crate) fn sample(self, key: &'s str) -> Result<Sample<'s>> {
         static LACKS: LazyLock<Lacks> = LazyLock::new(|| Lacks {
             image: None,

@@ -9,7 +9,7 @@ use crate::model::value::Element;
 pub(crate) struct Dtype {
     /// NumPy's letter for the type: `u`, `i`, `f`, `b`, ...
     pub(crate) kind: u8,
-    /// In bytes.
+    /// Size of an element, in bytes.
     pub(crate) size: usize,
     pub(crate) big_endian: bool,
 }

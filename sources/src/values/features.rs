@@ -1,6 +1,6 @@
-//! [`Features`]: the names and types of columns in the JSON of the Hugging Face library `datasets`.
-//! The library writes this JSON to the metadata `huggingface` of a file, or to `dataset_info.json`
-//! next to the file.
+//! [`Features`]: the names and types of columns, as the Hugging Face library `datasets` describes
+//! them in JSON. The library writes this JSON to the metadata entry `huggingface` of a file, or to
+//! `dataset_info.json` next to the file.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use super::record::ColumnType;
 use crate::error::{Error, Result};
 use crate::machine::file;
 
-/// In bytes.
+/// Maximum size of `dataset_info.json`, in bytes.
 const MAX_INFO: u64 = 64 << 20;
 
-/// Empty if the features are unknown.
+/// The names and types of columns. The value is empty if they are unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Features(Value);
 
@@ -46,7 +46,7 @@ impl Features {
         match self.0.get(column)?.get("_type")?.as_str()? {
             "Image" => Some(ColumnType::Images),
             "Value" => None,
-            // For example audio, video and documents.
+            // Other features are audio, video or documents, for example.
             _ => Some(ColumnType::Bytes),
         }
     }
@@ -60,8 +60,9 @@ pub(crate) struct FileFeatures<'a> {
 }
 
 impl<'a> FileFeatures<'a> {
-    /// `dataset_features` describes the whole dataset. If it is `None`, the first file determines
-    /// the features. `files` contains the path and the JSON of each file that has features.
+    /// Collects the features of a dataset. `dataset_features` describes the whole dataset. If it is
+    /// `None`, the first file determines the features. `files` contains the path and the JSON of
+    /// each file that has features.
     pub(crate) fn new(dataset_features: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
         let of_file = dataset_features.is_none();
         let features = dataset_features.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));

@@ -1,10 +1,10 @@
-//! [`Grants`]: the memory that loaders grant to the cache of a dataset.
+//! [`Grants`]: records the memory that loaders grant to the cache of a dataset.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How much of its memory budget each loader lets the dataset's cache use. The loaders share the
-/// cache, so it may use the sum.
+/// The memory that each loader grants to the dataset's cache, as part of the loader's memory
+/// budget. The loaders share the cache, so it may use the sum.
 #[derive(Default)]
 pub(crate) struct Grants(Mutex<State>);
 
@@ -20,13 +20,13 @@ impl Grants {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `None` if no loader reads the dataset.
+    /// Returns the sum of the grants, or `None` if no loader reads the dataset.
     pub(crate) fn sum(&self) -> Option<usize> {
         let state = self.state();
         (!state.bytes.is_empty()).then(|| state.bytes.values().fold(0_usize, |sum, &bytes| sum.saturating_add(bytes)))
     }
 
-    /// Returns `None` if no loader reads the dataset.
+    /// Returns the smallest grant, or `None` if no loader reads the dataset.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn least(&self) -> Option<usize> {
         self.state().bytes.values().min().copied()
@@ -41,7 +41,7 @@ pub(crate) trait GrantedCache: Send + Sync {
     fn shrink(&self);
 }
 
-/// A loader's grant of memory to a cache. Dropping it revokes the grant.
+/// A loader's grant of memory to a cache. The grant ends when this value is dropped.
 pub(crate) struct Grant {
     cache: Arc<dyn GrantedCache>,
     id: u64,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// The caller limits the size with [`shrink`](LruCache::shrink).
+/// A cache with LRU eviction. The caller limits its size with [`shrink`](LruCache::shrink).
 pub(crate) struct LruCache<K, V> {
     values: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,
@@ -13,7 +13,7 @@ pub(crate) struct LruCache<K, V> {
 
 struct Entry<V> {
     value: V,
-    /// Value of `clock` at the last use.
+    /// Value of `clock` at the last use of the entry.
     used: u64,
     bytes: usize,
 }

@@ -25,7 +25,8 @@ pub struct Npy<'a> {
     pub big_endian: bool,
     /// Whether the array is in Fortran order, in which the first axis varies fastest.
     pub fortran: bool,
-    /// Shape of the array. `None` if the header contains no shape or more than [`MAX_AXES`] axes.
+    /// Shape of the array, or `None` if the header contains no shape or more than [`MAX_AXES`]
+    /// axes.
     pub shape: Option<Shape>,
     /// The data after the header.
     pub data: &'a [u8],

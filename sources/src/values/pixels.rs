@@ -9,11 +9,11 @@ use crate::model::value::Element;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
-    /// Shape (height, width).
+    /// The array is a gray image of shape (height, width).
     Gray,
-    /// Shape (height, width, channels).
+    /// The array has the shape (height, width, channels).
     Last,
-    /// Shape (channels, height, width).
+    /// The array has the shape (channels, height, width).
     First,
 }
 
@@ -63,7 +63,8 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the index in `NAMES`, or the length of `NAMES` for other names.
+    /// Returns the index of the column's name in `NAMES`, or the length of `NAMES` for any other
+    /// name.
     fn rank(&self) -> usize {
         NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(NAMES.len())
     }
@@ -84,8 +85,8 @@ impl Candidate {
     }
 }
 
-/// Selects the image column among columns of arrays: the column `requested`, if given. Otherwise,
-/// it is a column with a channel axis, preferably with a common name, or a column of
+/// Selects the image column among columns of arrays. This is the column `requested`, if it is
+/// given. If not, it is a column with a channel axis, preferably with a common name, or a column of
 /// two-dimensional arrays that has a common name or is the only column of `u8` arrays.
 ///
 /// Fails if the position of the channel axis is ambiguous, if the wanted column contains `u8`
@@ -130,7 +131,7 @@ pub(crate) fn choose(arrays: &[Candidate], requested: Option<&str>) -> Result<Op
     with_channels(chosen)
 }
 
-/// Appends the `.npy` file of an image. `pixels` is an array of shape `shape`.
+/// Appends an image as an `.npy` file. `pixels` is an array of shape `shape`.
 pub(crate) fn append(
     out: &mut Vec<u8>,
     pixels: &[u8],

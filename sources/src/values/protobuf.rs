@@ -3,15 +3,15 @@
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Field<'a> {
     Varint(u64),
-    /// Little-endian.
+    /// A 64-bit number in little-endian order.
     Fixed64(&'a [u8]),
     /// A string, bytes, a message, or packed numbers.
     Bytes(&'a [u8]),
-    /// Little-endian.
+    /// A 32-bit number in little-endian order.
     Fixed32(&'a [u8]),
 }
 
-/// Iterates over the fields of a message: the offset, the number and the value of each.
+/// Iterates over the fields of a message. Yields the offset, the number and the value of each.
 pub(crate) struct Fields<'a> {
     bytes: &'a [u8],
     position: usize,

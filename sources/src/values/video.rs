@@ -1,4 +1,5 @@
-//! [`VideoFile`]: a video file and its sample table. [`VideoFiles`]: the most recently used files.
+//! [`VideoFile`]: a video file and its sample table. [`VideoFiles`]: caches the most recently used
+//! video files.
 //!
 //! The sample table maps a frame to the packets of its group of pictures. The packets become a
 //! [record](warpfeed_video::record), which a codec decodes like an image.
@@ -38,7 +39,7 @@ pub(crate) struct VideoFile {
 }
 
 impl VideoFile {
-    /// Reads the sample table.
+    /// Reads the sample table of `file`.
     pub(crate) fn new(file: OpenFile, name: String) -> Result<Self> {
         let at = |e: Error| e.at_path(&file.path);
         let track = warpfeed_video::open(&Ranges(&file)).map_err(|e| at(of_video(e)))?;
@@ -69,7 +70,7 @@ impl VideoFile {
         &self.file.path
     }
 
-    /// Fails if the file has changed.
+    /// Fails if the file has changed since it was opened.
     pub(crate) fn check(&self) -> Result<()> {
         self.file.check()
     }
@@ -93,8 +94,8 @@ impl VideoFile {
         })
     }
 
-    /// Returns `None` if the group is too large to be read at once, scattered over the file, or
-    /// past its end.
+    /// Returns the byte range of a group of pictures. Returns `None` if the group is too large to
+    /// be read at once, is scattered over the file, or extends past the end of the file.
     fn group_bytes(&self, group: Range<usize>) -> Option<Range<u64>> {
         let packets = &self.track.packets()[group];
         let start = packets.iter().map(|packet| packet.offset).min()?;
@@ -104,8 +105,8 @@ impl VideoFile {
         (is_compact && end - start <= MAX_GROUP && end <= self.file.len()).then_some(start..end)
     }
 
-    /// Returns the first packet and the bytes of each group of pictures that `frames` need. Omits
-    /// groups that are not read at once.
+    /// Returns the first packet and the byte range of each group of pictures that `frames` need.
+    /// Omits groups that are not read at once.
     pub(crate) fn groups(&self, frames: &[usize]) -> Vec<(usize, Range<u64>)> {
         let mut found: Vec<(usize, Range<u64>)> = Vec::new();
         for &frame in frames {
@@ -123,7 +124,8 @@ impl VideoFile {
         self.track.start_of(frame)..self.track.packet_of(frame) + 1
     }
 
-    /// `frame` is the frame in `range`, for messages.
+    /// Fails if `range` extends past the end of the file. `frame` is the frame in `range`, for
+    /// messages.
     fn check_end(&self, range: &Range<u64>, frame: usize) -> Result<()> {
         let len = self.file.len();
         if range.end <= len {
@@ -135,7 +137,7 @@ impl VideoFile {
         )))
     }
 
-    /// `frame` is the frame in `range`, for messages.
+    /// Reads the bytes in `range`. `frame` is the frame in `range`, for messages.
     fn bytes<'a>(&'a self, range: Range<u64>, frame: usize, page: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         self.check_end(&range, frame)?;
         page.clear();
@@ -210,13 +212,13 @@ impl Packets {
         Ok(())
     }
 
-    /// Returns `None` if the packet was not read from a store.
+    /// Returns the bytes of a packet, or `None` if it was not read from a store.
     fn found(&self, packet: &Packet) -> Option<&[u8]> {
         self.read.iter().find_map(|read| find(read, packet))
     }
 
-    /// Packets in a store must have been [fetched](Packets::fetch). `frame` is the frame that needs
-    /// the packets, for messages.
+    /// Appends `packets` to a record. Packets in a store must have been [fetched](Packets::fetch)
+    /// before. `frame` is the frame that needs the packets, for messages.
     pub(crate) fn append(&self, packets: Range<usize>, frame: usize, to: &mut Vec<u8>) -> Result<()> {
         let mut page = Vec::new();
         // Packets of a video are often adjacent.
@@ -241,7 +243,7 @@ impl Packets {
     }
 }
 
-/// `start` is the offset of `bytes` in the file.
+/// Returns the bytes of `packet` in `bytes`, which start at offset `start` of the file.
 fn find<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Option<&'a [u8]> {
     let from = usize::try_from(packet.offset.checked_sub(*start)?).ok()?;
     bytes.get(from..from.checked_add(packet.size as usize)?)
@@ -250,7 +252,7 @@ fn find<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Option<&'a [
 /// The most recently used video files of a dataset.
 pub(crate) struct VideoFiles {
     open: Mutex<OpenFiles>,
-    /// Notified when a table has been read.
+    /// A condition that is notified when a table has been read.
     opened: Condvar,
     max_files: usize,
     listeners: Mutex<Vec<Weak<Listener>>>,
@@ -286,13 +288,14 @@ impl VideoFiles {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `None` if the file is not open.
+    /// Returns an open file, or `None` if the file is not open.
     pub(crate) fn find(&self, index: usize) -> Option<Arc<VideoFile>> {
         self.locked().find(index)
     }
 
-    /// Calls `read` if the file is not open. If several threads need the file, one of them reads
-    /// its table, and the others wait. Fails if the calling thread was canceled.
+    /// Returns an open file. Calls `read` if the file is not open yet. If several threads need the
+    /// file, one of them reads its table, and the others wait. Fails if the calling thread was
+    /// canceled.
     pub(crate) fn get(&self, index: usize, read: impl FnOnce() -> Result<VideoFile>) -> Result<Arc<VideoFile>> {
         let mut open = self.locked();
         loop {
@@ -335,7 +338,7 @@ impl OpenFiles {
         Some(file.clone())
     }
 
-    /// Never closes the file `latest`.
+    /// Closes the least recently used files, but never the file `latest`.
     fn shrink(&mut self, latest: usize, max_files: usize) {
         while (self.packets > MAX_PACKETS || self.files.len() > max_files) && self.files.len() > 1 {
             let oldest = self.files.iter().filter(|(at, _)| **at != latest).min_by_key(|(_, (_, used))| *used);
@@ -347,7 +350,8 @@ impl OpenFiles {
     }
 }
 
-/// Dropping it wakes the threads that wait for the table.
+/// Marks a table as being read. When this value is dropped, the threads that wait for the table
+/// wake up.
 struct Opening<'a> {
     files: &'a VideoFiles,
     index: usize,
@@ -374,7 +378,7 @@ impl Input for Ranges<'_> {
     }
 }
 
-/// Returns storage errors unchanged.
+/// Converts an error of the video library. Storage errors stay unchanged.
 fn of_video(e: warpfeed_video::Error) -> Error {
     let (kind, text) = (e.kind(), e.to_string());
     if kind == ErrorKind::Io

@@ -20,16 +20,16 @@ use crate::machine::CancelToken;
 use crate::model::{BatchIndex, Lookahead, Object, Prefetcher};
 use crate::storage::ahead::{Parts, Remote};
 
-/// Maximum number of threads per loader.
+/// Maximum number of threads per loader that read sample tables.
 const MAX_THREADS: usize = 16;
-/// Replaces the packet in the prefetch key of a file that is prefetched as a whole.
+/// Stands for the packet in the prefetch key of a file that is prefetched as a whole.
 const WHOLE: usize = u32::MAX as usize;
 
 pub(crate) fn whole_file_key(file: u32) -> u64 {
     number_of(file, WHOLE)
 }
 
-/// Tells which frames of which videos each sample needs.
+/// Maps each sample to the videos and the frames that it needs.
 pub(crate) trait VideoSamples: Send + Sync + 'static {
     /// Calls `with` for each file that a sample reads.
     fn files(&self, sample: u64, with: &mut dyn FnMut(u32));
@@ -41,7 +41,7 @@ pub(crate) trait VideoSamples: Send + Sync + 'static {
     /// Calls `with` for each collection of video files of the dataset.
     fn each_table(&self, with: &mut dyn FnMut(&VideoFiles));
 
-    /// Returns `None` if the file's sample table is not open.
+    /// Returns the open file, or `None` if its sample table has not been read.
     fn find(&self, file: u32) -> Option<Arc<VideoFile>>;
 
     fn open(&self, file: u32) -> Result<Arc<VideoFile>>;
@@ -101,7 +101,7 @@ struct State {
     /// The prefetch keys of the batch's groups of pictures, each with the position of its sample in
     /// the batch.
     numbers: Vec<(usize, u64)>,
-    /// Object and bytes of each prefetch key, and the last batch that needs them.
+    /// For each prefetch key, its object, its byte range, and the last batch that needs it.
     ranges: HashMap<u64, (u32, Range<u64>, BatchIndex)>,
 }
 
@@ -174,7 +174,7 @@ impl VideoAhead {
             state.threads += 1;
         }
         if state.threads == 0 {
-            // No thread reads the tables, so the frames are read on demand.
+            // No thread can read the tables, so the frames are read on demand.
             state.unread.clear();
         }
         state.unread.is_empty()
@@ -228,7 +228,7 @@ impl VideoAhead {
     }
 }
 
-/// A loader's handle to its [`VideoAhead`]. Dropping it cancels the reads.
+/// A loader's handle to its [`VideoAhead`]. When the handle is dropped, the reads are canceled.
 struct VideoPrefetcher {
     ahead: Arc<VideoAhead>,
     groups: Box<dyn Prefetcher>,
@@ -240,7 +240,7 @@ impl Prefetcher for VideoPrefetcher {
     fn start(&self, batch: BatchIndex) {
         {
             let mut state = self.ahead.lock();
-            // The order may have changed.
+            // Plan again, because the order may have changed.
             state.batch = None;
             state.ranges.retain(|_, (_, _, last)| *last >= batch);
         }

@@ -25,7 +25,7 @@ const WORDS: [&[u8]; 16] = [
     b"ctorch\nFloatStorage\n",
 ];
 
-/// Signatures and message types of HDF5.
+/// Byte sequences that mutations insert: signatures and message types of HDF5.
 #[cfg(feature = "hdf5")]
 const HDF5_WORDS: [&[u8]; 16] = [
     b"\x89HDF\r\n\x1a\n",
@@ -41,7 +41,7 @@ const HDF5_WORDS: [&[u8]; 16] = [
     b"EAHD",
     &[0xff; 8],
     &[0; 8],
-    // The headers of messages that contain a dataspace, a layout and filters.
+    // These are the headers of messages that contain a dataspace, a layout and filters.
     &[1, 0, 8, 0],
     &[8, 0, 24, 0],
     &[11, 0, 16, 0],
@@ -105,8 +105,8 @@ fn torch() -> Files {
     Files::new("torch", vec![fixture("tuple.pt"), fixture("dict.pth"), fixture("view.pt")])
 }
 
-/// Checks that reading a damaged file does not panic, and that `label` agrees with `read`. Returns
-/// whether the file can be opened.
+/// Damages a file and reads it. Checks that reading does not panic, and that `label` agrees with
+/// `read`. Returns whether the file can be opened.
 fn case(from: &Files, seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let bytes = match random.below(3) {

@@ -74,7 +74,8 @@ fn read(path: &Path, mapped: bool) -> Result<Samples> {
     Ok((0..source.len()).map(sample).collect())
 }
 
-/// Each case mutates one file of a random dataset.
+/// Returns a function that mutates one file of a random dataset, and returns whether the dataset
+/// can be read.
 fn chunk_files(datasets: &'static [Set]) -> impl FnMut(u64) -> bool {
     let root = fuzz::fixtures();
     let bytes = |(folder, _, files): &Set| -> Vec<Vec<u8>> {

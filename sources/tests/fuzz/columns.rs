@@ -9,7 +9,8 @@ use crate::formats::{Arrow, Parquet};
 use crate::fuzz::{self, Random};
 use crate::model::Source;
 
-/// Numbers at the limits of their types, and parts of headers.
+/// Byte sequences that mutations insert: numbers at the limits of their types, and parts of
+/// headers.
 const WORDS: [&[u8]; 16] = [
     &[0; 4],
     &[0xff; 4],
@@ -44,7 +45,7 @@ fn case<S: Source>(path: &Path, files: &[Vec<u8>], seed: u64, open: impl Fn(&Pat
         let Ok(sample) = source.read(row, &mut scratch) else { return false };
         let encoded = |field: &(&str, crate::model::Value<'_>)| field.1.encoded(field.0).into_owned();
         let other = source.read(row, &mut again).expect("the sample was read before");
-        // NaN is not equal to itself.
+        // Compare encoded values, because NaN is not equal to itself.
         assert!(sample.fields().iter().map(encoded).eq(other.fields().iter().map(encoded)));
         let label = other.label();
         if let (Ok(own_label), Ok(label)) = (label, source.label(row, &mut Vec::new())) {

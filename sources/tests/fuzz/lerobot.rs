@@ -9,7 +9,7 @@ use crate::fuzz::{self, Random};
 use crate::model::{Source, Value};
 use crate::options::Options;
 
-/// Members of JSON files, and numbers of Parquet files.
+/// Byte sequences that mutations insert: members of JSON files, and numbers of Parquet files.
 const WORDS: [&[u8]; 22] = [
     b"\"fps\": 1e308",
     b"\"fps\": -1",
@@ -67,7 +67,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Checks that repeated reads return the same bytes. Returns whether any sample can be read.
+/// Reads the dataset. Checks that repeated reads return the same bytes. Returns whether any sample
+/// can be read.
 fn reads(root: &Path, random: &mut Random) -> bool {
     let mut options = LeRobotOptions::new().tolerance_s(1e9);
     if random.below(2) == 0 {

@@ -72,7 +72,7 @@ fn tokens(root: &Path, files: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let path = root.join("x.bin");
     let bytes = random.mutated(files, &TOKENS);
-    // A mapped file must not change.
+    // A file must not change while it is mapped, so create a new file.
     drop(fs::remove_file(&path));
     fs::write(&path, &bytes).unwrap();
     let (kind, size) = random.pick(&[(TokenType::U16, 2), (TokenType::U32, 4)]);

@@ -46,13 +46,13 @@ fn values() -> Vec<Vec<u8>> {
     text(&mut value, "time");
     value.extend(b"\xd6\xff\0\0\0\0");
     values.push(value);
-    // A Caffe datum with raw pixels, and one with floats.
+    // These are a Caffe datum with raw pixels, and one with floats.
     values.push([&b"\x08\x03\x10\x02\x18\x03\x22\x12"[..], &[9; 18], b"\x28\x07"].concat());
     values.push(b"\x08\x01\x10\x01\x18\x02\x32\x08\0\0\x80\x3f\0\0\0\x40\x38\0".to_vec());
     let mut names = vec![0x9a];
     (0..10).for_each(|i| text(&mut names, &format!("class {i}")));
     values.push(names);
-    // A map with sixteen fields, the maximum for a sample.
+    // This is a map with sixteen fields, the maximum for a sample.
     let mut full = vec![0xde, 0, 16];
     (0..16).for_each(|i| {
         text(&mut full, &format!("f{i}"));
@@ -62,8 +62,8 @@ fn values() -> Vec<Vec<u8>> {
     values
 }
 
-/// Reading a damaged value either fails or returns fields inside the value. Returns whether any
-/// layout accepts the value.
+/// Damages a value. Reading it must either fail or return fields inside the value. Returns whether
+/// any layout accepts the value.
 fn value(values: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(values, &WORDS);
@@ -100,9 +100,9 @@ fn pickles() -> Vec<Vec<u8>> {
     small.filter(|pickle| Pickled::new([Ok(&pickle[..])].into_iter(), &ColumnChoice::default()).is_ok()).collect()
 }
 
-/// Reading a damaged pickle either fails or returns a sample that does not depend on the content of
-/// the buffer. The pickle follows a valid value, or is the first value of the database. Returns
-/// whether it can be read.
+/// Damages a pickle. Reading it must either fail or return a sample that does not depend on the
+/// content of the buffer. The pickle follows a valid value, or is the first value of the database.
+/// Returns whether it can be read.
 fn pickled(pickles: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let value = random.mutated(pickles, &WORDS);
@@ -132,7 +132,7 @@ fn databases() -> Vec<Vec<u8>> {
         .into()
 }
 
-/// Damaged meta pages must not cause a panic. Returns whether they are accepted.
+/// Damages meta pages, which must not cause a panic. Returns whether they are accepted.
 fn meta(databases: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut pages = databases[random.below(databases.len())].clone();

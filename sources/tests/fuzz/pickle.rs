@@ -39,8 +39,8 @@ fn pickles() -> Vec<Vec<u8>> {
     text.lines().map(hex).map(bytes).filter(|pickle| pickle.len() < 2000).collect()
 }
 
-/// Reading a damaged pickle either fails or returns plain data of bounded size. Returns whether it
-/// can be read.
+/// Damages a pickle. Reading it must either fail or return plain data of bounded size. Returns
+/// whether it can be read.
 fn case(pickles: &[Vec<u8>], seed: u64) -> bool {
     let pickle = Random::new(seed).mutated(pickles, &WORDS);
     drop(read_torch(&pickle));

@@ -126,8 +126,8 @@ fn reads(source: &dyn Source) -> bool {
     valid.count() > 0
 }
 
-/// The edges of a sample's boxes must be ordered and finite, all arrays must have one row per box,
-/// and the classes must exist.
+/// Checks that the edges of a sample's boxes are ordered and finite, that all arrays have one row
+/// per box, and that the classes exist.
 fn check(source: &dyn Source, sample: &Sample<'_>) {
     let array = |name: &str| {
         let bytes = sample.field(name)?;

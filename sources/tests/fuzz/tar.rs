@@ -84,7 +84,7 @@ fn fix_checksums(tar: &mut [u8]) {
     }
 }
 
-/// Bytes that can only be read by copying them, as in an unmapped file.
+/// Bytes that cannot be borrowed, as in a file that is not mapped.
 struct Unmapped<'t>(&'t [u8]);
 
 impl Bytes for Unmapped<'_> {
@@ -98,8 +98,8 @@ impl Bytes for Unmapped<'_> {
     }
 }
 
-/// Scanning a damaged shard either fails or returns an index with ranges inside the shard. Encoding
-/// and decoding must not change the index. Returns whether the shard is valid.
+/// Damages a shard. Scanning it must either fail or return an index with ranges inside the shard.
+/// Encoding and decoding must not change the index. Returns whether the shard is valid.
 fn index(shards: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut tar = random.mutated(shards, &WORDS);
@@ -136,15 +136,15 @@ fn sidecars() -> Vec<Vec<u8>> {
     scanned.chain([sidecar::tests::index()]).map(|index| sidecar::encode(&index, 4096, 77)).collect()
 }
 
-/// A damaged sidecar with a valid hash is either rejected or contains only ranges inside its tar.
-/// Returns whether it is accepted.
+/// Damages a sidecar and corrects its hash. The sidecar must either be rejected or contain only
+/// ranges inside its tar. Returns whether it is accepted.
 fn mutated_sidecar(sidecars: &[Vec<u8>], seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut bytes =
         random.mutated(sidecars, &[b"wfindex\x02", &4096u64.to_le_bytes(), &77u64.to_le_bytes(), "é".as_bytes()]);
     if random.below(16) > 0 && bytes.len() > 8 {
-        // Usually restore the length and the time of the tar. Otherwise, the sidecar is rejected at
-        // once.
+        // Usually restore the length and the time of the tar, because the sidecar is rejected at
+        // once if they differ.
         let body = bytes.len() - 8;
         if body >= 24 && random.below(8) > 0 {
             bytes[8..16].copy_from_slice(&4096u64.to_le_bytes());
@@ -164,8 +164,8 @@ fn manifests() -> Vec<Vec<u8>> {
     vec![text.as_bytes().to_vec()]
 }
 
-/// A damaged manifest is either rejected or lists files in the folder with their actual sizes.
-/// Returns whether it is accepted.
+/// Damages a manifest. It must either be rejected or list files in the folder with their actual
+/// sizes. Returns whether it is accepted.
 fn manifest(manifests: &[Vec<u8>], tars: &BTreeMap<String, u64>, seed: u64) -> bool {
     let words: [&[u8]; 8] = [
         b"\"name\": ",

@@ -44,7 +44,7 @@ fn case((files, examples): &(Vec<Vec<u8>>, Vec<Vec<u8>>), seed: u64) -> bool {
             let result = example::find_lists(&example, &mut lists);
             let row = example::read_row(&example, &lists, &mut page);
             assert!(row.is_err() || result.is_ok());
-            // A number takes at least one byte in the file, and at most eight in the page.
+            // A number takes at least one byte in the message, and at most eight in `page`.
             assert!(page.len() <= 8 * example.len() + 64);
             row.is_ok_and(|row| !row.is_empty())
         }

@@ -1,5 +1,5 @@
-//! Fuzzes the readers of MP4 and of Matroska files. Every frame of an accepted file is an error, or
-//! a record that contains bytes of the file.
+//! Fuzzes the readers of MP4 and of Matroska files. If a file is accepted, each of its frames must
+//! be an error, or a record that contains bytes of the file.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Block files. The header identifies the bytes that follow, and contains their checksum.
+//! Reads and writes block files. The header identifies the bytes that follow, and contains their
+//! checksum.
 //!
 //! The format is little-endian. The header consists of the magic number, the offset, the number of
 //! bytes, the length of the object, the dataset, the sample, the lengths of the tag and of the name
@@ -19,7 +20,7 @@ use super::eviction::{Key, Owner};
 const MAGIC: [u8; 8] = *b"wfblock\x01";
 /// Length of the header up to the tag, in bytes.
 const FIXED: usize = 8 + 5 * 8 + 3 * 4;
-/// Size in bytes.
+/// Maximum size of the header, in bytes.
 const MAX_HEADER: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -30,8 +31,8 @@ pub(super) struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// A 128-bit FNV-1a hash of the range and of the object's URL, length, tag and server. The
-    /// header contains all of these, so a hash collision causes only a cache miss.
+    /// Returns a 128-bit FNV-1a hash of the range and of the object's URL, length, tag and server.
+    /// The header contains all of these, so a hash collision causes only a cache miss.
     pub(super) fn key(&self) -> Key {
         let tag = self.object.tag.as_deref();
         let numbers = [self.object.len, self.offset, self.len, u64::from(tag.is_some())];
@@ -61,7 +62,7 @@ impl Range<'_> {
         header
     }
 
-    /// The size on a disk with 4 KiB pages.
+    /// Returns the size of the file on a disk with 4 KiB pages.
     pub(super) fn bytes(&self) -> u64 {
         (self.len + (FIXED + self.names() + 4) as u64).next_multiple_of(4096)
     }
@@ -70,17 +71,17 @@ impl Range<'_> {
         self.names() + FIXED + 4 <= MAX_HEADER
     }
 
-    /// Length of the tag and the name in the header.
+    /// Returns the length of the tag and the name in the header.
     fn names(&self) -> usize {
         let server = self.object.server.as_ref().map_or(0, |server| server.len() + 2);
         self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len) + server
     }
 }
 
-/// No URL begins with this character.
+/// Marks the server in a block's name. No URL begins with this character.
 const SERVER: char = '\n';
 
-/// The server, if any, precedes the URL.
+/// Returns the name of the object in a header: its URL, preceded by its server, if any.
 fn name(object: &Object) -> Cow<'_, str> {
     match &object.server {
         Some(server) => format!("{SERVER}{server}{SERVER}{}", object.url).into(),
@@ -95,7 +96,7 @@ fn split(name: &str) -> (Option<Arc<str>>, &str) {
 
 pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8]) -> io::Result<()> {
     let header = range.header(owner, crc32fast::hash(bytes));
-    // A single system call suffices for nearly every block.
+    // Write both with a single system call, which suffices for nearly every block.
     let written = match file.write_vectored(&[IoSlice::new(&header), IoSlice::new(bytes)]) {
         Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
         written => written?,
@@ -104,12 +105,12 @@ pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8
     file.write_all(&bytes[written.saturating_sub(header.len())..])
 }
 
-/// Returns `false` if the block is damaged or contains a different range.
+/// Reads a block into `out`. Returns `false` if the block is damaged or contains a different range.
 pub(super) fn read(file: &mut File, range: Range<'_>, out: &mut [u8]) -> io::Result<bool> {
     // The file's owner and checksum replace these placeholders.
     let mut header = range.header(Owner::default(), 0);
     let expected = header.clone();
-    // One more byte reveals a file that is too long.
+    // Read one more byte, to detect a file that is too long.
     let mut extra = [0];
     let expected_len = header.len() + out.len();
     let mut read = 0;

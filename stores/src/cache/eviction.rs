@@ -18,13 +18,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use warpfeed_sources::{BatchIndex, Lookahead, NextUse};
 
-/// A hash of the block's object, version and range.
+/// Identifies a block by a hash of its object, version and range.
 pub(super) type Key = u128;
 
-/// A sample's next use is searched in this many epochs. With n machines, a sample returns to the
-/// same machine after n epochs on average.
+/// Number of epochs in which a sample's next use is searched. With n machines, a sample returns to
+/// the same machine after n epochs on average.
 const SEARCHED_EPOCHS: u64 = 256;
-/// Blocks that are ranked again for each new block. With 128 machines, this takes about 5 ms.
+/// Maximum number of blocks that are ranked again for each new block. With 128 machines, this takes
+/// about 5 ms.
 const MAX_RANKED: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,7 +78,7 @@ impl Follower {
         }
     }
 
-    /// 0 if `time` is in the past.
+    /// Returns the time until `time`, or 0 if it is in the past.
     fn distance(&self, time: u64) -> u64 {
         time.saturating_sub(self.time(self.position))
     }
@@ -85,7 +86,7 @@ impl Follower {
 
 #[derive(Default)]
 struct Dataset {
-    /// The most recent loader determines the ranks.
+    /// The loaders of a dataset. The most recent one determines the ranks.
     followers: Vec<Follower>,
     /// Incremented whenever the ranks become outdated.
     state: u64,
@@ -111,7 +112,7 @@ impl Dataset {
 
 /// The blocks of one tier, in eviction order.
 pub(super) struct Index {
-    /// Size in bytes.
+    /// Maximum total size of the blocks, in bytes.
     limit: u64,
     bytes: u64,
     entries: HashMap<Key, BlockEntry>,
@@ -148,12 +149,12 @@ impl Index {
         self.entries.contains_key(&key)
     }
 
-    /// Yields keys, sizes in bytes and owners.
+    /// Yields the key, the size in bytes and the owner of each block.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, Owner)> {
         self.entries.iter().map(|(&key, entry)| (key, entry.bytes, entry.owner))
     }
 
-    /// Returns the id of the loader.
+    /// Adds a loader, and returns its id.
     pub(super) fn follow(&mut self, dataset: u64, order: Lookahead) -> u64 {
         self.followers += 1;
         let id = self.followers;
@@ -171,7 +172,7 @@ impl Index {
         }
     }
 
-    /// The loader `id` has reached `now`.
+    /// Records that the loader `id` has reached `now`.
     pub(super) fn start(&mut self, dataset: u64, id: u64, now: BatchIndex) {
         let Some(dataset) = self.datasets.get_mut(&dataset) else { return };
         let Some(follower) = dataset.followers.iter_mut().find(|follower| follower.id == id) else { return };
@@ -342,7 +343,7 @@ mod tests {
 
     use super::*;
 
-    /// Each machine reads batches of `batch` samples.
+    /// Returns the order of the machine `node`. Each machine reads batches of `batch` samples.
     fn order(len: u64, seed: u64, node: u64, nodes: u64, batch: u64) -> (Lookahead, Arc<Shuffled>) {
         let order = Arc::new(Shuffled::new(len, seed));
         let (global, inner) = (nodes * batch, order.clone());
@@ -495,7 +496,7 @@ mod tests {
                 let before = searched.load(Ordering::Relaxed);
                 let admitted = index.admit(1, first, None);
                 let count = searched.load(Ordering::Relaxed) - before;
-                // Each block takes at most two searches, in this epoch and in the next.
+                // Ranking a block takes at most two searches, in this epoch and in the next.
                 assert!(count <= 2 * (MAX_RANKED + 1), "{count} searches in one step");
                 steps += 1;
                 if steps == half as usize / MAX_RANKED + 1 || admitted.is_some() {
@@ -508,7 +509,8 @@ mod tests {
         index.start(7, number, BatchIndex { epoch: 1, batch: 0 });
         index.start(7, number, BatchIndex::default());
         assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4);
-        // A block that is used or removed while blocks are being ranked again is in either queue.
+        // A block that is used or removed while blocks are being ranked again may be in the old or
+        // in the new queue.
         index.unfollow(7, number);
         index.used(key(half));
         index.remove(key(half + 1));

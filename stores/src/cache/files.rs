@@ -32,11 +32,12 @@ use super::folder::{FILES, Folder, present};
 use super::listing::{self, Listing};
 use crate::runtime::PerProcess;
 
-/// Size in bytes.
+/// Size in bytes of the parts in which files are downloaded.
 const PART: u64 = 8 << 20;
 /// Interval between two attempts to take a lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// If the downloading process receives no part for this time, other processes stop waiting for it.
+/// Maximum time without a received part. After that, other processes stop waiting for the
+/// downloading process.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(600);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 const RECORD: usize = 24;
@@ -50,13 +51,13 @@ fn held_locks() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
     Ok(HELD.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Total size of all whole files, in bytes.
+/// Returns the total size of all whole files, in bytes.
 pub(super) fn used(folder: &Folder) -> io::Result<u64> {
     let bytes = present(fs::read(folder.path.join(FILES).join(USED)))?;
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
-/// `base` is the URL above all objects.
+/// The objects of a dataset. `base` is the URL above all of them.
 struct Dataset<'a> {
     base: &'a str,
     objects: &'a [Object],
@@ -90,7 +91,8 @@ pub(super) fn download(
         return Ok(dataset.data());
     }
     let in_use = lock_file(&dataset.path.with_extension("lock")).map_err(failed)?;
-    // Only a process that removes the files holds this lock exclusively, and only briefly.
+    // Wait for the lock. A process holds it exclusively only while it removes the files, and only
+    // briefly.
     dataset.wait(|| try_shared(&in_use))?;
     if !dataset.is_complete().map_err(failed)? {
         let filling = lock_file(&dataset.path.with_extension("fill")).map_err(failed)?;
@@ -128,7 +130,7 @@ fn locked(result: std::result::Result<(), TryLockError>) -> io::Result<bool> {
     }
 }
 
-/// Size of the files on disk, in whole pages.
+/// Returns the size of the files on disk, in whole pages.
 fn bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }
@@ -178,7 +180,7 @@ fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> 
     listing::write(folder, &files.join(USED), &sum.to_le_bytes()).map_err(failed)
 }
 
-/// Returns `false` if a process is using the files.
+/// Removes the files of a dataset. Returns `false` if a process is using them.
 fn remove(path: &Path) -> io::Result<bool> {
     let lock = lock_file(&path.with_extension("lock"))?;
     if !try_exclusive(&lock)? {
@@ -190,7 +192,7 @@ fn remove(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The list of objects is `None` if it is damaged.
+/// Lists the datasets in the folder. The list of a dataset's objects is `None` if it is damaged.
 pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -263,7 +265,7 @@ fn drop_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Keeps the files of datasets that a process is using.
+/// Removes all datasets, except those that a process is using.
 pub(super) fn empty(folder: &Folder) -> io::Result<()> {
     let files = folder.path.join(FILES);
     if !files.is_dir() {
@@ -351,7 +353,7 @@ impl<'a> Dataset<'a> {
         Ok(())
     }
 
-    /// Returns the checksum and the modification time of each file, or `None` if files are
+    /// Returns the checksum and the modification time of each file, or `None` if the files are
     /// incomplete.
     fn complete(&self) -> io::Result<Option<Vec<[u8; 12]>>> {
         let complete = match fs::read(self.path.join("complete")) {
@@ -362,7 +364,8 @@ impl<'a> Dataset<'a> {
         Ok((records.len() == self.objects.len() && rest.is_empty()).then(|| records.to_vec()))
     }
 
-    /// Checks the content of files that were modified after they were received.
+    /// Returns whether all files are complete. Checks the content of files that were modified after
+    /// they were received.
     fn is_complete(&self) -> io::Result<bool> {
         let Some(records) = self.complete()? else { return Ok(false) };
         for ((record, name), object) in records.iter().zip(&self.names).zip(self.objects) {
@@ -451,7 +454,7 @@ impl<'a> Dataset<'a> {
                 latest[file] = Some((number(8), checksum));
             }
         }
-        // An incomplete record at the end would shift all later records.
+        // Remove an incomplete record at the end, because it would shift all later records.
         if bytes.len() % RECORD > 0 {
             let file = OpenOptions::new().write(true).open(self.path.join("arrived"))?;
             file.set_len((bytes.len() - bytes.len() % RECORD) as u64)?;
@@ -468,7 +471,7 @@ impl<'a> Dataset<'a> {
             {
                 return Ok((len, hasher));
             }
-            // Other processes may have mapped the file, so it is removed instead of changed.
+            // Remove the file instead of changing it, because other processes may have mapped it.
             drop_file(&path)?;
             Ok((0, Hasher::new()))
         });
@@ -497,7 +500,7 @@ fn record(index: usize, len: u64, checksum: u32) -> [u8; RECORD] {
     record
 }
 
-/// The time is in nanoseconds since 1970.
+/// Returns the modification time of a file in nanoseconds since 1970.
 fn modified(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::metadata(path)?;
     let time = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -511,7 +514,7 @@ fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
     }
 }
 
-/// Hashes the first `len` bytes.
+/// Hashes the first `len` bytes of a file.
 fn hashed(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
     let Some(file) = present(File::open(path))? else { return Ok(None) };
     let (mut file, mut hasher, mut remaining) = (file.take(len), Hasher::new(), len);

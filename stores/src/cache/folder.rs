@@ -35,17 +35,18 @@ const BLOCKS: &str = "blocks";
 const PARTIAL: &str = "partial";
 pub(super) const FILES: &str = "files";
 
-/// Includes the version.
+/// Magic number of the journal, which includes the version.
 const MAGIC: [u8; 8] = *b"wfcache\x01";
 const RECORD: usize = 48;
-/// A journal with more records per block is rewritten.
+/// Maximum number of records per block. A journal with more records is rewritten.
 const MAX_RECORDS_PER_BLOCK: u64 = 4;
-/// A process that holds the lock for longer is probably suspended, and the block is not cached.
+/// Maximum wait for the lock. A process that holds it for longer is probably suspended, and the
+/// block is not cached.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
-/// The process that wrote an older partial file must have ended.
+/// Maximum age of a partial file in use. The process that wrote an older file must have ended.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(3600);
 
-/// Headers, and sizes on disk in bytes.
+/// Blocks with their headers, and their sizes on disk in bytes.
 pub(super) type Blocks = Vec<(Key, Header, u64)>;
 
 #[derive(Debug, Clone)]
@@ -76,7 +77,7 @@ impl Folder {
         }
     }
 
-    /// Other users must not be able to create files in the folder.
+    /// Checks that other users cannot create files in the folder.
     #[cfg(unix)]
     fn check_owner(&self) -> Result<()> {
         let (Ok(folder), Ok(process)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };
@@ -90,13 +91,14 @@ impl Folder {
         }
     }
 
-    /// The standard library provides the owner and the mode of a file only on Unix.
+    /// Does nothing, because the standard library provides the owner and the mode of a file only on
+    /// Unix.
     #[cfg(not(unix))]
     fn check_owner(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The content of the marker file, or `None` if it is missing.
+    /// Returns the content of the marker file, or `None` if it is missing.
     fn mark(&self) -> std::result::Result<Option<Vec<u8>>, Refused> {
         match fs::read(self.path.join(MARKER)) {
             Ok(mark) if mark == MARK.as_bytes() => Ok(Some(mark)),
@@ -176,7 +178,7 @@ impl Folder {
         self.path.join(BLOCKS).join(format!("{:02x}", key >> 120)).join(format!("{key:032x}"))
     }
 
-    /// A new file is renamed when it is complete.
+    /// Returns a path for writing a new file, which is renamed when it is complete.
     pub(super) fn partial(&self) -> PathBuf {
         self.path.join(PARTIAL).join(unique())
     }
@@ -192,9 +194,10 @@ impl Folder {
         }
     }
 
-    /// Returns `None` if another process holds the lock for too long.
+    /// Locks the folder. Returns `None` if another process holds the lock for too long.
     pub(super) fn lock(&self) -> io::Result<Option<File>> {
-        // A forked child would share a file that stays open, and so would share the lock.
+        // Open the file again for each lock: a child process that is forked shares open files, and
+        // would share the lock.
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(LOCK))?;
         let start = Instant::now();
         loop {
@@ -270,7 +273,7 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// On Unix, only the current user can access the new folders.
+/// Creates a folder and its parents. On Unix, only the current user can access the new folders.
 fn new_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -289,11 +292,11 @@ fn is_unique(name: &str) -> bool {
     numbers && parts.next().is_none()
 }
 
-/// No other process, thread or container uses this name.
+/// Returns a name that no other process, thread or container uses.
 fn unique() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // Only uniqueness matters.
+    // A wrong clock is harmless, because only uniqueness matters.
     format!("{}-{}-{}", std::process::id(), now.as_nanos(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -335,7 +338,7 @@ impl Record {
 /// The position up to which this process has read the journal.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// Changes when the journal is rewritten.
+    /// Generation of the journal, which changes when the journal is rewritten.
     generation: u64,
     read: u64,
 }
@@ -350,7 +353,7 @@ pub(super) enum News {
 }
 
 impl Journal {
-    /// The changes since the last call, for [`Index::learn`]. The folder must be locked.
+    /// Returns the changes since the last call, for [`Index::learn`]. The folder must be locked.
     pub(super) fn news(&mut self, folder: &Folder) -> io::Result<News> {
         let path = folder.path.join(JOURNAL);
         let mut bytes = Vec::new();
@@ -417,8 +420,8 @@ impl Journal {
         Ok(())
     }
 
-    /// The lock must have been held since the last call to [`news`](Journal::news). The caller must
-    /// apply the records to the index.
+    /// Appends records to the journal. The lock must have been held since the last call to
+    /// [`news`](Journal::news). The caller must apply the records to the index.
     pub(super) fn append(&mut self, folder: &Folder, records: &[Record]) -> io::Result<()> {
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
         let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;

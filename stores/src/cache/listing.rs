@@ -2,15 +2,15 @@
 //! is listed only once.
 //!
 //! A listing is stored in `files/KEY.listing`, where KEY is a hash of the listed prefix. A process
-//! holds the `files/KEY.lock` lock while it lists the objects. The format is little-endian. The
-//! file contains the magic number, the time of the listing in seconds, the prefix, the number of
+//! locks `files/KEY.lock` while it lists the objects. The format is little-endian. The file
+//! contains the magic number, the time of the listing in seconds, the prefix, the number of
 //! objects, the objects (the URL after the prefix, the length, the tag and the server), and the
 //! CRC-32 of all preceding bytes. Each string follows its length, and a missing string has the
 //! length `u32::MAX`. The last byte of the magic number is the version.
 //!
-//! Only a new listing finds new objects. Before a cached listing is used, a few of its objects are
-//! compared with the server, and its age is logged. Reading an object that has changed fails and
-//! invalidates the listing.
+//! Objects that were added after a listing are not found until the listing is refreshed. Before a
+//! cached listing is used, a few of its objects are compared with the server, and its age is
+//! logged. Reading an object that has changed fails and invalidates the listing.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -25,11 +25,12 @@ use super::folder::{FILES, Folder, present};
 
 const MAGIC: [u8; 8] = *b"wflist\x00\x01";
 const ABSENT: u32 = u32::MAX;
-/// Objects that are compared with the server, concurrently, before a cached listing is used.
+/// Maximum number of objects that are compared with the server before a cached listing is used.
 const MAX_PROBES: usize = 8;
 /// Interval between two attempts to take the lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A process that holds the lock for longer may be suspended, so the objects are listed anyway.
+/// Maximum wait for the lock. A process that holds it for longer may be suspended, so the objects
+/// are listed anyway.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) const LISTING: &str = "listing";
 
@@ -86,17 +87,18 @@ impl Listing {
         rest.is_empty().then_some(Listing { time, prefix, objects })
     }
 
-    /// Returns `None` if the file is missing, damaged, or not a listing.
+    /// Reads a listing. Returns `None` if the file is missing, damaged, or not a listing.
     pub(super) fn load(path: &Path) -> io::Result<Option<Self>> {
         Ok(present(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
     }
 
-    /// Age in seconds.
+    /// Returns the age of the listing, in seconds.
     pub(super) fn age(&self) -> u64 {
         now().saturating_sub(self.time)
     }
 
-    /// Compares a few objects with the server. A missing or inaccessible object counts as changed.
+    /// Compares a few objects with the server, and returns whether none has changed. A missing or
+    /// inaccessible object counts as changed.
     fn is_current(&self, store: &dyn Store) -> Result<bool> {
         let count = self.objects.len().min(MAX_PROBES);
         let last = self.objects.len() - 1;
@@ -114,7 +116,7 @@ impl Listing {
                     Some(stop) => stop.during(|| check(object)),
                     None => check(object),
                 });
-                // If a thread cannot be spawned, this thread sends the request.
+                // A thread cannot be spawned, so send the request from this thread.
                 thread.map_err(|_| check(object))
             };
             let threads: Vec<_> = probes.map(spawn).collect();
@@ -139,7 +141,8 @@ fn long(rest: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*number))
 }
 
-/// Returns `None` if the bytes end too early, and `Some(None)` for a missing string.
+/// Reads a string. Returns `None` if the bytes end too early, and `Some(None)` for a missing
+/// string.
 fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     let (len, after) = rest.split_first_chunk()?;
     *rest = after;
@@ -152,7 +155,7 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     std::str::from_utf8(text).ok().map(Some)
 }
 
-/// The file name is a 128-bit FNV-1a hash of `text`, with the extension.
+/// Returns the path of a file for `text`: its 128-bit FNV-1a hash, with the extension.
 fn path_for(folder: &Folder, text: &str, extension: &str) -> PathBuf {
     let hash = text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
@@ -160,8 +163,8 @@ fn path_for(folder: &Folder, text: &str, extension: &str) -> PathBuf {
     folder.path.join(FILES).join(format!("{hash:032x}.{extension}"))
 }
 
-/// Returns the objects of `store` under `prefix`, and whether they come from the cached listing.
-/// Without a current listing, lists the objects and caches the result.
+/// Returns the objects of `store` under `prefix`, and whether they come from the cached listing. If
+/// there is no current listing, lists the objects and caches the result.
 pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
     let path = path_for(folder, prefix, LISTING);
     if let Some(objects) = current(&path, store, prefix)? {
@@ -187,7 +190,7 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
 
 /// Returns the objects of the cached listing, if it is current.
 fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
-    // A listing that cannot be read is replaced.
+    // Ignore a listing that cannot be read. It is replaced.
     let cached = Listing::load(path).ok().flatten();
     let cached = cached.filter(|cached| cached.prefix == prefix && !cached.objects.is_empty());
     let Some(cached) = cached else { return Ok(None) };
@@ -211,9 +214,9 @@ pub(super) fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()
     written
 }
 
-/// Waits for the lock. The system releases it if its process dies. Returns `None` if the folder is
-/// not writable, or if another process holds the lock for too long. Fails if the reads of this
-/// thread are canceled.
+/// Waits for the lock. The system releases the lock if its process dies. Returns `None` if the
+/// folder is not writable, or if another process holds the lock for too long. Fails if the work of
+/// this thread is canceled.
 fn lock(path: &Path) -> Result<Option<File>> {
     let Ok(file) = OpenOptions::new().create(true).truncate(false).write(true).open(path) else { return Ok(None) };
     let mut waited = Duration::ZERO;
@@ -224,7 +227,10 @@ fn lock(path: &Path) -> Result<Option<File>> {
             Err(_) => return Ok(None),
         }
         if is_stopped() {
-            return Err(Error::new(warpfeed_sources::ErrorKind::Io, "waiting for a listing was canceled"));
+            return Err(Error::new(
+                warpfeed_sources::ErrorKind::Io,
+                "canceled while waiting for another process to list the objects",
+            ));
         }
         std::thread::sleep(POLL_INTERVAL);
         waited += POLL_INTERVAL;

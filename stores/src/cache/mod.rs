@@ -1,4 +1,4 @@
-//! [`Cache`], a local cache of bytes from stores.
+//! [`Cache`]: a local cache of bytes from stores.
 //!
 //! 1. `eviction` chooses the blocks to keep, based on their next use in the loader's order.
 //! 2. `block` defines the format of a block file. `folder` manages the cache folder and its

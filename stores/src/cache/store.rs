@@ -20,8 +20,8 @@ impl Cached {
         Cached { cache, store, listed: Arc::default() }
     }
 
-    /// If a changed object may have caused the error, drops the cached listing, so that the next
-    /// opening lists the objects again.
+    /// Returns `result`. If a changed object may have caused its error, drops the cached listing, so
+    /// that the next opening lists the objects again.
     fn check_result<T>(cache: &Cache, listed: &Mutex<Vec<String>>, url: &str, result: Result<T>) -> Result<T> {
         let is_lasting = |e: &Error| e.kind() == ErrorKind::Source && !e.is_transient();
         if result.as_ref().is_err_and(is_lasting) {
@@ -53,7 +53,8 @@ impl Store for Cached {
         self.store.object(url)
     }
 
-    /// Bytes outside a known order belong to indexes and whole shards, and are not cached.
+    /// Reads bytes from the cache or the store. Bytes outside a known order belong to indexes and
+    /// whole shards, and are not added to the cache.
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         match self.cache.0.get(object, offset, out) {
             Some(_) => Ok(()),
@@ -72,7 +73,7 @@ impl Store for Cached {
         Self::check_result(&self.cache, &self.listed, &object.url, self.store.read_ranges(object, &mut missing))
     }
 
-    /// The caller has already looked in the cache.
+    /// Requests a range without the cache. The caller has already looked in the cache.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let (cache, listed, url) = (self.cache.clone(), self.listed.clone(), object.url.clone());
         self.store.fetch(object, range, reply.map(move |result| Self::check_result(&cache, &listed, &url, result)));
@@ -89,7 +90,7 @@ impl Store for Cached {
     }
 
     fn keep(&self, dataset: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
-        // 0 is reserved for reads outside a known order.
+        // The value 0 is reserved for reads outside a known order.
         let dataset = dataset.max(1);
         let id = self.cache.0.follow(dataset, order);
         Some(Arc::new(LoaderCache { cache: self.cache.clone(), dataset, id }))

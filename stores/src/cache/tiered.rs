@@ -24,21 +24,22 @@ pub(super) struct TieredCache {
     folder: Option<Folder>,
     /// Maximum number of bytes of files and blocks in the folder.
     limit: u64,
-    /// Becomes false after the first error, such as a full disk.
+    /// Whether blocks can be written. Becomes false after the first error, such as a full disk.
     writable: AtomicBool,
     memory: Mutex<MemoryTier>,
-    /// A thread holds the mutex while it changes the folder, so that other threads wait for this
-    /// mutex instead of the folder's lock.
+    /// The journal. A thread holds the mutex while it changes the folder, so that other threads
+    /// wait for this mutex instead of the folder's lock.
     journal: Mutex<Journal>,
     disk: Mutex<Disk>,
     loaders: AtomicU64,
-    /// A forked child cannot use the cache, because a mutex that another thread held would stay
-    /// locked forever.
+    /// ID of the process that opened the cache. A forked child cannot use the cache, because a
+    /// mutex that another thread held would stay locked forever.
     process: u32,
     counts: Counters,
 }
 
-/// If a lowered limit or a large block requires more evictions, they happen at the next writes.
+/// Maximum number of evictions per write. If a lowered limit or a large block requires more, they
+/// happen at the next writes.
 const MAX_EVICTIONS: usize = 256;
 
 struct MemoryTier {
@@ -123,7 +124,7 @@ impl TieredCache {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs a warning once if this process did not open the cache.
+    /// Returns whether this process opened the cache. If it did not, logs a warning once.
     fn is_own_process(&self) -> bool {
         static IS_LOGGED: AtomicBool = AtomicBool::new(false);
         let is_own = std::process::id() == self.process;
@@ -172,8 +173,8 @@ impl TieredCache {
         }
     }
 
-    /// If exactly the range of `object` that begins at `offset` and fills `out` is cached, copies
-    /// its bytes to `out`, and returns their tier.
+    /// Fills `out` with the bytes of `object` at `offset`, if exactly this range is cached, and
+    /// returns the tier that contained them.
     pub(super) fn get(&self, object: &Object, offset: u64, out: &mut [u8]) -> Option<Tier> {
         if !self.is_own_process() || !is_versioned(object) {
             return None;
@@ -199,7 +200,7 @@ impl TieredCache {
         self.counts.missed_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Does not read the range.
+    /// Returns whether a range is cached, without reading it.
     pub(super) fn has(&self, object: &Object, offset: u64, len: u64) -> bool {
         if !self.is_own_process() || !is_versioned(object) {
             return false;
@@ -257,7 +258,7 @@ impl TieredCache {
         false
     }
 
-    /// `bytes` begin at offset `offset` of `object`. Their next use is in batch `from` or later.
+    /// Offers bytes that begin at `offset` of `object`. Their next use is in batch `from` or later.
     pub(super) fn offer(&self, object: &Object, offset: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         if !self.is_own_process() || !is_versioned(object) {
             return;
@@ -292,7 +293,7 @@ impl TieredCache {
         }
     }
 
-    /// The block is not written if it would be the first to be evicted.
+    /// Writes a block to the folder, unless it would be the first to be evicted.
     fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let (key, size) = (range.key(), range.bytes());
@@ -327,7 +328,7 @@ impl TieredCache {
             let Some(mut evicted) = evicted else { return folder.publish(&partial, key) };
             let fits = evicted.len() <= MAX_EVICTIONS;
             evicted.truncate(MAX_EVICTIONS);
-            // Files are removed before their records, so that every file has a record.
+            // Remove the files before their records, so that every file has a record.
             evicted.iter().try_for_each(|&key| remove(folder, key))?;
             let mut records: Vec<_> = evicted.into_iter().map(Record::Remove).collect();
             records.extend(fits.then_some(Record::Add(key, size, owner)));
@@ -337,7 +338,7 @@ impl TieredCache {
                 return Ok(());
             }
             if let Err(e) = folder.publish(&partial, key) {
-                // With a record, the next process would treat the block as present.
+                // Remove the record, because the next process would treat the block as present.
                 let records = [Record::Remove(key)];
                 journal.append(folder, &records)?;
                 lock().index.apply(&records);
@@ -397,7 +398,7 @@ impl TieredCache {
         url[start..].match_indices('/').for_each(|(offset, _)| self.forget(&url[..=start + offset]));
     }
 
-    /// Returns the id of the loader.
+    /// Adds a loader, and returns its id.
     pub(super) fn follow(&self, dataset: u64, order: &Lookahead) -> u64 {
         if !self.is_own_process() {
             return 0;
@@ -447,8 +448,8 @@ impl TieredCache {
     }
 }
 
-/// The tag is part of a block's key, so the versions of an object have separate blocks unless the
-/// tag is missing or weak.
+/// Returns whether the versions of an object have separate blocks. The tag is part of a block's
+/// key, so this is true unless the tag is missing or weak.
 fn is_versioned(object: &Object) -> bool {
     object.tag.as_ref().is_some_and(|tag| !tag.starts_with("W/"))
 }

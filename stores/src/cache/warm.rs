@@ -4,7 +4,7 @@ use warpfeed_sources::Position;
 use warpfeed_sources::Result;
 use warpfeed_sources::{BatchIndex, Lookahead, Source};
 
-/// Affects only the granularity of the lookahead.
+/// Number of samples per batch. It affects only the granularity of the lookahead.
 const BATCH: u64 = 64;
 
 /// Reads every sample of `source` once, in index order, and calls `read` after each sample. If the

@@ -34,7 +34,7 @@ impl Data {
         Data { objects: Arc::new(Objects::of(root.path(), "mem://set")), url }
     }
 
-    /// The cache has `bytes` bytes in `folder` and `memory` bytes in memory.
+    /// Creates a loader with a cache of `bytes` bytes in `folder` and `memory` bytes in memory.
     fn loader(&self, folder: &Path, bytes: u64, memory: u64) -> Result<Loader> {
         let cache = Cache::with_memory(folder, bytes, memory)?;
         let loader = Loader::new(&*self.url).stores([("mem", cache.store(self.objects.clone()))]);
@@ -68,7 +68,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A loader in a separate process fills the cache.
+/// Returns a cache folder that a loader in a separate process has filled.
 fn filled(data: &Data) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
@@ -77,7 +77,8 @@ fn filled(data: &Data) -> tempfile::TempDir {
     root
 }
 
-/// A lack of memory or threads is an acceptable error even though the store works.
+/// Returns whether an error of the loader is acceptable even though the store works: a lack of
+/// memory or threads.
 fn is_error_of_the_loader(e: &str) -> bool {
     e.contains("memory") || e.contains("thread") || e.contains("workers")
 }

@@ -16,7 +16,7 @@ use warpfeed::source::{BatchIndex, Lookahead, Object, ReadCompletion, Store, Tie
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// Each sample has 40 to 20,000 bytes.
+/// Number of samples. Each has 40 to 20,000 bytes.
 const SAMPLES: u64 = 200;
 
 fn offset_of(sample: u64) -> u64 {
@@ -71,7 +71,7 @@ impl Store for Objects {
     }
 }
 
-/// Shuffled epochs with batches of 10 samples.
+/// Returns the order of shuffled epochs with batches of 10 samples.
 fn lookahead() -> Lookahead {
     let index_at = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
     let samples = move |index: BatchIndex| Some((0..10).map(|i| index_at(index.epoch, index.batch * 10 + i)).collect());
@@ -116,7 +116,8 @@ fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchI
     index
 }
 
-/// Normally, a process has only one cache per folder and limit.
+/// Opens a cache as another process would. Normally, a process has only one cache per folder and
+/// limit.
 fn open_as_another_process(folder: &Path, limit: u64) -> Cache {
     static MEMORY: AtomicU64 = AtomicU64::new(0);
     Cache::with_memory(folder, limit, 1 + MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
@@ -162,12 +163,12 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
         assert_eq!(counts.memory_bytes + counts.disk_bytes + counts.missed_bytes, 6 * dataset_bytes);
         if limit > dataset_bytes {
             assert_eq!((objects.bytes.load(Relaxed), counts.hit_rate()), (dataset_bytes, Some(5.0 / 6.0)));
-            // Another process, or the next run, finds the blocks.
+            // Another process, or the next run, must find the blocks.
             let again = open_as_another_process(folder.path(), limit);
             epochs(&again.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
             assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (dataset_bytes, Some(1.0)));
         }
-        // An order that the cache does not know.
+        // The cache does not know the order of these reads.
         let object = store.object("mem://set/x").unwrap();
         for sample in (0..SAMPLES).chain(0..SAMPLES) {
             let mut ranges = vec![0; 2 * len(sample) as usize];
@@ -206,7 +207,7 @@ fn a_cache_of_a_third_of_the_data_serves_a_third_of_the_bytes() {
     assert!(counts.written_bytes < 15 * offset_of(SAMPLES), "{counts:?}");
 }
 
-/// Reads until it is killed.
+/// Reads through the cache until the process is killed.
 #[test]
 #[ignore = "started by other tests"]
 fn child_process_fills_the_cache() {
@@ -225,7 +226,7 @@ fn filler(folder: &Path, bytes: u64, epoch: u64, batches: u64) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// All blocks must be valid and within the limit, and there must be no other files.
+/// Checks that all blocks are valid and within the limit, and that there are no other files.
 fn check_folder(folder: &Path, limit: u64) {
     let cache = open_as_another_process(folder, limit);
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 2 * SAMPLES / 10);
@@ -279,7 +280,7 @@ fn a_process_killed_with_the_lock_does_not_block_others() {
     // files.
     let paths = blocks(folder.path());
     paths.iter().take(20).for_each(|(path, _)| fs::remove_file(path).unwrap());
-    // A process or machine stopped while it wrote a record.
+    // Simulate a process or machine that stopped while it wrote a record.
     let journal = folder.path().join("journal");
     let mut records = fs::read(&journal).unwrap();
     records.extend_from_slice(b"part of a record");
@@ -387,7 +388,8 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     let path = folder.path().join("cache");
     let cache = Cache::open(&path, 50_000).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-    // A user's file with the name of a block, and old files in the folder for partial files.
+    // These are a user's file with the name of a block, and old files in the folder for partial
+    // files.
     let old = [path.join("partial/notes.txt"), path.join("partial/1-2-3")];
     let block = path.join("blocks/00").join("0".repeat(32));
     fs::create_dir_all(block.parent().unwrap()).unwrap();
@@ -401,7 +403,7 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     fs::remove_file(block).unwrap();
     fs::remove_file(&old[0]).unwrap();
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 1);
-    // Foreign files among the blocks are reported and never removed.
+    // Foreign files among the blocks must be reported and never removed.
     let others = [path.join("blocks/mine.jpg"), blocks(&path)[0].0.with_file_name("mine.jpg")];
     others.iter().for_each(|other| fs::write(other, "x").unwrap());
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 3 * SAMPLES / 10);
@@ -502,7 +504,8 @@ fn reads_continue_if_the_disk_is_full() {
     run.unwrap();
 }
 
-/// The lock belongs to the open file, so it has the same effect as the lock of another process.
+/// The test locks the folder through a separate open file, which has the same effect as a lock of
+/// another process.
 #[test]
 fn a_slow_folder_does_not_delay_reads_from_memory() {
     let folder = tempfile::tempdir().unwrap();

@@ -31,7 +31,7 @@ use store::Objects;
 
 use warpfeed_stores::Cache;
 
-/// Random cases in an ordinary run.
+/// Number of random cases in an ordinary run.
 const DRAWS: u64 = 12;
 
 fn upload(server: &Server, folder: &Path, path: &str) {

@@ -184,7 +184,7 @@ fn every_format_opens_from_a_store() {
     }
 }
 
-/// A YOLO dataset, which needs local files: two images of `bytes` bytes, and their labels.
+/// Returns a YOLO dataset, which needs local files: two images of `bytes` bytes, and their labels.
 fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
     let image = |n: usize| {
         let rest = (0..bytes).map(|i| ((i + n) * 31 % 251) as u8);
@@ -197,7 +197,7 @@ fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
     (1..3).flat_map(both).collect()
 }
 
-/// Large enough for several requests.
+/// Returns a dataset that is large enough for several requests.
 fn large() -> Arc<Objects> {
     Objects::of(yolo("mem://set", 10 << 20))
 }
@@ -242,7 +242,7 @@ fn interrupted_downloads_continue_and_ranks_share_them() {
     let before = store.bytes.load(SeqCst);
     assert!(samples(&*opened().unwrap()) == local);
     assert_eq!(store.bytes.load(SeqCst), before);
-    // The checksum reveals a changed byte, and the file is fetched again.
+    // The checksum must reveal a changed byte, and the file must be fetched again.
     let mut bytes = fs::read(&file).unwrap();
     let len = bytes.len() as u64;
     bytes[9_000_000] ^= 1;
@@ -387,7 +387,8 @@ fn check_finds_a_damaged_file_that_is_in_use() {
     assert!(samples(&*open()) == local && samples(&*used) == local);
 }
 
-/// Another process may be suspended while it frees space.
+/// Opening a dataset while another process is suspended in the middle of freeing space can be
+/// canceled.
 #[test]
 fn opening_can_be_canceled_while_another_process_evicts() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());

@@ -22,7 +22,7 @@ static HUB: LazyLock<(Arc<Server>, String)> = LazyLock::new(|| {
     hub
 });
 
-/// A complete response with a link to the next page.
+/// Returns a complete response with a link to the next page.
 fn page(body: &str, next: Option<&str>) -> String {
     let link = next.map(|next| format!("Link: <{next}>; rel=\"next\"\r\n")).unwrap_or_default();
     format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n{link}\r\n{body}", body.len())
@@ -72,7 +72,7 @@ fn a_hub_listing_is_complete_or_fails() {
         source.network()
     );
 
-    // Loops of one and two pages, files that are listed twice, and pages that are not listings.
+    // The pages form loops of one and two pages, list files twice, or are not listings.
     let third = format!("{address}/api/page3");
     let back = format!("{address}{}", tree("circle"));
     for (name, first, second, words) in [
@@ -135,7 +135,7 @@ fn a_hub_listing_is_complete_or_fails() {
     }
     assert_eq!(listed[1], table);
 
-    // A cancellation does not wait for a server that refuses every request.
+    // A cancellation must not wait for a server that refuses every request.
     let begun = Instant::now();
     let stop = CancelToken::new(move || begun.elapsed() > Duration::from_millis(300));
     let pages = vec![(tree("never"), vec![status("429 Too Many Requests")])];

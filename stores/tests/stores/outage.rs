@@ -12,11 +12,11 @@ use warpfeed::pack::Pack;
 use warpfeed::source::{CancelToken, Memory, Options, OwnedSample};
 use warpfeed::{Augment, Loader};
 
-/// Shorter than the 30 seconds after which a request fails without being closed, and much longer
-/// than a busy machine needs.
+/// Maximum time to close a loader. It is shorter than the 30 seconds after which a request fails by
+/// itself, and much longer than a busy machine needs.
 const MOMENT: Duration = Duration::from_secs(20);
 
-/// An 8x8 BMP.
+/// Returns an 8x8 BMP.
 fn image(number: u8) -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     for word in [54 + 192u32, 0, 54, 40, 8, 8, 1 | 24 << 16, 0, 192, 0, 0, 0, 0] {

@@ -75,8 +75,8 @@ fn an_error_for_a_changed_object_contains_the_range() {
 
 #[test]
 fn packing_to_a_store_uses_multipart_uploads() {
-    // 60 MB shards, each of which is uploaded in 8 parts, and a last shard that is smaller than one
-    // part.
+    // The dataset consists of 60 MB shards, each of which is uploaded in 8 parts, and a last shard
+    // that is smaller than one part.
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 10_000_000]).label(n.into());
     let source = Memory::new((0..13).map(sample).collect());
     let local = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// In file order, with prefetching.
+/// Reads all samples in file order, with prefetching.
 fn followed(source: &dyn Source) -> Vec<OwnedSample> {
     let len = source.len() as u64;
     let batch = move |index: BatchIndex| Some((index.batch * 4..(index.batch * 4 + 4).min(len)).collect());
@@ -107,8 +107,8 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
         assert_eq!(status, 0, "the child read bytes of the other server from the cache");
     }
 
-    // The child has none of the parent's threads.
-    // SAFETY: the child only reads from the server, and exits without running any other code.
+    // SAFETY: the child has none of the parent's threads. It only reads from the server, and exits
+    // without running any other code.
     unsafe {
         let child = libc::fork();
         if child == 0 {

@@ -8,19 +8,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Serves objects, with byte ranges, versions, and S3's `ListObjectsV2` with a single page.
+/// A server of objects, with byte ranges, versions, and S3's `ListObjectsV2` with a single page.
 #[derive(Default)]
 pub struct Server {
     /// Version and bytes of each object, by its path, such as `/bucket/key`.
     pub objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
-    /// If not 0, some range requests are refused, truncated, or answered with a wrong length.
+    /// If this is not 0, the server refuses some range requests, truncates their responses, or sends
+    /// a wrong length.
     pub faults: AtomicU64,
     /// Seed for random faults of range requests, or 0 for no faults. The third attempt at a range
     /// always succeeds.
     pub schedule: AtomicU64,
-    /// Attempts at each range of each object.
+    /// Number of attempts at each range of each object.
     pub attempts: Mutex<BTreeMap<(String, usize), u64>>,
-    /// Occurrences of each fault.
+    /// Number of occurrences of each fault.
     pub happened: Mutex<BTreeMap<u64, u64>>,
     pub expired: AtomicBool,
     pub requests: AtomicU64,
@@ -28,17 +29,17 @@ pub struct Server {
     pub bare: AtomicBool,
     /// Whether the server never responds to range requests.
     pub silent: AtomicBool,
-    /// Requests that are waiting for a response that never comes.
+    /// Number of requests that are waiting for a response that never comes.
     pub waiting: AtomicU64,
     /// Complete responses by path, in order. The last response repeats.
     pub scripts: Mutex<BTreeMap<String, Vec<String>>>,
     /// Request line and headers of every request.
     pub received: Mutex<Vec<String>>,
-    /// In progress, each with its parts by number.
+    /// Uploads in progress, each with its parts by number.
     pub uploads: Mutex<BTreeMap<String, BTreeMap<usize, Vec<u8>>>>,
 }
 
-/// Greater than the number of any fault.
+/// Number of a response without a fault. It is greater than the number of any fault.
 pub const SOUND: u64 = 10;
 
 pub fn decoded(text: &str) -> String {
@@ -71,14 +72,15 @@ fn faulty(
         0 => (head("503 Slow Down", "", 0), true),
         1 => (head("429 Too Many Requests", "", 0), true),
         2 => (head("500 Internal Server Error", "", 0), true),
-        // No response, half of the header, or half of the body.
+        // The server sends no response, half of the header, or half of the body.
         3 => (Vec::new(), false),
         4 => (b"HTTP/1.1 206 Part".to_vec(), false),
         5 => {
             let body_bytes = partial(body, body.len());
             (body_bytes[..body_bytes.len() - body.len() / 2 - 1].to_vec(), false)
         }
-        // A different range than requested, with a wrong header or with a correct header.
+        // The server sends a different range than requested, with a wrong header or with a correct
+        // header.
         6 => (partial(half, half.len()), true),
         7 => {
             let range = format!("{more}Content-Range: bytes {start}-{}/{len}\r\n", start + body.len() - 1);
@@ -237,7 +239,7 @@ impl Server {
         }
     }
 
-    /// Also returns whether the connection stays open.
+    /// Returns the response, and whether the connection stays open.
     fn answer(&self, method: &str, target: &str, headers: &BTreeMap<String, String>) -> (Vec<u8>, bool) {
         let head = |status: &str, more: &str, len: usize| {
             let time = "Last-Modified: Mon, 23 Nov 2026 07:00:00 GMT";

@@ -9,7 +9,7 @@ use crate::support::Server;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Memory, Options, OwnedSample, Source, Store, Upload, open};
 
-/// Size in bytes. The object is uploaded in three parts.
+/// Size of the object in bytes. The object is uploaded in three parts.
 const LARGE: usize = 18 << 20;
 const DENIED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
 const ABSENT: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
@@ -38,13 +38,14 @@ fn object(path: &str) -> Option<Vec<u8>> {
     server().objects.lock().unwrap().get(path).map(|(_, bytes)| bytes.clone())
 }
 
-/// The paths begin with `path`.
+/// Returns the requests with this method for paths that begin with `path`.
 fn requests(method: &str, path: &str) -> Vec<String> {
     let seen = server().received.lock().unwrap();
     seen.iter().filter(|line| line.starts_with(&format!("{method} {path}"))).cloned().collect()
 }
 
-/// Uploads that were started in `bucket`, and uploads that were completed or aborted.
+/// Returns the number of uploads that were started in `bucket`, and of those that were completed or
+/// aborted.
 fn counts(bucket: &str) -> (usize, usize) {
     let started = requests("POST", bucket).iter().filter(|line| line.contains("?uploads")).count();
     let ended = |line: &&String| line.contains("uploadId=");

@@ -13,7 +13,7 @@ use warpfeed::transform::ImageMut;
 use warpfeed::{Dataset, Loader, Result};
 
 pub(super) const COUNT: u64 = 11;
-/// Samples of the first class in each dataset. The others have the second class.
+/// Number of samples of the first class in each dataset. The others have the second class.
 pub(super) const OF_FIRST: u64 = 9;
 pub(super) const SETS: [(&str, [&str; 2]); 2] = [("set", ["even", "odd"]), ("other", ["odd", "zero"])];
 
@@ -38,7 +38,7 @@ impl Sampler for Own {
     }
 }
 
-/// Replaces the PNG codec, and decodes every image to a single color.
+/// A codec that replaces the PNG codec, and decodes every image to a single color.
 pub(super) struct Red;
 
 impl Codec for Red {

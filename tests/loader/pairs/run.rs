@@ -26,7 +26,7 @@ pub(super) struct Batch {
     pub(super) arrays: Vec<Array>,
 }
 
-/// Values from 0 to 1, unless the image is normalized.
+/// The values of an image, from 0 to 1 unless the image is normalized.
 pub(super) struct ImageValues {
     pub(super) width: usize,
     pub(super) channels: usize,
@@ -38,7 +38,7 @@ impl ImageValues {
         self.values.chunks(self.channels).all(|pixel| pixel == &self.values[..self.channels])
     }
 
-    /// Whether the upper half, which is transparent, has a single color.
+    /// Returns whether the upper half, which is transparent, has a single color.
     pub(super) fn is_flat_above(&self) -> bool {
         let row = &self.values[..self.width * self.channels];
         row.chunks(self.channels).all(|pixel| pixel.iter().zip(row).all(|(a, b)| (a - b).abs() < 2e-3))
@@ -201,7 +201,7 @@ impl Run {
         self.images().iter().flat_map(|image| &image.values).copied().fold(f32::MIN, f32::max)
     }
 
-    /// Each label with its sample.
+    /// Returns each label with its sample.
     pub(super) fn labels(&self) -> impl Iterator<Item = (i64, u64)> {
         let values_of = |batch: &Batch| {
             let labels = batch.arrays.iter().find(|array| array.name == "label").map_or(&[][..], |array| &array.bytes);

@@ -20,7 +20,7 @@ const PROBE: &str = include_str!("../../../examples/kernels/probe.ptx");
 /// Width and height of the images in pixels.
 pub(crate) const SIDE: u32 = 64;
 
-/// A stream on device 0. Without a device, prints why the test is skipped.
+/// Returns a stream on device 0. Without a device, prints why the test is skipped.
 pub(crate) fn stream() -> Option<Arc<CudaStream>> {
     match warpfeed::cuda::stream(0) {
         Ok(stream) => Some(stream),
@@ -105,12 +105,12 @@ pub(crate) fn loader(samples: usize) -> Loader {
     Loader::source(source).codec(source).augment(Augment::pass_through(SIDE, SIDE))
 }
 
-/// Number of batches in a test: `WARPFEED_BATCHES`, or `usual` if it is not set.
+/// Returns the number of batches in a test: `WARPFEED_BATCHES`, or `usual` if it is not set.
 pub(crate) fn batches(usual: usize) -> usize {
     std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// A noisy gradient image of shape (height, width, 3).
+/// Returns a noisy gradient image of shape (height, width, 3).
 pub(crate) fn textured(rng: &mut Rng, width: u16, height: u16) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..height {

@@ -20,7 +20,7 @@ thread_local! {
     pub(super) static ROUNDS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Index of the calling thread, if the schedule controls it.
+/// Returns the index of the calling thread, if the schedule controls it.
 pub(super) fn managed() -> Option<usize> {
     Some(ME.get()).filter(|me| *me < MAX_THREADS && !INSIDE.get())
 }
@@ -44,7 +44,7 @@ unsafe impl Sync for Spin {}
 
 pub(super) static SCHEDULE: Spin = Spin { is_taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
 pub(super) static IS_RUNNING: AtomicBool = AtomicBool::new(false);
-/// The schedule has failed, so its threads must print their backtraces.
+/// Whether the schedule has failed, so that its threads must print their backtraces.
 pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
 /// One futex word per thread.
 pub(super) static BATONS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];

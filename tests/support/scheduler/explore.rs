@@ -40,7 +40,7 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
     LockedSchedule::new().covered
 }
 
-/// Number of running threads in the schedule, except the first.
+/// Returns the number of running threads in the schedule, except the first.
 pub fn running() -> usize {
     LockedSchedule::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
 }
@@ -54,13 +54,13 @@ struct Report<const N: usize> {
     counts: [u64; N],
 }
 
-/// Whether `WARPFEED_SCHEDULES` is set.
+/// Returns whether `WARPFEED_SCHEDULES` is set.
 pub fn are_selected() -> bool {
     std::env::var_os("WARPFEED_SCHEDULES").is_some()
 }
 
-/// The seeds in `WARPFEED_SCHEDULES`, for example `0..1000000`. Returns `default` if the variable
-/// is not set.
+/// Returns the seeds in `WARPFEED_SCHEDULES`, for example `0..1000000`, or `default` if the
+/// variable is not set.
 pub fn seeds(default: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var("WARPFEED_SCHEDULES") else { return default };
     let parse = || text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
@@ -148,7 +148,7 @@ pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64
     Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), covered })
 }
 
-/// The next report from a process, if one has arrived.
+/// Returns the next report from a process, if one has arrived.
 fn report_from<const N: usize>(pipe: c_int) -> Option<Report<N>> {
     let mut report = Report { seed: 0, covered: Covered::default(), counts: [0; N] };
     let bytes = size_of::<Report<N>>();

@@ -11,7 +11,7 @@ use warpfeed::Rank;
 
 use crate::sgd::Sgd;
 
-/// For connecting to rank 0.
+/// Maximum time to connect to rank 0.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Group {
@@ -20,8 +20,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Rank 0 sends the NCCL unique ID to the other ranks over TCP, on port `MASTER_PORT` + 1,
-    /// because torchrun itself uses `MASTER_PORT`.
+    /// Connects all processes. Rank 0 sends the NCCL unique ID to the other ranks over TCP, on
+    /// port `MASTER_PORT` + 1, because torchrun itself uses `MASTER_PORT`.
     pub(crate) fn join(rank: Rank, device: &Device) -> Result<Self> {
         let address = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
         let port = std::env::var("MASTER_PORT").ok().and_then(|port| port.parse::<u16>().ok()).unwrap_or(29_500) + 1;
@@ -53,12 +53,12 @@ impl Group {
         Ok(Group { nccl, device: device.clone() })
     }
 
-    /// The mean over all processes. `tensor` must be `f32` and contiguous.
+    /// Returns the mean over all processes. `tensor` must be `f32` and contiguous.
     pub(crate) fn average(&self, tensor: &Tensor) -> Result<Tensor> {
         self.reduce(tensor, &ReduceOp::Avg)
     }
 
-    /// The element-wise maximum over all processes. `tensor` must be `f32`.
+    /// Returns the element-wise maximum over all processes. `tensor` must be `f32`.
     #[allow(dead_code)] // only the benchmark uses it
     pub(crate) fn largest(&self, tensor: &Tensor) -> Result<Tensor> {
         self.reduce(tensor, &ReduceOp::Max)

@@ -168,7 +168,7 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
     Ok(())
 }
 
-/// Held-out accuracy over all processes.
+/// Returns the held-out accuracy over all processes.
 fn accuracy(net: &ResNet, held_out: &mut Batches<CudaBatch>, group: &Group, device: &Device) -> Result<f64> {
     let mut counts = Tensor::zeros(2, DType::F32, device)?;
     for batch in held_out.epoch(0) {

@@ -8,7 +8,7 @@ use image::{ImageResult, Rgb, RgbImage};
 use crate::saved::Measured;
 
 const SIZE: (u32, u32) = (900, 480);
-/// Left, top, right and bottom, in pixels.
+/// Margins around the plot in pixels: left, top, right and bottom.
 const MARGINS: (f64, f64, f64, f64) = (64.0, 40.0, 64.0, 48.0);
 const INK: Rgb<u8> = Rgb([60, 60, 60]);
 const GRID: Rgb<u8> = Rgb([228, 228, 228]);
@@ -18,8 +18,8 @@ const ACCURACY: Rgb<u8> = Rgb([214, 96, 20]);
 /// Weight of the latest step in the running mean.
 const FORGET: f32 = 0.15;
 
-/// The left axis shows the loss, from 0 to the maximum, and the right axis shows the accuracy in
-/// percent.
+/// Draws the plot. The left axis shows the loss, from 0 to the maximum, and the right axis
+/// shows the accuracy in percent.
 pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     let mut image = RgbImage::from_pixel(SIZE.0, SIZE.1, Rgb([255, 255, 255]));
     let steps = measured.losses.len().max(2) as f64;
@@ -77,7 +77,8 @@ fn line(image: &mut RgbImage, from: (f64, f64), to: (f64, f64), color: Rgb<u8>) 
     }
 }
 
-/// A filled square of side 2 * `radius` + 1, centered on `center` and clipped to the image.
+/// Draws a filled square of side 2 * `radius` + 1, centered on `center` and clipped to the
+/// image.
 fn dot(image: &mut RgbImage, center: (f64, f64), radius: i64, color: Rgb<u8>) {
     let (x, y) = (center.0.round() as i64, center.1.round() as i64);
     for (dx, dy) in (-radius..=radius).flat_map(|dx| (-radius..=radius).map(move |dy| (dx, dy))) {

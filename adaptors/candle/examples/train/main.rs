@@ -96,7 +96,8 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// The first GPU, with the `cuda` feature.
+/// Returns the first GPU if there is one and the `cuda` feature is enabled, and the CPU in all
+/// other cases.
 fn device() -> Result<Device> {
     #[cfg(feature = "cuda")]
     if warpfeed::cuda::available().is_ok() {

@@ -17,12 +17,14 @@ struct Block {
     first_norm: BatchNorm,
     second: Conv2d,
     second_norm: BatchNorm,
-    /// `None` if the block changes neither the number of channels nor the resolution.
+    /// The convolution of the shortcut, or `None` if the block changes neither the number of
+    /// channels nor the resolution.
     short_cut: Option<(Conv2d, BatchNorm)>,
     halves: bool,
 }
 
-/// Images are `f32`, of shape (N, 3, H, W). With n widths, H and W must be multiples of 2^n.
+/// The network. Its input is `f32`, of shape (N, 3, H, W). With n widths, H and W must be
+/// multiples of 2^n.
 pub(crate) struct ResNet {
     stem: Conv2d,
     stem_norm: BatchNorm,
@@ -107,8 +109,8 @@ impl ResNet {
         Ok(())
     }
 
-    /// The class scores, of shape (N, classes). With `train`, batch normalization uses the
-    /// statistics of the batch, and updates the running statistics.
+    /// Returns the class scores, of shape (N, classes). With `train`, batch normalization uses
+    /// the statistics of the batch, and updates the running statistics.
     pub(crate) fn forward(&self, images: &Tensor, train: bool) -> Result<Tensor> {
         let mut maps = self.stem_norm.forward_t(&self.stem.forward(images)?, train)?.relu()?;
         for block in &self.blocks {

@@ -22,7 +22,7 @@ const WARM_UP: f64 = 20.0;
 
 pub(crate) struct Settings {
     pub(crate) data: Arc<dyn Source>,
-    /// If `None`, a fifth of each class of `data` is held out.
+    /// Held-out dataset. If `None`, a fifth of each class of `data` is held out.
     pub(crate) held_out: Option<Arc<dyn Source>>,
     pub(crate) device: Device,
     pub(crate) side: u32,
@@ -33,7 +33,8 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) checkpoint: PathBuf,
     pub(crate) save_every: usize,
-    /// Counted from the start of training rather than from the resume.
+    /// Number of steps after which the run stops, counted from the start of training rather
+    /// than from the resume.
     pub(crate) stop_after: Option<usize>,
 }
 

@@ -15,7 +15,7 @@ const RUN: &str = "run.json";
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Plotted, and saved with the weights.
+/// The measurements of a run, which are plotted and saved with the weights.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) losses: Vec<f32>,
@@ -42,7 +42,7 @@ pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measured, sgd: &S
 
 /// [`Sgd::restore`] restores the weights, which are still on the host.
 pub(crate) struct Saved {
-    /// For [`Loader::resume`](warpfeed::Loader::resume).
+    /// The loader's position, for [`Loader::resume`](warpfeed::Loader::resume).
     pub(crate) loader: Checkpoint,
     pub(crate) measured: Measured,
     pub(crate) tensors: std::collections::HashMap<String, Tensor>,

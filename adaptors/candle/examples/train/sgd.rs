@@ -22,7 +22,8 @@ impl Sgd {
         Ok(Sgd { variables: weights_by_name.iter().map(with_zero_momentum).collect::<Result<_>>()? })
     }
 
-    /// Variables without a gradient, such as the running statistics, do not change.
+    /// Updates the variables. Those without a gradient, such as the running statistics, do not
+    /// change.
     pub(crate) fn step(&mut self, gradients: &GradStore, rate: f64) -> Result<()> {
         for (variable, momentum) in self.variables.values_mut() {
             let Some(gradient) = gradients.get(variable) else { continue };
@@ -36,12 +37,12 @@ impl Sgd {
         Ok(())
     }
 
-    /// The variables with their names, sorted by name.
+    /// Returns the variables with their names, sorted by name.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &Var)> {
         self.variables.iter().map(|(name, (variable, _))| (name.as_str(), variable))
     }
 
-    /// For each variable, its value `NAME` and its momentum `momentum.NAME`.
+    /// Returns, for each variable, its value `NAME` and its momentum `momentum.NAME`.
     pub(crate) fn state(&self) -> impl Iterator<Item = (String, Tensor)> + '_ {
         self.variables.iter().flat_map(|(name, (variable, momentum))| {
             [(name.clone(), variable.as_detached_tensor()), (format!("momentum.{name}"), momentum.clone())]

@@ -12,10 +12,10 @@ use crate::storage::OpenFile;
 use crate::values::grants::{GrantedCache, Grants};
 use crate::values::lru_cache::LruCache;
 
-/// Decoded, in bytes.
+/// Maximum size of a decoded chunk, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
-/// Cache size per array, in bytes. Loaders are asked to grant this much, and the size also applies
-/// without a loader. The most recently used chunk stays in the cache even if it is larger.
+/// Cache size per array, in bytes. Loaders are asked to grant this much. Without a loader, the
+/// cache has this size. The most recently used chunk stays in the cache even if it is larger.
 const CACHE_BYTES: usize = 32 << 20;
 /// Bytes by which the output of a filter may exceed a chunk, because it may still contain
 /// checksums.
@@ -24,11 +24,11 @@ const SLACK: usize = 64;
 pub(super) struct Chunks {
     file_index: usize,
     shape: Vec<usize>,
-    /// Bytes per element.
+    /// Size of an element, in bytes.
     size: usize,
-    /// Elements per chunk along each axis.
+    /// Shape of a chunk.
     sides: Vec<usize>,
-    /// Chunks along each axis.
+    /// Number of chunks along each axis.
     grid: Vec<usize>,
     /// Offset and length of each chunk in the file, and a bit mask of the filters that were not
     /// applied to it, in row-major order of the grid.
@@ -86,7 +86,7 @@ impl Chunks {
                 "chunks of shape {sides:?} with {size}-byte elements exceed the limit of {MAX_CHUNK} bytes per chunk"
             )));
         };
-        // If samples had no elements, a small file could claim any number of samples.
+        // With no elements per sample, a small file could claim any number of samples.
         if shape.is_empty() || shape[1..].contains(&0) {
             return Err(Error::in_source(format!("an array of shape {shape:?} has samples without elements")));
         }
@@ -129,7 +129,7 @@ impl Chunks {
         Ok(Chunks { file_index, shape: shape.to_vec(), size, sides, grid, locations, filters, cache })
     }
 
-    /// Also returns the number of bytes that a loader should grant.
+    /// Returns the cache, and the number of bytes that a loader should grant it.
     pub(super) fn cache(&self) -> (&Arc<ChunkCache>, usize) {
         let chunk = self.sides.iter().product::<usize>() * self.size;
         (&self.cache, chunk.saturating_mul(self.locations.len()).min(CACHE_BYTES).max(chunk))
@@ -191,7 +191,7 @@ impl Chunks {
     }
 }
 
-/// Row-major index of the element at `position`.
+/// Returns the row-major index of the element at `position`.
 fn ravel(position: &[usize], shape: &[usize]) -> usize {
     position.iter().zip(shape).fold(0, |index, (coordinate, side)| index * side + coordinate)
 }

@@ -1,4 +1,4 @@
-//! One array of a dataset: how its elements are stored, and how a sample is read.
+//! A *column*: one array of a dataset. Each entry along its first axis belongs to one sample.
 
 use std::fmt;
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub(super) struct Column {
 #[cfg_attr(not(feature = "hdf5"), allow(dead_code))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heap {
-    /// Text instead of bytes.
+    /// Whether the values are text rather than bytes.
     pub(super) text: bool,
     /// File offset of heap address 0.
     pub(super) base: u64,
@@ -36,7 +36,7 @@ pub(super) struct Heap {
 pub(super) type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<(usize, String)>>;
 
 pub(super) enum Storage {
-    /// In the file with index `file_index`, starting at byte `offset`.
+    /// The elements are in the file with index `file_index`, starting at byte `offset`.
     File {
         file_index: usize,
         offset: u64,
@@ -53,7 +53,9 @@ impl fmt::Debug for Column {
 }
 
 impl Column {
-    /// The array occupies `len` bytes at `offset`, and must have this size.
+    /// Creates a column for an array in a file. The array starts at `offset`, and `len` is the
+    /// number of bytes that the file stores for it. Fails if shape and element type give a
+    /// different size.
     pub(super) fn in_file(
         name: String,
         dtype: Dtype,
@@ -76,7 +78,7 @@ impl Column {
 
     fn check(&self, len: u64) -> Result<()> {
         let claimed = self.shape.iter().try_fold(self.dtype.size as u64, |size, &side| size.checked_mul(side as u64));
-        // With empty samples, a small file could claim any number of them.
+        // If samples had no bytes, a small file could claim any number of samples.
         let has_bytes = len > 0 || self.shape.first().is_none_or(|&samples| samples == 0);
         if claimed == Some(len) && has_bytes {
             return Ok(());
@@ -93,8 +95,8 @@ impl Column {
         )))
     }
 
-    /// Also returns the number of bytes that a loader should grant. `None` unless the array is
-    /// chunked.
+    /// Returns the array's chunk cache, and the number of bytes that a loader should grant it.
+    /// Returns `None` unless the array is chunked.
     #[cfg(feature = "hdf5")]
     pub(super) fn cache(&self) -> Option<(&Arc<ChunkCache>, usize)> {
         match &self.storage {
@@ -103,13 +105,13 @@ impl Column {
         }
     }
 
-    /// Returns `None` for a scalar.
+    /// Returns the number of samples, or `None` for a scalar.
     pub(super) fn len(&self) -> Option<usize> {
         self.shape.first().copied()
     }
 
-    /// Index of the file with sample `index`, and the sample's byte range, if the array is stored
-    /// contiguously.
+    /// Returns the index of the file with sample `index`, and the sample's byte range in it.
+    /// Returns `None` unless the array is contiguous in a file.
     pub(super) fn byte_range(&self, index: usize) -> Option<(u32, Range<u64>)> {
         let Storage::File { file_index, offset } = self.storage else { return None };
         let start = offset + (index * self.sample_size()) as u64;
@@ -122,9 +124,10 @@ impl Column {
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
 
-    /// The elements of sample `index` in native byte order, borrowed from a memory map if possible,
-    /// and otherwise appended to `page`. `read` is the position of this read in the loader's order,
-    /// if it has one. Panics if `index` is not less than [`len`](Column::len).
+    /// Returns the elements of sample `index` in native byte order. The bytes are borrowed from a
+    /// memory map if possible, and appended to `page` if not. `read` is the position of this read
+    /// in the loader's order, if it has one. Panics if `index` is not less than
+    /// [`len`](Column::len).
     pub(super) fn get<'a>(
         &'a self,
         files: &'a [Arc<OpenFile>],
@@ -187,7 +190,7 @@ impl Column {
 impl Heap {
     /// Reads the value of a 16-byte `reference`: a length (4 bytes), the address of a heap (8
     /// bytes), and the index of an object in this heap (4 bytes). The value is borrowed from a
-    /// memory map if possible, and otherwise appended to `page`. See the HDF5 File Format
+    /// memory map if possible, and appended to `page` if not. See the HDF5 File Format
     /// Specification, section III.E, "Global Heap".
     pub(super) fn get<'a>(self, file: &'a OpenFile, reference: &[u8], page: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let damaged = |what: &str| Error::in_source(format!("damaged variable-length value: {what}"));
@@ -199,14 +202,14 @@ impl Heap {
         }
         let start = self.base.checked_add(address).ok_or_else(|| damaged("its heap address is outside the file"))?;
         let mut scratch = Vec::new();
-        // A signature, a version and a length.
+        // The heap's header consists of a signature, a version and a length.
         let head = file.get(start, 16, &mut scratch)?;
         let is_whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
         let size = if is_whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
         let end = start.checked_add(size).filter(|&end| is_whole && end <= file.len());
         let (end, mut offset) = (end.ok_or_else(|| damaged("the address does not contain a heap"))?, start + 16);
         while offset + 16 <= end {
-            // An index, a reference count and a length.
+            // An object's header consists of an index, a reference count and a length.
             let head = file.get(offset, 16, &mut scratch)?;
             let number = u16::from_le_bytes(*head.first_chunk().expect("16 bytes"));
             let size = u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes"));

@@ -67,10 +67,12 @@ pub(crate) const HDF5: DataFormat = DataFormat {
     )
 };
 
-/// A folder with more arrays is not this format, because a sample cannot have as many fields.
+/// Maximum number of `.npy` files in a folder of arrays. A sample has at most 16 fields, so a
+/// folder with many more files is not a dataset of arrays.
 const MAX_ARRAYS: usize = 64;
 
-/// Whether a folder contains `.npy` files, and neither subfolders nor files of other formats.
+/// Returns whether a folder contains `.npy` files, and neither subfolders nor files of other
+/// formats.
 fn is_npy_folder(folder: Tree<'_>) -> Result<bool> {
     let mut arrays = 0;
     for entry in folder.entries() {

@@ -10,17 +10,17 @@ use crate::machine::bytes::grow_to;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Filter {
     Deflate,
-    /// LZF, as registered by h5py.
+    /// LZF compression, as registered by h5py.
     Lzf,
-    /// The first bytes of all elements, followed by their second bytes, and so on. Elements have
-    /// the given size.
+    /// Byte shuffling: the first bytes of all elements, followed by their second bytes, and so on.
+    /// The number is the size of an element in bytes.
     Shuffle(usize),
-    /// A checksum at the end of the chunk.
+    /// A Fletcher-32 checksum at the end of the chunk.
     Fletcher,
 }
 
 impl Filter {
-    /// `id` is the HDF5 identifier, and `client` the client data values of the filter.
+    /// Returns the filter with the HDF5 identifier `id`. `client` contains its client data values.
     pub(super) fn from_id(id: u16, client: &[u32]) -> Result<Self> {
         match id {
             1 => Ok(Filter::Deflate),
@@ -126,7 +126,7 @@ fn strip_checksum(mut bytes: Vec<u8>) -> Result<Vec<u8>> {
 fn fletcher(bytes: &[u8]) -> u32 {
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
     let (mut one, mut two) = (0_u32, 0_u32);
-    // Fold before the sums can overflow.
+    // Reduce the sums before they can overflow.
     for block in bytes.chunks(720) {
         for word in block.chunks(2) {
             one += u32::from(word[0]) << 8 | word.get(1).copied().map_or(0, u32::from);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn hostile_lzf_data_fails_within_bounded_memory() {
-        // Literals, an overlapping copy, a long copy, and empty input.
+        // The inputs contain literals, an overlapping copy, a long copy, and nothing.
         assert_eq!(decompress_lzf(&[2, b'a', b'b', b'c', 0x60, 2], 99).unwrap(), b"abcabcab");
         assert_eq!(decompress_lzf(&[0, 9, 0xe0, 255, 0], 265).unwrap(), [9; 265]);
         assert!(decompress_lzf(&[], 99).unwrap().is_empty());

@@ -43,7 +43,7 @@ impl Source for Metadata {
     }
 }
 
-/// The name of an array in a group is its path.
+/// Returns the arrays that `choose` selects. The name of an array in a group is its path.
 pub(super) fn columns(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let parsed = catch_unwind(AssertUnwindSafe(|| find(file, file_index, choose)));
     parsed.unwrap_or_else(|_| Err(Error::in_source("HDF5: the file is damaged")))
@@ -59,7 +59,7 @@ fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<V
     }
     let mut paths = Vec::new();
     list_arrays(&opened.root(), "", 0, &mut paths)?;
-    // The order in the file depends on the version of the HDF5 library that wrote it.
+    // Sort, because the order in the file depends on the version of the HDF5 library that wrote it.
     paths.sort();
     let chosen = choose(&paths)?;
     let column = |(index, name): (usize, String)| {
@@ -96,7 +96,7 @@ fn library_error(e: hdf5_pure::Error) -> Error {
     Error::in_source(format!("HDF5: {cause}{advice}"))
 }
 
-/// `len` is the length of the file in bytes.
+/// Reads the description of the array `set`. `len` is the length of the file in bytes.
 fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len: u64) -> Result<Column> {
     let sides = set.shape().map_err(library_error)?;
     let too_large = |_| Error::in_source(format!("shape {sides:?} exceeds the address space of this machine"));
@@ -148,7 +148,7 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
     Ok(column)
 }
 
-/// Returns a heap for variable-length values.
+/// Returns the element type. For variable-length values, also returns the heap that contains them.
 fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
     let dtype = |kind: u8, size: u32, order: &DatatypeByteOrder| {
         let big_endian = *order == DatatypeByteOrder::BigEndian;

@@ -7,13 +7,15 @@ use crate::machine::bytes::Bytes;
 use crate::values::Npy;
 use crate::values::elements::Dtype;
 
-/// Only headers of structured types, which are not supported, are longer.
+/// Maximum size of a header, in bytes. Only the headers of structured types, which are not
+/// supported, are longer.
 const MAX_HEADER: u64 = 128 << 10;
 
-/// Total size of the arrays that are decompressed into memory from one archive, in bytes.
+/// Maximum total size of the arrays that are decompressed from one archive, in bytes.
 const MAX_DECOMPRESSED: u64 = 4 << 30;
 
-/// Element type, shape, and offset of the elements from the start of the header.
+/// Parses a header. Returns the element type, the shape, and the offset of the elements from the
+/// start of the header.
 fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     let npy = Npy::read(start).map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))?;
     let error = |cause: &str| Err(Error::in_source(format!("array {name:?} {cause}: {}", npy.header_for_message())));
@@ -33,7 +35,8 @@ fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     Ok((dtype, shape.to_vec(), npy.start as u64))
 }
 
-/// `offset` is the offset of the `.npy` header. Header and elements have `len` bytes.
+/// Reads the description of an array in a file. `offset` is the offset of its `.npy` header, and
+/// `len` the size of header and elements in bytes.
 fn in_file(bytes: &dyn Bytes, name: &str, file_index: usize, offset: u64, len: u64) -> Result<Column> {
     let mut scratch = Vec::new();
     let (dtype, shape, start) = header(name, bytes.get(offset, len.min(MAX_HEADER) as usize, &mut scratch)?)?;
@@ -44,8 +47,8 @@ pub(super) fn npy(bytes: &dyn Bytes, name: String, file_index: usize) -> Result<
     in_file(bytes, &name, file_index, 0, bytes.len())
 }
 
-/// Compressed arrays are decompressed into memory now. Samples of uncompressed arrays are read from
-/// the file.
+/// Returns the arrays of an archive that `choose` selects. Compressed arrays are decompressed into
+/// memory. Samples of uncompressed arrays are read from the file.
 pub(super) fn npz(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let members = zip::members(bytes)?;
     let plain = |member: &Member| member.name.strip_suffix(".npy").unwrap_or(&member.name).to_owned();

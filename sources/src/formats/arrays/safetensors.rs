@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::machine::bytes::Bytes;
 use crate::values::elements::Dtype;
 
-/// The reference implementation has the same limit.
+/// Maximum size of a header, in bytes, as in the reference implementation.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// Header entry of a tensor.
+/// The header's description of a tensor.
 #[derive(Deserialize)]
 struct Tensor {
     dtype: String,
@@ -21,8 +21,8 @@ struct Tensor {
     data_offsets: [u64; 2],
 }
 
-/// Tensors are sorted by name. Unsupported element types are included, so that opening the dataset
-/// can report them.
+/// Returns the tensors that `choose` selects, sorted by name. Tensors with unsupported element
+/// types are included, so that opening the dataset can report them.
 pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let error = |cause: String| Error::in_source(format!("safetensors: {cause}"));
     let len = bytes.len();
@@ -64,7 +64,7 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     Ok(columns)
 }
 
-/// Gives unsupported types the kind `V`.
+/// Returns the element type called `name`. Unsupported types have the kind `V`.
 fn dtype_named(name: &str) -> Dtype {
     let (kind, size) = match name {
         "BOOL" => (b'b', 1),

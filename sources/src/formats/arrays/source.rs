@@ -81,14 +81,14 @@ pub struct Arrays {
     requested_checks: AtomicU64,
 }
 
-/// Only for array datasets.
+/// Names of label columns that are recognized only in array datasets.
 const OTHER_LABELS: [&str; 3] = ["y", "targets", "fine_labels"];
 
 fn is_other_label(name: &str) -> bool {
     OTHER_LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
 
-/// Samples that are read on opening to determine the types of variable-length columns.
+/// Number of samples that are read on opening to determine the types of variable-length columns.
 const MAX_SURVEYED: usize = 64;
 
 fn kind_of(path: &Path) -> Result<&'static str> {
@@ -121,7 +121,7 @@ impl Arrays {
         Self::with(&DatasetLocation::here(path), kind_of(path)?, &Options::default())
     }
 
-    /// `kind` is `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
+    /// Opens the arrays at `location`. `kind` is `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
     pub(crate) fn with(location: &DatasetLocation, kind: &'static str, options: &Options) -> Result<Self> {
         let choice = options.column_choice();
         let choose = |names: &[String]| select(names, location.part.as_deref(), &choice);
@@ -185,7 +185,7 @@ impl Arrays {
         Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, requested_checks })
     }
 
-    /// Each chunk cache, and the number of bytes that a loader should grant it.
+    /// Yields each chunk cache, and the number of bytes that a loader should grant it.
     #[cfg(feature = "hdf5")]
     fn caches(&self) -> impl Iterator<Item = (&Arc<ChunkCache>, usize)> {
         self.columns.iter().filter_map(Column::cache)
@@ -264,7 +264,8 @@ fn load(location: &DatasetLocation, kind: &str, choose: Choose<'_>) -> Result<(V
     Ok((vec![file], columns))
 }
 
-/// `name` is the name of the array in an `.npy` file.
+/// Returns the arrays of a file that `choose` selects. An `.npy` file contains one array, which is
+/// called `name`.
 fn columns(file: &Arc<OpenFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
     let bytes = &**file;
     match kind {
@@ -308,8 +309,8 @@ fn check_columns(columns: &[Column]) -> Result<usize> {
     Ok(len)
 }
 
-/// `first` is the position of the first cell's read in the loader's order, if a loader has planned
-/// these reads.
+/// Reads the columns of sample `row`. `first` is the position in the loader's order at which the
+/// first value is read, if a loader has planned these reads.
 fn read_row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
     files: &'a [Arc<OpenFile>],

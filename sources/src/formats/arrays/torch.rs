@@ -7,7 +7,7 @@ use crate::machine::bytes::Bytes;
 use crate::values::elements::Dtype;
 use crate::values::pickle::{self, Id, Node, Nodes, Tensor};
 
-/// Tensor elements are in other members.
+/// Maximum size of the pickle, in bytes. Tensor elements are in other members of the archive.
 const MAX_PICKLE: u64 = 256 << 20;
 
 pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
@@ -30,7 +30,7 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     };
     let archive = Archive { nodes: &nodes, members: &members, file_index, big_endian };
     let mut unchecked = zip::MAX_VERIFIED;
-    // Tensors may share a storage, so storages are verified rather than tensors.
+    // Verify storages rather than tensors, because tensors may share a storage.
     for member in members.iter().filter(|member| !member.deflated && is_storage(member)) {
         if let Some(rest) = unchecked.checked_sub(member.compressed_len) {
             unchecked = rest;
@@ -53,8 +53,9 @@ struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    /// In a tuple or list, the only tensor with more than two axes is called `image`, the only
-    /// tensor with a single axis is called `label`, and all other items are called by their index.
+    /// Names the tensors. In a tuple or list, the only tensor with more than two axes is called
+    /// `image`, the only tensor with a single axis is called `label`, and all other items are named
+    /// by their index.
     fn names(&self) -> Result<Vec<(String, Id)>> {
         let nodes = self.nodes;
         match nodes.root() {

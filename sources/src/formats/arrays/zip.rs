@@ -13,7 +13,7 @@ pub(super) struct Member {
     pub(super) name: String,
     pub(super) offset: u64,
     pub(super) compressed_len: u64,
-    /// Decompressed length.
+    /// Decompressed length, in bytes.
     pub(super) len: u64,
     crc: u32,
     pub(super) deflated: bool,
@@ -25,19 +25,19 @@ const LOCATOR64: &[u8; 4] = b"PK\x06\x07";
 const ENTRY: &[u8; 4] = b"PK\x01\x02";
 const LOCAL: &[u8; 4] = b"PK\x03\x04";
 
-/// Archives of arrays have few members, so this is ample.
+/// Maximum size of the directory, in bytes. Archives of arrays have few members, so this is ample.
 const MAX_DIRECTORY: u64 = 64 << 20;
 
-/// Without a comment.
+/// Size of the end record without a comment, in bytes.
 const END_BYTES: u64 = 22;
-/// With the longest possible comment.
+/// Size of the end record with the longest possible comment, in bytes.
 const MAX_END: u64 = END_BYTES + 65_535;
 
 /// Maximum compression ratio of deflate.
 const MAX_RATIO: u64 = 1032;
 
-/// Lists the members of the archive, in directory order. The data of every member lies inside the
-/// archive.
+/// Lists the members of the archive in directory order, and checks that the data of every member
+/// lies inside the archive.
 pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     let archive = Archive { bytes };
     let (start, size) = archive.directory()?;
@@ -104,7 +104,7 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
     let mut scratch = Vec::new();
     let mut content = Vec::new();
     let (mut remaining, mut offset) = (stored, member.offset);
-    // One MiB at a time keeps an unmapped file from being entirely in memory.
+    // Read one MiB at a time, so that a file that is not mapped is never entirely in memory.
     let pieces = std::iter::from_fn(|| {
         let piece = remaining.min(1 << 20);
         (piece > 0).then(|| {
@@ -151,7 +151,8 @@ pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Bytes per archive to verify on opening. Members beyond this budget are not verified.
+/// Maximum number of bytes per archive that are verified on opening. Members beyond this budget are
+/// not verified.
 pub(super) const MAX_VERIFIED: u64 = 256 << 20;
 
 struct Pieces<I> {

@@ -1,4 +1,4 @@
-//! Reads single values.
+//! Reads *cells*: the values of one column in one row.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,14 +15,15 @@ use crate::model::value::{AXES, Element};
 use crate::storage::{OpenFile, RowBytes};
 use crate::values::record::Found;
 
-/// Lists may share elements, so even a small file can describe a huge value.
+/// Maximum size of a value as JSON, in bytes. Lists may share elements, so even a small file can
+/// describe a huge value.
 const MAX_JSON: usize = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
     Plain,
-    /// A struct of the content of a file, its path, or both. `bytes` and `path` are the indices of
-    /// these children.
+    /// A struct with the content of a file, its path, or both. `bytes` and `path` are the indices
+    /// of these children.
     File {
         bytes: usize,
         path: Option<usize>,
@@ -34,7 +35,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Describes unsupported values in the error.
+    /// Returns the form in which a column is read. The error describes an unsupported type.
     pub(super) fn for_field(field: &Field) -> Result<Form, &'static str> {
         match field.kind {
             Kind::Other { name, .. } => Err(name),
@@ -54,8 +55,8 @@ impl Form {
     }
 }
 
-/// Whether a list with the elements `field` can be read as an array of numbers. `axes` is the
-/// number of axes outside `field`.
+/// Returns whether a list with the elements `field` can be read as an array of numbers. `axes` is
+/// the number of axes outside `field`.
 fn is_numeric(field: &Field, axes: usize) -> bool {
     match field.kind {
         Kind::Number(_) | Kind::Half | Kind::Bool => true,
@@ -75,7 +76,7 @@ fn check_json(field: &Field) -> Result<(), &'static str> {
 
 const BLOCK: u64 = 4096;
 const BLOCKS: usize = 16;
-/// Larger values bypass the block cache.
+/// Maximum size of a value that is read through the block cache, in bytes.
 const MAX_SMALL: u64 = 64;
 
 /// A cache of file blocks for reading one cell. Without it, each element of a list would need a
@@ -87,7 +88,7 @@ pub(super) struct Blocks(RefCell<Loaded>);
 type Loaded = (ArrayVec<(Range<u64>, Vec<u8>), BLOCKS>, usize);
 
 impl Blocks {
-    /// Calls `with` with the bytes `at..at + len` of a file that ends at `end`. `len` is at most
+    /// Calls `with` with the `len` bytes at `offset` of a file that ends at `end`. `len` is at most
     /// the size of a block. `load` returns the bytes in a range of the file, or nothing if the file
     /// is mapped.
     fn with<T>(
@@ -124,7 +125,7 @@ impl Blocks {
 /// The rows of a record batch, and the cache for reading them.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, 'b> {
-    /// For error messages.
+    /// Name of the column, for error messages.
     pub(super) column: &'a str,
     pub(super) file: &'a OpenFile,
     pub(super) batch: &'a Batch,
@@ -233,7 +234,7 @@ impl<'a> Rows<'a, '_> {
         Ok(if field.kind == Kind::Bool { Element::U8 } else { Element::F32 })
     }
 
-    /// The child rows that hold the elements of the list in `row`.
+    /// Returns the child rows that hold the elements of the list in `row`.
     fn elements(self, field: &Field, row: u64) -> Result<Range<u64>> {
         match field.kind {
             Kind::FixedList(width) => Ok(row * width as u64..(row + 1) * width as u64),
@@ -245,7 +246,8 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Start and end of the variable-length value in `row`, at most `limit`.
+    /// Returns the start and the end of the variable-length value in `row`. Both are at most
+    /// `limit`.
     fn value_range(self, field: &Field, large: bool, row: u64, limit: u64) -> Result<(u64, u64)> {
         let buffer = field.buffer + 1;
         let (start, end) = if large {
@@ -268,7 +270,7 @@ impl<'a> Rows<'a, '_> {
         Ok(!without && (self.batch.buffers[field.buffer].1 == 0 || self.bit(field.buffer, row)?))
     }
 
-    /// Fails on nulls, which an array cannot contain.
+    /// Fails if a value is null, because an array cannot contain nulls.
     fn reject_nulls(self, field: &Field, range: Range<u64>) -> Result<()> {
         for row in range.clone() {
             if self.batch.buffers[field.buffer].1 == 0 {
@@ -282,7 +284,8 @@ impl<'a> Rows<'a, '_> {
         Ok(())
     }
 
-    /// `start` is the offset in `out` of the outermost value.
+    /// Appends the value in `row` to `out` as JSON. `start` is the offset in `out` of the outermost
+    /// value.
     fn json(self, field: &Field, row: u64, start: usize, out: &mut Vec<u8>) -> Result<()> {
         if out.len() - start > MAX_JSON {
             return Err(self.damaged("a nested value exceeds 64 MiB as JSON"));
@@ -338,7 +341,8 @@ impl<'a> Rows<'a, '_> {
         Ok(byte >> (index % 8) & 1 == 1)
     }
 
-    /// File offset of the bytes `at..at + len` of a buffer, which must contain them.
+    /// Returns the file offset of the `len` bytes at `offset` of a buffer. Fails if the buffer does
+    /// not contain them.
     fn file_offset(self, buffer: usize, offset: u64, len: u64) -> Result<u64> {
         let (start, have) = self.batch.buffers[buffer];
         match offset.checked_add(len) {
@@ -355,7 +359,7 @@ impl<'a> Rows<'a, '_> {
         Ok(copy)
     }
 
-    /// Calls `with` with the bytes `at..at + len` of the file. `len` is at most the size of a
+    /// Calls `with` with the `len` bytes at `offset` of the file. `len` is at most the size of a
     /// block.
     fn with_bytes<T>(self, offset: u64, len: u64, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let end = self.file.len();
@@ -375,7 +379,7 @@ impl<'a> Rows<'a, '_> {
         Ok(with(&map[offset as usize..][..len as usize]))
     }
 
-    /// Borrows the bytes `at..at + len` of a buffer from the memory map, or reads them into
+    /// Borrows the `len` bytes at `offset` of a buffer from the memory map, or reads them into
     /// `scratch`.
     fn take(self, buffer: usize, offset: u64, len: u64, scratch: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let offset = self.file_offset(buffer, offset, len)?;

@@ -1,13 +1,13 @@
 //! Parses FlatBuffers tables, the encoding of Arrow's message headers, from untrusted bytes.
 //!
-//! Methods return `None` if an offset points outside the buffer. Omitted entries have their default
-//! value.
+//! Methods return `None` if an offset points outside the buffer. Fields that are absent have their
+//! default value.
 
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     buffer: &'a [u8],
     start: usize,
-    /// Start and length of the vtable, which lists the offset of each entry from the start of the
+    /// Start and length of the vtable, which lists the offset of each field from the start of the
     /// table.
     entries: (usize, usize),
 }
@@ -40,7 +40,8 @@ impl<'a> Table<'a> {
         inside.then_some(Table { buffer, start: offset, entries: (start, len) })
     }
 
-    /// Position of entry `index`, or `Some(None)` if the entry is absent.
+    /// Returns the position of field `index`, or `Some(None)` if the field is absent. Returns
+    /// `None` if the vtable is out of bounds.
     fn entry(&self, index: usize) -> Option<Option<usize>> {
         let (start, len) = self.entries;
         let offset = 4 + 2 * index;
@@ -83,7 +84,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The vector in entry `index`, with elements of `size` bytes. An absent vector is empty.
+    /// Returns the vector in field `index`, with elements of `size` bytes. An absent vector is
+    /// empty.
     pub(super) fn list(&self, index: usize, size: usize) -> Option<List<'a>> {
         let Some(offset) = self.entry(index)? else {
             return Some(List { buffer: self.buffer, start: 0, len: 0 });
@@ -95,7 +97,7 @@ impl<'a> Table<'a> {
         (end <= self.buffer.len()).then_some(List { buffer: self.buffer, start, len })
     }
 
-    /// Returns an empty string if the entry is absent.
+    /// Returns the text in field `index`, which is empty if the field is absent.
     pub(super) fn text(&self, index: usize) -> Option<&'a [u8]> {
         let list = self.list(index, 1)?;
         Some(&list.buffer[list.start..list.start + list.len])

@@ -4,13 +4,15 @@ use super::flat::{List, Table};
 use crate::model::value::Element;
 
 const MAX_DEPTH: usize = 16;
-/// Includes nested columns.
+/// Maximum number of columns, including nested columns.
 const MAX_FIELDS: usize = 4096;
-/// In bytes. Columns may share a table, so even a small file can claim many long names.
+/// Maximum total length of all names, in bytes. Columns may share a table, so even a small file can
+/// claim many long names.
 const MAX_NAMES: usize = 1 << 20;
 const MAX_ENTRIES: usize = 4096;
 
-/// [`Kind::Other::name`] of unions, whose number of buffers depends on the version of the format.
+/// Value of `Kind::Other::name` for unions. Their number of buffers depends on the version of the
+/// format.
 pub(super) const UNIONS: &str = "unions";
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,8 +56,8 @@ pub(super) enum Kind {
 }
 
 impl Field {
-    /// Each field of a struct, or of a list of structs, becomes a separate column with a name such
-    /// as `objects.bbox`.
+    /// Returns the columns that this field becomes. Each field of a struct, or of a list of
+    /// structs, becomes a separate column with a name such as `objects.bbox`.
     pub(super) fn columns(&self) -> Vec<Field> {
         let inside =
             |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
@@ -92,7 +94,8 @@ impl Field {
         Field { name: String::new(), children: Vec::new(), ..*self }
     }
 
-    /// Whether this is the struct in which `datasets` stores files: `bytes`, and optionally `path`.
+    /// Returns whether this is the struct in which `datasets` stores files. It has the child
+    /// `bytes`, and optionally `path`.
     pub(super) fn is_file(&self) -> bool {
         let child = |name: &str| self.children.iter().find(|child| child.name == name).map(|child| child.kind);
         let path = matches!(child("path"), Some(Kind::Text { .. }));
@@ -101,7 +104,7 @@ impl Field {
 }
 
 impl Kind {
-    /// Buffers of a column in each batch, without its children.
+    /// Returns the number of buffers per batch of a column, without its children.
     fn buffers(self) -> usize {
         match self {
             Kind::Null => 0,
@@ -126,8 +129,8 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    /// Fails if the number of buffers of a column is unknown, because the buffers of later columns
-    /// then cannot be found.
+    /// Parses a schema. Fails if the number of buffers of a column is unknown, because the buffers
+    /// of later columns then cannot be found.
     pub(super) fn read(table: Table<'_>) -> Result<Self, String> {
         const DAMAGED: &str = "its schema is damaged";
         if table.short(0, 0).ok_or(DAMAGED)? != i16::from(cfg!(target_endian = "big")) {
@@ -204,7 +207,8 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// `field` must not be dictionary-encoded.
+/// Returns the layout of `field`, or `None` if the table is damaged. The field must not be
+/// dictionary-encoded.
 fn kind(field: &Table<'_>) -> Option<Kind> {
     let (code, about) = (field.byte(2)?, field.table(3)?);
     // FlatBuffers omits a table of default values.
@@ -234,7 +238,7 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
         5 => Kind::Text { large: false },
         6 => Kind::Bool,
         7 => other("decimals", 2),
-        // Dates and times are integers, in the unit of the file.
+        // Dates and times are read as integers, in the unit of the file.
         8 if short(0, 1)? == 0 => Kind::Number(Element::I32),
         9 if about.map_or(Some(0), |table| table.int(1))? != 64 => Kind::Number(Element::I32),
         8 | 9 | 10 | 18 => Kind::Number(Element::I64),
@@ -258,13 +262,13 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    /// A schema in which all columns share one table, called `name`, and all metadata entries share
-    /// one entry, with key `key`.
+    /// Returns a schema in which all columns share one table, called `name`, and all metadata
+    /// entries share one entry, with the key `key`.
     fn schema(fields: usize, name: &[u8], entries: usize, key: &[u8]) -> Vec<u8> {
         let mut buffer = 16_u32.to_le_bytes().to_vec();
         let short =
             |out: &mut Vec<u8>, numbers: &[u16]| numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
-        // The schema's vtable, in which the first entry is absent, and its table.
+        // The schema's vtable, in which the first field is absent, and its table.
         short(&mut buffer, &[10, 12, 0, 4, 8, 0]);
         let lists = 28 + 16;
         let metadata = lists + 4 + 4 * fields;

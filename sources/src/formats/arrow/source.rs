@@ -19,7 +19,7 @@ use crate::values::features::{Features, FileFeatures};
 use crate::values::record::{Column, ColumnType, Columns, Found, other_columns, sniffed};
 
 const MAX_STATE: u64 = 64 << 20;
-/// `datasets.save_to_disk` writes this list of data files last.
+/// File name of the list of data files. `datasets.save_to_disk` writes it last.
 const STATE: &str = "state.json";
 const SPLITS: &str = "dataset_dict.json";
 
@@ -57,7 +57,7 @@ pub struct Arrow {
     files: Files<Batches>,
     /// All columns, with structs split into one column per field.
     fields: Vec<Field>,
-    /// `None` for an unsupported column.
+    /// How each column is read, or `None` for an unsupported column.
     forms: Vec<Option<Form>>,
     columns: Columns,
     /// Whether image paths may point outside the folder.
@@ -89,7 +89,7 @@ impl Batches {
         self.starts[self.batches.len()]
     }
 
-    /// The batch with `row`, and the row's index within the batch.
+    /// Returns the batch that contains `row`, and the row's index within the batch.
     fn locate(&self, row: usize) -> (&Batch, u64) {
         let index = self.starts.partition_point(|&start| start <= row) - 1;
         (&self.batches[index], (row - self.starts[index]) as u64)
@@ -111,7 +111,7 @@ impl Arrow {
         Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// Opens the split `location.part`.
+    /// Opens the dataset at `location`, with the split `location.part`.
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
@@ -202,7 +202,7 @@ impl Arrow {
         })
     }
 
-    /// Detects the type from the first value.
+    /// Detects the type of a column from its first value.
     fn sniff(&self, column: usize) -> Result<ColumnType> {
         sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
     }
@@ -249,7 +249,8 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     }
     if !file::is_file(path.join(STATE))? {
         let files = splits::files_in(path, "arrow")?;
-        // `datasets` caches the results of `map` next to the dataset.
+        // Files of cached results are not data: `datasets` writes the results of `map` next to the
+        // dataset.
         let is_data_file =
             |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
         let grouped = splits::group(files.into_iter().filter(is_data_file).collect(), true, |path| {

@@ -3,7 +3,6 @@
 //! This module checks every length and offset once, so that later reads stay within their buffers.
 //! See "Serialization and Interprocess Communication (IPC)" in the Arrow columnar format
 //! specification.
-//! Arrow columnar format specification.
 
 use std::ops::Range;
 
@@ -12,9 +11,9 @@ use super::schema::{Field, Kind, Schema};
 use crate::error::{Error, Result, reserve};
 use crate::machine::bytes::Bytes;
 
-/// First bytes of a file in the file format, before the stream.
+/// The first bytes of a file in the Arrow file format, which precede the stream.
 pub(crate) const MAGIC: &[u8] = b"ARROW1\0\0";
-/// Start of each message.
+/// The first four bytes of each message.
 const CONTINUATION: u32 = u32::MAX;
 const MAX_HEADER: u64 = 256 << 20;
 

@@ -3,11 +3,11 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 
-/// Length in bytes.
+/// Length of the header, in bytes.
 pub(super) const HEADER: usize = 24;
-/// Type (1), name (16) and arguments (1024), in bytes.
+/// Length of a field description, in bytes: type (1), name (16) and arguments (1024).
 pub(super) const FIELD: usize = 1 + 16 + 1024;
-/// Length of an entry, in bytes.
+/// Length of an entry in the allocation table, in bytes.
 pub(super) const ALLOCATION: usize = 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) enum Dtype {
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// In a sample's record, in bytes.
+    /// Offset of the value in a sample's record, in bytes.
     pub(super) offset: usize,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 }
 
 impl Header {
-    /// Only version 2 is supported. The file is `len` bytes long.
+    /// Parses the header of a file that is `len` bytes long. Only version 2 is supported.
     pub(super) fn parse(bytes: &[u8], len: u64) -> Result<Self> {
         let cut = || Error::in_source(format!("not a .beton file: it has only {len} bytes, fewer than the header"));
         let version = u16_at(bytes, 0).ok_or_else(cut)?;
@@ -130,8 +130,8 @@ impl Kind {
         }
     }
 
-    /// An array type is the shape, padded with zeros, and a NumPy type in JSON, such as
-    /// `[["", "<f4"]]`.
+    /// Parses the arguments of an array field: the shape, padded with zeros, and a NumPy type in
+    /// JSON, such as `[["", "<f4"]]`.
     fn array(arguments: &[u8]) -> Option<Self> {
         let sides: Option<Vec<u64>> = (0..32).map(|axis| u64_at(arguments, 8 * axis)).collect();
         let mut shape: Vec<usize> = sides?.into_iter().map(|side| usize::try_from(side).ok()).collect::<Option<_>>()?;

@@ -16,7 +16,7 @@ pub(super) struct BetonLayout {
     names: Vec<String>,
     fields: Vec<Field>,
     records: Vec<u8>,
-    /// Bytes per record.
+    /// Size of a record, in bytes.
     size: usize,
     /// Offset and length of each allocation, sorted by offset.
     allocations: Vec<(u64, u64)>,
@@ -29,13 +29,13 @@ impl BetonLayout {
         BetonLayout { names, fields, records, size, allocations }
     }
 
-    /// The record of `row`, from `field` to the end.
+    /// Returns the record of `row`, starting at `field`.
     fn record(&self, row: usize, field: &Field) -> &[u8] {
         &self.records[row * self.size + field.offset..][..self.size - field.offset]
     }
 
-    /// Offset and length of a value outside the record, or `None` if the record itself contains the
-    /// value.
+    /// Returns the offset and the length of a value outside the record, or `None` if the record
+    /// itself contains the value.
     fn pointer(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
         let record = self.record(row, field);
         let word = |offset: usize| u64_at(record, offset).expect("inside the record");
@@ -60,8 +60,8 @@ impl BetonLayout {
         Ok(Some(pointer))
     }
 
-    /// The smallest byte range that contains all values of `row` outside its record. The range must
-    /// be inside `data` and at most `page` bytes long.
+    /// Returns the smallest byte range that contains all values of `row` outside its record. Fails
+    /// if the range is not inside `data` or is longer than `page` bytes.
     pub(super) fn span(&self, row: usize, data: &Range<u64>, page: u64) -> Result<(u64, u64)> {
         let (mut start, mut end) = (u64::MAX, 0);
         for field in &self.fields {

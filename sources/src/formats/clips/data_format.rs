@@ -21,7 +21,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// 1 if there is a video in the folder or directly in a subfolder.
+/// Returns 1 if there is a video in the folder or directly in a subfolder, and 0 if not.
 fn files(folder: Tree<'_>) -> Result<usize> {
     let mut folders = Vec::new();
     for entry in folder.entries() {

@@ -1,13 +1,13 @@
-//! [`ClipsOptions`]: which frames of a video a clip consists of.
+//! [`ClipsOptions`]: selects the frames of a clip.
 
 use crate::error::{Error, Result};
 
-/// Options for [`Clips`](crate::Clips): the frames of a clip, and the clips of a video.
+/// Options for [`Clips`](crate::Clips): the number of clips per video, and the frames of a clip.
 ///
 /// ```
 /// use warpfeed_sources::ClipsOptions;
 ///
-/// // Every second of 16 frames, from a start that is drawn in each epoch.
+/// // Eight frames, two frames apart, from a start that is drawn in each epoch.
 /// let options = ClipsOptions::new(8).stride(2).jitter(usize::MAX);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -77,15 +77,15 @@ impl ClipsOptions {
         self
     }
 
-    /// Sets the maximum distance, in frames of the video, by which a loader moves the start of a
-    /// clip to either side. The default is 0.
+    /// Sets how far a loader may move the start of a clip to either side, in frames of the video.
+    /// The default is 0.
     ///
     /// A loader draws the start of each sample from the sample's random numbers, with equal
     /// probability for each start at which the clip lies inside the video. The frames thus depend
     /// only on the seed, the epoch and the sample. With `usize::MAX`, a clip may start anywhere.
     ///
     /// A loader reads only the packets of the drawn clip. [`Source::read`](crate::Source::read)
-    /// returns the clips of all starts, as [choices](crate::Frames::choices).
+    /// returns the frames for every possible start, as [choices](crate::Frames::choices).
     #[must_use]
     pub fn jitter(mut self, frames: usize) -> Self {
         self.jitter = frames;

@@ -1,11 +1,11 @@
-//! [`ClipPlan`]: the frames of a clip.
+//! [`ClipPlan`]: computes the frames of a clip.
 //!
 //! Let the last start R be the last frame at which a clip can start without leaving the video, or 0
 //! if the video is too short. Clip k of n has the base start k R / (n - 1), rounded, or R / 2 if it
-//! is the only clip. With jitter J, every frame from the base start - J to the base start + J, and
-//! from 0 to R, is a choice. Frames after the end of the video repeat its last frame. Only a video
-//! that is too short has such frames, and then there is only one choice, so the padding does not
-//! depend on the choice.
+//! is the only clip. A *choice* is a frame at which the clip may start: with jitter J, every frame
+//! from the base start - J to the base start + J, and from 0 to R. Frames after the end of the
+//! video repeat its last frame. Only a video that is too short has such frames. It has a single
+//! choice, so the padding does not depend on the choice.
 
 use std::ops::RangeInclusive;
 
@@ -20,15 +20,16 @@ const TOLERANCE_S: f64 = 1e-6;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClipPlan {
-    /// The first frame of each choice.
+    /// The choices for the first frame.
     pub(super) starts: RangeInclusive<usize>,
-    /// The first frame without jitter.
+    /// The first frame if the start is not jittered.
     pub(super) base: usize,
     last: usize,
 }
 
 impl ClipPlan {
-    /// Fails if the video has no frames, or is too short without padding.
+    /// Computes the choices for clip `clip` of a video. Fails if the video has no frames, or is too
+    /// short without padding.
     pub(super) fn new(track: &Track, clip: usize, options: &ClipsOptions) -> Result<Self> {
         let last = track.len().checked_sub(1).ok_or_else(|| Error::in_source("the video has no frames"))?;
         let end = last_start(track, last, options);
@@ -57,7 +58,7 @@ impl ClipPlan {
         self.starts.end() - self.starts.start() + 1
     }
 
-    /// First frame of the choice that the random number `draw` determines.
+    /// Returns the first frame that the random number `draw` selects.
     pub(super) fn drawn_start(&self, draw: u64) -> usize {
         self.starts.start() + drawn(self.choices(), draw)
     }
@@ -74,7 +75,7 @@ impl ClipPlan {
         })
     }
 
-    /// The frames of all choices, one choice after the other.
+    /// Returns the frames of the clips at all choices, one clip after the other.
     pub(super) fn all_frames(&self, track: &Track, options: &ClipsOptions) -> Result<Vec<usize>> {
         let mut frames = Vec::new();
         reserve(&mut frames, self.choices().saturating_mul(options.frames))?;
@@ -82,7 +83,7 @@ impl ClipPlan {
         Ok(frames)
     }
 
-    /// Whether frame `index` of the clip is after the end of the video.
+    /// Returns whether frame `index` of the clip is after the end of the video.
     pub(super) fn is_pad(&self, index: usize, track: &Track, options: &ClipsOptions) -> bool {
         match options.step {
             Step::Frames(stride) => index.saturating_mul(stride) > self.last - self.starts.start(),
@@ -94,7 +95,8 @@ impl ClipPlan {
     }
 }
 
-/// Returns `None` if the video is too short.
+/// Returns the last frame at which a clip can start without leaving the video. Returns `None` if
+/// the video is too short.
 fn last_start(track: &Track, last: usize, options: &ClipsOptions) -> Option<usize> {
     let steps = options.frames - 1;
     match options.step {

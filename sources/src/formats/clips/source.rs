@@ -1,4 +1,4 @@
-//! The source [`Clips`].
+//! [`Clips`]: a source of fixed-length clips cut from a folder of videos.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,10 +22,10 @@ use crate::values::video_ahead::{VideoSamples, follow, whole_file_key};
 
 const FIELD: &str = "video";
 const PAD: &str = "video_is_pad.npy";
-/// Local files that stay open.
+/// Maximum number of local files that are kept open.
 const MAX_FILES: usize = 64;
-/// Maximum size of a video in a store that is read as a whole. From a larger video, only the groups
-/// of pictures that a clip needs are read.
+/// Maximum size of a video that is read from an object store in one piece. From a larger video,
+/// only the groups of pictures that a clip needs are read.
 const MAX_WHOLE: u64 = 16 << 20;
 
 /// Clips of the videos in a folder, either local or in an object store.
@@ -41,28 +41,31 @@ const MAX_WHOLE: u64 = 16 << 20;
 ///
 /// Classes, labels and the order of the videos are the same as for images in a
 /// [`Folder`](crate::Folder). Videos are the files with the extension `mp4`, `m4v`, `mov`, `mkv` or
-/// `webm`. The clips of a video are consecutive samples. Opening a folder only lists its names.
+/// `webm`. The clips of a video are consecutive samples. Opening a folder only lists its files; no
+/// video is read.
 ///
 /// | field of the sample | content |
 /// |---|---|
 /// | `video` | the frames, for `Image::of("video").frames(T)` |
 /// | `video_is_pad.npy` | u8 of shape (T); 1 for frames after the end of the video, which repeat its last frame |
 ///
-/// **Keys.** The key of a sample is the path of its video without the extension, and the index of
-/// the first frame without jitter: `archery/a/frame_000012`.
+/// **Keys.** The key of a sample is the path of its video without the extension, and the frame at
+/// which the clip would start without jitter: `archery/a/frame_000012`.
 ///
-/// **Frames.** [`ClipsOptions`] determine the frames, which are numbered in presentation order,
-/// without those that an edit list hides. A frame contains the packets that its decoder needs. The
-/// frames of a group of pictures share these packets, so each packet is read and decoded once.
+/// **Frames.** [`ClipsOptions`] selects the frames. Frames are numbered in presentation order, and
+/// frames that an edit list hides do not count. In a sample, a frame is stored as the packets that
+/// are needed to decode it. The frames of a group of pictures share these packets, so each packet
+/// is read and decoded once.
 ///
 /// **Errors.** Reading a sample fails if the file is damaged or has no frames. If a frame cannot be
 /// decoded, the error names the file and the index of the frame in the video.
 ///
-/// **Stores.** Videos of up to 16 MiB are read as a whole. For larger videos, only the groups of
-/// pictures that a clip needs are read. Both are prefetched.
+/// **Stores.** Videos of up to 16 MiB are read in one piece. For larger videos, only the groups of
+/// pictures that a clip needs are read. In both cases, the bytes are prefetched.
 pub struct Clips {
     videos: Arc<Videos>,
-    /// Whether samples contain the frames, and the field that marks padding.
+    /// Whether samples contain the field `video`, and whether they contain the field that marks
+    /// padding.
     has: (bool, bool),
 }
 
@@ -105,7 +108,7 @@ impl Clips {
             }
         };
         if names.len().checked_mul(options.per_video).is_none() {
-            return Err(Error::config(format!("per_video={}: the dataset is too large", options.per_video)));
+            return Err(Error::config(format!("per_video={}: the number of clips overflows", options.per_video)));
         }
         let videos = Videos {
             path,
@@ -118,8 +121,8 @@ impl Clips {
         Ok(Clips { videos: Arc::new(videos), has: (true, true) })
     }
 
-    /// `draw` is the random number that determines the start of the clip. Without it, the sample
-    /// contains all starts.
+    /// Reads sample `index`. The random number `draw` selects the start of the clip. If `draw` is
+    /// `None`, the sample contains the frames for every possible start.
     fn read_clip<'a>(&'a self, index: usize, draw: Option<u64>, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
         let Videos { options, names, .. } = &*self.videos;
@@ -153,7 +156,7 @@ impl Clips {
 }
 
 impl Videos {
-    /// Index of the video, and index of the clip in the video.
+    /// Returns the index of the video, and the index of the clip in the video.
     fn place(&self, index: usize) -> (usize, usize) {
         (index / self.options.per_video, index % self.options.per_video)
     }
@@ -167,7 +170,7 @@ impl Videos {
         Ok(name)
     }
 
-    /// Returns `None` if the folder is local.
+    /// Returns the video's object, or `None` if the folder is local.
     fn object(&self, video: usize) -> Option<(&Arc<Remote>, &Object)> {
         let Storage::Store { remote, listed } = &self.storage else { return None };
         Some((remote, &listed[self.object_indices[video] as usize]))
@@ -180,8 +183,8 @@ impl Videos {
         }
     }
 
-    /// `is_next` means that the sample is read in the order of a loader, so its bytes may have been
-    /// prefetched.
+    /// Opens the video of sample `index`. `is_next` is true if a loader reads the sample in its
+    /// announced order, so that the bytes may have been prefetched.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.place(index);
         match self.object(video).zip(number(video)) {
@@ -195,7 +198,7 @@ impl Videos {
         }
     }
 
-    /// The video's bytes are read when they are needed.
+    /// Opens the video and reads its sample table, but no packets.
     fn table(&self, video: usize) -> Result<Arc<VideoFile>> {
         self.open.get(video, || {
             let name = self.name(video)?.to_owned();
@@ -212,15 +215,16 @@ impl Videos {
         format!("{}/frame_{:06}", path.rsplit_once('.').map_or(path, |(name, _)| name), plan.base)
     }
 
-    /// Without `draw`, the field has all choices.
+    /// Appends the `video` field. If `draw` is `None`, the field contains the frames for every
+    /// possible start.
     fn append_frames(&self, plan: &ClipPlan, draw: Option<u64>, file: &Arc<VideoFile>, to: &mut Vec<u8>) -> Result<()> {
         let track = file.track();
         let frames = match draw {
             Some(draw) => plan.frames(plan.drawn_start(draw), track, &self.options).collect(),
             None => plan.all_frames(track, &self.options)?,
         };
-        // Store the frames of a group of pictures in packet order, so that each is a prefix of the
-        // next one.
+        // Store the frames of a group of pictures in packet order. The packets that each frame
+        // needs are then a prefix of those that the next frame needs.
         let mut stored: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for &frame in &frames {
             stored.entry((track.start_of(frame), track.packet_of(frame))).or_insert(frame);
@@ -259,7 +263,7 @@ impl Videos {
     }
 }
 
-/// The number with which a video is prefetched, if any.
+/// Returns the number under which a video is prefetched, or `None` if it does not fit in a `u32`.
 fn number(video: usize) -> Option<u32> {
     u32::try_from(video).ok()
 }
@@ -364,7 +368,7 @@ impl Source for Clips {
         &self.videos.names.classes
     }
 
-    /// The frames of a clip are not a single image.
+    /// Returns `Some(false)`, because the frames of a clip are not a single image.
     fn has_images(&self) -> Option<bool> {
         Some(false)
     }

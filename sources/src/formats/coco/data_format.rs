@@ -32,7 +32,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// A hint if the image folder that was opened looks like part of a COCO dataset.
+/// Returns a hint if the image folder that was opened looks like part of a COCO dataset.
 fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     let open = |json: &str| Ok(Some(format!("a COCO dataset: open its annotations, such as {json:?}")));
     if let Some(json) = around.file(&["json"], is_coco)? {

@@ -25,7 +25,7 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     .at_path(json))
 }
 
-/// Images to look up in a folder that the user has specified.
+/// Maximum number of images that are looked up in a folder that the user has specified.
 const MAX_TRIED: usize = 100;
 
 /// Checks that `folder` contains at least one of the first [`MAX_TRIED`] images of `json`. `names`
@@ -55,12 +55,14 @@ pub(super) fn check_folder<'a>(
     Err(Error::in_source(cause).at_path(json))
 }
 
-/// An empty path means the current folder, and is shown as `.`.
+/// Returns the folder as text for messages. An empty path means the current folder, and is shown as
+/// `.`.
 fn display(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
-/// Like `folder_of`, for a URL. The result ends in `/`.
+/// Finds the folder of the image called `name` for an annotation file at the URL `json`. The result
+/// ends in `/`.
 pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<String> {
     let candidates: Vec<String> = candidates(Path::new(json)).iter().filter_map(|path| resolved(path)).collect();
     for folder in &candidates {
@@ -72,7 +74,7 @@ pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<S
     Err(Error::in_source(format!("the first image, {name:?}, was not found in {searched}")).at_path(json))
 }
 
-/// Resolves `..` in a URL, and appends a `/`. `None` if the URL points outside its bucket.
+/// Resolves `..` in a URL, and appends a `/`. Returns `None` if the URL points outside its bucket.
 fn resolved(url: &Path) -> Option<String> {
     let url = normalize_separators(url.to_str()?);
     let (scheme, path) = url.split_once("://")?;
@@ -86,7 +88,7 @@ fn resolved(url: &Path) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{scheme}://{}/", parts.join("/")))
 }
 
-/// The folders that may contain the images, in the order in which they are tried:
+/// Returns the folders that may contain the images, in the order in which they are tried:
 ///
 /// 1. The folder F of the file.
 /// 2. Folders next to F with the name of the file: `train2017` or `instances_train2017` for

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 pub(super) struct File<'a> {
     #[serde(borrow)]
     pub(super) images: Vec<Image<'a>>,
-    /// Files for test splits contain none.
+    /// The annotations. Files for test splits contain none.
     #[serde(borrow, default)]
     pub(super) annotations: Vec<Object<'a>>,
     #[serde(borrow, default)]
@@ -25,9 +25,9 @@ pub(super) struct Image<'a> {
     pub(super) id: Id<'a>,
     #[serde(borrow)]
     pub(super) file_name: Cow<'a, str>,
-    /// In pixels.
+    /// Width of the image, in pixels.
     pub(super) width: u32,
-    /// In pixels.
+    /// Height of the image, in pixels.
     pub(super) height: u32,
 }
 
@@ -40,12 +40,13 @@ pub(super) struct Object<'a> {
     pub(super) category_id: i64,
     /// Left edge, top edge, width and height, in pixels.
     pub(super) bbox: [f64; 4],
-    /// In pixels.
+    /// Area of the object, in pixels.
     #[serde(default)]
     pub(super) area: Option<f64>,
     #[serde(default, deserialize_with = "flag")]
     pub(super) iscrowd: bool,
-    /// JSON text, borrowed from the file's content, because segmentations make up most of the file.
+    /// The mask as JSON text, borrowed from the file's content, because segmentations make up most
+    /// of the file.
     #[serde(borrow, default)]
     pub(super) segmentation: Option<&'a RawValue>,
     #[serde(default)]
@@ -61,7 +62,7 @@ pub(super) struct Category<'a> {
     pub(super) keypoints: Vec<Cow<'a, str>>,
 }
 
-/// COCO uses integers, but some datasets use strings.
+/// An ID. COCO uses integers, but some datasets use strings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(untagged, expecting = "expected an id: an integer or a string")]
 pub(super) enum Id<'a> {
@@ -88,7 +89,7 @@ impl fmt::Display for Id<'_> {
     }
 }
 
-/// Files contain 0 or 1, or `false` or `true`.
+/// A flag, which files store as 0 or 1, or as `false` or `true`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected 0, 1, true or false")]
 enum Flag {

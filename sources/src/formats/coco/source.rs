@@ -62,7 +62,7 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// with a warning, as in pycocotools. If no annotation belongs to a listed image, opening fails.
 #[derive(Debug)]
 pub struct Coco {
-    /// The JSON file or, in an object store, the text of its segmentations.
+    /// The JSON file or, for a dataset in an object store, the text of its segmentations.
     json: OpenFile,
     /// Folder of the images, with a trailing `/`.
     root: String,
@@ -76,9 +76,9 @@ pub struct Coco {
 #[derive(Debug)]
 struct Content {
     images: Vec<Image>,
-    /// Grouped by image, in the order of the images.
+    /// Annotations, grouped by image in the order of the images.
     annotations: Vec<Annotation>,
-    /// IDs in ascending order.
+    /// IDs of the categories, in ascending order.
     categories: Vec<i64>,
     classes: Vec<String>,
     masks: bool,
@@ -101,7 +101,8 @@ struct Image {
 }
 
 impl Image {
-    /// `None` if the size is 0, which some programs write for an unknown size.
+    /// Returns width and height, or `None` if one of them is 0, which some programs write for an
+    /// unknown size.
     fn size(&self) -> Option<(u32, u32)> {
         (self.width > 0 && self.height > 0).then_some((self.width, self.height))
     }
@@ -111,20 +112,20 @@ impl Image {
 struct Annotation {
     /// Index in [`Content::images`].
     image: u32,
-    /// Index in the file's list.
+    /// Index of the annotation in the file.
     index: u32,
-    /// ID, or the index of an annotation without an ID.
+    /// ID of the annotation, or its index if it has none.
     id: Id<'static>,
     category: i64,
     /// Left, top, right and bottom, in pixels.
     edges: [f64; 4],
-    /// In pixels. Equals the area of the box if the file contains no area.
+    /// Area in pixels, or the area of the box if the file contains no area.
     area: f32,
     crowd: bool,
     offset: u64,
-    /// In bytes, or 0 if there is no segmentation.
+    /// Length of the segmentation's text in bytes, or 0 if there is no segmentation.
     len: u32,
-    /// Index of the first keypoint value in `coordinates`, if there are keypoints.
+    /// Index of the annotation's first value in `coordinates`, if it has keypoints.
     points: Option<usize>,
 }
 
@@ -155,10 +156,11 @@ impl Coco {
         Self::with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 
+    /// Opens the annotations in `json`, with the images in `folder` or in a folder that is found.
     /// The images must be on the same storage as `json`: the local machine or one object store.
     pub(crate) fn with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
-        // The whole file is read at once, so that segmentations can be borrowed instead of copied.
+        // Read the whole file at once, so that segmentations can be borrowed instead of copied.
         let bytes = storage.read(json, u64::MAX)?;
         let mut set = Content::parse(&bytes, json).map_err(|e| e.at_path(json))?;
         let formats = options.formats.clone();
@@ -347,7 +349,7 @@ impl Content {
         })
     }
 
-    /// Copies all segmentations into a new buffer, to which the annotations then refer.
+    /// Copies all segmentations into a new buffer, and makes the annotations refer to it.
     fn segmentations(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
@@ -407,7 +409,8 @@ fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> boo
 }
 
 impl Annotation {
-    /// `index` is the index in the file's list, and `bytes` the content of the file.
+    /// Checks and converts `object`. `index` is its index in the file's list, and `bytes` the
+    /// content of the file.
     fn new(
         object: Object<'_>,
         index: usize,

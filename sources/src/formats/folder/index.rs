@@ -27,8 +27,9 @@ use crate::machine::index_file::{self, Decoder, Encoder};
 
 const MAGIC: [u8; 8] = *b"wffoldr\x01";
 
-/// Minimum age of the last change to every folder. File systems round times, so a folder that was
-/// changed more recently could change again without a new modification time.
+/// Minimum time since the last change to any folder before an index is written. File systems round
+/// times, so a folder that was changed more recently could change again without a new modification
+/// time.
 const MIN_AGE: Duration = Duration::from_secs(2);
 
 fn path_of(path: &Path) -> Option<PathBuf> {
@@ -39,7 +40,7 @@ fn path_of(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// `None` if the index is not up to date.
+/// Reads the index, or returns `None` if it is missing or not up to date.
 pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Listing> {
     let file = path_of(path)?;
     let bytes = index_file::load(&file, MAGIC)?;
@@ -180,8 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// A damaged index with a valid hash must not cause a panic, or paths and labels that are
-        /// out of range.
+        /// Damages an index and corrects its hash. Decoding it must neither panic nor return paths
+        /// and labels that are out of range.
         #[test]
         fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let (names, visited) = listing();

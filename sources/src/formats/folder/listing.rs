@@ -11,25 +11,25 @@ use crate::machine::parallel::in_parallel;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// Relative to the root, and concatenated to avoid an allocation per path. A sample takes its
-    /// path, 8 bytes in `ends` and 4 bytes in `labels`.
+    /// The paths relative to the root, concatenated to avoid an allocation per path. A sample takes
+    /// its path, 8 bytes in `ends` and 4 bytes in `labels`.
     pub(super) paths: String,
     /// The end of each path in `paths`.
     pub(super) ends: Vec<usize>,
-    /// Empty if there are no classes.
+    /// The label of each sample. Empty if there are no classes.
     pub(crate) labels: Vec<u32>,
     pub(crate) classes: Vec<String>,
     /// Sorted indices of the samples with names that are not UTF-8.
     pub(crate) invalid_names: Vec<usize>,
 }
 
-/// The folders that have been listed, with modification times from just before. The name of the
-/// root is empty.
+/// The folders that have been listed, each with its modification time just before it was listed.
+/// The name of the root is empty.
 pub(super) type Visited = Vec<(Name, Option<SystemTime>)>;
 
 impl Listing {
     pub(crate) fn hash(&self) -> Hash {
-        // Without the ends, "a", "bc" would equal "ab", "c".
+        // Hash the ends too: without them, "a", "bc" would equal "ab", "c".
         let hash = Hash::default().text(&self.paths);
         self.ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
     }
@@ -96,7 +96,7 @@ impl Listing {
         Ok((set, visited))
     }
 
-    /// Fails if there are no videos.
+    /// Lists the videos of a folder. Fails if there are none.
     #[cfg(feature = "video")]
     pub(crate) fn videos(path: &Path) -> Result<Self> {
         Ok(Self::list(path, Wanted::Videos)?.0)
@@ -119,14 +119,14 @@ impl Listing {
         self.ends.len()
     }
 
-    /// Yields nothing if there are no class folders.
+    /// Yields the names of the class folders, or nothing if there are none.
     pub(super) fn class_folders(&self) -> impl Iterator<Item = &str> {
         let mut last = "";
         let folders = (0..self.labels.len()).filter_map(|index| Some(self.path(index).rsplit_once('/')?.0));
         folders.filter(move |folder| std::mem::replace(&mut last, folder) != *folder)
     }
 
-    /// Returns a path relative to the root.
+    /// Returns the path of sample `index`, relative to the root.
     pub(crate) fn path(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.paths[start..self.ends[index]]

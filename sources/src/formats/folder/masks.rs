@@ -11,7 +11,7 @@ use crate::machine::file;
 use crate::machine::hash::Hash;
 use crate::machine::slashes::normalize_separators;
 
-/// File extensions and field of each mask format.
+/// File extensions of each mask format, and the sample field for its masks.
 const FORMATS: [(&[&str], &str); 6] = [
     (&["png"], "mask.png"),
     (&["npy"], "mask.npy"),
@@ -21,12 +21,12 @@ const FORMATS: [(&[&str], &str); 6] = [
     (&["webp"], "mask.webp"),
 ];
 
-/// Index of an extension if an image has no mask.
+/// Value in `extension_of` for an image that has no mask.
 const NO_MASK: u8 = u8::MAX;
 
 #[derive(Debug)]
 pub(super) struct Masks {
-    /// With a trailing `/`.
+    /// Path of the mask folder, with a trailing `/`.
     root: String,
     /// The text before and after the image's name in a mask's name.
     affixes: (String, String),
@@ -85,7 +85,7 @@ impl Masks {
         Ok(masks)
     }
 
-    /// `count` is the number of mask files in `folder`.
+    /// Finds the mask of each image. `count` is the number of mask files in `folder`.
     fn assign(
         &mut self,
         mut masks: HashMap<&str, (u8, &str)>,
@@ -123,8 +123,8 @@ impl Masks {
         Ok(())
     }
 
-    /// The path of the mask of the image at `path`, relative to the mask folder and without the
-    /// extension.
+    /// Returns the path of the mask of the image at `path`, relative to the mask folder and without
+    /// the extension.
     fn key(&self, path: &str) -> String {
         let (key, _) = split_extension(path);
         let (folder, name) = key.rsplit_once('/').map_or(("", key), |(folder, name)| (folder, name));
@@ -133,8 +133,8 @@ impl Masks {
         format!("{folder}{slash}{before}{name}{after}")
     }
 
-    /// The field and the path of the mask of image `index` at `path`. The error for a missing mask
-    /// states one of its possible paths.
+    /// Returns the field and the path of the mask of image `index` at `path`. The error for a
+    /// missing mask states one of its possible paths.
     pub(super) fn mask_of(&self, index: usize, path: &str) -> Result<(&'static str, String)> {
         let file = format!("{}{}", self.root, self.key(path));
         match self.extensions.get(usize::from(self.extension_of[index])) {

@@ -1,4 +1,4 @@
-//! The source [`Folder`].
+//! [`Folder`]: a source of the images in a folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ use crate::storage::{DatasetLocation, Storage};
 #[derive(Debug)]
 pub struct Folder {
     names: Listing,
-    /// In addition to the built-in formats.
+    /// Custom formats, in addition to the built-in formats.
     formats: Vec<Format>,
     files: Files,
 }
@@ -56,9 +56,9 @@ pub struct Folder {
 #[derive(Debug)]
 enum Files {
     Local {
-        /// With a trailing `/`.
+        /// Path of the folder, with a trailing `/`.
         root: String,
-        /// Masks in a separate folder, if requested.
+        /// Masks in a separate folder, if the options request them.
         masks: Option<Masks>,
     },
     Stored {
@@ -71,7 +71,7 @@ enum Files {
 }
 
 impl Files {
-    /// Yields nothing for a local folder.
+    /// Yields the objects of the samples, or nothing for a local folder.
     fn objects(&self) -> impl Iterator<Item = &Object> {
         let stored = match self {
             Files::Local { .. } => None,
@@ -142,7 +142,7 @@ impl Folder {
         Ok(Folder { names, formats, files: Files::Local { root, masks } })
     }
 
-    /// Relative to `url`. Empty if there are no class folders.
+    /// Yields the class folders as paths relative to `url`, or nothing if there are none.
     pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
         match &self.files {
             Files::Local { .. } => Box::new(self.names.class_folders()),
@@ -298,8 +298,8 @@ mod tests {
         root
     }
 
-    /// Key, field name, label and content of each sample, all read with the same `scratch`.
-    /// each.
+    /// Returns key, field name, label and content of each sample. All samples are read with the
+    /// same `scratch`.
     fn all_samples(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
         let mut scratch = Vec::new();
         let read = |i| {

@@ -8,15 +8,15 @@ use super::walk::Wanted;
 use crate::error::{Error, Result, counted, push, reserve};
 use crate::model::{Location, Object};
 
-/// Path of the object at `url` relative to `root`, a URL that ends in a slash. Paths on web servers
-/// are percent-decoded, so that classes and keys equal those of a local copy.
+/// Returns the path of the object at `url` relative to `root`, a URL that ends in a slash. Paths on
+/// web servers are percent-decoded, so that classes and keys equal those of a local copy.
 fn path_below(root: &str, url: &str) -> Option<String> {
     let path = url.strip_prefix(root)?;
     let is_web = Location::of(root).scheme().is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("http"));
     Some(if is_web { percent_decode(path) } else { path.to_owned() })
 }
 
-/// Returns `text` unchanged if the result is not UTF-8.
+/// Percent-decodes `text`. Returns it unchanged if the result is not UTF-8.
 fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('%');
@@ -69,7 +69,7 @@ pub(crate) fn select(url: &str, objects: &[Object], kind: Wanted<'_>) -> Result<
             "found no {nouns} among {count} objects under this URL; looked for {extensions}"
         )));
     }
-    // By class, then by the path of the folder within the class, then by file name.
+    // Sort by class, then by the path of the folder within the class, then by file name.
     let split = |path: &str| {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         (folder.split('/').next().unwrap_or_default().to_owned(), folder.to_owned(), name.to_owned())

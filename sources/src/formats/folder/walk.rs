@@ -12,7 +12,7 @@ use crate::format::{self, FORMATS, Format};
 
 #[derive(Clone, Copy)]
 pub(crate) enum Wanted<'a> {
-    /// Images in the built-in formats and in these formats.
+    /// Images in the built-in formats and in the given formats.
     Images(&'a [Format]),
     #[cfg_attr(not(feature = "video"), allow(dead_code))]
     Videos,
@@ -51,7 +51,7 @@ pub(super) struct Listing {
     pub(super) others: Others,
 }
 
-/// Marks a folder as a cache of the `warpfeed-stores` crate.
+/// Name of the file that marks a folder as a cache of the `warpfeed-stores` crate.
 const CACHE: &str = "warpfeed-cache";
 
 /// A file name. If `is_invalid` is true, `text` is a lossy conversion that cannot be used to open
@@ -71,11 +71,11 @@ impl Name {
     }
 }
 
-/// Ignored files, for messages.
+/// Counts files that are ignored, for messages.
 #[derive(Default)]
 pub(super) struct Others {
     pub(super) count: usize,
-    /// Alphabetically first extensions, with the dot.
+    /// The alphabetically first extensions, with the dot.
     extensions: BTreeSet<String>,
     /// Number of hidden images and folders, and the path of the first one.
     hidden: Option<(usize, PathBuf)>,
@@ -135,7 +135,7 @@ pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
         let name = entry.file_name();
         // A directory entry states whether it is a file or a folder, so only links need an
         // additional system call. A dangling link counts as a file, so that reading its sample
-        // fails. Otherwise, the sample would silently be missing. Pipes and devices are skipped,
+        // fails, instead of the sample silently being missing. Pipes and devices are skipped,
         // because opening them could block.
         let mut kind = entry.file_type().map_err(|e| Error::io(entry.path(), &e))?;
         if let (true, Ok(target)) = (kind.is_symlink(), fs::metadata(entry.path())) {
@@ -166,8 +166,8 @@ pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Relative paths in the order of [`Folder`](super::Folder). Names must be UTF-8, because
-/// annotations cannot refer to other images.
+/// Returns the relative paths of all images, in the order of [`Folder`](super::Folder). Fails if a
+/// name is not UTF-8, because annotations could not refer to the image.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, folders, visited) = (Vec::new(), Vec::new(), Vec::new());
     let mut walk = Walk { ancestors, folders, others: Others::default(), visited };
@@ -192,12 +192,12 @@ pub(super) struct Walk {
     /// Path of each folder relative to the root, and the images in it.
     pub(super) folders: Vec<(Name, Vec<Name>)>,
     pub(super) others: Others,
-    /// Every folder that has been listed, with its modification time from just before.
+    /// Every folder that has been listed, with its modification time just before.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
 }
 
 impl Walk {
-    /// `below_root` is `path` relative to the root.
+    /// Lists the folder at `path` and its subfolders. `below_root` is `path` relative to the root.
     pub(super) fn visit(&mut self, path: &Path, below_root: Name, kind: Wanted<'_>) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
@@ -222,7 +222,7 @@ impl Walk {
     }
 }
 
-/// The time at which an entry was last added, removed or renamed.
+/// Returns the time at which an entry was last added, removed or renamed.
 pub(super) fn modification_time(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }

@@ -6,8 +6,8 @@ use super::options::LeRobotOptions;
 use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 
-/// Returns the episodes sorted by index. Each requested episode must exist, be listed once, and be
-/// in the split.
+/// Returns the selected episodes, sorted by index. Fails if a requested episode does not exist, is
+/// listed twice, or is not in the split.
 pub(super) fn choose_episodes(
     episodes: &Episodes,
     info: &Info,

@@ -12,7 +12,7 @@ use crate::model::sample::MAX_FIELDS;
 use crate::model::value::{AXES, Element};
 use crate::model::{Numbers, Sample, Value};
 
-/// Ranges refer to the scratch buffer.
+/// The content of a field. Ranges refer to the scratch buffer.
 pub(super) enum Content<'a> {
     Bytes(Range<usize>),
     Text(Range<usize>),
@@ -54,7 +54,7 @@ impl<'a> Fields<'a> {
         self.push(&feature.pad, Content::Numbers { element: Element::U8, shape, data: start..scratch.len() })
     }
 
-    /// `scratch` contains the key and the contents of the fields.
+    /// Builds the sample. `scratch` contains the key and the contents of the fields.
     pub(super) fn sample(self, scratch: &'a [u8]) -> Result<Sample<'a>> {
         let text =
             |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");

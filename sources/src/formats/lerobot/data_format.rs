@@ -21,7 +21,8 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Requires version 2.0 or newer. Older versions have their metadata in the `meta_data` folder.
+/// Returns whether the folder is a LeRobot dataset of version 2.0 or newer. Older versions have
+/// their metadata in the `meta_data` folder.
 fn is_folder(folder: Tree<'_>) -> Result<bool> {
     if !folder.has_folder("meta")? {
         return Ok(false);

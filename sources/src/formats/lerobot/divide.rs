@@ -9,7 +9,7 @@ use crate::error::{Error, Result, append};
 use crate::model::value::npy_header;
 use crate::model::{Divided, Source, Value};
 
-/// Files in the `meta` folder that a dataset may have, apart from the tables of episodes.
+/// The files in the `meta` folder that are copied, apart from the tables of episodes.
 const FILES: [&str; 6] = [
     "meta/info.json",
     "meta/episodes.jsonl",

@@ -13,10 +13,10 @@ use crate::model::value::Element;
 use crate::storage::DatasetLocation;
 use crate::values::record::Found;
 
-// Version 2.
+// The list of episodes in version 2.
 const EPISODES_LINES: &str = "meta/episodes.jsonl";
 const TASKS_LINES: &str = "meta/tasks.jsonl";
-// Version 3.
+// The folder with the tables of episodes in version 3.
 const EPISODES_FOLDER: &str = "meta/episodes";
 const TASKS_TABLE: &str = "meta/tasks.parquet";
 

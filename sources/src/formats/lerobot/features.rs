@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::formats::parquet::Rows;
 use crate::model::value::{AXES, Element};
 
-/// Name of the field with the text of a frame's task. The column with the task index is
-/// [`TASK_INDEX`].
+/// Name of the field with the text of a frame's task. The data files only contain the task's index,
+/// in the column [`TASK_INDEX`].
 pub(super) const TASK: &str = "task";
 pub(super) const TASK_INDEX: &str = "task_index";
 /// Column with the time of a frame since the start of its episode, in seconds.
@@ -39,7 +39,7 @@ pub(super) struct Feature {
     pub(super) field: String,
     /// Name of the field that marks frames outside the episode.
     pub(super) pad: String,
-    /// Whether samples contain the fields `field` and `pad`.
+    /// Whether samples contain the field `field`, and whether they contain the field `pad`.
     pub(super) has: (bool, bool),
     #[cfg(feature = "video")]
     pub(super) video: Option<Arc<Video>>,
@@ -55,7 +55,7 @@ impl Feature {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Image,
-    /// The column contains the time of the frame.
+    /// A video. Its column in the data files contains the time of the frame.
     Video,
     Text,
     Task,
@@ -78,7 +78,7 @@ impl Kind {
         self.is_encoded() && *self != Kind::Text
     }
 
-    /// On failure, returns the reason why the feature cannot be read.
+    /// Returns how a feature is read. On failure, returns the reason why it cannot be read.
     fn of(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
         let element = match &**dtype {
             "image" => return Ok(Kind::Image),
@@ -180,7 +180,7 @@ impl Chosen {
         Ok(Some(feature))
     }
 
-    /// `place` is the index of the feature's column, if it has one.
+    /// Creates the feature. `place` is the index of its column in the data files, if it has one.
     pub(super) fn at(self, place: usize) -> Feature {
         let Chosen { name, kind, deltas, .. } = self;
         let field = match kind {

@@ -88,7 +88,8 @@ impl FrameIndex {
         Ok((rows, Self::of(chosen, first)?))
     }
 
-    /// `first` returns the row of an episode's first frame.
+    /// Creates the index for the `chosen` episodes. `first` returns the row of an episode's first
+    /// frame.
     pub(super) fn of(chosen: &[Episode], first: impl Fn(&Episode) -> usize) -> Result<Self> {
         let mut index = FrameIndex { episodes: Vec::new(), ends: Vec::new(), by_row: Vec::new() };
         let mut end = 0;
@@ -117,7 +118,7 @@ impl FrameIndex {
         Frame { episode, frame: index - (self.ends[number] - episode.len) }
     }
 
-    /// Returns `None` if the row's episode is not selected.
+    /// Returns the sample with its frame in `row`, or `None` if the row's episode is not selected.
     fn sample_of(&self, row: usize) -> Option<(usize, Frame)> {
         let after = self.by_row.partition_point(|&index| self.episodes[index].first <= row);
         let index = self.by_row[after.checked_sub(1)?];
@@ -140,8 +141,8 @@ pub(super) struct NeededRows {
 }
 
 impl NeededRows {
-    /// `needed` contains, for each column, the offsets of the needed frames from the sample's own
-    /// frame.
+    /// Creates the mapping from samples to rows. For each column, `needed` contains the offsets of
+    /// the needed frames from the sample's own frame.
     pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
         for (place, offsets) in needed {
@@ -172,7 +173,8 @@ impl SampleRows for NeededRows {
         }
     }
 
-    /// Omits samples that need `row` only as a substitute for a frame outside the episode.
+    /// Calls `with` for each sample that needs `row`. Omits samples that need the row only as a
+    /// substitute for a frame outside the episode.
     fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64)) {
         let Some((sample, frame)) = self.frames.sample_of(row) else { return };
         for &delta in self.deltas(leaf) {
@@ -192,7 +194,8 @@ impl SampleRows for NeededRows {
 mod tests {
     use super::*;
 
-    /// Three episodes, with 3, 1 and 4 frames. The last episode comes first in the files.
+    /// Returns an index of three episodes with 3, 1 and 4 frames. The last episode comes first in
+    /// the files.
     fn index() -> Arc<FrameIndex> {
         let episodes = [(0, 4, 3), (1, 9, 1), (2, 0, 4)];
         let episodes = episodes.map(|(episode, first, len)| EpisodeRows { episode, first, len });

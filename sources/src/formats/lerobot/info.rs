@@ -9,7 +9,7 @@ use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 
-/// Path relative to the dataset.
+/// Path of the metadata file, relative to the dataset.
 pub(super) const INFO: &str = "meta/info.json";
 /// Maximum width, in digits, that a placeholder in `data_path` may request.
 const MAX_WIDTH: usize = 20;
@@ -42,9 +42,9 @@ pub(super) struct FeatureInfo {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
-    /// 2.0 and 2.1: a data file for each episode, and metadata in JSON Lines.
+    /// Version 2.0 or 2.1: a data file for each episode, and metadata in JSON Lines.
     Two,
-    /// 3.0: data files with several episodes, and metadata in Parquet.
+    /// Version 3.0: data files with several episodes, and metadata in Parquet.
     Three,
 }
 

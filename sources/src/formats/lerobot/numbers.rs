@@ -25,7 +25,7 @@ pub(super) struct NumberFile {
 }
 
 impl NumberFile {
-    /// The file must have `rows` rows.
+    /// Opens the file at `path`. Fails if it does not have exactly `rows` rows.
     pub(super) fn open(storage: &Storage, path: &Path, rows: usize) -> Result<Self> {
         let file = match storage.is_store() {
             true => OpenFile::in_memory(path.to_owned(), storage.read(path, MAX_IN_MEMORY)?),
@@ -73,12 +73,12 @@ impl NumberFile {
         self.file.fill(offset, &mut out[start..]).map_err(|e| e.at_path(&self.file.path))
     }
 
-    /// Fails if the file has changed.
+    /// Fails if the file has changed since it was opened.
     pub(super) fn check(&self) -> Result<()> {
         self.file.check()
     }
 
-    /// The message is "row ROW CAUSE".
+    /// Returns an error with the message "row ROW CAUSE".
     pub(super) fn error(&self, row: usize, cause: impl std::fmt::Display) -> Error {
         Error::in_source(format!("row {row} {cause}")).at_path(&self.file.path)
     }

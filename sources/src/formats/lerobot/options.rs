@@ -1,11 +1,11 @@
-//! [`LeRobotOptions`]: which episodes and features of a LeRobot dataset become samples.
+//! [`LeRobotOptions`]: selects the episodes and features of a LeRobot dataset.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 
-/// Options for [`LeRobot`](crate::LeRobot): which episodes become samples, and what a sample
-/// contains.
+/// Options for [`LeRobot`](crate::LeRobot): they select the episodes, and the content of each
+/// sample.
 ///
 /// ```
 /// use warpfeed_sources::LeRobotOptions;
@@ -22,7 +22,7 @@ pub struct LeRobotOptions {
     pub(super) features: Option<Vec<String>>,
     pub(super) deltas: BTreeMap<String, Deltas>,
     pub(super) tolerance_s: f64,
-    /// The first feature with several sets of deltas, which is an error when the dataset is opened.
+    /// The first feature for which deltas were set twice. Opening the dataset then fails.
     pub(super) twice: Option<String>,
 }
 
@@ -95,7 +95,8 @@ impl LeRobotOptions {
         self.with(feature.into(), Deltas::Seconds(seconds.into_iter().collect()))
     }
 
-    /// Like [`delta_timestamps`](LeRobotOptions::delta_timestamps), but in frames.
+    /// Like [`delta_timestamps`](LeRobotOptions::delta_timestamps), with offsets in frames instead
+    /// of seconds.
     #[must_use]
     pub fn delta_indices(self, feature: impl Into<String>, frames: impl IntoIterator<Item = i64>) -> Self {
         self.with(feature.into(), Deltas::Frames(frames.into_iter().collect()))

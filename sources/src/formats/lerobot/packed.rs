@@ -33,7 +33,7 @@ use crate::model::{BatchIndex, Frames, Lookahead, Prefetcher, Sample, Source, Va
 use crate::stats::NetworkStats;
 use crate::storage::DatasetLocation;
 
-/// Path relative to the dataset.
+/// Path of the description, relative to the dataset.
 pub(super) const PACKED: &str = "meta/packed.json";
 const VERSION: u64 = 1;
 
@@ -53,7 +53,7 @@ impl Packed {
         Packed { warpfeed_frames: VERSION, frames: frames.to_owned(), episodes, features }
     }
 
-    /// Returns `None` if the dataset is not packed.
+    /// Reads the description of a packed dataset. Returns `None` if the dataset is not packed.
     pub(super) fn find(root: &DatasetFolder) -> Result<Option<Self>> {
         let Some(packed) = root.json_if_any::<Packed>(PACKED)? else { return Ok(None) };
         if packed.warpfeed_frames != VERSION || packed.frames.contains('/') || packed.frames.is_empty() {
@@ -124,7 +124,7 @@ pub(super) struct PackedReader {
 }
 
 impl PackedReader {
-    /// `rows` is the number of frames.
+    /// Opens the files of the selected features. `rows` is the number of frames in the dataset.
     pub(super) fn open(
         root: &DatasetFolder,
         (packed, rows): (&Packed, usize),
@@ -166,7 +166,7 @@ impl PackedReader {
         Ok(empty.selecting(features))
     }
 
-    /// The new reader shares this reader's files.
+    /// Returns a reader for `features` that shares this reader's files.
     pub(super) fn selecting(&self, features: Vec<Feature>) -> Self {
         let read = || features.iter().filter(|feature| feature.has.0);
         let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
@@ -221,7 +221,7 @@ impl PackedReader {
         fields.sample(scratch)
     }
 
-    /// Appends the images and the texts to `scratch`.
+    /// Reads the images and the texts of a group of features, and appends them to `scratch`.
     fn read_group<'a>(
         &self,
         group: &Group,

@@ -27,7 +27,7 @@ use crate::values::record::Found;
 pub(super) const CHECKED: [&str; 3] = ["episode_index", "frame_index", TIMESTAMP];
 
 struct EpisodeImages {
-    /// `None` if the images are not frames of a video.
+    /// The episode's part of a video file, or `None` if the images are not frames of a video.
     #[cfg(feature = "video")]
     video: Option<EpisodeVideo>,
 }
@@ -45,11 +45,11 @@ impl EpisodeImages {
 pub(super) struct Reader {
     rows: Rows,
     pub(super) features: Vec<Feature>,
-    /// Texts, keyed by task index.
+    /// The text of each task, by task index.
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
-    /// `None` for columns that do not exist.
+    /// The column index of each name in [`CHECKED`], or `None` if the column does not exist.
     checked: [Option<usize>; 3],
     reach: Option<(i64, i64)>,
 }
@@ -66,7 +66,7 @@ impl Reader {
         all.selecting(features)
     }
 
-    /// The new reader shares this reader's files.
+    /// Returns a reader for `features` that shares this reader's files.
     pub(super) fn selecting(&self, features: Vec<Feature>) -> Result<Self> {
         let read = || features.iter().filter(|feature| feature.has.0);
         let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
@@ -177,8 +177,9 @@ impl Reader {
         Some(self.rows.path(row).to_owned())
     }
 
-    /// Fails if a value does not have the type and shape that `meta/info.json` lists, or if the
-    /// row's episode, frame or timestamps contradict the metadata.
+    /// Reads the sample of `frame`. Fails if a value does not have the type and shape that
+    /// `meta/info.json` lists, or if the row's episode, frame or timestamps contradict the
+    /// metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.check_once(frame.row())?;
         let mut fields = Fields::begin(frame, &self.features, scratch);
@@ -193,7 +194,8 @@ impl Reader {
         fields.sample(scratch)
     }
 
-    /// Stacks the values of several frames if the feature has deltas.
+    /// Returns the content of a feature's field. If the feature has deltas, stacks the values of
+    /// several frames.
     fn content<'a>(&'a self, feature: &Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<Content<'a>> {
         let start = scratch.len();
         let (place, row) = (feature.place, frame.row());

@@ -55,10 +55,10 @@ use crate::storage::DatasetLocation;
 /// sample checks the episode and the frame of its row against the metadata, and the time between
 /// its first and its last frame against `fps`.
 ///
-/// **Videos.** A sample contains the video frame whose presentation time, according to the sample
-/// table of the file, equals the time of the row within `tolerance_s`. If there is no such frame,
-/// reading the sample fails. The frame is returned as its packets, starting with the packet of a
-/// key frame.
+/// **Videos.** A sample contains the video frame with the time of the row. The sample table of the
+/// file lists the presentation time of each frame, which may differ from the row's time by up to
+/// `tolerance_s`. If there is no such frame, reading the sample fails. The frame is returned as the
+/// packets that are needed to decode it, starting with the packet of a key frame.
 ///
 /// **Memory.** The metadata of all data files and the list of episodes stay in memory. For each
 /// video feature, the sample tables of the most recently used files stay in memory, up to 30 MB.
@@ -209,7 +209,8 @@ impl LeRobot {
     }
 }
 
-/// If the dataset is packed, the result contains only the packed episodes and features.
+/// Reads the metadata. If the dataset is packed, the result contains only the packed episodes and
+/// features.
 fn metadata(root: &DatasetFolder) -> Result<(Info, Episodes, Option<Packed>)> {
     let mut info = Info::read(root)?;
     let mut all = Episodes::read(root, &info)?;
@@ -272,7 +273,8 @@ impl Source for LeRobot {
         of_reader!(&self.reader, path(self.frames.locate(index).row()))
     }
 
-    /// A dataset may have several cameras, so programs must name the images that they read.
+    /// Returns `Some(false)`: a dataset may have several cameras, so programs must name the images
+    /// that they read.
     fn has_images(&self) -> Option<bool> {
         Some(false)
     }

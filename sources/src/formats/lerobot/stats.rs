@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 
-/// Statistics of the whole dataset, in versions 2.0 and 3.0.
+/// Path of the statistics of the whole dataset, in versions 2.0 and 3.0.
 pub(super) const WHOLE: &str = "meta/stats.json";
-/// Statistics of each episode, in version 2.1.
+/// Path of the statistics of each episode, in version 2.1.
 pub(super) const BY_EPISODE: &str = "meta/episodes_stats.jsonl";
 
 /// The statistics of a feature, with one number per component, or per channel of an image. Image
@@ -25,15 +25,15 @@ pub struct FeatureStats {
     pub mean: Vec<f64>,
     /// Standard deviation.
     pub std: Vec<f64>,
-    /// Number of frames that the statistics were computed from. `None` in version 2.0, which does
-    /// not store it.
+    /// Number of frames that the statistics were computed from, or `None` in version 2.0, which
+    /// does not store the number.
     pub count: Option<u64>,
 }
 
 pub(super) type Stats = BTreeMap<String, FeatureStats>;
 
-/// In version 2.1, combines the statistics of the episodes for which `chosen` returns true. In the
-/// other versions, reads the statistics of the whole dataset.
+/// Reads the statistics. In version 2.1, combines those of the episodes for which `chosen` returns
+/// true. In the other versions, the statistics describe the whole dataset.
 pub(super) fn read(root: &DatasetFolder, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
     type Raw = BTreeMap<String, BTreeMap<String, Value>>;
     #[derive(Deserialize)]
@@ -80,7 +80,7 @@ fn parse_stats(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats>
     Ok(stats_by_name)
 }
 
-/// Appends the numbers in nested lists. Returns whether the lists contain only numbers.
+/// Appends the numbers in nested lists to `out`. Returns whether the lists contain only numbers.
 fn flatten(value: &Value, out: &mut Vec<f64>) -> bool {
     match value {
         Value::Array(items) => items.iter().all(|item| flatten(item, out)),

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 use crate::storage::{DatasetLocation, Storage};
 
-/// In bytes.
+/// Maximum size of a file in the `meta` folder, in bytes.
 pub(super) const MAX_FILE: u64 = 1 << 30;
 
 #[derive(Clone)]
@@ -17,43 +17,44 @@ pub(super) struct DatasetFolder {
 }
 
 impl DatasetFolder {
-    /// If the dataset is in an object store, lists its files once.
+    /// Creates the folder of a dataset. If the dataset is in an object store, lists its files once.
     pub(super) fn of(location: DatasetLocation) -> Self {
         DatasetFolder { storage: location.storage.listed(&location.path), path: location.path }
     }
 
-    /// Files that are opened with the result have their own prefetchers and request counters,
-    /// because the reads of videos and of Parquet files use the same numbers.
+    /// Returns the same folder with separate prefetchers and request counters. The prefetchers
+    /// identify requests by number, and the reads of videos and of Parquet files use the same
+    /// numbers.
     pub(super) fn with_separate_requests(&self) -> Self {
         DatasetFolder { storage: self.storage.separate(), path: self.path.clone() }
     }
 
-    /// `name` is relative to the dataset's folder.
+    /// Returns the path of the file `name`, which is relative to the dataset's folder.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.storage.join(&self.path, name)
     }
 
-    /// Errors state the file, the line and the column.
+    /// Parses a JSON file. Errors state the file, the line and the column.
     pub(super) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.file(name);
         let bytes = self.storage.read(&path, MAX_FILE)?;
         serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &e))
     }
 
-    /// Returns `None` if the file does not exist.
+    /// Parses a JSON file, or returns `None` if it does not exist.
     pub(super) fn json_if_any<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let path = self.file(name);
         let Some(bytes) = self.storage.find(&path, MAX_FILE)? else { return Ok(None) };
         serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(&path, &e))
     }
 
-    /// Calls `with` for each line. Errors state the file and the line.
+    /// Calls `with` for each line of a JSON Lines file. Errors state the file and the line.
     pub(super) fn lines<T: DeserializeOwned>(&self, name: &str, with: impl FnMut(T) -> Result<()>) -> Result<()> {
         let path = self.file(name);
         each_line(&path, &self.storage.read(&path, MAX_FILE)?, with)
     }
 
-    /// Returns whether the file exists.
+    /// Like [`lines`](DatasetFolder::lines), but returns `false` if the file does not exist.
     pub(super) fn lines_if_any<T: DeserializeOwned>(
         &self,
         name: &str,

@@ -1,6 +1,6 @@
 //! [`Video`]: the video files of a feature. [`NeededFrames`]: the frames to prefetch.
 //!
-//! The table of a file is read when the file is first used.
+//! The sample table of a video file is read when the file is first used.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,8 +21,8 @@ use crate::storage::ahead::ahead_of;
 use crate::values::video::{Packets, VideoFile, VideoFiles};
 use crate::values::video_ahead::{VideoSamples, follow};
 
-/// Maximum number of files per feature from which frames are prefetched. A file's number in the
-/// dataset encodes the feature and the file.
+/// Maximum number of files per feature from which frames are prefetched. The prefetcher identifies
+/// a file by a number that encodes the feature and the index of the file.
 const MAX_FILES: u32 = 1 << 24;
 const MAX_VIDEOS: u32 = 1 << 8;
 
@@ -106,14 +106,14 @@ impl Video {
         Ok(EpisodeVideo { packets: file.packets(), file, start })
     }
 
-    /// Returns `None` if the file was not listed.
+    /// Returns the object of the file with this index, or `None` if the object was not listed.
     fn object(&self, index: usize) -> Option<&Object> {
         let Storage::Store { listed, .. } = &self.root.storage else { return None };
         let url = self.files[index].to_str()?;
         listed.binary_search_by(|object| object.url.as_str().cmp(url)).ok().map(|index| &listed[index])
     }
 
-    /// Returns 0 for local files.
+    /// Returns the bytes that prefetching needs, which is 0 for local files.
     pub(super) fn ahead_bytes(&self) -> usize {
         ahead_of((0..self.files.len()).filter_map(|index| Some(self.object(index)?.len)))
     }
@@ -132,7 +132,7 @@ impl Video {
 pub(super) struct EpisodeVideo {
     file: Arc<VideoFile>,
     packets: Packets,
-    /// Start time of the episode in the file, in seconds.
+    /// Time in the file at which the episode starts, in seconds.
     start: f64,
 }
 
@@ -225,8 +225,9 @@ impl VideoSamples for NeededFrames {
         video.file(index)
     }
 
-    /// Assumes that the frame times match the frame rate, because the actual times are in data
-    /// files that are still being prefetched. A frame with a different time is read on demand.
+    /// Returns the frames to prefetch for `sample`. Assumes that the frame times match the frame
+    /// rate, because the actual times are in data files that are still being prefetched. A frame
+    /// with a different time is read on demand.
     fn frames(&self, sample: u64, _draw: u64, file: u32, video: &VideoFile) -> Vec<usize> {
         let Some((own, deltas, _)) = self.video(file) else { return Vec::new() };
         let frame = self.frames.locate(sample as usize);

@@ -16,7 +16,8 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// `start` is the beginning of the file.
+/// Returns whether the file at `path` is the index of LitData chunks. `start` is the beginning of
+/// the file.
 fn is_index(path: &Path, start: &[u8]) -> bool {
     path.ends_with(INDEX) && memchr::memmem::find(start, b"\"chunks\"").is_some()
 }

@@ -57,10 +57,10 @@ impl Chunk {
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) chunks: Vec<Chunk>,
-    /// In the order in which samples store the values.
+    /// Names of the values, in the order in which samples store them.
     pub(super) names: Vec<String>,
     pub(super) serializers: Vec<String>,
-    /// `None` unless whole chunks are compressed.
+    /// Name of the compression, or `None` unless whole chunks are compressed.
     pub(super) compression: Option<String>,
     /// Whether the index was written by LitData before 0.2.17, or by its predecessor in Lightning
     /// 2. Such an index lacks the entry for encryption.

@@ -26,10 +26,10 @@ pub(super) enum Serializer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Int {
-    /// Eight binary bytes.
+    /// A number in eight bytes, in binary.
     Bits,
-    /// Eight binary bytes, or decimal digits as in Lightning. Eight bytes that are all digits are
-    /// read as text: as a binary number, they would exceed 3 * 10^18.
+    /// A number in eight binary bytes, or decimal digits as in Lightning. Eight bytes that are all
+    /// digits are read as text: as a binary number, they would exceed 3 * 10^18.
     BitsOrDigits,
 }
 
@@ -48,7 +48,8 @@ pub(super) enum Dtype {
 }
 
 impl Library {
-    /// Fails if the number is unknown, or if sample fields cannot have its type.
+    /// Returns the type with this number. Fails if the number is unknown, or if sample fields
+    /// cannot have its type.
     fn dtype(self, number: u32) -> Result<Dtype> {
         let dtype = match (self, number) {
             (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
@@ -112,7 +113,8 @@ impl Dtype {
 }
 
 impl Serializer {
-    /// In `name`, details may follow a colon. If `early` is true, integers may be stored as digits.
+    /// Returns the serializer called `name`, in which details may follow a colon. If `early` is
+    /// true, integers may be stored as digits.
     pub(super) fn named(name: &str, early: bool) -> Result<Self> {
         let unsupported = |why: &str| {
             let advice =
@@ -189,7 +191,7 @@ impl Serializer {
     }
 }
 
-/// Accepts decimal digits with an optional minus sign.
+/// Returns whether `bytes` are decimal digits with an optional minus sign.
 fn is_integer(bytes: &[u8]) -> bool {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)

@@ -16,11 +16,11 @@ use crate::storage::RowBytes;
 const NUM_SAMPLES: &[u8] = b"num-samples";
 
 pub(super) enum Keys {
-    /// Zero-padded decimal numbers from 0 to `len - 1`.
+    /// The keys are zero-padded decimal numbers from 0 to `len - 1`.
     Decimal { width: usize, len: usize },
-    /// Pairs of `image-000000001` and `label-000000001`, numbered from 1 to `len`.
+    /// The keys are pairs of `image-000000001` and `label-000000001`, numbered from 1 to `len`.
     Pairs { len: usize },
-    /// All keys, concatenated, and the end offset of each.
+    /// Any other keys: all of them concatenated, and the end offset of each.
     Listed { bytes: Vec<u8>, ends: Vec<usize> },
 }
 
@@ -130,7 +130,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     if first.iter().any(|&byte| byte != b'0') {
         return Ok(None);
     }
-    // Only metadata keys may follow the decimal keys. At most 64 are inspected.
+    // Metadata keys may follow the decimal keys, and nothing else. At most 64 are inspected.
     let mut metadata = 0;
     for record in cursor.iter_from([b'9' + 1]).take(64) {
         if !is_metadata(record?.0) {
@@ -179,7 +179,7 @@ fn is_counted<'txn>(
     Ok(true)
 }
 
-/// Omits metadata keys and the database names in `names`.
+/// Lists all keys, except metadata keys and the database names in `names`.
 fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &[&str]) -> lmdb::Result<Keys> {
     let mut keys = Vec::new();
     for record in txn.open_ro_cursor(database)?.iter_start() {
@@ -200,7 +200,7 @@ fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &
     Ok(Keys::Listed { ends: ends.collect(), bytes })
 }
 
-/// Metadata keys have the form `__classes__`.
+/// Returns whether `key` has the form of a metadata key, such as `__classes__`.
 pub(super) fn is_metadata(key: &[u8]) -> bool {
     key.len() > 4 && key.starts_with(b"__") && key.ends_with(b"__")
 }

@@ -85,7 +85,7 @@ fn text<'a>(bytes: &'a [u8], what: &str, offset: usize) -> Result<&'a str> {
         .map_err(|_| Error::in_source(format!("messagepack: {what} at byte {offset} is not UTF-8")))
 }
 
-/// The names are a MessagePack array of strings.
+/// Parses class names, a MessagePack array of strings.
 pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
     let mut reader = Reader::new(value);
     let Value::Array(len) = reader.next()? else {

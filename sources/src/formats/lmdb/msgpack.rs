@@ -10,18 +10,19 @@ use crate::error::{Error, Result};
 /// Iterates over consecutive values.
 pub(super) struct Reader<'a> {
     remaining: &'a [u8],
-    /// In bytes.
+    /// Length of the input, in bytes.
     input_len: usize,
 }
 
-/// For an array or a map, this is only the length; the elements are the next values of the input.
+/// A value. An array or a map is represented only by its length; its elements are the next values
+/// of the input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
     Int(i64),
     /// Bytes or text. Older versions of Python's `msgpack` do not distinguish them.
     Bytes(&'a [u8]),
     Array(u32),
-    /// Number of key-value pairs.
+    /// A map with this number of key-value pairs.
     Map(u32),
     /// Nil, a boolean, a float, an extension, or an integer that does not fit in an `i64`.
     Other,
@@ -104,7 +105,7 @@ fn cut_short(len: usize, offset: usize, input_len: usize) -> Error {
 /// header.
 enum Header<'a> {
     Whole(Value<'a>),
-    /// Length in bytes.
+    /// Bytes or text, with the length in bytes.
     Bytes(u32),
     Extension(u32),
 }

@@ -1,4 +1,4 @@
-//! Reads pickled values. A few samples of the database determine its columns.
+//! Reads values that are pickles. A few samples of the database determine the columns.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ pub(super) struct Pickled {
 pub(super) fn is_pickle(value: &[u8]) -> bool {
     match value {
         [0x80, 2..=5, .., b'.'] => true,
-        // Pickles of protocols 0 and 1 have no header, so only parsing the whole value can tell.
+        // Pickles of protocols 0 and 1 have no header, so parse the whole value.
         [b'(' | b']' | b'}', .., b'.'] => pickle::read(value).is_ok(),
         _ => false,
     }
@@ -66,7 +66,7 @@ impl Pickled {
         self.rows.learn(classes, lenient, |label, see| {
             for (index, value) in values.enumerate() {
                 page.clear();
-                // Reading the sample reports the damage.
+                // Ignore a damaged value: reading its sample reports the damage.
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
                 let Ok(row) = read_row(&nodes, item_names, &mut page) else { continue };
                 for Named { name, content } in row {
@@ -81,17 +81,17 @@ impl Pickled {
         })
     }
 
-    /// Returns `false` if the images are not pixel arrays.
+    /// Sets the color order of raw pixels. Returns `false` if the images are not pixel arrays.
     pub(super) fn set_colors(&mut self, colors: Colors) -> bool {
         self.rows.set_colors(colors)
     }
 
-    /// Returns an empty slice if the labels are not text.
+    /// Returns the class names, or an empty slice if the labels are not text.
     pub(super) fn classes(&self) -> &[String] {
         self.rows.classes()
     }
 
-    /// `key` may be a range of `page`.
+    /// Converts a value to a sample. `key` may be a range of `page`.
     pub(super) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,
@@ -103,7 +103,7 @@ impl Pickled {
     }
 }
 
-/// Returns `None` for nodes other than tuples and lists.
+/// Returns the items of a tuple or list, or `None` for any other node.
 fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
     match node {
         Node::Tuple(items) | Node::List(items) => Some(items),
@@ -120,8 +120,8 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
         let mut matching = (0..items.len()).filter(|&index| is(&nodes[items[index]]));
         matching.next().filter(|_| matching.next().is_none())
     };
-    // An array counts as an image only if there are no other arrays and its elements are bytes.
-    // Otherwise, a mask could be mistaken for an image of floats.
+    // An array counts as an image only if it is the only array and its elements are bytes. If the
+    // image were an array of floats, a mask next to it could be mistaken for the image.
     let array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
     let pixels = |&index: &usize| match &nodes[items[index]] {
         Node::Array(Array { dtype, .. }) => dtype.element().is_ok_and(|element| element == Element::U8),
@@ -213,7 +213,7 @@ fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u
     Ok(Named { name, content })
 }
 
-/// Returns `None` unless `value` is a pickled list or tuple of strings.
+/// Returns the strings in a pickled list or tuple, or `None` if `value` is anything else.
 pub(super) fn classes(value: &[u8]) -> Option<Vec<String>> {
     let nodes = pickle::read(value).ok()?;
     items(nodes.root())?.iter().map(|&id| nodes.text(id).map(str::to_owned)).collect()

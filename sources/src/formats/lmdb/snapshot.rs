@@ -47,7 +47,8 @@ const MAX_ATTEMPTS: usize = 64;
 const MIN_MAP_SIZE: u64 = 1 << 40;
 
 pub(super) struct Snapshot {
-    /// One transaction per core, but at least 2 and at most 64. Additional threads share them.
+    /// The transactions: one per core, but at least 2 and at most 64. Additional threads share
+    /// them.
     slots: Vec<Mutex<Slot>>,
     database: Database,
     path: PathBuf,
@@ -141,7 +142,8 @@ impl Snapshot {
     }
 }
 
-/// Returns `None` if another process committed in the meantime.
+/// Begins transactions that all see the same state of the database. Returns `None` if another
+/// process committed in the meantime.
 ///
 /// # Safety
 /// `env` must stay open, and must not move, for as long as the returned slots live.
@@ -204,7 +206,7 @@ impl Environment {
         for name in names {
             match env.open_db(Some(&name)) {
                 Ok(database) => named.push((name, database)),
-                // An ordinary value that has the length of a descriptor.
+                // This is an ordinary value that has the length of a descriptor.
                 Err(lmdb::Error::Incompatible | lmdb::Error::NotFound) => {}
                 Err(e) => return Err(e),
             }
@@ -236,7 +238,8 @@ impl Environment {
     }
 }
 
-/// A handle to the environment that all snapshots of a file share. `None` only during `drop`.
+/// A handle to the environment that all snapshots of a file share. The handle is `None` only during
+/// `drop`.
 struct Shared(Option<Arc<Environment>>);
 
 /// A file's device and inode, which distinguish it from a new file at the same path.
@@ -292,14 +295,14 @@ impl Drop for Shared {
     }
 }
 
-/// If this fails, the slots stay occupied.
+/// Frees the reader slots of processes that no longer exist. On failure, the slots stay occupied.
 fn free_dead_slots(env: &lmdb::Environment) {
     // SAFETY: the environment is open. LMDB does not change the slots of live processes, including
     // this one.
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
-/// `map_size` is the size that the writer requested, in bytes.
+/// Opens the environment at `path`. `map_size` is the map size that the writer requested, in bytes.
 fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb::Environment> {
     let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
     if !is_folder {

@@ -1,4 +1,4 @@
-//! [`Lmdb`], a source that reads samples from an LMDB database.
+//! [`Lmdb`]: a source that reads samples from an LMDB database.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -357,7 +357,7 @@ impl Lmdb {
         }
     }
 
-    /// Returns a sample with `value` as its image, and the text for this image.
+    /// Returns a sample with `value` as its image, and with the text that belongs to the image.
     fn join_pair<'a>(&'a self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         let mut sample = RawValues.sample(key, value)?;
         let Some(text) = self.label_text(key)? else { return Ok(sample) };
@@ -399,7 +399,8 @@ impl Source for Lmdb {
         }
     }
 
-    /// Copies of the file have the same fingerprint.
+    /// Returns a hash of the number of samples and of the last commit. Copies of a file have the
+    /// same fingerprint.
     fn fingerprint(&self) -> Option<u64> {
         Some(Hash::default().number(self.len() as u64).number(self.commit as u64).end())
     }

@@ -155,7 +155,8 @@ impl Array {
         Some(Array { dtype: Some(dtype), shape })
     }
 
-    /// If the encoding's name does not specify the type and the shape, they precede the elements.
+    /// Finds the type, the shape and the elements of an array. If the encoding's name does not
+    /// specify type and shape, they precede the elements.
     fn find<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut rest = bytes;
         let mut take = |count: usize| {

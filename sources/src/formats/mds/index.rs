@@ -39,7 +39,8 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Ignores hashes that are not text, because reading samples does not need them.
+    /// Returns the hashes, without those that are not text, because reading samples does not need
+    /// them.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
         let hashes = self.hashes.as_object().into_iter().flatten();
         hashes.filter_map(|(name, hash)| Some((name.clone(), hash.as_str()?.to_owned()))).collect()
@@ -56,7 +57,7 @@ pub(super) struct Index {
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) encoding: String,
-    /// Size of each value in bytes. `None` if it varies, in which case each sample contains the
+    /// Size of each value in bytes. If it is `None`, the sizes vary, and each sample contains the
     /// length.
     pub(super) size: Option<usize>,
 }
@@ -64,14 +65,15 @@ pub(super) struct Column {
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) raw: Info,
-    /// The compressed file and the name of the compression. `None` if the shard is not compressed.
+    /// The compressed file and the name of the compression, or `None` if the shard is not
+    /// compressed.
     pub(super) zip: Option<(Info, String)>,
     pub(super) samples: u64,
 }
 
 impl Index {
-    /// Fails if shards have different columns, if decompressing a shard would overwrite another
-    /// one, or if a path points outside the folder.
+    /// Parses an index. Fails if shards have different columns, if decompressing a shard would
+    /// overwrite another one, or if a path points outside the folder.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let error = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
         let File { version, shards } = serde_json::from_slice(text).map_err(error)?;

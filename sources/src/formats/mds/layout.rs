@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::values::items::{ColumnRanges, Layout, column_ranges};
 use crate::values::record::{ColumnType, Found};
 
-/// A sample contains the lengths of its variable-length values, then the values of all columns.
+/// The layout of a sample: the lengths of its variable-length values, then the values of all
+/// columns.
 pub(super) struct MdsLayout {
     names: Vec<String>,
     encodings: Vec<Result<Encoding>>,

@@ -1,4 +1,4 @@
-//! Stores decoded pages, and looks up their values by row.
+//! Stores *blocks* of decoded pages, and looks up their values by row.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::record::Found;
 
-/// Index of a row without a value.
+/// Index that stands for the value of a row without one.
 const NULL: u32 = u32::MAX;
 
 pub(super) struct Block {
@@ -29,11 +29,11 @@ pub(super) struct Block {
 }
 
 enum Values {
-    /// `indices` contains the index of each row's value, or [`NULL`].
+    /// Byte strings. `indices` contains the index of each row's value, or [`NULL`].
     Bytes { values: Vec<ByteArray>, text: bool, indices: Vec<u32> },
-    /// `indices` contains the index of each row's value, or [`NULL`].
+    /// One number per row. `indices` contains the index of each row's value, or [`NULL`].
     Numbers { values: Vec<u8>, element: Element, indices: Vec<u32> },
-    /// `indices` contains the range of each row's numbers.
+    /// A list of numbers per row. `indices` contains the range of each row's numbers.
     Lists { values: Vec<u8>, element: Element, indices: Vec<List> },
     /// Nested lists of numbers.
     Nested(Nested),
@@ -46,7 +46,7 @@ enum Values {
 #[derive(Clone)]
 enum List {
     Null,
-    /// The list contains a null at this index.
+    /// The value is a list with a null at this index.
     Incomplete(usize),
     Numbers(Range<usize>),
 }
@@ -219,7 +219,7 @@ impl Decoded {
         Ok(Decoded { holds, values, definitions, repetitions, rows, shared })
     }
 
-    /// `first` is the first row.
+    /// Assigns the values to rows. `first` is the first row of the block.
     pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
         let rows = first..first + self.rows;
         let block = match lists {
@@ -241,7 +241,8 @@ impl Decoded {
         Some((Values::Nested(nested), bytes, 0))
     }
 
-    /// `element` is the definition level at which a list has an element.
+    /// Splits the values into lists. `element` is the definition level at which a list has an
+    /// element.
     fn lists(self, element: i16, max_level: i16) -> Option<(Values, usize, usize)> {
         let Typed::Numbers(values, kind) = self.values else { return None };
         let (mut indices, mut next) = (Vec::<List>::new(), 0);

@@ -57,13 +57,13 @@ pub(super) struct Cache {
     decoded: AtomicUsize,
 }
 
-/// The maximum decoded page size for one column selection: what the loaders of that selection have
-/// granted. All selections share the cache, but a page must fit in the memory of the loader that
-/// reads it.
+/// The maximum decoded size of a page for one column selection: the memory that the loaders of that
+/// selection have granted. All selections share the cache, but a page must fit in the memory of the
+/// loader that reads it.
 #[derive(Default)]
 pub(super) struct PageLimit {
     grants: Grants,
-    /// What a loader would grant if memory were not tight.
+    /// The memory that a loader would grant if memory were not tight.
     max_grant: AtomicUsize,
 }
 
@@ -155,7 +155,7 @@ impl Cache {
         Ok(block)
     }
 
-    /// Returns `None` if the page is not cached.
+    /// Returns the page of `column` that contains `row`, or `None` if it is not cached.
     pub(super) fn find(&self, column: ColumnKey, row: usize) -> Option<Arc<Block>> {
         self.blocks().get(column, row)
     }

@@ -87,8 +87,8 @@ fn decompress_lz4(from: &[u8], out: &mut [u8]) -> Option<()> {
     (lz4_flex::block::decompress_into(from, out).ok()? == out.len()).then_some(())
 }
 
-/// Each block is preceded by its decompressed size and its compressed size, as 32-bit big-endian
-/// integers.
+/// Decompresses Hadoop's framing of LZ4. Each block is preceded by its decompressed size and its
+/// compressed size, as 32-bit big-endian integers.
 fn decompress_hadoop(mut from: &[u8], mut out: &mut [u8]) -> Option<()> {
     while !from.is_empty() {
         let (sizes, rest) = from.split_at_checked(8)?;

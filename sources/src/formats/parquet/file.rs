@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::storage::OpenFile;
 
 pub(super) const MAX_CHUNK: u64 = 256 << 20;
-/// In bytes. Smaller column chunks are always read from a store in one piece.
+/// Maximum size in bytes of a column chunk that is always read from a store in one piece.
 const SMALL_CHUNK: u64 = 32 << 10;
 /// Maximum distance in bytes between the first and the last byte of page indexes that are read with
 /// a single request.
@@ -102,7 +102,8 @@ impl ParquetFile {
         usize::try_from(self.meta.row_group(group as usize).num_rows()).unwrap_or(0)
     }
 
-    /// Fails if the range extends past the end of the file.
+    /// Returns the byte range of a column chunk. Fails if the range extends past the end of the
+    /// file.
     pub(super) fn chunk(&self, group: u32, leaf: usize) -> Result<Range<u64>> {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (start, len) = guarded(|| Ok(column.byte_range()))?;
@@ -185,19 +186,20 @@ impl ParquetFile {
         cache.get(key, (row, page_rows.start), page, |bytes| column.page(&bytes, page_rows.clone(), dictionary))
     }
 
-    /// `page_limit` limits the memory for decoding its pages.
+    /// Returns a column chunk for decoding. `page_limit` limits the memory for decoding its pages.
     pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, page_limit: &PageLimit) -> Column<'_> {
         let about = self.meta.row_group(group as usize).column(leaf.index);
         let (rows, packed) = (self.rows(group), self.packed);
         Column { about, leaf, levels, rows, packed, limit: page_limit.limit(), max_grant: page_limit.max_grant() }
     }
 
-    /// Returns `None` if the page locations are unknown. The column must not contain lists.
+    /// Returns the page locations of a column chunk, or `None` if they are not known yet. The
+    /// column must not contain lists.
     pub(super) fn cached_index(&self, group: u32, leaf: u32) -> Option<Arc<Index>> {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&(group, leaf)).cloned()
     }
 
-    /// Estimates the decoded size from the sizes in the metadata.
+    /// Estimates the decoded size of a page of `len` bytes from the sizes in the metadata.
     pub(super) fn decoded_size(&self, group: u32, leaf: usize, len: u64) -> usize {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (packed, size) = (column.compressed_size().max(1) as u64, column.uncompressed_size().max(0) as u64);

@@ -98,7 +98,7 @@ impl Files {
         self.starts[self.groups.len()]
     }
 
-    /// Returns the index of the row group, and the index of the row within it.
+    /// Returns the index of the row group that contains `row`, and the index of the row within it.
     pub(super) fn locate(&self, row: usize) -> (usize, usize) {
         assert!(row < self.rows(), "sample {row} of {}", self.rows());
         let group = self.starts.partition_point(|&start| start <= row) - 1;
@@ -131,7 +131,7 @@ impl Files {
         (self.starts[group] as u64 + 2 * group as u64) * self.leaf_columns()
     }
 
-    /// Returns the row group, the column and the unit.
+    /// Returns the row group, the column and the unit that have this number.
     fn unit(&self, number: u64) -> Option<(usize, usize, Unit)> {
         let (mut group, mut end) = (0, self.groups.len());
         while end - group > 1 {
@@ -290,12 +290,12 @@ impl Files {
     }
 }
 
-/// Returns `None` on overflow.
+/// Returns the number of rows in all row groups, or `None` on overflow.
 fn rows_of_groups(part: &ParquetFile) -> Option<i64> {
     part.meta.row_groups().iter().try_fold(0_i64, |total, group| total.checked_add(group.num_rows()))
 }
 
-/// Compares with `columns`, the columns of the first file.
+/// Fails if the columns of a file differ from `columns`, the columns of the first file.
 fn check_columns(part: &ParquetFile, columns: &[Field], first: &ParquetFile) -> Result<()> {
     let actual = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
     if actual == columns {

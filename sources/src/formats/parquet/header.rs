@@ -4,14 +4,15 @@ use parquet::basic::Encoding;
 
 use super::thrift::Compact;
 
-/// In bytes. Headers can be large, because their statistics may contain whole values.
+/// Maximum size of a page header, in bytes. Headers can be large, because their statistics may
+/// contain whole values.
 pub(super) const MAX_HEADER: u64 = 1 << 20;
 
 #[derive(Debug, Clone)]
 pub(super) struct Header {
-    /// In bytes.
+    /// Length of the header, in bytes.
     pub(super) len: usize,
-    /// In bytes, without the header.
+    /// Length of the page in the file, in bytes, without the header.
     pub(super) compressed: usize,
     /// Decompressed size of the page, in bytes.
     pub(super) size: usize,
@@ -24,33 +25,33 @@ pub(super) struct Header {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
-    /// Contains no values. Index pages are an example.
+    /// A page without values, such as an index page.
     Other,
     Dictionary {
         encoding: Encoding,
         sorted: bool,
     },
-    /// Compresses its levels together with its values.
+    /// A data page of version 1, which compresses its levels together with its values.
     DataV1 {
         encoding: Encoding,
         definitions: Encoding,
         repetitions: Encoding,
     },
-    /// Stores its levels uncompressed before the values.
+    /// A data page of version 2, which stores its levels uncompressed before the values.
     DataV2 {
         encoding: Encoding,
         rows: usize,
         nulls: usize,
-        /// In bytes.
+        /// Size of the definition levels, in bytes.
         definitions: usize,
-        /// In bytes.
+        /// Size of the repetition levels, in bytes.
         repetitions: usize,
         compressed: bool,
     },
 }
 
 impl Header {
-    /// Returns `None` if the header is damaged or incomplete.
+    /// Parses a header. Returns `None` if it is damaged or incomplete.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Compact::new(bytes);
         let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
@@ -99,7 +100,8 @@ impl Header {
         Some(Header { len: reader.position(), compressed: compressed?, size: size?, crc, values, kind })
     }
 
-    /// Returns `None` unless this is a data page of a column without lists.
+    /// Returns the number of rows. Returns `None` unless this is a data page of a column without
+    /// lists.
     pub(super) fn rows(&self) -> Option<usize> {
         matches!(self.kind, Kind::DataV1 { .. } | Kind::DataV2 { .. }).then_some(self.values)
     }
@@ -126,7 +128,7 @@ impl Header {
 struct Seen(u64);
 
 impl Seen {
-    /// Returns `None` if the field has already occurred.
+    /// Records that a field has occurred. Returns `None` if it has occurred before.
     fn record(&mut self, field: i64) -> Option<()> {
         // Larger numbers are unknown fields, so repeating them is harmless.
         let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };

@@ -8,7 +8,8 @@ use super::input::Bytes;
 use super::thrift;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Read sizes for parsing a page header, in bytes. If a header is longer, the next size is tried.
+/// Sizes of the reads for parsing a page header, in bytes. If a header is longer than one size, the
+/// next size is tried.
 const HEADER_READS: [u64; 3] = [1 << 10, 64 << 10, MAX_HEADER];
 
 /// Page locations of a column chunk without lists.
@@ -21,7 +22,7 @@ pub(super) struct Index {
     /// First row of the first page that is known not to need the dictionary. Writers that have
     /// stopped using a dictionary never resume, so later pages do not need it either.
     plain: AtomicUsize,
-    /// The error that stopped the scan. The pages before it can be read.
+    /// The error that stopped the scan. The pages before the damaged one can be read.
     error: Option<Error>,
 }
 
@@ -163,8 +164,8 @@ pub(super) fn header(bytes: Bytes<'_>, offset: u64, end: u64) -> Result<Header> 
 mod tests {
     use super::*;
 
-    /// Each entry consists of an offset, a size and a first row. All numbers must fit in one byte
-    /// as varints.
+    /// Encodes a page index. Each entry consists of an offset, a size and a first row. All numbers
+    /// must fit in one byte as varints.
     fn page_index(pages: &[(u8, u8, u8)]) -> Vec<u8> {
         let mut bytes = vec![0x19, ((pages.len() as u8) << 4) | 12];
         for &(offset, len, first) in pages {

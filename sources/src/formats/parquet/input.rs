@@ -7,10 +7,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::bytes::grow_to;
 use crate::storage::OpenFile;
 
-/// In bytes.
+/// Maximum size of a read, in bytes.
 const MAX_READ: u64 = 1 << 30;
 
-/// Reads without prefetching, for reads outside a loader's order.
+/// Reads bytes of a file, without the prefetcher. Use this function for reads outside a loader's
+/// order.
 pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
     if offset.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ {
         return Err(Error::in_source(format!(
@@ -27,7 +28,8 @@ pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8
     Ok(Cow::Owned(bytes))
 }
 
-/// The bytes of a file, or a range that has already been read with its offset in the file.
+/// The bytes of a file, or of a range that has already been read, with the offset of the range in
+/// the file.
 #[derive(Clone, Copy)]
 pub(super) enum Bytes<'a> {
     File(&'a OpenFile),
@@ -35,7 +37,7 @@ pub(super) enum Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// Fails if the bytes are outside the range that has been read.
+    /// Returns `len` bytes at `offset`. Fails if they are outside the range that has been read.
     pub(super) fn get(self, offset: u64, len: u64) -> Result<Cow<'a, [u8]>> {
         let (start, part) = match self {
             Bytes::File(file) => return read(file, offset, len),

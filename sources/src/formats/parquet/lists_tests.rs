@@ -18,7 +18,7 @@ fn unselected_columns_take_no_memory_and_are_not_decoded() {
     assert_eq!(set.decoded(), 1, "only the page of `id` was decoded");
     assert!(set.ahead_bytes() > NUMBERS && selection.ahead_bytes() <= 1 << 20);
     selection.check().unwrap();
-    // A loader of a different selection has its own memory limit.
+    // A loader that selects different columns has its own memory limit.
     let chosen = set.only(&["ones".to_owned()]).unwrap();
     let _enough = chosen.follow(Lookahead::new(chosen.ahead_bytes(), |_| 0, |_| None));
     chosen.check().unwrap();

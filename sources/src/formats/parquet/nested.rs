@@ -28,7 +28,7 @@ pub(super) struct Nested {
 }
 
 impl Nested {
-    /// Returns `None` if the levels do not match the number of values.
+    /// Assigns the numbers to rows. Returns `None` if the levels do not match the number of values.
     pub(super) fn new(
         (values, element, flags): (Vec<u8>, Element, bool),
         definitions: Vec<i16>,

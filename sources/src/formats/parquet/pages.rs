@@ -31,15 +31,15 @@ const LISTS_NEED: &str = "the lists of a row group need";
 pub(super) struct Column<'a> {
     pub(super) about: &'a ColumnChunkMetaData,
     pub(super) leaf: Leaf,
-    /// `None` unless this is a list column.
+    /// The levels of the lists, or `None` unless this is a list column.
     pub(super) levels: Option<Levels>,
-    /// Rows in the row group.
+    /// Number of rows in the row group.
     pub(super) rows: usize,
     /// Whether v2 data pages are compressed even if their headers say otherwise.
     pub(super) packed: bool,
     /// Maximum decoded size of a page, in bytes.
     pub(super) limit: usize,
-    /// What a loader would grant if memory were not tight.
+    /// The memory that a loader would grant if memory were not tight.
     pub(super) max_grant: usize,
 }
 
@@ -70,7 +70,7 @@ impl Column<'_> {
         self.block(rows, pages)
     }
 
-    /// Decompresses the page in `bytes`, which starts with its header.
+    /// Decompresses the dictionary page in `bytes`, which starts with its header.
     pub(super) fn dictionary(self, bytes: &[u8]) -> Result<Page> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
         if !matches!(header.kind, Kind::Dictionary { .. }) {
@@ -110,7 +110,7 @@ impl Column<'_> {
         Ok((page_headers, pages.needed))
     }
 
-    /// `page_headers` lists all pages of a list column.
+    /// Decodes all pages of a list column. `page_headers` lists the pages.
     pub(super) fn decode_lists(self, bytes: Bytes<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
         for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != Kind::Other) {
@@ -127,7 +127,7 @@ impl Column<'_> {
         let levels = usize::from(about.max_def_level() > 0) + usize::from(about.max_rep_level() > 0);
         let value = match self.leaf.holds {
             Plain::Bytes | Plain::Text => size_of::<ByteArray>() + size_of::<u32>(),
-            // The value as decoded by the library, and the converted copy.
+            // Both the value as decoded by the library and the converted copy take memory.
             Plain::Half => size_of::<ByteArray>() + 8,
             Plain::Bool => 2,
             Plain::Number(element) => element.size() + 8,
@@ -171,7 +171,7 @@ impl Column<'_> {
         }
     }
 
-    /// `body` consists of the bytes after the header.
+    /// Decompresses a page. `body` consists of the bytes after the header.
     fn unpack(self, header: &Header, body: &[u8]) -> Result<Page> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
             return Err(Error::in_source("damaged: a page has a wrong checksum"));
@@ -259,7 +259,7 @@ fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
 #[derive(Default)]
 struct Pages {
     pages: VecDeque<Page>,
-    /// In bytes.
+    /// Total size of the pages, in bytes.
     bytes: usize,
     values: usize,
     /// Size of the shared dictionary, in bytes.
@@ -399,7 +399,7 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Each row has a list of two numbers in the `list` column.
+    /// Writes a file with `rows` rows. Each has a list of two numbers in the `list` column.
     fn write_lists(path: &Path, rows: usize) {
         let schema = "message m { required group list (LIST) { repeated group list { required int32 element; } } }";
         let schema = Arc::new(parse_message_type(schema).unwrap());

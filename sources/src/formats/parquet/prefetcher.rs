@@ -29,7 +29,8 @@ impl Prefetcher for LoaderGrants {
 }
 
 impl Parquet {
-    /// `rows` maps each sample to the rows that it needs.
+    /// Grants memory to the cache, and starts prefetching for `order`. `rows` maps each sample to
+    /// the rows that it needs.
     pub(super) fn follow_rows(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         let share = self.cache_share(order.bytes());
         let grants = [Grant::new(self.cache.clone(), share), Grant::new(self.page_limit.clone(), share)];

@@ -41,7 +41,7 @@ fn image(row: u64) -> Vec<u8> {
     bytes
 }
 
-/// Uses pages of about 16 kB and row groups of 50 rows.
+/// Writes the test file, with pages of about 16 kB and row groups of 50 rows.
 fn write(path: &Path, indexed: bool, dictionary: bool) {
     let schema = parse_message_type("message m { required binary image; optional int64 label; }").unwrap();
     let properties = WriterProperties::builder()
@@ -77,11 +77,11 @@ struct StoreState {
     file: Vec<u8>,
     limit: usize,
     cached: Mutex<Blocks>,
-    /// Served bytes.
+    /// Number of bytes served.
     bytes: AtomicU64,
-    /// Served requests.
+    /// Number of requests served.
     requests: AtomicU64,
-    /// Requests by the prefetcher.
+    /// Number of requests by the prefetcher.
     ahead: AtomicU64,
 }
 
@@ -248,7 +248,8 @@ fn remote_samples_equal_local_samples() {
                         assert!(50 * cold <= 51 * network.used_bytes && warm == 0, "{case}: {cold} {warm} {network:?}");
                         assert!(network.used_bytes <= file.len() as u64, "{case}: {network:?}");
                         assert!(store.0.ahead.load(Ordering::Relaxed) > 0, "{case}");
-                        // All requests have completed. One more request looked up the object.
+                        // All requests have completed by now. The store did not count the request
+                        // that looked up the object, so add 1.
                         let sent = [&store.0.bytes, &store.0.requests].map(|count| count.load(Ordering::Relaxed));
                         assert_eq!([network.bytes, network.requests], [sent[0], sent[1] + 1], "{case}");
                     }

@@ -1,4 +1,5 @@
-//! Derives from a file's schema which columns can become fields, and where their values are stored.
+//! Finds the columns of a file that can become fields, and the location of their values, in the
+//! file's schema.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
@@ -14,11 +15,11 @@ pub(super) struct Field {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Form {
-    /// One value per row.
+    /// A column with one value per row.
     Flat(Leaf),
     /// A struct with the content of a file, its path, or both.
     File { bytes: Leaf, path: Option<Leaf> },
-    /// Possibly nested lists of numbers.
+    /// A list of numbers, possibly nested.
     List { leaf: Leaf, levels: Levels },
     /// An unsupported type, with its name for messages.
     Unsupported(&'static str),
@@ -54,7 +55,7 @@ impl Levels {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Leaf {
-    /// Within the file.
+    /// Index of the leaf column within the file.
     pub(super) index: usize,
     pub(super) holds: Plain,
 }
@@ -68,7 +69,8 @@ pub(super) enum Plain {
     Text,
 }
 
-/// Each field of a struct becomes a separate column with a name such as `objects.bbox`.
+/// Returns all columns. Each field of a struct becomes a separate column with a name such as
+/// `objects.bbox`.
 pub(super) fn fields(schema: &SchemaDescriptor) -> Vec<Field> {
     let (mut fields, mut leaf) = (Vec::new(), 0);
     for column in schema.root_schema().get_fields() {
@@ -87,7 +89,8 @@ fn repeated(column: &Type) -> bool {
     column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REPEATED
 }
 
-/// Returns 0 or 1.
+/// Returns the number of definition levels that `column` adds: 1 if it may be absent or repeated,
+/// and 0 if not.
 fn definition_levels(column: &Type) -> i16 {
     let required =
         column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REQUIRED;
@@ -157,7 +160,7 @@ impl Inside {
         Ok(())
     }
 
-    /// `children` are the struct's fields.
+    /// Adds the columns in all fields of a struct, which are its `children`.
     fn add_all(&self, children: &[TypePtr], mut first: usize, fields: &mut Vec<Field>) {
         for child in children {
             let name = format!("{}.{}", self.name, child.name());
@@ -167,7 +170,7 @@ impl Inside {
     }
 }
 
-/// `levels` belong to the lists around the leaf column.
+/// Returns the form of a leaf column. `levels` belong to the lists around it.
 fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'static str> {
     let leaf = Leaf { index, holds: plain(column)? };
     match (levels.depth, leaf.holds) {

@@ -1,4 +1,4 @@
-//! [`Parquet`], a source that reads Parquet files, either local or in an object store.
+//! [`Parquet`]: a source that reads Parquet files, either local or in an object store.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -40,7 +40,7 @@ use crate::values::record::{Column, ColumnType, Columns, Found, sniffed};
 /// **Compression.** Pages may be compressed with Snappy, Zstandard, LZ4 or gzip.
 pub struct Parquet {
     pub(super) files: Arc<Files>,
-    /// `None` if the files are local.
+    /// The object store, or `None` if the files are local.
     pub(super) remote: Option<Arc<Remote>>,
     pub(super) fields: Arc<[Field]>,
     pub(super) columns: Columns,
@@ -79,8 +79,8 @@ impl Parquet {
         Self::with(DatasetLocation::here(path.as_ref()), &Options::new())
     }
 
-    /// A folder's own name may end in `.parquet`, as in Spark output. `location.part` selects a
-    /// split.
+    /// Opens the dataset at `location`. A folder's own name may end in `.parquet`, as in Spark
+    /// output. `location.part` selects a split.
     pub(crate) fn with(mut location: DatasetLocation, options: &Options) -> Result<Self> {
         let is_folder = match location.part {
             Some(_) => location.list().map(|_| true)?,
@@ -123,7 +123,7 @@ impl Parquet {
         Ok(set)
     }
 
-    /// The samples do not have any columns yet.
+    /// Creates a source with samples that do not have any columns yet.
     pub(super) fn without_columns(path: &Path, parts: Vec<ParquetFile>) -> Result<Self> {
         let first =
             parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
@@ -154,7 +154,7 @@ impl Parquet {
         self.measure()
     }
 
-    /// The new source shares the files and the cache.
+    /// Returns a source for `columns` that shares the files and the cache.
     pub(super) fn selecting(&self, columns: Columns) -> Result<Self> {
         let mut selection = Parquet {
             files: self.files.clone(),
@@ -171,8 +171,8 @@ impl Parquet {
         Ok(selection)
     }
 
-    /// Checks that each used column without lists has a value for each row. Otherwise, a row group
-    /// that declares too few rows would silently lose rows.
+    /// Checks that each used column without lists has a value for each row. Without this check, a
+    /// row group that declares too few rows would silently lose rows.
     fn check_counts(&self) -> Result<()> {
         for &(file, group) in &self.files.groups {
             let part = &self.files.parts[file as usize];
@@ -199,7 +199,7 @@ impl Parquet {
         Ok(())
     }
 
-    /// The type determines how the column is used.
+    /// Returns the type of a column, which determines how the column is used.
     fn column_type(&self, place: usize, features: &Features) -> Result<ColumnType> {
         let Field { name, form } = &self.fields[place];
         Ok(match form {

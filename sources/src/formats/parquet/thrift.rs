@@ -36,7 +36,7 @@ pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     Some(pages)
 }
 
-/// Methods return `None` if the bytes are damaged.
+/// Reads values in Thrift's compact encoding. Methods return `None` if the bytes are damaged.
 pub(super) struct Compact<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -163,7 +163,7 @@ impl<'a> Compact<'a> {
     /// element contains the number of its children.
     fn schema(&mut self) -> Option<usize> {
         let (count, 12) = self.list()? else { return None };
-        // Remaining children at each level.
+        // The number of remaining children at each level.
         let (mut open, mut deepest) = (Vec::<u64>::new(), 0);
         for _ in 0..count {
             let (mut last, mut children) = (0, 0);

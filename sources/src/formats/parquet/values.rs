@@ -1,5 +1,5 @@
-//! [`Rows`]: single values from Parquet files, for formats such as LeRobot that keep their data in
-//! Parquet.
+//! [`Rows`]: reads single values from Parquet files, for formats such as LeRobot that keep their
+//! data in Parquet.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,12 +77,12 @@ impl Rows {
         self.0.file_of(row).file.check_once(self.0.files.requested_checks.load(Ordering::Relaxed))
     }
 
-    /// Appends the value's bytes to `scratch`.
+    /// Appends the bytes of a value to `scratch`.
     pub(crate) fn find(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         self.0.find(row, column, scratch)
     }
 
-    /// Fails if the value is not an integer.
+    /// Returns a value that is an integer. Fails if it is not.
     pub(crate) fn integer(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<i64> {
         let start = scratch.len();
         let content = self.find(row, column, scratch)?;
@@ -91,13 +91,14 @@ impl Rows {
         number?.ok_or_else(|| self.error(row, column, format_args!("holds {}: expected an integer", content.kind())))
     }
 
-    /// The message is "column NAME CAUSE".
+    /// Returns an error with the message "column NAME CAUSE".
     pub(crate) fn error(&self, row: usize, column: usize, cause: impl std::fmt::Display) -> Error {
         let name = self.names().nth(column).unwrap_or_default();
         Error::in_source(format!("column {name:?} {cause}")).at_path(self.path(row))
     }
 
-    /// `rows` maps each sample to the rows that it needs.
+    /// Grants memory to the cache, and starts prefetching for `order`. `rows` maps each sample to
+    /// the rows that it needs.
     pub(crate) fn follow(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         self.0.follow_rows(order, rows)
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result, push, try_collect};
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::storage::OpenFile;
 
-/// In bytes. This is enough for 40 million records.
+/// Maximum size of an `.idx` file, in bytes. This is enough for 40 million records.
 pub(super) const MAX_IDX_BYTES: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wfrecio\x01";
@@ -116,8 +116,8 @@ fn encode(offsets: &[u64], len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Returns `None` if the index is damaged, or if the file had a different length or modification
-/// time.
+/// Decodes a stored index. Returns `None` if it is damaged, or if the file had a different length
+/// or modification time.
 fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [stored_len, time, count] = rest.longs()?;

@@ -16,7 +16,7 @@ pub(super) const HEADER: usize = 24;
 /// Index of the label column.
 const LABEL: usize = 0;
 
-/// A record has the columns `label` and `image`.
+/// The layout of a record, which has the columns `label` and `image`.
 pub(super) struct RecordIoLayout {
     names: Vec<String>,
     labels: Labels,
@@ -58,7 +58,7 @@ impl RecordIoLayout {
     }
 }
 
-/// Returns `None` unless there is exactly one label, and it is an integer.
+/// Returns the label, or `None` unless there is exactly one label and it is an integer.
 pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
     let [four] = bytes.as_chunks::<4>().0 else { return None };
     let number = f32::from_le_bytes(*four);
@@ -73,7 +73,7 @@ pub(super) fn columns(data: &[u8], len: usize) -> Result<(Range<usize>, Range<us
     let labels = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(cut)?;
     let end = labels.checked_mul(4).and_then(|bytes| bytes.checked_add(HEADER)).filter(|&end| end <= len);
     let end = end.ok_or_else(cut)?;
-    // If the flag is 0, the only label is in the header. Otherwise, the labels follow the header.
+    // If the flag is 0, the only label is in the header. If not, the labels follow the header.
     Ok((if labels == 0 { 4..8 } else { HEADER..end }, end..len))
 }
 

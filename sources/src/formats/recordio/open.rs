@@ -40,10 +40,10 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
 
 const MAX_SURVEYED: usize = 64;
 
-/// Samples some of the records, and ignores damaged ones.
+/// Determines the type of the labels from a few of the records. Damaged records are ignored.
 fn labels(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> Result<Labels> {
     let count = spans.len().min(MAX_SURVEYED);
-    // Evenly spaced records, including the first and the last.
+    // The records are evenly spaced, and include the first and the last.
     let records: Vec<usize> = (0..count).map(|n| n * (spans.len() - 1) / (count - 1).max(1)).collect();
     let numbers = storage.in_parallel(&records, |&record| {
         let ((start, end), mut scratch) = (spans[record], Vec::new());

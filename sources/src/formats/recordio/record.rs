@@ -14,7 +14,7 @@ const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
 /// part and its position in the record.
 pub(super) const FRAME: usize = 8;
 
-/// Length of the part in the header's second word, in bytes.
+/// Bits of the header's second word that contain the length of the part, in bytes.
 const LENGTH_MASK: u32 = (1 << 29) - 1;
 
 /// The position of a part within its record.

@@ -84,7 +84,8 @@ impl Table {
         Ok(start..buffer.len())
     }
 
-    /// Returns the field name for the file at `path`: the stem, and the extension in lower case.
+    /// Returns the field name for the file at `path`: `stem`, a dot, and the extension in lower
+    /// case.
     fn field_name(&self, buffer: &mut SampleBuffer<'_>, column: usize, stem: &str, path: &str) -> Range<usize> {
         let extension = self.split(column, path).1;
         let start = buffer.push(stem.as_bytes()).start;

@@ -1,10 +1,10 @@
-//! The cells of one row.
+//! Stores the *cells* of one row: the values of its columns.
 
 use std::ops::Range;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// The key is missing, or its value is `null`.
+    /// The row lacks the cell's key, or its value is `null`.
     Missing,
     /// Text or a number.
     Text,
@@ -41,7 +41,7 @@ impl Cells {
         }
     }
 
-    /// Returns `None` if the cell is blank.
+    /// Returns the text of a cell without surrounding blanks, or `None` if the cell is blank.
     pub(super) fn trimmed_text(&self, column: usize) -> Option<&str> {
         match self.get(column) {
             (Cell::Text, bytes) => std::str::from_utf8(bytes).ok().map(str::trim).filter(|text| !text.is_empty()),

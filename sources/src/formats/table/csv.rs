@@ -30,8 +30,8 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// Detects the delimiter from the header line: a comma, a semicolon or a tab, in this order.
-    /// Defaults to a comma.
+    /// Detects the delimiter from the header line. Tries a comma, a semicolon and a tab, in this
+    /// order, and defaults to a comma.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',
@@ -85,7 +85,7 @@ impl Csv {
         Ok(())
     }
 
-    /// `start` is the row's byte offset.
+    /// Parses the row that starts at byte `start` into `cells`.
     pub(super) fn row(&self, text: &[u8], start: usize, cells: &mut Cells) -> End {
         let blank = text[start..].iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
         let start = start + blank;

@@ -60,6 +60,6 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
     }
 }
 
-/// Borrowed unless the string contains escapes.
+/// A JSON string, which is borrowed unless it contains escapes.
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -9,7 +9,8 @@ use crate::model::Classes;
 use crate::values::record::{Labels, Learner, parse_integer};
 
 impl Table {
-    /// `chosen` is true if the user specified the label column.
+    /// Determines the labels and the classes. `chosen` is true if the user specified the label
+    /// column.
     pub(super) fn learn(
         &mut self,
         classes: Option<&Classes>,

@@ -4,7 +4,7 @@ use super::cells::{Cell, Cells};
 use super::syntax::Syntax;
 use crate::error::{Error, push};
 
-/// In JSON Lines, every key in any row is a column.
+/// Maximum number of columns. In JSON Lines, every key in any row is a column.
 const MAX_COLUMNS: usize = 4096;
 
 /// Maximum number of texts per column that decide whether the column contains paths.
@@ -12,11 +12,11 @@ pub(super) const MAX_TEXTS: usize = 32;
 
 pub(super) struct Scan {
     pub(super) names: Vec<String>,
-    /// Offset of each row in the text.
+    /// The byte offset of each row in the text.
     pub(super) starts: Vec<usize>,
-    /// First value in each column.
+    /// The first value in each column.
     pub(super) first: Vec<Option<(Cell, String)>>,
-    /// First texts in each column, at most [`MAX_TEXTS`].
+    /// The first texts in each column, at most [`MAX_TEXTS`].
     pub(super) texts: Vec<Vec<String>>,
     /// Index of the first malformed row, and the cause.
     pub(super) first_malformed: Option<(usize, String)>,

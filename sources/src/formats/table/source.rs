@@ -1,4 +1,4 @@
-//! [`Table`], a source that reads samples from the rows of a table.
+//! [`Table`]: a source that reads samples from the rows of a table.
 
 use std::cell::Cell as Slot;
 use std::fmt;
@@ -63,9 +63,9 @@ use crate::values::record::Labels;
 ///
 /// **Quotes.** A CSV cell is quoted if its first character is a quote. Quoted cells may contain
 /// delimiters, line ends and doubled quotes. A delimiter, a line end or the end of the file must
-/// follow the closing quote. Otherwise, rows would be merged, so opening fails with an error that
-/// states the line in which the cell starts. In unquoted cells, quotes are ordinary characters.
-/// Python's `csv` with `strict=True` has the same rules.
+/// follow the closing quote. If anything else follows, rows could be merged, so opening fails with
+/// an error that states the line in which the cell starts. In unquoted cells, quotes are ordinary
+/// characters. Python's `csv` with `strict=True` has the same rules.
 ///
 /// **Columns.** Opening fails if the table has more than 4,096 columns.
 ///
@@ -389,8 +389,8 @@ impl Source for Table {
         label
     }
 
-    /// Accepts samples without an existing image, so that the `keys` option of `pack` can exclude
-    /// them.
+    /// Returns the key of a row. The row's image need not exist, so that the `keys` option of
+    /// `pack` can exclude samples without one.
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
         let Some(column) = self.columns.image else { return Ok(index.to_string()) };
         let mut cells = CELLS.take();

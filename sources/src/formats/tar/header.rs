@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-/// In bytes. Headers and the data of members start at multiples of this size.
+/// Size of a block, in bytes. Headers and the data of members start at multiples of this size.
 pub(super) const BLOCK: usize = 512;
 
 /// A header with a valid checksum and valid numbers.
@@ -20,7 +20,7 @@ pub(super) struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// The error contains only the cause; the caller adds the offset.
+    /// Parses a header. The error contains only the cause; the caller adds the offset.
     pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
         let claimed = parse_number(&block[148..156])
             .ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;

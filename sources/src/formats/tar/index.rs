@@ -17,7 +17,7 @@ pub const CLASSES_MEMBER: &str = "__classes__";
 /// field.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
-    /// Keys, concatenated.
+    /// The keys of all samples, concatenated.
     pub(super) keys: String,
     pub(super) samples: Vec<End>,
     pub(super) fields: Vec<Field>,
@@ -39,18 +39,19 @@ pub(super) struct End {
 /// keeps the fields of all samples in memory.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Field {
-    /// Lower 32 bits of the offset in blocks.
+    /// The lower 32 bits of the offset, in blocks.
     block: u32,
-    /// Lower 32 bits of the length in bytes.
+    /// The lower 32 bits of the length, in bytes.
     len: u32,
-    /// From the lowest bit: the index into `names` (23 bits), whether the file is a link (1 bit),
-    /// bits 32 to 35 of the offset, and bits 32 to 35 of the length.
+    /// The index into `names` (bits 0 to 22), whether the file is a link (bit 23), bits 32 to 35 of
+    /// the offset, and bits 32 to 35 of the length.
     packed: u32,
 }
 
 impl Field {
-    /// Returns `None` if a value is out of range. The offset must be a multiple of [`BLOCK`] below
-    /// 32 TiB, the length must be below 64 GiB, and `name` below [`MAX_NAMES`].
+    /// Packs the location of a file. Returns `None` if a value is out of range: the offset must be
+    /// a multiple of [`BLOCK`] below 32 TiB, the length must be below 64 GiB, and `name` below
+    /// [`MAX_NAMES`].
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
         let block = offset / BLOCK as u64;
         let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
@@ -58,8 +59,8 @@ impl Field {
         fits.then_some(Field { block: block as u32, len: len as u32, packed })
     }
 
-    /// The bytes of a link may be anywhere in the shard, and belong to a file with a different
-    /// name.
+    /// Marks the field as a link. The bytes of a link may be anywhere in the shard, and belong to a
+    /// file with a different name.
     pub(super) fn as_link(self) -> Self {
         Field { packed: self.packed | LINKED, ..self }
     }
@@ -200,7 +201,7 @@ struct Scan<'a> {
     stem: String,
 }
 
-/// What the preceding headers declare about the next member.
+/// Values that the preceding headers declare for the next member.
 #[derive(Default)]
 struct Declared {
     name: Option<Vec<u8>>,
@@ -278,7 +279,7 @@ impl Scan<'_> {
         }
     }
 
-    /// `json` is the content of [`CLASSES_MEMBER`].
+    /// Sets the class names. `json` is the content of [`CLASSES_MEMBER`].
     fn classes(&mut self, json: &[u8]) -> Result<()> {
         let error = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
         self.index.classes = serde_json::from_slice(json).map_err(error)?;
@@ -293,7 +294,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The field has no location until [`resolve_links`](Scan::resolve_links).
+    /// Adds a link as a field. The field has no location until
+    /// [`resolve_links`](Scan::resolve_links).
     fn add_link(&mut self, name: &[u8], key: Option<&[u8]>, target: &[u8], hard: bool) -> Result<()> {
         let path = text(name)?.trim_start_matches("./");
         // The location of the target is not known until all headers have been read.
@@ -302,8 +304,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Checks that only zeros follow the end marker at `start`. Otherwise, samples after the marker
-    /// would be lost silently.
+    /// Checks that only zeros follow the end marker at `start`. Without this check, samples after
+    /// the marker would be lost silently.
     fn check_end(&self, start: u64) -> Result<()> {
         let mut scratch = Vec::new();
         let mut checked = start;
@@ -344,7 +346,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Returns the index of the field, or `None` if the file is ignored.
+    /// Adds a field, and returns its index, or `None` if the file is ignored.
     fn add_field(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<Option<usize>> {
         let Some((stem, name)) = split_name(path) else { return Ok(None) };
         // Normalize the extension, so that the field has the same name in every format.
@@ -402,7 +404,7 @@ fn text(name: &[u8]) -> Result<&str> {
 mod tests {
     use super::*;
 
-    /// The first bytes of a tar, and its length. All remaining bytes are zero.
+    /// A tar of which only the first bytes are stored. All remaining bytes are zero.
     struct Hole(Vec<u8>, u64);
 
     impl Bytes for Hole {

@@ -29,7 +29,7 @@ struct Link {
     field: Option<usize>,
 }
 
-/// Omitted links, which do not refer to a file in their shard.
+/// Counts the links that were omitted because they do not refer to a file in their shard.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Unresolved {
     pub(super) count: u64,
@@ -46,8 +46,8 @@ impl Links {
         self.files.push(File { path: self.paths.len(), start, len });
     }
 
-    /// Hard links are relative to the root of the archive, and symbolic links to the folder of the
-    /// link.
+    /// Adds a link. The targets of hard links are relative to the root of the archive, and those of
+    /// symbolic links to the folder of the link.
     pub(super) fn add_link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
         let target = std::str::from_utf8(target).ok();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -59,8 +59,8 @@ impl Links {
         self.links.push(Link { path: path.to_owned(), target, field });
     }
 
-    /// Resolves all links that are fields. Returns the index of the field, the path of the link,
-    /// and the location of the file if it is in the shard.
+    /// Resolves all links that are fields. For each, returns the index of the field, the path of
+    /// the link, and the location of the file if it is in the shard.
     pub(super) fn resolve(&self) -> Vec<(usize, &str, Option<Extent>)> {
         if self.links.is_empty() {
             return Vec::new();

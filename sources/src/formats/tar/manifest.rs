@@ -3,6 +3,10 @@
 //! The manifest determines which shards belong to the set. If a shard is missing, opening fails. A
 //! shard that is named like the set but is not in the manifest is ignored with a warning, because
 //! it may come from an interrupted run.
+//!
+//! Several processes can pack a set together. Each of them packs a **part** of the samples according
+//! to a shared plan. Merging the parts writes the manifest and, in a local folder, gives the shards
+//! their final names.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -27,7 +31,7 @@ pub(super) const MAX_BYTES: u64 = 1 << 30;
 pub(super) const KEY_RANGE: usize = 512;
 const MAX_NAMED: usize = 5;
 
-/// The fields that reading a set requires.
+/// The entries of a manifest that reading a set requires.
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
     warpfeed_set: u64,
@@ -41,7 +45,7 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
 }
 
-/// `start` is the beginning of the file.
+/// Returns whether the file at `path` is a manifest. `start` is the beginning of the file.
 pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
@@ -62,7 +66,7 @@ pub(super) fn is_named_manifest(path: &Path) -> bool {
 }
 
 impl Manifest {
-    /// The name of each shard must be a plain file name.
+    /// Parses a manifest. The name of each shard must be a plain file name.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let damaged = |cause: String| Error::in_source(format!("damaged manifest: {cause}"));
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;
@@ -148,13 +152,13 @@ pub(super) fn open(path: &Path) -> Result<Vec<(PathBuf, Entry)>> {
     shards_in(folder, &name, read(path)?, false).map_err(|e| e.at_path(path))
 }
 
-/// Returns `None` if the folder contains no manifest. Fails if the folder contains several sets or
-/// unmerged parts.
+/// Returns the shards in the folder's manifest, or `None` if the folder contains no manifest. Fails
+/// if the folder contains several sets or unmerged parts.
 pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> {
     let mut manifests = Vec::new();
     let names = names(folder)?;
     for name in names.iter().filter(|name| name.ends_with(MANIFEST_END)) {
-        // Other programs may use the same file names.
+        // Check the content, because other programs may use the same file names.
         let path = folder.join(name);
         if is_manifest(&path, &file::start(&path, KEY_RANGE)?) {
             manifests.push((name.clone(), ()));
@@ -190,7 +194,8 @@ pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     }
 }
 
-/// If `name` is a plan, a part, or an unmerged shard, returns the name of its set.
+/// Returns the name of the set to which the file `name` belongs, if it is a plan, a part, or an
+/// unmerged shard.
 fn unmerged_stem(name: &str) -> Option<&str> {
     if let Some(stem) = name.strip_suffix(PLAN_END) {
         return Some(stem);

@@ -29,7 +29,7 @@ const MAX_SCANS: usize = 16;
 const CHUNK: u64 = 16 << 20;
 /// Minimum size of a shard, in bytes, for caching its index on the local disk.
 const MIN_CACHED: u64 = 1 << 20;
-/// Longer names may be truncated, because a header has space for 100 bytes.
+/// Minimum length of a name that may be truncated, in bytes. A header has space for 100 bytes.
 const MAX_COMPLETE_NAME: usize = 96;
 /// Number of bytes that are read to detect a manifest. Most manifests are smaller, so one round
 /// trip reads them completely.
@@ -101,20 +101,20 @@ fn exists(remote: &Remote, url: &str) -> bool {
     remote.repeated(move |store| store.object(&url)).is_ok()
 }
 
-/// `objects` is sorted by URL.
+/// Finds the object at `url`. `objects` is sorted by URL.
 fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
     Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
 }
 
-/// Sorts by URL, because sample indices must not depend on the order in which the store lists
-/// objects.
+/// Lists the objects under `url`, and sorts them by URL, because sample indices must not depend on
+/// the order in which the store lists objects.
 fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
     let mut below = remote.list(url)?;
     below.sort_by(|a, b| a.url.cmp(&b.url));
     Ok(below)
 }
 
-/// `urls` is the expansion of the pattern `url`.
+/// Looks up the shards and their indexes. `urls` is the expansion of the pattern `url`.
 fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
     // The Hub versions whole datasets, so a single listing ensures that all shards come from the
     // same commit.
@@ -147,8 +147,8 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
     Ok(pairs)
 }
 
-/// If `url` is a manifest, returns its shards and entries. Otherwise, returns the shards below
-/// `url`, with the entries of their manifest, if any.
+/// If `url` is a manifest, returns its shards and entries. If not, returns the shards below `url`,
+/// with the entries of their manifest, if any.
 fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Vec<Entry>)> {
     let is_manifest = manifest::is_named_manifest(Path::new(url));
     let base = if is_manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
@@ -246,7 +246,7 @@ fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Opt
     Ok(result)
 }
 
-/// Returns `None` unless the cached index belongs to this version of the shard.
+/// Returns the index in the local cache, or `None` unless it belongs to this version of the shard.
 fn cached_index(shard: &Object) -> Option<Index> {
     let (path, version) = (cache_path(shard)?, version(shard)?);
     sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
@@ -258,8 +258,8 @@ fn version(shard: &Object) -> Option<u64> {
     Some(fnv1a(shard.tag.as_ref().filter(|tag| !tag.starts_with("W/"))?.as_bytes()))
 }
 
-/// The cache is `$WARPFEED_CACHE/index`, or `warpfeed/index` in the user's cache folder if the
-/// variable is not set.
+/// Returns the path of a shard's index in the local cache. The cache is `$WARPFEED_CACHE/index`, or
+/// `warpfeed/index` in the user's cache folder if the variable is not set.
 fn cache_path(shard: &Object) -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = || folder("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
@@ -287,7 +287,7 @@ fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
 struct Chunks<'a> {
     remote: &'a Remote,
     shard: &'a Object,
-    /// Offset and bytes.
+    /// The current chunk: its offset, and its bytes.
     chunk: Mutex<(u64, Vec<u8>)>,
 }
 
@@ -315,9 +315,9 @@ impl Bytes for Chunks<'_> {
 }
 
 /// Returns the byte range of `fields` in a shard. One range suffices, because the files of a sample
-/// are adjacent. It includes their headers, by which [`verify_field`] detects that the index
-/// belongs to a different tar. It excludes links, which have their targets elsewhere. If all fields
-/// are links, returns the range of the first link.
+/// are adjacent. The range includes the headers of the files, by which [`verify_field`] detects
+/// that the index belongs to a different tar. It excludes links, because their targets are
+/// elsewhere. If all fields are links, returns the range of the first link.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
     let unlinked = || fields.iter().filter(|field| !field.is_linked());
     let spanned = || unlinked().chain(fields.first().filter(|_| unlinked().next().is_none()));
@@ -333,8 +333,8 @@ pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &st
     let file = || {
         let offset = usize::try_from(field.offset().checked_sub(start)?).ok()?;
         let header = Header::parse(bytes.get(offset.checked_sub(BLOCK)?..offset)?.first_chunk()?).ok()?;
-        // For a huge file, the actual size is in a preceding PAX header. So is a name that is too
-        // long for this header.
+        // For a huge file, the actual size is in a preceding PAX header. The same applies to a name
+        // that is too long for this header.
         let huge = field.len() > MAX_OCTAL && matches!(header.size, 0 | MAX_OCTAL);
         let same = (header.size == field.len() || huge)
             && matches!(header.kind, b'0' | b'7' | 0)
@@ -365,8 +365,8 @@ fn is_named(path: &[u8], key: &str, name: &str) -> bool {
     })
 }
 
-/// Adds `fields` of sample `index` in `file` to `sample`. The files at their offsets must be the
-/// ones in the index.
+/// Adds `fields` of sample `index` in `file` to `sample`. Fails if the files at their offsets are
+/// not the ones in the index.
 pub(super) fn read<'a>(
     file: &OpenFile,
     index: usize,

@@ -1,6 +1,6 @@
 //! Stores the index of `x.tar` in `x.tar.index`, so that the tar's headers are scanned only once.
 //!
-//! [`index_file`] adds a magic number and a hash. In between are:
+//! [`index_file`] adds a magic number and a hash to the content, which is:
 //! 1. eight `u64`s: the tar's length, its modification time in ns, the numbers of samples, fields,
 //!    field names and classes, the total length of the keys, and the number of skipped links;
 //! 2. for each sample, the ends of its key and of its fields, as `u64`s;
@@ -8,8 +8,8 @@
 //!    with the highest bit set for a link;
 //! 4. the field names, the class names, the path of the first skipped link, and the keys.
 //!
-//! The counts are untrusted and must not control allocations. `serde` would not save these checks,
-//! so the decoder is written by hand.
+//! The counts are untrusted and must not control allocations. `serde` would not make these checks
+//! unnecessary, so the decoder is written by hand.
 //!
 //! The tar contains everything in the sidecar, so if the sidecar is invalid in any way, the tar is
 //! scanned instead.
@@ -33,12 +33,13 @@ pub(super) fn path(tar: &Path) -> PathBuf {
     path.into()
 }
 
-/// Returns `None` if the sidecar does not exist or is damaged.
+/// Returns the content of the sidecar at `path`, or `None` if the sidecar does not exist or is
+/// damaged.
 pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
     index_file::load(path, MAGIC)
 }
 
-/// Returns `None` if the sidecar does not exist or is stale.
+/// Returns the index in the sidecar of `tar`, or `None` if the sidecar does not exist or is stale.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
     let bytes = load_bytes(&path(tar))?;
     let index = decode(&bytes, metadata.len(), modification_ns(metadata));
@@ -72,14 +73,14 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Returns `None` if the sidecar is damaged, or if the tar had a different length or modification
-/// time.
+/// Decodes a sidecar. Returns `None` if it is damaged, or if the tar had a different length or
+/// modification time.
 pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     decode_for(bytes, tar_len, Some(modified))
 }
 
-/// Returns `None` if the sidecar is damaged, or if the tar had a different length or, if `modified`
-/// is given, a different modification time.
+/// Decodes a sidecar. Returns `None` if it is damaged, or if the tar had a different length or, if
+/// `modified` is given, a different modification time.
 ///
 /// The bytes are untrusted: memory is reserved only for entries that exist, and every offset must
 /// be inside the tar.
@@ -131,7 +132,7 @@ pub(super) mod tests {
     use super::*;
     use crate::machine::hash::fnv1a;
 
-    /// Uses every part of the file format.
+    /// Returns an index that uses every part of the file format.
     pub(in super::super) fn index() -> Index {
         Index {
             keys: "a/1é2".into(),

@@ -1,4 +1,4 @@
-//! [`Tar`], a source that reads samples from WebDataset shards.
+//! [`Tar`]: a source that reads samples from WebDataset shards.
 //!
 //! Invariant: every range in an [`Index`] is inside its shard. `Index::scan` and `sidecar` check
 //! all ranges against the shard's length.
@@ -56,7 +56,7 @@ const MIN_INDEXED: u64 = 1 << 20;
 pub struct Tar {
     shards: Arc<Files<Index>>,
     classes: Vec<String>,
-    /// `None` to read all fields.
+    /// Names of the fields to read, or `None` to read all fields.
     only: Option<Vec<String>>,
 }
 
@@ -151,7 +151,7 @@ fn open(path: &Path, mapped: bool) -> Result<(OpenFile, Index)> {
     let (file, metadata) = OpenFile::open(path, mapped)?;
     let len = file.len();
     let index = match sidecar::load(path, &metadata) {
-        // The file may have changed after its metadata was queried. If the lengths agree, all
+        // The file may have changed since its metadata was queried. If the lengths agree, all
         // ranges of the index are inside the map.
         Some(index) if metadata.len() == len => index,
         _ => {
@@ -224,7 +224,7 @@ impl Tar {
         fields.iter().filter(|field| only.contains(&names[field.name()])).copied().collect()
     }
 
-    /// `fields` belong to sample `index` in `file`.
+    /// Adds `fields`, which belong to sample `index` in `file`, to `sample`.
     fn load_fields<'a>(
         &'a self,
         index: usize,

@@ -21,10 +21,10 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Number of entries that are inspected in a folder, which may have millions.
+/// Number of entries that are inspected in a folder. A folder may have millions of entries.
 const MAX_INSPECTED: usize = 64;
 
-/// The inspected entries must include a TFRecord file and no subfolder.
+/// Returns whether the inspected entries include a TFRecord file and no subfolder.
 fn is_records_folder(folder: Tree<'_>) -> Result<bool> {
     let mut is_records = false;
     for entry in folder.entries().take(MAX_INSPECTED) {

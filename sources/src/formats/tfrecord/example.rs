@@ -12,7 +12,7 @@ use crate::values::record::{Found, Named};
 /// The values of a feature.
 enum Values<'a> {
     Bytes(Vec<&'a [u8]>),
-    /// Little-endian floats. Each slice is a packed run or a single element.
+    /// Little-endian floats. Each slice contains one element or a packed run of elements.
     Floats(Vec<&'a [u8]>),
     Ints(Vec<i64>),
     Nothing,

@@ -9,7 +9,8 @@ use crate::machine::bytes::Bytes;
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::storage::{OpenFile, RowBytes, Storage};
 
-/// In bytes. Smaller files get no index, because scanning them is fast enough.
+/// Minimum size in bytes of a file for which an index is stored. Smaller files can be scanned fast
+/// enough.
 const MIN_INDEXED: u64 = 16 << 20;
 
 /// Size in bytes of a record's header: the length, and the checksum of the length.
@@ -17,10 +18,10 @@ const HEADER: u64 = 12;
 /// Size in bytes of the checksum after a record.
 const TRAILER: u64 = 4;
 
-/// In bytes.
+/// Maximum size of a record, in bytes.
 const MAX_RECORD: u64 = 1 << 31;
 
-/// In bytes. This is enough for more than 100 million records.
+/// Maximum size of an index, in bytes. This is enough for more than 100 million records.
 const MAX_INDEX: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wftfrec\x01";
@@ -52,8 +53,8 @@ fn truncated(start: u64) -> Error {
 }
 
 impl Offsets {
-    /// Returns `None` for a file in an object store without a valid index, because finding its
-    /// records would mean downloading all of it.
+    /// Opens the file at `path`. Returns `None` for a file in an object store without a valid
+    /// index, because finding its records would mean downloading all of it.
     pub(super) fn open(storage: &Storage, path: &Path) -> Result<Option<(OpenFile, Self)>> {
         let Storage::Machine { mapped } = storage else {
             let Some(index) = storage.find(&index_path(path), MAX_INDEX)? else { return Ok(None) };
@@ -179,8 +180,8 @@ fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     out.finish()
 }
 
-/// Returns `None` if the index is damaged or stale. An index is stale if the file's length or, if
-/// `modified` is given, its modification time differs from the recorded value.
+/// Decodes an index. Returns `None` if the index is damaged or stale. An index is stale if the
+/// file's length or, if `modified` is given, its modification time differs from the recorded value.
 pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [indexed_len, time, count] = rest.longs()?;

@@ -1,4 +1,4 @@
-//! [`TfRecord`], a source that reads samples from TFRecord files.
+//! [`TfRecord`]: a source that reads samples from TFRecord files.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -85,12 +85,12 @@ impl TfRecord {
         }
     }
 
-    /// Finds the columns. Returns `false` if the files must be downloaded first, because labels are
-    /// text: finding the classes then requires reading all records.
+    /// Finds the columns. Returns `false` if the files must be downloaded first. This is the case
+    /// if the labels are text, because finding the classes requires reading all records.
     fn survey(&mut self, storage: &Storage, options: &Options) -> Result<bool> {
         let len = self.len();
         let count = len.min(MAX_SURVEYED);
-        // Evenly spaced records, including the first and the last.
+        // The records are evenly spaced, and include the first and the last.
         let surveyed: Vec<usize> = (0..count).map(|n| n * (len - 1) / (count - 1).max(1)).collect();
         let mut lists = BTreeSet::new();
         let records = storage.in_parallel(&surveyed, |&index| {
@@ -111,7 +111,7 @@ impl TfRecord {
                 survey.see(&row, &page)?;
             }
         }
-        // The features of a record are in no particular order.
+        // Sort, because the features of a record are in no particular order.
         survey.sort();
         let mut choice = options.column_choice();
         let has = |name: &str, types: &[ColumnType]| {
@@ -120,7 +120,7 @@ impl TfRecord {
         if choice.image.is_none() && has("image/encoded", &[ColumnType::Images, ColumnType::Bytes]) {
             choice.image = Some("image/encoded".to_owned());
         }
-        // Several labels per sample become a field instead of the label.
+        // Labels with several values per sample become a field instead of the label.
         let labels = [ColumnType::Integers, ColumnType::Text];
         if choice.label.is_none() && !choice.without_label && has("image/class/label", &labels) {
             choice.label = Some("image/class/label".to_owned());
@@ -262,7 +262,7 @@ mod tests {
         [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
     }
 
-    /// Each item of `records` contains the labels of one record.
+    /// Returns a TFRecord file. Each item of `records` contains the labels of one record.
     fn file(records: &[&[u8]]) -> Vec<u8> {
         let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
         let record = |labels: &&[u8]| {

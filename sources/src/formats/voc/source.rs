@@ -1,4 +1,4 @@
-//! [`Voc`], a source that pairs images with Pascal VOC annotations.
+//! [`Voc`]: a source that pairs images with Pascal VOC annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use crate::model::{Numbers, Sample, Source};
 use crate::storage::tree::Tree;
 use crate::values::annotated::{Parts, key_and_field};
 
-/// In bytes. A file with a hundred objects takes about 50 kB.
+/// Maximum size of an annotation file, in bytes. A file with a hundred objects takes about 50 kB.
 const MAX_XML: u64 = 64 << 20;
 
 /// The 20 classes of Pascal VOC, in alphabetical order.
@@ -92,7 +92,7 @@ pub struct Voc {
     /// Edges of all boxes of all images.
     edges: Vec<[f32; 4]>,
     box_classes: Vec<i64>,
-    /// Flags of all boxes.
+    /// For each box of all images, whether it is marked as difficult.
     difficult: Vec<u8>,
     classes: Vec<String>,
     formats: Vec<Format>,
@@ -130,7 +130,7 @@ impl Voc {
         Self::with_formats(path.as_ref(), Vec::new(), 0.0)
     }
 
-    /// `first` is the coordinate of the first pixel, 0 or 1.
+    /// Opens the dataset at `path`. `first` is the coordinate of the first pixel, 0 or 1.
     pub(crate) fn with_formats(path: &Path, formats: Vec<Format>, first: f64) -> Result<Self> {
         let (folder, list) = match set_of_list(path) {
             Some(folder) => (folder, Some(path)),
@@ -192,8 +192,8 @@ impl Voc {
         Ok(set)
     }
 
-    /// If the annotations are missing or invalid, returns the error to report when the sample is
-    /// read.
+    /// Adds the boxes of an image. If the annotations are missing or invalid, returns the error to
+    /// report when the sample is read.
     fn add_boxes(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
@@ -215,7 +215,7 @@ impl Voc {
     }
 }
 
-/// Maps names without the extension to file names.
+/// Lists the images of a folder: maps names without the extension to file names.
 fn list_images(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box<str>>> {
     let mut files = BTreeMap::<String, Box<str>>::new();
     for file in images_below(folder, formats)? {
@@ -231,8 +231,8 @@ fn list_images(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box
     Ok(files)
 }
 
-/// Maps file names without the extension to the objects in the files. `first` is the coordinate of
-/// the first pixel.
+/// Reads all annotation files in a folder: maps file names without the extension to the objects in
+/// the files. `first` is the coordinate of the first pixel.
 fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Objects>>> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
     let paths = entries

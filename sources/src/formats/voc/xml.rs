@@ -11,7 +11,7 @@ pub(super) struct Objects {
     /// Left, top, right and bottom edge, in pixels counted from 0.
     pub(super) edges: Vec<[f32; 4]>,
     pub(super) difficult: Vec<u8>,
-    /// `None` if the file does not contain the size.
+    /// Width and height of the image, or `None` if the file does not contain them.
     pub(super) size: Option<(u32, u32)>,
 }
 

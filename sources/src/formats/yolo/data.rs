@@ -10,16 +10,16 @@ use saphyr_parser::{Event, Parser};
 use crate::error::{Error, Result};
 use crate::machine::file;
 
-/// In bytes. A file with 20,000 classes takes about 500 kB.
+/// Maximum size of a YAML file, in bytes. A file with 20,000 classes takes about 500 kB.
 const MAX_YAML: u64 = 16 << 20;
-/// A valid file has a depth of 3.
+/// Maximum depth of nested values. A valid file has a depth of 3.
 const MAX_DEPTH: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Data {
     /// Root folder of the splits (`path`).
     pub(super) root: Option<String>,
-    /// Each split has folders and lists of images.
+    /// The folders and lists of images of each split.
     pub(super) splits: Vec<(&'static str, Vec<String>)>,
     pub(super) names: Vec<String>,
     /// Number of points per box, and of values per point (2 or 3), from `kpt_shape`.
@@ -27,7 +27,7 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// If the file is not YAML, the error contains the line and the column.
+    /// Reads and parses the file. If it is not YAML, the error contains the line and the column.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = file::read_text(path, MAX_YAML).map_err(|e| Error::io(path, &e))?;
         Self::parse(&text).map_err(|cause| Error::in_source(cause).at_path(path))

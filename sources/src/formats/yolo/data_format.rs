@@ -13,8 +13,8 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     annotates,
     companions: Some(Companions {
         folder: |url| {
-            // The labels for `images/train` are in `labels/train`, so download the parent of
-            // `images`.
+            // The labels for `images/train` are in `labels/train`, so the parent of `images` must
+            // be downloaded.
             match format!("{url}/").rfind("/images/") {
                 Some(offset) => Some(&url[..offset]),
                 None => url
@@ -52,7 +52,7 @@ fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// `start` is the beginning of a YAML file.
+/// Returns whether a YAML file belongs to a YOLO dataset. `start` is the beginning of the file.
 fn is_yolo_data(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));

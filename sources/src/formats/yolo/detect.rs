@@ -22,7 +22,7 @@ pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))
 }
 
-/// Follows the same rules as [`yolo_images`].
+/// Returns whether `folder` is a YOLO dataset, by the same rules as [`yolo_images`].
 pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
     let (url, remote) = match folder {
         Tree::Local(folder) => return Ok(yolo_images(folder)?.is_some()),

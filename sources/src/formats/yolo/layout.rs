@@ -46,14 +46,15 @@ pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Item>
     try_collect(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
 }
 
-/// The key starts after the last `images` folder in the path, or at the offset `key` if there is no
-/// such folder.
+/// Creates the entry of an image. Its key starts after the last `images` folder in the path, or at
+/// the offset `key` if there is no such folder.
 fn item(path: String, key: usize) -> Item {
     let key = images_in(&path).map_or(key, |offset| offset + IMAGES.len() + 1);
     Item { path: path.into(), key }
 }
 
-/// If a folder or list does not exist, the error contains the paths that were tried.
+/// Lists the images of a split in `data.yaml`. If a folder or list does not exist, the error
+/// contains the paths that were tried.
 pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -> Result<Vec<Item>> {
     let beside = yaml.parent().unwrap_or(Path::new(""));
     let roots = match &data.root {
@@ -92,7 +93,8 @@ pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Forma
     Ok(items)
 }
 
-/// Each line contains the path of one image, relative to the folder of the file.
+/// Reads a list of images. Each line contains the path of one image, relative to the folder of the
+/// list.
 fn read_list(list: &Path) -> Result<Vec<Item>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;

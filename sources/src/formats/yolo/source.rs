@@ -1,4 +1,4 @@
-//! [`Yolo`], a source that pairs images with YOLO label files.
+//! [`Yolo`]: a source that pairs images with YOLO label files.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

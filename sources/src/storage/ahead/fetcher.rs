@@ -1,9 +1,9 @@
 //! [`Fetcher`]: prefetches samples in the order of one loader, with many requests in flight.
 //!
-//! Samples are planned in rounds (see [`round`]): whenever half of the byte budget is free, the
-//! next samples of the order are grouped into **pieces**. Each piece is fetched with one request,
-//! as soon as the pace allows one more. Once all samples of a piece have been read, its bytes
-//! return to the budget.
+//! Samples are planned in rounds (see [`round`]). A round starts whenever half of the byte budget
+//! is free, and groups the next samples of the order into **pieces**. Each piece is fetched with
+//! one request, as soon as [`Pace`] allows one more request. Once all samples of a piece have been
+//! read, its bytes return to the budget.
 //!
 //! No reader waits forever, because every piece ends in one of three ways: its bytes arrive, its
 //! last attempt fails, or it is dropped. The samples of a dropped piece are read directly.
@@ -27,14 +27,14 @@ use crate::model::store::ReadCompletion;
 use crate::model::{BatchIndex, Lookahead, Object, ObjectCache, Prefetcher, Store};
 
 const LOST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// For a store that blocks during requests.
+/// Maximum number of threads that send requests to a store that blocks during requests.
 const MAX_THREADS: usize = 128;
 
 pub(super) struct Fetcher {
     store: Arc<dyn Store>,
     parts: Parts,
     order: Lookahead,
-    /// `None` if the store has no cache.
+    /// The local cache, or `None` if the store has no cache.
     cache: Option<Arc<dyn ObjectCache>>,
     counts: Arc<Counts>,
     opened: Instant,
@@ -42,7 +42,7 @@ pub(super) struct Fetcher {
     stop: CancelToken,
     closed: Arc<AtomicBool>,
     state: Mutex<State>,
-    /// Notified when there is work to do or the fetcher is closed.
+    /// A condition that is notified when there is work to do or the fetcher is closed.
     work: Condvar,
 }
 
@@ -50,7 +50,7 @@ struct State {
     closed: bool,
     /// Batches that have not been planned yet, or `None` while no order is active.
     batches: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
-    /// First batch of the plan.
+    /// First batch that is planned.
     from: BatchIndex,
     /// First batch after the end of the plan.
     next: BatchIndex,
@@ -70,18 +70,18 @@ struct State {
     flights: BTreeMap<u64, Flight>,
     weight: usize,
     piece_bytes: usize,
-    /// Bytes of planned samples that are in the cache, by batch. They count against the budget.
-    /// Otherwise, the plan could get so far ahead that the cache would evict them before they are
-    /// read.
+    /// Total size of the planned samples that are in the cache, by batch. These bytes count against
+    /// the budget. If they did not, the plan could get so far ahead that the cache would evict them
+    /// before they are read.
     cached_bytes: BTreeMap<BatchIndex, usize>,
-    /// At most [`round::EMPTY`] of these batches are planned.
+    /// Planned batches without bytes to request. At most [`round::EMPTY`] are planned.
     empty: BTreeSet<BatchIndex>,
-    /// Threads that wait for work.
+    /// Number of threads that wait for work.
     idle: usize,
-    /// All threads, including idle ones.
+    /// Number of threads, including idle ones.
     threads: usize,
-    /// Whether the store has ever completed a request before its `fetch` returned, that is, whether
-    /// it blocks during requests.
+    /// Whether the store blocks during requests: it has completed a request before its `fetch`
+    /// returned.
     blocks: bool,
     last_lost_check: Instant,
     /// Whether a warning has been logged since the last successful response of the store.
@@ -130,11 +130,12 @@ impl Fetcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fills `to` with the bytes of `sample`, at `range` in the sample's object. Returns false if
-    /// the sample is neither planned nor cached, or if its piece was dropped. `whole` means that
-    /// `range` is the whole sample, which is then found in the cache without a plan.
+    /// Fills `to` with the bytes of `sample`, which are at `range` in the sample's object. Returns
+    /// false if the sample is neither planned nor cached, or if its piece was dropped. `whole` is
+    /// true if `range` is the whole sample. Such a sample is found in the cache even if it is not
+    /// planned.
     ///
-    /// The error is that of the request's last attempt, or says that the reader was canceled.
+    /// Fails with the error of the request's last attempt, or if the reader was canceled.
     pub(super) fn read(
         self: &Arc<Self>,
         sample: u64,
@@ -150,7 +151,7 @@ impl Fetcher {
             })
         };
         let Some((batch, id, object, start, answer)) = planned else {
-            // Cached samples have no piece.
+            // A cached sample has no piece.
             let tier = self.cache.as_ref().and_then(|cache| {
                 let of_plan = || {
                     let (object, part) = self.parts.part(sample)?;
@@ -184,13 +185,14 @@ impl Fetcher {
         read
     }
 
-    /// For use when the parts of more batches have become known.
+    /// Plans a round, if possible. The source calls this function when the byte ranges of more
+    /// batches have become known.
     #[cfg(feature = "video")]
     pub(super) fn plan_again(self: &Arc<Self>) {
         self.resume(self.lock());
     }
 
-    /// Whether `sample` is planned and has not been read yet.
+    /// Returns whether `sample` is planned and has not been read yet.
     #[cfg(feature = "parquet")]
     pub(super) fn is_planned(&self, sample: u64) -> bool {
         self.lock().samples.contains_key(&sample)
@@ -214,7 +216,7 @@ impl Fetcher {
         if let Err(e) = started {
             state.threads -= 1;
             if state.threads == 0 {
-                // Without a thread, samples must be read directly.
+                // No thread can send requests, so the samples must be read directly.
                 state.reset();
                 drop(state);
                 tracing::warn!("cannot start a prefetch thread, so samples are read on demand: {e}");
@@ -250,7 +252,8 @@ impl Fetcher {
         }
     }
 
-    /// `hedge` is true if a different request for the piece is in flight.
+    /// Sends a request for the piece `id`. `hedge` is true if a different request for the piece is
+    /// in flight.
     fn send(self: &Arc<Self>, mut guard: MutexGuard<'_, State>, id: u64, hedge: bool) {
         let state = &mut *guard;
         let flight = state.next_id();
@@ -284,7 +287,7 @@ impl State {
         self.last_id
     }
 
-    /// Returns `None` if the request has already been removed.
+    /// Removes a request, or returns `None` if it has already been removed.
     fn remove_flight(&mut self, flight: u64) -> Option<Flight> {
         let removed = self.flights.remove(&flight)?;
         self.weight -= removed.weight;
@@ -295,7 +298,7 @@ impl State {
     /// caller must call `release_sample` once it no longer needs the piece.
     fn take_planned(&mut self, sample: u64) -> Option<(BatchIndex, u64)> {
         let Some(planned) = self.samples.get_mut(&sample) else {
-            // The caller will read the sample directly.
+            // The sample is not in a piece, so the caller will read it directly.
             if let Some(index) = self.pending.iter().position(|(_, other)| *other == sample) {
                 self.pending.remove(index);
             }
@@ -315,8 +318,8 @@ impl State {
         }
     }
 
-    /// Removes a piece if no reader needs it. If requests for it are in flight, only cancels them,
-    /// and `release` is called again once they have ended.
+    /// Removes a piece if no reader needs it. If requests for the piece are in flight, only cancels
+    /// them; `release` is called again once they have ended.
     fn release(&mut self, id: u64) {
         let Some(piece) = self.pieces.get(&id) else { return };
         if piece.unread > 0 {
@@ -376,7 +379,7 @@ impl State {
         self.may_send() && !self.queue.is_empty() || !self.retries.is_empty()
     }
 
-    /// The piece to request now, and whether the request is a hedge.
+    /// Returns the piece to request now, and whether the request is a hedge.
     fn next_request(&mut self, now: Instant) -> Option<(u64, bool)> {
         while let Some(&(at, id)) = self.retries.first()
             && at <= now
@@ -402,7 +405,7 @@ impl State {
         self.queue.pop_first().map(|(_, id)| (id, false))
     }
 
-    /// When an idle thread must look for work even without a notification.
+    /// Returns the time at which an idle thread must look for work even without a notification.
     fn next_wakeup(&self) -> Option<Instant> {
         let retries = self.retries.first().map(|(at, _)| *at);
         let unhedged = |flight: &&Flight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.hedged);
@@ -417,7 +420,7 @@ impl State {
     }
 }
 
-/// Dropping this handle closes the fetcher.
+/// A handle that closes the fetcher when it is dropped.
 pub(super) struct FetcherHandle(pub(super) Arc<Fetcher>);
 
 impl Prefetcher for FetcherHandle {

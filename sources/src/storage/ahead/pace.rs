@@ -8,19 +8,20 @@
 //! sample.
 //!
 //! Each request has a **weight**, because a large request fills the link like several small ones.
-//! The window is the total weight that may be in flight.
+//! The **window** is the total weight that may be in flight. A **round** is a full window of
+//! responses, about one round trip.
 
 use std::time::Duration;
 
-/// Bytes in a request of weight 1.
+/// Number of bytes in a request of weight 1.
 const UNIT: u64 = 256 << 10;
-/// A first batch of 256 samples then takes two round trips.
+/// Weight that may be in flight at first. A first batch of 256 samples then takes two round trips.
 const INITIAL_WINDOW: f64 = 128.0;
 const MIN_WINDOW: f64 = 16.0;
-/// 512 MiB in flight.
+/// Maximum weight in flight, which corresponds to 512 MiB.
 const MAX_WINDOW: f64 = 2048.0;
-/// With HTTP/1, each request needs a connection, and many systems limit a process to 1,024 open
-/// files.
+/// Maximum number of requests in flight. With HTTP/1, each request needs a connection, and many
+/// systems limit a process to 1,024 open files.
 const MAX_REQUESTS: usize = 512;
 /// Factor by which a trial raises or lowers the window.
 const STEP: f64 = 1.4;
@@ -30,18 +31,18 @@ const SMALL_STEP: f64 = 1.2;
 const FASTER_RATIO: f64 = 1.08;
 /// A trial with fewer requests succeeds if the rate is at least this fraction of the best rate.
 const AS_FAST_RATIO: f64 = 0.97;
-/// After a successful trial, the window is raised again if the rate grew by at least this fraction
-/// of the window's growth. Otherwise, the link is saturated.
+/// Minimum ratio of the rate's growth to the window's growth for raising the window again after a
+/// successful trial. At a lower ratio, the link is saturated.
 const MIN_SCALING: f64 = 0.6;
 /// Number of warm-up rounds before a trial measures the rate. On a new connection, the first three
 /// responses are slow, because each takes several round trips.
 const WARM_UP: u32 = 8;
 /// Number of warm-up rounds of a trial with fewer requests, which opens no new connections.
 const WARM_UP_FEWER: u32 = 3;
-/// Rounds in which a trial measures the rate.
+/// Number of rounds in which a trial measures the rate.
 const MEASURED: u32 = 2;
-/// Rounds between a failed trial with more requests and a trial with fewer. The rate over the
-/// second half of these rounds becomes the new best rate.
+/// Number of rounds between a failed trial with more requests and a trial with fewer. The rate over
+/// the second half of these rounds becomes the new best rate.
 const SHORT_PAUSE: u32 = 16;
 /// Initial and minimum number of rounds before a trial with more requests is repeated. Each failed
 /// trial doubles this pause. The pause is short at first, because a trial that opens connections
@@ -49,10 +50,10 @@ const SHORT_PAUSE: u32 = 16;
 const MIN_PAUSE: u32 = 8;
 const MAX_PAUSE: u32 = 128;
 const MIN_RESPONSES: u32 = 8;
-/// Refusals within this time of an overload's first refusal belong to the same overload.
+/// Maximum time between the first refusal and later refusals of the same overload.
 const OVERLOAD: Duration = Duration::from_secs(1);
 const MAX_LATENCIES: usize = 256;
-/// Latencies that are needed before a request can be late.
+/// Number of latencies that must be known before a request can be late.
 const MIN_LATENCIES: usize = 32;
 /// Maximum fraction of requests that are hedged: sent again because the first attempt is late.
 const MAX_HEDGED: f64 = 0.05;
@@ -73,14 +74,14 @@ enum Trial {
     More,
     /// Measures the rate with a smaller window.
     Fewer,
-    /// Keeps the window for a while, in case the network changes. Then starts a trial, with more
-    /// requests if `try_more` is true and otherwise with fewer.
+    /// Keeps the window for a while, in case the network changes. The trial after the pause uses
+    /// more requests if `try_more` is true, and fewer if not.
     Pause { try_more: bool },
 }
 
 impl Trial {
-    /// The number of warm-up rounds and the total number of rounds. `pause` is the current pause
-    /// before a trial with more requests.
+    /// Returns the number of warm-up rounds and the total number of rounds. `pause` is the current
+    /// pause before a trial with more requests.
     fn rounds(self, pause: u32) -> (u32, u32) {
         match self {
             Trial::Pause { try_more: false } => (SHORT_PAUSE / 2, SHORT_PAUSE),
@@ -94,12 +95,12 @@ impl Trial {
 #[derive(Default)]
 struct Responses {
     count: u32,
-    /// Responses that arrived while more requests were queued.
+    /// Number of responses that arrived while more requests were queued.
     full: u32,
     weight: f64,
-    /// Sum, over the responses, of the weight that was in flight when each arrived.
+    /// The weight in flight when a response arrived, summed over the responses.
     in_flight: f64,
-    /// Sum of each response's weight times its latency in seconds.
+    /// The weight of a response times its latency in seconds, summed over the responses.
     weighted_latency: f64,
 }
 
@@ -112,9 +113,9 @@ impl Responses {
         self.weighted_latency += other.weighted_latency;
     }
 
-    /// Weight per second by Little's law: the mean weight in flight divided by the mean latency. A
-    /// count of responses would depend on when counting starts, because responses arrive in bursts
-    /// at first.
+    /// Returns the weight per second by Little's law: the mean weight in flight divided by the mean
+    /// latency. A count of responses would depend on when counting starts, because responses arrive
+    /// in bursts at first.
     fn rate(&self) -> f64 {
         self.in_flight / f64::from(self.count.max(1)) * self.weight / self.weighted_latency.max(1e-6)
     }
@@ -123,22 +124,22 @@ impl Responses {
 pub(super) struct Pace {
     /// Maximum weight in flight.
     window: f64,
-    /// Best window so far.
+    /// The window with the best rate so far.
     base: f64,
-    /// Rate with the best window.
+    /// The rate with the window `base`.
     best: f64,
     trial: Trial,
-    /// Rounds to wait before a trial with more requests.
+    /// Number of rounds to wait before a trial with more requests.
     pause: u32,
-    /// Rounds since the trial started.
+    /// Number of rounds since the trial started.
     rounds: u32,
-    /// Responses after the trial's warm-up.
+    /// The responses after the trial's warm-up.
     measured: Responses,
     round: Responses,
     /// Start of the last overload. After the first overload, there are no more trials, and the
     /// window grows slowly.
     refused: Option<Duration>,
-    /// In seconds.
+    /// The last latencies, in seconds.
     latencies: Vec<f64>,
     /// Index in `latencies` of the latency to replace next.
     next: usize,
@@ -165,7 +166,7 @@ impl Pace {
         }
     }
 
-    /// Whether one more request may be sent while `requests` requests with the total weight
+    /// Returns whether one more request may be sent while `requests` requests with the total weight
     /// `weight` are in flight.
     pub(super) fn may_send(&self, requests: usize, weight: usize) -> bool {
         requests == 0 || requests < MAX_REQUESTS && weight < self.window as usize
@@ -175,8 +176,8 @@ impl Pace {
         self.sent += 1;
     }
 
-    /// `in_flight` is the total weight in flight before this response. `full` is true if further
-    /// requests were waiting to be sent.
+    /// Records a response. `in_flight` is the total weight in flight before the response, and
+    /// `full` is true if further requests were waiting to be sent.
     pub(super) fn record_response(&mut self, latency: Duration, bytes: u64, in_flight: usize, full: bool) {
         if self.latencies.len() < MAX_LATENCIES {
             self.latencies.push(latency.as_secs_f64());
@@ -189,7 +190,6 @@ impl Pace {
         let typical = self.late().map_or(latency, |late| latency.min(late));
         let (in_flight, weighted_latency) = (in_flight as f64, weight * typical.as_secs_f64());
         self.round.add(&Responses { count: 1, full: u32::from(full), weight, in_flight, weighted_latency });
-        // A round is a full window of responses, about one round trip.
         if self.round.weight < self.window || self.round.count < MIN_RESPONSES {
             return;
         }
@@ -272,7 +272,8 @@ impl Pace {
         }
     }
 
-    /// The latency beyond which a request is late, or `None` while too few latencies are known.
+    /// Returns the latency beyond which a request is late, or `None` while too few latencies are
+    /// known.
     pub(super) fn late(&self) -> Option<Duration> {
         if self.latencies.len() < MIN_LATENCIES {
             return None;
@@ -283,7 +284,7 @@ impl Pace {
         Some(Duration::from_secs_f64(LATE_FACTOR * *p95).max(MIN_LATE))
     }
 
-    /// If a late request may be hedged, counts the hedge and returns true.
+    /// Returns whether a late request may be hedged. If so, counts the hedge.
     pub(super) fn hedge(&mut self) -> bool {
         let may = self.refused.is_none() && (self.hedges + 1) as f64 <= MAX_HEDGED * self.sent as f64;
         self.hedges += u64::from(may);
@@ -299,7 +300,7 @@ mod tests {
 
     /// A slow link behind a router, which serves requests of one size in order.
     struct Link {
-        /// Bytes per second.
+        /// Bandwidth in bytes per second.
         rate: f64,
         /// Round-trip time in seconds.
         delay: f64,
@@ -313,14 +314,14 @@ mod tests {
     const COLD: f64 = 3.0;
     /// One in this many requests that overflow the router's buffer loses bytes.
     const LOSS_INTERVAL: u64 = 64;
-    /// Seconds until lost bytes are retransmitted.
+    /// Time until lost bytes are retransmitted, in seconds.
     const RETRANSMISSION: f64 = 1.0;
-    /// Bytes that can be prefetched beyond the first sample that has not arrived yet.
+    /// Number of bytes that can be prefetched beyond the first sample that has not arrived yet.
     const AHEAD: u64 = 256 << 20;
 
     impl Link {
-        /// Utilization of the link over `seconds` seconds, after ten seconds of warm-up, and the
-        /// best window.
+        /// Returns the utilization of the link over `seconds` seconds, after ten seconds of
+        /// warm-up, and the best window.
         fn run(&self, seconds: f64) -> (f64, usize) {
             let duration = |seconds: f64| Duration::from_secs_f64(seconds);
             let (mut pace, mut now, mut free, mut warm) = (Pace::new(), 0.0, 0.0f64, 0);
@@ -357,7 +358,7 @@ mod tests {
             (bytes as f64 / seconds / self.rate, pace.base as usize)
         }
 
-        /// The bandwidth-delay product, as a weight.
+        /// Returns the bandwidth-delay product as a weight.
         fn product(&self) -> f64 {
             (self.rate * self.delay / self.size as f64 + 1.0) * weight(self.size) as f64
         }
@@ -388,9 +389,9 @@ mod tests {
             }
             pace.base
         };
-        // A saturated link: every request waits for all other requests in flight.
+        // The link is saturated: every request waits for all other requests in flight.
         assert_eq!(answers(20_000, &|in_flight| in_flight as f64 / 1000.0), MIN_WINDOW);
-        // A link with high latency and no queuing.
+        // The link has a high latency and no queue.
         assert!(answers(200_000, &|_| 0.1) >= MAX_REQUESTS as f64);
         assert!(answers(200_000, &|in_flight| 0.1 + (in_flight.saturating_sub(100)) as f64 / 1000.0) < 250.0);
     }
@@ -398,7 +399,7 @@ mod tests {
     #[test]
     fn a_trial_that_fails_by_chance_is_repeated_soon() {
         let (mut pace, mut answers) = (Pace::new(), 0);
-        // A link with high latency, over which new connections are initially slow.
+        // The link has a high latency, and new connections are slow at first.
         while pace.base <= INITIAL_WINDOW {
             let slow = pace.trial == Trial::More && answers < 5_000;
             let seconds = if slow { 0.3 } else { 0.2 };

@@ -9,7 +9,7 @@ use crate::machine::cancel;
 use crate::model::BatchIndex;
 use crate::model::store::Canceler;
 
-/// A request that receives no bytes for this long is lost and is sent again. This is a last resort:
+/// Time without a byte after which a request is lost and is sent again. This is a last resort:
 /// stores should notice a stalled connection much earlier.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(120);
 
@@ -19,11 +19,11 @@ pub(super) struct Piece {
     pub(super) range: Range<u64>,
     /// The first batch that needs the piece.
     pub(super) batch: BatchIndex,
-    /// Samples that have not been read yet.
+    /// Number of samples that have not been read yet.
     pub(super) unread: usize,
     pub(super) answer: Arc<Answer>,
     pub(super) answered: bool,
-    /// Requests that have been sent, without hedges.
+    /// Number of requests that have been sent, without hedges.
     pub(super) attempts: u32,
     pub(super) in_flight: usize,
     pub(super) hedged: bool,
@@ -37,8 +37,8 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Whether no bytes have arrived for [`LOST_AFTER`]. On a slow link, the whole response may
-    /// take longer than that.
+    /// Returns whether no bytes have arrived for [`LOST_AFTER`]. On a slow link, the whole response
+    /// may take longer than that.
     pub(super) fn is_lost(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.sent_at).saturating_sub(self.cancel.progress()) >= LOST_AFTER
     }
@@ -54,7 +54,7 @@ pub(super) struct Answer {
 pub(super) enum Outcome {
     Bytes(Arc<Vec<u8>>),
     Failed(Error),
-    /// The samples must be read directly.
+    /// The piece was dropped, so its samples must be read directly.
     Dropped,
     /// The reader was [canceled](crate::CancelToken).
     Canceled,

@@ -29,25 +29,25 @@ pub(super) struct Piece {
 /// Maximum gap between two samples in one request. A gap up to this size costs less than a separate
 /// request.
 const MAX_GAP: u64 = 256 << 10;
-/// The headers of a separate request are about as large, so gaps up to this size are always
-/// allowed.
+/// Size of a gap, in bytes, that is always allowed. The headers of a separate request are about as
+/// large.
 const FREE_GAP: u64 = 4 << 10;
 /// Gaps larger than [`FREE_GAP`] may add up to `1 / WASTE` of the needed bytes.
 const WASTE: u64 = 64;
-/// Smaller merged requests share the link more evenly.
+/// Maximum size of a merged request, in bytes. Smaller requests share the link more evenly.
 const MAX_REQUEST: u64 = 4 << 20;
 
-/// Bytes to reserve for a gap at a sample of `len` bytes.
+/// Returns the number of bytes to reserve for a gap at a sample of `len` bytes.
 pub(super) fn allowance(len: usize) -> usize {
     len.min(FREE_GAP as usize) + len / WASTE as usize
 }
 
-/// Whether `b` starts at most [`FREE_GAP`] bytes after the end of `a`, in the same object.
+/// Returns whether `b` starts at most [`FREE_GAP`] bytes after the end of `a`, in the same object.
 fn is_next(a: &SampleRange, b: &SampleRange) -> bool {
     a.object == b.object && b.range.start <= a.range.end + FREE_GAP
 }
 
-/// For each range in `later`, whether a chain of adjacent ranges connects it to `samples`.
+/// Returns for each range in `later` whether a chain of adjacent ranges connects it to `samples`.
 pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<bool> {
     let mut ranges: Vec<(&SampleRange, Option<usize>)> = samples.iter().map(|part| (part, None)).collect();
     ranges.extend(later.iter().enumerate().map(|(index, part)| (part, Some(index))));
@@ -61,7 +61,7 @@ pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<b
     is_neighbor
 }
 
-/// The number of ranges that adjoin a different range in `samples`.
+/// Returns the number of ranges in `samples` that adjoin a different range.
 pub(super) fn adjacent_count(samples: &[SampleRange]) -> usize {
     let mut ranges: Vec<&SampleRange> = samples.iter().collect();
     ranges.sort_by_key(|part| (part.object, part.range.start));

@@ -40,8 +40,9 @@ impl Remote {
         &*self.store
     }
 
-    /// Fills `to` with the bytes of `sample`, at offset `at` of `object`. Waits for the request if
-    /// the sample is being prefetched. Errors are never transient, because all retries have failed.
+    /// Fills `to` with the bytes of `sample`, which start at `at` in `object`. Waits for the
+    /// request if the sample is being prefetched. Errors are never transient, because all retries
+    /// have failed.
     pub(crate) fn read(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
             return Ok(());
@@ -56,7 +57,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Fills `to` with the bytes of `sample`, at offset `at` of `object`, if they have been
+    /// Fills `to` with the bytes of `sample`, which start at `at` in `object`, if they have been
     /// prefetched or are in the cache. Returns whether this is the case.
     #[cfg(feature = "video")]
     pub(crate) fn read_prefetched(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<bool> {
@@ -68,13 +69,13 @@ impl Remote {
         Ok(false)
     }
 
-    /// Plans batches whose parts have become [known](Parts::known_later).
+    /// Plans batches with byte ranges that have become [known](Parts::known_later).
     #[cfg(feature = "video")]
     pub(crate) fn plan_again(&self) {
         self.fetchers().iter().for_each(Fetcher::plan_again);
     }
 
-    /// Reads from the same store, with separately numbered samples.
+    /// Returns a `Remote` for the same store, with separately numbered samples.
     #[cfg(feature = "parquet")]
     pub(crate) fn separate(&self) -> Self {
         Self::new(self.store.clone())
@@ -101,7 +102,7 @@ impl Remote {
         self.attempts(object, at..at + to.len() as u64, || self.store.read(object, at, to))
     }
 
-    /// Returns the bytes `at..at + len` of `object`, without prefetched bytes.
+    /// Returns the `len` bytes at `at` of `object`, without prefetched bytes.
     ///
     /// # Errors
     /// If the bytes cannot be read, even with retries.
@@ -182,7 +183,8 @@ impl Remote {
         self.counts.stats()
     }
 
-    /// `None` if the byte budget of `order` is 0.
+    /// Starts prefetching the `parts` in `order`. Returns `None` if the byte budget of the order is
+    /// 0.
     pub(crate) fn follow(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Prefetcher>> {
         if order.bytes() == 0 {
             return None;

@@ -11,7 +11,8 @@ use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse, Object, Tier};
 use crate::stats::{NetworkStats, Tally};
 
-/// With the pauses between attempts, requests survive an outage of about 90 seconds.
+/// Maximum number of attempts per request. With the pauses between them, requests survive an outage
+/// of about 90 seconds.
 pub(super) const MAX_ATTEMPTS: u32 = 12;
 pub(super) const WARN_AFTER: u32 = 4;
 /// Nominal pause after the first attempt. Each later pause is four times as long, up to
@@ -19,10 +20,10 @@ pub(super) const WARN_AFTER: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Index of a sample's object, and the sample's byte range in that object.
+/// Returns the index of a sample's object, and the sample's byte range in that object.
 type Find = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
 
-/// Whether the parts of a batch are known.
+/// Returns whether the byte ranges of a batch are known.
 type IsKnown = dyn Fn(BatchIndex) -> bool + Send + Sync;
 
 pub(crate) struct Parts {
@@ -32,7 +33,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// `find` returns `None` for a sample that must not be prefetched.
+    /// Creates the byte ranges of a dataset. `find` returns `None` for a sample that must not be
+    /// prefetched.
     pub(crate) fn new(
         objects: Arc<[Object]>,
         find: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
@@ -59,8 +61,8 @@ impl Parts {
         &self.objects[index as usize]
     }
 
-    /// If two datasets have the same hash of their object versions, their samples have the same
-    /// indices.
+    /// Returns a hash of the object versions. If it is the same for two datasets, their samples
+    /// have the same indices.
     pub(super) fn identity(&self) -> u64 {
         identity(self.objects.iter())
     }
@@ -83,7 +85,7 @@ pub(crate) fn wide(order: Lookahead, width: usize) -> Lookahead {
     Lookahead::new(bytes, move |epoch| all.batches(epoch), reads).with_next(next)
 }
 
-/// A hash of the versions of `objects`, which depends on their order.
+/// Returns a hash of the versions of `objects`, which depends on their order.
 pub(crate) fn identity<'a>(objects: impl Iterator<Item = &'a Object>) -> u64 {
     let mut bytes = Vec::new();
     for object in objects {
@@ -102,15 +104,16 @@ pub(crate) struct Counts {
     pub(crate) retries: AtomicU64,
     pub(crate) hedges: AtomicU64,
     pub(crate) refusals: AtomicU64,
-    /// Received bytes that belong to samples.
+    /// Number of received bytes that belong to samples.
     pub(crate) used: AtomicU64,
-    /// Reads and bytes that the in-memory cache served, followed by those of the on-disk cache.
+    /// Number of reads and of bytes that the in-memory cache served, followed by those of the
+    /// on-disk cache.
     pub(crate) cache_hits: [[AtomicU64; 2]; 2],
     pub(crate) cached: AtomicBool,
     pub(crate) times: Mutex<Times>,
 }
 
-/// A tally supports only one writer, hence the mutex.
+/// Latencies of requests. A tally supports only one writer, hence the mutex.
 #[derive(Default)]
 pub(crate) struct Times {
     pub(crate) answers: Tally,
@@ -130,7 +133,8 @@ impl Counts {
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// `took` is the time to the last byte, and `first` to the first byte.
+    /// Records a response. `took` is the time to the last byte, and `first` the time to the first
+    /// byte.
     pub(super) fn answered(&self, took: Duration, first: Duration, bytes: usize) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,16 +165,16 @@ impl Counts {
     }
 }
 
-/// A random duration between half of the nominal pause and all of it, so that requests that fail
-/// together are not retried together.
+/// Returns a random duration between half of the nominal pause and all of it, so that requests that
+/// fail together are not retried together.
 pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
     let full = (FIRST_PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
     let random = (salt ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     full.mul_f64(0.5 + random as f64 / f64::from(1 << 25))
 }
 
-/// The user sees a warning after about a second, because nothing else explains why the loader is
-/// waiting.
+/// Logs a retry. The user sees a warning after about a second, because nothing else explains why
+/// the loader is waiting.
 pub(super) fn log_retry(attempt: u32, error: &Error) {
     if attempt == WARN_AFTER {
         tracing::warn!("no response after {attempt} of {MAX_ATTEMPTS} attempts, which take up to 90 seconds: {error}");

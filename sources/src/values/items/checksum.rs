@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::machine::cancel;
 use crate::storage::OpenFile;
 
-/// Bytes per read of a local file, and of a file in a store.
+/// Number of bytes per read of a local file, and of a file in a store.
 const READ_SIZES: [u64; 2] = [1 << 20, 16 << 20];
 
 /// Names of the supported hashes in Python, fastest first.
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn hashes_match_python() {
-        // The expected hashes come from hashlib and xxhash. The data takes more than one read.
+        // The expected hashes come from hashlib and xxhash. The data is longer than one read.
         let bytes: Vec<u8> = (0..=255).cycle().take(256 * 5000).collect();
         let file = OpenFile::in_memory("memory".into(), bytes);
         for (name, expected) in HASHES {

@@ -21,7 +21,7 @@ pub(crate) fn bf16_to_f32(bytes: &[u8], shape: &[usize], buffer: &mut Vec<u8>) -
     Found::array(Element::F32, shape, RowBytes::since(start, buffer))
 }
 
-/// Parses an `i64` if `is_integer` is true, and an `f64` otherwise.
+/// Parses a decimal number: an `i64` if `is_integer` is true, and an `f64` if not.
 pub(crate) fn decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> Result<Found<'static>> {
     let start = buffer.len();
     let text = std::str::from_utf8(bytes).unwrap_or("").trim();

@@ -7,7 +7,7 @@ use crate::machine::file;
 use crate::storage::tree::INDEX;
 use crate::storage::{DatasetLocation, Storage};
 
-/// In bytes. The index of a dataset with 100,000 files has about 64 MiB.
+/// Maximum size of an index, in bytes. The index of a dataset with 100,000 files has about 64 MiB.
 const MAX_INDEX: u64 = 1 << 30;
 
 pub(crate) struct Indexed {
@@ -18,7 +18,7 @@ pub(crate) struct Indexed {
 }
 
 impl Indexed {
-    /// `location` is either the folder or its index.
+    /// Reads the index. `location` is either the folder or its index.
     pub(crate) fn read(location: &DatasetLocation) -> Result<Self> {
         let (path, storage) = (&*location.path, location.storage.clone());
         let is_folder = if storage.is_store() { !path.ends_with(INDEX) } else { file::is_folder(path)? };

@@ -1,4 +1,4 @@
-//! Reads formats that store samples back to back in files: MDS, LitData and their like.
+//! Reads formats that store samples back to back in files, such as MDS and LitData.
 //!
 //! 1. `sample_files`: [`Items`], the files of a dataset and the offsets of their samples.
 //! 2. `convert`: converts values in encodings that batches do not support.

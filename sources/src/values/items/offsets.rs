@@ -1,4 +1,4 @@
-//! Parses the table of 32-bit offsets at the start of a file.
+//! Parses the table of 32-bit offsets at the start of an MDS shard or a LitData chunk.
 
 use crate::error::{Error, Result, try_collect};
 use crate::storage::OpenFile;

@@ -76,7 +76,7 @@ pub(crate) struct Rows<L> {
 }
 
 impl<L: Layout> Rows<L> {
-    /// `path` is the path of the dataset, for messages.
+    /// Creates a source of the samples in `items`. `path` is the path of the dataset, for messages.
     pub(crate) fn new(path: &Path, items: Items, layout: L, options: &Options) -> Result<Self> {
         Self::open(items, layout, options).map_err(|e| e.at_path(path))
     }
@@ -105,7 +105,7 @@ impl<L: Layout> Rows<L> {
             match layout.column_type(column, &mut first) {
                 Ok(column_type) => Ok(Column::new(name, column_type)),
                 Err(e) if chosen(name) => Err(e),
-                // An unused column may have an unsupported encoding.
+                // Ignore the error, because an unused column may have an unsupported encoding.
                 Err(_) => Ok(Column::new(name, ColumnType::Bytes)),
             }
         };
@@ -132,7 +132,7 @@ impl<L: Layout> Rows<L> {
                 if items.files.remote().is_none() {
                     return (0..items.len()).try_for_each(|row| text(row, &mut |text| see(row, text)));
                 }
-                // The threads mostly wait for responses from the store.
+                // Start many threads, because they mostly wait for responses from the store.
                 let texts = on_threads(STORE_THREADS, &(0..items.len()).collect::<Vec<_>>(), |&row| {
                     let mut content = None;
                     text(row, &mut |text| content = Some(text.to_owned())).map(|()| content)
@@ -145,7 +145,8 @@ impl<L: Layout> Rows<L> {
         Ok(Rows { items, layout, columns, pixels })
     }
 
-    /// `item` contains the bytes of sample `index`. Appends converted bytes to `buffer`.
+    /// Decodes a sample. `item` contains the bytes of sample `index`. Appends converted bytes to
+    /// `buffer`.
     fn row<'i>(&self, index: usize, item: &'i [u8], buffer: &mut Vec<u8>) -> Result<Row<'i>> {
         let names = self.layout.names();
         let ranges = self.layout.column_ranges(index, &item[..item.len().min(self.layout.head())], item.len())?;

@@ -62,7 +62,7 @@ pub(super) struct Read<'a> {
     /// Index of the sample as text.
     pub(super) key: &'a str,
     pub(super) row: Row<'a>,
-    /// Bytes of the row that are not borrowed from the file.
+    /// The bytes of the row that are not borrowed from the file.
     pub(super) page: &'a [u8],
 }
 
@@ -80,7 +80,8 @@ fn begin(page: &mut Vec<u8>, index: usize) -> Range<usize> {
 }
 
 impl Items {
-    /// The offsets of each file must be in ascending order and inside the file.
+    /// Creates a collection of files. The offsets of each file must be in ascending order and
+    /// inside the file.
     pub(crate) fn new(files: Vec<(OpenFile, Samples)>) -> Result<Self> {
         if let Some((file, _)) = files.iter().find(|(file, samples)| !samples.are_inside(file.len())) {
             let len = file.len();
@@ -94,7 +95,7 @@ impl Items {
         Items { checksums, ..self }
     }
 
-    /// Checks the files that have their first sample in `samples`.
+    /// Checks the hash of each file that has its first sample in `samples`.
     pub(crate) fn verify(&self, samples: Range<usize>, on_error: &mut dyn FnMut(Error)) {
         let chosen = self.files.each().zip(&self.checksums).filter(|((.., start), _)| samples.contains(start));
         let chosen = chosen.filter_map(|((file, ..), sum)| Some((file, sum.as_ref()?)));
@@ -124,7 +125,8 @@ impl Items {
         (span.end - span.start) as usize
     }
 
-    /// `parse` receives the bytes of the sample, and appends converted bytes to a buffer.
+    /// Reads sample `index`. `parse` receives the bytes of the sample, and appends converted bytes
+    /// to a buffer.
     pub(super) fn read<'a>(
         &'a self,
         index: usize,
@@ -168,8 +170,8 @@ impl Items {
         Ok((row?, len + key.start..len + key.end))
     }
 
-    /// Reads the bytes of sample `index` in `within`, a range that may exceed the sample, outside a
-    /// loader's order.
+    /// Reads the bytes of sample `index` in `within`, a range that may exceed the sample. Use this
+    /// function for reads outside a loader's order.
     pub(crate) fn peek<'a>(&'a self, index: usize, within: Range<u64>, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (file, samples, index) = self.files.open(index)?;
         let span = samples.span(index);

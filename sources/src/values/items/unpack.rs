@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::machine::{cancel, file, is_stopped, temp_files};
 
-/// In bytes. The formats use 32-bit offsets.
+/// Maximum size of a decompressed file, in bytes. The formats use 32-bit offsets.
 const MAX_COPY: u64 = 1 << 32;
 
 /// Maximum wait for another process that decompresses the same file.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// Three bytes of a Snappy block expand to at most 64 bytes.
+/// Maximum compression ratio of a Snappy block, rounded up. Three bytes expand to at most 64 bytes.
 const SNAPPY_RATIO: usize = 22;
 
 /// Number of bytes that are written between two checks of the cancel token.
@@ -58,7 +58,7 @@ impl Unpack {
                 io::copy(&mut flate2::bufread::MultiGzDecoder::new(BufReader::new(packed)).take(limit), out)
             }
             Unpack::Zstd => zstd_frames(packed, limit, out),
-            // The whole file is one block.
+            // A Snappy file is a single block.
             Unpack::Snappy => {
                 let mut block = Vec::new();
                 file::append(packed, &mut block, MAX_COPY)?;
@@ -147,7 +147,8 @@ pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Un
     let file = file::open(packed).map_err(|e| Error::io(packed, &e))?;
     let is_locked = try_lock(&file, packed).map_err(named)?;
     let copied = copy(&file, packed, target, len, unpack, is_locked).map_err(named);
-    // Otherwise, a process that was forked in the meantime would keep the lock.
+    // Unlock explicitly: a child process that was forked in the meantime shares the lock and would
+    // keep it.
     let _ = file.unlock();
     copied
 }
@@ -195,7 +196,8 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
 }
 
 /// Returns whether `target` is a copy of `packed`, according to its length and modification time.
-/// Compares only the length if `packed` does not exist, because a different library has removed it.
+/// If `packed` no longer exists (some libraries delete it after decompressing), only the length is
+/// compared.
 fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
     let Ok(metadata) = fs::metadata(target) else { return false };
     let same_time = || match fs::metadata(packed) {
@@ -250,8 +252,8 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     match (unpacked, out.failed) {
         (_, Some(e)) => Err(write_error(partial, &e)),
         (Ok(count), None) if count == len => {
-            // Ignore errors. The caller checks the modification time after the rename in any case,
-            // because some file systems silently ignore it.
+            // Ignore errors. Some file systems silently drop the time anyway, so the caller checks
+            // it after the rename.
             let _ = modified.and_then(|modified| out.file.get_ref().set_modified(modified));
             Ok(())
         }
@@ -368,12 +370,12 @@ mod tests {
         unpack();
         let written = fs::metadata(&target).unwrap().modified().unwrap();
         assert_eq!(written, fs::metadata(&packed).unwrap().modified().unwrap());
-        // A new version with an older modification time, as after unpacking an archive.
+        // This is a new version with an older modification time, as after unpacking an archive.
         fs::write(&packed, gzip(b"two")).unwrap();
         set_time(&packed, 1_000_000_000);
         unpack();
         assert_eq!(fs::read(&target).unwrap(), b"two");
-        // A copy of the previous version, as if another library had written it later.
+        // This is a copy of the previous version, as if another library had written it later.
         fs::write(&target, b"one").unwrap();
         unpack();
         assert_eq!(fs::read(&target).unwrap(), b"two");
@@ -454,7 +456,7 @@ mod tests {
         let zeros = vec![0; 3 << 20];
         fs::write(&packed, snap::raw::Encoder::new().compress_vec(&zeros).unwrap()).unwrap();
         decompress_file(&packed, &target, 3 << 20, Unpack::Snappy).unwrap();
-        assert!(fs::read(&target).unwrap() == zeros, "a block with the highest ratio is accepted");
+        assert!(fs::read(&target).unwrap() == zeros, "a maximally compressed block is accepted");
     }
 
     #[test]
@@ -465,7 +467,7 @@ mod tests {
         decompress_file(&packed, &target, 3, Unpack::Gzip).unwrap();
         let file = File::open(&packed).unwrap();
         assert!(has_time_of(&file, &target));
-        // As on a file system that stores modification times in whole days.
+        // A file system may store modification times in whole days.
         set_time(&target, 86_400);
         assert!(!has_time_of(&file, &target));
     }
@@ -502,7 +504,7 @@ mod tests {
             let waits = scope.spawn(|| decompress_file(&packed, &target, 3, Unpack::Gzip));
             std::thread::sleep(Duration::from_millis(100));
             assert!(!waits.is_finished() && !target.exists());
-            // As if another process had written the copy.
+            // Write the copy, as another process would.
             fs::write(&target, b"two").unwrap();
             let time = fs::metadata(&packed).unwrap().modified().unwrap();
             File::options().write(true).open(&target).unwrap().set_modified(time).unwrap();

@@ -6,7 +6,8 @@ use super::nodes::{Array, Id, Known, Node, Nodes, Tensor};
 use crate::values::elements::Dtype;
 
 impl Known {
-    /// PyTorch's names are known only if `torch` is true.
+    /// Returns the function or class called `name`. PyTorch's names are known only if `torch` is
+    /// true.
     pub(super) fn of(module: &str, name: &str, torch: bool) -> Option<Self> {
         let builtins = ["builtins", "__builtin__"];
         // NumPy 2 renamed `core` to `_core`.

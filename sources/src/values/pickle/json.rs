@@ -5,12 +5,14 @@ use crate::error::{Error, Result};
 
 const MAX_DEPTH: usize = 64;
 
-/// Values may be shared, so a short pickle can expand to long JSON.
+/// Maximum number of values in the JSON. Values may be shared, so a short pickle can expand to long
+/// JSON.
 const MAX_VALUES: usize = 1 << 20;
 
 const MAX_BYTES: usize = 64 << 20;
 
-/// Fails if JSON cannot represent the value, or if it is too large or nested too deeply.
+/// Appends a value as JSON. Fails if JSON cannot represent it, or if it is too large or nested too
+/// deeply.
 pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, out: &mut Vec<u8>) -> Result<()> {
     let max_len = out.len() + MAX_BYTES;
     Writer { nodes, out, values_left: MAX_VALUES, max_len }.value(id, 0)

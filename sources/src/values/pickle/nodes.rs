@@ -8,7 +8,7 @@ use crate::values::elements::Dtype;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(pub(super) u32);
 
-/// Bytes and text are borrowed from the pickle, unless they contain escapes.
+/// A value in a pickle. Bytes and text are borrowed from the pickle, unless they contain escapes.
 #[derive(Debug)]
 pub(crate) enum Node<'a> {
     None,
@@ -43,7 +43,7 @@ pub(crate) struct Array {
     pub(crate) data: Id,
 }
 
-/// The elements of a tensor are in a separate file of the archive.
+/// A PyTorch tensor. Its elements are in a separate file of the archive.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
     pub(crate) dtype: Dtype,
@@ -61,7 +61,7 @@ pub(crate) struct Tensor {
 /// called: the arguments are interpreted as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Protocols 0 to 2 represent bytes as calls of `_codecs.encode`.
+    /// `_codecs.encode`, which protocols 0 to 2 call to represent bytes.
     Encode,
     Bytes,
     ByteArray,
@@ -93,7 +93,8 @@ impl<'a> Nodes<'a> {
         self.root
     }
 
-    /// Accepts text that is stored as bytes, because Python 2 wrote names as bytes.
+    /// Returns the text in a node. Accepts text that is stored as bytes, because Python 2 wrote
+    /// names as bytes.
     pub(crate) fn text(&self, id: Id) -> Option<&str> {
         match &self[id] {
             Node::Text(text) => Some(text),

@@ -24,7 +24,7 @@ pub(crate) fn read_torch(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, true).run()
 }
 
-/// A node takes about 60 bytes.
+/// Maximum number of nodes. A node takes about 60 bytes.
 const MAX_NODES: usize = 1 << 24;
 
 struct Machine<'a> {
@@ -35,12 +35,12 @@ struct Machine<'a> {
     /// Stack length at each mark.
     marks: Vec<usize>,
     memo: Vec<Option<Id>>,
-    /// Bytes that calls have copied so far.
+    /// Number of bytes that calls have copied so far.
     copied: usize,
     torch: bool,
 }
 
-/// The caller adds the opcode and its offset to the error.
+/// The result of one opcode. The caller adds the opcode and its offset to the error.
 type Step = std::result::Result<(), String>;
 
 impl<'a> Machine<'a> {
@@ -253,7 +253,7 @@ impl<'a> Machine<'a> {
         };
         let result = allowed::call(&self.nodes, function, arguments)?;
         if let Node::Bytes(Cow::Owned(bytes)) = &result {
-            // A shared value may be converted many times.
+            // Count the bytes, because a shared value may be converted many times.
             self.copied += bytes.len();
             if self.copied > self.bytes.len() {
                 return Err(format!(

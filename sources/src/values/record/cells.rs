@@ -4,7 +4,7 @@ use crate::model::{Numbers, Value};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cell<'a> {
-    /// The sample lacks the field.
+    /// The cell is empty, so the sample lacks the field.
     Null,
     Bytes(&'a [u8]),
     Text(&'a str),
@@ -30,7 +30,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Returns a single integer that fits in an `i64`.
+    /// Returns the value if it is a single integer that fits in an `i64`.
     pub(crate) fn integer(self) -> Option<i64> {
         match self {
             Cell::Numbers(numbers) => numbers.integer(),

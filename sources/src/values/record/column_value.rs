@@ -70,7 +70,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// If this value is a path, reads the file. The path is relative to `root` and must stay below
+    /// Reads the file if this value is a path. The path is relative to `root` and must stay below
     /// it unless `anywhere` is true.
     pub(crate) fn read_path(self, root: &Path, anywhere: bool, page: &mut Vec<u8>) -> Result<Self> {
         let Found::Path(path) = &self else { return Ok(self) };
@@ -110,8 +110,8 @@ impl<'a> Found<'a> {
         Ok(Found::Bytes(RowBytes::since(start, page)))
     }
 
-    /// The cell may borrow from `page`. Fails if text is not UTF-8, or if an array has too many
-    /// axes or a shape that does not match the number of bytes.
+    /// Converts the value to a cell, which may borrow from `page`. Fails if text is not UTF-8, or
+    /// if an array has too many axes or a shape that does not match the number of bytes.
     ///
     /// # Panics
     /// If the value is a path. The format must [read](Found::read_path) the file first.

@@ -15,8 +15,8 @@ use crate::model::sample::{Lacks, MAX_FIELDS, are_one};
 use crate::model::{Classes, Sample};
 use crate::options::ColumnChoice;
 
-/// Common names of the image column, in order of preference. Used only if there are several image
-/// columns.
+/// Common names of the image column, in order of preference. They matter only if there are several
+/// image columns.
 const IMAGES: [&str; 6] = ["image", "img", "picture", "jpg", "jpeg", "png"];
 
 /// Common names of the label column, in order of preference.
@@ -44,12 +44,12 @@ pub(crate) enum ColumnType {
 }
 
 impl ColumnType {
-    /// `first` is the column's first value.
+    /// Guesses the type of a column of bytes from `first`, its first value.
     pub(crate) fn from_bytes(first: &[u8]) -> Self {
         if format::of(first).is_some() { ColumnType::Images } else { ColumnType::Bytes }
     }
 
-    /// Describes the type for messages.
+    /// Returns a description of the type, for messages.
     pub(crate) fn description(self) -> &'static str {
         match self {
             ColumnType::Images => "images",
@@ -89,8 +89,8 @@ pub(crate) struct Columns {
 pub(super) struct Field {
     pub(super) column: usize,
     pub(super) name: String,
-    /// If the column contains images, the field name for each of [`FORMATS`], such as `mask.png`.
-    /// Otherwise empty.
+    /// The field name for each of [`FORMATS`], such as `mask.png`. Empty unless the column contains
+    /// images.
     pub(super) images: Vec<String>,
 }
 
@@ -228,8 +228,8 @@ impl Columns {
         Ok(())
     }
 
-    /// Keeps only the fields in `names` (with or without the extension) and their companions, such
-    /// as `mask.first_class` for `mask`.
+    /// Returns the columns for only the fields in `names` (with or without the extension) and their
+    /// companions, such as `mask.first_class` for `mask`.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let mut limited = self.clone();
@@ -257,7 +257,7 @@ impl Columns {
         self.label
     }
 
-    /// Sets the class names: `names` if given, and otherwise the distinct values of a text label
+    /// Sets the class names: `names` if they are given, or else the distinct values of a text label
     /// column. `find(row, column, scratch)` returns a value. For `classes` and `lenient`, see
     /// [`learn`](Columns::learn).
     pub(crate) fn learned<'a>(
@@ -310,7 +310,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Returns an empty slice if the labels have no names.
+    /// Returns the class names, or an empty slice if the labels have no names.
     pub(crate) fn classes(&self) -> &[String] {
         match self.labels.as_deref() {
             Some(Labels::Names { classes, .. } | Labels::Named(classes)) => classes,
@@ -345,7 +345,8 @@ impl Columns {
         }
     }
 
-    /// The key of the sample is the row index. `find` returns the value of a column in the row.
+    /// Reads the sample of a row. Its key is the row index. `find` returns the value of a column in
+    /// the row.
     pub(crate) fn read<'a>(
         &'a self,
         row: usize,
@@ -367,7 +368,7 @@ impl Columns {
         })
     }
 
-    /// `cell` returns the value of a column in the row.
+    /// Builds the sample of a row. `cell` returns the value of a column in the row.
     pub(crate) fn sample<'a>(
         &'a self,
         key: &'a str,
@@ -420,7 +421,8 @@ impl Field {
         }
     }
 
-    /// If the column contains images, the name depends on the format of the image.
+    /// Returns the field name for a cell. If the column contains images, the name depends on the
+    /// format of the image.
     fn name_of(&self, cell: Cell<'_>) -> &str {
         let format = cell
             .bytes()

@@ -12,11 +12,11 @@ use crate::model::Classes;
 
 #[derive(Debug)]
 pub(crate) enum Labels {
-    /// Integers without class names.
+    /// The labels are integers without class names.
     Numbers,
-    /// Integers for which the dataset contains class names.
+    /// The labels are integers, and the dataset contains their class names.
     Named(Vec<String>),
-    /// Class names, and the index of each.
+    /// The labels are class names. `numbers` contains the index of each.
     Names { classes: Vec<String>, numbers: HashMap<String, i64> },
 }
 
@@ -99,8 +99,8 @@ impl Learner {
         self.name(row, value);
     }
 
-    /// If the column contains both integers and text, all values are class names. In this case,
-    /// returns the number of integers, the number of texts, and the first row with text.
+    /// If the column contains both integers and text, returns the number of integers, the number of
+    /// texts, and the first row with text. In such a column, all values are class names.
     pub(crate) fn mixed(&self) -> Option<(usize, usize, usize)> {
         self.text.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
     }
@@ -135,10 +135,10 @@ impl Learner {
         }
     }
 
-    /// Returns the labels, or `None` if all values are numbers but some are not integers, and a
-    /// class that is not in `list`, if any. If `list` is given, its names are the classes. If the
-    /// column contains text but its first rows do not, calls `again` with the number of these rows
-    /// and a function that `again` must call with each of their values.
+    /// Returns the labels, and a class that is not in `list`, if any. The labels are `None` if all
+    /// values are numbers but some are not integers. If `list` is given, its names are the classes.
+    /// If the column contains text but its first rows do not, calls `again` with the number of
+    /// these rows and a function that `again` must call with each of their values.
     pub(crate) fn labels(
         mut self,
         list: Option<&Classes>,

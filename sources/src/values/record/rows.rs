@@ -85,7 +85,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Returns `None` if the cell is empty.
+    /// Returns the type of a column with the value `content`, or `None` if the cell is empty.
     fn column_type(&self, content: &Found<'_>, page: &[u8]) -> Option<ColumnType> {
         Some(match content {
             Found::Null => return None,
@@ -156,7 +156,8 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Like [`Columns::learn`]. The first argument of `each` is the name of the label column.
+    /// Assigns class indices to text labels, like [`Columns::learn`]. The first argument of `each`
+    /// is the name of the label column.
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -170,7 +171,7 @@ impl Rows {
         self.uses.learn(classes, lenient, |see| each(&column.name, see))
     }
 
-    /// Returns whether the image is a pixel array.
+    /// Sets the color order of pixel arrays. Returns whether the image is a pixel array.
     #[cfg_attr(not(feature = "lmdb"), allow(dead_code))]
     pub(crate) fn set_colors(&mut self, colors: Colors) -> bool {
         self.colors = colors;
@@ -185,13 +186,14 @@ impl Rows {
         self.uses.field_names()
     }
 
-    /// Returns an empty slice if the labels are not text.
+    /// Returns the class names, or an empty slice if the labels are not text.
     pub(crate) fn classes(&self) -> &[String] {
         self.uses.classes()
     }
 
-    /// `page` contains the parts of the row that are not borrowed. Fails if the type of a cell
-    /// differs from the type of its column, or if the survey did not find the name of a cell.
+    /// Converts a row to a sample. `page` contains the parts of the row that are not borrowed.
+    /// Fails if the type of a cell differs from the type of its column, or if the survey did not
+    /// find the name of a cell.
     pub(crate) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,

@@ -25,15 +25,15 @@ fn shard(index: usize) -> Vec<u8> {
     tar
 }
 
-/// An epoch over 10,000 shards checks no shard when it starts, and then each shard that it reads
-/// once.
+/// An epoch over 10,000 shards checks no shard when it starts. It checks each shard once, when it
+/// first reads from it.
 #[test]
 fn epoch_checks_only_the_shards_it_reads() {
     let root = tempfile::tempdir().unwrap();
     for index in 0..100 {
         fs::write(root.path().join(format!("{index:02}.tar")), shard(index)).unwrap();
     }
-    // The pattern lists each file a hundred times.
+    // The pattern lists each of the 100 files a hundred times.
     let tar = Tar::open(root.path().join(format!("{{00..99}}{{{}}}.tar", ",".repeat(99)))).unwrap();
     assert_eq!(tar.shards.each().len(), 10_000);
     let checked_in = |epoch| tar.shards.each().filter(|(file, ..)| file.checked() == epoch).count();

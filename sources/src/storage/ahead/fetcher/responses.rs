@@ -10,7 +10,8 @@ use crate::storage::ahead::piece::{Flight, LOST_AFTER, Outcome};
 use crate::storage::ahead::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_retry, pause};
 
 impl Fetcher {
-    /// `blocked` is true if the store responded before its `fetch` returned.
+    /// Passes a response to its piece. `blocked` is true if the store responded before its `fetch`
+    /// returned.
     pub(super) fn handle_response(self: &Arc<Self>, flight: u64, bytes: Result<Vec<u8>>, blocked: bool) {
         let now = Instant::now();
         let mut guard = self.lock();
@@ -43,7 +44,8 @@ impl Fetcher {
                 self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
                 state.pace.record_response(took, size, weight_in_flight, full);
             }
-            // The piece is complete, or a different request for the same bytes may still succeed.
+            // Ignore the error: the piece is complete, or a different request for the same bytes
+            // may still succeed.
             Err(_) if done || piece.in_flight > 0 => {}
             Err(e) => outage = self.failed(state, id, e, now),
         }
@@ -55,8 +57,8 @@ impl Fetcher {
         }
     }
 
-    /// Schedules a retry if the error is transient. Returns the number of attempts and the error if
-    /// the failure should be logged.
+    /// Schedules a retry if the error is transient. If the failure should be logged, returns the
+    /// number of attempts and the error.
     fn failed(&self, state: &mut State, id: u64, e: Error, now: Instant) -> Option<(u32, Error)> {
         let piece = state.pieces.get_mut(&id)?;
         let object = self.parts.object(piece.object);

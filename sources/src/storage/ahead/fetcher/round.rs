@@ -4,8 +4,8 @@
 //! It then adds samples that are needed a little later and adjoin one of these in the same object.
 //! A windowed shuffle reads all samples of a block within one window, so each block becomes one
 //! request if a window fits in the byte budget. The remaining bytes stay free for the blocks of the
-//! next window. If the order has few adjacent samples, the next samples of the order fill the
-//! remaining bytes instead.
+//! next window. If the order has few adjacent samples, the round uses the remaining bytes for the
+//! next samples of the order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +58,8 @@ impl Fetcher {
             self.take_neighbors(state, &mut round);
         }
         if round.samples.is_empty() && self.cache.is_none() && round.ended {
-            // None of the remaining samples, if any, fits in the budget.
+            // Either the order has no more samples, or none of the remaining ones fits in the
+            // budget.
             state.batches = None;
         }
         for piece in pieces(round.samples, round.gaps + round.free_bytes as u64) {
@@ -142,8 +143,8 @@ impl Fetcher {
         }
     }
 
-    /// `None` if the sample is not prefetched, because it has no bytes or is larger than the whole
-    /// budget.
+    /// Returns the byte range of a sample. Returns `None` if the sample is not prefetched, because
+    /// it has no bytes or is larger than the whole budget.
     fn part(&self, batch: BatchIndex, sample: u64) -> Option<SampleRange> {
         let (object, range): (u32, Range<u64>) = self.parts.part(sample)?;
         let part = SampleRange { batch, sample, object, range };
