@@ -53,6 +53,6 @@ def cu_seqlens(batch: Mapping[str, Any], name: str = "tokens") -> tuple[Any, int
         return result, length if result.is_cuda else int(result.diff().max())
     import numpy as np
 
-    starts = np.arange(0, rows * length, length, dtype=np.int32)
-    result = np.concatenate([np.zeros(1, np.int32), (np.asarray(ends) + starts[:, None]).ravel()])
-    return result, int(np.diff(result).max())
+    first = np.arange(0, rows * length, length, dtype=np.int32)
+    boundaries = np.concatenate([np.zeros(1, np.int32), (np.asarray(ends) + first[:, None]).ravel()])
+    return boundaries, int(np.diff(boundaries).max())
