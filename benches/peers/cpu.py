@@ -45,8 +45,7 @@ def class_folders(options):
 
 def measure(batches, options):
     """Measures the images per second of an endless iterator over batch sizes. The warm-up begins
-    with the first
-    batch."""
+    with the first batch."""
     next(batches)
     start = time.perf_counter()
     while time.perf_counter() - start < options.warmup:

@@ -22,8 +22,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 def measure(batches, options):
     """Measures the images per second of an endless iterator over batch sizes. The warm-up begins
-    with the first
-    batch."""
+    with the first batch."""
     import torch
 
     next(batches)
