@@ -83,7 +83,8 @@ def unmeasured():
 
 
 def peers(script):
-    """Name, packages and description of each entry in a script's table `PEERS`."""
+    """Returns the name, the packages and the description of each entry in a script's table
+    `PEERS`."""
     tree = ast.parse((PEERS / script).read_text())
     described = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:

@@ -155,8 +155,7 @@ def requests(options):
 
 def decoder(setup):
     """Runs one round of benches/decoder.rs: requests decoded by the device, one at a time and four
-    in
-    flight."""
+    in flight."""
     out = run([setup.bundle / "decoder", setup.photographs, "--seconds", 0.5])
     for line in out.splitlines():
         if match := re.match(r"Gpu\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)\s+(\d+)", line):

@@ -176,8 +176,8 @@ def rendered(text):
 
 
 def claims(text):
-    """Rates, latencies and speed-ups outside of a page's tables and code, with their line
-    numbers."""
+    """Returns the rates, latencies and speed-ups outside of a page's tables and code, with their
+    line numbers."""
     blank = lambda m: re.sub(r"[^\n]", " ", m[0])  # noqa: E731
     prose = re.sub(r"^```.*?^```", blank, BLOCK.sub(blank, text), flags=re.S | re.M)
     return [(prose.count("\n", 0, m.start()) + 1, " ".join(m[0].split())) for m in CLAIM.finditer(prose)]

@@ -50,7 +50,7 @@ def commit():
 
 
 class Record:
-    """`add` appends the value of a round; `save` writes all values."""
+    """A measurement. `add` appends the value of a round; `save` writes all values."""
 
     def __init__(self, group, options, data, settings, build=None):
         self.path, self.limit, self.failed = options.out / f"{group}.json", options.limit, set()

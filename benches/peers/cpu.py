@@ -44,8 +44,8 @@ def class_folders(options):
 
 
 def measure(batches, options):
-    """Images per second of an endless iterator over batch sizes. The warm-up begins with the first
-    batch."""
+    """Measures the images per second of an endless iterator over batch sizes. The warm-up begins
+    with the first batch."""
     next(batches)
     start = time.perf_counter()
     while time.perf_counter() - start < options.warmup:
@@ -57,7 +57,7 @@ def measure(batches, options):
 
 
 def repeats(samples):
-    """How often an epoch contains each of `samples`."""
+    """Returns how often an epoch contains each of `samples`."""
     return -(-EPOCH // samples)
 
 

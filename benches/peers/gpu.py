@@ -21,8 +21,8 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def measure(batches, options):
-    """Images per second of an endless iterator over batch sizes. The warm-up begins with the first
-    batch."""
+    """Measures the images per second of an endless iterator over batch sizes. The warm-up begins
+    with the first batch."""
     import torch
 
     next(batches)
@@ -43,7 +43,7 @@ def run(batches, seconds):
 
 
 def repeats(samples):
-    """How often an epoch contains each of `samples`."""
+    """Returns how often an epoch contains each of `samples`."""
     return -(-EPOCH // samples)
 
 

@@ -214,7 +214,7 @@ def decord(options, recipe):
 
 
 def column(name):
-    """Lance does not accept dots in names."""
+    """Replaces the dots in a name, because Lance does not accept them."""
     return name.replace(".", "_")
 
 

@@ -76,8 +76,8 @@ class Warpfeed:
             yield images, labels.clamp_min(0)
 
     def clocks(self) -> dict[str, float]:
-        """Seconds since the loader was opened, seconds that the host waited, and total duration and
-        number of waits on the device."""
+        """Returns the seconds since the loader was opened, the seconds that the host waited, and
+        the total duration and number of waits on the device."""
         stats = self.loader.stats()
         stall = stats.get("stall") or {"seconds": 0.0, "count": 0}
         waited = stats["waited_seconds"]

@@ -61,8 +61,7 @@ def windowed(count: int, seed: int, epoch: int, window: int) -> list[int]:
 @functools.lru_cache(1 << 10)
 def alias_table(weights: tuple[float, ...]) -> list[tuple[float, int]]:
     """Returns Vose's alias table: for each sample, the probability that its cell yields the sample,
-    and the
-    sample that the cell yields otherwise."""
+    and the sample that the cell yields otherwise."""
     largest = max(weights)
     total = 0.0
     for weight in weights:
@@ -103,8 +102,7 @@ def batches_of_buckets(
     epoch: int,
 ) -> tuple[list[list[int]], list[int]]:
     """Returns the batches of an epoch, and the samples available as padding. Without a seed,
-    nothing is
-    shuffled."""
+    nothing is shuffled."""
     key = 0 if seed is None else epoch_key(seed, epoch)
     buckets: list[tuple[int, list[int]]] = []
     for bucket in range(len(bounds) + 1):
@@ -207,8 +205,7 @@ def rounds_of(
     limits: list[int | None], shares: Callable[[int], list[float]], round_draws: int
 ) -> Iterator[list[int]]:
     """Returns the number of draws from each dataset in each round of a mixture. ``limits`` contains
-    the
-    number of draws from each dataset in the run, and ``shares(draw)`` returns the shares at a
+    the number of draws from each dataset in the run, and ``shares(draw)`` returns the shares at a
     draw."""
     remaining = [1 << 60 if limit is None else limit for limit in limits]
     number = 0
@@ -240,8 +237,7 @@ def batches_of_mixture(
     draws: int,
 ) -> list[list[int]]:
     """Returns the samples of the first draws of a mixture. ``orders[k](pass)`` returns the samples
-    of one
-    pass over dataset k, and a draw takes ``units[k]`` samples from it."""
+    of one pass over dataset k, and a draw takes ``units[k]`` samples from it."""
     streams = [endless(order) for order in orders]
     batches: list[list[int]] = []
     for number, counts in enumerate(rounds_of(limits, shares, round_draws)):
@@ -262,8 +258,7 @@ def mixed(
     samples: int,
 ) -> list[int]:
     """Returns the first samples of a mixture with draws of `unit` samples. ``shares(position)``
-    returns the
-    shares after `position` samples."""
+    returns the shares after `position` samples."""
     units, draws = [unit] * len(orders), -(-samples // unit)
     batches = batches_of_mixture(orders, limits, lambda draw: shares(draw * unit), seed, round_draws, units, draws)
     return [sample for batch in batches for sample in batch][:samples]

@@ -91,8 +91,7 @@ class Case:
 
     def least(self, world: int, samples: int) -> int:
         """Returns the minimum number of samples in the batch of a rank, for a global batch of
-        `samples`
-        samples."""
+        `samples` samples."""
         return {"keep": 1, "drop": 0, "pad": -(-self.batch // world)}[self.last]
 
     def check(self, batch: Any) -> None:
@@ -101,8 +100,7 @@ class Case:
 
     def calls(self, total: int, steps: int) -> list[tuple[int, list[float]]]:
         """Returns the positions from which planned values apply, for `total` samples and `steps`
-        batches
-        per epoch."""
+        batches per epoch."""
         results = []
         for step, (values, after) in sorted(self.planned.items()):
             index = step + 1 + after

@@ -301,8 +301,7 @@ def test_a_bicubic_evaluation_equals_pillow(tmp_path: Any) -> None:
 
 class Drawn:
     """A dataset of noise images. The shorter side is `side` in a third of them, and larger or
-    smaller in the
-    rest."""
+    smaller in the rest."""
 
     def __init__(self, side: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -358,8 +357,7 @@ def test_images_of_the_right_size_are_only_cropped(filter: Any) -> None:
 
 def letterboxed(height: int, width: int, rows: int, columns: int) -> tuple[int, int, int, int]:
     """Returns the left and the top padding, and the size of the image, as Ultralytics' LetterBox
-    computes
-    them."""
+    computes them."""
     ratio = min(rows / height, columns / width)
     wide, high = round(width * ratio), round(height * ratio)
     across, down = (columns - wide) / 2, (rows - high) / 2

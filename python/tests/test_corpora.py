@@ -158,8 +158,7 @@ def same(actual: np.ndarray, expected: np.ndarray) -> str:
 
 def with_pillow(path: Path) -> str:
     """Compares a file with Pillow. Ignores alpha, and compares only the upper 8 bits of 16-bit
-    images. Files that cannot be read
-    as an image are compared as a ``DenseMap``."""
+    images. Files that cannot be read as an image are compared as a ``DenseMap``."""
     image, ops = need("PIL.Image"), need("PIL.ImageOps")
     actual, why = None, Refused()
     try:

@@ -195,8 +195,7 @@ def stock(shop: Path, folder: Path, code: str) -> None:
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Runs an S3-compatible server with the datasets of the examples. Yields the environment
-    variables
-    that select it."""
+    variables that select it."""
     need("moto")
     boto3 = need("boto3")
     with socket.create_server(("127.0.0.1", 0)) as free:

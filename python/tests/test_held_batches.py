@@ -142,8 +142,7 @@ def test_the_error_of_an_absent_label_may_be_kept(sets: Any) -> None:
 
 class Fails:
     """A dataset in which every third sample fails, inside a frame with a local variable that a
-    traceback would keep
-    alive."""
+    traceback would keep alive."""
 
     made: list[weakref.ref[Any]] = []
 

@@ -68,8 +68,7 @@ class Delivery:
 
     def stream(self) -> int:
         """Returns the handle of torch's current stream on the device, or 0 (the default stream) if
-        the output
-        is not torch."""
+        the output is not torch."""
         torch = _torch() if self.device is not None and self._output == "torch" else None
         if torch is None or not torch.cuda.is_available():
             return 0

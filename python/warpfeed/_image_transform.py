@@ -102,8 +102,7 @@ class ImageTransform:
 
     def cost(self) -> dict[str, float]:
         """Returns the number of calls, and the total seconds in the function, on transferring
-        pixels, and
-        on waiting for an idle process."""
+        pixels, and on waiting for an idle process."""
         calls, in_function, total, waiting = self.native.cost()
         transfer = max(total - in_function - waiting, 0.0)
         return {"calls": calls, "in_function": in_function, "transfer": transfer, "waiting_for_a_process": waiting}
@@ -154,8 +153,7 @@ def _check_program(transform: str, pickled: bytes) -> None:
 
 def _is_unguarded(main: dict[str, Any], path: str) -> bool:
     """Returns whether the program opens the loader at its top level and never checks which process
-    it is
-    in."""
+    it is in."""
     frame = sys._getframe()
     while frame.f_back is not None and not (frame.f_globals is main and frame.f_code.co_name == "<module>"):
         frame = frame.f_back
@@ -197,8 +195,8 @@ _GRACE = 0.5
 
 
 def _end_processes(native: _warpfeed.Function, started: list[Any], owner: int) -> None:
-    """Stops the processes. A process that still runs the function after a grace period
-    is killed."""
+    """Stops the processes. A process that still runs the function after a grace period is
+    killed."""
     if os.getpid() != owner:
         return  # This is a forked child, and the processes belong to its parent.
     native.stop()

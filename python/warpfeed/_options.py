@@ -80,8 +80,7 @@ def checked(function: Callable[..., Any], values: Mapping[str, Any], unknown: It
 
 def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
     """Returns the error for an unknown argument. Its message contains advice from `_other_names`,
-    or
-    suggests the most similar argument."""
+    or suggests the most similar argument."""
     message = missing(owner, "argument", name)
     if message is not None:
         return TypeError(message)

@@ -24,8 +24,7 @@ class Rank(NamedTuple):
 
 def of_launcher() -> Rank | None:
     """Returns the rank in the launcher's environment variables, or None if they are not set. Raises
-    a
-    WarpfeedError if they are incomplete, as with Lightning's own launcher."""
+    a WarpfeedError if they are incomplete, as with Lightning's own launcher."""
     result = _warpfeed.rank_from_env()
     if result is None:
         return None
@@ -63,8 +62,8 @@ def of_ray() -> Rank | None:
 
 def launched() -> Rank | None:
     """Returns the rank in ``torch.distributed``, Ray Train or the environment, whichever is found
-    first. The
-    environment comes last, because Ray's workers inherit it from the job that started Ray."""
+    first. The environment comes last, because Ray's workers inherit it from the job that started
+    Ray."""
     return of_torch() or of_ray() or of_launcher()
 
 

@@ -125,8 +125,7 @@ def field(value: Any) -> Any:
 
 def _json(value: Any) -> Any:
     """Converts a value to JSON as text. Values that contain NaN or infinity, which JSON cannot
-    represent,
-    become an array."""
+    represent, become an array."""
     import json
 
     def plain(element: Any) -> Any:
