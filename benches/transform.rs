@@ -50,7 +50,7 @@ fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut 
     }
 }
 
-/// Returns the medians of nine rounds of both functions. They alternate, so they see the same
+/// Prints the medians of nine rounds of both resizers. The resizers alternate, so they see the same
 /// clock rate and load.
 fn side_by_side(name: &str, pixels: &Pixels, plans: &[Plan]) {
     let (mut ours, mut theirs) = (Resizer::new(), fir::Resizer::new());

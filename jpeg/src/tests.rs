@@ -1,4 +1,4 @@
-//! Tests that all backends agree. `tests/fuzz/jpeg.rs` tests damaged files.
+//! Tests of the decoder. `tests/fuzz/jpeg.rs` tests damaged files.
 
 mod hostile;
 mod kept;

@@ -2,8 +2,8 @@
 
     python python/tests/orders.py 100000 [--seed 0] [--jobs 2] [--kind mixture]
 
-Each case, from ``order_cases.py``, is a dataset with random options. Its loader starts at a random
-batch, stops after a few, and resumes on a different number of ranks. Every rank must deliver the
+Each case, from ``order_cases.py``, is a dataset with random options. Its loader starts at some
+batch, stops after a few batches, and resumes on one to three ranks. Every rank must deliver the
 samples that ``naive.py`` lists. The script prints the number of cases, the time and any
 differences, and exits with 1 if there are some. The number of a case is its seed: ``orders.py 1
 --seed 4711`` repeats case 4711.
@@ -31,7 +31,7 @@ Ranks = list[list[tuple[int, bool]]]
 
 
 class Run:
-    """A run that starts at a random batch, then stops and resumes on other numbers of ranks."""
+    """A run that starts at some batch, stops, and resumes on one to three ranks."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.rng, self.counted = case, case.rng, 0
@@ -73,7 +73,7 @@ class Run:
                 rank.close()
 
     def walk(self, ranks: list[warpfeed.Loader], start: int, until: int, jump: bool) -> None:
-        """Compares the batches from `at` until `until`."""
+        """Compares the batches from `start` until `until`."""
         iterators: list[Iterator[Any]] = []
         for place in range(start, until):
             epoch, number = self.all[place]

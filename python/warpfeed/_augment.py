@@ -200,7 +200,7 @@ class Mix(_Calls):
     A loader that mixes needs either ``soft_labels=(classes, smoothing)``, which mixes the labels
     like the images, or ``drop_field=["label"]``, to train without labels. Other fields, including
     :class:`MultiHot`, are not mixed. For a custom loss, ``batch.mixing`` contains the weight. The
-    partner of sample i is sample i - 1.
+    partner of sample i is sample i - 1, and the partner of sample 0 is the last sample.
     """
 
     __slots__ = ()
@@ -266,14 +266,14 @@ class Augment(_Calls):
 
     @classmethod
     def train(cls, size: Size) -> Augment:
-        """Equals torchvision's ``RandomResizedCrop(size)`` and ``RandomHorizontalFlip()``. ``size``
-        is a number for a square, or (height, width)."""
+        """Does the same as torchvision's ``RandomResizedCrop(size)`` and ``RandomHorizontalFlip()``.
+        ``size`` is a number for a square, or (height, width)."""
         return cls._cropped("train", (), size)
 
     @classmethod
     def eval(cls, shorter: int, size: Size) -> Augment:
-        """Equals torchvision's ``Resize(shorter)`` and ``CenterCrop(size)``. ``size`` is a number
-        for a square, or (height, width)."""
+        """Does the same as torchvision's ``Resize(shorter)`` and ``CenterCrop(size)``. ``size`` is a
+        number for a square, or (height, width)."""
         return cls._cropped("eval", (shorter,), size)
 
     @classmethod

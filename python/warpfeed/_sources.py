@@ -259,7 +259,7 @@ class LeRobot(Arguments):
 
 
 def _deltas(name: str, values: Any, convert: Callable[[Any], Any], example: list[Any]) -> list[Any]:
-    """Raises a TypeError if `values` is not a list of times, or of distances in frames."""
+    """Converts a list of times, or of distances in frames. Raises a TypeError for anything else."""
     try:
         actual = [] if isinstance(values, (str, bytes)) else [convert(value) for value in values]
         is_text = any(isinstance(value, (str, bytes)) for value in values)

@@ -203,7 +203,7 @@ fn the_memory_plan_of_size_buckets_fits_the_largest_batch() {
     let slot = |loader: Loader| loader.prefetch(2).host().unwrap().memory_plan().slot_bytes;
     let bucketed = loader.size_buckets(images, sizes);
     assert_eq!(slot(bucketed.clone()), (40 * 30_000_usize).next_multiple_of(256));
-    // The budget fits two images of 10,000 pixels or 40 of 300, and a slot must hold either.
+    // A batch has two images of 10,000 pixels, or 40 of 300 pixels. A slot must hold either batch.
     assert_eq!(slot(bucketed.budget(25_000)), (2 * 30_000_usize).next_multiple_of(256));
 }
 

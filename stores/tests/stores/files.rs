@@ -19,8 +19,8 @@ use warpfeed::source::{
 use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
-/// In-memory objects that all have the same version. Counts the bytes that are read, and fails
-/// after `left` reads.
+/// In-memory objects of one version, except the object that `changed` names. Counts the bytes that
+/// are read, and fails after `left` reads.
 struct Objects {
     objects: BTreeMap<String, Vec<u8>>,
     version: Mutex<u64>,
