@@ -80,7 +80,7 @@ impl OrientationFlags {
     pub const FLIPPED: u32 = 4;
 
     /// Returns the flags of an orientation.
-    pub fn new(orientation: Orientation) -> u32 {
+    pub fn from_orientation(orientation: Orientation) -> u32 {
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
         flag(orientation.transposed, Self::TRANSPOSED)
             | flag(orientation.mirrored, Self::MIRRORED)
@@ -231,7 +231,7 @@ impl Bitstream {
         let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
         self.segments.iter().all(enough).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &used);
-        grid.turned = OrientationFlags::new(orientation);
+        grid.turned = OrientationFlags::from_orientation(orientation);
         // A device writes the upright pixels to the memory of the coefficients, which have two
         // bytes each, so the pixels must fit in that memory.
         let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.components.len();

@@ -42,6 +42,7 @@ pub(super) struct Table {
 ///   store it at the next position, because nothing is stored there yet.
 /// - The value of a single symbol may extend past the window. `rest` encodes the number of missing
 ///   bits.
+///
 /// An entry can be used if `first` does not reach the last coefficient of the block. `first`
 /// reaches it if the first value of a pair ends the block, if a single symbol is at the last
 /// position, or if `first` is [`NO_SYMBOL`]: the code is invalid, longer than the window, or so

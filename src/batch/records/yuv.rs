@@ -133,7 +133,7 @@ mod region {
 
         /// Returns the steps that turn the frame upright.
         pub(crate) fn turned(&self) -> u32 {
-            OrientationFlags::new(self.orientation)
+            OrientationFlags::from_orientation(self.orientation)
         }
 
         /// Returns the number of bytes that [`write`](Self::write) writes.
