@@ -3,7 +3,9 @@
 #[cfg(feature = "video")]
 use super::YuvRegion;
 use crate::batch::Largest;
-use crate::decode::{Grid, Rect, Size};
+#[cfg(any(feature = "video", test))]
+use crate::decode::Size;
+use crate::decode::{Grid, Rect};
 use crate::transform::{Border, Interpolation, Plan, Record, record};
 
 record! {
@@ -223,6 +225,7 @@ impl DecodeOps {
     }
 
     /// Returns the number of blocks of coefficients in which the pixels of a video frame fit.
+    #[cfg(feature = "video")]
     pub(crate) fn rgb_blocks(size: Size) -> usize {
         let blocks = size.width.div_ceil(8) as usize * size.height.div_ceil(8) as usize;
         (3 * blocks * Self::PLANE_BYTES).div_ceil(Self::COEFFICIENT_BYTES)

@@ -7,6 +7,7 @@
 
 mod decode;
 mod sample;
+#[cfg(any(feature = "video", all(test, feature = "_device")))]
 mod yuv;
 
 #[cfg(all(test, feature = "_device"))]
