@@ -34,7 +34,7 @@ Examples:
   warpfeed pack images same.tar --keep-bytes
   # Smaller photographs:
   warpfeed pack photos small.lmdb --max-side 500
-  # One part per machine, or --part auto in a SLURM array; then merge the parts:
+  # One part per machine (in a SLURM array: --part auto), then merge:
   warpfeed pack photos train.tar --shard-size 1GB --part 3/64
   warpfeed pack --progress train.tar
   warpfeed pack --merge train.tar
