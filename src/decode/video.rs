@@ -167,17 +167,17 @@ impl VideoFrames {
 
 /// Decodes video frames one after the other, and passes the index and the samples of each frame to
 /// `store`. Skips frames that cannot be decoded, and images that are not video frames.
-pub(crate) fn decode_planes(
-    images: &[EncodedImage<'_>],
-    mut store: impl FnMut(usize, &Planes<'_>, Orientation) -> Result<()>,
-) {
+pub(crate) fn decode_planes(images: &[EncodedImage<'_>], mut store: impl FnMut(usize, &Planes<'_>, Orientation)) {
     let _lease = DecoderLease::begin(true);
     let records: Vec<_> = images.iter().map_while(|image| Record::parse(image.bytes()).ok()).collect();
     for (index, (image, record)) in images.iter().zip(&records).enumerate() {
         let Header::Video(options) = &image.header else { continue };
         let frames = VideoFrames(*options);
         let orientation = Orientation::new(record.orientation);
-        let show = |planes: &Planes<'_>, _: &mut Buffers| store(index, planes, orientation);
+        let show = |planes: &Planes<'_>, _: &mut Buffers| {
+            store(index, planes, orientation);
+            Ok(())
+        };
         // Ignore errors here: a worker decodes a frame that fails again, and reports the error.
         let _ = guarded(|| frames.show(record, &records[index + 1..], show));
     }

@@ -99,6 +99,11 @@ impl<'a> SampleImage<'a> {
         self.plan.target.size().area() > 0
     }
 
+    /// Returns how many bytes of coefficients the decoder may keep for the cache.
+    pub(crate) fn kept_coefficients(&self) -> usize {
+        self.admission.as_ref().map_or(0, |admission| admission.keep)
+    }
+
     pub(crate) fn is_last(&self) -> bool {
         self.tile + 1 == self.tiles
     }

@@ -75,11 +75,20 @@ fn luma_weights(matrix: u16) -> Result<(f64, f64)> {
 }
 
 impl Weights {
-    /// Returns the coefficients for a matrix, a range and a number of bits.
+    /// Returns the coefficients for a frame of luma and chroma, or of luma alone.
     ///
     /// # Errors
     /// If the matrix is not supported, or if it is 0, which means that the planes are RGB.
-    pub fn new(coding: Coding) -> Result<Self> {
+    pub fn for_frame(frame: &Planes<'_>) -> Result<Self> {
+        if frame.layout.shifts().is_some() {
+            return Self::new(frame.coding);
+        }
+        // Without chroma, the matrix is irrelevant.
+        let weights = Self::new(Coding { matrix: 2, ..frame.coding })?;
+        Ok(Weights { red_v: 0, green_v: 0, green_u: 0, blue_u: 0, ..weights })
+    }
+
+    fn new(coding: Coding) -> Result<Self> {
         let (red, blue) = luma_weights(coding.matrix)?;
         let green = 1.0 - red - blue;
         let scale = f64::from(1 << (coding.bits - 8));
@@ -280,11 +289,7 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
     if frame.coding.matrix == 0 && frame.layout.shifts() == Some((0, 0)) {
         return from_planes(frame, area, out);
     }
-    let weights = match frame.layout.shifts() {
-        // Without chroma, the matrix is irrelevant.
-        None => Weights::new(Coding { matrix: 2, ..frame.coding })?,
-        Some(_) => Weights::new(frame.coding)?,
-    };
+    let weights = Weights::for_frame(frame)?;
     for terms in &mut scratch.terms {
         reserve(terms, width.saturating_sub(terms.len()))?;
         terms.resize(width, 0);
@@ -299,14 +304,11 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
                 Plane::Bits8(samples, stride) => (samples, stride),
                 Plane::Bits16(..) => (&[][..], 0),
             });
-            let chroma = std::mem::take(&mut scratch.chroma);
-            let chroma = match frame.layout {
-                Layout::Nv12 => separate(planes[1], frame.size(1), top / 2..(top + height).div_ceil(2), chroma)?,
-                _ => chroma,
-            };
+            let mut chroma = std::mem::take(&mut scratch.chroma);
             if frame.layout == Layout::Nv12 {
-                let width = frame.size(1).0;
-                (planes[1], planes[2]) = ((&chroma[0][..], width), (&chroma[1][..], width));
+                let size = frame.size(1);
+                separate(planes[1], size, top / 2..(top + height).div_ceil(2), &mut chroma)?;
+                (planes[1], planes[2]) = ((&chroma[0][..], size.0), (&chroma[1][..], size.0));
             }
             convert_best(planes, shifts, area, &weights, scratch, out);
             scratch.chroma = chroma;
@@ -327,13 +329,13 @@ fn separate(
     (samples, stride): (&[u8], usize),
     (width, height): (usize, usize),
     rows: Range<usize>,
-    mut planes: [Vec<u8>; 2],
-) -> Result<[Vec<u8>; 2]> {
-    for plane in &mut planes {
+    planes: &mut [Vec<u8>; 2],
+) -> Result<()> {
+    for plane in &mut *planes {
         reserve(plane, (width * height).saturating_sub(plane.len()))?;
         plane.resize(width * height, 0);
     }
-    let [u, v] = &mut planes;
+    let [u, v] = planes;
     for row in rows {
         let pairs = samples[row * stride..][..2 * width].as_chunks::<2>().0;
         let to = row * width..(row + 1) * width;
@@ -341,7 +343,7 @@ fn separate(
             [*u, *v] = *pair;
         }
     }
-    Ok(planes)
+    Ok(())
 }
 
 /// Converts a frame whose planes are green, blue and red.

@@ -62,8 +62,10 @@ mod region {
         columns: Range<usize>,
         rows: Range<usize>,
         head: YuvHead,
+        /// The copied columns and rows of chroma.
+        chroma: (Range<usize>, Range<usize>),
         corner: (u32, u32),
-        orientation: Orientation,
+        turned: u32,
         bytes: usize,
     }
 
@@ -72,14 +74,7 @@ mod region {
         /// a device does not support the format of the frame.
         pub(crate) fn new(planes: &'a Planes<'a>, orientation: Orientation, region: Rect) -> Option<Self> {
             let shifts = planes.layout.shifts();
-            // These planes are red, green and blue, not luma and chroma.
-            if planes.coding.matrix == 0 && shifts.is_some() {
-                return None;
-            }
-            // Without chroma, the matrix is irrelevant.
-            let coding =
-                if shifts.is_some() { planes.coding } else { warpfeed_video::Coding { matrix: 2, ..planes.coding } };
-            let weights = Weights::new(coding).ok()?;
+            let weights = Weights::for_frame(planes).ok()?;
             let (x_shift, y_shift) = shifts.unwrap_or_default();
             let area = orientation.region(region, Size::new(planes.width as u32, planes.height as u32));
             let (left, top) = (area.x >> x_shift << x_shift, area.y >> y_shift << y_shift);
@@ -91,27 +86,27 @@ mod region {
             };
             let luma = YuvHead::WORDS * 4;
             let luma_stride = columns.len() * sample;
-            let (chroma_width, chroma_height) =
-                (columns.len().div_ceil(1 << x_shift), rows.len().div_ceil(1 << y_shift));
+            let halved = |range: &Range<usize>, shift: u32| range.start >> shift..range.end.div_ceil(1 << shift);
+            let (chroma_columns, chroma_rows) = (halved(&columns, x_shift), halved(&rows, y_shift));
+            let chroma_width = chroma_columns.len();
             let chroma = luma + luma_stride * rows.len();
-            let plane_bytes = chroma_width * chroma_height * sample;
+            let plane_bytes = chroma_width * chroma_rows.len() * sample;
             let (cb, cr, step, chroma_stride) = match planes.layout {
                 // All weights of chroma are 0, so any samples will do.
                 Layout::Gray => (luma, luma, sample, luma_stride),
                 Layout::Nv12 => (chroma, chroma + sample, 2 * sample, 2 * chroma_width * sample),
                 _ => (chroma, chroma + plane_bytes, sample, chroma_width * sample),
             };
-            let chroma_weight = |weight: i32| if shifts.is_some() { weight as u32 } else { 0 };
             let bytes = if shifts.is_some() { chroma + 2 * plane_bytes } else { chroma };
             u32::try_from(bytes).ok()?;
             let head = YuvHead {
                 luma_weight: weights.luma as u32,
                 rounding: weights.offset() as u32,
                 center: weights.center as u32,
-                red_cr: chroma_weight(weights.red_v),
-                green_cr: chroma_weight(weights.green_v),
-                green_cb: chroma_weight(weights.green_u),
-                blue_cb: chroma_weight(weights.blue_u),
+                red_cr: weights.red_v as u32,
+                green_cr: weights.green_v as u32,
+                green_cb: weights.green_u as u32,
+                blue_cb: weights.blue_u as u32,
                 sample_bytes: sample as u32,
                 luma_stride: luma_stride as u32,
                 luma: luma as u32,
@@ -123,7 +118,8 @@ mod region {
                 chroma_y: y_shift,
             };
             let corner = (area.x - left, area.y - top);
-            Some(YuvRegion { planes, columns, rows, head, corner, orientation, bytes })
+            let (chroma, turned) = ((chroma_columns, chroma_rows), OrientationFlags::from_orientation(orientation));
+            Some(YuvRegion { planes, columns, rows, head, chroma, corner, turned, bytes })
         }
 
         /// Returns the position of the region in the copied area.
@@ -133,7 +129,7 @@ mod region {
 
         /// Returns the steps that turn the frame upright.
         pub(crate) fn turned(&self) -> u32 {
-            OrientationFlags::from_orientation(self.orientation)
+            self.turned
         }
 
         /// Returns the number of bytes that [`write`](Self::write) writes.
@@ -150,9 +146,7 @@ mod region {
                 *out = word.to_le_bytes();
             }
             let sample = self.head.sample_bytes as usize;
-            let (x, y) = (self.head.chroma_x, self.head.chroma_y);
-            let chroma_rows = self.rows.start >> y..(self.rows.end).div_ceil(1 << y);
-            let chroma_columns = self.columns.start >> x..(self.columns.end).div_ceil(1 << x);
+            let (chroma_columns, chroma_rows) = self.chroma.clone();
             let mut rest = samples;
             let mut copy = |plane: usize, columns: Range<usize>, rows: Range<usize>| {
                 let (to, after) = std::mem::take(&mut rest).split_at_mut(columns.len() * rows.len() * sample);

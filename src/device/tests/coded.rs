@@ -96,7 +96,7 @@ impl Coded {
             };
             let planes = if interleaved.is_empty() { planes } else { &nv12 };
             let yuv = YuvRegion::new(planes, orientation, plan.region).filter(|_| DecodeOps::supports(plan));
-            let Some(yuv) = yuv else { return Ok(()) };
+            let Some(yuv) = yuv else { return };
             let (offset, bytes, blocks) = (self.arena.len(), yuv.len(), DecodeOps::rgb_blocks(plan.region.size()));
             self.arena.resize((offset + bytes).next_multiple_of(16), 0xff);
             yuv.write(&mut self.arena[offset..offset + bytes]);
@@ -105,7 +105,6 @@ impl Coded {
             let ops = DecodeOps::yuv(&yuv, plan, encoded).expect("the batch is small enough");
             self.push(ops, blocks, plan, None);
             added = true;
-            Ok(())
         });
         if added {
             let (mut image, mut pixels, mut out) = (image, Pixels::new(), vec![0; self.sample_bytes()]);

@@ -265,7 +265,7 @@ impl<'a> PartFiller<'a> {
             if encoded.is_plain_jpeg() {
                 self.meter.counts().plain_jpegs.bump();
             }
-            let kept = sample_image.admission.as_ref().map_or(0, |admission| admission.keep);
+            let kept = sample_image.kept_coefficients();
             memory = memory.saturating_add(self.decoding_memory(encoded, sample_image.region)).saturating_add(kept);
             if sample_image.wants_device && others.is_empty() && fields[sample_image.field].may_decode_on_device() {
                 copied = copied.max(encoded.bitstream_memory(sample_image.plan.region, self.part.free_encoded_bytes()));
@@ -294,14 +294,13 @@ impl<'a> PartFiller<'a> {
         for index in 0..sample_images.len() {
             let (before, rest) = sample_images.split_at_mut(index);
             let sample_image = &mut rest[0];
+            let view = before.iter().find(|view| view.shows_the_same(sample_image) && view.is_shown());
             let is_shown = sample_image.is_shown();
             let Some(encoded) = sample_image.opened.as_mut().filter(|_| is_shown) else { continue };
             if self.device_images == DeviceImages::All && encoded.suits_device() {
                 continue;
             }
-            let shows_the_same =
-                |view: &&SampleImage<'_>| std::ptr::eq(view.bytes, sample_image.bytes) && view.is_shown();
-            if let Some(view) = before.iter().find(shows_the_same) {
+            if let Some(view) = view {
                 if let Some(pixels) = view.cached.clone() {
                     sample_image.use_cached(pixels);
                 } else if let Some(coefficients) = view.opened.as_ref().and_then(EncodedImage::coefficients) {
@@ -326,9 +325,8 @@ impl<'a> PartFiller<'a> {
         let large = pixels >= LARGE && self.meter.mean_decoded_bytes().is_some_and(|usual| pixels / RARE >= usual);
         sample_image.wants_device =
             self.device_images == DeviceImages::All || (large && alone && self.device_images == DeviceImages::Large);
-        let keeps = sample_image.admission.as_ref().is_some_and(|admission| admission.keep > 0);
         let is_divisible = sample_image.opened.as_ref().is_some_and(EncodedImage::is_divisible);
-        sample_image.divided = large && is_divisible && !keeps;
+        sample_image.divided = large && is_divisible && sample_image.kept_coefficients() == 0;
     }
 
     pub(super) fn process(&mut self, mut group: Group<'a>) {
@@ -365,7 +363,7 @@ impl<'a> PartFiller<'a> {
         for (index, (sample_image, pixels)) in group.sample_images.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
             let Some(encoded) = sample_image.opened.take() else { continue };
             if !sample_image.on_device && sample_image.result.is_ok() && sample_image.is_shown() {
-                let keep = sample_image.admission.as_ref().map_or(0, |admission| admission.keep);
+                let keep = sample_image.kept_coefficients();
                 jobs.push(Job {
                     divided: sample_image.divided,
                     keep,
@@ -461,7 +459,6 @@ impl<'a> PartFiller<'a> {
         decode_planes(images, |index, planes, orientation| {
             let yuv = YuvRegion::new(planes, orientation, plan.region);
             stored[index] = yuv.is_some_and(|yuv| field.store_yuv(&yuv, plan, part, (row, first + index)));
-            Ok(())
         });
         for _ in stored.iter().filter(|&&stored| stored) {
             meter.counts().decoded_on_device.bump();
