@@ -210,14 +210,14 @@ class Driver:
         return self._of[of]
 
 
-class RecordingIterator:
+class Recorder:
     """A loader's iterator that records the batches, and starts again at the end of each epoch."""
 
     def __init__(self, drive: Driver, loader: Loader, begun: Any) -> None:
         self.drive, self.loader, self.inner = drive, loader, begun
         self.at, self.delivered = loader.epoch, 0
 
-    def __iter__(self) -> RecordingIterator:
+    def __iter__(self) -> Recorder:
         return self
 
     def __len__(self) -> int:
@@ -248,8 +248,8 @@ ITER, EPOCH_FROM = Loader.__iter__, Loader.epoch_from
 @contextlib.contextmanager
 def driving(again: bool) -> Iterator[Driver]:
     drive = Driver(again)
-    Loader.__iter__ = lambda self: RecordingIterator(drive, self, ITER(self))  # type: ignore[method-assign, assignment, return-value]
-    Loader.epoch_from = lambda self, *at: RecordingIterator(drive, self, EPOCH_FROM(self, *at))  # type: ignore[method-assign, assignment, return-value]
+    Loader.__iter__ = lambda self: Recorder(drive, self, ITER(self))  # type: ignore[method-assign, assignment, return-value]
+    Loader.epoch_from = lambda self, *at: Recorder(drive, self, EPOCH_FROM(self, *at))  # type: ignore[method-assign, assignment, return-value]
     try:
         yield drive
     finally:

@@ -205,8 +205,8 @@ def rounds_of(
     limits: list[int | None], shares: Callable[[int], list[float]], round_draws: int
 ) -> Iterator[list[int]]:
     """Returns the number of draws from each dataset in each round of a mixture. ``limits`` contains
-    the maximum number of draws from each dataset in the run, or None without a maximum, and ``shares(draw)`` returns the shares at a
-    draw."""
+    the maximum number of draws from each dataset in the run, or None without a maximum, and
+    ``shares(draw)`` returns the shares at a draw."""
     remaining = [1 << 60 if limit is None else limit for limit in limits]
     number = 0
     while True:

@@ -53,7 +53,10 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
         assert [np.array_equal(np.asarray(batch["image"]), plain[2 + n]["image"]) for n, batch in
                 enumerate(one.epoch_from(0, 2))] == [True, True] and len(one) == 4
         # Batches that cannot be divided and integers that JAX would truncate must be rejected.
-        for wrong, text in [(np.zeros((6, 2), "f4"), "does not fit an array of shape (6, 2)"), (np.full(8, 2**40), "do not fit in the 32 bits")]:
+        for wrong, text in [
+            (np.zeros((6, 2), "f4"), "does not fit an array of shape (6, 2)"),
+            (np.full(8, 2**40), "do not fit in the 32 bits"),
+        ]:
             try:
                 warpfeed.jax.shard(wrong, NamedSharding(jax.make_mesh((4,), ("batch",)), P("batch")))
                 raise SystemExit("no error")

@@ -55,7 +55,11 @@ def test_signature_and_documentation_match_the_crate() -> None:
         ({"batch_size": True}, TypeError, r"^batch_size=True: expected a whole number"),
         ({"batch_size": 1 << 64}, ValueError, r"^batch_size=18446744073709551616: expected"),
         ({"num_workers": "4"}, TypeError, r"^num_workers='4': expected a whole number"),
-        ({"num_workers": 0}, ValueError, r"^num_workers=0: expected at least 1.* one thread per core, or pass 1 for the fewest"),
+        (
+            {"num_workers": 0},
+            ValueError,
+            r"^num_workers=0: expected at least 1.* one thread per core, or pass 1 for the fewest",
+        ),
         ({"prefetch": 0}, ValueError, r"^prefetch=0: expected at least 1.*Leave prefetch out"),
         ({"prefetch": "2"}, TypeError, r"^prefetch='2': expected a whole number"),
         ({"seed": -3}, ValueError, r"^seed=-3: expected"),

@@ -152,8 +152,8 @@ impl FieldType for DenseMap {
         }
         if let (MapSource::Image, Some(frames)) = (&self.of, self.frames) {
             return Err(Error::config(format!(
-                "field {name:?}: DenseMap::image reads one image, but DenseMap::frames({frames}) needs {frames} maps: use \
-                 DenseMap::of(name)"
+                "field {name:?}: DenseMap::image reads one image, but DenseMap::frames({frames}) needs {frames} maps: \
+                 use DenseMap::of(name)"
             )));
         }
         let sides = [output.height as usize, output.width as usize];

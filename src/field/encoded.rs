@@ -189,7 +189,8 @@ impl<'a> Encoded<'a> {
                 return Err(self.error(format_args!("is an .npy array of shape {shape:?}, which is too large")));
             };
             return Err(self.error(format_args!(
-                "is an .npy array of shape {shape:?}: expected {claimed} bytes of data after byte {start}, found {actual}"
+                "is an .npy array of shape {shape:?}: expected {claimed} bytes of data after byte {start}, found \
+                 {actual}"
             )));
         }
         Ok((npy, shape))

@@ -167,8 +167,8 @@ impl<'a> Values<'a> {
         value.ok_or_else(|| {
             let Values::Array(npy, _) = self else { unreachable!("the caller checks the number of frames") };
             Error::in_source(format!(
-                "field {name:?} is an .npy array of {}, which cannot be divided into frames: store integers, f32 or f64 in \
-                 this machine's byte order, with at most 3 axes in a frame",
+                "field {name:?} is an .npy array of {}, which cannot be divided into frames: store integers, f32 or \
+                 f64 in this machine's byte order, with at most 3 axes in a frame",
                 npy.header_for_message()
             ))
         })

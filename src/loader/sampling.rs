@@ -270,7 +270,8 @@ impl Sampling {
             let is_drawn = proportion > 0.0 || options.raises(part_index);
             if is_empty && samples > 0 && is_drawn {
                 return Err(Error::config(format!(
-                    "mixture and subset: the subset has no sample of source {part_index}, which has the proportion {proportion}"
+                    "mixture and subset: the subset has no sample of source {part_index}, which has the proportion \
+                     {proportion}"
                 )));
             }
             // `set_mixture` may raise a proportion of 0 later, so such a source needs an order as

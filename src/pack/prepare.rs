@@ -108,7 +108,8 @@ fn check_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded
         return Ok(());
     }
     Err(Error::in_source(format!(
-        "the image would become {}x{} instead of {}x{}, but the field {name:?} refers to pixels of the original: pack without resizing",
+        "the image would become {}x{} instead of {}x{}, but the field {name:?} refers to pixels of the original: \
+         pack without resizing",
         is.width, is.height, was.width, was.height
     )))
 }
@@ -156,8 +157,8 @@ impl Task<'_> {
             && let Some((name, _)) = sample.fields().iter().find(is_of_clip)
         {
             return Err(Error::config(format!(
-                "field {name:?} has a value for each frame of the video, but packing stores only the frames of the clip: \
-                 pack without this field"
+                "field {name:?} has a value for each frame of the video, but packing stores only the frames of the \
+                 clip: pack without this field"
             )));
         }
         Frames::append(out, frames.len(), |frame, out| {

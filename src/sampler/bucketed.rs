@@ -129,7 +129,8 @@ impl Bucketed {
         let widest = self.widths.iter().copied().max().unwrap_or(0);
         if budget < u64::from(widest.max(1)) {
             return Err(Error::config(format!(
-                "budget({budget}) is too small, because one sample of the longest bucket costs {widest}: expected at least {}",
+                "budget({budget}) is too small, because one sample of the longest bucket costs {widest}: expected at \
+                 least {}",
                 widest.max(1)
             )));
         }

@@ -296,7 +296,8 @@ impl Checkpoint {
     /// Returns an error that names the first different step if the augmentations of `recipe` differ
     /// from the saved ones.
     fn check_augments(&self, recipe: &Recipe) -> Result<()> {
-        const HINT: &str = "to change it at a known epoch, use Augment::from_epoch; to accept the change, call Checkpoint::any_augment";
+        const HINT: &str = "to change it at a known epoch, use Augment::from_epoch; to accept the change, call \
+             Checkpoint::any_augment";
         let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation{cause}; {HINT}")));
         let Some(saved) = &self.augment else { return Ok(()) };
         let now: Vec<&Augment> = recipe.all_augments().collect();
