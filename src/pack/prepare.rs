@@ -9,7 +9,7 @@ use super::recode::{Recode, Treatment};
 use super::renumber::renumber;
 use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result, append, guarded};
-use crate::source::{self, Frames, Sample, Source, Value, is_stopped};
+use crate::source::{self, Frames, Sample, Source, is_stopped};
 
 /// A sample that is ready to be written. The memory is reused for later samples.
 #[derive(Default)]
@@ -150,20 +150,7 @@ impl Task<'_> {
         if frames.choices() > 1 {
             return Err(Error::config("clips with jitter cannot be packed: set jitter to 0"));
         }
-        let is_of_clip = |(_, value): &&(&str, Value<'_>)| {
-            Frames::read(value.memory()).is_ok_and(|values| values.index(0).is_none())
-        };
-        if frames.index(0).is_some()
-            && let Some((name, _)) = sample.fields().iter().find(is_of_clip)
-        {
-            return Err(Error::config(format!(
-                "field {name:?} has a value for each frame of the video, but packing stores only the frames of the \
-                 clip: pack without this field"
-            )));
-        }
-        Frames::append(out, frames.len(), |frame, out| {
-            self.recode_image(sample, frames.get(frame).expect("less than the number of frames"), out, images)
-        })
+        frames.append_mapped(out, |frame, out| self.recode_image(sample, frame, out, images))
     }
 
     fn recode_image(

@@ -511,7 +511,36 @@ fn packed_clips_have_the_same_frames_and_jitter_is_rejected() {
     assert!(clips(&*packed).iter().zip(clips(&set)).all(|(a, b)| a.len() == b.len()));
     let e = Pack::new(&jittered(folder.path())).to(dest.path().join("other.tar")).unwrap_err().to_string();
     assert!(e.contains("clips with jitter cannot be packed"), "{e}");
-    let masked = with_masks(&Arc::new(set), 0);
-    let e = Pack::new(&masked).to(dest.path().join("masked.tar")).unwrap_err().to_string();
-    assert!(e.contains("field \"mask\" has a value for each frame of the video, but packing"), "{e}");
+}
+
+/// A packed clip states which frames of the video it shows. Without these indices, the annotations
+/// of a clip with as many frames as its video would be assigned to the wrong frames.
+#[test]
+fn packed_clips_keep_the_annotations_of_their_frames() {
+    let folder = folder(&VIDEOS[..2]);
+    let frames_of_shortest = VIDEOS[..2].iter().map(|(name, _)| all_frames(&folder.path().join(name)).1.len()).min();
+    for (count, stride) in [(3, 2), (frames_of_shortest.unwrap(), 2)] {
+        let set = Arc::new(Clips::open(folder.path(), &ClipsOptions::new(count).stride(stride)).unwrap());
+        let annotated = Arc::new(with_masks(&set, 0));
+        let dest = tempfile::tempdir().unwrap();
+        Pack::new(&*annotated).to(dest.path().join("clips.tar")).unwrap();
+        let packed = open(dest.path().join("clips.tar")).unwrap();
+        let annotations = |source: Arc<dyn Source>| {
+            let loader = Loader::source(source)
+                .drop_field("image")
+                .field("video", Image::of("video").frames(count))
+                .field("mask", Mask::new(Dtype::U8).frames(count))
+                .field("points", Keypoints::new(1).frames(count))
+                .augment(Augment::resize(96, 64))
+                .batch_size(1);
+            let batches = loader.host().unwrap().epoch(0).map(Result::unwrap).collect::<Vec<_>>();
+            let fields = |batch: &HostBatch| ["mask", "points"].map(|name| batch.field(name).unwrap().bytes().to_vec());
+            batches.iter().map(fields).collect::<Vec<_>>()
+        };
+        let (expected, from_packed) = (annotations(annotated), annotations(packed));
+        assert_eq!(expected.len(), 2);
+        assert!(expected == from_packed, "{count} frames");
+        let masks = &expected[0][0];
+        assert_ne!(masks[0], masks[64 * 96], "the first two frames of the clip are different frames of the video");
+    }
 }

@@ -29,8 +29,9 @@ const COUNTS: usize = 3 * size_of::<u32>();
 /// | 8 T | for each frame, the position of its end, as a little-endian `u64`; 0 is the start of the first frame |
 /// | | the encoded images, one after the other, without gaps |
 ///
-/// A clip of a video may have several [choices](Frames::choices), of which a loader draws one. Its
-/// frames may overlap in memory, because a frame of a video contains the packets of earlier frames:
+/// A clip of a video states the index of each frame in the video, and may have several
+/// [choices](Frames::choices), of which a loader draws one. Its frames may overlap in memory, because
+/// a frame of a video contains the packets of earlier frames:
 ///
 /// | bytes | content |
 /// |---|---|
@@ -70,7 +71,6 @@ enum Table<'a> {
 }
 
 /// The alternative clips in a list of frames.
-#[cfg_attr(not(feature = "video"), allow(dead_code))]
 pub(crate) struct Choices<'a> {
     /// Number of frames of each choice.
     pub(crate) frames: usize,
@@ -133,7 +133,6 @@ impl<'a> Frames<'a> {
     /// Appends the content of a field that contains alternative clips. `add` appends the stored
     /// frame with the given index, and returns the position in its buffer at which this frame
     /// starts. A frame may start inside an earlier frame, and ends at the end of the buffer.
-    #[cfg_attr(not(feature = "video"), allow(dead_code))]
     pub(crate) fn append_choices(
         to: &mut Vec<u8>,
         choices: &Choices<'_>,
@@ -158,6 +157,36 @@ impl<'a> Frames<'a> {
             to[positions + index * STORED..][..STORED].copy_from_slice(numbers.as_flattened());
         }
         Ok(())
+    }
+
+    /// Appends a list of the same frames to `to`, with different images. `add` appends the new image
+    /// for an encoded image of this list. If this list states which frames of a video it shows, so
+    /// does the new list. It contains only the selected [choice](Frames::choices), and frames that
+    /// repeat the previous frame are stored once.
+    ///
+    /// # Errors
+    /// The first error that `add` returns, or if memory runs out.
+    pub fn append_mapped(
+        &self,
+        to: &mut Vec<u8>,
+        mut add: impl FnMut(&'a [u8], &mut Vec<u8>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let image = |frame: usize| self.get(frame).expect("`read` checks the positions");
+        let Table::Choices { chosen, .. } = self.table else {
+            return Self::append(to, self.len(), |frame, to| add(image(frame), to));
+        };
+        let is_new = |&frame: &usize| frame == 0 || chosen[frame] != chosen[frame - 1];
+        let first_shown: Vec<usize> = (0..self.len()).filter(is_new).collect();
+        let index = |&frame: &usize| self.index(frame).map_or(0, |index| index as usize);
+        let indices: Vec<usize> = first_shown.iter().map(index).collect();
+        let table: Vec<u32> =
+            (0..self.len()).map(|frame| first_shown.partition_point(|&first| first <= frame) as u32 - 1).collect();
+        let choices = Choices { frames: self.len(), default: 0, table: &table, stored: &indices };
+        Self::append_choices(to, &choices, |stored, to| {
+            let start = to.len();
+            add(image(first_shown[stored]), to)?;
+            Ok(start)
+        })
     }
 
     /// Returns whether `bytes` starts with the signature of a list of frames.
@@ -411,6 +440,41 @@ mod tests {
         let list = Frames::encode(&[b"one"]);
         let list = Frames::read(&list).unwrap();
         assert_eq!((list.choices(), list.choose(0).len(), list.index(0)), (1, 1, None));
+    }
+
+    #[test]
+    fn mapped_lists_show_the_same_frames_of_the_video() {
+        let table = [0, 1, 1, 2];
+        let choices = Choices { frames: 4, default: 0, table: &table, stored: &[3, 6, 9] };
+        let mut clip = Vec::new();
+        Frames::append_choices(&mut clip, &choices, |index, to| {
+            to.push(b"abc"[index]);
+            Ok(to.len() - 1)
+        })
+        .unwrap();
+        let clip = Frames::read(&clip).unwrap();
+        let (mut mapped, mut calls) = (b"before".to_vec(), 0);
+        let add = |image: &[u8], to: &mut Vec<u8>| {
+            calls += 1;
+            to.extend([image, b"!"].concat());
+            Ok(())
+        };
+        clip.append_mapped(&mut mapped, add).unwrap();
+        let mapped = Frames::read(&mapped[6..]).unwrap();
+        assert_eq!(mapped.iter().collect::<Vec<_>>(), [b"a!", b"b!", b"b!", b"c!"]);
+        assert!((0..4).map(|frame| mapped.index(frame)).eq([3, 6, 6, 9].map(Some)));
+        assert_eq!((calls, mapped.choices()), (3, 1));
+
+        let list = Frames::encode(&[b"one", b"one", b"two"]);
+        let mut mapped = Vec::new();
+        let add = |image: &[u8], to: &mut Vec<u8>| {
+            to.extend(&image[1..]);
+            Ok(())
+        };
+        Frames::read(&list).unwrap().append_mapped(&mut mapped, add).unwrap();
+        assert_eq!(mapped, Frames::encode(&[b"ne", b"ne", b"wo"]));
+        let add = |_: &[u8], _: &mut Vec<u8>| Err(Error::decode("no"));
+        assert!(clip.append_mapped(&mut Vec::new(), add).unwrap_err().to_string().contains("no"));
     }
 
     #[test]
