@@ -27,15 +27,16 @@ impl MemoryBound {
         limit.map_or_else(|| MemoryBound::Available(available().unwrap_or(usize::MAX)), MemoryBound::Limit)
     }
 
-    /// Returns the range of the automatic prefetch depth for batches with `schemas`.
-    /// `device_bytes(schemas, n)` is the device memory for depth `n`, in bytes.
+    /// Returns the range of the automatic prefetch depth for batches with `schemas`, which use at
+    /// most `slot_bytes` without a limit. `device_bytes(schemas, n)` is the device memory for depth
+    /// `n`, in bytes.
     ///
     /// The minimum scratch memory of the workers fits at every depth in the range. Above the
     /// initial depth, all scratch memory fits (with a limit), or half of the memory stays free
     /// (without a limit).
     pub(super) fn automatic_prefetch(
         self,
-        pinned: bool,
+        slot_bytes: usize,
         schemas: &Schemas,
         scratch: &ScratchPlan,
         device_bytes: impl Fn(&Schemas, usize) -> usize,
@@ -47,10 +48,9 @@ impl MemoryBound {
                 host(prefetch).saturating_add(device_bytes(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
             MemoryBound::Available(free) => {
-                let default_limit = if pinned { LOCKED_BYTES } else { PAGEABLE_BYTES };
                 // Device memory does not matter here, because the number of batches on the device
                 // is fixed.
-                let usual = automatic_prefetch(default_limit, host).at_least(AHEAD);
+                let usual = automatic_prefetch(slot_bytes, host).at_least(AHEAD);
                 let fitting = automatic_prefetch(free, |prefetch| {
                     let bytes = host(prefetch).saturating_add(scratch.needed());
                     if prefetch > AHEAD { bytes.saturating_mul(2) } else { bytes }
@@ -184,11 +184,13 @@ fn size(bytes: usize, exact: bool) -> String {
 const AHEAD: usize = 2;
 /// Maximum of the automatic prefetch depth.
 const MAX_AHEAD: usize = 16;
-/// Maximum pageable memory for automatic prefetching without a limit. It costs nothing until it is
-/// used.
-const PAGEABLE_BYTES: usize = 1 << 30;
-/// Maximum page-locked memory, which is committed when it is allocated.
-const LOCKED_BYTES: usize = 1 << 28;
+
+/// Returns the maximum memory of all slots for automatic prefetching without a limit. Pageable
+/// memory costs nothing until it is used, but page-locked memory is committed when it is allocated.
+/// Batches of videos may use more of it: a sample is large, and a GPU decodes many clips at once.
+pub(super) fn slot_bytes(is_locked: bool, has_videos: bool) -> usize {
+    if is_locked && !has_videos { 1 << 28 } else { 1 << 30 }
+}
 
 /// Returns the range of the automatic prefetch depth if depth `n` needs `bytes(n)` of the `limit`.
 /// Both bounds are at least 1.
@@ -296,7 +298,7 @@ mod tests {
         assert!(scratch.needed() > schemas.bytes());
         for free in (0..200).map(|halves| halves << 19).chain([min_bytes - 1, min_bytes, usize::MAX]) {
             for bound in [MemoryBound::Available(free), MemoryBound::Limit(free)] {
-                let prefetch = bound.automatic_prefetch(false, &schemas, &scratch, device_bytes);
+                let prefetch = bound.automatic_prefetch(slot_bytes(false, false), &schemas, &scratch, device_bytes);
                 let demand = Demand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
                 assert_eq!(bound.grant(&demand).is_ok(), min_bytes <= free, "{free}: {prefetch:?}");
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::fields::check_images;
 use super::images::ImageOptions;
-use super::memory::{Demand, MemoryBound, host_memory};
+use super::memory::{Demand, MemoryBound, host_memory, slot_bytes};
 use super::sampling::{Buckets, Sampling};
 use super::{Loader, class_list, cores, field_names};
 use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
@@ -264,7 +264,11 @@ impl Opened {
         // A decoder has no readers, because the images of requests are already in memory.
         let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
-            0 => bound.automatic_prefetch(split.on_device || images.pinned, schemas, &scratch, device_bytes),
+            0 => {
+                let has_videos = split.decode.is_some() && self.reads.video_pixels() > 0;
+                let slot_bytes = slot_bytes(split.on_device || images.pinned, has_videos);
+                bound.automatic_prefetch(slot_bytes, schemas, &scratch, device_bytes)
+            }
             n => Bounds::exactly(n),
         };
         let scratch = bound.grant(&Demand { schemas, prefetch, scratch, device_bytes })?;

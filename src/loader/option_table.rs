@@ -225,8 +225,9 @@ options! {
         ///
         /// All slots are allocated when the loader is opened, limited by
         /// [`memory_limit`](Self::memory_limit). Without a limit, automatic prefetching uses up to
-        /// 1 GiB, or 256 MiB of page-locked memory, within the available memory, but at least two
-        /// batches. The operating system does not commit memory for pages that are never touched.
+        /// 1 GiB, or 256 MiB of page-locked memory unless a device decodes videos, within the
+        /// available memory, but at least two batches. The operating system does not commit memory
+        /// for pages that are never touched.
         /// With a device, the number of batches on the device is fixed at 2, and only the number of
         /// host slots is adjusted.
         loader fn prefetch(batches: usize) -> usize = 0;
