@@ -21,7 +21,7 @@ use crate::engine::{
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, guarded};
 use crate::field::{FieldKind, Fields, Pasted, Split, Written};
-use crate::recipe::{Augments, Damaged, Recipe, image_buffer_bytes};
+use crate::recipe::{Augments, DamageLog, Recipe, image_buffer_bytes};
 use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
 use crate::trace::{self, Trace};
@@ -205,7 +205,7 @@ impl Checked {
             n => n,
         };
         if let Some(parts) = &mixture {
-            self.augments = self.augments.of_datasets(parts.iter().map(|(samples, _)| *samples));
+            self.augments = self.augments.with_dataset_sizes(parts.iter().map(|(samples, _)| *samples));
         }
         let Loader { sampling, images: ImageOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
         let global = (self.global_batch, *last_batch);
@@ -284,25 +284,25 @@ impl Opened {
         let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
         let computed = fields[0].computed.iter().map(|field| field.name.clone()).collect();
         let is_decoder = loader.batch_sampler.is_some();
-        let copies = !is_decoder && fields.iter().all(|fields| copies(&*reads, fields));
+        let can_copy = !is_decoder && fields.iter().all(|fields| copies(&*reads, fields));
         let recipe = Recipe {
-            copies,
+            can_copy,
             source,
-            reads,
+            read_source: reads,
             codecs: loader.images.codecs(),
             augments,
             cache: (scratch.cache > 0).then(|| DecodedCache::new(scratch.cache, loader.images.cache_format)),
             order,
             transforms: loader.images.transforms,
-            moves_pixels: loader.images.transform_moves_pixels,
+            may_move_pixels: loader.images.transform_moves_pixels,
             fields,
             output_sizes,
-            annotated: loader.images.annotations_follow,
+            annotation_frame: loader.images.annotations_follow,
             seed,
             retries: loader.images.retries,
             sample_bytes: loader.images.max_sample_bytes,
-            strict: loader.images.strict,
-            damaged: Damaged::default(),
+            is_strict: loader.images.strict,
+            damage_log: DamageLog::default(),
             blanks_failed: is_decoder,
             replaces_failed: !is_decoder && matches!(loader.on_error, OnError::Skip { .. }),
         };

@@ -12,14 +12,14 @@ pub(crate) struct Augments {
     /// Augmentations that replace `common`: one per variant, or one per dataset of a mixture.
     variants: Vec<Augment>,
     /// One past the index of each dataset's last sample, if the variants belong to datasets.
-    ends: Option<Arc<[u64]>>,
+    dataset_ends: Option<Arc<[u64]>>,
 }
 
 impl Augments {
-    /// Creates the augmentations of a loader that groups batches by image size. `sized` contains
+    /// Creates the augmentations of a loader that groups batches by image size. `variants` contains
     /// the augmentation of each variant, which replaces `augment`.
-    pub(crate) fn by_variant(augment: Augment, sized: Vec<Augment>) -> Self {
-        Augments { common: augment, variants: sized, ends: None }
+    pub(crate) fn by_variant(augment: Augment, variants: Vec<Augment>) -> Self {
+        Augments { common: augment, variants, dataset_ends: None }
     }
 
     /// Creates the augmentations of a mixture, one per dataset. Fails if an augmentation is
@@ -35,8 +35,8 @@ impl Augments {
         let epochs: Vec<u64> = augments.iter().flat_map(Augment::changes).chain([0]).collect();
         for (dataset, augment) in augments.iter().enumerate() {
             for &epoch in &epochs {
-                let [one, other] = [&common, augment].map(|augment| augment.at_epoch(epoch));
-                let [expected, actual] = [one, other].map(Augment::output_size);
+                let [common_augment, augment_at_epoch] = [&common, augment].map(|augment| augment.at_epoch(epoch));
+                let [expected, actual] = [common_augment, augment_at_epoch].map(Augment::output_size);
                 if actual != expected {
                     return Err(Error::config(format!(
                         "augment_for: dataset {dataset} has images of {}x{} pixels in epoch {epoch}, but dataset 0 has \
@@ -44,7 +44,7 @@ impl Augments {
                         actual.width, actual.height, expected.width, expected.height
                     )));
                 }
-                if !one.mixes_like(other) {
+                if !common_augment.mixes_like(augment_at_epoch) {
                     return Err(Error::config(format!(
                         "augment_for: datasets 0 and {dataset} have different Augment::mix in epoch {epoch}: a batch is \
                          mixed as a whole; pass the same mix for all datasets"
@@ -52,21 +52,21 @@ impl Augments {
                 }
             }
         }
-        Ok(Augments { common, variants: augments, ends: Some([].into()) })
+        Ok(Augments { common, variants: augments, dataset_ends: Some([].into()) })
     }
 
-    pub(crate) fn of_datasets(mut self, samples: impl Iterator<Item = u64>) -> Self {
-        let ends = samples.scan(0, |end, samples| {
+    pub(crate) fn with_dataset_sizes(mut self, samples: impl Iterator<Item = u64>) -> Self {
+        let dataset_ends = samples.scan(0, |end, samples| {
             *end += samples;
             Some(*end)
         });
-        self.ends = self.ends.map(|_| ends.collect());
+        self.dataset_ends = self.dataset_ends.map(|_| dataset_ends.collect());
         self
     }
 
-    pub(crate) fn of(&self, variant: usize, sample: u64) -> &Augment {
-        let variant = match &self.ends {
-            Some(ends) => ends.partition_point(|end| *end <= sample),
+    pub(crate) fn for_sample(&self, variant: usize, sample: u64) -> &Augment {
+        let variant = match &self.dataset_ends {
+            Some(dataset_ends) => dataset_ends.partition_point(|end| *end <= sample),
             None => variant,
         };
         self.variants.get(variant).unwrap_or(&self.common)
@@ -84,7 +84,7 @@ impl Augments {
     }
 
     pub(crate) fn depend_on_dataset(&self) -> bool {
-        self.ends.is_some()
+        self.dataset_ends.is_some()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Augment> {
@@ -93,7 +93,7 @@ impl Augments {
 
     /// Returns how a batch is mixed, or `None` if it is not mixed.
     pub(crate) fn mixing(&self, variant: usize, seed: u64, (epoch, batch): (u64, u64)) -> Option<Mixing> {
-        self.of(variant, 0).mixing(seed, epoch, batch)
+        self.for_sample(variant, 0).mixing(seed, epoch, batch)
     }
 
     /// Returns the maximum number of samples that are combined into an image in `epoch`.

@@ -6,28 +6,28 @@ use std::sync::Mutex;
 use crate::error::Error;
 
 /// Maximum number of damaged samples that are logged. All others appear only in the statistics.
-const MAX_NAMED: usize = 100;
+const MAX_LOGGED: usize = 100;
 
 #[derive(Debug, Default)]
-pub(crate) struct Damaged {
-    reported: Mutex<HashSet<u64>>,
+pub(crate) struct DamageLog {
+    logged_samples: Mutex<HashSet<u64>>,
 }
 
-impl Damaged {
+impl DamageLog {
     /// Logs a damaged image of `sample`, unless the sample has been logged before. `describe`
     /// returns an error with the damage and its position.
     pub(crate) fn note(&self, sample: u64, describe: impl FnOnce() -> Error) {
-        let Ok(mut named) = self.reported.lock() else { return };
-        if named.len() > MAX_NAMED || !named.insert(sample) {
+        let Ok(mut samples) = self.logged_samples.lock() else { return };
+        if samples.len() > MAX_LOGGED || !samples.insert(sample) {
             return;
         }
-        let number = named.len();
-        drop(named);
-        if number <= MAX_NAMED {
+        let number = samples.len();
+        drop(samples);
+        if number <= MAX_LOGGED {
             tracing::warn!(sample, "a damaged image was decoded: {}", describe());
         } else {
             tracing::warn!(
-                "more than {MAX_NAMED} samples are damaged; additional damaged samples are counted, but not logged"
+                "more than {MAX_LOGGED} samples are damaged; additional damaged samples are counted, but not logged"
             );
         }
     }
@@ -39,14 +39,14 @@ mod tests {
 
     #[test]
     fn each_sample_is_named_once_up_to_a_bound() {
-        let (damaged, mut named) = (Damaged::default(), 0);
+        let (log, mut described_count) = (DamageLog::default(), 0);
         for sample in (0..3).flat_map(|_| 0..150) {
-            damaged.note(sample, || {
-                named += 1;
+            log.note(sample, || {
+                described_count += 1;
                 Error::decode("x")
             });
         }
-        assert_eq!(damaged.reported.lock().unwrap().len(), MAX_NAMED + 1);
-        assert!(named <= MAX_NAMED);
+        assert_eq!(log.logged_samples.lock().unwrap().len(), MAX_LOGGED + 1);
+        assert!(described_count <= MAX_LOGGED);
     }
 }

@@ -16,7 +16,7 @@ mod recipe;
 mod sample_image;
 
 pub(crate) use augments::Augments;
-pub(crate) use damage::Damaged;
-pub(crate) use partners::{Partners, partners};
-pub(crate) use recipe::{Recipe, at_frame, image_buffer_bytes};
-pub(crate) use sample_image::{SampleImage, damaged, damaged_frames, share};
+pub(crate) use damage::DamageLog;
+pub(crate) use partners::{Partners, draw_partners};
+pub(crate) use recipe::{Recipe, frame_error, image_buffer_bytes};
+pub(crate) use sample_image::{SampleImage, count_damaged_frames, count_damaged_images, share_decoding};

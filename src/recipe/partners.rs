@@ -16,7 +16,7 @@ pub(crate) struct Partners {
 /// Draws the partners for an entry of `epoch`. Returns `None` if the image shows only one sample.
 /// The result depends only on (seed, epoch, sample, variant) and on `order`. Fails if `order`,
 /// which may be user code, panics or returns an index of at least `len`, the number of samples.
-pub(crate) fn partners(
+pub(crate) fn draw_partners(
     augment: &Augment,
     order: &dyn Sampler,
     (seed, len): (u64, u64),
@@ -31,11 +31,11 @@ pub(crate) fn partners(
         let samples = |join: &Join| join.partners().iter().map(|&position| order.index(epoch, position)).collect();
         Ok(join.map(|join| Partners { samples: samples(&join), join }))
     });
-    let drawn =
+    let partners =
         result.map_err(|e| panicked(e, || format!("the sampler panicked while drawing partners for epoch {epoch}")))?;
-    let outside = drawn.iter().flat_map(|group| &group.samples).copied().find(|&sample| sample >= len);
-    match outside {
-        None => Ok(drawn),
+    let invalid_sample = partners.iter().flat_map(|group| &group.samples).copied().find(|&sample| sample >= len);
+    match invalid_sample {
+        None => Ok(partners),
         Some(sample) => Err(Error::config(format!(
             "the sampler returned sample {sample} as a partner in epoch {epoch}, but the source has only {len} samples"
         ))),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use super::augments::Augments;
-use super::damage::Damaged;
-use super::partners::{Partners, partners};
+use super::damage::DamageLog;
+use super::partners::{Partners, draw_partners};
 use super::sample_image::SampleImage;
 use crate::batch::{Full, Header, Part, Role, Row};
 use crate::decode::{self, AnnotationFrame, Codecs, DecodedCache, EncodedImage, Job, Lookup, Pixels, Rect};
@@ -24,81 +24,81 @@ pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
     /// The source from which samples are read. The samples may lack fields that no field type
     /// reads.
-    pub(crate) reads: Arc<dyn Source>,
+    pub(crate) read_source: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) cache: Option<DecodedCache>,
     pub(crate) augments: Augments,
     /// The order from which partners are drawn.
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
-    pub(crate) moves_pixels: bool,
+    pub(crate) may_move_pixels: bool,
     /// The fields of each variant. All variants have the same field types.
     pub(crate) fields: Vec<Fields>,
     pub(crate) output_sizes: OutputSizes,
     /// Which version of an image annotations refer to, if the size that they declare does not
     /// determine it.
-    pub(crate) annotated: Option<AnnotationFrame>,
+    pub(crate) annotation_frame: Option<AnnotationFrame>,
     pub(crate) seed: u64,
     pub(crate) retries: usize,
     /// Maximum size of all fields of a sample.
     pub(crate) sample_bytes: u64,
     /// Whether damage that decoders tolerate makes a sample fail.
-    pub(crate) strict: bool,
-    pub(crate) damaged: Damaged,
+    pub(crate) is_strict: bool,
+    pub(crate) damage_log: DamageLog,
     /// Whether a copy of a different sample of the batch replaces a failed sample.
     pub(crate) replaces_failed: bool,
     /// Whether a failed sample becomes a black image, with an error.
     pub(crate) blanks_failed: bool,
     /// Whether the samples are arrays in memory that workers [copy](Recipe::copy).
-    pub(crate) copies: bool,
+    pub(crate) can_copy: bool,
 }
 
 impl Recipe {
     /// Reads sample `id`, which may be a partner of `entry`. After a transient error, retries while
-    /// `go_on` returns true. Each attempt needs one of the `buffers`, because a failed attempt may
-    /// still borrow its buffer.
+    /// `may_retry` returns true. Each attempt needs one of the `buffers`, because a failed attempt
+    /// may still borrow its buffer.
     pub(crate) fn read<'a>(
         &'a self,
         (id, entry): (u64, &Entry),
         buffers: &'a mut [Vec<u8>],
-        go_on: impl FnMut() -> bool,
+        may_retry: impl FnMut() -> bool,
     ) -> Result<Sample<'a>> {
-        let (times, mut buffers, draw) = (buffers.len() - 1, buffers.iter_mut(), self.clip_draw(entry));
-        source::retried(times, id, go_on, || {
+        let (max_retries, mut buffers, draw) = (buffers.len() - 1, buffers.iter_mut(), self.clip_draw(entry));
+        source::retried(max_retries, id, may_retry, || {
             let buffer = buffers.next().expect("each attempt has a buffer");
-            source::within(self.sample_bytes, || self.reads.read_drawn(id as usize, draw, buffer))
+            source::within(self.sample_bytes, || self.read_source.read_drawn(id as usize, draw, buffer))
         })
     }
 
-    /// Copies sample `id` to row `place` of `part`, if its only field is an array in memory.
-    /// Returns the number of bytes, or `None` if the sample must be read and written like other
-    /// samples.
-    pub(crate) fn copy(&self, id: u64, part: &mut Part, place: usize) -> Option<usize> {
-        let numbers = self.reads.stored(id as usize, &mut part.meta(place).key)?;
+    /// Copies sample `id` to row `row` of `part`, if its only field is an array in memory. Returns
+    /// the number of bytes, or `None` if the sample must be read and written like other samples.
+    pub(crate) fn copy(&self, id: u64, part: &mut Part, row: usize) -> Option<usize> {
+        let numbers = self.read_source.stored(id as usize, &mut part.meta(row).key)?;
         let (bytes, field) = (numbers.parts().2.len(), &self.fields_of(part.header()).copied[0]);
-        (bytes as u64 <= self.sample_bytes && field.write_stored(numbers, part, place)).then_some(bytes)
+        (bytes as u64 <= self.sample_bytes && field.write_stored(numbers, part, row)).then_some(bytes)
     }
 
-    pub(crate) fn at_sample(&self, id: u64, key: &str, error: Error) -> Error {
+    pub(crate) fn sample_error(&self, id: u64, key: &str, error: Error) -> Error {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
     /// Adds the index, key and file of a sample to an error. The cause names the partner and its
     /// file if the error belongs to a partner.
-    pub(crate) fn at_global_sample(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
+    pub(crate) fn entry_error(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
-        let is_of_partner =
-            |of: u64| of != id && partners.as_ref().is_some_and(|partners| partners.samples.contains(&of));
-        match error.sample().filter(|&of| is_of_partner(of)) {
-            Some(partner) => self.at_sample(id, key, self.at_sample(partner, "", error).of_partner()),
-            None => self.at_sample(id, key, error),
+        let is_partner = |failed_id: u64| {
+            failed_id != id && partners.as_ref().is_some_and(|partners| partners.samples.contains(&failed_id))
+        };
+        match error.sample().filter(|&failed_id| is_partner(failed_id)) {
+            Some(partner) => self.sample_error(id, key, self.sample_error(partner, "", error).of_partner()),
+            None => self.sample_error(id, key, error),
         }
     }
 
     pub(crate) fn partners(&self, epoch: u64, entry: &Entry) -> Result<Option<Partners>> {
-        let augment = self.augments.of(0, entry.sample);
-        partners(augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
+        let augment = self.augments.for_sample(0, entry.sample);
+        draw_partners(augment, &*self.order, (self.seed, self.source.len() as u64), (epoch, entry))
     }
 
     pub(crate) fn fields_of(&self, header: &Header) -> &Fields {
@@ -123,11 +123,11 @@ impl Recipe {
 
     /// Returns the area of an output image that shows the source image. If custom transforms may
     /// move pixels, returns the area that they receive.
-    pub(crate) fn part_with_image(&self, plan: &Plan, (tiled, pastes): (bool, bool)) -> Rect {
-        let moved = self.moves_pixels && !self.transforms.is_empty();
-        match (tiled, moved) {
+    pub(crate) fn area_with_image(&self, plan: &Plan, (is_tiled, has_pasted_objects): (bool, bool)) -> Rect {
+        let may_move = self.may_move_pixels && !self.transforms.is_empty();
+        match (is_tiled, may_move) {
             (true, _) => Rect::full(plan.output),
-            (false, true) => plan.changeable(pastes),
+            (false, true) => plan.changeable(has_pasted_objects),
             (false, false) => plan.shown(),
         }
     }
@@ -138,39 +138,40 @@ impl Recipe {
     }
 
     /// Returns the maximum number of samples that are combined into an image in any epoch.
-    pub(crate) fn max_tiles_ever(&self) -> usize {
+    pub(crate) fn max_tiles_of_all_epochs(&self) -> usize {
         self.augments.max_images_of_all_epochs()
     }
 
     /// Finds the image `name` of a sample in a batch of `epoch` and `variant`, reads its header and
-    /// creates its plan. If `tile` is set, the image is tile `tile.1` of a combined image. `before`
-    /// contains the sample's earlier images, the last of which is the previous tile.
-    pub(crate) fn plan<'a>(
+    /// creates its plan. If `tile` is set, the image is tile `tile.1` of a combined image.
+    /// `earlier_images` contains the sample's earlier images, the last of which is the previous
+    /// tile.
+    pub(crate) fn plan_image<'a>(
         &'a self,
         (image, name): (&Image, &str),
         sample: &Sample<'a>,
         (variant, epoch, entry): (usize, u64, &Entry),
         tile: Option<(&Join, usize)>,
-        (before, boxes): (&[SampleImage<'a>], &mut Vec<[f32; 4]>),
+        (earlier_images, boxes): (&[SampleImage<'a>], &mut Vec<[f32; 4]>),
     ) -> Result<SampleImage<'a>> {
         guarded(|| {
             let (bytes, frames) = image.encoded(name, sample, &self.codecs, &self.rng(entry))?;
-            let opened = before.iter().find(|image| std::ptr::eq(image.bytes, bytes));
-            let opened = opened.and_then(|image| image.opened.as_ref()?.try_clone());
-            let encoded = opened.map_or_else(|| self.codecs.open(bytes), Ok);
-            let encoded = encoded.map_err(|e| if frames.is_some() { at_frame(name, frames, 0, e) } else { e })?;
-            let oriented = encoded.oriented().annotated(self.annotated);
+            let cloned_image = earlier_images.iter().find(|image| std::ptr::eq(image.bytes, bytes));
+            let cloned_image = cloned_image.and_then(|image| image.encoded_image.as_ref()?.try_clone());
+            let encoded = cloned_image.map_or_else(|| self.codecs.open(bytes), Ok);
+            let encoded = encoded.map_err(|e| if frames.is_some() { frame_error(name, frames, 0, e) } else { e })?;
+            let oriented = encoded.oriented().annotated(self.annotation_frame);
             let rng = self.rng(entry);
             let (augment, mut rng) = match image.own_augment() {
                 Some(own) => (own, rng.named(name)),
-                None => (self.augments.of(variant, entry.sample), rng),
+                None => (self.augments.for_sample(variant, entry.sample), rng),
             };
             let augment = augment.at_epoch(epoch);
             if let Some((Join::Tiles(tiling), tile)) = tile {
                 let plan = Plan { oriented, ..augment.plan_tile((tiling, tile), encoded.size(), &mut rng)? };
-                let mut sample_image = SampleImage { tile, tiles: TILES, ..SampleImage::new(encoded, plan, rng) };
+                let mut sample_image = SampleImage { tile, tile_count: TILES, ..SampleImage::new(encoded, plan, rng) };
                 // In an invisible tile, damage is an error only for a strict loader.
-                if !sample_image.is_shown() && !self.strict {
+                if !sample_image.is_visible() && !self.is_strict {
                     sample_image.skip();
                 }
                 return Ok(sample_image);
@@ -180,17 +181,23 @@ impl Recipe {
             }
             // A partner has its own crop and flips, but effects and custom transforms apply to the
             // whole combined image.
-            let own = before.last().filter(|_| tile.is_some_and(|(_, tile)| tile > 0));
-            if own.is_some() {
+            let previous_tile = earlier_images.last().filter(|_| tile.is_some_and(|(_, tile)| tile > 0));
+            if previous_tile.is_some() {
                 rng = Pasting::rng(&rng);
             }
             let mut plan = Plan { oriented, ..augment.plan_with(encoded.size(), boxes, &mut rng)? };
-            if let Some(own) = own {
-                plan.drawn = own.plan.drawn.clone();
-                rng = own.rng.clone();
+            if let Some(tile) = previous_tile {
+                plan.drawn = tile.plan.drawn.clone();
+                rng = tile.rng.clone();
             }
-            let (tiles, tile) = tile.map_or((1, 0), |(join, tile)| (join.images(), tile));
-            Ok(SampleImage { frames, tile, tiles, pastes: tiles > 1, ..SampleImage::new(encoded, plan, rng) })
+            let (tile_count, tile) = tile.map_or((1, 0), |(join, tile)| (join.images(), tile));
+            Ok(SampleImage {
+                frames,
+                tile,
+                tile_count,
+                has_pasted_objects: tile_count > 1,
+                ..SampleImage::new(encoded, plan, rng)
+            })
         })
     }
 
@@ -203,15 +210,16 @@ impl Recipe {
         frame: usize,
     ) -> Result<EncodedImage<'a>> {
         let bytes = sample_image.frames.and_then(|frames| frames.get(frame)).expect("a frame of the clip");
-        let opened = guarded(|| self.codecs.open(bytes)).map_err(|e| at_frame(name, sample_image.frames, frame, e))?;
-        let (found, expected) = (opened.size(), sample_image.plan.oriented.size());
-        if found == expected {
-            return Ok(opened);
+        let encoded =
+            guarded(|| self.codecs.open(bytes)).map_err(|e| frame_error(name, sample_image.frames, frame, e))?;
+        let (size, expected_size) = (encoded.size(), sample_image.plan.oriented.size());
+        if size == expected_size {
+            return Ok(encoded);
         }
         Err(Error::decode(format!(
             "frame {frame} of field {name:?} has {}x{} pixels, and frame 0 has {}x{}: all frames of a clip must have \
              the same size",
-            found.width, found.height, expected.width, expected.height
+            size.width, size.height, expected_size.width, expected_size.height
         )))
     }
 
@@ -220,11 +228,11 @@ impl Recipe {
         self.cache.as_ref().map_or(Lookup::Declined, |cache| cache.find(encoded))
     }
 
-    pub(crate) fn check_length(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
-        let total = sample.memory() as u64;
-        if total > self.sample_bytes {
-            let cause = format!("the sample has {total} bytes, but the limit is {}", self.sample_bytes);
-            return Err(self.at_sample(id, sample.key(), Error::in_source(cause)));
+    pub(crate) fn check_size(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
+        let sample_bytes = sample.memory() as u64;
+        if sample_bytes > self.sample_bytes {
+            let cause = format!("the sample has {sample_bytes} bytes, but the limit is {}", self.sample_bytes);
+            return Err(self.sample_error(id, sample.key(), Error::in_source(cause)));
         }
         Ok(())
     }
@@ -239,22 +247,28 @@ impl Recipe {
         self.note_damage_at(id, key, pixels, |e| e)
     }
 
-    /// Like [`note_damage`](Recipe::note_damage). `at` adds the position of the image in the sample
-    /// to the error that is logged.
-    pub(crate) fn note_damage_at(&self, id: u64, key: &str, pixels: &Pixels, at: impl FnOnce(Error) -> Error) -> bool {
-        let Some(what) = pixels.damage() else { return false };
-        self.damaged.note(id, || self.at_sample(id, key, at(Error::decode(what))));
+    /// Like [`note_damage`](Recipe::note_damage). `add_position` adds the position of the image in
+    /// the sample to the error that is logged.
+    pub(crate) fn note_damage_at(
+        &self,
+        id: u64,
+        key: &str,
+        pixels: &Pixels,
+        add_position: impl FnOnce(Error) -> Error,
+    ) -> bool {
+        let Some(damage) = pixels.damage() else { return false };
+        self.damage_log.note(id, || self.sample_error(id, key, add_position(Error::decode(damage))));
         true
     }
 
     /// Decodes all jobs together. If decoding panics, decodes each job separately, so that only the
     /// job that panics fails.
     pub(crate) fn decode(jobs: &mut [Job<'_>]) {
-        let group = guarded(|| {
+        let result = guarded(|| {
             decode::decode_group(jobs);
             Ok(())
         });
-        if group.is_err() {
+        if result.is_err() {
             for job in jobs {
                 job.result = guarded(|| job.image.decode(job.region, job.out));
             }
@@ -269,50 +283,51 @@ impl Recipe {
         pixels: &Pixels,
         sample_image: &mut SampleImage<'_>,
         (scratch, pasted): ((&mut Resizer, &mut [u8]), &mut Pasted),
-        (part, place): (&mut Part, usize),
+        (part, row): (&mut Part, usize),
     ) -> Result<()> {
-        let (first, shown, last) = (sample_image.tile == 0, sample_image.is_shown(), sample_image.is_last());
-        let pastes = sample_image.pastes;
-        let SampleImage { tiles, plan, rng, .. } = sample_image;
-        let (transforms, mut row) = (&self.transforms, Row::new(part, place));
-        if *tiles == 1 {
-            return guarded(|| field.transform(pixels, plan, rng, transforms, scratch, &mut row));
+        let (is_first, is_visible, is_last) =
+            (sample_image.tile == 0, sample_image.is_visible(), sample_image.is_last_tile());
+        let has_pasted_objects = sample_image.has_pasted_objects;
+        let SampleImage { tile_count, plan, rng, .. } = sample_image;
+        let (transforms, mut output_row) = (&self.transforms, Row::new(part, row));
+        if *tile_count == 1 {
+            return guarded(|| field.transform(pixels, plan, rng, transforms, scratch, &mut output_row));
         }
         guarded(|| {
             let (resizer, image) = scratch;
-            let canvas = field.unwritten(image, &mut row);
-            if pastes && first {
+            let canvas = field.unwritten(image, &mut output_row);
+            if has_pasted_objects && is_first {
                 resizer.run(pixels, plan, canvas)?;
-            } else if pastes {
-                if let Some(other) = pasted.image(canvas.len()) {
-                    resizer.run(pixels, plan, other)?;
+            } else if has_pasted_objects {
+                if let Some(partner_image) = pasted.image(canvas.len()) {
+                    resizer.run(pixels, plan, partner_image)?;
                     pasted.cover(canvas);
                 }
-                return field.finish((plan, true), rng, transforms, image, &mut row);
-            } else if first {
+                return field.finish((plan, true), rng, transforms, image, &mut output_row);
+            } else if is_first {
                 canvas.as_chunks_mut().0.fill(plan.fill);
             }
-            if shown && !pastes {
+            if is_visible && !has_pasted_objects {
                 resizer.paste(pixels, plan, canvas)?;
             }
-            if last { field.finish((plan, true), rng, transforms, image, &mut row) } else { Ok(()) }
+            if is_last { field.finish((plan, true), rng, transforms, image, &mut output_row) } else { Ok(()) }
         })
     }
 
     /// Returns the plan of the image with which other fields are transformed, and the additional
-    /// tiles of this image, which show the samples `others`. `images` contains all images of a
-    /// sample.
+    /// tiles of this image, which show the samples `partner_samples`. `images` contains all images
+    /// of a sample.
     pub(crate) fn plan_and_tiles<'a>(
         &self,
         images: &'a [SampleImage<'_>],
-        others: &'a [(u64, Sample<'_>)],
+        partner_samples: &'a [(u64, Sample<'_>)],
     ) -> (Option<&'a Plan>, ArrayVec<Tile<'a>, { TILES - 1 }>) {
-        let mut own = images
+        let mut plans = images
             .iter()
             .filter(|sample_image| Some(sample_image.field) == self.any_fields().followed)
             .map(|sample_image| &sample_image.plan);
-        let plan = own.next();
-        (plan, own.zip(others).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
+        let plan = plans.next();
+        (plan, plans.zip(partner_samples).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
 
     /// Selects the objects of the partner that are pasted into the image of `entry`. `images`
@@ -320,23 +335,24 @@ impl Recipe {
     pub(crate) fn paste(
         &self,
         images: &[SampleImage<'_>],
-        others: &[(u64, Sample<'_>)],
+        partner_samples: &[(u64, Sample<'_>)],
         (epoch, entry): (u64, &Entry),
         pasted: &mut Pasted,
     ) -> Result<()> {
         guarded(|| {
-            let of_partner = |sample_image: &&SampleImage<'_>| {
+            let is_partner = |sample_image: &&SampleImage<'_>| {
                 sample_image.tile > 0 && Some(sample_image.field) == self.any_fields().followed
             };
-            let (Some(sample_image), Some((id, sample))) = (images.iter().find(of_partner), others.first()) else {
+            let (Some(sample_image), Some((id, sample))) = (images.iter().find(is_partner), partner_samples.first())
+            else {
                 return Ok(());
             };
             let margin = match self.partners(epoch, entry)?.map(|partners| partners.join) {
                 Some(Join::Paste(pasting)) => pasting.margin,
                 _ => return Ok(()),
             };
-            let chosen = self.any_fields().paste(sample, &sample_image.plan, (&self.rng(entry), margin), pasted);
-            chosen.map_err(|e| e.at_sample(*id, sample.key()))
+            let result = self.any_fields().paste(sample, &sample_image.plan, (&self.rng(entry), margin), pasted);
+            result.map_err(|e| e.at_sample(*id, sample.key()))
         })
     }
 
@@ -345,7 +361,7 @@ impl Recipe {
     pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
             // Fields are computed one after the other, so the maximum is enough.
-            let memory = |field: &Member| field.memory(sample, shown, self.rng(entry), (&self.codecs, self.strict));
+            let memory = |field: &Member| field.memory(sample, shown, self.rng(entry), (&self.codecs, self.is_strict));
             Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
         })
     }
@@ -357,14 +373,14 @@ impl Recipe {
         sample: &Sample<'_>,
         shown: Shown<'_>,
         part: &mut Part,
-        place: usize,
+        row: usize,
     ) -> Result<()> {
-        let (entry, before) = (part.header().entries[place], part.meta(place).damaged);
-        let scope = (self.rng(&entry), (&self.codecs, self.strict));
-        guarded(|| field.write(sample, shown, scope, part, place))?;
-        if part.meta(place).damaged > before {
-            let found = || Error::decode(format!("an image of field {:?} is damaged", field.name));
-            self.damaged.note(entry.sample, || self.at_sample(entry.sample, sample.key(), found()));
+        let (entry, previous_damage) = (part.header().entries[row], part.meta(row).damaged);
+        let scope = (self.rng(&entry), (&self.codecs, self.is_strict));
+        guarded(|| field.write(sample, shown, scope, part, row))?;
+        if part.meta(row).damaged > previous_damage {
+            let error = || Error::decode(format!("an image of field {:?} is damaged", field.name));
+            self.damage_log.note(entry.sample, || self.sample_error(entry.sample, sample.key(), error()));
         }
         Ok(())
     }
@@ -390,40 +406,40 @@ impl Recipe {
         }
         if let Err(e) = guarded(|| fields.mix(full, scratch)) {
             // Some samples may have been mixed already, so make all samples of the batch fail.
-            (0..full.len()).for_each(|place| full.meta_mut(place).fault = Some(e.clone()));
+            (0..full.len()).for_each(|row| full.meta_mut(row).fault = Some(e.clone()));
         }
         fields.finish(full);
     }
 }
 
-pub(crate) fn at_frame(name: &str, frames: Option<Frames<'_>>, frame: usize, error: Error) -> Error {
-    let of_video = frames.and_then(|frames| frames.index(frame));
-    let of_video = of_video.map_or(String::new(), |index| format!(", frame {index} of the video"));
-    error.settled(&format!("frame {frame} of field {name:?}{of_video}"))
+pub(crate) fn frame_error(name: &str, frames: Option<Frames<'_>>, frame: usize, error: Error) -> Error {
+    let video_position = frames.and_then(|frames| frames.index(frame));
+    let video_position = video_position.map_or(String::new(), |index| format!(", frame {index} of the video"));
+    error.settled(&format!("frame {frame} of field {name:?}{video_position}"))
 }
 
 /// See [`Recipe::image_buffer_bytes`].
 pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
-    let largest = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
-    largest * if transforms { 2 } else { 1 }
+    let largest_bytes = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
+    largest_bytes * if transforms { 2 } else { 1 }
 }
 
 impl Recipe {
-    /// Returns the row of the sample that the images in row `place` show. It differs from `place`
-    /// if that row contains a replacement for a failed sample.
+    /// Returns the row of the sample that the images in row `row` show. It differs from `row` if
+    /// that row contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
-    pub(crate) fn shown_at(&self, full: &mut Full, place: usize) -> usize {
-        self.any_fields().images.iter().find_map(|field| field.encoded_row(full, place)).unwrap_or(place)
+    pub(crate) fn image_source_row(&self, full: &mut Full, row: usize) -> usize {
+        self.any_fields().images.iter().find_map(|field| field.encoded_row(full, row)).unwrap_or(row)
     }
 
-    pub(crate) fn finish_again(&self, full: &mut Full, places: &[usize]) {
+    pub(crate) fn finish_again(&self, full: &mut Full, rows: &[usize]) {
         full.unpack();
         if self.replaces_failed {
             replace_failed_samples(full);
         }
         if self.blanks_failed {
             let fields = self.fields_of(full.header());
-            places.iter().for_each(|&place| blank(fields, full, place));
+            rows.iter().for_each(|&row| blank(fields, full, row));
         }
         full.pack();
     }
@@ -431,26 +447,29 @@ impl Recipe {
 
 /// Replaces each failed sample with zeros. Its error names the sample's row in the batch.
 fn blank_failed(fields: &Fields, full: &mut Full) {
-    (0..full.len()).for_each(|place| blank(fields, full, place));
+    (0..full.len()).for_each(|row| blank(fields, full, row));
 }
 
-fn blank(fields: &Fields, full: &mut Full, place: usize) {
-    let Some(fault) = full.meta_mut(place).fault.take() else { return };
-    full.meta_mut(place).fault = Some(fault.of_sample(place as u64));
-    full.header_mut().entries[place].valid = false;
-    fields.blank(full, place);
+fn blank(fields: &Fields, full: &mut Full, row: usize) {
+    let Some(fault) = full.meta_mut(row).fault.take() else { return };
+    full.meta_mut(row).fault = Some(fault.of_sample(row as u64));
+    full.header_mut().entries[row].valid = false;
+    fields.blank(full, row);
 }
 
 /// Replaces each failed sample, including index and key, with a copy of the next valid sample in
 /// the batch, so that the batch keeps its shape. A batch without a valid sample is left unchanged.
 fn replace_failed_samples(full: &mut Full) {
     let len = full.len();
-    let sound = |full: &Full, place: usize| full.meta(place).fault.is_none();
-    for place in 0..len {
-        if sound(full, place) {
+    let is_intact = |full: &Full, row: usize| full.meta(row).fault.is_none();
+    for row in 0..len {
+        if is_intact(full, row) {
             continue;
         }
-        let Some(donor) = (1..len).map(|d| (place + d) % len).find(|&p| sound(full, p)) else { return };
+        let Some(donor) = (1..len).map(|distance| (row + distance) % len).find(|&candidate| is_intact(full, candidate))
+        else {
+            return;
+        };
         for span in 0..full.schema().spans.len() {
             let bytes = full.schema().spans[span].sample_bytes;
             // The copied record tells the device where the encoded data is, so the data itself is
@@ -458,16 +477,16 @@ fn replace_failed_samples(full: &mut Full) {
             if let Role::Encoded { .. } = full.schema().spans[span].role {
                 continue;
             }
-            full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, place * bytes);
+            full.bytes_mut(span).copy_within(donor * bytes..(donor + 1) * bytes, row * bytes);
         }
-        let (entry, of) = (full.header().entries[donor], full.meta(donor));
-        let (key, shown, texts) = (of.key.clone(), of.shown, of.texts().to_vec());
-        let lost = std::mem::replace(&mut full.header_mut().entries[place], Entry { valid: false, ..entry });
-        let meta = full.meta_mut(place);
+        let (entry, donor_meta) = (full.header().entries[donor], full.meta(donor));
+        let (key, shown, texts) = (donor_meta.key.clone(), donor_meta.shown, donor_meta.texts().to_vec());
+        let failed_entry = std::mem::replace(&mut full.header_mut().entries[row], Entry { valid: false, ..entry });
+        let meta = full.meta_mut(row);
         (meta.key, meta.shown) = (key, shown);
         meta.replace_texts(&texts);
         // If the device cannot decode the donor, a second donor may replace it. Keep the index of
         // the sample that failed first.
-        meta.replaced.get_or_insert(lost.sample);
+        meta.replaced.get_or_insert(failed_entry.sample);
     }
 }

@@ -17,37 +17,37 @@ pub(crate) struct SampleImage<'a> {
     pub(crate) damaged_frames: u32,
     /// The image with its header, or `None` if the image has been decoded, or if a different image
     /// is decoded in its place.
-    pub(crate) opened: Option<EncodedImage<'a>>,
-    pub(crate) cached: Option<Arc<Pixels>>,
+    pub(crate) encoded_image: Option<EncodedImage<'a>>,
+    pub(crate) cached_pixels: Option<Arc<Pixels>>,
     pub(crate) admission: Option<Admission<'a>>,
-    pub(crate) encoded: usize,
+    pub(crate) encoded_bytes: usize,
     /// Region to decode. It contains the regions of all images that are decoded together with this
     /// one.
     pub(crate) region: Rect,
     /// Index of the image, within the sample, from which this image takes its decoded pixels.
-    pub(crate) shared_with: Option<usize>,
+    pub(crate) pixel_source: Option<usize>,
     /// Whether to decode exactly the region of the plan, because decoding a larger region failed or
     /// found damage.
-    pub(crate) separately: bool,
+    pub(crate) must_decode_separately: bool,
     /// Whether the device should decode the image, if it can.
     pub(crate) wants_device: bool,
-    pub(crate) on_device: bool,
+    pub(crate) is_on_device: bool,
     /// Whether several workers may decode parts of the image.
-    pub(crate) divided: bool,
+    pub(crate) is_divided: bool,
     /// The error of this image, if any. The worker later moves it to the sample.
     pub(crate) result: Result<()>,
-    pub(crate) damaged: bool,
+    pub(crate) is_damaged: bool,
     /// Size of the decoded pixels in bytes.
-    pub(crate) pixels: usize,
+    pub(crate) pixel_bytes: usize,
     /// Decoding time in ns, if it was measured for this image alone. 0 for an image that uses the
     /// decoded pixels of another image.
-    pub(crate) ns: Option<u64>,
+    pub(crate) decode_ns: Option<u64>,
     /// Index of the image's field among the image fields of the sample.
     pub(crate) field: usize,
     pub(crate) tile: usize,
-    pub(crate) tiles: usize,
+    pub(crate) tile_count: usize,
     /// Whether objects of the second tile are pasted into the first tile.
-    pub(crate) pastes: bool,
+    pub(crate) has_pasted_objects: bool,
     pub(crate) plan: Plan,
     /// The generator's state after the random numbers for the plan have been drawn.
     pub(crate) rng: Rng,
@@ -60,55 +60,55 @@ impl<'a> SampleImage<'a> {
             bytes,
             frames: None,
             damaged_frames: 0,
-            opened: Some(encoded),
-            cached: None,
+            encoded_image: Some(encoded),
+            cached_pixels: None,
             admission: None,
-            encoded: bytes.len(),
+            encoded_bytes: bytes.len(),
             region,
-            shared_with: None,
-            separately: false,
+            pixel_source: None,
+            must_decode_separately: false,
             wants_device: false,
-            on_device: false,
-            divided: false,
+            is_on_device: false,
+            is_divided: false,
             result: Ok(()),
-            damaged: false,
-            pixels: 0,
-            ns: None,
+            is_damaged: false,
+            pixel_bytes: 0,
+            decode_ns: None,
             field: 0,
             tile: 0,
-            tiles: 1,
-            pastes: false,
+            tile_count: 1,
+            has_pasted_objects: false,
             plan,
             rng,
         }
     }
 
     pub(crate) fn skip(&mut self) {
-        (self.opened, self.encoded) = (None, 0);
+        (self.encoded_image, self.encoded_bytes) = (None, 0);
     }
 
     pub(crate) fn use_cached(&mut self, cached: Arc<Pixels>) {
         self.skip();
-        (self.pixels, self.ns) = (self.region.size().area() as usize * 3, Some(0));
-        self.cached = Some(cached);
+        (self.pixel_bytes, self.decode_ns) = (self.region.size().area() as usize * 3, Some(0));
+        self.cached_pixels = Some(cached);
     }
 
     /// Returns whether the image is visible. A tile of a mosaic may lie completely outside the
     /// output.
-    pub(crate) fn is_shown(&self) -> bool {
+    pub(crate) fn is_visible(&self) -> bool {
         self.plan.target.size().area() > 0
     }
 
     /// Returns how many bytes of coefficients the decoder may keep for the cache.
-    pub(crate) fn kept_coefficients(&self) -> usize {
+    pub(crate) fn coefficient_bytes(&self) -> usize {
         self.admission.as_ref().map_or(0, |admission| admission.keep)
     }
 
-    pub(crate) fn is_last(&self) -> bool {
-        self.tile + 1 == self.tiles
+    pub(crate) fn is_last_tile(&self) -> bool {
+        self.tile + 1 == self.tile_count
     }
 
-    pub(crate) fn shows_the_same(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_source(&self, other: &Self) -> bool {
         std::ptr::eq(self.bytes, other.bytes)
     }
 }
@@ -117,48 +117,60 @@ impl<'a> SampleImage<'a> {
 /// decoded together if a rectangle around both can be decoded in no more time than both views
 /// separately. In addition, the memory for decoding all images of the sample must fit in
 /// `max_memory` bytes, or must not exceed the memory for decoding them separately.
-pub(crate) fn share(images: &mut [SampleImage<'_>], max_memory: u64) {
+pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
     if images.len() < 2 {
         return;
     }
-    let memory = |image: &SampleImage<'_>| image.opened.as_ref().map_or(0, |encoded| encoded.memory(image.region));
-    let mut memory_apart = images.iter().map(memory).fold(0, u64::saturating_add);
+    let memory =
+        |image: &SampleImage<'_>| image.encoded_image.as_ref().map_or(0, |encoded| encoded.memory(image.region));
+    let mut total_memory = images.iter().map(memory).fold(0, u64::saturating_add);
     for number in 1..images.len() {
-        let (before, rest) = images.split_at_mut(number);
-        let image = &mut rest[0];
-        let Some(encoded) = image.opened.as_ref().filter(|_| image.is_shown()) else { continue };
-        let alone = encoded.cost(image.region);
-        let joined = before.iter().enumerate();
-        let joined = joined.filter(|(_, other)| other.shows_the_same(image) && other.is_shown());
-        let joined = joined.filter_map(|(source, other)| {
-            let (encoded, both) = (other.opened.as_ref()?, other.region.around(image.region));
-            let more = encoded.cost(both).saturating_sub(encoded.cost(other.region));
-            let separate = memory(other).saturating_add(memory(image));
-            let then = memory_apart.saturating_sub(separate).saturating_add(encoded.memory(both));
-            (more <= alone && then <= memory_apart.max(max_memory)).then_some((more, source, both, then))
+        let (earlier_images, later_images) = images.split_at_mut(number);
+        let image = &mut later_images[0];
+        let Some(encoded) = image.encoded_image.as_ref().filter(|_| image.is_visible()) else { continue };
+        let single_cost = encoded.cost(image.region);
+        let candidates = earlier_images.iter().enumerate();
+        let candidates = candidates.filter(|(_, other)| other.has_same_source(image) && other.is_visible());
+        let candidates = candidates.filter_map(|(source, other)| {
+            let (encoded, joint_region) = (other.encoded_image.as_ref()?, other.region.around(image.region));
+            let extra_cost = encoded.cost(joint_region).saturating_sub(encoded.cost(other.region));
+            let separate_memory = memory(other).saturating_add(memory(image));
+            let joint_total = total_memory.saturating_sub(separate_memory).saturating_add(encoded.memory(joint_region));
+            (extra_cost <= single_cost && joint_total <= total_memory.max(max_memory)).then_some((
+                extra_cost,
+                source,
+                joint_region,
+                joint_total,
+            ))
         });
-        if let Some((_, source, both, then)) = joined.min_by_key(|(more, ..)| *more) {
-            before[source].region = both;
+        if let Some((_, source, joint_region, joint_total)) = candidates.min_by_key(|(extra_cost, ..)| *extra_cost) {
+            earlier_images[source].region = joint_region;
             image.skip();
-            (image.shared_with, image.ns, memory_apart) = (Some(source), Some(0), then);
+            (image.pixel_source, image.decode_ns, total_memory) = (Some(source), Some(0), joint_total);
         }
     }
 }
 
 /// Returns the number of damaged frames, and counts each clip once.
-pub(crate) fn damaged_frames(images: &[SampleImage<'_>]) -> u32 {
+pub(crate) fn count_damaged_frames(images: &[SampleImage<'_>]) -> u32 {
     let clips = || images.iter().filter(|image| image.damaged_frames > 0);
-    let first =
-        |(number, image): (usize, &SampleImage<'_>)| !clips().take(number).any(|before| before.shows_the_same(image));
-    clips().enumerate().filter(|&(number, image)| first((number, image))).map(|(_, image)| image.damaged_frames).sum()
+    let is_first = |(number, image): (usize, &SampleImage<'_>)| {
+        !clips().take(number).any(|earlier| earlier.has_same_source(image))
+    };
+    clips()
+        .enumerate()
+        .filter(|&(number, image)| is_first((number, image)))
+        .map(|(_, image)| image.damaged_frames)
+        .sum()
 }
 
 /// Returns the number of damaged images, and counts each source image once.
-pub(crate) fn damaged(images: &[SampleImage<'_>]) -> u32 {
-    let damaged = || images.iter().filter(|image| image.damaged);
-    let first =
-        |(number, image): (usize, &SampleImage<'_>)| !damaged().take(number).any(|before| before.shows_the_same(image));
-    damaged().enumerate().filter(|&(number, image)| first((number, image))).count() as u32
+pub(crate) fn count_damaged_images(images: &[SampleImage<'_>]) -> u32 {
+    let damaged_images = || images.iter().filter(|image| image.is_damaged);
+    let is_first = |(number, image): (usize, &SampleImage<'_>)| {
+        !damaged_images().take(number).any(|earlier| earlier.has_same_source(image))
+    };
+    damaged_images().enumerate().filter(|&(number, image)| is_first((number, image))).count() as u32
 }
 
 #[cfg(test)]
@@ -168,8 +180,8 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use crate::transform::Augment;
 
-    /// Applies `share` to views of the `regions` of one source image. For each view, returns the
-    /// view with which it is decoded, and the region that is decoded.
+    /// Applies `share_decoding` to views of the `regions` of one source image. For each view,
+    /// returns the view with which it is decoded, and the region that is decoded.
     fn shared(file: &[u8], regions: &[Rect], max_memory: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
         let sample_image = |&region: &Rect| {
@@ -178,13 +190,13 @@ mod tests {
             SampleImage::new(encoded, plan, Rng::new(0, 0, 0))
         };
         let mut images: Vec<_> = regions.iter().map(sample_image).collect();
-        share(&mut images, max_memory);
+        share_decoding(&mut images, max_memory);
         for image in &images {
-            assert_eq!(image.opened.is_some(), image.shared_with.is_none());
-            let decoded = image.shared_with.map_or(image.region, |source| images[source].region);
+            assert_eq!(image.encoded_image.is_some(), image.pixel_source.is_none());
+            let decoded = image.pixel_source.map_or(image.region, |source| images[source].region);
             assert!(decoded.around(image.plan.region) == decoded, "the decoded region contains the image's region");
         }
-        images.iter().map(|image| (image.shared_with, image.region)).collect()
+        images.iter().map(|image| (image.pixel_source, image.region)).collect()
     }
 
     #[test]
@@ -218,30 +230,32 @@ mod tests {
         let codecs = Codecs::new();
         let encoded = codecs.open(&large).unwrap();
         let (left, right) = (Rect::new(0, 15000, 400, 400), Rect::new(15600, 15600, 400, 400));
-        let both = left.around(right);
-        let [separate, together] = [encoded.memory(left) + encoded.memory(right), encoded.memory(both)];
+        let joint_region = left.around(right);
+        let [separate, together] = [encoded.memory(left) + encoded.memory(right), encoded.memory(joint_region)];
         assert!(together > 5 * separate, "{together} bytes together, {separate} bytes separately");
-        assert_eq!(shared(&large, &[left, right], together), [(None, both), (Some(0), right)]);
+        assert_eq!(shared(&large, &[left, right], together), [(None, joint_region), (Some(0), right)]);
         assert_eq!(shared(&large, &[left, right], together - 1), [(None, left), (None, right)]);
         let (full_area, inside) = (Rect::new(0, 0, 16000, 16000), Rect::new(40, 40, 15000, 15000));
         assert_eq!(shared(&large, &[full_area, inside], 0), [(None, full_area), (Some(0), inside)]);
         // The limit applies to all images of the sample.
         let top = Rect::new(8000, 0, 400, 400);
         let second = |max_memory| shared(&large, &[left, right, top], max_memory)[1].0;
-        assert_eq!([0, encoded.memory(top)].map(|more| second(together + more)), [None, Some(0)]);
+        assert_eq!([0, encoded.memory(top)].map(|extra_memory| second(together + extra_memory)), [None, Some(0)]);
     }
 
     #[test]
     fn a_damaged_image_counts_once() {
         let (codecs, npy) = (Codecs::new(), crate::decode::raw::npy_header(Size::new(2, 2)));
         let files = [[&npy[..], &[7; 12]].concat(), [&npy[..], &[7; 12]].concat()];
-        let sample_image = |file: usize, damaged| {
+        let sample_image = |file: usize, is_damaged| {
             let encoded = codecs.open(&files[file]).unwrap();
             let plan = Augment::pass_through(2, 2).plan(encoded.size(), &mut Rng::new(0, 0, 0)).unwrap();
-            SampleImage { damaged, ..SampleImage::new(encoded, plan, Rng::new(0, 0, 0)) }
+            SampleImage { is_damaged, ..SampleImage::new(encoded, plan, Rng::new(0, 0, 0)) }
         };
         let count = |images: &[(usize, bool)]| {
-            super::damaged(&images.iter().map(|&(file, damaged)| sample_image(file, damaged)).collect::<Vec<_>>())
+            super::count_damaged_images(
+                &images.iter().map(|&(file, damaged)| sample_image(file, damaged)).collect::<Vec<_>>(),
+            )
         };
         assert_eq!(count(&[(0, true), (0, false), (0, true), (0, true)]), 1);
         assert_eq!(count(&[(1, false), (0, true), (1, true), (0, true)]), 2);

@@ -204,12 +204,12 @@ impl<B> Batches<B> {
         if self.feed().is_none() {
             return Ok(());
         }
-        guarded(|| self.shared().recipe.reads.check())
+        guarded(|| self.shared().recipe.read_source.check())
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
     fn is_unchanged(&mut self) -> bool {
-        self.feed().is_some() && guarded(|| Ok(self.shared().recipe.reads.is_unchanged())).unwrap_or(false)
+        self.feed().is_some() && guarded(|| Ok(self.shared().recipe.read_source.is_unchanged())).unwrap_or(false)
     }
 
     /// Ends the epoch in progress and discards its prefetched batches. Batches that were prepared

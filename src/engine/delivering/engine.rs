@@ -120,7 +120,7 @@ fn stage(shared: &Shared, parts: usize, has_schedule: bool) -> Result<Arc<ReadSt
     let follow = Following::new(shared)?;
     if follow.is_some() {
         // The check needs the read-ahead budget that `Following::new` has just granted the source.
-        guarded(|| shared.recipe.reads.check())?;
+        guarded(|| shared.recipe.read_source.check())?;
     }
     Ok(ReadStage::new(shared, parts, follow))
 }

@@ -70,7 +70,7 @@ impl HostFeed for Engine<UploadingSlot> {
         let recipe = self.shared().recipe.clone();
         // A sample may stand in for failed samples. Its images were then copied into their rows, so
         // repair those rows as well.
-        let mut rows: Vec<usize> = rows.iter().map(|&row| recipe.shown_at(&mut full, row)).collect();
+        let mut rows: Vec<usize> = rows.iter().map(|&row| recipe.image_source_row(&mut full, row)).collect();
         rows.sort_unstable();
         rows.dedup();
         let (sender, received) = bounded(1);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::state::Shared;
 use crate::error::{Result, guarded, panicked};
-use crate::recipe::partners;
+use crate::recipe::draw_partners;
 use crate::sampler::Position;
 use crate::source::{BatchIndex, Lookahead, Prefetcher};
 
@@ -56,8 +56,8 @@ impl Following {
             for entry in &entries {
                 let draw = of_draws.clip_draw(entry);
                 samples.push((entry.sample, draw));
-                let augment = augments.of(0, entry.sample);
-                let partners = partners(augment, order.order(), (seed, len), (epoch, entry)).ok()?;
+                let augment = augments.for_sample(0, entry.sample);
+                let partners = draw_partners(augment, order.order(), (seed, len), (epoch, entry)).ok()?;
                 samples.extend(partners.into_iter().flat_map(|partners| partners.samples).map(|sample| (sample, draw)));
             }
             samples.iter().all(|&(sample, _)| sample < len).then_some(samples)
@@ -72,7 +72,7 @@ impl Following {
         };
         let bytes = shared.run.scratch.plan().source;
         let order = Lookahead::drawn(bytes, batches, samples).with_next(next);
-        let follow = guarded(|| Ok(recipe.reads.follow(order)));
+        let follow = guarded(|| Ok(recipe.read_source.follow(order)));
         if let (Ok(Some(_)), Some(changes)) = (&follow, schedule.live_order()) {
             changes.read_ahead();
         }

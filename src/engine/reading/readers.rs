@@ -308,7 +308,8 @@ impl ReadStage {
             budget.reserve(fetched.reserved);
             drop(budget);
             let recipe = &self.recipe;
-            let new = || ReadBuffers::new(recipe.reads.clone(), recipe.sample_bytes, recipe.max_tiles_ever());
+            let new =
+                || ReadBuffers::new(recipe.read_source.clone(), recipe.sample_bytes, recipe.max_tiles_of_all_epochs());
             fetched.buffers = Some(buffers.unwrap_or_else(new));
         }
         Some((part, fetched))

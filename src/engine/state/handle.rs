@@ -225,7 +225,7 @@ impl LoaderHandle {
                 take(&sample, &recipe.codecs)
             },
         );
-        read.map_err(|e| recipe.at_sample(id, &key, e))
+        read.map_err(|e| recipe.sample_error(id, &key, e))
     }
 
     /// Returns the label of each sample in `ids`; see [`source::labels`].

@@ -12,7 +12,7 @@ use crate::recipe::SampleImage;
 const SMALL_IMAGE_BYTES: u64 = 1 << 20;
 
 /// Returns how many samples at the start of `samples` fit into a worker's own share.
-pub(super) fn fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
+pub(super) fn count_fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
     let mut sum = 0_usize;
     samples
         .iter()
@@ -28,15 +28,15 @@ impl PartFiller<'_> {
     pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
         let pixel_bytes = encoded.size().area().saturating_mul(3);
         let memory = if self.counts_pixels(pixel_bytes) { pixel_bytes } else { encoded.memory(region) };
-        let memory = if self.recipe.strict { memory.saturating_add(encoded.check_memory()) } else { memory };
+        let memory = if self.recipe.is_strict { memory.saturating_add(encoded.check_memory()) } else { memory };
         usize::try_from(memory).unwrap_or(usize::MAX)
     }
 
     /// Returns whether only the pixels of an image of `bytes` bytes count as memory use. The
     /// codecs' scratch memory matters only for large images or if memory is scarce.
     pub(super) fn counts_pixels(&self, bytes: u64) -> bool {
-        let ample = self.run.scratch.share().decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
-        ample && bytes <= SMALL_IMAGE_BYTES
+        let has_ample_memory = self.run.scratch.share().decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
+        has_ample_memory && bytes <= SMALL_IMAGE_BYTES
     }
 
     pub(super) fn release(&mut self) {
@@ -48,34 +48,36 @@ impl PartFiller<'_> {
     /// Frees all pixel buffers if decoding `samples` into them would exceed the worker's own share.
     pub(super) fn free_buffers(&mut self, samples: &[ReadSample<'_>]) {
         let capacity = |pixels: &[Pixels]| pixels.iter().map(Pixels::capacity).sum::<usize>();
-        let (mut sum, mut rest) = (0_usize, &self.pixels[..]);
+        let (mut sum, mut remaining_buffers) = (0_usize, &self.pixels[..]);
         for sample in samples {
-            let needed = if self.recipe.any_fields().has_clips() { rest.len() } else { sample.image_count };
-            let (in_use, others) = rest.split_at(needed);
-            sum = sum.saturating_add(capacity(in_use).max(sample.memory));
-            rest = others;
+            let buffer_count =
+                if self.recipe.any_fields().has_clips() { remaining_buffers.len() } else { sample.image_count };
+            let (sample_buffers, later_buffers) = remaining_buffers.split_at(buffer_count);
+            sum = sum.saturating_add(capacity(sample_buffers).max(sample.memory));
+            remaining_buffers = later_buffers;
         }
-        if sum.saturating_add(capacity(rest)) > self.run.scratch.share().decode {
+        if sum.saturating_add(capacity(remaining_buffers)) > self.run.scratch.share().decode {
             self.pixels.iter_mut().for_each(Pixels::release);
         }
     }
 
-    /// Frees the buffers of frames if decoding `opened` into them could exceed both `memory`, which
-    /// was reserved for the sample, and the worker's own share.
+    /// Frees the buffers of frames if decoding `encoded_frames` into them could exceed both
+    /// `memory`, which was reserved for the sample, and the worker's own share.
     pub(super) fn free_frame_buffers(
         &mut self,
-        opened: &[EncodedImage<'_>],
+        encoded_frames: &[EncodedImage<'_>],
         memory: usize,
         sample_image: &SampleImage<'_>,
-        used: usize,
+        used_buffers: usize,
     ) {
         let region = self.largest_region(sample_image);
-        let needed = |index: usize| opened.get(index).map_or(0, |encoded| self.decoding_memory(encoded, region));
-        let (other, frames) = self.pixels.split_at(used);
-        let other: usize = other.iter().map(Pixels::capacity).sum();
-        let frames = frames.iter().enumerate().map(|(index, pixels)| pixels.capacity().max(needed(index)));
-        if frames.fold(other, usize::saturating_add) > memory.max(self.run.scratch.share().decode) {
-            self.pixels[used..].iter_mut().for_each(Pixels::release);
+        let needed_bytes =
+            |index: usize| encoded_frames.get(index).map_or(0, |encoded| self.decoding_memory(encoded, region));
+        let (other_buffers, frames) = self.pixels.split_at(used_buffers);
+        let other_buffers: usize = other_buffers.iter().map(Pixels::capacity).sum();
+        let frames = frames.iter().enumerate().map(|(index, pixels)| pixels.capacity().max(needed_bytes(index)));
+        if frames.fold(other_buffers, usize::saturating_add) > memory.max(self.run.scratch.share().decode) {
+            self.pixels[used_buffers..].iter_mut().for_each(Pixels::release);
         }
     }
 }

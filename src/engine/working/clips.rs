@@ -15,71 +15,80 @@ use crate::batch::Row;
 use crate::decode::{EncodedImage, Job, Lookup, MAX_GROUP, Pixels, Rect};
 use crate::error::{Result, guarded};
 use crate::field::ImageField;
-use crate::recipe::{Recipe, SampleImage, at_frame};
+use crate::recipe::{Recipe, SampleImage, frame_error};
 use crate::trace::Stage;
 
 /// For each frame of a group, its pixels if they are in the cache of decoded images.
 type CachedFrames = ArrayVec<Option<Arc<Pixels>>, MAX_GROUP>;
 
 /// Divides the frames of a clip into groups of similar size, which are decoded together.
-fn groups(frames: usize) -> impl Iterator<Item = Range<usize>> {
-    let each = frames.div_ceil(frames.div_ceil(MAX_GROUP).max(1)).max(1);
-    (0..frames).step_by(each).map(move |start| start..frames.min(start + each))
+fn groups(frame_count: usize) -> impl Iterator<Item = Range<usize>> {
+    let group_len = frame_count.div_ceil(frame_count.div_ceil(MAX_GROUP).max(1)).max(1);
+    (0..frame_count).step_by(group_len).map(move |start| start..frame_count.min(start + group_len))
 }
 
 impl<'a> PartFiller<'a> {
     /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
     /// peak memory, in bytes, for decoding the clips, and for copying a frame for the device.
-    /// `alone` is true if no image is combined with images of other samples.
-    pub(super) fn plan_clips(&self, sample_images: &mut [SampleImage<'a>], alone: bool) -> Result<(usize, usize)> {
-        let (mut most, mut copied) = (0, 0);
+    /// `is_single_sample` is true if no image is combined with images of other samples.
+    pub(super) fn plan_clips(
+        &self,
+        sample_images: &mut [SampleImage<'a>],
+        is_single_sample: bool,
+    ) -> Result<(usize, usize)> {
+        let (mut max_memory, mut copy_bytes) = (0, 0);
         for sample_image in sample_images {
             let Some(frames) = sample_image.frames else { continue };
-            let first = sample_image.opened.take().expect("the caller has opened the first frame");
+            let first_frame = sample_image.encoded_image.take().expect("the caller has opened the first frame");
             // Clips are decoded one at a time, so their memory does not add up.
-            most = most.max(self.clip_memory(&first, frames.len(), sample_image)?);
+            max_memory = max_memory.max(self.clip_memory(&first_frame, frames.len(), sample_image)?);
             let field = &self.recipe.any_fields().images[sample_image.field];
-            sample_image.wants_device = alone
+            sample_image.wants_device = is_single_sample
                 && self.device_images == DeviceImages::All
-                && first.suits_device()
+                && first_frame.suits_device()
                 && field.device_supports(&sample_image.plan);
             if sample_image.wants_device {
-                let (name, free) = (self.field_name(sample_image), self.part.free_encoded_bytes());
+                let (name, free_bytes) = (self.field_name(sample_image), self.part.free_encoded_bytes());
                 for frame in 0..frames.len() {
                     let encoded = self.recipe.open_frame(name, sample_image, frame)?;
-                    copied = copied.max(encoded.bitstream_memory(sample_image.plan.region, free));
+                    copy_bytes = copy_bytes.max(encoded.bitstream_memory(sample_image.plan.region, free_bytes));
                 }
             }
             sample_image.skip();
-            sample_image.ns = Some(0);
+            sample_image.decode_ns = Some(0);
         }
-        Ok((most, copied))
+        Ok((max_memory, copy_bytes))
     }
 
     fn field_name(&self, sample_image: &SampleImage<'a>) -> &'a str {
         &self.recipe.any_fields().images[sample_image.field].name
     }
 
-    /// Returns the memory in bytes for decoding a group of frames. `first` is the first frame.
-    fn clip_memory(&self, first: &EncodedImage<'_>, frames: usize, sample_image: &SampleImage<'a>) -> Result<usize> {
-        let pixels = first.size().area().saturating_mul(3);
+    /// Returns the memory in bytes for decoding a group of frames.
+    fn clip_memory(
+        &self,
+        first_frame: &EncodedImage<'_>,
+        frame_count: usize,
+        sample_image: &SampleImage<'a>,
+    ) -> Result<usize> {
+        let pixel_bytes = first_frame.size().area().saturating_mul(3);
         let name = self.field_name(sample_image);
-        let (region, mut most) = (self.largest_region(sample_image), 0);
-        let kept = self.recipe.cache.as_ref().map_or(0, |cache| cache.kept_bytes(first));
-        for group in groups(frames) {
+        let (region, mut max_memory) = (self.largest_region(sample_image), 0);
+        let cached_bytes = self.recipe.cache.as_ref().map_or(0, |cache| cache.kept_bytes(first_frame));
+        for group in groups(frame_count) {
             // If only pixels count, all frames need the same memory, because they have the same
             // size.
-            let memory = if self.counts_pixels(pixels) {
-                self.decoding_memory(first, region).saturating_add(kept).saturating_mul(group.len())
+            let memory = if self.counts_pixels(pixel_bytes) {
+                self.decoding_memory(first_frame, region).saturating_add(cached_bytes).saturating_mul(group.len())
             } else {
                 group.into_iter().try_fold(0_usize, |sum, frame| -> Result<usize> {
                     let encoded = self.recipe.open_frame(name, sample_image, frame)?;
-                    Ok(sum.saturating_add(self.decoding_memory(&encoded, region)).saturating_add(kept))
+                    Ok(sum.saturating_add(self.decoding_memory(&encoded, region)).saturating_add(cached_bytes))
                 })?
             };
-            most = most.max(memory);
+            max_memory = max_memory.max(memory);
         }
-        Ok(most)
+        Ok(max_memory)
     }
 
     /// Returns the region of each frame that may have to be decoded.
@@ -87,23 +96,23 @@ impl<'a> PartFiller<'a> {
         if self.recipe.cache.is_some() { Rect::full(sample_image.plan.oriented.size()) } else { sample_image.region }
     }
 
-    /// Writes the frames of a clip. The first `used` pixel buffers contain other images of the
-    /// sample.
-    pub(super) fn clip(
+    /// Writes the frames of a clip. The first `used_buffers` pixel buffers contain other images of
+    /// the sample.
+    pub(super) fn write_clip(
         &mut self,
-        taken: &mut ReadSample<'a>,
+        sample: &mut ReadSample<'a>,
         sample_image: &mut SampleImage<'a>,
-        used: usize,
+        used_buffers: usize,
     ) -> Result<()> {
         let recipe = self.recipe;
         let field = &recipe.fields_of(self.part.header()).images[sample_image.field];
-        let frames = sample_image.frames.map_or(0, |frames| frames.len());
-        for group in groups(frames) {
-            self.meter.enter(Stage::Decode, taken.timed.id);
-            let group = self.store_frames(taken, field, sample_image, group)?;
+        let frame_count = sample_image.frames.map_or(0, |frames| frames.len());
+        for group in groups(frame_count) {
+            self.meter.enter(Stage::Decode, sample.timing.id);
+            let group = self.store_frames(sample, field, sample_image, group)?;
             if !group.is_empty() {
-                let cached = self.decode_frames(taken, field, sample_image, used, &group)?;
-                self.write_frames(taken, field, sample_image, used, group.into_iter().zip(cached))?;
+                let cached = self.decode_frames(sample, field, sample_image, used_buffers, &group)?;
+                self.write_frames(sample, field, sample_image, used_buffers, group.into_iter().zip(cached))?;
             }
         }
         Ok(())
@@ -112,7 +121,7 @@ impl<'a> PartFiller<'a> {
     /// Copies the data of the frames that the device decodes. Returns the other frames.
     fn store_frames(
         &mut self,
-        taken: &mut ReadSample<'a>,
+        sample: &mut ReadSample<'a>,
         field: &ImageField,
         sample_image: &SampleImage<'a>,
         group: Range<usize>,
@@ -124,46 +133,46 @@ impl<'a> PartFiller<'a> {
         for frame in group.clone() {
             let mut encoded = recipe.open_frame(&field.name, sample_image, frame)?;
             // Decoding a video frame finds its damage.
-            if recipe.strict && !encoded.is_video() {
+            if recipe.is_strict && !encoded.is_video() {
                 Recipe::refuse_damage(&mut encoded)
-                    .map_err(|e| at_frame(&field.name, sample_image.frames, frame, e))?;
+                    .map_err(|e| frame_error(&field.name, sample_image.frames, frame, e))?;
             }
             frames.push(encoded);
         }
-        let stored = self.store_images(&frames, sample_image, (taken.row, group.start));
+        let is_stored = self.store_images(&frames, sample_image, (sample.row, group.start));
         self.bitstream.keep(self.run.scratch.share().retained / 2);
-        let (count, ns) = (stored.iter().filter(|&&stored| stored).count() as u64, self.meter.lap());
+        let (count, ns) = (is_stored.iter().filter(|&&is_stored| is_stored).count() as u64, self.meter.lap());
         for _ in 0..count {
-            self.meter.add_time(Stage::Decode, &mut taken.timed, ns / count, 0);
+            self.meter.add_time(Stage::Decode, &mut sample.timing, ns / count, 0);
         }
-        Ok(group.zip(stored).filter(|(_, stored)| !stored).map(|(frame, _)| frame).collect())
+        Ok(group.zip(is_stored).filter(|(_, is_stored)| !is_stored).map(|(frame, _)| frame).collect())
     }
 
     /// Decodes frames into `self.pixels[used..]`. Returns those that are in the cache of decoded
     /// images instead.
     fn decode_frames(
         &mut self,
-        taken: &mut ReadSample<'a>,
+        sample: &mut ReadSample<'a>,
         field: &ImageField,
         sample_image: &mut SampleImage<'a>,
-        used: usize,
+        used_buffers: usize,
         group: &[usize],
     ) -> Result<CachedFrames> {
         let (recipe, name) = (self.recipe, &*field.name);
-        let mut opened = ArrayVec::<EncodedImage<'a>, MAX_GROUP>::new();
+        let mut encoded_frames = ArrayVec::<EncodedImage<'a>, MAX_GROUP>::new();
         let mut lookups = ArrayVec::<Lookup<'a>, MAX_GROUP>::new();
         for &frame in group {
             let mut encoded = recipe.open_frame(name, sample_image, frame)?;
             let lookup = recipe.find_decoded(&mut encoded);
-            if recipe.strict && !matches!(lookup, Lookup::Hit(_)) {
-                Recipe::refuse_damage(&mut encoded).map_err(|e| at_frame(name, sample_image.frames, frame, e))?;
+            if recipe.is_strict && !matches!(lookup, Lookup::Hit(_)) {
+                Recipe::refuse_damage(&mut encoded).map_err(|e| frame_error(name, sample_image.frames, frame, e))?;
             }
-            opened.push(encoded);
+            encoded_frames.push(encoded);
             lookups.push(lookup);
         }
-        self.free_frame_buffers(&opened, taken.memory, sample_image, used);
-        let (buffers, size) = (&mut self.pixels[used..], sample_image.plan.oriented.size());
-        let jobs = opened.into_iter().zip(buffers.iter_mut()).zip(&lookups);
+        self.free_frame_buffers(&encoded_frames, sample.memory, sample_image, used_buffers);
+        let (buffers, size) = (&mut self.pixels[used_buffers..], sample_image.plan.oriented.size());
+        let jobs = encoded_frames.into_iter().zip(buffers.iter_mut()).zip(&lookups);
         let jobs = jobs.filter_map(|((encoded, pixels), lookup)| match lookup {
             Lookup::Hit(_) => None,
             Lookup::Admitted(admission) => {
@@ -177,11 +186,11 @@ impl<'a> PartFiller<'a> {
         let ns = self.meter.lap() / group.len() as u64;
         let (mut results, mut cached) = (results.into_iter(), CachedFrames::new());
         for ((&frame, lookup), pixels) in group.iter().zip(lookups).zip(buffers.iter_mut()) {
-            let mut decoded = || results.next().expect("each frame that is not in the cache has a job");
-            let (hit, result) = match lookup {
-                Lookup::Hit(hit) => (Some(hit), Ok(())),
-                Lookup::Coefficients | Lookup::Declined => (None, decoded().0),
-                Lookup::Admitted(admission) => match decoded() {
+            let mut next_result = || results.next().expect("each frame that is not in the cache has a job");
+            let (cached_pixels, result) = match lookup {
+                Lookup::Hit(cached_pixels) => (Some(cached_pixels), Ok(())),
+                Lookup::Coefficients | Lookup::Declined => (None, next_result().0),
+                Lookup::Admitted(admission) => match next_result() {
                     (Ok(()), coefficients) if pixels.damage().is_none() => {
                         admission.fill(size, pixels, coefficients);
                         (None, Ok(()))
@@ -192,12 +201,13 @@ impl<'a> PartFiller<'a> {
                     ),
                 },
             };
-            result.map_err(|e| at_frame(name, sample_image.frames, frame, e))?;
-            let (id, key, pixels) = (taken.timed.id, taken.timed.key, hit.as_deref().unwrap_or(pixels));
-            let damaged = recipe.note_damage_at(id, key, pixels, |e| at_frame(name, sample_image.frames, frame, e));
-            sample_image.damaged_frames += u32::from(damaged);
-            self.meter.add_time(Stage::Decode, &mut taken.timed, ns, pixels.data().len());
-            cached.push(hit);
+            result.map_err(|e| frame_error(name, sample_image.frames, frame, e))?;
+            let (id, key, pixels) = (sample.timing.id, sample.timing.key, cached_pixels.as_deref().unwrap_or(pixels));
+            let is_damaged =
+                recipe.note_damage_at(id, key, pixels, |e| frame_error(name, sample_image.frames, frame, e));
+            sample_image.damaged_frames += u32::from(is_damaged);
+            self.meter.add_time(Stage::Decode, &mut sample.timing, ns, pixels.data().len());
+            cached.push(cached_pixels);
         }
         Ok(cached)
     }
@@ -206,28 +216,28 @@ impl<'a> PartFiller<'a> {
     /// cache are in `self.pixels[used..]`.
     fn write_frames(
         &mut self,
-        taken: &mut ReadSample<'a>,
+        sample: &mut ReadSample<'a>,
         field: &ImageField,
         sample_image: &mut SampleImage<'a>,
-        used: usize,
+        used_buffers: usize,
         group: impl Iterator<Item = (usize, Option<Arc<Pixels>>)>,
     ) -> Result<()> {
         let PartFiller { recipe, pixels, image, resizer, part, meter, .. } = self;
-        for ((frame, cached), pixels) in group.zip(&pixels[used..]) {
-            let pixels = cached.as_deref().unwrap_or(pixels);
-            meter.enter(Stage::Transform, taken.timed.id);
-            let (mut rng, mut row) = (sample_image.rng.clone(), Row::new(part, taken.row).at_frame(frame));
-            let transformed = guarded(|| {
+        for ((frame, cached_pixels), pixels) in group.zip(&pixels[used_buffers..]) {
+            let pixels = cached_pixels.as_deref().unwrap_or(pixels);
+            meter.enter(Stage::Transform, sample.timing.id);
+            let (mut rng, mut row) = (sample_image.rng.clone(), Row::new(part, sample.row).at_frame(frame));
+            let result = guarded(|| {
                 let scratch = (&mut **resizer, &mut **image);
                 field.transform(pixels, &sample_image.plan, &mut rng, &recipe.transforms, scratch, &mut row)
             });
-            transformed.map_err(|e| at_frame(&field.name, sample_image.frames, frame, e))?;
+            result.map_err(|e| frame_error(&field.name, sample_image.frames, frame, e))?;
             let ns = meter.lap();
-            meter.add_time(Stage::Transform, &mut taken.timed, ns, field.rgb_bytes());
-            meter.enter(Stage::Write, taken.timed.id);
+            meter.add_time(Stage::Transform, &mut sample.timing, ns, field.rgb_bytes());
+            meter.enter(Stage::Write, sample.timing.id);
             guarded(|| field.write(image, &sample_image.plan, &mut row))?;
             let ns = meter.lap();
-            meter.add_uncounted_time(Stage::Write, &mut taken.timed, ns);
+            meter.add_uncounted_time(Stage::Write, &mut sample.timing, ns);
         }
         Ok(())
     }

@@ -113,7 +113,7 @@ impl Coordinator {
         let variant = of_batch.unwrap_or_else(|| recipe.output_sizes.at(index.epoch));
         let schema = slot.schemas().variant(variant);
         let mut group = Settings::samples_per_part(schema.batch, self.shared.run.settings.workers);
-        if recipe.copies && !self.stage.waits.readers_enabled() {
+        if recipe.can_copy && !self.stage.waits.readers_enabled() {
             group = copier::part_len(group, schema.batch, schema.sample_bytes());
         }
         let parts = slot.begin(group, |header| {
@@ -136,7 +136,7 @@ impl Coordinator {
     /// Returns the number of batches in `epoch`, or `None` if the source or the sampler fails. The
     /// program gets that error when it requests the epoch.
     fn length(&self, epoch: u64) -> Option<u64> {
-        guarded(|| self.shared.recipe.reads.check()).ok()?;
+        guarded(|| self.shared.recipe.read_source.check()).ok()?;
         state::batches(&self.shared.schedule, epoch).ok()
     }
 

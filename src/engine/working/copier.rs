@@ -14,37 +14,37 @@ use crate::trace::Stage;
 
 /// Minimum size of a part in bytes, unless the batch is smaller. Passing a part to a worker takes
 /// about as long as copying 10 KB.
-const PART_BYTES: usize = 256 << 10;
+const MIN_PART_BYTES: usize = 256 << 10;
 
-/// Returns the samples per part for a batch of `batch` samples of `bytes` bytes each. `group` is
-/// the number of samples per part if the samples are not copied.
-pub(super) fn part_len(group: usize, batch: usize, bytes: usize) -> usize {
-    (PART_BYTES / bytes.max(1)).clamp(group, batch.max(group))
+/// Returns the samples per part for a batch of `batch_len` samples of `sample_bytes` bytes each.
+/// `min_len` is the number of samples per part if the samples are not copied.
+pub(super) fn part_len(min_len: usize, batch_len: usize, sample_bytes: usize) -> usize {
+    (MIN_PART_BYTES / sample_bytes.max(1)).clamp(min_len, batch_len.max(min_len))
 }
 
 /// Copies the samples at the start of `rows`, and removes their rows from `rows`. Stops before the
 /// first sample that must be read. The metadata of the rows must be clear.
 pub(super) fn copy(recipe: &Recipe, run: &Run, worker: usize, part: &mut Part, rows: &mut Range<usize>) {
-    if !recipe.copies || run.counters.tracing().is_some() {
+    if !recipe.can_copy || run.counters.tracing().is_some() {
         return;
     }
     let mut meter = Meter::new(&run.counters, worker, part.header());
-    let (first, mut bytes) = (rows.start, 0);
+    let (first_row, mut copied_bytes) = (rows.start, 0);
     while rows.start < rows.end && run.is_wanted(part.header().run) {
         let (row, id) = (rows.start, part.header().entries[rows.start].sample);
         meter.enter(Stage::Write, id);
-        let copied = guarded(|| Ok(recipe.copy(id, part, row)));
-        let Some(copied) = copied.ok().flatten() else {
+        let result = guarded(|| Ok(recipe.copy(id, part, row)));
+        let Some(bytes) = result.ok().flatten() else {
             part.meta(row).key.clear();
             break;
         };
         part.meta(row).fault = None;
-        bytes += copied;
+        copied_bytes += bytes;
         rows.start += 1;
     }
-    let count = rows.start - first;
-    if let Some(last) = rows.start.checked_sub(1).filter(|_| count > 0) {
-        let (id, written) = (part.header().entries[last].sample, count * part.schema().sample_bytes());
-        meter.copied((id, &part.meta(last).key), count as u64, (bytes, written));
+    let count = rows.start - first_row;
+    if let Some(last_row) = rows.start.checked_sub(1).filter(|_| count > 0) {
+        let (id, written_bytes) = (part.header().entries[last_row].sample, count * part.schema().sample_bytes());
+        meter.finish_copying((id, &part.meta(last_row).key), count as u64, (copied_bytes, written_bytes));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
-use super::meter::{Meter, Timed};
+use super::meter::{Meter, SampleTiming};
 #[cfg(feature = "video")]
 use crate::batch::YuvRegion;
 use crate::batch::{DecodeOps, Header, Part, Row};
@@ -25,10 +25,11 @@ use crate::trace::{Stage, StageMap, nanos};
 use crate::transform::{Plan, Resizer, TILES};
 
 /// An image is divided into bands, which idle workers help to decode, if its pixels take at least
-/// `LARGE` bytes and at least `RARE` times as much as the average. If all images are large, no
-/// worker is idle, and decoding the rows that two bands share would only take additional time.
-const LARGE: u64 = 6 << 20;
-const RARE: u64 = 12;
+/// `LARGE_IMAGE_BYTES` bytes and at least `LARGE_IMAGE_RATIO` times as much as the average. If all
+/// images are large, no worker is idle, and decoding the rows that two bands share would only take
+/// additional time.
+const LARGE_IMAGE_BYTES: u64 = 6 << 20;
+const LARGE_IMAGE_RATIO: u64 = 12;
 
 /// The images of a part that the device decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +45,8 @@ pub(super) struct ReadSample<'a> {
     pub(super) row: usize,
     pub(super) sample: Sample<'a>,
     /// The other samples of the mosaic, each with its source index.
-    pub(super) others: MosaicSamples<'a>,
-    pub(super) timed: Timed<'a>,
+    pub(super) partner_samples: PartnerSamples<'a>,
+    pub(super) timing: SampleTiming<'a>,
     /// Number of images of this sample in the group.
     pub(super) image_count: usize,
     /// Memory for decoding the images and computing the fields, in bytes.
@@ -55,13 +56,13 @@ pub(super) struct ReadSample<'a> {
 }
 
 /// The other samples of a mosaic, each with its source index.
-type MosaicSamples<'a> = ArrayVec<(u64, Sample<'a>), { TILES - 1 }>;
+type PartnerSamples<'a> = ArrayVec<(u64, Sample<'a>), { TILES - 1 }>;
 
 impl ReadSample<'_> {
     /// Returns the source index and key of the sample that provides tile `tile` of an image.
     fn owner(&self, tile: usize) -> (u64, &str) {
-        let other = tile.checked_sub(1).map(|index| &self.others[index]);
-        other.map_or((self.timed.id, self.timed.key), |(id, sample)| (*id, sample.key()))
+        let partner = tile.checked_sub(1).map(|index| &self.partner_samples[index]);
+        partner.map_or((self.timing.id, self.timing.key), |(id, sample)| (*id, sample.key()))
     }
 }
 
@@ -70,9 +71,9 @@ impl ReadSample<'_> {
 struct ReadCost {
     bytes: usize,
     /// Bytes that this worker read and may have copied into its buffers.
-    copied: usize,
+    buffer_bytes: usize,
     /// Time that readers spent on prefetching the other bytes, in ns.
-    ahead_ns: u64,
+    prefetch_ns: u64,
 }
 
 /// Samples with images that are decoded together.
@@ -83,18 +84,18 @@ pub(super) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    pub(super) fn split(&mut self, count: usize) -> Self {
+    pub(super) fn drain_front(&mut self, count: usize) -> Self {
         let samples: ArrayVec<_, MAX_GROUP> = self.samples.drain(..count).collect();
-        let sample_images: usize = samples.iter().map(|taken| taken.image_count).sum();
-        Group { samples, sample_images: self.sample_images.drain(..sample_images).collect() }
+        let image_count: usize = samples.iter().map(|sample| sample.image_count).sum();
+        Group { samples, sample_images: self.sample_images.drain(..image_count).collect() }
     }
 
     fn iter_mut(&mut self) -> impl Iterator<Item = (&mut ReadSample<'a>, &mut [SampleImage<'a>])> {
-        let mut rest = &mut self.sample_images[..];
-        self.samples.iter_mut().map(move |taken| {
-            let (own, others) = std::mem::take(&mut rest).split_at_mut(taken.image_count);
-            rest = others;
-            (taken, own)
+        let mut remaining_images = &mut self.sample_images[..];
+        self.samples.iter_mut().map(move |sample| {
+            let (sample_images, later_images) = std::mem::take(&mut remaining_images).split_at_mut(sample.image_count);
+            remaining_images = later_images;
+            (sample, sample_images)
         })
     }
 }
@@ -115,7 +116,7 @@ pub(super) struct PartFiller<'a> {
 }
 
 impl<'a> PartFiller<'a> {
-    pub(super) fn read(
+    pub(super) fn read_group(
         &mut self,
         encoded: &'a mut [Box<[Vec<u8>]>],
         fetched: Option<&'a Fetched>,
@@ -126,36 +127,46 @@ impl<'a> PartFiller<'a> {
         let tiles = self.recipe.max_tiles(epoch);
         let mut group = Group::default();
         // Size of the buffers that the source may have filled, in bytes.
-        let mut held = 0;
+        let mut buffered_bytes = 0;
         for buffers in encoded.chunks_mut(tiles).take(self.max_samples(tiles)) {
             let Some(row) = rows.next() else { break };
-            let (entry, before) = (self.part.header().entries[row], group.sample_images.len());
-            let mut timed = Timed { id: entry.sample, key: "", bytes: 0, ns: StageMap::default(), slowest: (0, 0) };
+            let (entry, first_image) = (self.part.header().entries[row], group.sample_images.len());
+            let mut timing =
+                SampleTiming { id: entry.sample, key: "", bytes: 0, ns: StageMap::default(), slowest_field: (0, 0) };
             self.meter.enter(Stage::Read, entry.sample);
             self.part.meta(row).fault = None;
             let mut cost = ReadCost::default();
-            let taken = self.take(row, buffers, fetched, &mut cost, &mut timed.key, &mut group);
-            self.meter.stage(Stage::Read, &mut timed, cost.bytes);
-            timed.ns[Stage::Read] += cost.ahead_ns;
-            timed.bytes = cost.bytes;
-            match taken {
-                Ok((sample, others, memory, field_plan)) => {
-                    let (buffer, image_count) = (Share::buffer(cost.copied), group.sample_images.len() - before);
-                    let memory = memory.saturating_add(share.excess_buffer(cost.copied));
-                    group.samples.push(ReadSample { row, sample, others, timed, image_count, memory, field_plan });
-                    held += buffer;
+            let result = self.read_and_plan(row, buffers, fetched, &mut cost, &mut timing.key, &mut group);
+            self.meter.finish_stage(Stage::Read, &mut timing, cost.bytes);
+            timing.ns[Stage::Read] += cost.prefetch_ns;
+            timing.bytes = cost.bytes;
+            match result {
+                Ok((sample, partner_samples, memory, field_plan)) => {
+                    let (buffer, image_count) =
+                        (Share::buffer(cost.buffer_bytes), group.sample_images.len() - first_image);
+                    let memory = memory.saturating_add(share.excess_buffer(cost.buffer_bytes));
+                    group.samples.push(ReadSample {
+                        row,
+                        sample,
+                        partner_samples,
+                        timing,
+                        image_count,
+                        memory,
+                        field_plan,
+                    });
+                    buffered_bytes += buffer;
                     // Stop before the next sample, because one more sample of this size might
                     // exceed the share.
-                    if held + buffer > share.encoded {
+                    if buffered_bytes + buffer > share.encoded {
                         break;
                     }
                 }
                 // End the lap here, so that the time of the failed sample is not attributed to the
                 // next sample.
                 Err(e) => {
-                    group.sample_images.truncate(before);
-                    self.meter.finish_sample(&timed);
-                    self.part.meta(row).fault = Some(self.recipe.at_global_sample(epoch, &entry, timed.key, e));
+                    group.sample_images.truncate(first_image);
+                    self.meter.finish_sample(&timing);
+                    self.part.meta(row).fault = Some(self.recipe.entry_error(epoch, &entry, timing.key, e));
                 }
             }
         }
@@ -165,7 +176,7 @@ impl<'a> PartFiller<'a> {
     /// Reads and plans the sample in row `row`, and the other samples of its mosaic. Returns the
     /// sample, the other samples, the memory in bytes that all of them need, and the [plan for the
     /// fields](ReadSample::field_plan).
-    fn take(
+    fn read_and_plan(
         &mut self,
         row: usize,
         buffers: &'a mut [Box<[Vec<u8>]>],
@@ -173,44 +184,44 @@ impl<'a> PartFiller<'a> {
         cost: &mut ReadCost,
         key: &mut &'a str,
         group: &mut Group<'a>,
-    ) -> Result<(Sample<'a>, MosaicSamples<'a>, usize, Option<Box<Plan>>)> {
+    ) -> Result<(Sample<'a>, PartnerSamples<'a>, usize, Option<Box<Plan>>)> {
         let (recipe, run, header) = (self.recipe, self.run, self.part.header());
-        let (epoch, run_number, offset) = (header.epoch, header.run, row - self.part.range().start);
+        let (epoch, run_number, entry_index) = (header.epoch, header.run, row - self.part.range().start);
         let entry = &header.entries[row].clone();
         let mut buffers = buffers.iter_mut();
-        let mut read = |tile: usize, id: u64| -> Result<Sample<'a>> {
+        let mut read_sample = |tile: usize, id: u64| -> Result<Sample<'a>> {
             let buffers = buffers.next().expect("there is one buffer per sample of an image");
-            let sample = match fetched.and_then(|fetched| fetched.sample((offset, tile))) {
+            let sample = match fetched.and_then(|fetched| fetched.sample((entry_index, tile))) {
                 Some((sample, ns)) => {
-                    cost.ahead_ns += ns;
+                    cost.prefetch_ns += ns;
                     sample
                 }
                 // Prefetched samples count toward a separate budget.
                 None => recipe
                     .read((id, entry), buffers, || run.tries_again(run_number))
-                    .inspect(|read| cost.copied += read.memory()),
+                    .inspect(|sample| cost.buffer_bytes += sample.memory()),
             };
             // Name the other samples of a mosaic by their source index, because a number that the
             // user assigned applies only to the first sample.
-            let sample = sample.map_err(|e| recipe.at_sample(id, "", if tile > 0 { e.of_sample(id) } else { e }))?;
+            let sample = sample.map_err(|e| recipe.sample_error(id, "", if tile > 0 { e.of_sample(id) } else { e }))?;
             cost.bytes += sample.memory();
             Ok(sample)
         };
-        let sample = read(0, entry.sample)?;
+        let sample = read_sample(0, entry.sample)?;
         *key = sample.key();
         self.part.meta(row).key.push_str(sample.key());
         let partners = recipe.partners(epoch, entry)?;
-        let mut others = MosaicSamples::new();
+        let mut partner_samples = PartnerSamples::new();
         for (id, tile) in partners.iter().flat_map(|partners| &partners.samples).copied().zip(1..) {
-            others.push((id, read(tile, id)?));
+            partner_samples.push((id, read_sample(tile, id)?));
         }
-        recipe.check_length(&sample, entry.sample)?;
-        others.iter().try_for_each(|(id, other)| recipe.check_length(other, *id))?;
-        let (memory, field_plan) = self.plan((&sample, &others), entry, partners.as_ref(), group)?;
-        Ok((sample, others, memory, field_plan))
+        recipe.check_size(&sample, entry.sample)?;
+        partner_samples.iter().try_for_each(|(id, other)| recipe.check_size(other, *id))?;
+        let (memory, field_plan) = self.plan_images((&sample, &partner_samples), entry, partners.as_ref(), group)?;
+        Ok((sample, partner_samples, memory, field_plan))
     }
 
-    fn images(&self) -> usize {
+    fn image_field_count(&self) -> usize {
         self.recipe.any_fields().images.len()
     }
 
@@ -218,92 +229,107 @@ impl<'a> PartFiller<'a> {
     fn max_samples(&self, tiles: usize) -> usize {
         // The frames of a clip use the buffers of other samples, so only one sample is decoded at a
         // time.
-        let most = if self.recipe.any_fields().has_clips() { 1 } else { MAX_GROUP };
-        (MAX_PLANNED / (tiles * self.images().max(1))).clamp(1, most)
+        let max_samples = if self.recipe.any_fields().has_clips() { 1 } else { MAX_GROUP };
+        (MAX_PLANNED / (tiles * self.image_field_count().max(1))).clamp(1, max_samples)
     }
 
     /// Plans the images of a sample. Returns the memory, in bytes, for decoding the images and
     /// computing the fields, and the [plan for the fields](ReadSample::field_plan).
-    fn plan(
+    fn plan_images(
         &mut self,
-        (sample, others): (&Sample<'a>, &MosaicSamples<'a>),
+        (sample, partner_samples): (&Sample<'a>, &PartnerSamples<'a>),
         entry: &Entry,
         partners: Option<&Partners>,
         group: &mut Group<'a>,
     ) -> Result<(usize, Option<Box<Plan>>)> {
         let share = self.run.scratch.share();
         let &Header { epoch, variant, .. } = self.part.header();
-        let (fields, first) = (&self.recipe.any_fields().images, group.sample_images.len());
+        let (fields, first_image) = (&self.recipe.any_fields().images, group.sample_images.len());
         for (index, field) in fields.iter().enumerate() {
             let join = partners.filter(|_| field.image.own_augment().is_none()).map(|partners| &partners.join);
-            let mut plan = |of: &Sample<'a>, tile: usize| {
+            let mut plan_tile = |tile_sample: &Sample<'a>, tile: usize| {
                 let (tile, scratch) =
-                    (join.map(|join| (join, tile)), (&group.sample_images[first..], &mut *self.boxes));
-                let sample_image = self.recipe.plan(field.described(), of, (variant, epoch, entry), tile, scratch)?;
+                    (join.map(|join| (join, tile)), (&group.sample_images[first_image..], &mut *self.boxes));
+                let sample_image =
+                    self.recipe.plan_image(field.described(), tile_sample, (variant, epoch, entry), tile, scratch)?;
                 group.sample_images.push(SampleImage { field: index, ..sample_image });
                 Ok(())
             };
-            plan(sample, 0)?;
-            for ((id, other), tile) in others.iter().zip(1..).filter(|_| join.is_some()) {
-                plan(other, tile).map_err(|e: Error| e.at_sample(*id, other.key()))?;
+            plan_tile(sample, 0)?;
+            for ((id, partner), tile) in partner_samples.iter().zip(1..).filter(|_| join.is_some()) {
+                plan_tile(partner, tile).map_err(|e: Error| e.at_sample(*id, partner.key()))?;
             }
         }
-        let (clips, mut copied) = self.plan_clips(&mut group.sample_images[first..], others.is_empty())?;
-        self.find_decoded(&mut group.sample_images[first..]);
+        let (clip_memory, mut copy_bytes) =
+            self.plan_clips(&mut group.sample_images[first_image..], partner_samples.is_empty())?;
+        self.find_cached_images(&mut group.sample_images[first_image..]);
         if self.device_images != DeviceImages::All {
-            recipe::share(&mut group.sample_images[first..], share.decode as u64);
+            recipe::share_decoding(&mut group.sample_images[first_image..], share.decode as u64);
         }
-        // `copied` is the maximum, not the sum, because images are copied for the device one at a
-        // time.
-        let mut memory = clips;
-        let alone = fields.len() == 1 && others.is_empty();
-        for sample_image in &mut group.sample_images[first..] {
+        // `copy_bytes` is the maximum, not the sum, because images are copied for the device one at
+        // a time.
+        let mut memory = clip_memory;
+        let is_only_image = fields.len() == 1 && partner_samples.is_empty();
+        for sample_image in &mut group.sample_images[first_image..] {
             if sample_image.frames.is_none() {
-                self.choose(sample_image, alone);
+                self.choose_decoder(sample_image, is_only_image);
             }
-            let Some(encoded) = &sample_image.opened else { continue };
+            let Some(encoded) = &sample_image.encoded_image else { continue };
             if encoded.is_plain_jpeg() {
                 self.meter.counts().plain_jpegs.bump();
             }
-            let kept = sample_image.kept_coefficients();
-            memory = memory.saturating_add(self.decoding_memory(encoded, sample_image.region)).saturating_add(kept);
-            if sample_image.wants_device && others.is_empty() && fields[sample_image.field].may_decode_on_device() {
-                copied = copied.max(encoded.bitstream_memory(sample_image.plan.region, self.part.free_encoded_bytes()));
+            let coefficient_bytes = sample_image.coefficient_bytes();
+            memory = memory
+                .saturating_add(self.decoding_memory(encoded, sample_image.region))
+                .saturating_add(coefficient_bytes);
+            if sample_image.wants_device
+                && partner_samples.is_empty()
+                && fields[sample_image.field].may_decode_on_device()
+            {
+                copy_bytes =
+                    copy_bytes.max(encoded.bitstream_memory(sample_image.plan.region, self.part.free_encoded_bytes()));
             }
         }
         let field_plan = match &self.recipe.any_fields().shown {
             Some(name) => {
                 let field = (&Image::new(), &**name);
-                Some(Box::new(self.recipe.plan(field, sample, (variant, epoch, entry), None, (&[], self.boxes))?.plan))
+                Some(Box::new(
+                    self.recipe.plan_image(field, sample, (variant, epoch, entry), None, (&[], self.boxes))?.plan,
+                ))
             }
             None => None,
         };
-        let (plan, tiles) = self.recipe.plan_and_tiles(&group.sample_images[first..], others);
-        let pasted = group.sample_images[first..].iter().any(|image| image.pastes).then_some(&NOTHING);
-        let computed = self.recipe.memory(sample, (plan.or(field_plan.as_deref()), &tiles, pasted), entry)?;
-        let memory = memory.saturating_add(usize::try_from(computed).unwrap_or(usize::MAX));
-        Ok((if copied > share.retained / 2 { memory.saturating_add(copied) } else { memory }, field_plan))
+        let (plan, tiles) = self.recipe.plan_and_tiles(&group.sample_images[first_image..], partner_samples);
+        let pasted_objects =
+            group.sample_images[first_image..].iter().any(|image| image.has_pasted_objects).then_some(&NOTHING);
+        let field_memory =
+            self.recipe.memory(sample, (plan.or(field_plan.as_deref()), &tiles, pasted_objects), entry)?;
+        let memory = memory.saturating_add(usize::try_from(field_memory).unwrap_or(usize::MAX));
+        Ok((if copy_bytes > share.retained / 2 { memory.saturating_add(copy_bytes) } else { memory }, field_plan))
     }
 
     /// Finds images in the cache of decoded images. Images for which the cache has space are
     /// decoded completely.
-    fn find_decoded(&self, sample_images: &mut [SampleImage<'a>]) {
+    fn find_cached_images(&self, sample_images: &mut [SampleImage<'a>]) {
         if self.recipe.cache.is_none() {
             return;
         }
         for index in 0..sample_images.len() {
-            let (before, rest) = sample_images.split_at_mut(index);
-            let sample_image = &mut rest[0];
-            let view = before.iter().find(|view| view.shows_the_same(sample_image) && view.is_shown());
-            let is_shown = sample_image.is_shown();
-            let Some(encoded) = sample_image.opened.as_mut().filter(|_| is_shown) else { continue };
+            let (earlier_images, later_images) = sample_images.split_at_mut(index);
+            let sample_image = &mut later_images[0];
+            let earlier_image =
+                earlier_images.iter().find(|image| image.has_same_source(sample_image) && image.is_visible());
+            let is_visible = sample_image.is_visible();
+            let Some(encoded) = sample_image.encoded_image.as_mut().filter(|_| is_visible) else { continue };
             if self.device_images == DeviceImages::All && encoded.suits_device() {
                 continue;
             }
-            if let Some(view) = view {
-                if let Some(pixels) = view.cached.clone() {
+            if let Some(earlier_image) = earlier_image {
+                if let Some(pixels) = earlier_image.cached_pixels.clone() {
                     sample_image.use_cached(pixels);
-                } else if let Some(coefficients) = view.opened.as_ref().and_then(EncodedImage::coefficients) {
+                } else if let Some(coefficients) =
+                    earlier_image.encoded_image.as_ref().and_then(EncodedImage::coefficients)
+                {
                     encoded.set_coefficients(coefficients.clone());
                 }
                 continue;
@@ -318,41 +344,42 @@ impl<'a> PartFiller<'a> {
         }
     }
 
-    /// Chooses where an image is decoded, and by how many threads. `alone` is true if it is the
-    /// only image of its sample.
-    fn choose(&self, sample_image: &mut SampleImage<'_>, alone: bool) {
-        let pixels = sample_image.region.size().area().saturating_mul(3);
-        let large = pixels >= LARGE && self.meter.mean_decoded_bytes().is_some_and(|usual| pixels / RARE >= usual);
-        sample_image.wants_device =
-            self.device_images == DeviceImages::All || (large && alone && self.device_images == DeviceImages::Large);
-        let is_divisible = sample_image.opened.as_ref().is_some_and(EncodedImage::is_divisible);
-        sample_image.divided = large && is_divisible && sample_image.kept_coefficients() == 0;
+    /// Chooses where an image is decoded, and by how many threads. `is_only_image` is true if it is
+    /// the only image of its sample.
+    fn choose_decoder(&self, sample_image: &mut SampleImage<'_>, is_only_image: bool) {
+        let pixel_bytes = sample_image.region.size().area().saturating_mul(3);
+        let is_large = pixel_bytes >= LARGE_IMAGE_BYTES
+            && self.meter.mean_decoded_bytes().is_some_and(|mean_bytes| pixel_bytes / LARGE_IMAGE_RATIO >= mean_bytes);
+        sample_image.wants_device = self.device_images == DeviceImages::All
+            || (is_large && is_only_image && self.device_images == DeviceImages::Large);
+        let is_divisible = sample_image.encoded_image.as_ref().is_some_and(EncodedImage::is_divisible);
+        sample_image.is_divided = is_large && is_divisible && sample_image.coefficient_bytes() == 0;
     }
 
     pub(super) fn process(&mut self, mut group: Group<'a>) {
-        if let Some(first) = group.samples.first().filter(|_| !group.sample_images.is_empty()) {
-            self.meter.enter(Stage::Decode, first.timed.id);
+        if let Some(first_sample) = group.samples.first().filter(|_| !group.sample_images.is_empty()) {
+            self.meter.enter(Stage::Decode, first_sample.timing.id);
             self.meter.lap();
             self.decode(&mut group);
         }
-        let mut first = 0;
-        for (taken, sample_images) in group.iter_mut() {
-            let made = self.write(taken, sample_images, first);
-            first += sample_images.len();
-            self.meter.finish_sample(&taken.timed);
-            if let Err(e) = made {
-                let (epoch, entry) = self.entry(taken.row);
-                self.part.meta(taken.row).fault = Some(self.recipe.at_global_sample(epoch, &entry, taken.timed.key, e));
+        let mut first_image = 0;
+        for (sample, sample_images) in group.iter_mut() {
+            let result = self.write_sample(sample, sample_images, first_image);
+            first_image += sample_images.len();
+            self.meter.finish_sample(&sample.timing);
+            if let Err(e) = result {
+                let (epoch, entry) = self.epoch_and_entry(sample.row);
+                self.part.meta(sample.row).fault = Some(self.recipe.entry_error(epoch, &entry, sample.timing.key, e));
             }
         }
     }
 
     /// Decodes the images of `group`, or copies their data if the device decodes them.
     fn decode(&mut self, group: &mut Group<'a>) {
-        if self.recipe.strict {
+        if self.recipe.is_strict {
             // Damage is an error in strict mode, so fail damaged images before decoding them.
             for sample_image in &mut group.sample_images {
-                sample_image.result = sample_image.opened.as_mut().map_or(Ok(()), Recipe::refuse_damage);
+                sample_image.result = sample_image.encoded_image.as_mut().map_or(Ok(()), Recipe::refuse_damage);
             }
         }
         if self.device_images != DeviceImages::None {
@@ -361,59 +388,61 @@ impl<'a> PartFiller<'a> {
         let mut jobs = ArrayVec::<Job<'_>, MAX_PLANNED>::new();
         let mut indices = ArrayVec::<usize, MAX_PLANNED>::new();
         for (index, (sample_image, pixels)) in group.sample_images.iter_mut().zip(self.pixels.iter_mut()).enumerate() {
-            let Some(encoded) = sample_image.opened.take() else { continue };
-            if !sample_image.on_device && sample_image.result.is_ok() && sample_image.is_shown() {
-                let keep = sample_image.kept_coefficients();
+            let Some(encoded) = sample_image.encoded_image.take() else { continue };
+            if !sample_image.is_on_device && sample_image.result.is_ok() && sample_image.is_visible() {
+                let coefficient_bytes = sample_image.coefficient_bytes();
                 jobs.push(Job {
-                    divided: sample_image.divided,
-                    keep,
+                    divided: sample_image.is_divided,
+                    keep: coefficient_bytes,
                     ..Job::new(encoded, sample_image.region, pixels)
                 });
                 indices.push(index);
             }
         }
         Recipe::decode(&mut jobs);
-        let (mut jobs, mut first) = (indices.into_iter().zip(jobs).peekable(), 0);
-        for (taken, sample_images) in group.iter_mut() {
-            while let Some((index, job)) = jobs.next_if(|(index, _)| *index < first + sample_images.len()) {
-                let shared = sample_images.iter().any(|sample_image| sample_image.shared_with == Some(index - first));
-                let sample_image = &mut sample_images[index - first];
-                let (id, key) = taken.owner(sample_image.tile);
-                (sample_image.pixels, sample_image.ns) =
+        let (mut jobs, mut first_image) = (indices.into_iter().zip(jobs).peekable(), 0);
+        for (sample, sample_images) in group.iter_mut() {
+            while let Some((index, job)) = jobs.next_if(|(index, _)| *index < first_image + sample_images.len()) {
+                let is_shared =
+                    sample_images.iter().any(|sample_image| sample_image.pixel_source == Some(index - first_image));
+                let sample_image = &mut sample_images[index - first_image];
+                let (id, key) = sample.owner(sample_image.tile);
+                (sample_image.pixel_bytes, sample_image.decode_ns) =
                     (job.out.data().len(), job.time.map(|time| time.as_nanos() as u64));
-                let (admission, faulty) =
+                let (admission, is_faulty) =
                     (sample_image.admission.take(), job.result.is_err() || job.out.damage().is_some());
                 // If several images are cut from this decoded region, or if it was decoded for the
                 // cache, the damage may lie outside the part that one of the images needs. So
                 // decode each of these images separately.
-                sample_image.separately = faulty && (shared || admission.is_some());
-                if let Some(admission) = admission.filter(|_| !faulty) {
+                sample_image.must_decode_separately = is_faulty && (is_shared || admission.is_some());
+                if let Some(admission) = admission.filter(|_| !is_faulty) {
                     admission.fill(job.image.size(), job.out, job.coefficients);
                 }
-                if !sample_image.separately {
-                    sample_image.damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
+                if !sample_image.must_decode_separately {
+                    sample_image.is_damaged = job.result.is_ok() && self.recipe.note_damage(id, key, job.out);
                     sample_image.result = job.result;
                 }
             }
-            first += sample_images.len();
+            first_image += sample_images.len();
         }
         let Group { samples, sample_images } = group;
-        self.meter.decoded(sample_images, samples.iter_mut().map(|taken| (&mut taken.timed, taken.image_count)));
+        self.meter
+            .finish_decoding(sample_images, samples.iter_mut().map(|sample| (&mut sample.timing, sample.image_count)));
     }
 
     /// Copies the data of the images that the device decodes.
     fn store_for_device(&mut self, group: &mut Group<'a>) {
         // Mosaics are composed on the CPU.
-        for (taken, sample_images) in group.iter_mut().filter(|(taken, _)| taken.others.is_empty()) {
+        for (sample, sample_images) in group.iter_mut().filter(|(sample, _)| sample.partner_samples.is_empty()) {
             for sample_image in
                 sample_images.iter_mut().filter(|sample_image| sample_image.wants_device && sample_image.result.is_ok())
             {
-                let Some(encoded) = &sample_image.opened else { continue };
+                let Some(encoded) = &sample_image.encoded_image else { continue };
                 let start = Instant::now();
-                let stored = self.store_images(std::slice::from_ref(encoded), sample_image, (taken.row, 0));
-                sample_image.on_device = stored[0];
-                if sample_image.on_device {
-                    sample_image.ns = Some(nanos(Instant::now(), start));
+                let stored = self.store_images(std::slice::from_ref(encoded), sample_image, (sample.row, 0));
+                sample_image.is_on_device = stored[0];
+                if sample_image.is_on_device {
+                    sample_image.decode_ns = Some(nanos(Instant::now(), start));
                 }
             }
         }
@@ -427,13 +456,13 @@ impl<'a> PartFiller<'a> {
         &mut self,
         images: &[EncodedImage<'a>],
         sample_image: &SampleImage<'a>,
-        (row, first): (usize, usize),
+        (row, first_frame): (usize, usize),
     ) -> ArrayVec<bool, MAX_GROUP> {
         #[cfg(feature = "video")]
         if images.iter().any(EncodedImage::is_video) {
-            return self.store_video(images, sample_image, (row, first));
+            return self.store_video(images, sample_image, (row, first_frame));
         }
-        let frames = images.iter().zip(first..);
+        let frames = images.iter().zip(first_frame..);
         frames.map(|(encoded, frame)| self.store_image(encoded, sample_image, (row, frame))).collect()
     }
 
@@ -444,26 +473,26 @@ impl<'a> PartFiller<'a> {
         &mut self,
         images: &[EncodedImage<'a>],
         sample_image: &SampleImage<'a>,
-        (row, first): (usize, usize),
+        (row, first_frame): (usize, usize),
     ) -> ArrayVec<bool, MAX_GROUP> {
         let PartFiller { recipe, part, meter, .. } = self;
         let (field, plan) = (&recipe.fields_of(part.header()).images[sample_image.field], &sample_image.plan);
-        let mut stored: ArrayVec<bool, MAX_GROUP> = images.iter().map(|_| false).collect();
+        let mut is_stored: ArrayVec<bool, MAX_GROUP> = images.iter().map(|_| false).collect();
         // Do not decode frames twice if there is no space for them.
-        let fits =
+        let has_space =
             plan.region.size().area().saturating_mul(3) / 2 * images.len() as u64 <= part.free_encoded_bytes() as u64;
-        if !field.device_supports(plan) || !fits {
-            meter.counts().device_full.add(if fits { 0 } else { images.len() as u64 });
-            return stored;
+        if !field.device_supports(plan) || !has_space {
+            meter.counts().device_full.add(if has_space { 0 } else { images.len() as u64 });
+            return is_stored;
         }
         decode_planes(images, |index, planes, orientation| {
             let yuv = YuvRegion::new(planes, orientation, plan.region);
-            stored[index] = yuv.is_some_and(|yuv| field.store_yuv(&yuv, plan, part, (row, first + index)));
+            is_stored[index] = yuv.is_some_and(|yuv| field.store_yuv(&yuv, plan, part, (row, first_frame + index)));
         });
-        for _ in stored.iter().filter(|&&stored| stored) {
+        for _ in is_stored.iter().filter(|&&is_stored| is_stored) {
             meter.counts().decoded_on_device.bump();
         }
-        stored
+        is_stored
     }
 
     /// Copies the data of `encoded` for the device: `sample_image`, or one of its frames. `place`
@@ -480,101 +509,112 @@ impl<'a> PartFiller<'a> {
         if !field.device_supports(plan) {
             return false;
         }
-        let free = part.free_encoded_bytes().saturating_sub(DecodeOps::SLACK);
-        let stored = guarded(|| {
-            let grid = encoded.bitstream(plan.region, free, bitstream);
+        let free_bytes = part.free_encoded_bytes().saturating_sub(DecodeOps::SLACK);
+        let result = guarded(|| {
+            let grid = encoded.bitstream(plan.region, free_bytes, bitstream);
             Ok(grid.map(|grid| field.store_encoded(&grid, bitstream, plan, part, place)))
         });
         // If this fails, decoding on the worker fails as well, and reports the error.
-        let stored = stored.unwrap_or_default();
-        if stored == Some(true) {
+        let result = result.unwrap_or_default();
+        if result == Some(true) {
             meter.counts().decoded_on_device.bump();
-        } else if stored == Some(false) || encoded.bytes().len() > free {
+        } else if result == Some(false) || encoded.bytes().len() > free_bytes {
             meter.counts().device_full.bump();
         }
-        stored == Some(true)
+        result == Some(true)
     }
 
-    /// Writes the images and the other fields of a sample. `first` is the index of its first image
-    /// in the group.
-    fn write(&mut self, taken: &mut ReadSample<'a>, sample_images: &mut [SampleImage<'a>], first: usize) -> Result<()> {
-        let pastes = sample_images.iter().any(|sample_image| sample_image.pastes);
-        let mut made = if pastes { self.paste(taken, sample_images) } else { Ok(()) };
-        if made.is_ok() {
-            made = (0..sample_images.len()).try_for_each(|index| self.image(taken, sample_images, index, first));
+    /// Writes the images and the other fields of a sample. `first_image` is the index of its first
+    /// image in the group.
+    fn write_sample(
+        &mut self,
+        read_sample: &mut ReadSample<'a>,
+        sample_images: &mut [SampleImage<'a>],
+        first_image: usize,
+    ) -> Result<()> {
+        let has_pasted_objects = sample_images.iter().any(|sample_image| sample_image.has_pasted_objects);
+        let mut result = if has_pasted_objects { self.paste(read_sample, sample_images) } else { Ok(()) };
+        if result.is_ok() {
+            result = (0..sample_images.len())
+                .try_for_each(|index| self.write_image(read_sample, sample_images, index, first_image));
         }
         let PartFiller { recipe, pasted, part, meter, .. } = self;
-        let (row, fields) = (taken.row, recipe.fields_of(part.header()));
-        part.meta(row).damaged = recipe::damaged(sample_images) + recipe::damaged_frames(sample_images);
-        let (plan, tiles) = recipe.plan_and_tiles(sample_images, &taken.others);
-        let plan = plan.or(taken.field_plan.as_deref());
-        let image = |plan: &Plan| recipe.part_with_image(plan, (!tiles.is_empty() && !pastes, pastes));
+        let (row, fields) = (read_sample.row, recipe.fields_of(part.header()));
+        part.meta(row).damaged =
+            recipe::count_damaged_images(sample_images) + recipe::count_damaged_frames(sample_images);
+        let (plan, tiles) = recipe.plan_and_tiles(sample_images, &read_sample.partner_samples);
+        let plan = plan.or(read_sample.field_plan.as_deref());
+        let image =
+            |plan: &Plan| recipe.area_with_image(plan, (!tiles.is_empty() && !has_pasted_objects, has_pasted_objects));
         part.meta(row).shown = plan.map(image).unwrap_or_default();
-        let (sample, timed, shown) = (&taken.sample, &mut taken.timed, (plan, &tiles[..], pastes.then_some(&**pasted)));
-        if made.is_ok() {
-            made = fields.copied.iter().try_for_each(|field| recipe.write(field, sample, shown, part, row));
+        let (sample, timed, shown) =
+            (&read_sample.sample, &mut read_sample.timing, (plan, &tiles[..], has_pasted_objects.then_some(&**pasted)));
+        if result.is_ok() {
+            result = fields.copied.iter().try_for_each(|field| recipe.write(field, sample, shown, part, row));
         }
-        meter.stage(Stage::Write, timed, part.schema().sample_bytes() - fields.computed_bytes());
-        made?;
+        meter.finish_stage(Stage::Write, timed, part.schema().sample_bytes() - fields.computed_bytes());
+        result?;
         for (index, field) in fields.computed.iter().enumerate() {
             meter.enter_field(index, timed.id);
-            let made = recipe.write(field, sample, shown, part, row);
-            meter.field(index, timed, field.bytes);
-            made?;
+            let result = recipe.write(field, sample, shown, part, row);
+            meter.finish_field(index, timed, field.bytes);
+            result?;
         }
         Ok(())
     }
 
-    fn paste(&mut self, taken: &ReadSample<'a>, sample_images: &[SampleImage<'a>]) -> Result<()> {
-        self.meter.enter(Stage::Transform, taken.timed.id);
-        let (epoch, entry) = self.entry(taken.row);
-        self.recipe.paste(sample_images, &taken.others, (epoch, &entry), self.pasted)
+    fn paste(&mut self, sample: &ReadSample<'a>, sample_images: &[SampleImage<'a>]) -> Result<()> {
+        self.meter.enter(Stage::Transform, sample.timing.id);
+        let (epoch, entry) = self.epoch_and_entry(sample.row);
+        self.recipe.paste(sample_images, &sample.partner_samples, (epoch, &entry), self.pasted)
     }
 
     /// Transforms image `index` of a sample. Writes the output image if `index` is the last of its
-    /// tiles. `first` is the index of the sample's first image in the group.
-    fn image(
+    /// tiles. `first_image` is the index of the sample's first image in the group.
+    fn write_image(
         &mut self,
-        taken: &mut ReadSample<'a>,
+        sample: &mut ReadSample<'a>,
         sample_images: &mut [SampleImage<'a>],
         index: usize,
-        first: usize,
+        first_image: usize,
     ) -> Result<()> {
         if sample_images[index].frames.is_some() {
-            let used = first + sample_images.len();
-            return self.clip(taken, &mut sample_images[index], used);
+            let used_buffers = first_image + sample_images.len();
+            return self.write_clip(sample, &mut sample_images[index], used_buffers);
         }
         let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
-        let source = sample_images[index].shared_with.unwrap_or(index);
-        let (separately, bytes) = (sample_images[source].separately, sample_images[source].bytes);
-        let (sample_image, pixels, id) = (&mut sample_images[index], &mut pixels[first + source], taken.timed.id);
-        let cached = sample_image.cached.take();
-        let (tile, (owner, key)) = (sample_image.tile, taken.owner(sample_image.tile));
-        let of_partner = |e: Error| if tile > 0 { e.at_sample(owner, key) } else { e };
-        std::mem::replace(&mut sample_image.result, Ok(())).map_err(of_partner)?;
-        if sample_image.on_device {
+        let source_index = sample_images[index].pixel_source.unwrap_or(index);
+        let (must_decode_separately, bytes) =
+            (sample_images[source_index].must_decode_separately, sample_images[source_index].bytes);
+        let (sample_image, pixels, id) =
+            (&mut sample_images[index], &mut pixels[first_image + source_index], sample.timing.id);
+        let cached_pixels = sample_image.cached_pixels.take();
+        let (tile, (owner, key)) = (sample_image.tile, sample.owner(sample_image.tile));
+        let add_partner = |e: Error| if tile > 0 { e.at_sample(owner, key) } else { e };
+        std::mem::replace(&mut sample_image.result, Ok(())).map_err(add_partner)?;
+        if sample_image.is_on_device {
             return Ok(());
         }
-        if separately && sample_image.is_shown() {
+        if must_decode_separately && sample_image.is_visible() {
             meter.enter(Stage::Decode, id);
             let decoded = guarded(|| recipe.codecs.open(bytes)?.decode(sample_image.plan.region, pixels));
-            decoded.map_err(of_partner)?;
-            sample_image.damaged = recipe.note_damage(owner, key, pixels);
-            meter.stage(Stage::Decode, &mut taken.timed, pixels.data().len());
+            decoded.map_err(add_partner)?;
+            sample_image.is_damaged = recipe.note_damage(owner, key, pixels);
+            meter.finish_stage(Stage::Decode, &mut sample.timing, pixels.data().len());
         }
         meter.enter(Stage::Transform, id);
         let field = &recipe.fields_of(part.header()).images[sample_image.field];
-        let pixels = cached.as_deref().unwrap_or(pixels);
-        recipe.transform(field, pixels, sample_image, ((resizer, image), pasted), (part, taken.row))?;
-        if !sample_image.is_last() {
+        let pixels = cached_pixels.as_deref().unwrap_or(pixels);
+        recipe.transform(field, pixels, sample_image, ((resizer, image), pasted), (part, sample.row))?;
+        if !sample_image.is_last_tile() {
             return Ok(());
         }
-        meter.stage(Stage::Transform, &mut taken.timed, field.rgb_bytes());
+        meter.finish_stage(Stage::Transform, &mut sample.timing, field.rgb_bytes());
         meter.enter(Stage::Write, id);
-        guarded(|| field.write(image, &sample_image.plan, &mut Row::new(part, taken.row)))
+        guarded(|| field.write(image, &sample_image.plan, &mut Row::new(part, sample.row)))
     }
 
-    fn entry(&self, row: usize) -> (u64, Entry) {
+    fn epoch_and_entry(&self, row: usize) -> (u64, Entry) {
         let header = self.part.header();
         (header.epoch, header.entries[row])
     }

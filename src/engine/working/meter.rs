@@ -13,10 +13,10 @@ pub(crate) struct Meter<'a> {
     worker: usize,
     epoch: u64,
     batch: u64,
-    now: Instant,
+    lap_start: Instant,
 }
 
-pub(crate) struct Timed<'a> {
+pub(crate) struct SampleTiming<'a> {
     pub(crate) id: u64,
     /// The key of the sample. Empty until the sample has been read.
     pub(crate) key: &'a str,
@@ -25,12 +25,12 @@ pub(crate) struct Timed<'a> {
     /// Time spent in each stage so far, in ns.
     pub(crate) ns: StageMap<u64>,
     /// Time of the slowest field in ns, and the index of that field.
-    pub(crate) slowest: (u64, usize),
+    pub(crate) slowest_field: (u64, usize),
 }
 
 impl<'a> Meter<'a> {
     pub(crate) fn new(counters: &'a Counters, worker: usize, header: &Header) -> Self {
-        Meter { counters, worker, epoch: header.epoch, batch: header.number, now: Instant::now() }
+        Meter { counters, worker, epoch: header.epoch, batch: header.number, lap_start: Instant::now() }
     }
 
     pub(crate) fn enter(&self, stage: Stage, id: u64) {
@@ -39,16 +39,16 @@ impl<'a> Meter<'a> {
 
     /// Ends a lap that does not belong to a single sample. Returns its duration in ns.
     pub(crate) fn lap(&mut self) -> u64 {
-        let start = std::mem::replace(&mut self.now, Instant::now());
-        nanos(self.now, start)
+        let previous_start = std::mem::replace(&mut self.lap_start, Instant::now());
+        nanos(self.lap_start, previous_start)
     }
 
     /// Ends the lap for `stage` of `sample`. The stage produced `bytes` bytes.
-    pub(crate) fn stage(&mut self, stage: Stage, sample: &mut Timed<'_>, bytes: usize) {
+    pub(crate) fn finish_stage(&mut self, stage: Stage, sample: &mut SampleTiming<'_>, bytes: usize) {
         let ns = self.lap();
         self.add_time(stage, sample, ns, bytes);
         if let Some(trace) = self.counters.tracing() {
-            let end = trace.at(self.now);
+            let end = trace.at(self.lap_start);
             let args = self.args(sample, bytes);
             trace.record_at(Row::Worker(self.worker), stage.name(), end.saturating_sub(ns), end, args);
         }
@@ -59,19 +59,19 @@ impl<'a> Meter<'a> {
     }
 
     /// Ends the lap for a field of `sample`. The lap produced `bytes` bytes.
-    pub(crate) fn field(&mut self, field: usize, sample: &mut Timed<'_>, bytes: usize) {
+    pub(crate) fn finish_field(&mut self, field: usize, sample: &mut SampleTiming<'_>, bytes: usize) {
         let ns = self.lap();
         sample.ns[Stage::Fields] += ns;
-        sample.slowest = sample.slowest.max((ns, field));
+        sample.slowest_field = sample.slowest_field.max((ns, field));
         self.counters.worker(self.worker).spent_in_field(field, ns, bytes);
         if let Some(trace) = self.counters.tracing() {
-            let (end, name) = (trace.at(self.now), self.counters.field(field).to_owned());
+            let (end, name) = (trace.at(self.lap_start), self.counters.field(field).to_owned());
             trace.record_at(Row::Worker(self.worker), name, end.saturating_sub(ns), end, self.args(sample, bytes));
         }
     }
 
     /// Adds `ns` and `bytes` of output to a stage of `sample`.
-    pub(super) fn add_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64, bytes: usize) {
+    pub(super) fn add_time(&self, stage: Stage, sample: &mut SampleTiming<'_>, ns: u64, bytes: usize) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).spent(stage, ns, bytes);
     }
@@ -79,60 +79,61 @@ impl<'a> Meter<'a> {
     /// Ends the lap in which images were decoded. `samples` yields their samples, each with its
     /// number of images. Images decoded as a group have no individual timings, so the time of the
     /// group is divided in proportion to their encoded size.
-    pub(crate) fn decoded<'t, 'k: 't>(
+    pub(crate) fn finish_decoding<'t, 'k: 't>(
         &mut self,
-        sample_images: &[SampleImage<'_>],
-        samples: impl Iterator<Item = (&'t mut Timed<'k>, usize)>,
+        images: &[SampleImage<'_>],
+        samples: impl Iterator<Item = (&'t mut SampleTiming<'k>, usize)>,
     ) {
-        let took = self.lap();
-        let alone: u64 = sample_images.iter().filter_map(|sample_image| sample_image.ns).sum();
-        let together = took.saturating_sub(alone);
-        let encoded: usize = sample_images
-            .iter()
-            .filter(|sample_image| sample_image.ns.is_none())
-            .map(|sample_image| sample_image.encoded)
-            .sum();
-        let one_by_one = sample_images.iter().all(|sample_image| sample_image.ns.is_some());
+        let lap_ns = self.lap();
+        let timed_ns: u64 = images.iter().filter_map(|image| image.decode_ns).sum();
+        let group_ns = lap_ns.saturating_sub(timed_ns);
+        let untimed_images = images.iter().filter(|image| image.decode_ns.is_none());
+        let group_bytes: usize = untimed_images.map(|image| image.encoded_bytes).sum();
+        let is_each_timed = images.iter().all(|image| image.decode_ns.is_some());
         let trace = self.counters.tracing();
-        let mut begin = trace.map_or(0, |trace| trace.at(self.now).saturating_sub(took));
-        let mut rest = sample_images.iter();
-        for (sample, images) in samples {
-            for sample_image in rest.by_ref().take(images) {
-                let share = || (together as f64 * sample_image.encoded as f64 / encoded.max(1) as f64) as u64;
-                let ns = sample_image.ns.unwrap_or_else(share);
-                self.add_time(Stage::Decode, sample, ns, sample_image.pixels);
+        let mut start = trace.map_or(0, |trace| trace.at(self.lap_start).saturating_sub(lap_ns));
+        let mut remaining_images = images.iter();
+        for (sample, image_count) in samples {
+            for image in remaining_images.by_ref().take(image_count) {
+                let share = || (group_ns as f64 * image.encoded_bytes as f64 / group_bytes.max(1) as f64) as u64;
+                let ns = image.decode_ns.unwrap_or_else(share);
+                self.add_time(Stage::Decode, sample, ns, image.pixel_bytes);
                 let Some(trace) = trace else { continue };
                 let (row, name) = (Row::Worker(self.worker), Stage::Decode.name());
-                if one_by_one {
-                    trace.record_at(row, name, begin, begin + ns, self.args(sample, sample_image.encoded));
-                    begin += ns;
-                } else if std::ptr::eq(sample_image, &raw const sample_images[0]) {
-                    let encoded = sample_images.iter().map(|sample_image| sample_image.encoded).sum();
-                    let args = Args { samples: Some(sample_images.len() as u64), ..self.args(sample, encoded) };
-                    trace.record_at(row, name, begin, begin + took, args);
+                if is_each_timed {
+                    trace.record_at(row, name, start, start + ns, self.args(sample, image.encoded_bytes));
+                    start += ns;
+                } else if std::ptr::eq(image, &raw const images[0]) {
+                    let encoded_bytes = images.iter().map(|image| image.encoded_bytes).sum();
+                    let args = Args { samples: Some(images.len() as u64), ..self.args(sample, encoded_bytes) };
+                    trace.record_at(row, name, start, start + lap_ns, args);
                 }
             }
         }
     }
 
     /// Adds time to a stage without counting the sample.
-    pub(super) fn add_uncounted_time(&self, stage: Stage, sample: &mut Timed<'_>, ns: u64) {
+    pub(super) fn add_uncounted_time(&self, stage: Stage, sample: &mut SampleTiming<'_>, ns: u64) {
         sample.ns[stage] += ns;
         self.counters.worker(self.worker).add_uncounted_time(stage, ns);
     }
 
-    /// Ends the lap in which `count` samples were copied from memory. `last` is the index and the
-    /// key of the last sample, `read` the number of copied bytes, and `written` their size in the
-    /// batch. The whole lap counts as writing.
-    pub(crate) fn copied(&mut self, last: (u64, &str), count: u64, (read, written): (usize, usize)) {
+    /// Ends the lap in which `count` samples were copied from memory. `read_bytes` is the number of
+    /// copied bytes, and `written_bytes` their size in the batch. The whole lap counts as writing.
+    pub(crate) fn finish_copying(
+        &mut self,
+        (last_id, last_key): (u64, &str),
+        count: u64,
+        (read_bytes, written_bytes): (usize, usize),
+    ) {
         let ns = self.lap();
         let worker = self.counters.worker(self.worker);
-        worker.spent_on(Stage::Read, count, 0, read);
-        worker.spent_on(Stage::Write, count, ns, written);
+        worker.spent_on(Stage::Read, count, 0, read_bytes);
+        worker.spent_on(Stage::Write, count, ns, written_bytes);
         worker.counts().prepared.add(count);
-        let mut each = StageMap::default();
-        each[Stage::Write] = ns / count;
-        self.counters.sample_took(each, 0, (last.0, last.1, read / count as usize));
+        let mut mean_ns = StageMap::default();
+        mean_ns[Stage::Write] = ns / count;
+        self.counters.sample_took(mean_ns, 0, (last_id, last_key, read_bytes / count as usize));
     }
 
     pub(crate) fn counts(&self) -> &WorkerCounts {
@@ -145,12 +146,12 @@ impl<'a> Meter<'a> {
         self.counters.worker(self.worker).mean_bytes(Stage::Decode)
     }
 
-    pub(crate) fn finish_sample(&self, sample: &Timed<'_>) {
+    pub(crate) fn finish_sample(&self, sample: &SampleTiming<'_>) {
         self.counts().prepared.bump();
-        self.counters.sample_took(sample.ns, sample.slowest.1, (sample.id, sample.key, sample.bytes));
+        self.counters.sample_took(sample.ns, sample.slowest_field.1, (sample.id, sample.key, sample.bytes));
     }
 
-    fn args(&self, sample: &Timed<'_>, bytes: usize) -> Args {
+    fn args(&self, sample: &SampleTiming<'_>, bytes: usize) -> Args {
         Args {
             epoch: Some(self.epoch),
             batch: Some(self.batch),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 
-use super::buffers::fitting;
+use super::buffers::count_fitting;
 use super::copier;
 use super::filler::{DeviceImages, PartFiller};
 use super::meter::Meter;
@@ -20,7 +20,7 @@ use crate::engine::state::Run;
 use crate::engine::state::Shared;
 use crate::error::{Result, guarded, panicked};
 use crate::field::{ImageField, MixScratch, Pasted};
-use crate::recipe::{Recipe, at_frame};
+use crate::recipe::{Recipe, frame_error};
 #[cfg(test)]
 use crate::sampler::Entry;
 use crate::source::CancelToken;
@@ -81,12 +81,12 @@ impl Worker {
         });
         // User code is guarded separately, so a panic here is a bug or comes from the user's
         // logger. Finish the batch anyway, so that its slot is not lost.
-        let stop = self.run.stop(part.header().run);
-        let filled = guarded(|| {
-            stop.during(|| self.fill(&mut part, fetched.as_ref(), waits, device_images));
+        let cancel_token = self.run.stop(part.header().run);
+        let result = guarded(|| {
+            cancel_token.during(|| self.fill(&mut part, fetched.as_ref(), waits, device_images));
             Ok(())
         });
-        if let Err(e) = filled {
+        if let Err(e) = result {
             let (header, range) = (part.header(), part.range());
             let e = panicked(e, || {
                 format!(
@@ -105,7 +105,7 @@ impl Worker {
             return Some(full);
         }
         let start = Instant::now();
-        let finished = guarded(|| {
+        let finish_result = guarded(|| {
             self.recipe.finish(&mut full, &mut self.mixing);
             Ok(())
         });
@@ -113,7 +113,7 @@ impl Worker {
         if full.header().mixing.is_some() {
             self.run.counters.worker(self.index).add_uncounted_time(Stage::Write, nanos(Instant::now(), start));
         }
-        if let Err(e) = finished {
+        if let Err(e) = finish_result {
             let number = full.header().number;
             let e = panicked(e, || format!("a worker panicked while finishing batch {number}"));
             (0..full.len()).for_each(|row| full.meta_mut(row).fault = Some(e.clone()));
@@ -131,10 +131,10 @@ impl Worker {
                 break;
             }
             self.run.counters.worker(self.index).counts().decoded_again.bump();
-            let watched = request.clone();
-            let stop = CancelToken::new(move || !watched.is_wanted());
-            let made = guarded(|| stop.during(|| self.redecode_sample(&mut part, row, request)));
-            if let Err(e) = made {
+            let watched_request = request.clone();
+            let cancel_token = CancelToken::new(move || !watched_request.is_wanted());
+            let result = guarded(|| cancel_token.during(|| self.redecode_sample(&mut part, row, request)));
+            if let Err(e) = result {
                 part.meta(row).fault = Some(e);
             }
             self.trim();
@@ -142,12 +142,12 @@ impl Worker {
         self.run.counters.worker(self.index).idle();
         let mut full = part.finish()?;
         if request.is_wanted() {
-            let finished = guarded(|| {
+            let result = guarded(|| {
                 self.recipe.finish_again(&mut full, &request.rows);
                 Ok(())
             });
             self.recipe.fields_of(full.header()).measure(&mut full);
-            if let Err(e) = finished {
+            if let Err(e) = result {
                 full.meta_mut(request.rows[0]).fault = Some(e);
             }
         }
@@ -161,53 +161,54 @@ impl Worker {
         let (entry, share) = (part.header().entries[row], run.scratch.share());
         run.counters.worker(*index).enter(Stage::Decode, entry.sample);
         let sample = recipe.read((entry.sample, &entry), &mut encoded[0], || request.is_wanted());
-        let sample = sample.map_err(|e| recipe.at_sample(entry.sample, "", e))?;
-        recipe.check_length(&sample, entry.sample)?;
+        let sample = sample.map_err(|e| recipe.sample_error(entry.sample, "", e))?;
+        recipe.check_size(&sample, entry.sample)?;
         // Mosaics are never decoded on the device, so only this sample has to be read. Decode all
         // of its images again, so that each damaged image is counted exactly once, but write only
         // those assigned to the device.
         part.meta(row).damaged = part.meta(row).damaged_in_fields;
-        let buffer = share.excess_buffer(sample.memory());
-        let mut damaged = ArrayVec::<&[u8], MAX_IMAGES>::new();
+        let buffer_bytes = share.excess_buffer(sample.memory());
+        let mut damaged_images = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in &recipe.fields_of(part.header()).images {
-            let planned = recipe.plan(field.described(), &sample, (variant, epoch, &entry), None, (&[], boxes));
-            let of_sample = |e| recipe.at_sample(entry.sample, sample.key(), e);
-            let mut image = planned.map_err(of_sample)?;
+            let planned_image =
+                recipe.plan_image(field.described(), &sample, (variant, epoch, &entry), None, (&[], boxes));
+            let add_sample = |e| recipe.sample_error(entry.sample, sample.key(), e);
+            let mut image = planned_image.map_err(add_sample)?;
             let (frames, mut damaged_frames) = (image.frames, 0);
             for frame in 0..frames.map_or(1, |frames| frames.len()) {
-                let named = |e| if frames.is_some() { at_frame(&field.name, frames, frame, e) } else { e };
-                let mut encoded = match image.opened.take() {
+                let add_frame = |e| if frames.is_some() { frame_error(&field.name, frames, frame, e) } else { e };
+                let mut encoded = match image.encoded_image.take() {
                     Some(encoded) => encoded,
-                    None => recipe.open_frame(&field.name, &image, frame).map_err(of_sample)?,
+                    None => recipe.open_frame(&field.name, &image, frame).map_err(add_sample)?,
                 };
                 let region = image.plan.region;
-                let memory = usize::try_from(encoded.memory(region)).unwrap_or(usize::MAX).saturating_add(buffer);
-                let large = memory > share.decode;
-                let hold = large.then(|| {
+                let memory = usize::try_from(encoded.memory(region)).unwrap_or(usize::MAX).saturating_add(buffer_bytes);
+                let is_large = memory > share.decode;
+                let reservation = is_large.then(|| {
                     // Release the buffers before blocking, so that a waiting worker holds as little
                     // memory as possible.
                     pixels.release();
                     decode::release();
                     run.scratch.take(memory)
                 });
-                let made = guarded(|| {
+                let result = guarded(|| {
                     encoded.decode(region, pixels)?;
-                    let is_damaged = recipe.note_damage_at(entry.sample, sample.key(), pixels, named);
+                    let is_damaged = recipe.note_damage_at(entry.sample, sample.key(), pixels, add_frame);
                     damaged_frames += u32::from(is_damaged);
                     if field.decodes_on_device(part, (row, frame)) {
                         field.write_redecoded(pixels, &image.plan, resizer, part, (row, frame))?;
                     }
                     Ok(())
                 });
-                if large {
+                if is_large {
                     pixels.release();
                     decode::release();
                 }
-                drop(hold);
-                made.map_err(|e| of_sample(named(e)))?;
+                drop(reservation);
+                result.map_err(|e| add_sample(add_frame(e)))?;
             }
-            if damaged_frames > 0 && !damaged.iter().any(|before| std::ptr::eq(*before, image.bytes)) {
-                damaged.push(image.bytes);
+            if damaged_frames > 0 && !damaged_images.iter().any(|other| std::ptr::eq(*other, image.bytes)) {
+                damaged_images.push(image.bytes);
                 part.meta(row).damaged += damaged_frames;
             }
         }
@@ -216,30 +217,30 @@ impl Worker {
 
     fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits, device_images: DeviceImages) {
         let mut rows = part.range();
-        let (start, mut waited) = (Instant::now(), 0);
+        let (fill_start, mut wait_ns) = (Instant::now(), 0);
         while !rows.is_empty() && self.run.is_wanted(part.header().run) {
-            if fetched.is_none() && self.recipe.copies {
+            if fetched.is_none() && self.recipe.can_copy {
                 let mut watch = Watch::new();
-                let before = rows.len();
+                let rows_before = rows.len();
                 copier::copy(&self.recipe, &self.run, self.index, part, &mut rows);
-                waited += watch.waited(before - rows.len());
+                wait_ns += watch.waited(rows_before - rows.len());
                 if rows.is_empty() {
                     break;
                 }
             }
-            waited += self.fill_group(part, fetched, &mut rows, device_images);
+            wait_ns += self.fill_group(part, fetched, &mut rows, device_images);
             self.trim();
         }
         if fetched.is_none() {
-            waits.record_worker(waited, nanos(Instant::now(), start));
+            waits.record_worker(wait_ns, nanos(Instant::now(), fill_start));
         }
         self.run.counters.worker(self.index).idle();
     }
 
     fn trim(&mut self) {
         let share = self.run.scratch.share();
-        let encoded = self.encoded.iter().flatten().map(Vec::capacity).sum::<usize>();
-        if encoded > share.encoded {
+        let encoded_capacity = self.encoded.iter().flatten().map(Vec::capacity).sum::<usize>();
+        if encoded_capacity > share.encoded {
             self.encoded.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
         }
         trim_pixels(&mut self.pixels, share.decode);
@@ -263,53 +264,53 @@ impl Worker {
         let mut filler =
             PartFiller { recipe, run, pixels, image, resizer, pasted, boxes, bitstream, device_images, part, meter };
         let mut watch = fetched.is_none().then(Watch::new);
-        let mut group = filler.read(encoded, fetched, rows);
-        let waited = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
+        let mut group = filler.read_group(encoded, fetched, rows);
+        let wait_ns = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
         let share = run.scratch.share();
         while !group.samples.is_empty() {
-            let all = group.samples.iter().fold(0, |sum: usize, taken| sum.saturating_add(taken.memory));
-            if all <= share.decode {
+            let total_memory = group.samples.iter().fold(0, |sum: usize, sample| sum.saturating_add(sample.memory));
+            if total_memory <= share.decode {
                 filler.free_buffers(&group.samples);
                 filler.process(group);
                 break;
             }
-            let first = group.samples[0].memory;
-            let (count, hold) = match run.scratch.try_take(all) {
-                Some(hold) => (group.samples.len(), Some(hold)),
-                None if first <= share.decode => (fitting(&group.samples, share), None),
+            let first_memory = group.samples[0].memory;
+            let (count, reservation) = match run.scratch.try_take(total_memory) {
+                Some(reservation) => (group.samples.len(), Some(reservation)),
+                None if first_memory <= share.decode => (count_fitting(&group.samples, share), None),
                 None => {
                     // Release the buffers before blocking, so that a waiting worker holds as little
                     // memory as possible.
                     filler.release();
-                    (1, Some(run.scratch.take(first)))
+                    (1, Some(run.scratch.take(first_memory)))
                 }
             };
             if !run.is_wanted(filler.part.header().run) {
-                return waited;
+                return wait_ns;
             }
             // Without shared memory, these samples and the buffers from earlier images must fit
             // into the worker's own share.
-            if hold.is_none() {
+            if reservation.is_none() {
                 filler.free_buffers(&group.samples[..count]);
             }
-            filler.process(group.split(count));
-            if first > share.decode {
+            filler.process(group.drain_front(count));
+            if first_memory > share.decode {
                 filler.release();
             }
             trim_pixels(filler.pixels, share.decode);
             trim_decoders(filler.bitstream, share);
         }
-        waited
+        wait_ns
     }
 }
 
-/// Frees each buffer that takes the total above `limit` bytes. Earlier buffers have priority,
+/// Frees each buffer that takes the total above `max_bytes` bytes. Earlier buffers have priority,
 /// because they are used most often.
-fn trim_pixels(pixels: &mut [Pixels], limit: usize) {
-    let mut left = limit;
+fn trim_pixels(pixels: &mut [Pixels], max_bytes: usize) {
+    let mut free_bytes = max_bytes;
     for pixels in pixels {
-        match left.checked_sub(pixels.capacity()) {
-            Some(less) => left = less,
+        match free_bytes.checked_sub(pixels.capacity()) {
+            Some(remaining_bytes) => free_bytes = remaining_bytes,
             None => pixels.release(),
         }
     }
@@ -322,39 +323,43 @@ fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
     decode::keep(share.retained - bitstream.memory());
 }
 
-/// Fills a slot with the first `samples` samples as a single part. Returns the batch and the
+/// Fills a slot with the first `sample_count` samples as a single part. Returns the batch and the
 /// worker.
 #[cfg(test)]
 pub(crate) fn fill_slot(
     shared: &Shared,
     slot: crate::batch::Free,
-    samples: u64,
+    sample_count: u64,
     mixing: Option<crate::transform::Mixing>,
     device_images: DeviceImages,
 ) -> (Full, Worker) {
     let mut worker = Worker::new(shared.recipe.clone(), shared.run.clone(), 0);
-    let entries = (0..samples).map(|sample| Entry { sample, variant: 0, valid: true });
+    let entries = (0..sample_count).map(|sample| Entry { sample, variant: 0, valid: true });
     let begin = |header: &mut crate::batch::Header| {
         header.entries.extend(entries);
         header.mixing = mixing;
     };
-    let part = slot.begin(samples as usize, begin).next().expect("one part");
+    let part = slot.begin(sample_count as usize, begin).next().expect("one part");
     let full = worker.run(Task { part, fetched: None, redecode: None }, &Waits::new(), device_images);
     (full.expect("the only part"), worker)
 }
 
-/// Fills the first `samples` rows of a slot without decoding the images that a device would decode.
-/// Returns the number of these images, the number of bytes that the worker retains, and its memory
-/// quota.
+/// Fills the first `sample_count` rows of a slot without decoding the images that a device would
+/// decode. Returns the number of these images, the number of bytes that the worker retains, and its
+/// memory quota.
 #[cfg(all(test, feature = "_device"))]
-pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, samples: u64) -> (u64, usize, usize) {
+pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sample_count: u64) -> (u64, usize, usize) {
     let run = &shared.run;
-    let (full, worker) = fill_slot(shared, slot, samples, None, DeviceImages::All);
+    let (full, worker) = fill_slot(shared, slot, sample_count, None, DeviceImages::All);
     assert!((0..full.len()).all(|row| full.meta(row).fault.is_none()));
-    let encoded: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
-    let pixels: usize = worker.pixels.iter().map(Pixels::capacity).sum();
-    let Share { decode, encoded: read, retained: kept } = run.scratch.share();
-    (run.counters.stats().decoded_on_device, encoded + pixels + worker.bitstream.memory(), decode + read + kept)
+    let encoded_capacity: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
+    let pixel_capacity: usize = worker.pixels.iter().map(Pixels::capacity).sum();
+    let Share { decode, encoded: encoded_share, retained: retained_share } = run.scratch.share();
+    (
+        run.counters.stats().decoded_on_device,
+        encoded_capacity + pixel_capacity + worker.bitstream.memory(),
+        decode + encoded_share + retained_share,
+    )
 }
 
 /// Fills the first `samples` rows of a slot. Returns the number of images that `device_images`
@@ -378,8 +383,8 @@ pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usiz
     let run = &shared.run;
     let (full, mut worker) = fill_slot(shared, slot, 1, None, DeviceImages::All);
     run.scratch.reset_largest();
-    let wanted = Arc::new(());
-    let request = Redecode { rows: Arc::from([0]), is_canceled: Arc::downgrade(&wanted), on_done: Arc::new(|_| {}) };
+    let token = Arc::new(());
+    let request = Redecode { rows: Arc::from([0]), is_canceled: Arc::downgrade(&token), on_done: Arc::new(|_| {}) };
     let part = full.split_again(1, &request.rows).next().expect("one part");
     let full = worker.redecode(part, &request).expect("the only part");
     assert!(full.meta(0).fault.is_none(), "{:?}", full.meta(0).fault);
