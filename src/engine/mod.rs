@@ -17,7 +17,7 @@ mod state;
 mod working;
 
 pub use delivering::{Batches, Epoch, IntoIter, Replay};
-pub(crate) use delivering::{Engine, Parts};
+pub(crate) use delivering::{Engine, EngineConfig};
 pub use serving::{Decoder, DynamicBatch, DynamicBatcher, Pending};
 pub(crate) use serving::{Limits, Requests};
 pub(crate) use settings::{Balance, Bounds, MAX_WORKERS, Scratch, ScratchPlan, Settings};

@@ -1,6 +1,6 @@
 //! Opens a loader: checks the options, opens the source, plans the memory, and creates the engine.
 //!
-//! Each step returns a different type, from `Checked` to `Parts`, so no step can run before the
+//! Each step returns a different type, from `Checked` to `EngineConfig`, so no step can run before the
 //! previous one. Memory is allocated and threads are started only after all checks have passed.
 
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use super::{Loader, class_list, cores, field_names};
 use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
 use crate::decode::DecodedCache;
 use crate::engine::{
-    Balance, Batches, Bounds, Checkpoint, Engine, IntoIter, MAX_READERS, MAX_WORKERS, MemoryPlan, OnError, Parts, Run,
-    Scratch, ScratchPlan, Settings, Shared, some_batches,
+    Balance, Batches, Bounds, Checkpoint, Engine, EngineConfig, IntoIter, MAX_READERS, MAX_WORKERS, MemoryPlan,
+    OnError, Run, Scratch, ScratchPlan, Settings, Shared, some_batches,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -93,7 +93,7 @@ impl Loader {
         format: Written,
         split: Split,
         device_bytes: impl Fn(&Schemas, usize) -> usize,
-    ) -> Result<Parts> {
+    ) -> Result<EngineConfig> {
         let opened = Checked::new(self, kinds, format, split)?.open()?;
         let granted = opened.grant(&device_bytes)?;
         opened.parts(granted)
@@ -276,7 +276,7 @@ impl Opened {
     }
 
     /// Creates the parts of an engine, without allocating slots or starting threads.
-    fn parts(self, granted: Granted) -> Result<Parts> {
+    fn parts(self, granted: Granted) -> Result<EngineConfig> {
         let Opened { checked, source, reads, order, schedule, schemas, cores, workers } = self;
         let Checked { loader, split, fields, output_sizes, augments, .. } = checked;
         let Granted { prefetch, scratch } = granted;
@@ -320,7 +320,7 @@ impl Opened {
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
         let epochs = if is_decoder { 0 } else { loader.images.epochs };
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), position);
-        Ok(Parts { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
+        Ok(EngineConfig { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
     }
 }
 

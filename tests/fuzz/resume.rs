@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Loader;
-use crate::engine::{Checkpoint, Parts, Shared};
+use crate::engine::{Checkpoint, EngineConfig, Shared};
 use crate::field::Split;
 use crate::fuzz::{self, Random};
 use crate::sampler::Sampler;
@@ -69,7 +69,7 @@ impl Sampler for Brief {
 /// A loader without threads and batch buffers, and its checkpoint.
 struct Saved {
     loader: Loader,
-    opening: Parts,
+    opening: EngineConfig,
     text: Vec<u8>,
     value: Value,
     /// Whether the sampler upholds the [`Sampler`] contract.

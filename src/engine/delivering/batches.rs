@@ -195,7 +195,7 @@ impl<B> Batches<B> {
     pub(super) fn course(&mut self, first: BatchIndex) -> Course {
         self.runs += 1;
         let (batches, repeats) = (first.batch + self.batches_left, self.finished == Some(first.epoch));
-        Course { run: self.runs, first, batches, repeats, epochs: self.shared().epochs }
+        Course { run: self.runs, first, batches, repeats, epochs: self.shared().epoch_limit }
     }
 
     /// Makes the source, which may be user code, check its files.

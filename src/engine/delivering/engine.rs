@@ -17,12 +17,12 @@ use crate::batch::{
     Course, Feed, Free, Full, HostBatch, MakeKeeper, Schema, Schemas, SlotReturn, Wait, threads_ended_error,
 };
 use crate::device::CAPTURE;
-use crate::engine::reading::{Following, ReadStage};
+use crate::engine::reading::{PrefetchNotifier, ReadStage};
 use crate::engine::settings::Settings;
 use crate::engine::state::{OnError, Shared};
 #[cfg(feature = "_device")]
 use crate::engine::working::Redecode;
-use crate::engine::working::{BatchSampler, Coordinator, Ended, Outcome, Pool, Task, WorkSender};
+use crate::engine::working::{BatchSampler, Coordinator, EndReason, Outcome, Pool, Task, WorkSender};
 use crate::error::{Error, ErrorKind, Result, guarded, panicked};
 use crate::source::BatchIndex;
 use crate::trace;
@@ -32,7 +32,7 @@ const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The validated options and the open source of a loader, before memory is allocated and threads
 /// are started.
-pub(crate) struct Parts {
+pub(crate) struct EngineConfig {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
     /// If set, chooses the samples of each batch instead of the schedule. A failed sample is then
@@ -52,21 +52,21 @@ type Arrival = std::result::Result<Full, Option<Error>>;
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
     pub(crate) deliver: Deliver<B>,
-    starts: Option<Sender<Course>>,
-    full: Receiver<Outcome>,
+    course_sender: Option<Sender<Course>>,
+    outcomes: Receiver<Outcome>,
     slot_return: SlotReturn,
     /// Full slots, and possibly the end of the run, that wait for an earlier batch. The index of an
     /// entry is the sequence number of its batch, modulo the length.
-    out_of_order: Box<[Option<Arrival>]>,
+    arrivals: Box<[Option<Arrival>]>,
     run: u64,
     /// Position of the next batch to deliver; `None` if the run has ended.
-    next: Option<BatchIndex>,
-    seq: u64,
+    next_batch: Option<BatchIndex>,
+    next_seq: u64,
     /// How long the consumer had been waiting when the last message was logged.
-    logged: Duration,
+    logged_wait: Duration,
     /// Since when the consumer has waited for this batch while at least `prefetch` later batches
     /// have been full. `None` if fewer of them are full.
-    behind_since: Option<Instant>,
+    behind_start: Option<Instant>,
     /// Chooses the samples if there is no schedule. [`BatchSampler::fill`] may block the
     /// coordinator thread.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
@@ -75,10 +75,10 @@ pub(crate) struct Engine<B> {
     /// Sends parts of a full slot back to the workers, which decode images again. `None` only while
     /// the engine is being dropped.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
-    work: Option<WorkSender>,
-    stage: Arc<ReadStage>,
+    work_sender: Option<WorkSender>,
+    read_stage: Arc<ReadStage>,
     /// Error of a thread that panicked. Its work is lost, so every later batch fails.
-    lost: Option<Error>,
+    thread_error: Option<Error>,
     // Declared last: dropping the pool joins the workers, which end only after the coordinator has
     // dropped their channel.
     _pool: Pool,
@@ -87,95 +87,104 @@ pub(crate) struct Engine<B> {
 impl Engine<HostBatch> {
     /// Creates an engine with batches in host memory. `slots` also contains the slots that are used
     /// only if the prefetch depth rises.
-    pub(crate) fn to_host(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
-        Self::new(parts, slots, keeper, Box::new(HostBatch::new))
+    pub(crate) fn to_host(config: EngineConfig, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
+        Self::new(config, slots, keeper, Box::new(HostBatch::new))
     }
 }
 
 /// Starts the coordinator thread. If it panics, the engine receives the panic as an error.
-fn spawn(coordinator: Coordinator) -> Result<JoinHandle<()>> {
-    let (outcomes, stage) = (coordinator.outcomes.clone(), coordinator.stage.clone());
+fn spawn_coordinator(coordinator: Coordinator) -> Result<JoinHandle<()>> {
+    let (outcome_sender, read_stage) = (coordinator.outcome_sender.clone(), coordinator.read_stage.clone());
     let run = move || {
-        let ran = guarded(|| {
+        let result = guarded(|| {
             coordinator.run();
             Ok(())
         });
-        if let Err(e) = ran {
-            let _ = outcomes.send(Err(Ended::Thread(panicked(e, || "the coordinator panicked".to_owned()))));
+        if let Err(e) = result {
+            let _ = outcome_sender.send(Err(EndReason::Thread(panicked(e, || "the coordinator panicked".to_owned()))));
         }
     };
     std::thread::Builder::new().name("warpfeed-order".into()).spawn(run).map_err(|e| {
-        stage.close();
+        read_stage.close();
         Error::new(ErrorKind::Io, format!("cannot start the coordinator thread: {e}")).with_source(e)
     })
 }
 
 /// Creates the reader stage. The source may prefetch only if there is a schedule.
-fn stage(shared: &Shared, parts: usize, has_schedule: bool) -> Result<Arc<ReadStage>> {
+fn create_read_stage(shared: &Shared, max_parts: usize, has_schedule: bool) -> Result<Arc<ReadStage>> {
     if !has_schedule {
-        let stage = ReadStage::new(shared, parts, Following::none());
-        stage.waits.disable();
-        return Ok(stage);
+        let read_stage = ReadStage::new(shared, max_parts, PrefetchNotifier::none());
+        read_stage.reader_switch.disable();
+        return Ok(read_stage);
     }
-    let follow = Following::new(shared)?;
-    if follow.is_some() {
-        // The check needs the read-ahead budget that `Following::new` has just granted the source.
+    let notifier = PrefetchNotifier::new(shared)?;
+    if notifier.is_some() {
+        // The check needs the read-ahead budget that `PrefetchNotifier::new` has just granted the
+        // source.
         guarded(|| shared.recipe.read_source.check())?;
     }
-    Ok(ReadStage::new(shared, parts, follow))
+    Ok(ReadStage::new(shared, max_parts, notifier))
 }
 
 impl<B> Engine<B> {
-    pub(crate) fn new(parts: Parts, slots: Vec<Free>, keeper: Option<MakeKeeper>, deliver: Deliver<B>) -> Result<Self> {
-        let Parts { shared, batch_sampler, timeout, .. } = parts;
-        let (shared, count) = (Arc::new(shared), slots.len());
+    pub(crate) fn new(
+        config: EngineConfig,
+        slots: Vec<Free>,
+        keeper: Option<MakeKeeper>,
+        deliver: Deliver<B>,
+    ) -> Result<Self> {
+        let EngineConfig { shared, batch_sampler, timeout, .. } = config;
+        let (shared, slot_count) = (Arc::new(shared), slots.len());
         let settings = shared.run.settings.clone();
         // Each channel is large enough for all items that can exist at once, so no send blocks.
-        let (starts, started) = unbounded();
-        let (free, freed) = bounded(count);
+        let (course_sender, course_receiver) = unbounded();
+        let (slot_sender, slot_receiver) = bounded(slot_count);
         // The channel has room for every slot, for two end-of-run messages (of the current run and
         // of a canceled one), and for one panic message from each worker and from the coordinator.
-        let (outcomes, full) = bounded(count + 3 + settings.workers);
-        let parts = count * max_parts(&slots, &settings);
-        settings.take_slots(slots, free.clone());
-        let keeper = keeper.map(|make| make(free.clone())).transpose()?;
-        let slot_return = SlotReturn { free: free.clone(), held: Arc::default(), keeper, process: std::process::id() };
+        let (outcome_sender, outcomes) = bounded(slot_count + 3 + settings.workers);
+        let max_parts = slot_count * parts_per_slot(&slots, &settings);
+        settings.take_slots(slots, slot_sender.clone());
+        let keeper = keeper.map(|make| make(slot_sender.clone())).transpose()?;
+        let slot_return =
+            SlotReturn { free: slot_sender.clone(), held: Arc::default(), keeper, process: std::process::id() };
 
         let pool = Pool::new(settings.workers, settings)?;
-        let stage = stage(&shared, parts, batch_sampler.is_none())?;
-        let work = WorkSender::new(&shared, &stage, &pool, parts, &outcomes, &free);
-        let ahead = work.clone();
-        stage.open(Arc::new(move |part, fetched| ahead.send(Task { part, fetched: Some(fetched), redecode: None })));
+        let read_stage = create_read_stage(&shared, max_parts, batch_sampler.is_none())?;
+        let work_sender = WorkSender::new(&shared, &read_stage, &pool, max_parts, &outcome_sender, &slot_sender);
+        let part_sender = work_sender.clone();
+        read_stage.open(Arc::new(move |part, prefetched_samples| {
+            part_sender.send(Task { part, prefetched_samples: Some(prefetched_samples), redecode: None })
+        }));
         let coordinator = Coordinator {
             shared: shared.clone(),
             batch_sampler: batch_sampler.clone(),
-            started,
-            freed,
-            free,
-            work: work.clone(),
-            stage: stage.clone(),
-            outcomes,
+            course_receiver,
+            slot_receiver,
+            slot_sender,
+            work_sender: work_sender.clone(),
+            read_stage: read_stage.clone(),
+            outcome_sender,
         };
         Ok(Engine {
             shared,
             deliver,
-            starts: Some(starts),
-            full,
+            course_sender: Some(course_sender),
+            outcomes,
             slot_return,
             // There is one more entry than slots, because the end-of-run message may also arrive
             // out of order.
-            out_of_order: (0..=count).map(|_| None).collect(),
+            arrivals: (0..=slot_count).map(|_| None).collect(),
             run: 0,
-            next: None,
-            seq: 0,
-            logged: Duration::ZERO,
-            behind_since: None,
+            next_batch: None,
+            next_seq: 0,
+            logged_wait: Duration::ZERO,
+            behind_start: None,
             batch_sampler,
             timeout,
-            coordinator: Some(spawn(coordinator)?),
-            work: Some(work),
-            stage,
-            lost: None,
+            coordinator: Some(spawn_coordinator(coordinator)?),
+            work_sender: Some(work_sender),
+            read_stage,
+            thread_error: None,
             _pool: pool,
         })
     }
@@ -189,14 +198,14 @@ impl<B> Engine<B> {
         &self.slot_return
     }
 
-    fn out_of_order_index(&self, seq: u64) -> usize {
-        (seq % self.out_of_order.len() as u64) as usize
+    fn arrival_index(&self, seq: u64) -> usize {
+        (seq % self.arrivals.len() as u64) as usize
     }
 
     /// Returns an error if the next batch cannot arrive because the consumer holds all slots. Logs
     /// long waits. `waited` is the time that the consumer has waited so far.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
-        let next = self.next.map_or(0, |next| next.batch);
+        let batch = self.next_batch.map_or(0, |batch| batch.batch);
         let (held_count, keeper) = (self.slot_return.held.load(Ordering::Relaxed), &self.slot_return.keeper);
         keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true))?;
         let kept_count = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
@@ -205,23 +214,23 @@ impl<B> Engine<B> {
             && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
         {
             let cause = format!(
-                "batch {next} cannot be filled: a stream is being captured into a CUDA graph, so {kept_count} slots \
+                "batch {batch} cannot be filled: a stream is being captured into a CUDA graph, so {kept_count} slots \
                  of dropped batches cannot be reused; end the capture before requesting more batches, or raise prefetch"
             );
             return Err(Error::new(ErrorKind::Capturing, cause));
         }
         if held_count >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
             let cause = format!(
-                "batch {next} cannot be filled: for {:.0} s, all {held_count} slots have been held by batches that \
+                "batch {batch} cannot be filled: for {:.0} s, all {held_count} slots have been held by batches that \
                  are still alive; drop some before requesting more, or raise prefetch",
                 waited.as_secs_f64()
             );
             return Err(Error::new(ErrorKind::Timeout, cause));
         }
-        if waited.saturating_sub(self.logged) > STALL_LOG_INTERVAL {
-            self.logged = waited;
+        if waited.saturating_sub(self.logged_wait) > STALL_LOG_INTERVAL {
+            self.logged_wait = waited;
             tracing::warn!(
-                batch = next,
+                batch,
                 waited_seconds = waited.as_secs(),
                 slots_held_by_the_consumer = held_count,
                 slots_that_a_device_may_read = kept_count,
@@ -233,38 +242,34 @@ impl<B> Engine<B> {
     }
 
     /// Waits for the next batch. Returns `None` if the caller gives up, or if the run ends first.
-    fn wait(&mut self, wait: &mut Wait<'_>) -> Option<Result<Full>> {
+    fn receive_slot(&mut self, wait: &mut Wait<'_>) -> Option<Result<Full>> {
         loop {
-            if let Some(error) = &self.lost {
+            if let Some(error) = &self.thread_error {
                 return Some(Err(error.clone()));
             }
-            if let Some(arrival) = self.out_of_order[self.out_of_order_index(self.seq)].take() {
+            if let Some(arrival) = self.arrivals[self.arrival_index(self.next_seq)].take() {
                 if let Err(None) = arrival {
-                    self.next = None;
+                    self.next_batch = None;
                 }
-                if let Some(since) = self.behind_since.take() {
-                    self.shared.run.counters.behind.add(trace::nanos(Instant::now(), since), 0);
+                if let Some(start) = self.behind_start.take() {
+                    self.shared.run.counters.behind.add(trace::nanos(Instant::now(), start), 0);
                 }
                 return arrival.map_or_else(|error| error.map(Err), |full| Some(Ok(full)));
             }
             let settings = &self.shared.run.settings;
-            if self.behind_since.is_none()
-                && self.out_of_order.iter().flatten().flatten().count() >= settings.prefetch()
-            {
-                self.behind_since = Some(Instant::now());
+            if self.behind_start.is_none() && self.arrivals.iter().flatten().flatten().count() >= settings.prefetch() {
+                self.behind_start = Some(Instant::now());
             }
             settings.lend(self.slot_return.held.load(Ordering::Relaxed));
-            match self.full.recv_timeout(wait.pause()?) {
+            match self.outcomes.recv_timeout(wait.pause()?) {
                 Ok(Ok(full)) if full.header().run != self.run => drop(self.slot_return.free.send(full.release())),
                 Ok(Ok(full)) => {
-                    let index = self.out_of_order_index(full.header().seq);
-                    self.out_of_order[index] = Some(Ok(full));
+                    let index = self.arrival_index(full.header().seq);
+                    self.arrivals[index] = Some(Ok(full));
                 }
-                Ok(Err(Ended::Thread(e))) => self.lost = Some(e),
-                Ok(Err(Ended::Run { run, .. })) if run != self.run => {}
-                Ok(Err(Ended::Run { seq, error, .. })) => {
-                    self.out_of_order[self.out_of_order_index(seq)] = Some(Err(error))
-                }
+                Ok(Err(EndReason::Thread(e))) => self.thread_error = Some(e),
+                Ok(Err(EndReason::Run { run, .. })) if run != self.run => {}
+                Ok(Err(EndReason::Run { seq, error, .. })) => self.arrivals[self.arrival_index(seq)] = Some(Err(error)),
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(e) = self.check_stall(wait.since.elapsed()) {
                         return Some(Err(e));
@@ -279,10 +284,10 @@ impl<B> Engine<B> {
     /// taken the original parts of the slot from the queue.
     #[cfg(feature = "_device")]
     pub(crate) fn redecode(&self, full: Full, request: &Redecode) {
-        let group = Settings::samples_per_part(full.schema().batch, self.shared.run.settings.workers);
-        let work = self.work.as_ref().expect("only drop takes the sender");
-        for part in full.split_again(group, &request.rows) {
-            work.send(Task { part, fetched: None, redecode: Some(request.clone()) });
+        let part_len = Settings::samples_per_part(full.schema().batch, self.shared.run.settings.workers);
+        let work_sender = self.work_sender.as_ref().expect("only drop takes the sender");
+        for part in full.split_again(part_len, &request.rows) {
+            work_sender.send(Task { part, prefetched_samples: None, redecode: Some(request.clone()) });
         }
     }
 
@@ -291,23 +296,24 @@ impl<B> Engine<B> {
     /// descriptors. Other failures are recorded only when the program receives the batch
     /// ([`Shared::skip`]).
     pub(crate) fn check_failures(&mut self, full: Full) -> Result<Full> {
-        let mut failed: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
-        let (None, Some((_, last))) = (&self.batch_sampler, failed.last().cloned()) else { return Ok(full) };
+        let mut failures: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
+        let (None, Some((_, last_error))) = (&self.batch_sampler, failures.last().cloned()) else { return Ok(full) };
         let error = if let OnError::Stop = self.shared.on_error {
-            failed.truncate(1);
-            failed[0].1.clone()
-        } else if let Some((_, error)) = failed.iter().find(|(_, error)| error.is_exhausted()) {
+            failures.truncate(1);
+            failures[0].1.clone()
+        } else if let Some((_, error)) = failures.iter().find(|(_, error)| error.is_exhausted()) {
             // The machine ran out of memory or file descriptors, so the samples may be intact.
             error.clone()
-        } else if failed.len() < full.len() {
+        } else if failures.len() < full.len() {
             return Ok(full);
         } else {
-            let (count, epoch, batch) = (failed.len(), full.header().epoch, full.header().number);
-            let cause = format!("all {count} samples of batch {batch} of epoch {epoch} failed; last error: {last}");
-            Error::new(ErrorKind::TooManySkipped, cause).with_source(last)
+            let (count, epoch, batch) = (failures.len(), full.header().epoch, full.header().number);
+            let cause =
+                format!("all {count} samples of batch {batch} of epoch {epoch} failed; last error: {last_error}");
+            Error::new(ErrorKind::TooManySkipped, cause).with_source(last_error)
         };
         let _ = self.slot_return.free.send(full.release());
-        Err(error.of_batch(failed))
+        Err(error.of_batch(failures))
     }
 }
 
@@ -316,40 +322,40 @@ impl<B> Feed for Engine<B> {
 
     fn start(&mut self, mut course: Course) {
         self.stop();
-        (self.run, self.next, self.seq) = (course.run, Some(course.first), 0);
+        (self.run, self.next_batch, self.next_seq) = (course.run, Some(course.first), 0);
         self.shared.run.want(course.run);
         self.shared.run.balance.begin();
-        (self.logged, self.behind_since) = (Duration::ZERO, None);
-        if course.repeats && self.stage.follow.is_some() {
+        (self.logged_wait, self.behind_start) = (Duration::ZERO, None);
+        if course.repeats && self.read_stage.notifier.is_some() {
             // Do not prepare the next epoch: this run repeats the current epoch, but the source
             // would prefetch the samples of the next one.
             course.epochs = 0;
         }
-        let starts = self.starts.as_ref().expect("open until drop");
-        let started = self.stage.follow.start(course.run, course.first);
-        if let Err(e) = started.and_then(|()| starts.send(course).map_err(|_| threads_ended_error())) {
+        let course_sender = self.course_sender.as_ref().expect("open until drop");
+        let result = self.read_stage.notifier.start(course.run, course.first);
+        if let Err(e) = result.and_then(|()| course_sender.send(course).map_err(|_| threads_ended_error())) {
             // The consumer receives this error in place of the first batch.
-            self.out_of_order[0] = Some(Err(Some(e)));
+            self.arrivals[0] = Some(Err(Some(e)));
         }
     }
 
     fn position(&self) -> Option<BatchIndex> {
-        self.next
+        self.next_batch
     }
 
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let keeper = self.slot_return.keeper.clone();
-        let received = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true)) {
-            Ok(()) => self.wait(wait),
+        let result = match keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true)) {
+            Ok(()) => self.receive_slot(wait),
             Err(e) => Some(Err(e)),
         };
         // If this fails, the next call returns the error.
         let _ = keeper.map(|keeper| keeper.set_waiting(false));
-        let received = received?;
-        self.logged = Duration::ZERO;
-        Some(received.and_then(|full| self.check_failures(full)).map(|full| {
-            self.shared.run.balance.batch_taken(self.seq);
-            (self.next, self.seq) = (full.header().next, self.seq + 1);
+        let result = result?;
+        self.logged_wait = Duration::ZERO;
+        Some(result.and_then(|full| self.check_failures(full)).map(|full| {
+            self.shared.run.balance.batch_taken(self.next_seq);
+            (self.next_batch, self.next_seq) = (full.header().next, self.next_seq + 1);
             (self.deliver)(full, &self.slot_return)
         }))
     }
@@ -357,19 +363,19 @@ impl<B> Feed for Engine<B> {
     /// Cancels the run. A slot that is being filled becomes free once its remaining parts are done.
     fn stop(&mut self) {
         self.shared.run.want(0);
-        if self.next.take().is_some() {
-            self.stage.follow.stop();
+        if self.next_batch.take().is_some() {
+            self.read_stage.notifier.stop();
         }
-        for slot in &mut self.out_of_order {
-            if let Some(Ok(full)) = slot.take() {
+        for arrival in &mut self.arrivals {
+            if let Some(Ok(full)) = arrival.take() {
                 let _ = self.slot_return.free.send(full.release());
             }
         }
-        for late in self.full.try_iter() {
-            match late {
+        for outcome in self.outcomes.try_iter() {
+            match outcome {
                 Ok(full) => drop(self.slot_return.free.send(full.release())),
-                Err(Ended::Thread(e)) => self.lost = Some(e),
-                Err(Ended::Run { .. }) => {}
+                Err(EndReason::Thread(e)) => self.thread_error = Some(e),
+                Err(EndReason::Run { .. }) => {}
             }
         }
     }
@@ -379,7 +385,7 @@ impl<B> Feed for Engine<B> {
     }
 
     fn ready(&self) -> usize {
-        self.full.len() + self.out_of_order.iter().flatten().flatten().count()
+        self.outcomes.len() + self.arrivals.iter().flatten().flatten().count()
     }
 
     fn delayed_since(&self, requested: Instant) -> Instant {
@@ -387,9 +393,10 @@ impl<B> Feed for Engine<B> {
     }
 }
 
-fn max_parts(slots: &[Free], settings: &Settings) -> usize {
-    let parts = |schema: &Schema| schema.batch.div_ceil(Settings::samples_per_part(schema.batch, settings.workers));
-    slots.first().and_then(|slot| slot.schemas().iter().map(parts).max()).unwrap_or(1)
+fn parts_per_slot(slots: &[Free], settings: &Settings) -> usize {
+    let part_count =
+        |schema: &Schema| schema.batch.div_ceil(Settings::samples_per_part(schema.batch, settings.workers));
+    slots.first().and_then(|slot| slot.schemas().iter().map(part_count).max()).unwrap_or(1)
 }
 
 impl<B> Drop for Engine<B> {
@@ -400,15 +407,15 @@ impl<B> Drop for Engine<B> {
         let _ = self.slot_return.keeper.as_ref().map(|keeper| keeper.set_waiting(true));
         // Closing its channel ends the coordinator, which then drops its handle to the pool, so
         // that the pool's threads can be joined.
-        drop(self.starts.take());
+        drop(self.course_sender.take());
         if let Some(batch_sampler) = &self.batch_sampler {
             batch_sampler.end();
         }
         if let Some(coordinator) = self.coordinator.take() {
             let _ = coordinator.join();
         }
-        self.stage.close();
-        self.work = None;
+        self.read_stage.close();
+        self.work_sender = None;
         // A `LoaderHandle` may outlive the loader, but must not keep the memory of slots alive.
         self.shared.run.settings.free_slots();
     }

@@ -22,7 +22,7 @@ mod replay;
 mod upload;
 
 pub use batches::Batches;
-pub(crate) use engine::{Engine, Parts};
+pub(crate) use engine::{Engine, EngineConfig};
 pub use epoch::Epoch;
 pub use into_iter::IntoIter;
 pub use replay::Replay;

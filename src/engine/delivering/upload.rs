@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::{Sender, bounded};
 
-use super::engine::{Engine, Parts};
+use super::engine::{Engine, EngineConfig};
 use crate::batch::{BatchInfo, Free, Full, Role, SampleOps, SlotReturn};
 use crate::device::{FullSlot, HostFeed, Repair};
 use crate::engine::working::Redecode;
@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::transform::Mixing;
 
 impl Engine<UploadingSlot> {
-    pub(crate) fn to_device(parts: Parts, slots: Vec<Free>) -> Result<Self> {
-        Self::new(parts, slots, None, Box::new(UploadingSlot::new))
+    pub(crate) fn to_device(config: EngineConfig, slots: Vec<Free>) -> Result<Self> {
+        Self::new(config, slots, None, Box::new(UploadingSlot::new))
     }
 }
 

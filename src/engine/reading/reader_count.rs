@@ -20,21 +20,21 @@ const WINDOW_NS: u64 = 100_000_000;
 const WINDOW_SAMPLES: usize = 4;
 
 /// Minimum growth of the read rate for keeping a doubled number of readers.
-const GAIN: f64 = 1.25;
+const MIN_GAIN: f64 = 1.25;
 
 /// Number of windows between a reverted doubling and the next trial.
 const REST_WINDOWS: u32 = 32;
 
 /// Number of readers, and counters of the current window. All times are in ns.
 #[derive(Debug)]
-pub(super) struct Depth {
+pub(super) struct ReaderCount {
     readers: usize,
-    since: u64,
-    last: u64,
-    longest: u64,
+    window_start: u64,
+    last_read: u64,
+    longest_gap: u64,
     samples: usize,
     /// Samples of the window that were read while a part waited for a reader.
-    waiting: usize,
+    waiting_samples: usize,
     phase: Phase,
 }
 
@@ -51,47 +51,49 @@ enum Phase {
     Measuring(f64),
 }
 
-impl Depth {
+impl ReaderCount {
     pub(super) fn new() -> Self {
-        Depth {
+        ReaderCount {
             readers: FIRST_READERS,
-            since: 0,
-            last: 0,
-            longest: 0,
+            window_start: 0,
+            last_read: 0,
+            longest_gap: 0,
             samples: 0,
-            waiting: 0,
+            waiting_samples: 0,
             phase: Phase::Resting(0),
         }
     }
 
-    /// Records that a sample was read at time `now`, in ns since any fixed instant. `waiting` is
-    /// whether a part that fits into the budget waits for a reader. Returns the number of readers
-    /// if it changes.
-    pub(super) fn read(&mut self, now: u64, waiting: bool) -> Option<usize> {
+    /// Records that a sample was read at time `now`, in ns since any fixed instant.
+    /// `is_part_waiting` is whether a part that fits into the budget waits for a reader. Returns
+    /// the number of readers if it changes.
+    pub(super) fn record_read(&mut self, now: u64, is_part_waiting: bool) -> Option<usize> {
         self.samples += 1;
-        self.waiting += usize::from(waiting);
-        self.longest = self.longest.max(now.saturating_sub(self.last));
-        self.last = now;
-        let ns = now.saturating_sub(self.since).saturating_sub(self.longest);
+        self.waiting_samples += usize::from(is_part_waiting);
+        self.longest_gap = self.longest_gap.max(now.saturating_sub(self.last_read));
+        self.last_read = now;
+        let ns = now.saturating_sub(self.window_start).saturating_sub(self.longest_gap);
         if ns < WINDOW_NS || self.samples < WINDOW_SAMPLES * self.readers {
             return None;
         }
         let rate = self.samples as f64 / ns as f64;
-        let starved = 4 * self.waiting >= 3 * self.samples;
-        (self.since, self.longest, self.samples, self.waiting) = (now, 0, 0, 0);
+        let is_starved = 4 * self.waiting_samples >= 3 * self.samples;
+        (self.window_start, self.longest_gap, self.samples, self.waiting_samples) = (now, 0, 0, 0);
         let (phase, readers) = match self.phase {
-            Phase::Resting(0) if starved && 2 * self.readers <= MAX_READERS => {
+            Phase::Resting(0) if is_starved && 2 * self.readers <= MAX_READERS => {
                 (Phase::Starting(rate), 2 * self.readers)
             }
             Phase::Resting(windows) => (Phase::Resting(windows.saturating_sub(1)), self.readers),
-            Phase::Starting(before) => (Phase::Measuring(before), self.readers),
+            Phase::Starting(previous_rate) => (Phase::Measuring(previous_rate), self.readers),
             // If no part is waiting, the readers keep up, so keep the new number as well.
-            Phase::Measuring(before) if rate >= GAIN * before || !starved => (Phase::Resting(0), self.readers),
+            Phase::Measuring(previous_rate) if rate >= MIN_GAIN * previous_rate || !is_starved => {
+                (Phase::Resting(0), self.readers)
+            }
             Phase::Measuring(_) => (Phase::Resting(REST_WINDOWS), self.readers / 2),
         };
-        let changed = readers != self.readers;
+        let has_changed = readers != self.readers;
         (self.phase, self.readers) = (phase, readers);
-        changed.then_some(readers)
+        has_changed.then_some(readers)
     }
 }
 
@@ -101,14 +103,20 @@ mod tests {
 
     /// Simulates reading at `rate(readers)` samples per second. Returns the successive numbers of
     /// readers.
-    fn run(depth: &mut Depth, seconds: f64, waiting: bool, rate: impl Fn(usize) -> f64) -> Vec<usize> {
-        let (mut now, mut readers, mut counts) = (depth.last as f64, depth.readers, vec![depth.readers]);
+    fn run(
+        reader_count: &mut ReaderCount,
+        seconds: f64,
+        is_part_waiting: bool,
+        rate: impl Fn(usize) -> f64,
+    ) -> Vec<usize> {
+        let (mut now, mut readers, mut counts) =
+            (reader_count.last_read as f64, reader_count.readers, vec![reader_count.readers]);
         let end = now + 1e9 * seconds;
         while now < end {
             now += 1e9 / rate(readers);
-            if let Some(new) = depth.read(now as u64, waiting) {
-                readers = new;
-                counts.push(new);
+            if let Some(new_readers) = reader_count.record_read(now as u64, is_part_waiting) {
+                readers = new_readers;
+                counts.push(new_readers);
             }
         }
         counts
@@ -117,21 +125,25 @@ mod tests {
     #[test]
     fn readers_are_doubled_while_latency_limits_the_rate() {
         let rate = |readers| readers as f64 / 0.05;
-        assert_eq!(run(&mut Depth::new(), 10.0, true, rate), [32, 64, 128, 256, 512]);
+        assert_eq!(run(&mut ReaderCount::new(), 10.0, true, rate), [32, 64, 128, 256, 512]);
     }
 
     #[test]
     fn saturated_storage_gets_no_more_readers() {
-        let mut depth = Depth::new();
-        assert_eq!(run(&mut depth, 2.0, true, |_| 2000.0), [32, 64, 32]);
-        assert_eq!(run(&mut depth, 1.0, true, |_| 2000.0), [32], "no trial starts before the waiting period is over");
+        let mut reader_count = ReaderCount::new();
+        assert_eq!(run(&mut reader_count, 2.0, true, |_| 2000.0), [32, 64, 32]);
+        assert_eq!(
+            run(&mut reader_count, 1.0, true, |_| 2000.0),
+            [32],
+            "no trial starts before the waiting period is over"
+        );
         assert!(
-            run(&mut depth, 30.0, true, |_| 2000.0).ends_with(&[64, 32]),
+            run(&mut reader_count, 30.0, true, |_| 2000.0).ends_with(&[64, 32]),
             "one more trial after the waiting period"
         );
         let rate = |readers: usize| (readers as f64 / 0.05).min(3000.0);
         assert_eq!(
-            run(&mut Depth::new(), 5.0, true, rate),
+            run(&mut ReaderCount::new(), 5.0, true, rate),
             [32, 64, 128, 256, 128],
             "doubling stops once it gains too little"
         );
@@ -139,10 +151,10 @@ mod tests {
 
     /// Like [`run`], but the consumer pauses for `pause` seconds after the first `reads` reads.
     fn paused(reads: usize, pause: f64, rate: impl Fn(usize) -> f64) -> Vec<usize> {
-        let mut depth = Depth::new();
-        let mut counts = run(&mut depth, reads as f64 / rate(FIRST_READERS), true, &rate);
-        counts.extend(depth.read(depth.last + (1e9 * pause) as u64, true));
-        counts.extend_from_slice(&run(&mut depth, 5.0, true, &rate)[1..]);
+        let mut reader_count = ReaderCount::new();
+        let mut counts = run(&mut reader_count, reads as f64 / rate(FIRST_READERS), true, &rate);
+        counts.extend(reader_count.record_read(reader_count.last_read + (1e9 * pause) as u64, true));
+        counts.extend_from_slice(&run(&mut reader_count, 5.0, true, &rate)[1..]);
         counts
     }
 
@@ -160,6 +172,6 @@ mod tests {
 
     #[test]
     fn the_number_of_readers_is_constant_while_no_part_waits() {
-        assert_eq!(run(&mut Depth::new(), 10.0, false, |readers| readers as f64 / 0.05), [32]);
+        assert_eq!(run(&mut ReaderCount::new(), 10.0, false, |readers| readers as f64 / 0.05), [32]);
     }
 }

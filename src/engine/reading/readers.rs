@@ -24,10 +24,10 @@ use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use super::fetched::{ReadBuffers, ReadIndex};
-use super::prefetch::Following;
-use super::reader_count::{Depth, FIRST_READERS};
-use super::storage_wait::{Waits, Watch};
+use super::prefetch::PrefetchNotifier;
+use super::read_buffers::{ReadBuffers, ReadIndex};
+use super::reader_count::{FIRST_READERS, ReaderCount};
+use super::storage_wait::{BlockTimer, ReaderSwitch};
 use crate::batch::Part;
 use crate::decode::MAX_GROUP;
 use crate::engine::state::{Run, Shared};
@@ -37,18 +37,18 @@ use crate::source::{self, Sample};
 use crate::trace::{Args, Row, nanos};
 
 /// Passes a part and its prefetched samples to the workers.
-pub(crate) type SendPart = Arc<dyn Fn(Part, Fetched) + Send + Sync>;
+pub(crate) type SendPart = Arc<dyn Fn(Part, PrefetchedSamples) + Send + Sync>;
 
 /// Samples that a reader has read. Dropping this value returns their bytes to the budget.
-pub(crate) struct Fetched {
+pub(crate) struct PrefetchedSamples {
     /// The samples, or `None` if nothing was read.
     buffers: Option<ReadBuffers>,
     /// Bytes that are reserved in the budget for the samples.
-    reserved: usize,
+    reserved_bytes: usize,
     stage: Arc<ReadStage>,
 }
 
-impl Fetched {
+impl PrefetchedSamples {
     /// Returns the result of reading the sample for `index`, and the duration of the read in ns.
     /// Returns `None` if no reader has tried to read the sample.
     pub(crate) fn sample(&self, index: ReadIndex) -> Option<(Result<Sample<'_>>, u64)> {
@@ -56,36 +56,36 @@ impl Fetched {
     }
 }
 
-impl Drop for Fetched {
+impl Drop for PrefetchedSamples {
     fn drop(&mut self) {
         if let Some(mut buffers) = self.buffers.take() {
             buffers.clear();
-            self.stage.budget().take_back(buffers, self.reserved);
-            self.stage.freed.notify_one();
+            self.stage.budget().take_back(buffers, self.reserved_bytes);
+            self.stage.space_freed.notify_one();
         }
     }
 }
 
 /// State that the readers share with the workers and the coordinator.
 pub(crate) struct ReadStage {
-    pub(crate) waits: Waits,
+    pub(crate) reader_switch: ReaderSwitch,
     /// Notifies the source of the next samples if the source prefetches.
-    pub(crate) follow: Following,
+    pub(crate) notifier: PrefetchNotifier,
     recipe: Arc<Recipe>,
     run: Arc<Run>,
-    parts: usize,
+    max_parts: usize,
     budget: Mutex<Budget>,
     /// Notified when bytes of the budget are released, and when the stage is closed.
-    freed: Condvar,
+    space_freed: Condvar,
     /// A reader holds this lock while it waits for a part and for space in the budget, so that
     /// parts are admitted in order.
     admission: Mutex<()>,
     threads: Mutex<Threads>,
-    depth: Mutex<Depth>,
+    reader_count: Mutex<ReaderCount>,
     /// Number of readers that may run. A reader with an index at or above this limit ends after its
     /// current part.
-    limit: AtomicUsize,
-    opened: Instant,
+    max_readers: AtomicUsize,
+    open_time: Instant,
 }
 
 enum Threads {
@@ -94,8 +94,8 @@ enum Threads {
         send_part: SendPart,
     },
     Started {
-        parts: Sender<Part>,
-        queue: Receiver<Part>,
+        part_sender: Sender<Part>,
+        part_receiver: Receiver<Part>,
         send_part: SendPart,
         readers: Vec<JoinHandle<()>>,
     },
@@ -104,64 +104,73 @@ enum Threads {
 
 /// The budget for bytes that have been read but not decoded.
 struct Budget {
-    bound: usize,
-    reserved: usize,
+    max_bytes: usize,
+    reserved_bytes: usize,
     /// Number of parts for which bytes are reserved.
-    parts: usize,
-    idle: Vec<ReadBuffers>,
+    part_count: usize,
+    idle_buffers: Vec<ReadBuffers>,
     idle_bytes: usize,
     /// Estimated size of a part in bytes. Rises immediately to the size of a larger part, and falls
     /// slowly.
-    typical: usize,
-    closed: bool,
+    typical_bytes: usize,
+    is_closed: bool,
 }
 
 impl Budget {
     /// Returns whether a part of typical size fits into the budget. A single part always fits.
-    fn admits(&self) -> bool {
-        self.closed || self.parts == 0 || self.reserved.saturating_add(self.typical) <= self.bound
+    fn has_space(&self) -> bool {
+        self.is_closed
+            || self.part_count == 0
+            || self.reserved_bytes.saturating_add(self.typical_bytes) <= self.max_bytes
     }
 
     /// Reserves more bytes. Frees idle buffers if necessary.
     fn reserve(&mut self, bytes: usize) {
-        self.reserved += bytes;
-        while self.reserved + self.idle_bytes > self.bound
-            && let Some(buffers) = self.idle.pop()
+        self.reserved_bytes += bytes;
+        while self.reserved_bytes + self.idle_bytes > self.max_bytes
+            && let Some(buffers) = self.idle_buffers.pop()
         {
             self.idle_bytes -= buffers.capacity();
         }
     }
 
-    /// Keeps the buffers of a part for reuse, and releases the `reserved` bytes.
-    fn take_back(&mut self, mut buffers: ReadBuffers, reserved: usize) {
-        (self.reserved, self.parts) = (self.reserved - reserved, self.parts - 1);
-        if self.reserved + self.idle_bytes + buffers.capacity() > self.bound {
+    /// Keeps the buffers of a part for reuse, and releases the `reserved_bytes` bytes.
+    fn take_back(&mut self, mut buffers: ReadBuffers, reserved_bytes: usize) {
+        (self.reserved_bytes, self.part_count) = (self.reserved_bytes - reserved_bytes, self.part_count - 1);
+        if self.reserved_bytes + self.idle_bytes + buffers.capacity() > self.max_bytes {
             buffers.release();
         }
         self.idle_bytes += buffers.capacity();
-        self.idle.push(buffers);
+        self.idle_buffers.push(buffers);
     }
 }
 
 impl ReadStage {
-    /// Creates a stage without threads. `parts` is the maximum number of parts in flight.
-    pub(crate) fn new(shared: &Shared, parts: usize, follow: Following) -> Arc<Self> {
-        let bound = shared.run.scratch.plan().ahead;
-        let budget =
-            Budget { bound, reserved: 0, parts: 0, idle: Vec::new(), idle_bytes: 0, typical: 0, closed: false };
+    /// Creates a stage without threads. `max_parts` is the maximum number of parts in flight.
+    pub(crate) fn new(shared: &Shared, max_parts: usize, notifier: PrefetchNotifier) -> Arc<Self> {
+        let max_bytes = shared.run.scratch.plan().ahead;
+        let budget = Budget {
+            max_bytes,
+            reserved_bytes: 0,
+            part_count: 0,
+            idle_buffers: Vec::new(),
+            idle_bytes: 0,
+            typical_bytes: 0,
+            is_closed: false,
+        };
         Arc::new(ReadStage {
-            waits: Waits::new(),
-            follow,
+            reader_switch: ReaderSwitch::new(),
+            notifier,
             recipe: shared.recipe.clone(),
             run: shared.run.clone(),
-            parts,
+            max_parts,
             budget: Mutex::new(budget),
-            freed: Condvar::new(),
+            space_freed: Condvar::new(),
             admission: Mutex::default(),
             threads: Mutex::new(Threads::Closed),
-            depth: Mutex::new(Depth::new()),
-            limit: AtomicUsize::new(FIRST_READERS),
-            opened: Instant::now(),
+            reader_count: Mutex::new(ReaderCount::new()),
+            max_readers: AtomicUsize::new(FIRST_READERS),
+            open_time: Instant::now(),
         })
     }
 
@@ -180,56 +189,56 @@ impl ReadStage {
 
     /// Passes `part` to the readers, or returns it if the worker has to read the samples itself.
     pub(crate) fn divert(self: &Arc<Self>, part: Part) -> Option<Part> {
-        if !self.waits.readers_enabled() {
+        if !self.reader_switch.readers_enabled() {
             return Some(part);
         }
         let mut threads = self.threads();
-        let mut failed = None;
+        let mut spawn_error = None;
         if let Threads::None { send_part } = &*threads {
-            let started;
-            (started, failed) = self.start(send_part.clone());
-            *threads = started;
+            let started_threads;
+            (started_threads, spawn_error) = self.start_readers(send_part.clone());
+            *threads = started_threads;
         }
         let part = match &*threads {
-            Threads::Started { parts, .. } => parts.send(part).map_err(|e| e.0).err(),
+            Threads::Started { part_sender, .. } => part_sender.send(part).map_err(|e| e.0).err(),
             _ => Some(part),
         };
         // Release the lock first, because the user's logger may panic.
         drop(threads);
-        if let Some(failed) = failed {
-            tracing::warn!("cannot start {FIRST_READERS} reader threads, continuing with fewer: {failed}");
+        if let Some(spawn_error) = spawn_error {
+            tracing::warn!("cannot start {FIRST_READERS} reader threads, continuing with fewer: {spawn_error}");
         }
         part
     }
 
     /// Starts the first readers. If a thread cannot be started, uses only the readers that have
     /// started, and returns the error.
-    fn start(self: &Arc<Self>, send_part: SendPart) -> (Threads, Option<std::io::Error>) {
-        let (parts, queue) = bounded(self.parts);
+    fn start_readers(self: &Arc<Self>, send_part: SendPart) -> (Threads, Option<std::io::Error>) {
+        let (part_sender, part_receiver) = bounded(self.max_parts);
         let mut readers = Vec::new();
-        let failed = self.spawn(&mut readers, &queue, &send_part);
+        let spawn_error = self.spawn_readers(&mut readers, &part_receiver, &send_part);
         if readers.is_empty() {
-            self.waits.disable();
-            return (Threads::Closed, failed);
+            self.reader_switch.disable();
+            return (Threads::Closed, spawn_error);
         }
-        (Threads::Started { parts, queue, send_part, readers }, failed)
+        (Threads::Started { part_sender, part_receiver, send_part, readers }, spawn_error)
     }
 
     /// Starts readers up to the limit, or up to the first error.
-    fn spawn(
+    fn spawn_readers(
         self: &Arc<Self>,
         readers: &mut Vec<JoinHandle<()>>,
-        queue: &Receiver<Part>,
+        part_receiver: &Receiver<Part>,
         send_part: &SendPart,
     ) -> Option<std::io::Error> {
-        for index in 0..self.limit.load(Ordering::Relaxed) {
+        for index in 0..self.max_readers.load(Ordering::Relaxed) {
             if readers.get(index).is_some_and(|reader| !reader.is_finished()) {
                 continue;
             }
-            let (stage, queue, send_part) = (self.clone(), queue.clone(), send_part.clone());
+            let (stage, part_receiver, send_part) = (self.clone(), part_receiver.clone(), send_part.clone());
             let thread = std::thread::Builder::new().name(format!("warpfeed-read-{index}")).spawn(move || {
                 source::reads_ahead();
-                stage.run(index, &queue, &send_part);
+                stage.run_reader(index, &part_receiver, &send_part);
             });
             match thread {
                 Ok(thread) if index < readers.len() => readers[index] = thread,
@@ -241,48 +250,49 @@ impl ReadStage {
     }
 
     /// Counts a sample, and adjusts the number of readers.
-    fn count(self: &Arc<Self>, queue: &Receiver<Part>) {
-        let waiting = !queue.is_empty() && self.budget().admits();
-        let now = nanos(Instant::now(), self.opened);
-        let changed = self.depth.lock().expect("no code panics while holding this lock").read(now, waiting);
-        let Some(limit) = changed else { return };
-        self.limit.store(limit, Ordering::Relaxed);
-        // Ignore an error: without more threads, reading does not become faster, so `Depth` reduces
-        // the number again.
-        if let Threads::Started { queue, send_part, readers, .. } = &mut *self.threads() {
-            let _ = self.spawn(readers, queue, send_part);
+    fn count_sample(self: &Arc<Self>, part_receiver: &Receiver<Part>) {
+        let is_part_waiting = !part_receiver.is_empty() && self.budget().has_space();
+        let now = nanos(Instant::now(), self.open_time);
+        let new_max =
+            self.reader_count.lock().expect("no code panics while holding this lock").record_read(now, is_part_waiting);
+        let Some(max_readers) = new_max else { return };
+        self.max_readers.store(max_readers, Ordering::Relaxed);
+        // Ignore an error: without more threads, reading does not become faster, so `ReaderCount`
+        // reduces the number again.
+        if let Threads::Started { part_receiver, send_part, readers, .. } = &mut *self.threads() {
+            let _ = self.spawn_readers(readers, part_receiver, send_part);
         }
-        tracing::debug!("up to {limit} threads read ahead");
+        tracing::debug!("up to {max_readers} threads read ahead");
     }
 
     /// Stops the readers. The workers must still accept the parts that readers hold.
     pub(crate) fn close(&self) {
-        self.budget().closed = true;
-        self.freed.notify_all();
+        self.budget().is_closed = true;
+        self.space_freed.notify_all();
         let threads = std::mem::replace(&mut *self.threads(), Threads::Closed);
-        if let Threads::Started { parts, readers, .. } = threads {
-            drop(parts);
+        if let Threads::Started { part_sender, readers, .. } = threads {
+            drop(part_sender);
             for reader in readers {
                 // Panics are caught around each part.
                 let _ = reader.join();
             }
         }
-        self.budget().idle.clear();
+        self.budget().idle_buffers.clear();
     }
 
     /// Runs a reader until the limit drops to `index` or the stage is closed.
-    fn run(self: &Arc<Self>, index: usize, queue: &Receiver<Part>, send_part: &SendPart) {
-        while index < self.limit.load(Ordering::Relaxed)
-            && let Some((part, mut fetched)) = self.next(queue)
+    fn run_reader(self: &Arc<Self>, index: usize, part_receiver: &Receiver<Part>, send_part: &SendPart) {
+        while index < self.max_readers.load(Ordering::Relaxed)
+            && let Some((part, mut prefetched_samples)) = self.next_part(part_receiver)
         {
             // `Source::read` is guarded separately. If something else panics, such as the user's
             // `tracing` subscriber, the worker reads the remaining samples of the part.
             let _ = guarded(|| {
-                let stop = self.run.stop(part.header().run);
-                stop.during(|| self.read(index, queue, &part, &mut fetched));
+                let cancel_token = self.run.stop(part.header().run);
+                cancel_token.during(|| self.read_part(index, part_receiver, &part, &mut prefetched_samples));
                 Ok(())
             });
-            send_part(part, fetched);
+            send_part(part, prefetched_samples);
         }
     }
 
@@ -292,52 +302,59 @@ impl ReadStage {
 
     /// Waits for the next part and for space in the budget. Returns `None` once the stage is closed
     /// and no parts remain.
-    fn next(self: &Arc<Self>, queue: &Receiver<Part>) -> Option<(Part, Fetched)> {
+    fn next_part(self: &Arc<Self>, part_receiver: &Receiver<Part>) -> Option<(Part, PrefetchedSamples)> {
         let _admission = self.admission.lock().expect("no code panics while holding this lock");
-        let part = queue.recv().ok()?;
-        let mut fetched = Fetched { buffers: None, reserved: 0, stage: self.clone() };
+        let part = part_receiver.recv().ok()?;
+        let mut prefetched_samples = PrefetchedSamples { buffers: None, reserved_bytes: 0, stage: self.clone() };
         let mut budget = self.budget();
-        while !budget.admits() && self.is_wanted(&part) {
-            budget = self.freed.wait(budget).expect("no code panics while holding this lock");
+        while !budget.has_space() && self.is_wanted(&part) {
+            budget = self.space_freed.wait(budget).expect("no code panics while holding this lock");
         }
-        if !budget.closed && self.is_wanted(&part) {
-            budget.parts += 1;
-            let buffers = budget.idle.pop();
+        if !budget.is_closed && self.is_wanted(&part) {
+            budget.part_count += 1;
+            let buffers = budget.idle_buffers.pop();
             budget.idle_bytes -= buffers.as_ref().map_or(0, |buffers| buffers.capacity());
-            fetched.reserved = buffers.as_ref().map_or(0, |buffers| buffers.capacity()).max(budget.typical);
-            budget.reserve(fetched.reserved);
+            prefetched_samples.reserved_bytes =
+                buffers.as_ref().map_or(0, |buffers| buffers.capacity()).max(budget.typical_bytes);
+            budget.reserve(prefetched_samples.reserved_bytes);
             drop(budget);
             let recipe = &self.recipe;
-            let new =
+            let create_buffers =
                 || ReadBuffers::new(recipe.read_source.clone(), recipe.sample_bytes, recipe.max_tiles_of_all_epochs());
-            fetched.buffers = Some(buffers.unwrap_or_else(new));
+            prefetched_samples.buffers = Some(buffers.unwrap_or_else(create_buffers));
         }
-        Some((part, fetched))
+        Some((part, prefetched_samples))
     }
 
     /// Reads as many samples of `part` as fit into the budget.
-    fn read(self: &Arc<Self>, reader: usize, queue: &Receiver<Part>, part: &Part, fetched: &mut Fetched) {
-        let Some(buffers) = &mut fetched.buffers else { return };
+    fn read_part(
+        self: &Arc<Self>,
+        reader: usize,
+        part_receiver: &Receiver<Part>,
+        part: &Part,
+        prefetched_samples: &mut PrefetchedSamples,
+    ) {
+        let Some(buffers) = &mut prefetched_samples.buffers else { return };
         let counters = &self.run.counters;
-        let mut watch = Watch::new();
-        let mut borrowed = 0;
-        let (first, header) = (part.range().start, part.header());
-        let reads = part.range().take(MAX_GROUP).flat_map(|row| {
+        let mut block_timer = BlockTimer::new();
+        let mut sample_bytes = 0;
+        let (first_row, header) = (part.range().start, part.header());
+        let requests = part.range().take(MAX_GROUP).flat_map(|row| {
             let entry = &header.entries[row];
             // Ignore an error, because the worker gets and reports the same error.
             let partners = self.recipe.partners(header.epoch, entry).ok().flatten();
-            let all = std::iter::once(entry.sample).chain(partners.into_iter().flat_map(|partners| partners.samples));
+            let ids = std::iter::once(entry.sample).chain(partners.into_iter().flat_map(|partners| partners.samples));
             let draw = self.recipe.clip_draw(entry);
-            all.enumerate().map(move |(number, id)| ((row - first, number), id, draw))
+            ids.enumerate().map(move |(number, id)| ((row - first_row, number), id, draw))
         });
-        for (index, id, draw) in reads {
+        for (index, id, draw) in requests {
             if !self.is_wanted(part) {
                 break;
             }
             counters.reads(reader, id);
             let (ns, bytes) = buffers.read(index, (id, draw), self.recipe.retries, || self.run.tries_again(header.run));
             counters.has_read(reader, ns, bytes);
-            self.count(queue);
+            self.count_sample(part_receiver);
             if let Some(trace) = counters.tracing() {
                 let end = trace.at(std::time::Instant::now());
                 let key = buffers.sample(index).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));
@@ -353,25 +370,25 @@ impl ReadStage {
             }
             // Bytes borrowed from a memory map count as well, because they must stay in memory
             // until they are decoded.
-            borrowed += bytes;
-            let taken = buffers.capacity().max(borrowed);
-            if taken > fetched.reserved {
+            sample_bytes += bytes;
+            let used_bytes = buffers.capacity().max(sample_bytes);
+            if used_bytes > prefetched_samples.reserved_bytes {
                 let mut budget = self.budget();
-                budget.reserve(taken - fetched.reserved);
-                fetched.reserved = taken;
-                if budget.reserved > budget.bound && budget.parts > 1 {
+                budget.reserve(used_bytes - prefetched_samples.reserved_bytes);
+                prefetched_samples.reserved_bytes = used_bytes;
+                if budget.reserved_bytes > budget.max_bytes && budget.part_count > 1 {
                     break;
                 }
             }
         }
-        self.waits.record_reader(watch.waited(buffers.len()) > 0);
-        let taken = buffers.capacity().max(borrowed);
+        self.reader_switch.record_reader(block_timer.blocked_ns(buffers.len()) > 0);
+        let used_bytes = buffers.capacity().max(sample_bytes);
         let mut budget = self.budget();
-        budget.typical = taken.max(budget.typical - budget.typical / 16);
-        budget.reserved -= fetched.reserved - taken;
-        fetched.reserved = taken;
+        budget.typical_bytes = used_bytes.max(budget.typical_bytes - budget.typical_bytes / 16);
+        budget.reserved_bytes -= prefetched_samples.reserved_bytes - used_bytes;
+        prefetched_samples.reserved_bytes = used_bytes;
         drop(budget);
-        self.freed.notify_one();
+        self.space_freed.notify_one();
     }
 }
 
@@ -380,8 +397,16 @@ mod tests {
     use super::*;
     use crate::source::{Memory, OwnedSample, Source};
 
-    fn budget(bound: usize) -> Budget {
-        Budget { bound, reserved: 0, parts: 0, idle: Vec::new(), idle_bytes: 0, typical: 0, closed: false }
+    fn budget(max_bytes: usize) -> Budget {
+        Budget {
+            max_bytes,
+            reserved_bytes: 0,
+            part_count: 0,
+            idle_buffers: Vec::new(),
+            idle_bytes: 0,
+            typical_bytes: 0,
+            is_closed: false,
+        }
     }
 
     fn buffers(bytes: usize) -> ReadBuffers {
@@ -405,32 +430,35 @@ mod tests {
     #[test]
     fn only_a_single_part_may_exceed_the_budget() {
         let mut budget = budget(100);
-        budget.typical = 1000;
-        assert!(budget.admits(), "a part larger than the budget");
-        (budget.parts, budget.reserved, budget.typical) = (1, 60, 40);
-        assert!(budget.admits());
-        budget.typical = 41;
-        assert!(!budget.admits());
-        budget.closed = true;
-        assert!(budget.admits());
+        budget.typical_bytes = 1000;
+        assert!(budget.has_space(), "a part larger than the budget");
+        (budget.part_count, budget.reserved_bytes, budget.typical_bytes) = (1, 60, 40);
+        assert!(budget.has_space());
+        budget.typical_bytes = 41;
+        assert!(!budget.has_space());
+        budget.is_closed = true;
+        assert!(budget.has_space());
     }
 
     #[test]
     fn idle_buffers_are_freed_to_make_room() {
         let mut budget = budget(100);
         for _ in 0..3 {
-            budget.parts += 1;
+            budget.part_count += 1;
             budget.reserve(30);
         }
         for _ in 0..3 {
             budget.take_back(buffers(30), 30);
         }
-        assert_eq!((budget.reserved, budget.parts, budget.idle_bytes, budget.idle.len()), (0, 0, 90, 3));
+        assert_eq!(
+            (budget.reserved_bytes, budget.part_count, budget.idle_bytes, budget.idle_buffers.len()),
+            (0, 0, 90, 3)
+        );
         budget.reserve(50);
-        assert_eq!((budget.reserved, budget.idle_bytes, budget.idle.len()), (50, 30, 1));
-        budget.parts = 1;
+        assert_eq!((budget.reserved_bytes, budget.idle_bytes, budget.idle_buffers.len()), (50, 30, 1));
+        budget.part_count = 1;
         budget.take_back(buffers(80), 50);
-        assert_eq!((budget.reserved, budget.idle_bytes), (0, 30), "a buffer that is too large to keep is freed");
+        assert_eq!((budget.reserved_bytes, budget.idle_bytes), (0, 30), "a buffer that is too large to keep is freed");
     }
 
     #[test]

@@ -16,21 +16,21 @@ use std::time::Instant;
 use crate::trace::{ThreadUsage, nanos};
 
 /// Minimum fraction of reading time that workers are blocked before readers take over.
-const WAIT_FRACTION: f64 = 0.05;
+const MIN_BLOCKED_FRACTION: f64 = 0.05;
 /// Minimum number of parts with blocked reads before readers take over, so that one slow sample
 /// does not start readers.
-const MIN_WAITING_PARTS: u32 = 3;
+const MIN_BLOCKED_PARTS: u32 = 3;
 /// Number of parts after which the weight of earlier observations is halved.
-const MEMORY_PARTS: u32 = 32;
+const HALF_LIFE_PARTS: u32 = 32;
 /// Number of parts without a blocked read after which workers take over again. Each part with a
-/// blocked read lowers the count by [`WAIT_PENALTY`].
-const QUIET_PARTS: u32 = 64;
-const WAIT_PENALTY: u32 = 8;
+/// blocked read lowers the count by [`BLOCK_PENALTY`].
+const MAX_UNBLOCKED_PARTS: u32 = 64;
+const BLOCK_PENALTY: u32 = 8;
 /// Minimum duration of a blocked read in ns if the system does not report blocked threads.
 const LONG_READ_NS: u64 = 200_000;
 
 /// The current choice between readers and workers, and the observations behind it.
-pub(crate) struct Waits {
+pub(crate) struct ReaderSwitch {
     readers_enabled: AtomicBool,
     readers_disabled: AtomicBool,
     observations: Mutex<Observations>,
@@ -41,19 +41,19 @@ struct Observations {
     /// Parts that workers read.
     parts: u32,
     /// Parts in which a read blocked.
-    waiting: u32,
+    blocked_parts: u32,
     /// Time that workers were blocked while reading, in ns.
-    waited_ns: u64,
+    blocked_ns: u64,
     /// Time that workers spent reading, in ns.
-    ns: u64,
-    /// Parts that readers read without blocking, minus a [penalty](WAIT_PENALTY) for each part in
+    read_ns: u64,
+    /// Parts that readers read without blocking, minus a [penalty](BLOCK_PENALTY) for each part in
     /// which a read blocked.
-    quiet: u32,
+    unblocked_parts: u32,
 }
 
-impl Waits {
+impl ReaderSwitch {
     pub(crate) fn new() -> Self {
-        Waits {
+        ReaderSwitch {
             readers_enabled: AtomicBool::new(false),
             readers_disabled: AtomicBool::new(false),
             observations: Mutex::default(),
@@ -73,15 +73,16 @@ impl Waits {
         self.readers_enabled.store(false, Relaxed);
     }
 
-    /// Records that a worker spent `ns` reading a part, including `waited_ns` blocked on storage.
-    pub(crate) fn record_worker(&self, waited_ns: u64, ns: u64) {
+    /// Records that a worker spent `read_ns` reading a part, including `blocked_ns` blocked on
+    /// storage.
+    pub(crate) fn record_worker(&self, blocked_ns: u64, read_ns: u64) {
         let mut observations = self.observations();
         observations.parts += 1;
-        observations.waiting += u32::from(waited_ns > 0);
-        observations.waited_ns += waited_ns;
-        observations.ns += ns;
-        if observations.waiting >= MIN_WAITING_PARTS
-            && observations.waited_ns as f64 >= WAIT_FRACTION * observations.ns as f64
+        observations.blocked_parts += u32::from(blocked_ns > 0);
+        observations.blocked_ns += blocked_ns;
+        observations.read_ns += read_ns;
+        if observations.blocked_parts >= MIN_BLOCKED_PARTS
+            && observations.blocked_ns as f64 >= MIN_BLOCKED_FRACTION * observations.read_ns as f64
             && !self.readers_disabled.load(Relaxed)
         {
             *observations = Observations::default();
@@ -89,24 +90,27 @@ impl Waits {
             if !self.readers_enabled.swap(true, Relaxed) {
                 tracing::debug!("reads block on storage; switching to reader threads");
             }
-        } else if observations.parts >= MEMORY_PARTS {
-            let Observations { parts, waiting, waited_ns, ns, .. } = *observations;
+        } else if observations.parts >= HALF_LIFE_PARTS {
+            let Observations { parts, blocked_parts, blocked_ns, read_ns, .. } = *observations;
             *observations = Observations {
                 parts: parts / 2,
-                waiting: waiting / 2,
-                waited_ns: waited_ns / 2,
-                ns: ns / 2,
+                blocked_parts: blocked_parts / 2,
+                blocked_ns: blocked_ns / 2,
+                read_ns: read_ns / 2,
                 ..*observations
             };
         }
     }
 
     /// Records that a reader read a part, and whether a read blocked.
-    pub(crate) fn record_reader(&self, waited: bool) {
+    pub(crate) fn record_reader(&self, was_blocked: bool) {
         let mut observations = self.observations();
-        observations.quiet =
-            if waited { observations.quiet.saturating_sub(WAIT_PENALTY) } else { observations.quiet + 1 };
-        if observations.quiet >= QUIET_PARTS {
+        observations.unblocked_parts = if was_blocked {
+            observations.unblocked_parts.saturating_sub(BLOCK_PENALTY)
+        } else {
+            observations.unblocked_parts + 1
+        };
+        if observations.unblocked_parts >= MAX_UNBLOCKED_PARTS {
             *observations = Observations::default();
             drop(observations);
             if self.readers_enabled.swap(false, Relaxed) {
@@ -117,27 +121,27 @@ impl Waits {
 }
 
 /// Measures how long the calling thread is blocked on storage.
-pub(crate) struct Watch {
-    since: Instant,
+pub(crate) struct BlockTimer {
+    start: Instant,
     usage: Option<ThreadUsage>,
 }
 
-impl Watch {
+impl BlockTimer {
     pub(crate) fn new() -> Self {
-        Watch { since: Instant::now(), usage: ThreadUsage::now() }
+        BlockTimer { start: Instant::now(), usage: ThreadUsage::now() }
     }
 
-    /// Returns how long the thread was blocked since the last call, or since `new`, in ns. `reads`
-    /// is the number of samples that it has read in that time.
-    pub(crate) fn waited(&mut self, reads: usize) -> u64 {
-        let before = std::mem::replace(self, Watch::new());
-        let ns = nanos(self.since, before.since);
-        match (before.usage, self.usage) {
-            (Some(before), Some(now)) if now.waits > before.waits => {
-                ns.saturating_sub(now.cpu_ns - before.cpu_ns).max(1)
+    /// Returns how long the thread was blocked since the last call, or since `new`, in ns.
+    /// `read_count` is the number of samples that it has read in that time.
+    pub(crate) fn blocked_ns(&mut self, read_count: usize) -> u64 {
+        let previous = std::mem::replace(self, BlockTimer::new());
+        let ns = nanos(self.start, previous.start);
+        match (previous.usage, self.usage) {
+            (Some(previous), Some(now)) if now.waits > previous.waits => {
+                ns.saturating_sub(now.cpu_ns - previous.cpu_ns).max(1)
             }
             (Some(_), Some(_)) => 0,
-            _ => Some(ns).filter(|ns| reads > 0 && *ns >= LONG_READ_NS * reads as u64).unwrap_or(0),
+            _ => Some(ns).filter(|ns| read_count > 0 && *ns >= LONG_READ_NS * read_count as u64).unwrap_or(0),
         }
     }
 }
@@ -150,61 +154,61 @@ mod tests {
 
     #[test]
     fn readers_start_after_reads_blocked_in_several_parts() {
-        let waits = Waits::new();
-        waits.record_worker(900_000 * US, 1_000_000 * US);
-        assert!(!waits.readers_enabled(), "a single slow sample does not start readers");
-        let waits = Waits::new();
+        let reader_switch = ReaderSwitch::new();
+        reader_switch.record_worker(900_000 * US, 1_000_000 * US);
+        assert!(!reader_switch.readers_enabled(), "a single slow sample does not start readers");
+        let reader_switch = ReaderSwitch::new();
         for _ in 0..3 {
-            assert!(!waits.readers_enabled());
-            waits.record_worker(100 * US, 600 * US);
+            assert!(!reader_switch.readers_enabled());
+            reader_switch.record_worker(100 * US, 600 * US);
         }
-        assert!(waits.readers_enabled(), "readers start after a few parts");
+        assert!(reader_switch.readers_enabled(), "readers start after a few parts");
     }
 
     #[test]
     fn short_waits_do_not_start_readers() {
-        let waits = Waits::new();
+        let reader_switch = ReaderSwitch::new();
         for _ in 0..1000 {
-            waits.record_worker(10 * US, 600 * US);
+            reader_switch.record_worker(10 * US, 600 * US);
         }
-        assert!(!waits.readers_enabled());
+        assert!(!reader_switch.readers_enabled());
         for _ in 0..40 {
-            waits.record_worker(300 * US, 900 * US);
+            reader_switch.record_worker(300 * US, 900 * US);
         }
-        assert!(waits.readers_enabled(), "earlier observations are forgotten");
+        assert!(reader_switch.readers_enabled(), "earlier observations are forgotten");
     }
 
     #[test]
     fn readers_stop_when_reads_no_longer_block() {
-        let waits = Waits::new();
-        (0..3).for_each(|_| waits.record_worker(US, US));
+        let reader_switch = ReaderSwitch::new();
+        (0..3).for_each(|_| reader_switch.record_worker(US, US));
         for _ in 0..100 {
-            waits.record_reader(true);
-            (0..8).for_each(|_| waits.record_reader(false));
+            reader_switch.record_reader(true);
+            (0..8).for_each(|_| reader_switch.record_reader(false));
         }
-        assert!(waits.readers_enabled(), "readers stay active if reads block in one of nine parts");
-        (0..QUIET_PARTS).for_each(|_| waits.record_reader(false));
-        assert!(!waits.readers_enabled());
-        (0..3).for_each(|_| waits.record_worker(US, US));
-        assert!(waits.readers_enabled(), "readers start again");
+        assert!(reader_switch.readers_enabled(), "readers stay active if reads block in one of nine parts");
+        (0..MAX_UNBLOCKED_PARTS).for_each(|_| reader_switch.record_reader(false));
+        assert!(!reader_switch.readers_enabled());
+        (0..3).for_each(|_| reader_switch.record_worker(US, US));
+        assert!(reader_switch.readers_enabled(), "readers start again");
     }
 
     #[test]
     fn disabled_readers_do_not_start() {
-        let waits = Waits::new();
-        (0..3).for_each(|_| waits.record_worker(US, US));
-        waits.disable();
-        (0..100).for_each(|_| waits.record_worker(US, US));
-        assert!(!waits.readers_enabled());
+        let reader_switch = ReaderSwitch::new();
+        (0..3).for_each(|_| reader_switch.record_worker(US, US));
+        reader_switch.disable();
+        (0..100).for_each(|_| reader_switch.record_worker(US, US));
+        assert!(!reader_switch.readers_enabled());
     }
 
     #[test]
     fn sleeping_counts_as_blocked_but_computing_does_not() {
-        let mut watch = Watch::new();
+        let mut timer = BlockTimer::new();
         std::thread::sleep(std::time::Duration::from_millis(4));
-        assert!(watch.waited(1) >= 3_000_000);
-        let begun = Instant::now();
-        while begun.elapsed().as_micros() < 150 {}
-        assert_eq!(watch.waited(1), 0);
+        assert!(timer.blocked_ns(1) >= 3_000_000);
+        let start = Instant::now();
+        while start.elapsed().as_micros() < 150 {}
+        assert_eq!(timer.blocked_ns(1), 0);
     }
 }

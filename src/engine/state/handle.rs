@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     pub(crate) faults: Mutex<Faults>,
     pub(crate) memory: MemoryPlan,
     /// Epochs before this one may be prepared ahead.
-    pub(crate) epochs: u64,
+    pub(crate) epoch_limit: u64,
     /// Counters of the device's ring, if there is a device.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) device: OnceLock<Gauge>,
@@ -42,7 +42,7 @@ impl Shared {
     pub(crate) fn new(
         (recipe, run, schedule): (Recipe, Run, Schedule),
         memory: MemoryPlan,
-        (on_error, epochs): (OnError, u64),
+        (on_error, epoch_limit): (OnError, u64),
         position: BatchIndex,
     ) -> Self {
         Shared {
@@ -52,7 +52,7 @@ impl Shared {
             on_error,
             faults: Mutex::default(),
             memory,
-            epochs,
+            epoch_limit,
             device: OnceLock::new(),
             position: Mutex::new(position),
             probes: OnceLock::new(),
@@ -157,7 +157,7 @@ impl LoaderHandle {
     pub fn checkpoint(&self) -> Checkpoint {
         let Shared { recipe, run, schedule, probes, .. } = &*self.0;
         // An order that depends on state requires `Loader::epochs(0)`.
-        let stateful = self.0.epochs == 0;
+        let stateful = self.0.epoch_limit == 0;
         let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, &schedule.without_changes(), stateful));
         let probes = probes.clone();
         Checkpoint::new(recipe, schedule, self.0.position(), stateful, probes)

@@ -7,7 +7,7 @@ use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
 use super::copier;
-use super::outcome::{Ended, Outcome};
+use super::outcome::{EndReason, Outcome};
 use super::queue::WorkSender;
 use super::task::Task;
 use crate::batch::{Course, Free};
@@ -34,47 +34,48 @@ pub(crate) trait BatchSampler: Send + Sync {
 pub(crate) struct Coordinator {
     pub(crate) shared: Arc<Shared>,
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
-    pub(crate) started: Receiver<Course>,
-    pub(crate) freed: Receiver<Free>,
-    pub(crate) free: Sender<Free>,
-    pub(crate) work: WorkSender,
-    pub(crate) stage: Arc<ReadStage>,
-    pub(crate) outcomes: Sender<Outcome>,
+    pub(crate) course_receiver: Receiver<Course>,
+    pub(crate) slot_receiver: Receiver<Free>,
+    pub(crate) slot_sender: Sender<Free>,
+    pub(crate) work_sender: WorkSender,
+    pub(crate) read_stage: Arc<ReadStage>,
+    pub(crate) outcome_sender: Sender<Outcome>,
 }
 
 impl Coordinator {
-    /// Runs until the sender of `started` is dropped.
+    /// Runs until the sender of `course_receiver` is dropped.
     pub(crate) fn run(self) {
         let mut entries = Vec::new();
-        let mut next_start = self.started.recv().ok();
-        while let Some(mut course) = next_start.take() {
-            let (run, mut next, mut seq) = (course.run, Some(course.first), 0);
-            while let Some(index) = next.filter(|_| self.shared.run.is_wanted(run)) {
+        let mut next_course = self.course_receiver.recv().ok();
+        while let Some(mut course) = next_course.take() {
+            let (run, mut next_batch, mut seq) = (course.run, Some(course.first), 0);
+            while let Some(index) = next_batch.filter(|_| self.shared.run.is_wanted(run)) {
                 // `length` may run slow user code. The consumer does not wait for it, because the
                 // workers or readers already have every batch of the previous epoch.
                 let may_continue = index.batch > 0 || seq == 0 || course.enter(self.length(index.epoch));
-                let chosen = if may_continue { self.choose(run, index, &mut entries).map_err(Some) } else { Err(None) };
-                if let Err(error) = chosen {
+                let result =
+                    if may_continue { self.choose_samples(run, index, &mut entries).map_err(Some) } else { Err(None) };
+                if let Err(error) = result {
                     if self.shared.run.is_wanted(run) {
-                        let _ = self.outcomes.send(Err(Ended::Run { run, seq, error }));
+                        let _ = self.outcome_sender.send(Err(EndReason::Run { run, seq, error }));
                     }
                     break;
                 }
                 if entries.is_empty() {
                     break;
                 }
-                next = course.after(index);
+                next_batch = course.after(index);
                 // `seconds()` does not advance between epochs, so time that the program spends
                 // between epochs does not count as waiting for a slot.
-                let (since, before) = (Instant::now(), self.shared.run.settings.seconds());
+                let (wait_start, seconds_before) = (Instant::now(), self.shared.run.settings.seconds());
                 let range = trace::range(WAIT_FOR_SLOT);
                 let slot = loop {
                     select! {
-                        recv(self.started) -> start => match start {
-                            Ok(start) => { next_start = Some(start); break None }
+                        recv(self.course_receiver) -> start => match start {
+                            Ok(start) => { next_course = Some(start); break None }
                             Err(_) => return,
                         },
-                        recv(self.freed) -> slot => match slot {
+                        recv(self.slot_receiver) -> slot => match slot {
                             Ok(slot) => if let Some(slot) = self.shared.run.settings.keep(slot) { break Some(slot) },
                             Err(_) => return,
                         },
@@ -82,53 +83,53 @@ impl Coordinator {
                 };
                 drop(range);
                 let Some(slot) = slot else { break };
-                let waited = Duration::from_secs_f64((self.shared.run.settings.seconds() - before).max(0.0));
-                self.shared.run.counters.slot(index.epoch, index.batch, since, waited);
+                let wait_time = Duration::from_secs_f64((self.shared.run.settings.seconds() - seconds_before).max(0.0));
+                self.shared.run.counters.slot(index.epoch, index.batch, wait_start, wait_time);
                 if !self.shared.run.is_wanted(run) {
-                    let _ = self.free.send(slot);
+                    let _ = self.slot_sender.send(slot);
                     break;
                 }
-                self.hand_out(slot, run, seq, index, next, &mut entries);
+                self.begin_batch(slot, run, seq, index, next_batch, &mut entries);
                 seq += 1;
             }
-            if next_start.is_none() {
-                next_start = self.started.recv().ok();
+            if next_course.is_none() {
+                next_course = self.course_receiver.recv().ok();
             }
         }
     }
 
     /// Assigns `entries` to `slot`, splits the slot into parts, and sends them to the workers or
-    /// the readers. `next` is the position of the following batch.
-    fn hand_out(
+    /// the readers. `next_batch` is the position of the following batch.
+    fn begin_batch(
         &self,
         slot: Free,
         run: u64,
         seq: u64,
         index: BatchIndex,
-        next: Option<BatchIndex>,
+        next_batch: Option<BatchIndex>,
         entries: &mut Vec<Entry>,
     ) {
         let recipe = &self.shared.recipe;
-        let of_batch = self.shared.schedule.size_of(index.epoch, index.batch);
-        let variant = of_batch.unwrap_or_else(|| recipe.output_sizes.at(index.epoch));
+        let batch_variant = self.shared.schedule.size_of(index.epoch, index.batch);
+        let variant = batch_variant.unwrap_or_else(|| recipe.output_sizes.at(index.epoch));
         let schema = slot.schemas().variant(variant);
-        let mut group = Settings::samples_per_part(schema.batch, self.shared.run.settings.workers);
-        if recipe.can_copy && !self.stage.waits.readers_enabled() {
-            group = copier::part_len(group, schema.batch, schema.sample_bytes());
+        let mut part_len = Settings::samples_per_part(schema.batch, self.shared.run.settings.workers);
+        if recipe.can_copy && !self.read_stage.reader_switch.readers_enabled() {
+            part_len = copier::part_len(part_len, schema.batch, schema.sample_bytes());
         }
-        let parts = slot.begin(group, |header| {
-            (header.run, header.seq, header.next) = (run, seq, next);
+        let parts = slot.begin(part_len, |header| {
+            (header.run, header.seq, header.next) = (run, seq, next_batch);
             (header.epoch, header.number) = (index.epoch, index.batch);
             header.variant = variant;
             std::mem::swap(&mut header.entries, entries);
             // Mixing needs images, and at least two samples.
-            let partners = header.entries.len() > 1 && !recipe.any_fields().images.is_empty();
+            let can_mix = header.entries.len() > 1 && !recipe.any_fields().images.is_empty();
             let mixing = || recipe.augments.mixing(variant, recipe.seed, (index.epoch, index.batch));
-            header.mixing = partners.then(mixing).flatten();
+            header.mixing = can_mix.then(mixing).flatten();
         });
         for part in parts {
-            if let Some(part) = self.stage.divert(part) {
-                self.work.send(Task { part, fetched: None, redecode: None });
+            if let Some(part) = self.read_stage.divert(part) {
+                self.work_sender.send(Task { part, prefetched_samples: None, redecode: None });
             }
         }
     }
@@ -142,10 +143,10 @@ impl Coordinator {
 
     /// Gets the samples of a batch from the sampler, which may be user code, and checks their
     /// indices.
-    fn choose(&self, run: u64, index: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
+    fn choose_samples(&self, run: u64, index: BatchIndex, entries: &mut Vec<Entry>) -> Result<()> {
         let BatchIndex { epoch, batch } = index;
         let len = self.shared.recipe.source.len() as u64;
-        let _begun = self.shared.schedule.live_order().map(|changes| changes.begin(run, index));
+        let _batch_guard = self.shared.schedule.live_order().map(|changes| changes.begin(run, index));
         guarded(|| {
             match &self.batch_sampler {
                 Some(batch_sampler) => batch_sampler.fill(epoch, batch, entries),

@@ -13,7 +13,7 @@ use crate::batch::{DecodeOps, Header, Part, Row};
 #[cfg(feature = "video")]
 use crate::decode::decode_planes;
 use crate::decode::{Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
-use crate::engine::reading::Fetched;
+use crate::engine::reading::PrefetchedSamples;
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
 use crate::error::{Error, Result, guarded};
@@ -119,7 +119,7 @@ impl<'a> PartFiller<'a> {
     pub(super) fn read_group(
         &mut self,
         encoded: &'a mut [Box<[Vec<u8>]>],
-        fetched: Option<&'a Fetched>,
+        prefetched_samples: Option<&'a PrefetchedSamples>,
         rows: &mut Range<usize>,
     ) -> Group<'a> {
         let share = self.run.scratch.share();
@@ -136,7 +136,7 @@ impl<'a> PartFiller<'a> {
             self.meter.enter(Stage::Read, entry.sample);
             self.part.meta(row).fault = None;
             let mut cost = ReadCost::default();
-            let result = self.read_and_plan(row, buffers, fetched, &mut cost, &mut timing.key, &mut group);
+            let result = self.read_and_plan(row, buffers, prefetched_samples, &mut cost, &mut timing.key, &mut group);
             self.meter.finish_stage(Stage::Read, &mut timing, cost.bytes);
             timing.ns[Stage::Read] += cost.prefetch_ns;
             timing.bytes = cost.bytes;
@@ -180,7 +180,7 @@ impl<'a> PartFiller<'a> {
         &mut self,
         row: usize,
         buffers: &'a mut [Box<[Vec<u8>]>],
-        fetched: Option<&'a Fetched>,
+        prefetched_samples: Option<&'a PrefetchedSamples>,
         cost: &mut ReadCost,
         key: &mut &'a str,
         group: &mut Group<'a>,
@@ -191,7 +191,9 @@ impl<'a> PartFiller<'a> {
         let mut buffers = buffers.iter_mut();
         let mut read_sample = |tile: usize, id: u64| -> Result<Sample<'a>> {
             let buffers = buffers.next().expect("there is one buffer per sample of an image");
-            let sample = match fetched.and_then(|fetched| fetched.sample((entry_index, tile))) {
+            let sample = match prefetched_samples
+                .and_then(|prefetched_samples| prefetched_samples.sample((entry_index, tile)))
+            {
                 Some((sample, ns)) => {
                     cost.prefetch_ns += ns;
                     sample

@@ -28,7 +28,7 @@ mod worker;
 pub(crate) use coordinator::{BatchSampler, Coordinator};
 #[cfg(test)]
 pub(crate) use filler::DeviceImages;
-pub(crate) use outcome::{Ended, Outcome};
+pub(crate) use outcome::{EndReason, Outcome};
 pub(crate) use pool::Pool;
 pub(crate) use queue::WorkSender;
 #[cfg(feature = "_device")]

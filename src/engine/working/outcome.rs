@@ -4,10 +4,10 @@ use crate::batch::Full;
 use crate::error::Error;
 
 /// A full slot, or the reason why no more slots will follow.
-pub(crate) type Outcome = Result<Full, Ended>;
+pub(crate) type Outcome = Result<Full, EndReason>;
 
 /// The reason why no more slots will follow.
-pub(crate) enum Ended {
+pub(crate) enum EndReason {
     /// The run ends before the batch with sequence number `seq`: with an error, or because that
     /// batch's epoch cannot be prepared in advance.
     Run { run: u64, seq: u64, error: Option<Error> },

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::filler::DeviceImages;
-use super::outcome::{Ended, Outcome};
+use super::outcome::{EndReason, Outcome};
 use super::pool::{Pool, Spawner};
 use super::task::Task;
 use super::worker::Worker;
@@ -35,13 +35,13 @@ const MIN_LAST_WAIT: Duration = Duration::from_millis(8);
 struct WorkQueue {
     shared: Arc<Shared>,
     parts: Receiver<Task>,
-    stage: Arc<ReadStage>,
+    read_stage: Arc<ReadStage>,
     /// Number of pool tasks that are processing parts or waiting for a thread.
-    tasks: AtomicUsize,
+    pool_task_count: AtomicUsize,
     /// One worker per thread, created for its first part.
     workers: Box<[Mutex<Option<Worker>>]>,
-    outcomes: Sender<Outcome>,
-    free: Sender<Free>,
+    outcome_sender: Sender<Outcome>,
+    slot_sender: Sender<Free>,
 }
 
 /// Puts parts into the queue, and starts pool tasks to process them.
@@ -57,21 +57,21 @@ impl WorkSender {
     /// once this sender and all its clones have been dropped.
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        stage: &Arc<ReadStage>,
+        read_stage: &Arc<ReadStage>,
         pool: &Pool,
         parts: usize,
-        outcomes: &Sender<Outcome>,
-        free: &Sender<Free>,
+        outcome_sender: &Sender<Outcome>,
+        slot_sender: &Sender<Free>,
     ) -> Self {
         let (sender, parts) = bounded(parts);
         let queue = WorkQueue {
             shared: shared.clone(),
             parts,
-            stage: stage.clone(),
-            tasks: AtomicUsize::new(0),
+            read_stage: read_stage.clone(),
+            pool_task_count: AtomicUsize::new(0),
             workers: (0..pool.threads()).map(|_| Mutex::default()).collect(),
-            outcomes: outcomes.clone(),
-            free: free.clone(),
+            outcome_sender: outcome_sender.clone(),
+            slot_sender: slot_sender.clone(),
         };
         WorkSender { queue: Arc::new(queue), parts: sender, pool: pool.spawner() }
     }
@@ -93,29 +93,29 @@ impl WorkQueue {
     /// Reserves a pool task if there are fewer of them than threads. Returns whether the caller may
     /// start one.
     fn reserve_task(&self) -> bool {
-        let more = |tasks: usize| (tasks < self.workers.len()).then_some(tasks + 1);
-        self.tasks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+        let increment = |pool_task_count: usize| (pool_task_count < self.workers.len()).then_some(pool_task_count + 1);
+        self.pool_task_count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment).is_ok()
     }
 
     fn work(self: Arc<Self>) {
         let index = rayon::current_thread_index().expect("tasks run in the pool");
         if IN_TASK.get() {
-            self.tasks.fetch_sub(1, Ordering::SeqCst);
+            self.pool_task_count.fetch_sub(1, Ordering::SeqCst);
             return;
         }
         IN_TASK.set(true);
         loop {
-            while let Some(task) = self.next() {
+            while let Some(task) = self.next_task() {
                 // Rayon may have run a pool task that was meant for an idle thread on this thread
-                // instead, inside `next` or the previous part, where the task ended immediately.
-                // Start a replacement, so that the idle thread gets work.
+                // instead, inside `next_task` or the previous part, where the task ended
+                // immediately. Start a replacement, so that the idle thread gets work.
                 if !self.parts.is_empty() && self.reserve_task() {
                     let queue = self.clone();
                     rayon::spawn_fifo(move || queue.work());
                 }
                 self.process(index, task);
             }
-            self.tasks.fetch_sub(1, Ordering::SeqCst);
+            self.pool_task_count.fetch_sub(1, Ordering::SeqCst);
             // While this task was still counted, a sender may have added a part without starting a
             // pool task.
             if self.parts.is_empty() || !self.reserve_task() {
@@ -128,7 +128,7 @@ impl WorkQueue {
     /// Returns the next part, or `None` if the queue stays empty for about 26 ms. The wait is
     /// usually short, and waiting is cheaper than starting a new pool task. Offers the thread to
     /// the pool's other tasks before each wait.
-    fn next(&self) -> Option<Task> {
+    fn next_task(&self) -> Option<Task> {
         let mut wait = SHORTEST_WAIT;
         loop {
             while rayon::yield_now() == Some(rayon::Yield::Executed) {}
@@ -141,11 +141,11 @@ impl WorkQueue {
     }
 
     fn process(&self, index: usize, mut task: Task) {
-        let served = guarded(|| {
-            if task.fetched.is_none() && task.redecode.is_none() {
+        let result = guarded(|| {
+            if task.prefetched_samples.is_none() && task.redecode.is_none() {
                 // The part may have been queued before the storage was found to be slow. Without
                 // this check, the workers would read all queued parts.
-                let Some(part) = self.stage.divert(task.part) else { return Ok(()) };
+                let Some(part) = self.read_stage.divert(task.part) else { return Ok(()) };
                 task.part = part;
             }
             let (shared, run) = (&self.shared, &self.shared.run);
@@ -158,31 +158,32 @@ impl WorkQueue {
                 return Ok(());
             }
             let (run_number, seq) = (task.part.header().run, task.part.header().seq);
-            let (balance, decoded) = (&run.balance, run.counters.device_decode.ns());
-            let since = balance.clock();
+            let (balance, device_ns) = (&run.balance, run.counters.device_decode.ns());
+            let start = balance.clock();
             // The parts of a canceled run are not processed, so do not record their time.
             let device_images = match run.is_wanted(run_number) {
                 false => DeviceImages::None,
-                true if balance.device_decodes(seq, decoded) => DeviceImages::All,
-                true if balance.device_takes_large(decoded) => DeviceImages::Large,
+                true if balance.device_decodes(seq, device_ns) => DeviceImages::All,
+                true if balance.device_takes_large(device_ns) => DeviceImages::Large,
                 true => DeviceImages::None,
             };
-            let full = worker.run(task, &self.stage.waits, device_images);
+            let full = worker.run(task, &self.read_stage.reader_switch, device_images);
             if run.is_wanted(run_number) {
-                balance.part_finished(device_images == DeviceImages::All, since);
+                balance.part_finished(device_images == DeviceImages::All, start);
             }
             let Some(full) = full else { return Ok(()) };
             let header = full.header();
             if run.is_wanted(run_number) {
-                self.stage.follow.done(run_number, header.epoch, header.number);
-                let _ = self.outcomes.send(Ok(full));
+                self.read_stage.notifier.finish_batch(run_number, header.epoch, header.number);
+                let _ = self.outcome_sender.send(Ok(full));
             } else {
-                let _ = self.free.send(full.release());
+                let _ = self.slot_sender.send(full.release());
             }
             Ok(())
         });
-        if let Err(e) = served {
-            let _ = self.outcomes.send(Err(Ended::Thread(panicked(e, || format!("worker {index} panicked")))));
+        if let Err(e) = result {
+            let _ =
+                self.outcome_sender.send(Err(EndReason::Thread(panicked(e, || format!("worker {index} panicked")))));
         }
     }
 }

@@ -6,12 +6,12 @@
 use std::sync::{Arc, Weak};
 
 use crate::batch::{Full, Part};
-use crate::engine::reading::Fetched;
+use crate::engine::reading::PrefetchedSamples;
 
 /// A part of a batch for a worker to process.
 pub(crate) struct Task {
     pub(crate) part: Part,
-    pub(crate) fetched: Option<Fetched>,
+    pub(crate) prefetched_samples: Option<PrefetchedSamples>,
     /// The request to decode images that the device could not decode. If it is set, the part is
     /// full except for these images.
     pub(crate) redecode: Option<Redecode>,

@@ -13,7 +13,7 @@ use super::meter::Meter;
 use super::task::{Redecode, Task};
 use crate::batch::{Full, Header, Part};
 use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
-use crate::engine::reading::{Fetched, Waits, Watch};
+use crate::engine::reading::{BlockTimer, PrefetchedSamples, ReaderSwitch};
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
 #[cfg(test)]
@@ -68,8 +68,13 @@ impl Worker {
     /// Fills the part of `task`, unless its run has been canceled. `device_images` selects the
     /// images that the device decodes. The last worker to finish a part of the batch returns the
     /// full slot.
-    pub(crate) fn run(&mut self, task: Task, waits: &Waits, device_images: DeviceImages) -> Option<Full> {
-        let Task { mut part, fetched, .. } = task;
+    pub(crate) fn run(
+        &mut self,
+        task: Task,
+        reader_switch: &ReaderSwitch,
+        device_images: DeviceImages,
+    ) -> Option<Full> {
+        let Task { mut part, prefetched_samples, .. } = task;
         // Clear the metadata of the slot's previous batch, because a panic may leave a row
         // unfilled.
         part.range().for_each(|row| {
@@ -83,7 +88,7 @@ impl Worker {
         // logger. Finish the batch anyway, so that its slot is not lost.
         let cancel_token = self.run.stop(part.header().run);
         let result = guarded(|| {
-            cancel_token.during(|| self.fill(&mut part, fetched.as_ref(), waits, device_images));
+            cancel_token.during(|| self.fill(&mut part, prefetched_samples.as_ref(), reader_switch, device_images));
             Ok(())
         });
         if let Err(e) = result {
@@ -99,7 +104,7 @@ impl Worker {
             });
             range.for_each(|row| part.meta(row).fault = Some(e.clone()));
         }
-        drop(fetched);
+        drop(prefetched_samples);
         let mut full = part.finish()?;
         if !self.run.is_wanted(full.header().run) {
             return Some(full);
@@ -215,24 +220,30 @@ impl Worker {
         Ok(())
     }
 
-    fn fill(&mut self, part: &mut Part, fetched: Option<&Fetched>, waits: &Waits, device_images: DeviceImages) {
+    fn fill(
+        &mut self,
+        part: &mut Part,
+        prefetched_samples: Option<&PrefetchedSamples>,
+        reader_switch: &ReaderSwitch,
+        device_images: DeviceImages,
+    ) {
         let mut rows = part.range();
         let (fill_start, mut wait_ns) = (Instant::now(), 0);
         while !rows.is_empty() && self.run.is_wanted(part.header().run) {
-            if fetched.is_none() && self.recipe.can_copy {
-                let mut watch = Watch::new();
+            if prefetched_samples.is_none() && self.recipe.can_copy {
+                let mut timer = BlockTimer::new();
                 let rows_before = rows.len();
                 copier::copy(&self.recipe, &self.run, self.index, part, &mut rows);
-                wait_ns += watch.waited(rows_before - rows.len());
+                wait_ns += timer.blocked_ns(rows_before - rows.len());
                 if rows.is_empty() {
                     break;
                 }
             }
-            wait_ns += self.fill_group(part, fetched, &mut rows, device_images);
+            wait_ns += self.fill_group(part, prefetched_samples, &mut rows, device_images);
             self.trim();
         }
-        if fetched.is_none() {
-            waits.record_worker(wait_ns, nanos(Instant::now(), fill_start));
+        if prefetched_samples.is_none() {
+            reader_switch.record_worker(wait_ns, nanos(Instant::now(), fill_start));
         }
         self.run.counters.worker(self.index).idle();
     }
@@ -252,7 +263,7 @@ impl Worker {
     fn fill_group(
         &mut self,
         part: &mut Part,
-        fetched: Option<&Fetched>,
+        prefetched_samples: Option<&PrefetchedSamples>,
         rows: &mut Range<usize>,
         device_images: DeviceImages,
     ) -> u64 {
@@ -263,9 +274,9 @@ impl Worker {
         let device_images = if may_decode_on_device { device_images } else { DeviceImages::None };
         let mut filler =
             PartFiller { recipe, run, pixels, image, resizer, pasted, boxes, bitstream, device_images, part, meter };
-        let mut watch = fetched.is_none().then(Watch::new);
-        let mut group = filler.read_group(encoded, fetched, rows);
-        let wait_ns = watch.as_mut().map_or(0, |watch| watch.waited(group.samples.len()));
+        let mut timer = prefetched_samples.is_none().then(BlockTimer::new);
+        let mut group = filler.read_group(encoded, prefetched_samples, rows);
+        let wait_ns = timer.as_mut().map_or(0, |timer| timer.blocked_ns(group.samples.len()));
         let share = run.scratch.share();
         while !group.samples.is_empty() {
             let total_memory = group.samples.iter().fold(0, |sum: usize, sample| sum.saturating_add(sample.memory));
@@ -340,7 +351,7 @@ pub(crate) fn fill_slot(
         header.mixing = mixing;
     };
     let part = slot.begin(sample_count as usize, begin).next().expect("one part");
-    let full = worker.run(Task { part, fetched: None, redecode: None }, &Waits::new(), device_images);
+    let full = worker.run(Task { part, prefetched_samples: None, redecode: None }, &ReaderSwitch::new(), device_images);
     (full.expect("the only part"), worker)
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::batch::SlotMemory;
-use crate::engine::{DeviceImages, Parts, images_left_to_device, memory_after_fill, redecode_memory};
+use crate::engine::{DeviceImages, EngineConfig, images_left_to_device, memory_after_fill, redecode_memory};
 
 /// A JPEG of random noise, about 3 MB in size.
 fn noise() -> Vec<u8> {
@@ -13,7 +13,7 @@ fn noise() -> Vec<u8> {
     noise
 }
 
-fn open(loader: Loader) -> Parts {
+fn open(loader: Loader) -> EngineConfig {
     let host = loader.images.written(Layout::Nhwc).unwrap();
     let space = DecodeSpace { images: 1, bytes: ENCODED_BYTES_PER_IMAGE, blocks: BLOCKS_PER_IMAGE };
     let split = Split { on_device: true, decode: Some(space), retouch: false, records: false };

@@ -24,7 +24,7 @@ use crate::source::{Sample, Source, retried, within};
 use crate::trace::nanos;
 
 /// Smallest page size of any supported system, in bytes.
-const PAGE: usize = 4096;
+const PAGE_BYTES: usize = 4096;
 
 /// Buffers, and the samples that borrow from them. The samples are in the order of the part's
 /// entries, and each entry's own sample is followed by the other samples of its mosaic.
@@ -66,16 +66,16 @@ impl ReadBuffers {
         // SAFETY: the source lives as long as `self`, which shares its ownership and does not
         // replace it (invariant 1), and no sample outlives `self` (invariants 2 and 3).
         let source: &'static dyn Source = unsafe { &*Arc::as_ptr(&self.source) };
-        let read = retried(retries, id, may_retry, || {
+        let result = retried(retries, id, may_retry, || {
             // SAFETY: nothing borrows from this buffer, because no sample was read into it
             // (invariant 1) and a failed attempt leaves no sample behind. The buffer is not
             // modified while the sample is alive (invariant 1).
             let buffer = unsafe { &mut *buffer };
             within(self.max_bytes, || source.read_drawn(id as usize, draw, buffer))
         });
-        let bytes = read.as_ref().map_or(0, touch);
+        let bytes = result.as_ref().map_or(0, touch_pages);
         let ns = nanos(Instant::now(), start);
-        self.samples.push((index, read, ns));
+        self.samples.push((index, result, ns));
         (ns, bytes)
     }
 
@@ -107,13 +107,13 @@ impl ReadBuffers {
 
 /// Touches every page of the sample, so that page faults of a memory map occur here rather than in
 /// the decoder. Returns the size of the sample in bytes.
-fn touch(sample: &Sample<'_>) -> usize {
+fn touch_pages(sample: &Sample<'_>) -> usize {
     let fields = sample.fields().iter();
     fields
         .map(|(_, value)| {
             let bytes = value.memory();
-            let ends = bytes.iter().step_by(PAGE).chain(bytes.last());
-            std::hint::black_box(ends.fold(0, |all, byte| all ^ byte));
+            let page_bytes = bytes.iter().step_by(PAGE_BYTES).chain(bytes.last());
+            std::hint::black_box(page_bytes.fold(0, |checksum, byte| checksum ^ byte));
             bytes.len()
         })
         .sum()
