@@ -44,7 +44,7 @@ impl MemoryBound {
         let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schemas.bytes());
         match self {
             MemoryBound::Limit(limit) => automatic_prefetch(limit, |prefetch| {
-                let scratch = if prefetch > AHEAD { scratch.total() } else { scratch.needed() };
+                let scratch = if prefetch > AHEAD { scratch.total_bytes() } else { scratch.min_bytes() };
                 host(prefetch).saturating_add(device_bytes(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
             }),
             MemoryBound::Available(free) => {
@@ -52,7 +52,7 @@ impl MemoryBound {
                 // is fixed.
                 let usual = automatic_prefetch(slot_bytes, host).at_least(AHEAD);
                 let fitting = automatic_prefetch(free, |prefetch| {
-                    let bytes = host(prefetch).saturating_add(scratch.needed());
+                    let bytes = host(prefetch).saturating_add(scratch.min_bytes());
                     if prefetch > AHEAD { bytes.saturating_mul(2) } else { bytes }
                 });
                 Bounds { min: usual.min.min(fitting.min), max: usual.max.min(fitting.max) }
@@ -81,7 +81,7 @@ impl MemoryBound {
         let remaining = self.bytes() - need;
         // Without a limit, leave half of the memory to the program.
         let remaining = if let MemoryBound::Available(_) = self { remaining / 2 } else { remaining };
-        Ok(scratch.within(remaining.saturating_add(scratch.needed())))
+        Ok(scratch.shrink_to(remaining.saturating_add(scratch.min_bytes())))
     }
 
     /// Returns the memory for batches with `schemas` at prefetch depth `prefetch`, in bytes, or
@@ -89,7 +89,7 @@ impl MemoryBound {
     fn need(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let host = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
         let device = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
-        let fixed = demand.scratch.needed();
+        let fixed = demand.scratch.min_bytes();
         let total = host.checked_add(device)?.checked_add(fixed)?;
         Some(if let MemoryBound::Limit(_) = self { total } else { host + fixed })
     }
@@ -116,16 +116,16 @@ impl MemoryBound {
         if device > 0 {
             text += &format!(", and {} on the device", size(device));
         }
-        if scratch.fixed > 0 {
+        if scratch.fixed_bytes > 0 {
             let n = scratch.workers;
             let workers = if n == 1 { "one worker".to_owned() } else { format!("{n} workers") };
-            text += &format!(", and {} for {workers}", size(scratch.fixed.saturating_mul(n)));
+            text += &format!(", and {} for {workers}", size(scratch.fixed_bytes.saturating_mul(n)));
         }
-        if scratch.transforms > 0 {
-            text += &format!(", and {} for transforms", size(scratch.transforms));
+        if scratch.transform_bytes > 0 {
+            text += &format!(", and {} for transforms", size(scratch.transform_bytes));
         }
-        if scratch.cache > 0 {
-            text += &format!(", and {} for decoded images", size(scratch.cache));
+        if scratch.cache_bytes > 0 {
+            text += &format!(", and {} for decoded images", size(scratch.cache_bytes));
         }
         text += &match self {
             MemoryBound::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
@@ -136,8 +136,8 @@ impl MemoryBound {
         let fewer = largest(ahead - 1, |ahead| fits(schemas, ahead));
         let smaller = largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, ahead)));
         let fitting = || largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, 1)));
-        let without_cache = self.need(demand, schemas, ahead).map(|need| need - scratch.cache);
-        let cache = without_cache.and_then(|need| self.bytes().checked_sub(need)).filter(|_| scratch.cache > 0);
+        let without_cache = self.need(demand, schemas, ahead).map(|need| need - scratch.cache_bytes);
+        let cache = without_cache.and_then(|need| self.bytes().checked_sub(need)).filter(|_| scratch.cache_bytes > 0);
         text += &match (cache, fewer, smaller) {
             (Some(bytes), ..) => format!("cache_decoded({bytes}) fits"),
             (None, Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch_size({batch})"),
@@ -294,8 +294,8 @@ mod tests {
         let array = Field { name: "x".to_owned(), dtype: Dtype::U8, shape: vec![1 << 20] };
         let schemas = Schemas::one(Schema::new(3, [(array, Role::Plain)]).unwrap());
         let (scratch, device_bytes) = (ScratchPlan::ample(32, 2, 1 << 18), |_: &Schemas, _: usize| 0);
-        let min_bytes = Settings::slots_for(1) * schemas.bytes() + scratch.needed();
-        assert!(scratch.needed() > schemas.bytes());
+        let min_bytes = Settings::slots_for(1) * schemas.bytes() + scratch.min_bytes();
+        assert!(scratch.min_bytes() > schemas.bytes());
         for free in (0..200).map(|halves| halves << 19).chain([min_bytes - 1, min_bytes, usize::MAX]) {
             for bound in [MemoryBound::Available(free), MemoryBound::Limit(free)] {
                 let prefetch = bound.automatic_prefetch(slot_bytes(false, false), &schemas, &scratch, device_bytes);

@@ -15,7 +15,7 @@ use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
 use crate::decode::DecodedCache;
 use crate::engine::{
     Balance, Batches, Bounds, Checkpoint, Engine, EngineConfig, IntoIter, MAX_READERS, MAX_WORKERS, MemoryPlan,
-    OnError, Run, Scratch, ScratchPlan, Settings, Shared, some_batches,
+    OnError, Run, Scratch, ScratchPlan, Settings, Shared, check_not_empty,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -212,7 +212,7 @@ impl Checked {
         let (order, changes, batches) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
         let schedule = schedule.with_live_order(changes).with_batches(batches);
-        some_batches(&schedule)?;
+        check_not_empty(&schedule)?;
         let arrays = std::mem::take(&mut self.arrays);
         let schemas = Schemas::new((0..).map(|variant| schedule.rows_of_size(variant) as usize).zip(arrays))?;
         Ok(Opened { checked: self, source, reads, order, schedule, schemas, cores, workers })
@@ -291,7 +291,8 @@ impl Opened {
             read_source: reads,
             codecs: loader.images.codecs(),
             augments,
-            cache: (scratch.cache > 0).then(|| DecodedCache::new(scratch.cache, loader.images.cache_format)),
+            cache: (scratch.cache_bytes > 0)
+                .then(|| DecodedCache::new(scratch.cache_bytes, loader.images.cache_format)),
             order,
             transforms: loader.images.transforms,
             may_move_pixels: loader.images.transform_moves_pixels,

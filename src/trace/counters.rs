@@ -188,7 +188,7 @@ impl Counters {
 
     /// Records that the consumer received batch `batch` of `epoch`, which it requested at
     /// `requested`, with `samples` samples and `damaged` damaged images.
-    pub(crate) fn delivered(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), requested: Instant) {
+    pub(crate) fn record_delivery(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), requested: Instant) {
         let now = Instant::now();
         let waited = nanos(now, requested);
         self.wait.add(waited, 0);

@@ -188,7 +188,7 @@ fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Optio
     let requested = times.record_request(ring.ready());
     let batch = next(ring)?.unwrap();
     let info = batch.info();
-    times.delivered(info.epoch(), info.number(), (info.len(), 0), requested);
+    times.record_delivery(info.epoch(), info.number(), (info.len(), 0), requested);
     finish(sim, &ring.shared.consumer);
     Some(batch)
 }

@@ -33,23 +33,23 @@ pub struct Batches<B> {
     /// `None` only while the loader is being dropped.
     feed: Option<Box<dyn Feed<Batch = B>>>,
     info: fn(&B) -> &BatchInfo,
-    monitor: LoaderHandle,
+    handle: LoaderHandle,
     process: u32,
     first_epoch: u64,
     /// Position at which a resumed loader continues. Reset when an epoch begins.
-    resume: BatchIndex,
-    runs: u64,
+    resume_start: BatchIndex,
+    run_count: u64,
     pub(super) batches_left: u64,
     /// What the next call to `next` does. Unused once the epoch has no batches left.
-    pub(super) next: Next,
+    pub(super) next_step: NextStep,
     /// The epoch that was most recently delivered to its end.
-    finished: Option<u64>,
+    finished_epoch: Option<u64>,
     /// How long earlier calls waited for the next batch, if the caller gave up waiting.
-    given_up: Option<Duration>,
+    earlier_wait: Option<Duration>,
 }
 
 /// What [`Batches::next`] does while an epoch is in progress.
-pub(super) enum Next {
+pub(super) enum NextStep {
     Batch,
     /// Returns the next batch of a run that began in an earlier epoch. Starts the given run instead
     /// if that run has ended.
@@ -70,20 +70,20 @@ impl<B> Batches<B> {
         Batches {
             feed: Some(Box::new(feed)),
             info: B::info,
-            monitor: LoaderHandle(shared.clone()),
+            handle: LoaderHandle(shared.clone()),
             process: std::process::id(),
             first_epoch: position.epoch,
-            resume: position,
-            runs: 0,
+            resume_start: position,
+            run_count: 0,
             batches_left: 0,
-            next: Next::Batch,
-            finished: None,
-            given_up: None,
+            next_step: NextStep::Batch,
+            finished_epoch: None,
+            earlier_wait: None,
         }
     }
 
     pub(super) fn shared(&self) -> &Shared {
-        &self.monitor.0
+        &self.handle.0
     }
 
     pub(super) fn check_process(&self) -> Result<()> {
@@ -100,10 +100,10 @@ impl<B> Batches<B> {
     /// the saved batch for the saved epoch of a [resumed](crate::Loader::resume) loader. Returns
     /// `None` if `epoch` precedes the saved epoch.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
-        let saved = self.resume;
-        match epoch.cmp(&saved.epoch) {
+        let start = self.resume_start;
+        match epoch.cmp(&start.epoch) {
             Ordering::Less => None,
-            Ordering::Equal => Some(saved.batch),
+            Ordering::Equal => Some(start.batch),
             Ordering::Greater => Some(0),
         }
     }
@@ -148,13 +148,13 @@ impl<B> Batches<B> {
     /// Begins epoch `epoch` at batch `first`, like [`epoch_from`](Batches::epoch_from). Ends the
     /// epoch in progress.
     pub fn begin_from(&mut self, epoch: u64, first: u64) {
-        self.resume = BatchIndex::default();
+        self.resume_start = BatchIndex::default();
         let first = self.start(epoch, first);
         // A forked child must not take the parent's locks.
         if self.feed().is_none() {
             return;
         }
-        self.reach(BatchIndex { epoch, batch: first });
+        self.move_to(BatchIndex { epoch, batch: first });
     }
 
     /// Begins `epoch` at batch `first`, or at the end of the epoch if `first` is too large.
@@ -162,20 +162,22 @@ impl<B> Batches<B> {
     /// Returns the index of the first batch.
     pub(super) fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
-        let end = match state::batches(&self.shared().schedule, epoch).and_then(|end| self.check().and(Ok(end))) {
-            Ok(end) => end,
+        let batch_count = match state::count_batches(&self.shared().schedule, epoch)
+            .and_then(|batch_count| self.check().and(Ok(batch_count)))
+        {
+            Ok(batch_count) => batch_count,
             Err(e) => {
                 self.stop();
-                (self.batches_left, self.next) = (1, Next::Error(e));
+                (self.batches_left, self.next_step) = (1, NextStep::Error(e));
                 return first;
             }
         };
-        let first = BatchIndex { epoch, batch: first.min(end) };
-        self.batches_left = end - first.batch;
-        let ahead = self.feed().is_some_and(|feed| feed.position() == Some(first)) && self.is_unchanged();
-        let ahead = ahead & !self.shared().take_changed();
-        tracing::debug!(epoch, first = first.batch, end, ahead, "epoch begins");
-        if !ahead {
+        let first = BatchIndex { epoch, batch: first.min(batch_count) };
+        self.batches_left = batch_count - first.batch;
+        let is_prepared = self.feed().is_some_and(|feed| feed.position() == Some(first)) && self.is_unchanged();
+        let is_prepared = is_prepared & !self.shared().take_outdated();
+        tracing::debug!(epoch, first = first.batch, end = batch_count, ahead = is_prepared, "epoch begins");
+        if !is_prepared {
             self.stop();
         }
         if self.feed().is_some() {
@@ -183,8 +185,8 @@ impl<B> Batches<B> {
         }
         if self.batches_left > 0 {
             let course = self.course(first);
-            if ahead {
-                self.next = Next::Prepared(course);
+            if is_prepared {
+                self.next_step = NextStep::Prepared(course);
             } else if let Some(feed) = self.feed() {
                 feed.start(course);
             }
@@ -193,9 +195,9 @@ impl<B> Batches<B> {
     }
 
     pub(super) fn course(&mut self, first: BatchIndex) -> Course {
-        self.runs += 1;
-        let (batches, repeats) = (first.batch + self.batches_left, self.finished == Some(first.epoch));
-        Course { run: self.runs, first, batches, repeats, epochs: self.shared().epoch_limit }
+        self.run_count += 1;
+        let (batches, repeats) = (first.batch + self.batches_left, self.finished_epoch == Some(first.epoch));
+        Course { run: self.run_count, first, batches, repeats, epochs: self.shared().epoch_limit }
     }
 
     /// Makes the source, which may be user code, check its files.
@@ -216,7 +218,7 @@ impl<B> Batches<B> {
     /// for the next epoch remain if the epoch was delivered to its end.
     pub fn end(&mut self) {
         let is_over = self.batches_left == 0;
-        (self.batches_left, self.next, self.given_up) = (0, Next::Batch, None);
+        (self.batches_left, self.next_step, self.earlier_wait) = (0, NextStep::Batch, None);
         // A forked child must not take the parent's locks.
         if self.feed().is_some() {
             self.shared().run.end();
@@ -232,22 +234,23 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Moves the position to `next`, or to the start of the next epoch if the current one is over.
-    fn reach(&self, next: BatchIndex) {
-        let epoch = next.epoch.saturating_add(1);
-        self.shared().reach(if self.batches_left > 0 { next } else { BatchIndex { epoch, batch: 0 } });
+    /// Moves the position to `position`, or to the start of the next epoch if the current one is
+    /// over.
+    fn move_to(&self, position: BatchIndex) {
+        let epoch = position.epoch.saturating_add(1);
+        self.shared().set_position(if self.batches_left > 0 { position } else { BatchIndex { epoch, batch: 0 } });
     }
 
     /// Moves the position past the current batch.
-    fn pass(&mut self) -> BatchIndex {
+    fn finish_batch(&mut self) -> BatchIndex {
         let BatchIndex { epoch, batch } = self.shared().position();
-        let next = BatchIndex { epoch, batch: batch + 1 };
+        let position = BatchIndex { epoch, batch: batch + 1 };
         self.batches_left -= 1;
         if self.batches_left == 0 {
-            self.finished = Some(epoch);
+            self.finished_epoch = Some(epoch);
         }
-        self.reach(next);
-        next
+        self.move_to(position);
+        position
     }
 
     /// Returns the next batch of the epoch in progress. Returns `None` after the last batch, if no
@@ -261,15 +264,18 @@ impl<B> Batches<B> {
     /// See [`Epoch`](crate::Epoch), which explains how to continue after each error.
     pub fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         // A forked child must not take the parent's locks.
-        if matches!(self.next, Next::AfterFailed) && self.feed().is_some() {
-            self.next = Next::Batch;
-            let first = self.pass();
+        if matches!(self.next_step, NextStep::AfterFailed) && self.feed().is_some() {
+            self.next_step = NextStep::Batch;
+            let first = self.finish_batch();
             if self.batches_left > 0 {
                 let course = self.course(first);
                 self.feed()?.start(course);
             }
         }
-        if self.batches_left > 0 && self.feed().is_some() && matches!(self.next, Next::Batch | Next::Prepared(_)) {
+        if self.batches_left > 0
+            && self.feed().is_some()
+            && matches!(self.next_step, NextStep::Batch | NextStep::Prepared(_))
+        {
             self.restart_if_changed();
         }
         if self.batches_left == 0 {
@@ -280,17 +286,17 @@ impl<B> Batches<B> {
             return None;
         }
         let batch = self.receive(idle)?;
-        match (&batch, &self.next) {
+        match (&batch, &self.next_step) {
             (Ok(_), _) => {
-                let next = self.pass();
-                if self.batches_left > 0 && self.feed.as_ref()?.position() != Some(next) {
+                let position = self.finish_batch();
+                if self.batches_left > 0 && self.feed.as_ref()?.position() != Some(position) {
                     self.stop();
-                    self.next = Next::Error(other_length(next, self.batches_left));
+                    self.next_step = NextStep::Error(other_length(position, self.batches_left));
                 }
             }
             // The position stays at the failed batch until the program requests the next batch.
-            (Err(_), Next::AfterFailed) => self.stop(),
-            (Err(e), Next::Batch | Next::Prepared(_)) if is_recoverable(e) => {}
+            (Err(_), NextStep::AfterFailed) => self.stop(),
+            (Err(e), NextStep::Batch | NextStep::Prepared(_)) if is_recoverable(e) => {}
             // Any other error ends the epoch.
             (Err(_), _) => {
                 self.batches_left = 0;
@@ -303,57 +309,66 @@ impl<B> Batches<B> {
     /// Receives the next batch of the feed, or returns `None` if `idle` returns `None`. Updates the
     /// statistics.
     pub(super) fn receive(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
-        if let Next::Error(e) = &self.next {
+        if let NextStep::Error(e) = &self.next_step {
             return Some(Err(e.clone()));
         }
         if let Err(e) = self.check_process() {
             return Some(Err(e));
         }
         let Batches {
-            feed: Some(feed), monitor: LoaderHandle(shared), batches_left: remaining, next, given_up, ..
+            feed: Some(feed),
+            handle: LoaderHandle(shared),
+            batches_left: remaining_batches,
+            next_step,
+            earlier_wait,
+            ..
         } = self
         else {
             unreachable!("only drop takes the feed")
         };
         let _range = trace::range(WAIT);
-        let since = match *given_up {
+        let wait_start = match *earlier_wait {
             None => shared.run.counters.record_request(feed.ready()),
-            Some(before) => Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
+            Some(previous_wait) => Instant::now().checked_sub(previous_wait).unwrap_or_else(Instant::now),
         };
-        let mut wait = Wait::new(since, given_up.is_some(), idle);
+        let mut wait = Wait::new(wait_start, earlier_wait.is_some(), idle);
         // Take the index from the feed, because `replay` does not move the loader's own position.
         let mut index = feed.position();
-        let mut received = feed.next(&mut wait);
-        if let (None, false, Next::Prepared(course)) = (&received, wait.given_up, &next) {
+        let mut result = feed.next(&mut wait);
+        if let (None, false, NextStep::Prepared(course)) = (&result, wait.given_up, &next_step) {
             // The epoch could not be prepared in advance. `start` has checked the epoch since then,
             // so its run can begin now.
             feed.start(*course);
-            (index, *next) = (feed.position(), Next::Batch);
-            received = feed.next(&mut wait);
+            (index, *next_step) = (feed.position(), NextStep::Batch);
+            result = feed.next(&mut wait);
         }
-        *given_up = wait.given_up.then(|| since.elapsed());
-        let batch = match received {
+        *earlier_wait = wait.given_up.then(|| wait_start.elapsed());
+        let batch = match result {
             Some(batch) => batch,
             None if wait.given_up => return None,
             None => {
-                let cause =
-                    format!("the epoch ended {} early; open the loader again", counted(*remaining, "batch", "batches"));
+                let cause = format!(
+                    "the epoch ended {} early; open the loader again",
+                    counted(*remaining_batches, "batch", "batches")
+                );
                 Err(Error::new(ErrorKind::Panic, cause))
             }
         };
         let index = index.unwrap_or_default();
         // Errors of samples affect only their batch. Any other error ends the epoch.
-        let only_samples = batch.as_ref().map_or_else(|e| !e.failed().is_empty(), |_| true);
+        let are_samples_at_fault = batch.as_ref().map_or_else(|e| !e.failed().is_empty(), |_| true);
         let batch = match batch {
-            Ok(batch) => shared.skip(index, (self.info)(&batch).failed()).map(|()| batch),
-            Err(e) => Err(shared.skip(index, e.failed().iter().map(|(sample, e)| (*sample, e))).err().unwrap_or(e)),
+            Ok(batch) => shared.record_failures(index, (self.info)(&batch).failed()).map(|()| batch),
+            Err(e) => {
+                Err(shared.record_failures(index, e.failed().iter().map(|(sample, e)| (*sample, e))).err().unwrap_or(e))
+            }
         };
         match &batch {
             Ok(batch) => {
-                *next = Next::Batch;
-                shared.run.delivered((self.info)(batch), feed.delayed_since(since));
+                *next_step = NextStep::Batch;
+                shared.run.record_delivery((self.info)(batch), feed.delayed_since(wait_start));
             }
-            Err(_) if only_samples => *next = Next::AfterFailed,
+            Err(_) if are_samples_at_fault => *next_step = NextStep::AfterFailed,
             Err(_) => {}
         }
         Some(batch)
@@ -369,10 +384,10 @@ impl<B> Batches<B> {
         let (position, order) = self.resume_position(state)?;
         if let (Some(order), Some(changes)) = (order, self.shared().schedule.live_order()) {
             changes.set(order);
-            self.shared().mark_changed();
+            self.shared().mark_outdated();
         }
-        (self.resume, self.first_epoch) = (position, position.epoch);
-        self.shared().reach(position);
+        (self.resume_start, self.first_epoch) = (position, position.epoch);
+        self.shared().set_position(position);
         Ok(())
     }
 
@@ -420,7 +435,7 @@ impl<B> Batches<B> {
 
     /// Returns a handle that can be used while an epoch borrows the loader; see [`LoaderHandle`].
     pub fn handle(&self) -> LoaderHandle {
-        self.monitor.clone()
+        self.handle.clone()
     }
 
     /// Returns a checkpoint of the run. [`Loader::resume`](crate::Loader::resume) continues with
@@ -430,19 +445,19 @@ impl<B> Batches<B> {
     /// The first call reads eight samples, and later calls read nothing. An [`Epoch`](crate::Epoch)
     /// dereferences to its loader, so `epoch.checkpoint()` works inside an epoch.
     pub fn checkpoint(&self) -> Checkpoint {
-        self.monitor.checkpoint()
+        self.handle.checkpoint()
     }
 
     /// Returns the statistics of each stage so far. [`Stats::verdict`] names the bottleneck.
     pub fn stats(&self) -> Stats {
-        self.monitor.stats()
+        self.handle.stats()
     }
 
     /// Returns the samples that were skipped so far, ordered by their first failure; see
     /// [`OnError::Skip`](crate::OnError::Skip). Each sample is listed once, with the cause, the
     /// epoch and the batch of its first failure. The list has at most `max_skipped` + 1 entries.
     pub fn sample_errors(&self) -> Vec<SampleError> {
-        self.monitor.sample_errors()
+        self.handle.sample_errors()
     }
 }
 
@@ -505,7 +520,7 @@ mod tests {
         std::thread::spawn(move || {
             let mut batches = loader.host().unwrap();
             assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 4);
-            let shared = batches.monitor.0.clone();
+            let shared = batches.handle.0.clone();
             let guards = (shared.position.lock().unwrap(), shared.faults.lock().unwrap());
             batches.process += 1;
             assert!(batches.epoch(1).next().is_some_and(|batch| batch.is_err()));

@@ -1,6 +1,6 @@
 //! Changes a mixture's proportions or the sample weights during a run.
 
-use super::batches::{Batches, Next};
+use super::batches::{Batches, NextStep};
 use crate::engine::state::{self, Shared};
 use crate::error::{Error, Result};
 use crate::sampler::UpdateKind;
@@ -70,13 +70,13 @@ impl<B> Batches<B> {
     fn change(&self, kind: UpdateKind, values: &[f64], delay: u64) -> Result<BatchIndex> {
         self.check_process()?;
         let Shared { schedule, recipe, .. } = self.shared();
-        let (call, needs) = match kind {
+        let (call, requirement) = match kind {
             UpdateKind::Proportions => ("set_mixture", "a mixture"),
             UpdateKind::Weights => ("set_weights", "weights or balanced()"),
         };
-        let changes = schedule.live_order().filter(|changes| changes.kind() == kind);
-        let Some(changes) = changes else {
-            return Err(Error::config(format!("{call}: this loader was opened without {needs}")));
+        let live_order = schedule.live_order().filter(|live_order| live_order.kind() == kind);
+        let Some(live_order) = live_order else {
+            return Err(Error::config(format!("{call}: this loader was opened without {requirement}")));
         };
         if recipe.all_augments().any(|augment| augment.max_images_of_all_epochs() > 1) {
             return Err(Error::config(format!(
@@ -87,10 +87,10 @@ impl<B> Batches<B> {
         if delay > MAX_DELAY {
             return Err(Error::config(format!("{call}: after={delay} is too large; the maximum is {MAX_DELAY}")));
         }
-        let draws = changes.current().draws();
+        let draws = live_order.current().draws();
         let first = self.first_batch_after(delay)?;
         let position = |index| schedule.positions_before(index, draws);
-        let (Some(from), Some(epoch)) =
+        let (Some(start_position), Some(epoch)) =
             (position(first), position(BatchIndex { batch: 0, ..self.shared().position() }))
         else {
             return Err(Error::config(format!(
@@ -98,23 +98,23 @@ impl<B> Batches<B> {
                 first.batch, first.epoch
             )));
         };
-        let (effective, begun) = changes.update(from, values, epoch)?;
-        let affected = schedule.batch_from(effective, draws);
-        if begun.is_some_and(|begun| begun >= affected) {
-            self.shared().mark_changed();
+        let (effective_position, begun_batch) = live_order.update(start_position, values, epoch)?;
+        let first_affected = schedule.batch_from(effective_position, draws);
+        if begun_batch.is_some_and(|begun_batch| begun_batch >= first_affected) {
+            self.shared().mark_outdated();
         }
-        tracing::debug!(epoch = affected.epoch, batch = affected.batch, "{call}");
-        Ok(affected)
+        tracing::debug!(epoch = first_affected.epoch, batch = first_affected.batch, "{call}");
+        Ok(first_affected)
     }
 
     /// Returns the position `delay` batches after the last received batch.
     fn first_batch_after(&self, delay: u64) -> Result<BatchIndex> {
         let BatchIndex { mut epoch, mut batch } = self.shared().position();
         // The failed batch counts as received, because it may not have failed on other ranks.
-        let failed = u64::from(matches!(self.next, Next::AfterFailed));
-        batch = batch.saturating_add(failed).saturating_add(delay);
+        let failed_count = u64::from(matches!(self.next_step, NextStep::AfterFailed));
+        batch = batch.saturating_add(failed_count).saturating_add(delay);
         loop {
-            let batches = state::batches(&self.shared().schedule, epoch)?;
+            let batches = state::count_batches(&self.shared().schedule, epoch)?;
             if batch < batches || batches == 0 {
                 return Ok(BatchIndex { epoch, batch });
             }
@@ -123,12 +123,12 @@ impl<B> Batches<B> {
     }
 
     pub(super) fn restart_if_changed(&mut self) {
-        if !self.shared().take_changed() {
+        if !self.shared().take_outdated() {
             return;
         }
         self.stop();
         let course = self.course(self.shared().position());
-        self.next = Next::Batch;
+        self.next_step = NextStep::Batch;
         if let Some(feed) = self.feed() {
             feed.start(course);
         }

@@ -143,7 +143,7 @@ impl<B> Engine<B> {
         // of a canceled one), and for one panic message from each worker and from the coordinator.
         let (outcome_sender, outcomes) = bounded(slot_count + 3 + settings.workers);
         let max_parts = slot_count * parts_per_slot(&slots, &settings);
-        settings.take_slots(slots, slot_sender.clone());
+        settings.distribute_slots(slots, slot_sender.clone());
         let keeper = keeper.map(|make| make(slot_sender.clone())).transpose()?;
         let slot_return =
             SlotReturn { free: slot_sender.clone(), held: Arc::default(), keeper, process: std::process::id() };
@@ -294,7 +294,7 @@ impl<B> Engine<B> {
     /// Applies the error policy. Returns an error and releases the slot if a sample failed and the
     /// policy is to stop, if every sample failed, or if the machine ran out of memory or file
     /// descriptors. Other failures are recorded only when the program receives the batch
-    /// ([`Shared::skip`]).
+    /// ([`Shared::record_failures`]).
     pub(crate) fn check_failures(&mut self, full: Full) -> Result<Full> {
         let mut failures: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
         let (None, Some((_, last_error))) = (&self.batch_sampler, failures.last().cloned()) else { return Ok(full) };
@@ -323,7 +323,7 @@ impl<B> Feed for Engine<B> {
     fn start(&mut self, mut course: Course) {
         self.stop();
         (self.run, self.next_batch, self.next_seq) = (course.run, Some(course.first), 0);
-        self.shared.run.want(course.run);
+        self.shared.run.set_current(course.run);
         self.shared.run.balance.begin();
         (self.logged_wait, self.behind_start) = (Duration::ZERO, None);
         if course.repeats && self.read_stage.notifier.is_some() {
@@ -354,7 +354,7 @@ impl<B> Feed for Engine<B> {
         let result = result?;
         self.logged_wait = Duration::ZERO;
         Some(result.and_then(|full| self.check_failures(full)).map(|full| {
-            self.shared.run.balance.batch_taken(self.next_seq);
+            self.shared.run.balance.record_batch(self.next_seq);
             (self.next_batch, self.next_seq) = (full.header().next, self.next_seq + 1);
             (self.deliver)(full, &self.slot_return)
         }))
@@ -362,7 +362,7 @@ impl<B> Feed for Engine<B> {
 
     /// Cancels the run. A slot that is being filled becomes free once its remaining parts are done.
     fn stop(&mut self) {
-        self.shared.run.want(0);
+        self.shared.run.set_current(0);
         if self.next_batch.take().is_some() {
             self.read_stage.notifier.stop();
         }
@@ -417,6 +417,6 @@ impl<B> Drop for Engine<B> {
         self.read_stage.close();
         self.work_sender = None;
         // A `LoaderHandle` may outlive the loader, but must not keep the memory of slots alive.
-        self.shared.run.settings.free_slots();
+        self.shared.run.settings.clear_reserve();
     }
 }

@@ -148,7 +148,7 @@ impl Budget {
 impl ReadStage {
     /// Creates a stage without threads. `max_parts` is the maximum number of parts in flight.
     pub(crate) fn new(shared: &Shared, max_parts: usize, notifier: PrefetchNotifier) -> Arc<Self> {
-        let max_bytes = shared.run.scratch.plan().ahead;
+        let max_bytes = shared.run.scratch.plan().read_ahead_bytes;
         let budget = Budget {
             max_bytes,
             reserved_bytes: 0,
@@ -288,7 +288,7 @@ impl ReadStage {
             // `Source::read` is guarded separately. If something else panics, such as the user's
             // `tracing` subscriber, the worker reads the remaining samples of the part.
             let _ = guarded(|| {
-                let cancel_token = self.run.stop(part.header().run);
+                let cancel_token = self.run.cancel_token(part.header().run);
                 cancel_token.during(|| self.read_part(index, part_receiver, &part, &mut prefetched_samples));
                 Ok(())
             });
@@ -352,7 +352,7 @@ impl ReadStage {
                 break;
             }
             counters.reads(reader, id);
-            let (ns, bytes) = buffers.read(index, (id, draw), self.recipe.retries, || self.run.tries_again(header.run));
+            let (ns, bytes) = buffers.read(index, (id, draw), self.recipe.retries, || self.run.may_retry(header.run));
             counters.has_read(reader, ns, bytes);
             self.count_sample(part_receiver);
             if let Some(trace) = counters.tracing() {

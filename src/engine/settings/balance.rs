@@ -36,7 +36,7 @@ pub enum DecodeOn {
 /// Decides for each part of a batch whether a worker or the device decodes it.
 #[derive(Debug)]
 pub(crate) struct Balance {
-    on: DecodeOn,
+    decode_on: DecodeOn,
     /// Number of batches on the device that the consumer has not taken; 0 at the start of a run.
     batches_ahead: AtomicUsize,
     pace: Mutex<Pace>,
@@ -53,17 +53,17 @@ pub(crate) struct Balance {
 struct Pace {
     workers: f64,
     /// Sequence number of the next batch that the device will take.
-    next: u64,
-    previous: Option<Instant>,
+    next_seq: u64,
+    last_batch_time: Option<Instant>,
     /// Average time between two batches that the device takes.
-    between: f64,
-    decoding: f64,
+    batch_interval: f64,
+    decode_ns: f64,
     /// Average time that a worker takes to copy a part for the device.
-    copying: f64,
-    /// Spare time of all workers together, as of `begun`.
-    spare: f64,
-    begun: Instant,
-    decoded: Option<Instant>,
+    copy_ns: f64,
+    /// Spare time of all workers together, as of `update_time`.
+    spare_ns: f64,
+    update_time: Instant,
+    last_decode_time: Option<Instant>,
 }
 
 impl Pace {
@@ -83,56 +83,58 @@ impl Pace {
     fn new(workers: usize, now: Instant) -> Self {
         Pace {
             workers: workers as f64,
-            next: 0,
-            previous: None,
-            between: 0.0,
-            decoding: 0.0,
-            copying: 0.0,
-            spare: 0.0,
-            begun: now,
-            decoded: None,
+            next_seq: 0,
+            last_batch_time: None,
+            batch_interval: 0.0,
+            decode_ns: 0.0,
+            copy_ns: 0.0,
+            spare_ns: 0.0,
+            update_time: now,
+            last_decode_time: None,
         }
     }
 
     fn begin(&mut self) {
-        (self.next, self.previous) = (0, None);
+        (self.next_seq, self.last_batch_time) = (0, None);
     }
 
-    fn batch_taken(&mut self, seq: u64, now: Instant) {
-        if let Some(before) = self.previous.replace(now) {
-            let between = now.saturating_duration_since(before).as_nanos() as f64;
+    fn record_batch(&mut self, seq: u64, now: Instant) {
+        if let Some(previous) = self.last_batch_time.replace(now) {
+            let interval = now.saturating_duration_since(previous).as_nanos() as f64;
             // Clamp the time between two batches, so that a pause of the program does not distort
             // the average.
-            let max_between = if self.between > 0.0 { 4.0 * self.between } else { f64::INFINITY };
-            self.between = average(self.between, between.min(max_between));
+            let max_interval = if self.batch_interval > 0.0 { 4.0 * self.batch_interval } else { f64::INFINITY };
+            self.batch_interval = average(self.batch_interval, interval.min(max_interval));
         }
-        self.next = seq + 1;
+        self.next_seq = seq + 1;
     }
 
-    fn part_finished(&mut self, on_device: bool, ns: f64) {
-        let mean = if on_device { &mut self.copying } else { &mut self.decoding };
+    fn record_part(&mut self, on_device: bool, ns: f64) {
+        let mean = if on_device { &mut self.copy_ns } else { &mut self.decode_ns };
         *mean = average(*mean, ns);
     }
 
     /// Returns whether a worker should decode a part of batch `seq`, and deducts the part from the
-    /// spare time. `ahead` is `Balance::batches_ahead`.
-    fn worker_decodes(&mut self, seq: u64, ahead: usize, now: Instant) -> bool {
-        let grown = now.saturating_duration_since(self.begun).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
-        self.begun = self.begun.max(now);
-        let max_spare = Self::MAX_SPARE_PARTS * self.workers * self.decoding.max(self.copying);
-        self.spare = (self.spare + grown - self.copying).clamp(-max_spare, max_spare);
-        let more = (self.decoding - self.copying).max(0.0);
+    /// spare time. `batches_ahead` is `Balance::batches_ahead`.
+    fn should_worker_decode(&mut self, seq: u64, batches_ahead: usize, now: Instant) -> bool {
+        let new_spare_ns =
+            now.saturating_duration_since(self.update_time).as_nanos() as f64 * self.workers * Self::USABLE_FRACTION;
+        self.update_time = self.update_time.max(now);
+        let max_spare_ns = Self::MAX_SPARE_PARTS * self.workers * self.decode_ns.max(self.copy_ns);
+        self.spare_ns = (self.spare_ns + new_spare_ns - self.copy_ns).clamp(-max_spare_ns, max_spare_ns);
+        let extra_ns = (self.decode_ns - self.copy_ns).max(0.0);
         // The consumer takes the batches on the device first.
-        let batches = seq.saturating_sub(self.next) as f64 + ahead as f64;
-        let elapsed = self.previous.map_or(0, |previous| now.saturating_duration_since(previous).as_nanos());
-        let spare = batches * self.between - elapsed as f64;
-        let due = self.decoded.is_none_or(|last| now.saturating_duration_since(last) >= Self::PROBE);
-        let decodes = ahead > 0 && (due || (spare > Self::MARGIN * self.decoding && self.spare >= more));
-        if decodes {
-            self.spare -= more;
-            self.decoded = Some(now);
+        let batches = seq.saturating_sub(self.next_seq) as f64 + batches_ahead as f64;
+        let elapsed = self.last_batch_time.map_or(0, |previous| now.saturating_duration_since(previous).as_nanos());
+        let remaining_ns = batches * self.batch_interval - elapsed as f64;
+        let must_probe = self.last_decode_time.is_none_or(|time| now.saturating_duration_since(time) >= Self::PROBE);
+        let should_decode = batches_ahead > 0
+            && (must_probe || (remaining_ns > Self::MARGIN * self.decode_ns && self.spare_ns >= extra_ns));
+        if should_decode {
+            self.spare_ns -= extra_ns;
+            self.last_decode_time = Some(now);
         }
-        decodes
+        should_decode
     }
 }
 
@@ -146,12 +148,12 @@ fn average(mean: f64, value: f64) -> f64 {
 #[derive(Debug)]
 struct Allowance {
     /// Maximum fraction of the device's time for decoding, less than 1.
-    share: f64,
-    /// Decoding time that is left, in ns, as of `updated`.
-    budget: f64,
-    updated: Instant,
-    /// Total decoding time in ns, as of `updated`.
-    spent: u64,
+    max_share: f64,
+    /// Decoding time that is left, in ns, as of `update_time`.
+    budget_ns: f64,
+    update_time: Instant,
+    /// Total decoding time in ns, as of `update_time`.
+    spent_ns: u64,
 }
 
 impl Allowance {
@@ -160,27 +162,27 @@ impl Allowance {
 
     /// Updates the budget, and returns whether any is left. `device_time` is the total decoding
     /// time so far, in ns.
-    fn is_left(&mut self, now: Instant, device_time: u64) -> bool {
-        let grown = now.saturating_duration_since(self.updated).as_nanos() as f64 * self.share;
-        self.budget += grown - device_time.saturating_sub(self.spent) as f64;
-        self.budget = self.budget.min(Self::MAX_GROWTH.as_nanos() as f64 * self.share);
+    fn has_budget(&mut self, now: Instant, device_time: u64) -> bool {
+        let new_budget_ns = now.saturating_duration_since(self.update_time).as_nanos() as f64 * self.max_share;
+        self.budget_ns += new_budget_ns - device_time.saturating_sub(self.spent_ns) as f64;
+        self.budget_ns = self.budget_ns.min(Self::MAX_GROWTH.as_nanos() as f64 * self.max_share);
         // Workers may report out of order, and no time may be counted twice.
-        (self.updated, self.spent) = (self.updated.max(now), self.spent.max(device_time));
-        self.budget > 0.0
+        (self.update_time, self.spent_ns) = (self.update_time.max(now), self.spent_ns.max(device_time));
+        self.budget_ns > 0.0
     }
 }
 
 impl Balance {
-    /// Creates the state of a loader. `share` is the maximum fraction of device time for decoding,
-    /// from 0 to 1.
-    pub(crate) fn new(decode_on: DecodeOn, share: f64, workers: usize) -> Self {
+    /// Creates the state of a loader. `max_share` is the maximum fraction of device time for
+    /// decoding, from 0 to 1.
+    pub(crate) fn new(decode_on: DecodeOn, max_share: f64, workers: usize) -> Self {
         let now = Instant::now();
-        let allowance = Allowance { share, budget: 0.0, updated: now, spent: 0 };
+        let allowance = Allowance { max_share, budget_ns: 0.0, update_time: now, spent_ns: 0 };
         Balance {
-            on: decode_on,
+            decode_on,
             batches_ahead: AtomicUsize::new(0),
             pace: Mutex::new(Pace::new(workers, now)),
-            allowance: (share < 1.0).then(|| Mutex::new(allowance)),
+            allowance: (max_share < 1.0).then(|| Mutex::new(allowance)),
         }
     }
 
@@ -191,36 +193,37 @@ impl Balance {
     /// Returns the current time if parts are timed. Read the clock before locking `pace`, so that
     /// waiting for the lock does not shift the timestamp.
     pub(crate) fn clock(&self) -> Option<Instant> {
-        (self.on == DecodeOn::Auto).then(Instant::now)
+        (self.decode_on == DecodeOn::Auto).then(Instant::now)
     }
 
     pub(crate) fn begin(&self) {
-        if self.on == DecodeOn::Auto {
+        if self.decode_on == DecodeOn::Auto {
             self.set_batches_ahead(0);
             self.pace().begin();
         }
     }
 
-    pub(crate) fn batch_taken(&self, seq: u64) {
+    pub(crate) fn record_batch(&self, seq: u64) {
         if let Some(now) = self.clock() {
-            self.pace().batch_taken(seq, now);
+            self.pace().record_batch(seq, now);
         }
     }
 
-    /// Records that a worker has finished a part. `since` is the value of [`clock`](Balance::clock)
-    /// at its start, and `on_device` is the result of [`device_decodes`](Balance::device_decodes).
-    pub(crate) fn part_finished(&self, on_device: bool, since: Option<Instant>) {
-        if let Some(since) = since {
-            let ns = since.elapsed().as_nanos() as f64;
-            self.pace().part_finished(on_device, ns);
+    /// Records that a worker has finished a part. `start` is the value of [`clock`](Balance::clock)
+    /// at its start, and `on_device` is the result of
+    /// [`should_device_decode`](Balance::should_device_decode).
+    pub(crate) fn record_part(&self, on_device: bool, start: Option<Instant>) {
+        if let Some(start) = start {
+            let ns = start.elapsed().as_nanos() as f64;
+            self.pace().record_part(on_device, ns);
         }
     }
 
     /// Returns the average time that a worker takes to decode a part, and to copy a part.
     #[cfg(all(test, feature = "_device"))]
-    pub(crate) fn times(&self) -> [f64; 2] {
+    pub(crate) fn mean_part_times(&self) -> [f64; 2] {
         let pace = self.pace();
-        [pace.decoding, pace.copying]
+        [pace.decode_ns, pace.copy_ns]
     }
 
     /// Sets the number of batches on the device that the consumer has not taken. Called each time
@@ -232,13 +235,13 @@ impl Balance {
 
     /// Returns whether the device should decode the next part, which belongs to batch `seq`.
     /// `device_time` is the device's total decoding time so far, in ns.
-    pub(crate) fn device_decodes(&self, seq: u64, device_time: u64) -> bool {
-        let may_decode = match self.on {
+    pub(crate) fn should_device_decode(&self, seq: u64, device_time: u64) -> bool {
+        let may_decode = match self.decode_on {
             DecodeOn::Cpu => false,
             DecodeOn::Gpu => true,
             DecodeOn::Auto => {
-                let (ahead, now) = (self.batches_ahead.load(Ordering::Relaxed), Instant::now());
-                !self.pace().worker_decodes(seq, ahead, now)
+                let (batches_ahead, now) = (self.batches_ahead.load(Ordering::Relaxed), Instant::now());
+                !self.pace().should_worker_decode(seq, batches_ahead, now)
             }
         };
         may_decode && self.is_allowed(device_time)
@@ -246,8 +249,8 @@ impl Balance {
 
     /// Returns whether the device decodes the very large images of a part that a worker decodes. On
     /// the worker, a single such image would delay its batch.
-    pub(crate) fn device_takes_large(&self, device_time: u64) -> bool {
-        self.on == DecodeOn::Auto && self.is_allowed(device_time)
+    pub(crate) fn may_device_decode_large(&self, device_time: u64) -> bool {
+        self.decode_on == DecodeOn::Auto && self.is_allowed(device_time)
     }
 
     /// Returns whether the limit on the device time, if any, allows more decoding.
@@ -255,7 +258,7 @@ impl Balance {
         self.allowance.as_ref().is_none_or(|allowance| {
             let now = Instant::now();
             let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
-            allowance.is_left(now, device_time)
+            allowance.has_budget(now, device_time)
         })
     }
 }
@@ -269,18 +272,18 @@ mod tests {
     #[test]
     fn decoding_stays_within_its_share_of_device_time() {
         let mut now = Instant::now();
-        let mut allowance = Allowance { share: 0.05, budget: 0.0, updated: now, spent: 0 };
+        let mut allowance = Allowance { max_share: 0.05, budget_ns: 0.0, update_time: now, spent_ns: 0 };
         // One batch is requested per ms. It takes 2 ms of device time, which the device reports
         // after 7 ms.
-        let (mut started, mut under_way, mut device_time) = (0, std::collections::VecDeque::new(), 0);
+        let (mut reported_time, mut reports, mut device_time) = (0, std::collections::VecDeque::new(), 0);
         for ms in 0..10_000 {
             now += Duration::from_millis(1);
-            while under_way.front().is_some_and(|&done| done <= ms) {
-                under_way.pop_front();
-                started += 2_000_000;
+            while reports.front().is_some_and(|&report_time| report_time <= ms) {
+                reports.pop_front();
+                reported_time += 2_000_000;
             }
-            if allowance.is_left(now, started) {
-                under_way.push_back(ms + 7);
+            if allowance.has_budget(now, reported_time) {
+                reports.push_back(ms + 7);
                 device_time += 2_000_000_u64;
             }
         }
@@ -288,28 +291,28 @@ mod tests {
         assert!((0.045..0.055).contains(&share), "{share}");
         // Decoding does not catch up after a pause.
         now += Duration::from_secs(3600);
-        assert!(allowance.is_left(now, started));
-        assert!(!allowance.is_left(now, started + 20_000_000), "the budget of 250 ms is 12.5 ms");
-        let budget_before = allowance.budget;
-        allowance.is_left(now, started);
-        allowance.is_left(now, started + 20_000_000);
-        assert_eq!(allowance.budget, budget_before);
+        assert!(allowance.has_budget(now, reported_time));
+        assert!(!allowance.has_budget(now, reported_time + 20_000_000), "the budget of 250 ms is 12.5 ms");
+        let budget_before = allowance.budget_ns;
+        allowance.has_budget(now, reported_time);
+        allowance.has_budget(now, reported_time + 20_000_000);
+        assert_eq!(allowance.budget_ns, budget_before);
     }
 
     #[test]
     fn without_a_limit_decode_on_decides() {
-        assert!(Balance::new(DecodeOn::Gpu, 1.0, 2).device_decodes(0, u64::MAX));
-        assert!(!Balance::new(DecodeOn::Cpu, 1.0, 2).device_decodes(0, 0));
+        assert!(Balance::new(DecodeOn::Gpu, 1.0, 2).should_device_decode(0, u64::MAX));
+        assert!(!Balance::new(DecodeOn::Cpu, 1.0, 2).should_device_decode(0, 0));
         let auto = Balance::new(DecodeOn::Auto, 1.0, 2);
-        assert!(auto.device_decodes(0, 0));
+        assert!(auto.should_device_decode(0, 0));
         auto.set_batches_ahead(2);
-        assert!(!auto.device_decodes(0, 0), "no worker has been measured yet");
-        assert!(auto.device_decodes(0, 0), "the batch is needed immediately");
-        let takes_large = |decode_on, share| Balance::new(decode_on, share, 2).device_takes_large(0);
+        assert!(!auto.should_device_decode(0, 0), "no worker has been measured yet");
+        assert!(auto.should_device_decode(0, 0), "the batch is needed immediately");
+        let takes_large = |decode_on, share| Balance::new(decode_on, share, 2).may_device_decode_large(0);
         assert!(takes_large(DecodeOn::Auto, 1.0) && !takes_large(DecodeOn::Auto, 0.0));
         assert!(!takes_large(DecodeOn::Cpu, 1.0), "workers decode everything");
         assert!(
-            !Balance::new(DecodeOn::Gpu, 0.0, 2).device_decodes(0, 0),
+            !Balance::new(DecodeOn::Gpu, 0.0, 2).should_device_decode(0, 0),
             "with a share of 0, the device decodes nothing"
         );
     }
@@ -367,7 +370,7 @@ mod tests {
             }
             if waiting.is_none() && parts.get(&taken_batches).is_some_and(|(parts_left, _)| *parts_left == 0) {
                 waiting = parts.remove(&taken_batches).map(|(_, device)| device);
-                choose.batch_taken(taken_batches, now);
+                choose.record_batch(taken_batches, now);
                 (taken_batches, ahead) = (taken_batches + 1, ring.len());
             }
             // The consumer has freed all batches that it has taken, except for the last one.
@@ -392,13 +395,13 @@ mod tests {
                 {
                     let (parts_left, of_device) = parts.get_mut(&seq).unwrap();
                     (*parts_left, *of_device) = (*parts_left - 1, *of_device + u64::from(device));
-                    choose.part_finished(device, if device { COPYING } else { DECODING });
+                    choose.record_part(device, if device { COPYING } else { DECODING });
                     *worker = None;
                 }
                 if worker.is_none()
                     && let Some(seq) = queue.pop_front()
                 {
-                    let device = !choose.worker_decodes(seq, ahead, now);
+                    let device = !choose.should_worker_decode(seq, ahead, now);
                     on_device += u64::from(device);
                     *worker = Some((now + if device { COPYING } else { DECODING }, seq, device));
                 }
@@ -410,15 +413,15 @@ mod tests {
 
     /// A rule that decides where each part is decoded.
     trait Choice {
-        fn worker_decodes(&mut self, seq: u64, ahead: usize, us: u64) -> bool;
-        fn batch_taken(&mut self, _turn: u64, _us: u64) {}
-        fn part_finished(&mut self, _on_device: bool, _us: u64) {}
+        fn should_worker_decode(&mut self, seq: u64, ahead: usize, us: u64) -> bool;
+        fn record_batch(&mut self, _turn: u64, _us: u64) {}
+        fn record_part(&mut self, _on_device: bool, _us: u64) {}
     }
 
     struct Always(bool);
 
     impl Choice for Always {
-        fn worker_decodes(&mut self, _: u64, _: usize, _: u64) -> bool {
+        fn should_worker_decode(&mut self, _: u64, _: usize, _: u64) -> bool {
             self.0
         }
     }
@@ -427,7 +430,7 @@ mod tests {
     struct WhileSupplied;
 
     impl Choice for WhileSupplied {
-        fn worker_decodes(&mut self, _: u64, ahead: usize, _: u64) -> bool {
+        fn should_worker_decode(&mut self, _: u64, ahead: usize, _: u64) -> bool {
             ahead > 0
         }
     }
@@ -435,14 +438,14 @@ mod tests {
     struct Paced(Pace, Instant);
 
     impl Choice for Paced {
-        fn worker_decodes(&mut self, seq: u64, ahead: usize, us: u64) -> bool {
-            self.0.worker_decodes(seq, ahead, self.1 + Duration::from_micros(us))
+        fn should_worker_decode(&mut self, seq: u64, ahead: usize, us: u64) -> bool {
+            self.0.should_worker_decode(seq, ahead, self.1 + Duration::from_micros(us))
         }
-        fn batch_taken(&mut self, seq: u64, us: u64) {
-            self.0.batch_taken(seq, self.1 + Duration::from_micros(us));
+        fn record_batch(&mut self, seq: u64, us: u64) {
+            self.0.record_batch(seq, self.1 + Duration::from_micros(us));
         }
-        fn part_finished(&mut self, on_device: bool, us: u64) {
-            self.0.part_finished(on_device, 1e3 * us as f64);
+        fn record_part(&mut self, on_device: bool, us: u64) {
+            self.0.record_part(on_device, 1e3 * us as f64);
         }
     }
 

@@ -81,13 +81,13 @@ impl MemoryPlan {
             device_bytes: 0,
             device_slots: 0,
             staging_bytes: 0,
-            scratch_bytes: scratch.total(),
-            worker_scratch_bytes: scratch.fixed + scratch.per_worker,
-            shared_scratch_bytes: scratch.shared,
-            ahead_bytes: scratch.ahead,
-            source_bytes: scratch.source,
-            transform_bytes: scratch.transforms,
-            decoded_cache_bytes: scratch.cache,
+            scratch_bytes: scratch.total_bytes(),
+            worker_scratch_bytes: scratch.fixed_bytes + scratch.worker_bytes,
+            shared_scratch_bytes: scratch.shared_bytes,
+            ahead_bytes: scratch.read_ahead_bytes,
+            source_bytes: scratch.source_bytes,
+            transform_bytes: scratch.transform_bytes,
+            decoded_cache_bytes: scratch.cache_bytes,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Scratch memory of the workers.
 //!
-//! Each worker owns a share (`per_worker`), enough for eight typical photographs. A larger image
+//! Each worker owns a share (`worker_bytes`), enough for eight typical photographs. A larger image
 //! uses shared memory, which is granted in the order of the requests. An image that needs more than
 //! all shared memory waits until no other image uses any. A worker never waits while it holds
 //! shared memory, so every holder can finish.
@@ -10,87 +10,100 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 /// A worker's own share in bytes, if memory is not scarce. Half of it holds images that are decoded
 /// together: eight 0.7-megapixel images. A quarter holds encoded bytes, and a quarter is memory
 /// that decoders keep from image to image.
-const OWN: usize = 32 << 20;
+const WORKER_BYTES: usize = 32 << 20;
 /// Shared memory per core in bytes. A 24-megapixel image needs 72 MB, and a progressive JPEG of
 /// that size needs twice as much.
-const SHARED_PER_CORE: usize = 128 << 20;
+const SHARED_BYTES_PER_CORE: usize = 128 << 20;
 /// Memory for samples that are read ahead, in bytes, if memory is not scarce. It holds 1,200
 /// photographs of 110 KB, more than twice as many as
 /// [`MAX_READERS`](crate::engine::state::MAX_READERS) threads read at the same time.
-const AHEAD: usize = 128 << 20;
+const READ_AHEAD_BYTES: usize = 128 << 20;
 
 /// Division of the scratch memory among workers and readers, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScratchPlan {
     pub(crate) workers: usize,
     /// Memory that each worker always needs: one output image, and scratch memory for mixing.
-    pub(crate) fixed: usize,
-    /// A worker's own share, in addition to `fixed`.
-    pub(crate) per_worker: usize,
-    pub(crate) shared: usize,
+    pub(crate) fixed_bytes: usize,
+    /// A worker's own share, in addition to `fixed_bytes`.
+    pub(crate) worker_bytes: usize,
+    pub(crate) shared_bytes: usize,
     /// Memory for samples that reader threads read ahead.
-    pub(crate) ahead: usize,
+    pub(crate) read_ahead_bytes: usize,
     /// Memory for samples that the source prefetches.
-    pub(crate) source: usize,
+    pub(crate) source_bytes: usize,
     /// Memory for the user's transforms.
-    pub(crate) transforms: usize,
+    pub(crate) transform_bytes: usize,
     /// Memory for the cache of decoded images.
-    pub(crate) cache: usize,
+    pub(crate) cache_bytes: usize,
 }
 
 impl ScratchPlan {
     /// Returns the plan if memory is not scarce.
-    pub(crate) fn ample(workers: usize, cores: usize, fixed: usize) -> Self {
-        let shared = cores.min(workers).saturating_mul(SHARED_PER_CORE);
-        ScratchPlan { workers, fixed, per_worker: OWN, shared, ahead: AHEAD, source: 0, transforms: 0, cache: 0 }
+    pub(crate) fn ample(workers: usize, cores: usize, fixed_bytes: usize) -> Self {
+        let shared_bytes = cores.min(workers).saturating_mul(SHARED_BYTES_PER_CORE);
+        ScratchPlan {
+            workers,
+            fixed_bytes,
+            worker_bytes: WORKER_BYTES,
+            shared_bytes,
+            read_ahead_bytes: READ_AHEAD_BYTES,
+            source_bytes: 0,
+            transform_bytes: 0,
+            cache_bytes: 0,
+        }
     }
 
     pub(crate) fn without_readers(self) -> Self {
-        ScratchPlan { ahead: 0, source: 0, ..self }
+        ScratchPlan { read_ahead_bytes: 0, source_bytes: 0, ..self }
     }
 
     pub(crate) fn with_source(self, bytes: usize) -> Self {
-        ScratchPlan { source: bytes, ..self }
+        ScratchPlan { source_bytes: bytes, ..self }
     }
 
     pub(crate) fn with_transforms(self, bytes: usize) -> Self {
-        ScratchPlan { transforms: bytes, ..self }
+        ScratchPlan { transform_bytes: bytes, ..self }
     }
 
     pub(crate) fn with_cache(self, bytes: usize) -> Self {
-        ScratchPlan { cache: bytes, ..self }
+        ScratchPlan { cache_bytes: bytes, ..self }
     }
 
     /// Returns the minimum: the memory without which workers and transforms cannot run, plus the
     /// cache.
-    pub(crate) fn needed(&self) -> usize {
-        self.workers.saturating_mul(self.fixed).saturating_add(self.transforms).saturating_add(self.cache)
-    }
-
-    pub(crate) fn total(&self) -> usize {
+    pub(crate) fn min_bytes(&self) -> usize {
         self.workers
-            .saturating_mul(self.per_worker)
-            .saturating_add(self.needed())
-            .saturating_add(self.shared)
-            .saturating_add(self.ahead)
-            .saturating_add(self.source)
+            .saturating_mul(self.fixed_bytes)
+            .saturating_add(self.transform_bytes)
+            .saturating_add(self.cache_bytes)
     }
 
-    /// Returns the plan shrunk to `bytes` bytes, but not below what is
-    /// [needed](ScratchPlan::needed).
-    pub(crate) fn within(self, bytes: usize) -> Self {
-        if self.total() <= bytes {
+    pub(crate) fn total_bytes(&self) -> usize {
+        self.workers
+            .saturating_mul(self.worker_bytes)
+            .saturating_add(self.min_bytes())
+            .saturating_add(self.shared_bytes)
+            .saturating_add(self.read_ahead_bytes)
+            .saturating_add(self.source_bytes)
+    }
+
+    /// Returns the plan shrunk to `bytes` bytes, but not below its
+    /// [minimum](ScratchPlan::min_bytes).
+    pub(crate) fn shrink_to(self, bytes: usize) -> Self {
+        if self.total_bytes() <= bytes {
             return self;
         }
-        let remaining = bytes.saturating_sub(self.needed());
-        let (ahead, source) = (self.ahead.min(remaining / 8), self.source.min(remaining / 4));
-        let remaining = remaining - ahead - source;
-        let per_worker = self.per_worker.min(remaining / 2 / self.workers);
+        let remaining = bytes.saturating_sub(self.min_bytes());
+        let (read_ahead_bytes, source_bytes) =
+            (self.read_ahead_bytes.min(remaining / 8), self.source_bytes.min(remaining / 4));
+        let remaining = remaining - read_ahead_bytes - source_bytes;
+        let worker_bytes = self.worker_bytes.min(remaining / 2 / self.workers);
         ScratchPlan {
-            per_worker,
-            shared: self.shared.min(remaining - per_worker * self.workers),
-            ahead,
-            source,
+            worker_bytes,
+            shared_bytes: self.shared_bytes.min(remaining - worker_bytes * self.workers),
+            read_ahead_bytes,
+            source_bytes,
             ..self
         }
     }
@@ -100,25 +113,25 @@ impl ScratchPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Memory for the pixels of images that are decoded together.
-    pub(crate) decode: usize,
+    pub(crate) decode_bytes: usize,
     /// Memory for the encoded bytes of the current samples.
-    pub(crate) encoded: usize,
+    pub(crate) encoded_bytes: usize,
     /// Memory that decoders keep from image to image.
-    pub(crate) retained: usize,
+    pub(crate) retained_bytes: usize,
 }
 
 impl Share {
-    /// Returns the maximum buffer capacity for a sample of `bytes` encoded bytes. A growing buffer
-    /// may have twice the capacity of its content.
-    pub(crate) fn buffer(bytes: usize) -> usize {
-        bytes.saturating_mul(2)
+    /// Returns the maximum buffer capacity for a sample of `sample_bytes` encoded bytes. A growing
+    /// buffer may have twice the capacity of its content.
+    pub(crate) fn max_buffer_bytes(sample_bytes: usize) -> usize {
+        sample_bytes.saturating_mul(2)
     }
 
     /// Returns how much shared memory the buffer of a sample needs: none if it fits into
-    /// [`encoded`](Share::encoded), otherwise the size of the whole buffer.
-    pub(crate) fn excess_buffer(&self, bytes: usize) -> usize {
-        let buffer = Self::buffer(bytes);
-        if buffer > self.encoded { buffer } else { 0 }
+    /// [`encoded_bytes`](Share::encoded_bytes), otherwise the size of the whole buffer.
+    pub(crate) fn excess_buffer_bytes(&self, sample_bytes: usize) -> usize {
+        let buffer_bytes = Self::max_buffer_bytes(sample_bytes);
+        if buffer_bytes > self.encoded_bytes { buffer_bytes } else { 0 }
     }
 }
 
@@ -131,18 +144,18 @@ pub(crate) struct Scratch {
 
 #[derive(Default)]
 struct Queue {
-    in_use: usize,
-    /// Waiting requests have the numbers `first..last`.
-    first: u64,
-    last: u64,
+    bytes_in_use: usize,
+    /// Waiting requests have the numbers `first_waiting..next_number`.
+    first_waiting: u64,
+    next_number: u64,
     /// Largest number of bytes that [`Scratch::take`] granted since the last reset.
     #[cfg(test)]
-    largest: usize,
+    largest_grant: usize,
 }
 
 impl Queue {
     fn admits(&self, bytes: usize, limit: usize) -> bool {
-        self.in_use == 0 || self.in_use.saturating_add(bytes) <= limit
+        self.bytes_in_use == 0 || self.bytes_in_use.saturating_add(bytes) <= limit
     }
 }
 
@@ -157,16 +170,16 @@ impl Scratch {
 
     pub(crate) fn share(&self) -> Share {
         Share {
-            decode: self.plan.per_worker / 2,
-            encoded: self.plan.per_worker / 4,
-            retained: self.plan.per_worker / 4,
+            decode_bytes: self.plan.worker_bytes / 2,
+            encoded_bytes: self.plan.worker_bytes / 4,
+            retained_bytes: self.plan.worker_bytes / 4,
         }
     }
 
     /// Returns the largest number of bytes that [`Scratch::take`] granted since the last call.
     #[cfg(all(test, feature = "_device"))]
-    pub(crate) fn reset_largest(&self) -> usize {
-        std::mem::take(&mut self.queue().largest)
+    pub(crate) fn take_largest_grant(&self) -> usize {
+        std::mem::take(&mut self.queue().largest_grant)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -176,11 +189,11 @@ impl Scratch {
     /// Takes shared memory if it is available and no other request is waiting.
     pub(crate) fn try_take(&self, bytes: usize) -> Option<SharedMemory<'_>> {
         let mut queue = self.queue();
-        let fits = queue.in_use.saturating_add(bytes) <= self.plan.shared;
-        if queue.first < queue.last || !fits {
+        let fits = queue.bytes_in_use.saturating_add(bytes) <= self.plan.shared_bytes;
+        if queue.first_waiting < queue.next_number || !fits {
             return None;
         }
-        queue.in_use += bytes;
+        queue.bytes_in_use += bytes;
         Some(SharedMemory { scratch: self, bytes })
     }
 
@@ -188,16 +201,16 @@ impl Scratch {
     /// until no shared memory is in use. The calling thread must not hold any shared memory.
     pub(crate) fn take(&self, bytes: usize) -> SharedMemory<'_> {
         let mut queue = self.queue();
-        let number = queue.last;
-        queue.last += 1;
-        while queue.first != number || !queue.admits(bytes, self.plan.shared) {
+        let number = queue.next_number;
+        queue.next_number += 1;
+        while queue.first_waiting != number || !queue.admits(bytes, self.plan.shared_bytes) {
             queue = self.changed.wait(queue).expect("no code panics while holding this lock");
         }
-        queue.first += 1;
-        queue.in_use = queue.in_use.saturating_add(bytes);
+        queue.first_waiting += 1;
+        queue.bytes_in_use = queue.bytes_in_use.saturating_add(bytes);
         #[cfg(test)]
         {
-            queue.largest = queue.largest.max(bytes);
+            queue.largest_grant = queue.largest_grant.max(bytes);
         }
         drop(queue);
         self.changed.notify_all();
@@ -214,7 +227,7 @@ pub(crate) struct SharedMemory<'a> {
 impl Drop for SharedMemory<'_> {
     fn drop(&mut self) {
         let mut queue = self.scratch.queue();
-        queue.in_use = queue.in_use.saturating_sub(self.bytes);
+        queue.bytes_in_use = queue.bytes_in_use.saturating_sub(self.bytes);
         drop(queue);
         self.scratch.changed.notify_all();
     }
@@ -228,57 +241,60 @@ mod tests {
 
     use super::*;
 
-    fn scratch(shared: usize) -> Scratch {
+    fn scratch(shared_bytes: usize) -> Scratch {
         Scratch::new(ScratchPlan {
             workers: 1,
-            fixed: 0,
-            per_worker: 0,
-            shared,
-            ahead: 0,
-            source: 0,
-            transforms: 0,
-            cache: 0,
+            fixed_bytes: 0,
+            worker_bytes: 0,
+            shared_bytes,
+            read_ahead_bytes: 0,
+            source_bytes: 0,
+            transform_bytes: 0,
+            cache_bytes: 0,
         })
     }
 
     #[test]
     fn only_a_request_that_runs_alone_exceeds_the_memory() {
         let scratch = Arc::new(scratch(100));
-        let in_use = Arc::new(AtomicUsize::new(0));
+        let bytes_in_use = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..8)
             .map(|i| {
-                let (scratch, in_use) = (scratch.clone(), in_use.clone());
+                let (scratch, bytes_in_use) = (scratch.clone(), bytes_in_use.clone());
                 thread::spawn(move || {
                     for round in 0..200 {
                         let bytes = if (i + round) % 11 == 0 { 250 } else { 10 + 13 * (i + round) % 60 };
-                        let hold = scratch.take(bytes);
-                        let total = in_use.fetch_add(bytes, Ordering::SeqCst) + bytes;
-                        assert!(total <= 100 || total == bytes, "{total} bytes are in use, {bytes} by this thread");
-                        in_use.fetch_sub(bytes, Ordering::SeqCst);
-                        drop(hold);
+                        let shared_memory = scratch.take(bytes);
+                        let total_bytes = bytes_in_use.fetch_add(bytes, Ordering::SeqCst) + bytes;
+                        assert!(
+                            total_bytes <= 100 || total_bytes == bytes,
+                            "{total_bytes} bytes are in use, {bytes} by this thread"
+                        );
+                        bytes_in_use.fetch_sub(bytes, Ordering::SeqCst);
+                        drop(shared_memory);
                     }
                 })
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let queue = scratch.queue();
-        assert_eq!((queue.in_use, queue.first, queue.last), (0, 1600, 1600));
+        assert_eq!((queue.bytes_in_use, queue.first_waiting, queue.next_number), (0, 1600, 1600));
     }
 
     #[test]
     fn a_small_request_does_not_overtake_a_large_one() {
         let scratch = Arc::new(scratch(100));
         let first = scratch.take(60);
-        let waits = {
+        let waiter = {
             let scratch = scratch.clone();
             thread::spawn(move || drop(scratch.take(90)))
         };
-        while scratch.queue().last < 2 {
+        while scratch.queue().next_number < 2 {
             thread::yield_now();
         }
         assert!(scratch.try_take(10).is_none(), "memory is available, but another request is waiting");
         drop(first);
-        waits.join().unwrap();
+        waiter.join().unwrap();
         let everything = scratch.try_take(100);
         assert!(everything.is_some() && scratch.try_take(1).is_none());
         drop(everything);
@@ -288,18 +304,21 @@ mod tests {
     #[test]
     fn a_plan_stays_within_its_limit() {
         let ample = ScratchPlan::ample(64, 2, 1000);
-        assert_eq!((ample.per_worker, ample.shared), (OWN, 2 * SHARED_PER_CORE));
-        assert_eq!(ample.within(ample.total()), ample);
-        for bytes in [0, 500, 2000, 64_000, 65_000, 1 << 20, 1 << 28, ample.total() - 1] {
-            let plan = ample.within(bytes);
-            assert!(plan.total() <= bytes.max(64 * 1000), "{plan:?} within {bytes}");
+        assert_eq!((ample.worker_bytes, ample.shared_bytes), (WORKER_BYTES, 2 * SHARED_BYTES_PER_CORE));
+        assert_eq!(ample.shrink_to(ample.total_bytes()), ample);
+        for bytes in [0, 500, 2000, 64_000, 65_000, 1 << 20, 1 << 28, ample.total_bytes() - 1] {
+            let plan = ample.shrink_to(bytes);
+            assert!(plan.total_bytes() <= bytes.max(64 * 1000), "{plan:?} within {bytes}");
             assert_eq!(plan.workers, 64);
         }
-        let plan = ample.within(1 << 30);
-        assert!(plan.per_worker > 4 << 20 && plan.shared >= 256 << 20 && plan.ahead >= 32 << 20, "{plan:?}");
-        assert_eq!(ScratchPlan::ample(3, 8, 0).within(0).total(), 0);
-        let plan = ample.with_source(1 << 40).within(1 << 30);
-        assert!(plan.total() <= 1 << 30 && plan.source > 200 << 20, "{plan:?}");
-        assert_eq!(ample.with_source(1 << 20).within(1 << 40).source, 1 << 20);
+        let plan = ample.shrink_to(1 << 30);
+        assert!(
+            plan.worker_bytes > 4 << 20 && plan.shared_bytes >= 256 << 20 && plan.read_ahead_bytes >= 32 << 20,
+            "{plan:?}"
+        );
+        assert_eq!(ScratchPlan::ample(3, 8, 0).shrink_to(0).total_bytes(), 0);
+        let plan = ample.with_source(1 << 40).shrink_to(1 << 30);
+        assert!(plan.total_bytes() <= 1 << 30 && plan.source_bytes > 200 << 20, "{plan:?}");
+        assert_eq!(ample.with_source(1 << 20).shrink_to(1 << 40).source_bytes, 1 << 20);
     }
 }

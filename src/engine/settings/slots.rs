@@ -49,7 +49,7 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) prefetch: Bounds,
     low_priority: bool,
-    depth: AtomicUsize,
+    prefetch_depth: AtomicUsize,
     /// Per-worker handles for reading the OS scheduler's statistics.
     tasks: Mutex<Vec<Task>>,
     clock: Mutex<Clock>,
@@ -60,13 +60,13 @@ pub(crate) struct Settings {
 #[derive(Default)]
 struct Clock {
     /// `None` between epochs.
-    since: Option<Instant>,
+    start: Option<Instant>,
     seconds: f64,
 }
 
 impl Clock {
     fn seconds(&self) -> f64 {
-        self.seconds + self.since.map_or(0.0, |since| since.elapsed().as_secs_f64())
+        self.seconds + self.start.map_or(0.0, |start| start.elapsed().as_secs_f64())
     }
 }
 
@@ -76,10 +76,10 @@ struct Reserve {
     /// needed are never touched and cost no memory.
     slots: Vec<Free>,
     /// Channel for putting slots into use. `None` before the engine starts.
-    free: Option<Sender<Free>>,
-    in_use: usize,
+    slot_sender: Option<Sender<Free>>,
+    slots_in_use: usize,
     /// Number of extra slots for a consumer that held every batch when it requested the next one.
-    lent: usize,
+    lent_slots: usize,
 }
 
 impl Settings {
@@ -90,7 +90,7 @@ impl Settings {
             workers,
             prefetch,
             low_priority: false,
-            depth: AtomicUsize::new(prefetch.min),
+            prefetch_depth: AtomicUsize::new(prefetch.min),
             tasks: Mutex::default(),
             clock: Mutex::default(),
             reserve: Mutex::default(),
@@ -113,7 +113,7 @@ impl Settings {
     }
 
     pub(crate) fn prefetch(&self) -> usize {
-        self.depth.load(Relaxed)
+        self.prefetch_depth.load(Relaxed)
     }
 
     /// Returns the number of slots for a prefetch depth. In addition to the prefetched batches, one
@@ -130,7 +130,7 @@ impl Settings {
     /// Returns the number of slots outside the reserve. After a reduction of the depth, this
     /// exceeds [`slots`](Settings::slots) until the surplus slots have returned.
     pub(crate) fn slots_in_use(&self) -> usize {
-        self.reserve().in_use
+        self.reserve().slots_in_use
     }
 
     /// Returns the number of samples in a part: a quarter of a worker's share of the batch, so that
@@ -141,13 +141,13 @@ impl Settings {
 
     pub(crate) fn begin(&self) {
         self.end();
-        self.clock().since = Some(Instant::now());
+        self.clock().start = Some(Instant::now());
     }
 
     /// Stops the clock. Does nothing if no epoch is in progress.
     pub(crate) fn end(&self) {
         let mut clock = self.clock();
-        *clock = Clock { since: None, seconds: clock.seconds() };
+        *clock = Clock { start: None, seconds: clock.seconds() };
     }
 
     /// Returns the total duration of epochs so far, in seconds.
@@ -167,30 +167,30 @@ impl Settings {
 
     /// Returns how long workers were runnable but not running, in seconds, or 0 if the system does
     /// not report it.
-    pub(crate) fn waited_for_core(&self) -> f64 {
+    pub(crate) fn core_wait_seconds(&self) -> f64 {
         let tasks = self.tasks.lock().expect("no code panics while holding this lock");
         tasks.iter().filter_map(Task::delayed_seconds).sum()
     }
 
-    /// Sends as many slots to `free` as the current depth needs, and moves all others to the
+    /// Sends as many slots to `slot_sender` as the current depth needs, and moves all others to the
     /// reserve.
-    pub(crate) fn take_slots(&self, mut slots: Vec<Free>, free: Sender<Free>) {
-        let in_use = self.slots().min(slots.len());
-        let rest = slots.split_off(in_use);
+    pub(crate) fn distribute_slots(&self, mut slots: Vec<Free>, slot_sender: Sender<Free>) {
+        let slots_in_use = self.slots().min(slots.len());
+        let reserve_slots = slots.split_off(slots_in_use);
         for slot in slots {
-            free.send(slot).expect("the engine holds the receiver");
+            slot_sender.send(slot).expect("the engine holds the receiver");
         }
-        *self.reserve() = Reserve { slots: rest, free: Some(free), in_use, lent: 0 };
+        *self.reserve() = Reserve { slots: reserve_slots, slot_sender: Some(slot_sender), slots_in_use, lent_slots: 0 };
     }
 
     /// Frees the slots in the reserve.
-    pub(crate) fn free_slots(&self) {
+    pub(crate) fn clear_reserve(&self) {
         *self.reserve() = Reserve::default();
     }
 
-    pub(crate) fn use_prefetch(&self, prefetch: usize) {
+    pub(crate) fn set_prefetch(&self, prefetch: usize) {
         let mut reserve = self.reserve();
-        self.depth.store(prefetch, Relaxed);
+        self.prefetch_depth.store(prefetch, Relaxed);
         reserve.fill(self.slots());
     }
 
@@ -200,8 +200,8 @@ impl Settings {
             return;
         }
         let mut reserve = self.reserve();
-        if held_count >= reserve.in_use && !reserve.slots.is_empty() {
-            reserve.lent += 1;
+        if held_count >= reserve.slots_in_use && !reserve.slots.is_empty() {
+            reserve.lent_slots += 1;
             reserve.fill(self.slots());
         }
     }
@@ -212,24 +212,24 @@ impl Settings {
             return Some(slot);
         }
         let mut reserve = self.reserve();
-        if reserve.in_use <= self.slots() + reserve.lent {
+        if reserve.slots_in_use <= self.slots() + reserve.lent_slots {
             return Some(slot);
         }
-        reserve.in_use -= 1;
+        reserve.slots_in_use -= 1;
         reserve.slots.push(slot);
         None
     }
 }
 
 impl Reserve {
-    /// Puts slots into use until `slots` slots are in use, not counting lent slots.
-    fn fill(&mut self, slots: usize) {
-        let Some(free) = &self.free else { return };
-        while self.in_use < slots + self.lent
+    /// Puts slots into use until `slot_count` slots are in use, not counting lent slots.
+    fn fill(&mut self, slot_count: usize) {
+        let Some(slot_sender) = &self.slot_sender else { return };
+        while self.slots_in_use < slot_count + self.lent_slots
             && let Some(slot) = self.slots.pop()
         {
-            let _ = free.send(slot);
-            self.in_use += 1;
+            let _ = slot_sender.send(slot);
+            self.slots_in_use += 1;
         }
     }
 }
@@ -250,41 +250,41 @@ mod tests {
     #[test]
     fn slots_move_between_use_and_the_reserve() {
         let settings = Settings::new(2, 2, Bounds { min: 1, max: 6 });
-        let (free, freed) = unbounded();
-        settings.take_slots(slots(8), free.clone());
-        assert_eq!((freed.len(), settings.slots()), (3, 3));
-        settings.use_prefetch(4);
+        let (slot_sender, slot_receiver) = unbounded();
+        settings.distribute_slots(slots(8), slot_sender.clone());
+        assert_eq!((slot_receiver.len(), settings.slots()), (3, 3));
+        settings.set_prefetch(4);
         assert_eq!(
-            (freed.len(), settings.slots()),
+            (slot_receiver.len(), settings.slots()),
             (6, 6),
             "more slots are put into use immediately, before a slot returns"
         );
-        settings.use_prefetch(2);
+        settings.set_prefetch(2);
         let slots: Vec<_> =
-            std::iter::from_fn(|| freed.try_recv().ok()).filter_map(|slot| settings.keep(slot)).collect();
+            std::iter::from_fn(|| slot_receiver.try_recv().ok()).filter_map(|slot| settings.keep(slot)).collect();
         assert_eq!(slots.len(), 4, "two of six slots moved to the reserve");
         assert!(slots.into_iter().all(|slot| settings.keep(slot).is_some()), "no further slot moves to the reserve");
-        settings.use_prefetch(6);
-        assert_eq!(freed.len(), 4, "all remaining slots are put into use");
+        settings.set_prefetch(6);
+        assert_eq!(slot_receiver.len(), 4, "all remaining slots are put into use");
     }
 
     #[test]
     fn a_consumer_that_holds_all_slots_gets_one_more() {
         let settings = Settings::new(2, 2, Bounds { min: 1, max: 4 });
-        let (free, freed) = unbounded();
-        settings.take_slots(slots(6), free);
+        let (slot_sender, slot_receiver) = unbounded();
+        settings.distribute_slots(slots(6), slot_sender);
         settings.lend(2);
-        assert_eq!(freed.len(), 3, "the consumer holds two of three slots");
+        assert_eq!(slot_receiver.len(), 3, "the consumer holds two of three slots");
         settings.lend(3);
-        assert_eq!((freed.len(), settings.slots(), settings.slots_in_use()), (4, 3, 4));
-        let back: Vec<_> = std::iter::from_fn(|| freed.try_recv().ok()).collect();
-        assert!(back.into_iter().all(|slot| settings.keep(slot).is_some()), "the lent slot stays in use");
-        settings.use_prefetch(2);
-        assert_eq!(freed.len(), 1, "the extra slot does not count against the prefetch depth");
+        assert_eq!((slot_receiver.len(), settings.slots(), settings.slots_in_use()), (4, 3, 4));
+        let returned_slots: Vec<_> = std::iter::from_fn(|| slot_receiver.try_recv().ok()).collect();
+        assert!(returned_slots.into_iter().all(|slot| settings.keep(slot).is_some()), "the lent slot stays in use");
+        settings.set_prefetch(2);
+        assert_eq!(slot_receiver.len(), 1, "the extra slot does not count against the prefetch depth");
         settings.lend(5);
         settings.lend(6);
         settings.lend(6);
-        assert_eq!((freed.len(), settings.slots_in_use()), (2, 6), "no slots remain");
+        assert_eq!((slot_receiver.len(), settings.slots_in_use()), (2, 6), "no slots remain");
     }
 
     #[test]

@@ -57,33 +57,33 @@ struct Sums {
     seconds: f64,
     batches: f64,
     samples: f64,
-    waited: f64,
-    stalled: f64,
+    wait_seconds: f64,
+    stall_seconds: f64,
     /// Time in which the requested batch was missing while all later batches were complete.
-    behind: f64,
+    behind_seconds: f64,
     /// Time that the coordinator waited for free slots.
-    blocked: f64,
+    slot_wait_seconds: f64,
     /// Time that the workers spent in their stages.
-    busy: f64,
-    cpu: f64,
+    busy_seconds: f64,
+    cpu_seconds: f64,
     /// Time that workers were runnable but not scheduled.
-    delayed: f64,
+    delay_seconds: f64,
 }
 
 impl Sums {
-    fn now(since: Instant, counters: &Counters, settings: &Settings) -> Self {
+    fn now(open_time: Instant, counters: &Counters, settings: &Settings) -> Self {
         let seconds = |ns: u64| ns as f64 * 1e-9;
         Sums {
-            seconds: since.elapsed().as_secs_f64(),
+            seconds: open_time.elapsed().as_secs_f64(),
             batches: counters.batches() as f64,
             samples: counters.samples() as f64,
-            waited: seconds(counters.wait.ns()),
-            stalled: seconds(counters.stall.ns()),
-            behind: seconds(counters.behind.ns()),
-            blocked: seconds(counters.slot.ns()),
-            busy: seconds(counters.busy().values().sum()),
-            cpu: ProcessStats::cpu_now(),
-            delayed: settings.waited_for_core(),
+            wait_seconds: seconds(counters.wait.ns()),
+            stall_seconds: seconds(counters.stall.ns()),
+            behind_seconds: seconds(counters.behind.ns()),
+            slot_wait_seconds: seconds(counters.slot.ns()),
+            busy_seconds: seconds(counters.busy().values().sum()),
+            cpu_seconds: ProcessStats::cpu_now(),
+            delay_seconds: settings.core_wait_seconds(),
         }
     }
 
@@ -92,13 +92,13 @@ impl Sums {
             seconds: f(self.seconds, other.seconds),
             batches: f(self.batches, other.batches),
             samples: f(self.samples, other.samples),
-            waited: f(self.waited, other.waited),
-            stalled: f(self.stalled, other.stalled),
-            behind: f(self.behind, other.behind),
-            blocked: f(self.blocked, other.blocked),
-            busy: f(self.busy, other.busy),
-            cpu: f(self.cpu, other.cpu),
-            delayed: f(self.delayed, other.delayed),
+            wait_seconds: f(self.wait_seconds, other.wait_seconds),
+            stall_seconds: f(self.stall_seconds, other.stall_seconds),
+            behind_seconds: f(self.behind_seconds, other.behind_seconds),
+            slot_wait_seconds: f(self.slot_wait_seconds, other.slot_wait_seconds),
+            busy_seconds: f(self.busy_seconds, other.busy_seconds),
+            cpu_seconds: f(self.cpu_seconds, other.cpu_seconds),
+            delay_seconds: f(self.delay_seconds, other.delay_seconds),
         }
     }
 
@@ -107,8 +107,8 @@ impl Sums {
     }
 
     /// Fraction of the time that the consumer waited.
-    fn wait(&self) -> f64 {
-        self.waited.max(self.stalled) / self.seconds
+    fn wait_fraction(&self) -> f64 {
+        self.wait_seconds.max(self.stall_seconds) / self.seconds
     }
 }
 
@@ -128,7 +128,7 @@ impl AddAssign for Sums {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
-    from: usize,
+    old: usize,
     new: usize,
     kind: Kind,
 }
@@ -146,7 +146,7 @@ enum Kind {
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     change: Change,
-    before: Sums,
+    baseline: Sums,
     /// Minimum factor by which the rate must grow to keep the trial.
     min_gain: f64,
 }
@@ -155,51 +155,53 @@ struct Trial {
 struct Pause {
     remaining: u32,
     /// Length of the last pause. The next one is twice as long.
-    last: u32,
+    duration: u32,
 }
 
 /// The hill climber, which gets all measurements from its caller.
 #[derive(Debug)]
-struct Climb {
+struct HillClimber {
     cores: usize,
     workers: usize,
     prefetch: usize,
     max_prefetch: usize,
-    block: Sums,
-    windows: u32,
+    block_sums: Sums,
+    window_count: u32,
     trial: Option<Trial>,
     pause: Pause,
     /// Counters since the last change. Older blocks have less weight.
-    steady: Sums,
+    baseline: Sums,
 }
 
-impl Climb {
+impl HillClimber {
     fn new(settings: &Settings) -> Self {
-        Climb {
+        HillClimber {
             cores: settings.cores,
             workers: settings.workers,
             prefetch: settings.prefetch(),
             max_prefetch: settings.prefetch.max,
-            block: Sums::default(),
-            windows: 0,
+            block_sums: Sums::default(),
+            window_count: 0,
             trial: None,
             pause: Pause::default(),
-            steady: Sums::default(),
+            baseline: Sums::default(),
         }
     }
 
     /// Adds a window. Returns the resulting change to the depth, if any.
-    fn window(&mut self, window: Sums) -> Option<Change> {
-        let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.max_prefetch));
+    fn add_window(&mut self, window: Sums) -> Option<Change> {
+        let (old_prefetch, new_prefetch) = (self.prefetch, (2 * self.prefetch).min(self.max_prefetch));
         // On a device, a late batch does not delay a consumer that still has uploaded batches, so
         // count only time in which the consumer really waited.
-        if from < to && window.behind.min(window.wait() * window.seconds) >= MIN_BEHIND * window.seconds {
-            (self.prefetch, self.block, self.windows) = (to, Sums::default(), 0);
-            (self.trial, self.pause, self.steady) = (None, Pause::default(), Sums::default());
-            return Some(Change { from, new: to, kind: Kind::Behind });
+        if old_prefetch < new_prefetch
+            && window.behind_seconds.min(window.wait_fraction() * window.seconds) >= MIN_BEHIND * window.seconds
+        {
+            (self.prefetch, self.block_sums, self.window_count) = (new_prefetch, Sums::default(), 0);
+            (self.trial, self.pause, self.baseline) = (None, Pause::default(), Sums::default());
+            return Some(Change { old: old_prefetch, new: new_prefetch, kind: Kind::Behind });
         }
-        self.block += window;
-        self.windows += 1;
+        self.block_sums += window;
+        self.window_count += 1;
         let change = match self.trial {
             Some(trial) => self.decide_trial(trial)?,
             None => self.consider_trial()?,
@@ -207,17 +209,17 @@ impl Climb {
         if let Some(change) = change {
             self.prefetch = change.new;
         }
-        (self.block, self.windows) = (Sums::default(), 0);
+        (self.block_sums, self.window_count) = (Sums::default(), 0);
         change
     }
 
     /// Decides whether to keep or revert the trial. Returns `None` to continue the trial,
     /// `Some(None)` to keep the depth, and `Some(Some(change))` to change it.
-    fn decide_trial(&mut self, Trial { change, before, min_gain }: Trial) -> Option<Option<Change>> {
-        let gain = self.block.rate() / before.rate();
+    fn decide_trial(&mut self, Trial { change, baseline, min_gain }: Trial) -> Option<Option<Change>> {
+        let gain = self.block_sums.rate() / baseline.rate();
         // Before the last window, accept only a clear result, because the consumer may work in
         // bursts that are longer than a window.
-        let (keep_at, revert_below) = match self.windows {
+        let (keep_at, revert_below) = match self.window_count {
             ..BLOCK_WINDOWS => (1.3, 0.0),
             BLOCK_WINDOWS..MAX_TRIAL_WINDOWS => (min_gain + 0.1, min_gain - 0.1),
             _ => (min_gain, min_gain),
@@ -225,48 +227,54 @@ impl Climb {
         if gain >= keep_at {
             self.trial = None;
             self.pause = Pause::default();
-            self.steady = self.block;
+            self.baseline = self.block_sums;
             return self.consider_trial();
         }
         if gain >= revert_below {
             return None;
         }
         self.trial = None;
-        self.steady = before;
-        let last = (2 * self.pause.last).clamp(FIRST_PAUSE, MAX_PAUSE);
-        self.pause = Pause { remaining: last, last };
-        Some(Some(Change { from: change.new, new: change.from, kind: Kind::Revert }))
+        self.baseline = baseline;
+        let duration = (2 * self.pause.duration).clamp(FIRST_PAUSE, MAX_PAUSE);
+        self.pause = Pause { remaining: duration, duration };
+        Some(Some(Change { old: change.new, new: change.old, kind: Kind::Revert }))
     }
 
     /// Decides whether to start a trial. Returns `None` if the block needs more windows,
     /// `Some(None)` to keep the depth, and `Some(Some(change))` to change it.
     fn consider_trial(&mut self) -> Option<Option<Change>> {
-        if self.windows < BLOCK_WINDOWS {
+        if self.window_count < BLOCK_WINDOWS {
             return None;
         }
-        let Sums { seconds, blocked, busy, cpu, delayed, .. } = self.block;
-        let (wait, demand) = (self.block.wait(), (cpu + delayed.max(0.0)) / seconds);
-        let busy = busy / (self.workers as f64 * seconds);
-        if (0.7..=1.4).contains(&(self.block.rate() / self.steady.rate())) {
-            if self.steady.seconds > 8.0 * seconds {
-                self.steady = self.steady.zip_with(self.steady, |sum, _| sum / 2.0);
+        let Sums { seconds, slot_wait_seconds, busy_seconds, cpu_seconds, delay_seconds, .. } = self.block_sums;
+        let (wait_fraction, demand) =
+            (self.block_sums.wait_fraction(), (cpu_seconds + delay_seconds.max(0.0)) / seconds);
+        let busy_fraction = busy_seconds / (self.workers as f64 * seconds);
+        if (0.7..=1.4).contains(&(self.block_sums.rate() / self.baseline.rate())) {
+            if self.baseline.seconds > 8.0 * seconds {
+                self.baseline = self.baseline.zip_with(self.baseline, |sum, _| sum / 2.0);
             }
-            self.steady += self.block;
+            self.baseline += self.block_sums;
         } else {
-            (self.steady, self.pause) = (self.block, Pause::default());
+            (self.baseline, self.pause) = (self.block_sums, Pause::default());
         }
-        let is_over = self.pause.remaining == 0;
+        let is_pause_over = self.pause.remaining == 0;
         self.pause.remaining = self.pause.remaining.saturating_sub(1);
-        let (from, to) = (self.prefetch, (2 * self.prefetch).min(self.max_prefetch));
-        let idle = busy < 0.95 && demand < SATURATED_DEMAND * self.cores as f64;
-        if !is_over || from == to || wait < MIN_WAIT || !idle || blocked < MIN_WAIT * seconds {
+        let (old_prefetch, new_prefetch) = (self.prefetch, (2 * self.prefetch).min(self.max_prefetch));
+        let is_idle = busy_fraction < 0.95 && demand < SATURATED_DEMAND * self.cores as f64;
+        if !is_pause_over
+            || old_prefetch == new_prefetch
+            || wait_fraction < MIN_WAIT
+            || !is_idle
+            || slot_wait_seconds < MIN_WAIT * seconds
+        {
             return Some(None);
         }
         // At best, the trial eliminates all waiting. Require a quarter of that gain, but at most 3
         // %.
-        let min_gain = 1.0 + (0.25 * wait).min(0.03);
-        let change = Change { from, new: to, kind: Kind::Trial };
-        self.trial = Some(Trial { change, before: std::mem::take(&mut self.steady), min_gain });
+        let min_gain = 1.0 + (0.25 * wait_fraction).min(0.03);
+        let change = Change { old: old_prefetch, new: new_prefetch, kind: Kind::Trial };
+        self.trial = Some(Trial { change, baseline: std::mem::take(&mut self.baseline), min_gain });
         Some(Some(change))
     }
 }
@@ -277,17 +285,17 @@ pub(crate) struct Tuner {
 }
 
 struct State {
-    climb: Climb,
-    opened: Instant,
+    climber: HillClimber,
+    open_time: Instant,
     /// Counters when this epoch began to contribute to the window. `None` between epochs.
-    from: Option<Sums>,
+    start_sums: Option<Sums>,
     /// Sum over the part of the window in earlier epochs.
     window: Sums,
     /// When the last epoch ended, and the counters at that time.
-    ended: Option<(Instant, Sums)>,
-    due: Instant,
+    last_end: Option<(Instant, Sums)>,
+    next_read_time: Instant,
     /// Number of batches to ignore, because they were begun before the last change to the depth.
-    skip: f64,
+    skipped_batches: f64,
 }
 
 impl Tuner {
@@ -298,13 +306,13 @@ impl Tuner {
         }
         let now = Instant::now();
         let state = State {
-            climb: Climb::new(settings),
-            opened: now,
-            from: None,
+            climber: HillClimber::new(settings),
+            open_time: now,
+            start_sums: None,
             window: Sums::default(),
-            ended: None,
-            due: now,
-            skip: 0.0,
+            last_end: None,
+            next_read_time: now,
+            skipped_batches: 0.0,
         };
         Some(Tuner { settings: settings.clone(), state: Mutex::new(state) })
     }
@@ -315,73 +323,73 @@ impl Tuner {
 
     pub(crate) fn begin(&self, counters: &Counters) {
         let mut state = self.state();
-        self.pause(&mut state, counters);
+        self.stop_measuring(&mut state, counters);
         // Reuse the counters if possible, because reading them takes system calls, which would
         // delay the first batch.
-        let ended = state.ended.take().filter(|(time, _)| time.elapsed() < MAX_EPOCH_GAP);
-        state.from = Some(ended.map_or_else(|| self.sums(&state, counters), |(_, sums)| sums));
-        state.skip = 0.0;
+        let last_end = state.last_end.take().filter(|(time, _)| time.elapsed() < MAX_EPOCH_GAP);
+        state.start_sums = Some(last_end.map_or_else(|| self.sums(&state, counters), |(_, sums)| sums));
+        state.skipped_batches = 0.0;
     }
 
     /// Stops measuring. The time until the next epoch does not count.
     pub(crate) fn end(&self, counters: &Counters) {
-        self.pause(&mut self.state(), counters);
+        self.stop_measuring(&mut self.state(), counters);
     }
 
-    pub(crate) fn delivered(&self, counters: &Counters) {
+    pub(crate) fn record_delivery(&self, counters: &Counters) {
         let mut state = self.state();
         let now = Instant::now();
-        let Some(from) = state.from.filter(|_| now >= state.due) else { return };
-        state.due = now + READ_INTERVAL;
-        let batches = counters.batches() as f64 - from.batches;
-        if state.skip > 0.0 {
-            if batches >= state.skip {
-                (state.from, state.skip) = (Some(self.sums(&state, counters)), 0.0);
+        let Some(start_sums) = state.start_sums.filter(|_| now >= state.next_read_time) else { return };
+        state.next_read_time = now + READ_INTERVAL;
+        let batches = counters.batches() as f64 - start_sums.batches;
+        if state.skipped_batches > 0.0 {
+            if batches >= state.skipped_batches {
+                (state.start_sums, state.skipped_batches) = (Some(self.sums(&state, counters)), 0.0);
             }
             return;
         }
-        let seconds = now.duration_since(state.opened).as_secs_f64() - from.seconds;
+        let seconds = now.duration_since(state.open_time).as_secs_f64() - start_sums.seconds;
         if state.window.seconds + seconds < WINDOW_SECONDS || state.window.batches + batches < WINDOW_BATCHES {
             return;
         }
         let sums = self.sums(&state, counters);
         let mut window = state.window;
-        window += sums - from;
-        (state.window, state.from) = (Sums::default(), Some(sums));
-        let Some(change) = state.climb.window(window) else { return };
+        window += sums - start_sums;
+        (state.window, state.start_sums) = (Sums::default(), Some(sums));
+        let Some(change) = state.climber.add_window(window) else { return };
         // Do not measure the batches in flight, because they were begun with the old depth.
-        state.skip = self.settings.slots() as f64;
+        state.skipped_batches = self.settings.slots() as f64;
         drop(state);
         self.apply(change, window.rate());
     }
 
     fn sums(&self, state: &State, counters: &Counters) -> Sums {
-        Sums::now(state.opened, counters, &self.settings)
+        Sums::now(state.open_time, counters, &self.settings)
     }
 
-    /// Adds the increase of the counters since `from` to the window, and stops measuring.
-    fn pause(&self, state: &mut State, counters: &Counters) {
-        if let Some(from) = state.from.take()
-            && state.skip == 0.0
+    /// Adds the increase of the counters since `start_sums` to the window, and stops measuring.
+    fn stop_measuring(&self, state: &mut State, counters: &Counters) {
+        if let Some(start_sums) = state.start_sums.take()
+            && state.skipped_batches == 0.0
         {
             let sums = self.sums(state, counters);
-            state.window += sums - from;
-            state.ended = Some((Instant::now(), sums));
+            state.window += sums - start_sums;
+            state.last_end = Some((Instant::now(), sums));
         }
     }
 
-    fn apply(&self, Change { from, new: to, kind }: Change, rate: f64) {
-        self.settings.use_prefetch(to);
-        let (rate, was) = (rate.round(), from);
+    fn apply(&self, Change { old, new, kind }: Change, rate: f64) {
+        self.settings.set_prefetch(new);
+        let (rate, was) = (rate.round(), old);
         // Catch a panic in the user's logger, because it would lose the batch that is being
         // delivered.
         let _ = guarded(|| {
             match kind {
                 Kind::Behind => {
-                    tracing::info!(prefetch = to, was, samples_per_second = rate, "raising prefetch for slow samples");
+                    tracing::info!(prefetch = new, was, samples_per_second = rate, "raising prefetch for slow samples");
                 }
-                Kind::Trial => tracing::info!(prefetch = to, was, samples_per_second = rate, "trying prefetch"),
-                Kind::Revert => tracing::info!(prefetch = to, was, samples_per_second = rate, "reverting prefetch"),
+                Kind::Trial => tracing::info!(prefetch = new, was, samples_per_second = rate, "trying prefetch"),
+                Kind::Revert => tracing::info!(prefetch = new, was, samples_per_second = rate, "reverting prefetch"),
             }
             Ok(())
         });

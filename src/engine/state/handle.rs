@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     /// keys are read for the first checkpoint.
     pub(crate) probes: OnceLock<Vec<Probe>>,
     /// Whether a change to the order affects prepared batches.
-    changed: AtomicBool,
+    is_outdated: AtomicBool,
 }
 
 impl Shared {
@@ -56,19 +56,19 @@ impl Shared {
             device: OnceLock::new(),
             position: Mutex::new(position),
             probes: OnceLock::new(),
-            changed: AtomicBool::new(false),
+            is_outdated: AtomicBool::new(false),
         }
     }
 
     /// Marks the prepared batches as outdated.
-    pub(crate) fn mark_changed(&self) {
-        self.changed.store(true, Ordering::Relaxed);
+    pub(crate) fn mark_outdated(&self) {
+        self.is_outdated.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether prepared batches are outdated, and resets the mark. The caller must then
     /// drop these batches.
-    pub(crate) fn take_changed(&self) -> bool {
-        self.changed.swap(false, Ordering::Relaxed)
+    pub(crate) fn take_outdated(&self) -> bool {
+        self.is_outdated.swap(false, Ordering::Relaxed)
     }
 
     fn lock_position(&self) -> MutexGuard<'_, BatchIndex> {
@@ -79,7 +79,7 @@ impl Shared {
         *self.lock_position()
     }
 
-    pub(crate) fn reach(&self, position: BatchIndex) {
+    pub(crate) fn set_position(&self, position: BatchIndex) {
         *self.lock_position() = position;
     }
 
@@ -88,29 +88,29 @@ impl Shared {
     /// # Errors
     /// If more samples have failed than [`OnError::Skip`] allows, or if a sample failed because the
     /// machine ran out of file descriptors or memory.
-    pub(crate) fn skip<'a>(
+    pub(crate) fn record_failures<'a>(
         &self,
         BatchIndex { epoch, batch }: BatchIndex,
-        failed: impl Iterator<Item = (u64, &'a Error)>,
+        failures: impl Iterator<Item = (u64, &'a Error)>,
     ) -> Result<()> {
-        let mut failed = failed.peekable();
+        let mut failures = failures.peekable();
         // A decoder reports failures in the batch itself.
         let OnError::Skip { max_skipped } = self.on_error else { return Ok(()) };
-        if failed.peek().is_none() || self.recipe.blanks_failed {
+        if failures.peek().is_none() || self.recipe.blanks_failed {
             return Ok(());
         }
         let mut faults = self.faults.lock().expect("no code panics while holding this lock");
-        let (mut last, mut skipped) = (None, Vec::new());
-        for (sample, error) in failed {
+        let (mut last_error, mut skipped) = (None, Vec::new());
+        for (sample, error) in failures {
             if error.is_exhausted() {
                 return Err(error.clone());
             }
             if faults.add(sample, SampleError { epoch, batch, error: error.clone() }, max_skipped) {
                 skipped.push(error.clone());
             }
-            last = Some(error);
+            last_error = Some(error);
         }
-        let too_many = last.filter(|_| faults.exceed(max_skipped));
+        let exceeding_error = last_error.filter(|_| faults.is_over_limit(max_skipped));
         // Release the lock first, because the user's logger may panic or request the list.
         drop(faults);
         for error in skipped {
@@ -119,9 +119,10 @@ impl Shared {
                 Ok(())
             });
         }
-        too_many.map_or(Ok(()), |last| {
-            let cause = format!("more than {} failed; last error: {last}", counted(max_skipped, "sample", "samples"));
-            Err(Error::new(ErrorKind::TooManySkipped, cause).with_source(last.clone()))
+        exceeding_error.map_or(Ok(()), |last_error| {
+            let cause =
+                format!("more than {} failed; last error: {last_error}", counted(max_skipped, "sample", "samples"));
+            Err(Error::new(ErrorKind::TooManySkipped, cause).with_source(last_error.clone()))
         })
     }
 }
@@ -158,7 +159,8 @@ impl LoaderHandle {
         let Shared { recipe, run, schedule, probes, .. } = &*self.0;
         // An order that depends on state requires `Loader::epochs(0)`.
         let stateful = self.0.epoch_limit == 0;
-        let probes = probes.get_or_init(|| resume::probe(recipe, &run.counters, &schedule.without_changes(), stateful));
+        let probes =
+            probes.get_or_init(|| resume::read_probes(recipe, &run.counters, &schedule.without_changes(), stateful));
         let probes = probes.clone();
         Checkpoint::new(recipe, schedule, self.0.position(), stateful, probes)
     }
@@ -176,7 +178,7 @@ impl LoaderHandle {
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.max);
         (stats.seconds, stats.cores) = (settings.seconds(), settings.cores);
         stats.worker_seconds = stats.seconds * stats.workers as f64;
-        stats.delayed_seconds = settings.waited_for_core();
+        stats.delayed_seconds = settings.core_wait_seconds();
         stats.slots = Settings::slots_for(stats.prefetch);
         stats.allocated_slots = memory.slots;
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =
@@ -192,7 +194,7 @@ impl LoaderHandle {
     /// Returns the samples that were skipped so far; see
     /// [`Batches::sample_errors`](crate::Batches::sample_errors).
     pub fn sample_errors(&self) -> Vec<SampleError> {
-        self.0.faults.lock().expect("no code panics while holding this lock").listed().to_vec()
+        self.0.faults.lock().expect("no code panics while holding this lock").errors().to_vec()
     }
 
     /// Reads sample `id` as the source stores it, and calls `take` with the sample and the loader's
@@ -214,7 +216,7 @@ impl LoaderHandle {
             .filter(|&index| index < samples)
             .ok_or_else(|| source::no_sample(id, samples as u64))?;
         let mut key = String::new();
-        let read = retried(
+        let result = retried(
             recipe.retries,
             id,
             || !source::is_stopped(),
@@ -225,7 +227,7 @@ impl LoaderHandle {
                 take(&sample, &recipe.codecs)
             },
         );
-        read.map_err(|e| recipe.sample_error(id, &key, e))
+        result.map_err(|e| recipe.sample_error(id, &key, e))
     }
 
     /// Returns the label of each sample in `ids`; see [`source::labels`].

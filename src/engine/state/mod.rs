@@ -16,7 +16,7 @@ mod sample_errors;
 
 pub use handle::LoaderHandle;
 pub(crate) use handle::Shared;
-pub(crate) use length::{batches, some_batches};
+pub(crate) use length::{check_not_empty, count_batches};
 pub(crate) use process::check_process;
 pub use resume::Checkpoint;
 pub(crate) use run::{MAX_READERS, Run};

@@ -103,17 +103,17 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Returns an error if the sample or its key differs from `now`. `sequence` names what the
+    /// Returns an error if the sample or its key differs from `current`. `sequence` names what the
     /// position refers to: the source or an epoch.
-    fn check(&self, now: &Probe, sequence: &str) -> Result<()> {
-        let shown = |sample: Option<u64>| sample.map_or_else(|| "none".to_owned(), |sample| sample.to_string());
-        let sample = shown(self.sample);
-        if (self.position, self.sample) != (now.position, now.sample) {
+    fn check(&self, current: &Probe, sequence: &str) -> Result<()> {
+        let format_sample = |sample: Option<u64>| sample.map_or_else(|| "none".to_owned(), |sample| sample.to_string());
+        let sample = format_sample(self.sample);
+        if (self.position, self.sample) != (current.position, current.sample) {
             let what = format!("the order (sample at position {} of {sequence})", self.position);
-            return Err(differs(&what, &sample, &shown(now.sample)));
+            return Err(difference_error(&what, &sample, &format_sample(current.sample)));
         }
-        let (Some(saved), Some(now)) = (&self.key, &now.key) else { return Ok(()) };
-        same(&format!("the dataset (key of sample {sample})"), saved, now)
+        let (Some(saved), Some(current)) = (&self.key, &current.key) else { return Ok(()) };
+        check_equal(&format!("the dataset (key of sample {sample})"), saved, current)
     }
 }
 
@@ -122,12 +122,12 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-fn differs(what: &str, saved: &dyn Display, now: &dyn Display) -> Error {
+fn difference_error(what: &str, saved: &dyn Display, now: &dyn Display) -> Error {
     Error::config(format!("resume: {what} differs: the checkpoint has {saved}, this loader has {now}"))
 }
 
-fn same<T: PartialEq + Display>(what: &str, saved: T, now: T) -> Result<()> {
-    if saved == now { Ok(()) } else { Err(differs(what, &saved, &now)) }
+fn check_equal<T: PartialEq + Display>(what: &str, saved: T, now: T) -> Result<()> {
+    if saved == now { Ok(()) } else { Err(difference_error(what, &saved, &now)) }
 }
 
 impl Checkpoint {
@@ -168,21 +168,25 @@ impl Checkpoint {
     pub(crate) fn new(
         recipe: &Recipe,
         schedule: &Schedule,
-        next: BatchIndex,
+        position: BatchIndex,
         stateful: bool,
         probes: Vec<Probe>,
     ) -> Self {
-        let BatchIndex { epoch, batch } = next;
+        let BatchIndex { epoch, batch } = position;
         // If the order panics here, `check` will reject the checkpoint.
-        let evaluated = !(stateful && batch == 0);
-        let changing = schedule.live_order().map(|changes| changes.current());
-        let order: &dyn Sampler = match &changing {
-            Some(changing) => changing,
+        let can_evaluate = !(stateful && batch == 0);
+        let live_order = schedule.live_order().map(|changes| changes.current());
+        let order: &dyn Sampler = match &live_order {
+            Some(live_order) => live_order,
             None => schedule.order(),
         };
-        let (epoch_samples, order) =
-            if evaluated { (guarded(|| Ok(order.len(epoch))).unwrap_or(0), hash(order, epoch)) } else { (0, None) };
-        let History { changes: history, known_from: history_from } = changing.map(|c| c.history()).unwrap_or_default();
+        let (epoch_samples, order) = if can_evaluate {
+            (guarded(|| Ok(order.len(epoch))).unwrap_or(0), hash_order(order, epoch))
+        } else {
+            (0, None)
+        };
+        let History { changes: history, known_from: history_from } =
+            live_order.map(|c| c.history()).unwrap_or_default();
         Checkpoint {
             version: if history.is_empty() { VERSION } else { VERSION_WITH_HISTORY },
             epoch,
@@ -213,7 +217,7 @@ impl Checkpoint {
 
     /// Returns the loader's order with the history of the checkpoint applied, or `None` if the
     /// program cannot change the order.
-    fn changed(&self, schedule: &Schedule) -> Result<Option<Arc<dyn UpdatableOrder>>> {
+    fn restored_order(&self, schedule: &Schedule) -> Result<Option<Arc<dyn UpdatableOrder>>> {
         let Checkpoint { version, history, history_from, .. } = self;
         if ![VERSION, VERSION_WITH_HISTORY].contains(version) {
             return Err(Error::config(format!(
@@ -227,7 +231,7 @@ impl Checkpoint {
                 counted(history.len() as u64, "change", "changes")
             )));
         }
-        let Some(changes) = schedule.live_order() else {
+        let Some(live_order) = schedule.live_order() else {
             return if history.is_empty() {
                 Ok(None)
             } else {
@@ -237,7 +241,7 @@ impl Checkpoint {
             };
         };
         let history = History { changes: history.clone(), known_from: *history_from };
-        let order = changes.with(&history);
+        let order = live_order.with(&history);
         order
             .map(Some)
             .map_err(|e| Error::config(format!("resume: the history does not fit this loader: {}", e.cause())))
@@ -252,36 +256,42 @@ impl Checkpoint {
         schedule: &Schedule,
     ) -> Result<(BatchIndex, Option<Arc<dyn UpdatableOrder>>)> {
         let Checkpoint { epoch, batch, stateful, .. } = *self;
-        let changed = self.changed(schedule)?;
-        let probed = schedule.without_changes();
-        let schedule = &changed.as_ref().map_or_else(|| schedule.clone(), |order| schedule.with_order(order.clone()));
-        let next = BatchIndex { epoch, batch };
+        let restored_order = self.restored_order(schedule)?;
+        let probe_schedule = schedule.without_changes();
+        let schedule =
+            &restored_order.as_ref().map_or_else(|| schedule.clone(), |order| schedule.with_order(order.clone()));
+        let position = BatchIndex { epoch, batch };
         // The order may be user code that panics for an unexpected epoch.
-        let evaluated = guarded(|| {
-            let probes = probe(recipe, counters, &probed, stateful);
-            let now = Checkpoint::new(recipe, schedule, next, stateful, probes);
-            Ok((now, if stateful && batch == 0 { 0 } else { schedule.num_batches(epoch) }))
+        let result = guarded(|| {
+            let probes = read_probes(recipe, counters, &probe_schedule, stateful);
+            let current = Checkpoint::new(recipe, schedule, position, stateful, probes);
+            Ok((current, if stateful && batch == 0 { 0 } else { schedule.num_batches(epoch) }))
         });
-        let (now, batches) = evaluated
+        let (current, batches) = result
             .map_err(|e| Error::config(format!("resume: the sampler panicked for epoch {epoch}: {}", e.cause())))?;
-        same("the seed", self.seed, now.seed)?;
-        same("the global batch size", self.global_batch, now.global_batch)?;
-        same("the budget", self.budget, now.budget)?;
-        if self.batch_sizes != now.batch_sizes {
-            let shown = |sizes: &[u64]| if sizes.is_empty() { "one for all".to_owned() } else { format!("{sizes:?}") };
-            return Err(differs("the batch size of each dataset", &shown(&self.batch_sizes), &shown(&now.batch_sizes)));
+        check_equal("the seed", self.seed, current.seed)?;
+        check_equal("the global batch size", self.global_batch, current.global_batch)?;
+        check_equal("the budget", self.budget, current.budget)?;
+        if self.batch_sizes != current.batch_sizes {
+            let format_sizes =
+                |sizes: &[u64]| if sizes.is_empty() { "one for all".to_owned() } else { format!("{sizes:?}") };
+            return Err(difference_error(
+                "the batch size of each dataset",
+                &format_sizes(&self.batch_sizes),
+                &format_sizes(&current.batch_sizes),
+            ));
         }
-        same("the number of source samples", self.samples, now.samples)?;
-        same(&format!("the number of samples in epoch {epoch}"), self.epoch_samples, now.epoch_samples)?;
-        same("the number of compared samples", self.probes.len(), now.probes.len())?;
+        check_equal("the number of source samples", self.samples, current.samples)?;
+        check_equal(&format!("the number of samples in epoch {epoch}"), self.epoch_samples, current.epoch_samples)?;
+        check_equal("the number of compared samples", self.probes.len(), current.probes.len())?;
         if batch > batches {
             return Err(Error::config(format!(
                 "resume: the checkpoint is at batch {batch} of epoch {epoch}, which has {batches} batches"
             )));
         }
         let sequence = if stateful { "the source" } else { "epoch 0" };
-        self.probes.iter().zip(&now.probes).try_for_each(|(saved, now)| saved.check(now, sequence))?;
-        if self.order.is_some() && self.order != now.order {
+        self.probes.iter().zip(&current.probes).try_for_each(|(saved, current)| saved.check(current, sequence))?;
+        if self.order.is_some() && self.order != current.order {
             let hint = if stateful {
                 "; the order depends on state: before you resume, restore the state from the start of the epoch"
             } else {
@@ -290,7 +300,7 @@ impl Checkpoint {
             return Err(Error::config(format!("resume: the order of epoch {epoch} differs from the saved one{hint}")));
         }
         self.check_augments(recipe)?;
-        Ok((next, changed))
+        Ok((position, restored_order))
     }
 
     /// Returns an error that names the first different step if the augmentations of `recipe` differ
@@ -300,79 +310,82 @@ impl Checkpoint {
              Checkpoint::any_augment";
         let refuse = |cause: String| Err(Error::config(format!("resume: the augmentation{cause}; {HINT}")));
         let Some(saved) = &self.augment else { return Ok(()) };
-        let now: Vec<&Augment> = recipe.all_augments().collect();
+        let current: Vec<&Augment> = recipe.all_augments().collect();
         let saved: Vec<Augment> = match serde_json::from_str(saved) {
             Ok(saved) => saved,
             Err(e) => return refuse(format!(" of the checkpoint cannot be read: {e}")),
         };
-        if saved.len() != now.len() {
+        if saved.len() != current.len() {
             return refuse(format!(
                 " differs: the checkpoint has {} augmentations, this loader has {}",
                 saved.len(),
-                now.len()
+                current.len()
             ));
         }
-        let differing = |index: &usize| saved[*index] != *now[*index];
+        let differing = |index: &usize| saved[*index] != *current[*index];
         // The augmentations of the image fields come first, and those of the datasets last. Compare
         // the latter first, because the error can then name the dataset.
-        let of_images = if recipe.augments.depend_on_dataset() { recipe.any_fields().images.len() } else { now.len() };
-        let Some(index) = (of_images..now.len()).chain(0..of_images).find(differing) else { return Ok(()) };
-        let of = index.checked_sub(of_images).map_or(String::new(), |dataset| format!(" of dataset {dataset}"));
-        let (saved, now) = (saved[index].steps(), now[index].steps());
-        let same = saved.iter().zip(now).take_while(|(saved, now)| saved == now).count();
-        let shown = |steps: &[Step]| steps.get(same).map_or_else(|| "no more steps".to_owned(), Step::to_string);
-        let step = same + 1;
+        let image_count =
+            if recipe.augments.depend_on_dataset() { recipe.any_fields().images.len() } else { current.len() };
+        let Some(index) = (image_count..current.len()).chain(0..image_count).find(differing) else { return Ok(()) };
+        let dataset_text =
+            index.checked_sub(image_count).map_or(String::new(), |dataset| format!(" of dataset {dataset}"));
+        let (saved, current) = (saved[index].steps(), current[index].steps());
+        let equal_count = saved.iter().zip(current).take_while(|(saved, current)| saved == current).count();
+        let format_step =
+            |steps: &[Step]| steps.get(equal_count).map_or_else(|| "no more steps".to_owned(), Step::to_string);
+        let step = equal_count + 1;
         refuse(format!(
-            "{of} differs in step {step}: the checkpoint has {}, this loader has {}",
-            shown(saved),
-            shown(now)
+            "{dataset_text} differs in step {step}: the checkpoint has {}, this loader has {}",
+            format_step(saved),
+            format_step(current)
         ))
     }
 }
 
 /// Hashes [`POSITIONS`] entries of the order, or returns `None` if the order panics.
-fn hash(order: &dyn Sampler, epoch: u64) -> Option<u64> {
-    let hashed = guarded(|| {
+fn hash_order(order: &dyn Sampler, epoch: u64) -> Option<u64> {
+    let result = guarded(|| {
         let Some(last) = order.len(epoch).checked_sub(1) else { return Ok(Hash::default()) };
-        let positions = spread(last, POSITIONS.min(last + 1));
+        let positions = spaced_numbers(last, POSITIONS.min(last + 1));
         Ok(positions.fold(Hash::default(), |hash, position| hash.number(order.index(epoch, position))))
     });
-    hashed.ok().map(Hash::end)
+    result.ok().map(Hash::end)
 }
 
 /// Returns `count` evenly spaced numbers from 0 to `last`.
-fn spread(last: u64, count: u64) -> impl Iterator<Item = u64> {
+fn spaced_numbers(last: u64, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |i| (u128::from(last) * u128::from(i) / u128::from((count - 1).max(1))) as u64)
 }
 
 /// Reads the keys of the samples at [`PROBES`] evenly spaced positions in epoch 0, or in the source
 /// if the order is `stateful`.
-pub(crate) fn probe(recipe: &Recipe, counters: &Counters, schedule: &Schedule, stateful: bool) -> Vec<Probe> {
+pub(crate) fn read_probes(recipe: &Recipe, counters: &Counters, schedule: &Schedule, stateful: bool) -> Vec<Probe> {
     let (order, samples) = (schedule.order(), recipe.source.len() as u64);
-    let all = if stateful { samples } else { order.len(0) };
-    let Some(last) = all.checked_sub(1) else { return Vec::new() };
+    let position_count = if stateful { samples } else { order.len(0) };
+    let Some(last) = position_count.checked_sub(1) else { return Vec::new() };
     let read = &|position| {
         let sample = if stateful { Some(position) } else { guarded(|| Ok(order.index(0, position))).ok() };
         let key = sample.filter(|&sample| sample < samples).and_then(|sample| {
-            let again = || {
+            let count_retry = || {
                 counters.retries.add(1);
                 true
             };
             let mut scratch = Vec::new();
             let key = || recipe.source.key(sample as usize, &mut scratch);
-            retried(recipe.retries, sample, again, key).ok()
+            retried(recipe.retries, sample, count_retry, key).ok()
         });
         Probe { position, sample, key }
     };
     // Read concurrently, because each read may take a round trip to an object store.
     std::thread::scope(|scope| {
-        let start =
+        let start_thread =
             |position| std::thread::Builder::new().spawn_scoped(scope, move || read(position)).map_err(|_| position);
-        let probes: Vec<_> = spread(last, PROBES).map(start).collect();
-        let probe = |started: std::result::Result<std::thread::ScopedJoinHandle<'_, Probe>, u64>| match started {
+        let probes: Vec<_> = spaced_numbers(last, PROBES).map(start_thread).collect();
+        let join = |thread: std::result::Result<std::thread::ScopedJoinHandle<'_, Probe>, u64>| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             Err(position) => read(position),
         };
-        probes.into_iter().map(probe).collect()
+        probes.into_iter().map(join).collect()
     })
 }

@@ -18,7 +18,7 @@ pub(crate) struct Run {
     /// different run.
     current_run: Arc<AtomicU64>,
     /// Returns whether a run is no longer current. Waiting reads call this, and cancel themselves.
-    ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
+    is_ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) settings: Arc<Settings>,
     tuner: Option<Tuner>,
@@ -41,13 +41,13 @@ impl Run {
         let counters = Counters::new(settings.workers, MAX_READERS, fields);
         let counters = Arc::new(counters.map_err(|e| e.settled(&format!("{} workers", settings.workers)))?);
         let current_run = Arc::new(AtomicU64::new(0));
-        let now = current_run.clone();
-        let ended = Arc::new(move |run| now.load(Ordering::Relaxed) != run);
-        Ok(Run { current_run, ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
+        let current = current_run.clone();
+        let is_ended = Arc::new(move |run| current.load(Ordering::Relaxed) != run);
+        Ok(Run { current_run, is_ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
     }
 
     /// Makes `run` the current run. 0 means that there is none.
-    pub(crate) fn want(&self, run: u64) {
+    pub(crate) fn set_current(&self, run: u64) {
         self.current_run.store(run, Ordering::Relaxed);
     }
 
@@ -56,13 +56,13 @@ impl Run {
     }
 
     /// Returns the token that cancels the reads of `run` once it is no longer current.
-    pub(crate) fn stop(&self, run: u64) -> CancelToken {
-        CancelToken::of_run(run, self.ended.clone())
+    pub(crate) fn cancel_token(&self, run: u64) -> CancelToken {
+        CancelToken::of_run(run, self.is_ended.clone())
     }
 
     /// Returns whether a failed read of `run` should be retried: only if the run is current. If so,
     /// counts the retry.
-    pub(crate) fn tries_again(&self, run: u64) -> bool {
+    pub(crate) fn may_retry(&self, run: u64) -> bool {
         let is_current = self.is_wanted(run);
         if is_current {
             self.counters.retries.add(1);
@@ -78,10 +78,10 @@ impl Run {
         }
     }
 
-    pub(crate) fn delivered(&self, batch: &BatchInfo, requested: Instant) {
-        self.counters.delivered(batch.epoch(), batch.number(), (batch.len(), batch.damaged()), requested);
+    pub(crate) fn record_delivery(&self, batch: &BatchInfo, requested: Instant) {
+        self.counters.record_delivery(batch.epoch(), batch.number(), (batch.len(), batch.damaged()), requested);
         if let Some(tuner) = &self.tuner {
-            tuner.delivered(&self.counters);
+            tuner.record_delivery(&self.counters);
         }
     }
 

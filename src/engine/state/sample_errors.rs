@@ -42,26 +42,26 @@ pub struct SampleError {
 /// samples, and the last of these exceeds the limit.
 #[derive(Default)]
 pub(crate) struct Faults {
-    listed: Vec<SampleError>,
+    errors: Vec<SampleError>,
     samples: HashSet<u64>,
 }
 
 impl Faults {
-    pub(crate) fn listed(&self) -> &[SampleError] {
-        &self.listed
+    pub(crate) fn errors(&self) -> &[SampleError] {
+        &self.errors
     }
 
     /// Adds a sample of the source to the list, unless it is already listed or the list is full.
     /// Returns whether it was added.
     pub(crate) fn add(&mut self, sample: u64, fault: SampleError, max_skipped: u64) -> bool {
-        let new = !self.exceed(max_skipped) && self.samples.insert(sample);
-        if new {
-            self.listed.push(fault);
+        let is_new = !self.is_over_limit(max_skipped) && self.samples.insert(sample);
+        if is_new {
+            self.errors.push(fault);
         }
-        new
+        is_new
     }
 
-    pub(crate) fn exceed(&self, max_skipped: u64) -> bool {
-        self.listed.len() as u64 > max_skipped
+    pub(crate) fn is_over_limit(&self, max_skipped: u64) -> bool {
+        self.errors.len() as u64 > max_skipped
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn count_fitting(samples: &[ReadSample<'_>], share: Share) -> usize {
         .iter()
         .take_while(|sample| {
             sum = sum.saturating_add(sample.memory);
-            sum <= share.decode
+            sum <= share.decode_bytes
         })
         .count()
 }
@@ -35,7 +35,7 @@ impl PartFiller<'_> {
     /// Returns whether only the pixels of an image of `bytes` bytes count as memory use. The
     /// codecs' scratch memory matters only for large images or if memory is scarce.
     pub(super) fn counts_pixels(&self, bytes: u64) -> bool {
-        let has_ample_memory = self.run.scratch.share().decode as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
+        let has_ample_memory = self.run.scratch.share().decode_bytes as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
         has_ample_memory && bytes <= SMALL_IMAGE_BYTES
     }
 
@@ -56,7 +56,7 @@ impl PartFiller<'_> {
             sum = sum.saturating_add(capacity(sample_buffers).max(sample.memory));
             remaining_buffers = later_buffers;
         }
-        if sum.saturating_add(capacity(remaining_buffers)) > self.run.scratch.share().decode {
+        if sum.saturating_add(capacity(remaining_buffers)) > self.run.scratch.share().decode_bytes {
             self.pixels.iter_mut().for_each(Pixels::release);
         }
     }
@@ -76,7 +76,7 @@ impl PartFiller<'_> {
         let (other_buffers, frames) = self.pixels.split_at(used_buffers);
         let other_buffers: usize = other_buffers.iter().map(Pixels::capacity).sum();
         let frames = frames.iter().enumerate().map(|(index, pixels)| pixels.capacity().max(needed_bytes(index)));
-        if frames.fold(other_buffers, usize::saturating_add) > memory.max(self.run.scratch.share().decode) {
+        if frames.fold(other_buffers, usize::saturating_add) > memory.max(self.run.scratch.share().decode_bytes) {
             self.pixels[used_buffers..].iter_mut().for_each(Pixels::release);
         }
     }

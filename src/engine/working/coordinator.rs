@@ -138,7 +138,7 @@ impl Coordinator {
     /// program gets that error when it requests the epoch.
     fn length(&self, epoch: u64) -> Option<u64> {
         guarded(|| self.shared.recipe.read_source.check()).ok()?;
-        state::batches(&self.shared.schedule, epoch).ok()
+        state::count_batches(&self.shared.schedule, epoch).ok()
     }
 
     /// Gets the samples of a batch from the sampler, which may be user code, and checks their

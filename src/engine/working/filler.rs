@@ -143,8 +143,8 @@ impl<'a> PartFiller<'a> {
             match result {
                 Ok((sample, partner_samples, memory, field_plan)) => {
                     let (buffer, image_count) =
-                        (Share::buffer(cost.buffer_bytes), group.sample_images.len() - first_image);
-                    let memory = memory.saturating_add(share.excess_buffer(cost.buffer_bytes));
+                        (Share::max_buffer_bytes(cost.buffer_bytes), group.sample_images.len() - first_image);
+                    let memory = memory.saturating_add(share.excess_buffer_bytes(cost.buffer_bytes));
                     group.samples.push(ReadSample {
                         row,
                         sample,
@@ -157,7 +157,7 @@ impl<'a> PartFiller<'a> {
                     buffered_bytes += buffer;
                     // Stop before the next sample, because one more sample of this size might
                     // exceed the share.
-                    if buffered_bytes + buffer > share.encoded {
+                    if buffered_bytes + buffer > share.encoded_bytes {
                         break;
                     }
                 }
@@ -200,7 +200,7 @@ impl<'a> PartFiller<'a> {
                 }
                 // Prefetched samples count toward a separate budget.
                 None => recipe
-                    .read((id, entry), buffers, || run.tries_again(run_number))
+                    .read((id, entry), buffers, || run.may_retry(run_number))
                     .inspect(|sample| cost.buffer_bytes += sample.memory()),
             };
             // Name the other samples of a mosaic by their source index, because a number that the
@@ -266,7 +266,7 @@ impl<'a> PartFiller<'a> {
             self.plan_clips(&mut group.sample_images[first_image..], partner_samples.is_empty())?;
         self.find_cached_images(&mut group.sample_images[first_image..]);
         if self.device_images != DeviceImages::All {
-            recipe::share_decoding(&mut group.sample_images[first_image..], share.decode as u64);
+            recipe::share_decoding(&mut group.sample_images[first_image..], share.decode_bytes as u64);
         }
         // `copy_bytes` is the maximum, not the sum, because images are copied for the device one at
         // a time.
@@ -307,7 +307,7 @@ impl<'a> PartFiller<'a> {
         let field_memory =
             self.recipe.memory(sample, (plan.or(field_plan.as_deref()), &tiles, pasted_objects), entry)?;
         let memory = memory.saturating_add(usize::try_from(field_memory).unwrap_or(usize::MAX));
-        Ok((if copy_bytes > share.retained / 2 { memory.saturating_add(copy_bytes) } else { memory }, field_plan))
+        Ok((if copy_bytes > share.retained_bytes / 2 { memory.saturating_add(copy_bytes) } else { memory }, field_plan))
     }
 
     /// Finds images in the cache of decoded images. Images for which the cache has space are
@@ -448,7 +448,7 @@ impl<'a> PartFiller<'a> {
                 }
             }
         }
-        self.bitstream.keep(self.run.scratch.share().retained / 2);
+        self.bitstream.keep(self.run.scratch.share().retained_bytes / 2);
     }
 
     /// Copies the data of `images` for the device: `sample_image`, or consecutive frames of it.

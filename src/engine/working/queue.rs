@@ -163,13 +163,13 @@ impl WorkQueue {
             // The parts of a canceled run are not processed, so do not record their time.
             let device_images = match run.is_wanted(run_number) {
                 false => DeviceImages::None,
-                true if balance.device_decodes(seq, device_ns) => DeviceImages::All,
-                true if balance.device_takes_large(device_ns) => DeviceImages::Large,
+                true if balance.should_device_decode(seq, device_ns) => DeviceImages::All,
+                true if balance.may_device_decode_large(device_ns) => DeviceImages::Large,
                 true => DeviceImages::None,
             };
             let full = worker.run(task, &self.read_stage.reader_switch, device_images);
             if run.is_wanted(run_number) {
-                balance.part_finished(device_images == DeviceImages::All, start);
+                balance.record_part(device_images == DeviceImages::All, start);
             }
             let Some(full) = full else { return Ok(()) };
             let header = full.header();

@@ -86,7 +86,7 @@ impl Worker {
         });
         // User code is guarded separately, so a panic here is a bug or comes from the user's
         // logger. Finish the batch anyway, so that its slot is not lost.
-        let cancel_token = self.run.stop(part.header().run);
+        let cancel_token = self.run.cancel_token(part.header().run);
         let result = guarded(|| {
             cancel_token.during(|| self.fill(&mut part, prefetched_samples.as_ref(), reader_switch, device_images));
             Ok(())
@@ -172,7 +172,7 @@ impl Worker {
         // of its images again, so that each damaged image is counted exactly once, but write only
         // those assigned to the device.
         part.meta(row).damaged = part.meta(row).damaged_in_fields;
-        let buffer_bytes = share.excess_buffer(sample.memory());
+        let buffer_bytes = share.excess_buffer_bytes(sample.memory());
         let mut damaged_images = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in &recipe.fields_of(part.header()).images {
             let planned_image =
@@ -188,7 +188,7 @@ impl Worker {
                 };
                 let region = image.plan.region;
                 let memory = usize::try_from(encoded.memory(region)).unwrap_or(usize::MAX).saturating_add(buffer_bytes);
-                let is_large = memory > share.decode;
+                let is_large = memory > share.decode_bytes;
                 let reservation = is_large.then(|| {
                     // Release the buffers before blocking, so that a waiting worker holds as little
                     // memory as possible.
@@ -251,10 +251,10 @@ impl Worker {
     fn trim(&mut self) {
         let share = self.run.scratch.share();
         let encoded_capacity = self.encoded.iter().flatten().map(Vec::capacity).sum::<usize>();
-        if encoded_capacity > share.encoded {
+        if encoded_capacity > share.encoded_bytes {
             self.encoded.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
         }
-        trim_pixels(&mut self.pixels, share.decode);
+        trim_pixels(&mut self.pixels, share.decode_bytes);
         trim_decoders(&mut self.bitstream, share);
     }
 
@@ -280,7 +280,7 @@ impl Worker {
         let share = run.scratch.share();
         while !group.samples.is_empty() {
             let total_memory = group.samples.iter().fold(0, |sum: usize, sample| sum.saturating_add(sample.memory));
-            if total_memory <= share.decode {
+            if total_memory <= share.decode_bytes {
                 filler.free_buffers(&group.samples);
                 filler.process(group);
                 break;
@@ -288,7 +288,7 @@ impl Worker {
             let first_memory = group.samples[0].memory;
             let (count, reservation) = match run.scratch.try_take(total_memory) {
                 Some(reservation) => (group.samples.len(), Some(reservation)),
-                None if first_memory <= share.decode => (count_fitting(&group.samples, share), None),
+                None if first_memory <= share.decode_bytes => (count_fitting(&group.samples, share), None),
                 None => {
                     // Release the buffers before blocking, so that a waiting worker holds as little
                     // memory as possible.
@@ -305,10 +305,10 @@ impl Worker {
                 filler.free_buffers(&group.samples[..count]);
             }
             filler.process(group.drain_front(count));
-            if first_memory > share.decode {
+            if first_memory > share.decode_bytes {
                 filler.release();
             }
-            trim_pixels(filler.pixels, share.decode);
+            trim_pixels(filler.pixels, share.decode_bytes);
             trim_decoders(filler.bitstream, share);
         }
         wait_ns
@@ -330,8 +330,8 @@ fn trim_pixels(pixels: &mut [Pixels], max_bytes: usize) {
 /// Limits the memory that the bitstream and the decoders retain between images. The bitstream may
 /// retain up to half of it, and the decoders the rest.
 fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
-    bitstream.keep(share.retained / 2);
-    decode::keep(share.retained - bitstream.memory());
+    bitstream.keep(share.retained_bytes / 2);
+    decode::keep(share.retained_bytes - bitstream.memory());
 }
 
 /// Fills a slot with the first `sample_count` samples as a single part. Returns the batch and the
@@ -365,11 +365,11 @@ pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sampl
     assert!((0..full.len()).all(|row| full.meta(row).fault.is_none()));
     let encoded_capacity: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
     let pixel_capacity: usize = worker.pixels.iter().map(Pixels::capacity).sum();
-    let Share { decode, encoded: encoded_share, retained: retained_share } = run.scratch.share();
+    let Share { decode_bytes, encoded_bytes, retained_bytes } = run.scratch.share();
     (
         run.counters.stats().decoded_on_device,
         encoded_capacity + pixel_capacity + worker.bitstream.memory(),
-        decode + encoded_share + retained_share,
+        decode_bytes + encoded_bytes + retained_bytes,
     )
 }
 
@@ -393,11 +393,11 @@ pub(crate) fn images_left_to_device(
 pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usize {
     let run = &shared.run;
     let (full, mut worker) = fill_slot(shared, slot, 1, None, DeviceImages::All);
-    run.scratch.reset_largest();
+    run.scratch.take_largest_grant();
     let token = Arc::new(());
     let request = Redecode { rows: Arc::from([0]), is_canceled: Arc::downgrade(&token), on_done: Arc::new(|_| {}) };
     let part = full.split_again(1, &request.rows).next().expect("one part");
     let full = worker.redecode(part, &request).expect("the only part");
     assert!(full.meta(0).fault.is_none(), "{:?}", full.meta(0).fault);
-    run.scratch.reset_largest()
+    run.scratch.take_largest_grant()
 }

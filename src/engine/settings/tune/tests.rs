@@ -37,36 +37,36 @@ impl Load {
         let waits = ((PERIOD - ahead).max(0.0) * batch).max(0.0);
         let period = if self.pause == 0.0 { PERIOD * batch } else { self.pause + waits };
         let rate = PERIOD * BATCH / period;
-        let blocked = if self.pause == 0.0 { 0.9 } else { (self.pause - ahead * batch).max(0.0) / period };
+        let slot_wait_seconds = if self.pause == 0.0 { 0.9 } else { (self.pause - ahead * batch).max(0.0) / period };
         Sums {
             seconds: 1.0,
             batches: rate / BATCH,
             samples: rate,
-            waited: if self.pause == 0.0 { 0.99 } else { waits / period },
-            stalled: 0.0,
-            behind: 0.0,
-            blocked,
-            busy: rate * self.computes,
-            cpu: (rate * self.computes).min(self.cores as f64),
-            delayed: 0.0,
+            wait_seconds: if self.pause == 0.0 { 0.99 } else { waits / period },
+            stall_seconds: 0.0,
+            behind_seconds: 0.0,
+            slot_wait_seconds,
+            busy_seconds: rate * self.computes,
+            cpu_seconds: (rate * self.computes).min(self.cores as f64),
+            delay_seconds: 0.0,
         }
     }
 }
 
 /// Returns the final prefetch depth, and the number of changes in the second half.
-fn settle(climb: &mut Climb, load: &Load, windows: usize) -> (usize, usize) {
+fn settle(climber: &mut HillClimber, load: &Load, windows: usize) -> (usize, usize) {
     let mut late = 0;
     for i in 0..windows {
-        let window = load.window(climb.prefetch);
-        if climb.window(window).is_some() && i >= windows / 2 {
+        let window = load.window(climber.prefetch);
+        if climber.add_window(window).is_some() && i >= windows / 2 {
             late += 1;
         }
     }
-    (climb.prefetch, late)
+    (climber.prefetch, late)
 }
 
-fn climb() -> Climb {
-    Climb::new(&Settings::new(WORKERS, WORKERS, Bounds { min: 2, max: 16 }))
+fn climber() -> HillClimber {
+    HillClimber::new(&Settings::new(WORKERS, WORKERS, Bounds { min: 2, max: 16 }))
 }
 
 fn best(load: &Load) -> f64 {
@@ -75,13 +75,13 @@ fn best(load: &Load) -> f64 {
 
 #[test]
 fn a_loader_limited_by_cores_keeps_its_prefetch_depth() {
-    assert_eq!(settle(&mut climb(), &COMPUTES, 400), (2, 0));
+    assert_eq!(settle(&mut climber(), &COMPUTES, 400), (2, 0));
 }
 
 #[test]
 fn a_bursty_consumer_gets_a_larger_prefetch_depth() {
     let load = Load { pause: 0.1, ..COMPUTES };
-    let (prefetch, late) = settle(&mut climb(), &load, 400);
+    let (prefetch, late) = settle(&mut climber(), &load, 400);
     assert_eq!(prefetch, 16);
     assert!(late <= 8, "{late} changes in 200 windows: trials become less frequent");
     assert_eq!(load.window(prefetch).samples, best(&load));
@@ -90,16 +90,23 @@ fn a_bursty_consumer_gets_a_larger_prefetch_depth() {
 #[test]
 fn slow_reads_raise_prefetch_until_storage_is_saturated() {
     let load = Load { reads: 100.0, storage: 700.0, ..COMPUTES };
-    let (prefetch, late) = settle(&mut climb(), &load, 400);
+    let (prefetch, late) = settle(&mut climber(), &load, 400);
     assert_eq!(prefetch, 8, "a depth of 7 already saturates the storage");
     assert!(late <= 8, "{late}");
 }
 
 #[test]
 fn prefetch_does_not_change_if_the_consumer_never_waits() {
-    let calm = Sums { seconds: 1.0, batches: 20.0, samples: 640.0, busy: 2.0, blocked: 0.5, ..Sums::default() };
-    let mut climb = climb();
-    assert!((0..200).all(|_| climb.window(calm).is_none()));
+    let calm = Sums {
+        seconds: 1.0,
+        batches: 20.0,
+        samples: 640.0,
+        busy_seconds: 2.0,
+        slot_wait_seconds: 0.5,
+        ..Sums::default()
+    };
+    let mut climber = climber();
+    assert!((0..200).all(|_| climber.add_window(calm).is_none()));
 }
 
 #[test]
@@ -110,15 +117,15 @@ fn load_of_other_programs_does_not_raise_prefetch() {
         seconds: 1.0,
         batches: 20.0,
         samples: 640.0,
-        waited: 0.99,
-        blocked: 0.9,
-        busy: 3.5,
-        cpu: 2.0,
-        delayed: 2.0,
+        wait_seconds: 0.99,
+        slot_wait_seconds: 0.9,
+        busy_seconds: 3.5,
+        cpu_seconds: 2.0,
+        delay_seconds: 2.0,
         ..Sums::default()
     };
-    let mut climb = climb();
-    assert!((0..200).all(|_| climb.window(shared).is_none()));
+    let mut climber = climber();
+    assert!((0..200).all(|_| climber.add_window(shared).is_none()));
 }
 
 /// Simulates a loader in which a few samples take far longer than a batch. A slow sample occupies
@@ -152,15 +159,15 @@ impl Uneven {
 
     fn make(&mut self, slots: usize) {
         let free = self.full.len().checked_sub(slots).map_or(0.0, |before| self.delivered[before]);
-        self.sums.blocked += (free - self.begun).max(0.0);
+        self.sums.slot_wait_seconds += (free - self.begun).max(0.0);
         self.begun = self.begun.max(free);
         self.worked = self.worked.max(self.begun) + self.batch;
         let slow = self.rng.chance(1.0 / self.every);
         let last = self.worked + self.batch / 4.0 * self.rng.unit();
         let work = self.batch * MANY as f64 + if slow { self.slow } else { 0.0 };
         self.full.push(if slow { last.max(self.begun + self.slow) } else { last });
-        self.sums.busy += work;
-        self.sums.cpu += work;
+        self.sums.busy_seconds += work;
+        self.sums.cpu_seconds += work;
     }
 
     fn deliver(&mut self, slots: usize) {
@@ -171,8 +178,8 @@ impl Uneven {
         let requested = self.delivered.last().copied().unwrap_or(0.0) + self.step * (0.5 + self.rng.unit());
         let others = self.full[next + 1..=next + ahead].iter().copied().fold(requested, f64::max);
         let received = requested.max(self.full[next]);
-        self.sums.waited += received - requested;
-        self.sums.behind += (received - others).max(0.0);
+        self.sums.wait_seconds += received - requested;
+        self.sums.behind_seconds += (received - others).max(0.0);
         self.sums.batches += 1.0;
         self.sums.samples += BATCH;
         self.delivered.push(received);
@@ -193,17 +200,17 @@ impl Uneven {
 
     /// Lets the tuner choose the depth for `seconds`. Returns the depth and the number of changes.
     fn tune(mut self, seconds: f64) -> (usize, usize) {
-        let mut climb = Climb::new(&Settings::new(MANY, MANY, Bounds { min: 2, max: 16 }));
+        let mut climber = HillClimber::new(&Settings::new(MANY, MANY, Bounds { min: 2, max: 16 }));
         let mut changes = 0;
         while self.now() < seconds {
-            let window = self.window(Settings::slots_for(climb.prefetch));
-            if climb.window(window).is_some() {
+            let window = self.window(Settings::slots_for(climber.prefetch));
+            if climber.add_window(window).is_some() {
                 changes += 1;
-                let slots = Settings::slots_for(climb.prefetch);
+                let slots = Settings::slots_for(climber.prefetch);
                 (0..slots).for_each(|_| self.deliver(slots));
             }
         }
-        (climb.prefetch, changes)
+        (climber.prefetch, changes)
     }
 
     /// Batches per second at a fixed depth.
@@ -252,7 +259,7 @@ fn even_samples_and_steps_do_not_raise_prefetch() {
 fn a_prefetch_depth_set_by_the_user_does_not_change() {
     let load = Load { pause: 0.1, ..COMPUTES };
     let settings = Arc::new(Settings::new(4, 3, Bounds::exactly(5)));
-    assert_eq!(settle(&mut Climb::new(&settings), &load, 200), (5, 0));
+    assert_eq!(settle(&mut HillClimber::new(&settings), &load, 200), (5, 0));
     assert!(Tuner::new(&settings).is_none());
 }
 
@@ -263,12 +270,12 @@ fn an_epoch_that_begins_immediately_reuses_the_counters() {
     for (after, continues) in [(Duration::ZERO, true), (MAX_EPOCH_GAP, false)] {
         tuner.begin(&counters);
         tuner.end(&counters);
-        let (_, ended) = tuner.state().ended.unwrap();
+        let (_, ended) = tuner.state().last_end.unwrap();
         // A time in the future, so that a delay of this thread does not matter.
         let ahead = Instant::now() + Duration::from_secs(60);
         let time = if after.is_zero() { ahead } else { Instant::now().checked_sub(after).unwrap() };
-        tuner.state().ended = Some((time, ended));
+        tuner.state().last_end = Some((time, ended));
         tuner.begin(&counters);
-        assert_eq!(tuner.state().from.unwrap().seconds == ended.seconds, continues);
+        assert_eq!(tuner.state().start_sums.unwrap().seconds == ended.seconds, continues);
     }
 }
