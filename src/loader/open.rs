@@ -404,7 +404,7 @@ pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, shared: &Sh
     if let Some((path, schedule)) = trace {
         let (run, source) = (&shared.run, shared.recipe.source.clone());
         let network = Box::new(move || guarded(|| Ok(source.network())).unwrap_or_default());
-        run.counters.trace_to(Trace::new(&path, schedule, (run.settings.workers, MAX_READERS), network)?);
+        run.counters.set_trace(Trace::new(&path, schedule, (run.settings.workers, MAX_READERS), network)?);
     }
     Ok(())
 }

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 /// The loader is the bottleneck only if the consumer waits for at least this fraction of the time.
-pub(super) const STALLED: f64 = 0.05;
+pub(super) const MIN_STALL_FRACTION: f64 = 0.05;
 /// Minimum busy fraction of saturated workers.
-pub(super) const SATURATED: f64 = 0.75;
+pub(super) const MIN_BUSY_FRACTION: f64 = 0.75;
 /// Minimum busy fraction of a saturated copy or convert stream.
-pub(super) const STREAM_SATURATED: f64 = 0.8;
+pub(super) const MIN_STREAM_FRACTION: f64 = 0.8;
 /// Minimum number of batches for a verdict.
 pub(super) const MIN_BATCHES: u64 = 4;
 

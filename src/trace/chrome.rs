@@ -46,7 +46,7 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    fn ids(self) -> (u64, u64) {
+    fn process_and_thread_ids(self) -> (u64, u64) {
         match self {
             Row::Coordinator => (1, 1),
             Row::Worker(index) => (1, 10 + index as u64),
@@ -81,7 +81,7 @@ struct Event {
     row: Row,
     name: Cow<'static, str>,
     /// Start in ns since the trace was created. `end` has the same unit.
-    begin: u64,
+    start: u64,
     end: u64,
     args: Args,
 }
@@ -104,39 +104,39 @@ pub(crate) type NetworkCounters = Box<dyn Fn() -> Option<NetworkStats> + Send + 
 /// The network activity in an interval.
 struct NetworkInterval {
     /// Start in ns since the trace was created. `end` has the same unit.
-    begin: u64,
+    start: u64,
     end: u64,
-    did: NetworkStats,
+    activity: NetworkStats,
 }
 
 pub(crate) struct Trace {
     /// Whether a window is open. If none is, threads read only this flag.
     is_open: AtomicBool,
     /// Number of windows that have been opened. Each window calibrates the device's clock again.
-    window: AtomicU64,
-    zero: Instant,
+    window_count: AtomicU64,
+    start_time: Instant,
     /// The recorded spans: one list per worker, then one list per reader, to avoid contention. All
     /// other threads share the last list.
     events: Box<[CachePadded<Mutex<Vec<Event>>>]>,
     workers: usize,
     network: NetworkCounters,
-    machine: Mutex<Machine>,
+    recorder: Mutex<Recorder>,
 }
 
 /// The state of the windows, and the file.
-struct Machine {
+struct Recorder {
     schedule: Schedule,
     phase: Phase,
     /// Start of the window that is open or waiting to be written.
-    begin: u64,
+    window_start: u64,
     /// End of the window that is waiting to be written, and the number of delivered batches at
     /// which it is written. The window is not written earlier because the device reports its times
     /// late.
-    closed: Option<(u64, u64)>,
+    pending_window: Option<(u64, u64)>,
     /// Time and network counters at the end of the previous interval.
-    network: Option<(u64, NetworkStats)>,
+    last_network: Option<(u64, NetworkStats)>,
     /// Network activity in the current window.
-    counted: Vec<NetworkInterval>,
+    network_intervals: Vec<NetworkInterval>,
     path: PathBuf,
     /// The file, or `None` after a failed write.
     file: Option<File>,
@@ -144,7 +144,7 @@ struct Machine {
     row_names: BTreeMap<Row, String>,
     /// Names of the program's threads, by thread ID.
     threads: BTreeMap<u64, String>,
-    empty: bool,
+    is_empty: bool,
 }
 
 impl Trace {
@@ -157,16 +157,17 @@ impl Trace {
     ) -> Result<Arc<Self>> {
         schedule.check()?;
         let program = concat!("warpfeed ", env!("CARGO_PKG_VERSION"));
-        let other = json!({ "program": program });
+        let other_data = json!({ "program": program });
         // Leave the JSON array open, so that windows can be appended.
-        let head = format!(r#"{{"schemaVersion": 1, "displayTimeUnit": "ms", "otherData": {other}, "traceEvents": ["#);
-        let make = || {
+        let head =
+            format!(r#"{{"schemaVersion": 1, "displayTimeUnit": "ms", "otherData": {other_data}, "traceEvents": ["#);
+        let create_file = || {
             let mut file = File::create(path)?;
             file.write_all(head.as_bytes())?;
             file.write_all(TAIL)?;
             Ok(file)
         };
-        let file = make().map_err(|e| {
+        let file = create_file().map_err(|e| {
             if fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
                 let _ = fs::remove_file(path);
             }
@@ -174,56 +175,56 @@ impl Trace {
         })?;
         let trace = Arc::new(Trace {
             is_open: AtomicBool::new(false),
-            window: AtomicU64::new(0),
-            zero: Instant::now(),
+            window_count: AtomicU64::new(0),
+            start_time: Instant::now(),
             events: (0..=workers + readers).map(|_| CachePadded::default()).collect(),
             workers,
             network,
-            machine: Mutex::new(Machine {
+            recorder: Mutex::new(Recorder {
                 schedule,
                 phase: Phase::Off,
-                begin: 0,
-                closed: None,
-                network: None,
-                counted: Vec::new(),
+                window_start: 0,
+                pending_window: None,
+                last_network: None,
+                network_intervals: Vec::new(),
                 path: path.to_owned(),
                 file: Some(file),
                 row_names: BTreeMap::new(),
                 threads: BTreeMap::new(),
-                empty: true,
+                is_empty: true,
             }),
         });
         let listener: Weak<Trace> = Arc::downgrade(&trace);
-        span::listen(listener);
+        span::add_listener(listener);
         Ok(trace)
     }
 
-    pub(crate) fn is_on(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Relaxed)
     }
 
     pub(crate) fn window(&self) -> Option<u64> {
-        self.is_on().then(|| self.window.load(Relaxed))
+        self.is_open().then(|| self.window_count.load(Relaxed))
     }
 
     /// Converts `time` to ns since the trace was created.
-    pub(crate) fn at(&self, time: Instant) -> u64 {
-        time.duration_since(self.zero).as_nanos() as u64
+    pub(crate) fn timestamp(&self, time: Instant) -> u64 {
+        time.duration_since(self.start_time).as_nanos() as u64
     }
 
-    fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().expect("no code panics while holding this lock")
+    fn recorder(&self) -> MutexGuard<'_, Recorder> {
+        self.recorder.lock().expect("no code panics while holding this lock")
     }
 
-    pub(crate) fn record(&self, row: Row, name: &'static str, begin: Instant, end: Instant, args: Args) {
-        self.record_at(row, name, self.at(begin), self.at(end), args);
+    pub(crate) fn record(&self, row: Row, name: &'static str, start: Instant, end: Instant, args: Args) {
+        self.record_at(row, name, self.timestamp(start), self.timestamp(end), args);
     }
 
     /// Like [`record`](Trace::record), with times in ns since the trace was created.
-    pub(crate) fn record_at(&self, row: Row, name: impl Into<Cow<'static, str>>, begin: u64, end: u64, args: Args) {
+    pub(crate) fn record_at(&self, row: Row, name: impl Into<Cow<'static, str>>, start: u64, end: u64, args: Args) {
         if let Row::Thread(thread) = row {
             let name = || std::thread::current().name().unwrap_or("thread").to_owned();
-            self.machine().threads.entry(thread).or_insert_with(name);
+            self.recorder().threads.entry(thread).or_insert_with(name);
         }
         let list = match row {
             Row::Worker(index) => index,
@@ -231,81 +232,81 @@ impl Trace {
             _ => self.events.len() - 1,
         };
         let mut events = self.events[list].lock().expect("no code panics while holding this lock");
-        events.push(Event { row, name: name.into(), begin, end, args });
+        events.push(Event { row, name: name.into(), start, end, args });
     }
 
     /// Opens, closes or writes a window if the schedule requires it. The consumer (the calling
     /// thread) calls this when it requests a batch at `now`. `delivered` is the number of batches
     /// delivered so far.
-    pub(crate) fn step(&self, delivered: u64, now: Instant) {
-        let now = self.at(now);
-        let phase = self.machine().schedule.phase(delivered);
+    pub(crate) fn advance(&self, delivered: u64, now: Instant) {
+        let now = self.timestamp(now);
+        let phase = self.recorder().schedule.phase(delivered);
         // The source may be user code, so hold no lock during this call.
-        let network = (self.is_on() || phase != Phase::Off).then(|| (self.network)()).flatten();
-        let mut machine = self.machine();
-        let mut written = None;
-        machine.count(now, network);
-        if phase != machine.phase {
-            let was = std::mem::replace(&mut machine.phase, phase);
-            if matches!(was, Phase::Active(_)) {
-                machine.closed = Some((now, delivered + 2));
+        let network = (self.is_open() || phase != Phase::Off).then(|| (self.network)()).flatten();
+        let mut recorder = self.recorder();
+        let mut result = None;
+        recorder.record_network(now, network);
+        if phase != recorder.phase {
+            let previous_phase = std::mem::replace(&mut recorder.phase, phase);
+            if matches!(previous_phase, Phase::Active(_)) {
+                recorder.pending_window = Some((now, delivered + 2));
             }
-            if was == Phase::Off || phase == Phase::Off {
-                let is_on = phase != Phase::Off;
-                self.is_open.store(is_on, Relaxed);
-                if is_on { span::opened() } else { span::closed() }
+            if previous_phase == Phase::Off || phase == Phase::Off {
+                let is_open = phase != Phase::Off;
+                self.is_open.store(is_open, Relaxed);
+                if is_open { span::add_window() } else { span::remove_window() }
             }
             if let Phase::Active(_) = phase {
-                written = self.write(&mut machine);
-                machine.begin = now;
-                machine.threads.insert(span::this_thread(), "consumer".to_owned());
+                result = self.write(&mut recorder);
+                recorder.window_start = now;
+                recorder.threads.insert(span::thread_number(), "consumer".to_owned());
             }
-            if was == Phase::Off {
-                written = written.or(self.write(&mut machine));
-                self.window.fetch_add(1, Relaxed);
+            if previous_phase == Phase::Off {
+                result = result.or(self.write(&mut recorder));
+                self.window_count.fetch_add(1, Relaxed);
             }
         }
-        if machine.closed.is_some_and(|(_, due)| delivered >= due) {
-            written = written.or(self.write(&mut machine));
+        if recorder.pending_window.is_some_and(|(_, min_batches)| delivered >= min_batches) {
+            result = result.or(self.write(&mut recorder));
         }
-        drop(machine);
-        log_result(written);
+        drop(recorder);
+        log_result(result);
     }
 
     /// Ends the trace. An open window is written with the spans recorded so far.
     pub(crate) fn end(&self) {
-        let network = self.is_on().then(|| (self.network)()).flatten();
-        let now = self.at(Instant::now());
-        let mut machine = self.machine();
-        machine.count(now, network);
+        let network = self.is_open().then(|| (self.network)()).flatten();
+        let now = self.timestamp(Instant::now());
+        let mut recorder = self.recorder();
+        recorder.record_network(now, network);
         if self.is_open.swap(false, Relaxed) {
-            span::closed();
+            span::remove_window();
         }
-        if let Phase::Active(_) = std::mem::replace(&mut machine.phase, Phase::Off) {
-            machine.closed = Some((now, 0));
+        if let Phase::Active(_) = std::mem::replace(&mut recorder.phase, Phase::Off) {
+            recorder.pending_window = Some((now, 0));
         }
-        let written = self.write(&mut machine);
-        machine.file = None;
-        drop(machine);
-        log_result(written);
+        let result = self.write(&mut recorder);
+        recorder.file = None;
+        drop(recorder);
+        log_result(result);
     }
 
     /// Empties the lists. If a window is waiting to be written, writes its spans, and returns the
     /// path of the file and the number of spans, or the error that ends the trace. The caller must
     /// log the result.
-    fn write(&self, machine: &mut Machine) -> Option<Result<(PathBuf, usize)>> {
+    fn write(&self, recorder: &mut Recorder) -> Option<Result<(PathBuf, usize)>> {
         let lists = self.events.iter().map(|list| list.lock().expect("no code panics while holding this lock"));
         let mut events: Vec<Event> = Vec::new();
         lists.for_each(|mut list| events.append(&mut list));
-        let mut counted = std::mem::take(&mut machine.counted);
-        let (end, _) = machine.closed.take()?;
-        let mut file = machine.file.take()?;
-        events.retain(|event| machine.begin <= event.begin && event.begin <= event.end && event.end <= end);
-        events.sort_by_key(|event| (event.row, event.begin, std::cmp::Reverse(event.end)));
-        counted.retain(|interval| machine.begin <= interval.begin && interval.end <= end);
-        let mut text = machine.format(&events);
-        machine.format_network(&mut text, counted);
-        let written = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|offset| {
+        let mut intervals = std::mem::take(&mut recorder.network_intervals);
+        let (end, _) = recorder.pending_window.take()?;
+        let mut file = recorder.file.take()?;
+        events.retain(|event| recorder.window_start <= event.start && event.start <= event.end && event.end <= end);
+        events.sort_by_key(|event| (event.row, event.start, std::cmp::Reverse(event.end)));
+        intervals.retain(|interval| recorder.window_start <= interval.start && interval.end <= end);
+        let mut text = recorder.format_events(&events);
+        recorder.format_network_intervals(&mut text, intervals);
+        let result = file.seek(SeekFrom::End(-(TAIL.len() as i64))).and_then(|offset| {
             text.extend(TAIL);
             file.write_all(&text).inspect_err(|_| {
                 // If the disk is full, the earlier windows must stay readable. Rewriting the tail
@@ -316,20 +317,20 @@ impl Trace {
                     .and_then(|_| file.write_all(TAIL));
             })
         });
-        match written {
+        match result {
             Ok(()) => {
-                machine.file = Some(file);
-                Some(Ok((machine.path.clone(), events.len())))
+                recorder.file = Some(file);
+                Some(Ok((recorder.path.clone(), events.len())))
             }
-            Err(e) => Some(Err(Error::io(&machine.path, &e))),
+            Err(e) => Some(Err(Error::io(&recorder.path, &e))),
         }
     }
 }
 
 /// Logs the result of writing a window. The logger may be user code, so the caller must not hold a
 /// lock.
-fn log_result(written: Option<Result<(PathBuf, usize)>>) {
-    match written {
+fn log_result(result: Option<Result<(PathBuf, usize)>>) {
+    match result {
         Some(Ok((path, spans))) => tracing::debug!(path = %path.display(), spans, "wrote a window of the trace"),
         Some(Err(e)) => tracing::warn!("{e}; tracing stops"),
         None => {}
@@ -337,18 +338,18 @@ fn log_result(written: Option<Result<(PathBuf, usize)>>) {
 }
 
 impl Listener for Trace {
-    fn span_ended(&self, name: &'static str, start: Instant, end: Instant) {
-        if self.is_on() {
-            self.record(Row::Thread(span::this_thread()), name, start, end, Args::default());
+    fn on_span_end(&self, name: &'static str, start: Instant, end: Instant) {
+        if self.is_open() {
+            self.record(Row::Thread(span::thread_number()), name, start, end, Args::default());
         }
     }
 }
 
-impl Machine {
-    fn format(&mut self, events: &[Event]) -> Vec<u8> {
+impl Recorder {
+    fn format_events(&mut self, events: &[Event]) -> Vec<u8> {
         let mut text = Vec::new();
         for event in events {
-            let (pid, tid) = event.row.ids();
+            let (pid, tid) = event.row.process_and_thread_ids();
             let name = match event.row {
                 Row::Thread(thread) => self.threads.get(&thread).cloned().unwrap_or_default(),
                 Row::Coordinator => "coordinator".to_owned(),
@@ -360,51 +361,51 @@ impl Machine {
             };
             if self.row_names.get(&event.row) != Some(&name) {
                 let process = if pid == 1 { "host" } else { "device" };
-                let order = if name == "consumer" { 0 } else { tid };
-                for (what, value) in [
+                let sort_index = if name == "consumer" { 0 } else { tid };
+                for (event_name, value) in [
                     ("process_name", json!({ "name": process })),
                     ("thread_name", json!({ "name": name })),
-                    ("thread_sort_index", json!({ "sort_index": order })),
+                    ("thread_sort_index", json!({ "sort_index": sort_index })),
                 ] {
-                    let event = json!({ "name": what, "ph": "M", "pid": pid, "tid": tid, "args": value });
+                    let event = json!({ "name": event_name, "ph": "M", "pid": pid, "tid": tid, "args": value });
                     self.push_event(&mut text, &event);
                 }
                 self.row_names.insert(event.row, name);
             }
-            self.push_event(&mut text, &event.complete());
+            self.push_event(&mut text, &event.to_complete_event());
         }
         text
     }
 
-    fn count(&mut self, now: u64, network: Option<NetworkStats>) {
+    fn record_network(&mut self, now: u64, network: Option<NetworkStats>) {
         let Some(counts) = network else {
-            self.network = None;
+            self.last_network = None;
             return;
         };
-        if let Some((begin, before)) = self.network.replace((now, counts.clone())) {
-            self.counted.push(NetworkInterval { begin, end: now, did: counts.since(&before) });
+        if let Some((start, previous)) = self.last_network.replace((now, counts.clone())) {
+            self.network_intervals.push(NetworkInterval { start, end: now, activity: counts.since(&previous) });
         }
     }
 
     /// Writes the network counters. A counter in a trace keeps its value until its next event. The
     /// values of an interval are therefore written with its start time, and zeros at the end of the
     /// window.
-    fn format_network(&mut self, text: &mut Vec<u8>, mut counted: Vec<NetworkInterval>) {
-        let Some(&NetworkInterval { end, ref did, .. }) = counted.last() else { return };
+    fn format_network_intervals(&mut self, text: &mut Vec<u8>, mut intervals: Vec<NetworkInterval>) {
+        let Some(&NetworkInterval { end, ref activity, .. }) = intervals.last() else { return };
         let mut zero = NetworkStats::default();
-        zero.cached = did.cached;
-        counted.push(NetworkInterval { begin: end, end, did: zero });
-        for NetworkInterval { begin, end, did } in counted {
-            for (name, args) in did.counters((end - begin) as f64 * 1e-9) {
-                let event = json!({ "name": name, "ph": "C", "ts": micros(begin), "pid": 1, "tid": 0, "args": args });
+        zero.cached = activity.cached;
+        intervals.push(NetworkInterval { start: end, end, activity: zero });
+        for NetworkInterval { start, end, activity } in intervals {
+            for (name, args) in activity.counters((end - start) as f64 * 1e-9) {
+                let event = json!({ "name": name, "ph": "C", "ts": micros(start), "pid": 1, "tid": 0, "args": args });
                 self.push_event(text, &event);
             }
         }
     }
 
     fn push_event(&mut self, text: &mut Vec<u8>, event: &impl Serialize) {
-        text.extend(if self.empty { &b"\n"[..] } else { b",\n" });
-        self.empty = false;
+        text.extend(if self.is_empty { &b"\n"[..] } else { b",\n" });
+        self.is_empty = false;
         serde_json::to_writer(text, event).expect("writing to a Vec cannot fail");
     }
 }
@@ -415,8 +416,8 @@ fn micros(ns: u64) -> f64 {
 }
 
 impl Event {
-    fn complete(&self) -> CompleteEvent<'_> {
-        let (pid, tid) = self.row.ids();
+    fn to_complete_event(&self) -> CompleteEvent<'_> {
+        let (pid, tid) = self.row.process_and_thread_ids();
         let category = match self.row {
             // PyTorch uses this category for `record_function`.
             Row::Thread(_) => "user_annotation",
@@ -427,7 +428,7 @@ impl Event {
             (STEP, Some(batch)) => Cow::Owned(format!("{STEP}{batch}")),
             (name, _) => Cow::Borrowed(name),
         };
-        let (ts, dur) = (micros(self.begin), micros(self.end - self.begin));
+        let (ts, dur) = (micros(self.start), micros(self.end - self.start));
         CompleteEvent { name, cat: category, ph: "X", ts, dur, pid, tid, args: &self.args }
     }
 }

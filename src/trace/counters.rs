@@ -19,13 +19,13 @@ use super::timeline::Timeline;
 use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Tally, Trace, span};
 use crate::error::{Result, reserve};
 
-pub(super) const STRAGGLERS: usize = 8;
+pub(super) const MAX_STRAGGLERS: usize = 8;
 /// Name of the consumer's wait in traces.
 pub(crate) const WAIT: &str = "wait for a batch";
 /// Name of the coordinator's wait in traces.
 pub(crate) const WAIT_FOR_SLOT: &str = "wait for a slot";
 /// Time in seconds in which the weight of a straggler falls to half.
-const HALF_LIFE: f64 = 30.0;
+const HALF_LIFE_SECONDS: f64 = 30.0;
 /// Number of elements of the histogram of ready batches.
 const READY_ENTRIES: usize = 64;
 
@@ -47,20 +47,20 @@ pub(crate) struct ReaderCounters {
     /// Index of the current sample plus 1, or 0 while the reader is idle.
     sample: AtomicU64,
     /// Start of the current read, in ns since the loader was opened.
-    since: AtomicU64,
+    read_start: AtomicU64,
 }
 
 /// Counters of the consumer, which are updated once per batch.
 struct Consumer {
     /// Delivery time, epoch and index of the last batch. `None` when an epoch begins, because the
     /// time between epochs is not a step.
-    delivered: Option<(Instant, u64, u64)>,
-    starting: bool,
-    start_ns: u64,
-    epochs: u64,
+    last_delivery: Option<(Instant, u64, u64)>,
+    is_epoch_start: bool,
+    epoch_start_ns: u64,
+    epoch_count: u64,
     /// Histogram of ready batches: element `n` counts the requests at which `n` batches were ready.
     /// The last element also counts requests at which more were ready.
-    ready: [u64; READY_ENTRIES],
+    ready_histogram: [u64; READY_ENTRIES],
     timeline: Timeline,
 }
 
@@ -71,14 +71,14 @@ pub(crate) struct Counters {
     /// never start readers.
     readers: Box<[OnceLock<Box<CachePadded<ReaderCounters>>>]>,
     fields: Box<[String]>,
-    opened: Instant,
+    open_time: Instant,
     process: ProcessStats,
     counts: LoaderCounts,
     consumer: Mutex<Consumer>,
     /// Time in ns above which a sample is a straggler. The threshold rises until few samples exceed
     /// it, and decays with time.
-    slow_ns: AtomicU64,
-    slowest: Mutex<Vec<Slow>>,
+    straggler_ns: AtomicU64,
+    stragglers: Mutex<Vec<RankedStraggler>>,
     trace: OnceLock<Arc<Trace>>,
 }
 
@@ -92,35 +92,35 @@ impl Deref for Counters {
 
 impl Counters {
     pub(crate) fn new(workers: usize, readers: usize, fields: Vec<String>) -> Result<Self> {
-        let (mut of_workers, mut of_readers) = (Vec::new(), Vec::new());
-        reserve(&mut of_workers, workers)?;
-        reserve(&mut of_readers, readers)?;
+        let (mut worker_counters, mut reader_counters) = (Vec::new(), Vec::new());
+        reserve(&mut worker_counters, workers)?;
+        reserve(&mut reader_counters, readers)?;
         let tallies = || fields.iter().map(|_| Tally::default()).collect();
-        let worker = || CachePadded::new(WorkerCounters { fields: tallies(), ..WorkerCounters::default() });
-        of_workers.resize_with(workers, worker);
-        of_readers.resize_with(readers, OnceLock::new);
+        let create_worker = || CachePadded::new(WorkerCounters { fields: tallies(), ..WorkerCounters::default() });
+        worker_counters.resize_with(workers, create_worker);
+        reader_counters.resize_with(readers, OnceLock::new);
         Ok(Counters {
-            workers: of_workers.into(),
-            readers: of_readers.into(),
+            workers: worker_counters.into(),
+            readers: reader_counters.into(),
             fields: fields.into(),
-            opened: Instant::now(),
+            open_time: Instant::now(),
             process: ProcessStats::now(),
             counts: LoaderCounts::default(),
             consumer: Mutex::new(Consumer {
-                delivered: None,
-                starting: false,
-                start_ns: 0,
-                epochs: 0,
-                ready: [0; READY_ENTRIES],
+                last_delivery: None,
+                is_epoch_start: false,
+                epoch_start_ns: 0,
+                epoch_count: 0,
+                ready_histogram: [0; READY_ENTRIES],
                 timeline: Timeline::new()?,
             }),
-            slow_ns: AtomicU64::new(0),
-            slowest: Mutex::new(Vec::with_capacity(STRAGGLERS + 1)),
+            straggler_ns: AtomicU64::new(0),
+            stragglers: Mutex::new(Vec::with_capacity(MAX_STRAGGLERS + 1)),
             trace: OnceLock::new(),
         })
     }
 
-    pub(crate) fn trace_to(&self, trace: Arc<Trace>) {
+    pub(crate) fn set_trace(&self, trace: Arc<Trace>) {
         assert!(self.trace.set(trace).is_ok(), "a loader has one trace");
     }
 
@@ -136,21 +136,21 @@ impl Counters {
 
     /// Returns the trace if a window is open.
     pub(crate) fn tracing(&self) -> Option<&Trace> {
-        self.trace().filter(|trace| trace.is_on())
+        self.trace().filter(|trace| trace.is_open())
     }
 
     pub(crate) fn worker(&self, index: usize) -> &WorkerCounters {
         &self.workers[index]
     }
 
-    pub(crate) fn reads(&self, index: usize, sample: u64) {
+    pub(crate) fn begin_read(&self, index: usize, sample: u64) {
         let reader = self.readers[index].get_or_init(Box::default);
-        reader.since.store(nanos(Instant::now(), self.opened), Relaxed);
+        reader.read_start.store(nanos(Instant::now(), self.open_time), Relaxed);
         reader.sample.store(sample + 1, Relaxed);
         nvtx::push(Stage::Read.name());
     }
 
-    pub(crate) fn has_read(&self, index: usize, ns: u64, bytes: usize) {
+    pub(crate) fn end_read(&self, index: usize, ns: u64, bytes: usize) {
         nvtx::pop();
         let reader = self.readers[index].get().expect("`reads` was called for this reader");
         reader.sample.store(0, Relaxed);
@@ -163,7 +163,7 @@ impl Counters {
 
     pub(crate) fn begin(&self) {
         let mut consumer = self.consumer();
-        (consumer.delivered, consumer.starting) = (None, true);
+        (consumer.last_delivery, consumer.is_epoch_start) = (None, true);
     }
 
     /// Records that the consumer requests a batch while `ready` batches are ready. Returns the time
@@ -171,17 +171,17 @@ impl Counters {
     pub(crate) fn record_request(&self, ready: usize) -> Instant {
         let now = Instant::now();
         let mut consumer = self.consumer();
-        consumer.ready[ready.min(READY_ENTRIES - 1)] += 1;
-        if let Some((delivered, epoch, batch)) = consumer.delivered.take() {
-            self.step.add(nanos(now, delivered), 0);
+        consumer.ready_histogram[ready.min(READY_ENTRIES - 1)] += 1;
+        if let Some((delivery_time, epoch, batch)) = consumer.last_delivery.take() {
+            self.step.add(nanos(now, delivery_time), 0);
             if let Some(trace) = self.tracing() {
                 let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-                trace.record(Row::Thread(span::this_thread()), STEP, delivered, now, args);
+                trace.record(Row::Thread(span::thread_number()), STEP, delivery_time, now, args);
             }
         }
         drop(consumer);
         let Some(trace) = self.trace() else { return now };
-        trace.step(self.batches(), now);
+        trace.advance(self.batches(), now);
         // The wait for a batch must not include the time for writing the trace.
         Instant::now()
     }
@@ -190,37 +190,37 @@ impl Counters {
     /// `requested`, with `samples` samples and `damaged` damaged images.
     pub(crate) fn record_delivery(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), requested: Instant) {
         let now = Instant::now();
-        let waited = nanos(now, requested);
-        self.wait.add(waited, 0);
+        let wait_ns = nanos(now, requested);
+        self.wait.add(wait_ns, 0);
         self.batches.add(1);
         self.samples.add(samples as u64);
         self.damaged.add(damaged);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-            trace.record(Row::Thread(span::this_thread()), WAIT, requested, now, args);
+            trace.record(Row::Thread(span::thread_number()), WAIT, requested, now, args);
         }
         let mut consumer = self.consumer();
-        consumer.delivered = Some((now, epoch, batch));
-        if std::mem::take(&mut consumer.starting) {
-            consumer.start_ns += waited;
-            consumer.epochs += 1;
+        consumer.last_delivery = Some((now, epoch, batch));
+        if std::mem::take(&mut consumer.is_epoch_start) {
+            consumer.epoch_start_ns += wait_ns;
+            consumer.epoch_count += 1;
         }
-        let seconds = now.duration_since(self.opened).as_secs_f64();
-        consumer.timeline.delivered(seconds, samples, waited as f64 * 1e-9, || {
-            let mut slowest = self.slowest.lock().expect("no code panics while holding this lock");
-            self.slow_ns.store(fade(&mut slowest, seconds), Relaxed);
+        let seconds = now.duration_since(self.open_time).as_secs_f64();
+        consumer.timeline.add_batch(seconds, samples, wait_ns as f64 * 1e-9, || {
+            let mut stragglers = self.stragglers.lock().expect("no code panics while holding this lock");
+            self.straggler_ns.store(trim_stragglers(&mut stragglers, seconds), Relaxed);
             self.busy()
         });
     }
 
-    /// Records that the coordinator waited from `since` until now for a free slot for batch `batch`
-    /// of `epoch`. `waited` is the part of this time within epochs.
-    pub(crate) fn slot(&self, epoch: u64, batch: u64, since: Instant, waited: Duration) {
+    /// Records that the coordinator waited from `wait_start` until now for a free slot for batch
+    /// `batch` of `epoch`. `wait_time` is the part of this time within epochs.
+    pub(crate) fn record_slot_wait(&self, epoch: u64, batch: u64, wait_start: Instant, wait_time: Duration) {
         let now = Instant::now();
-        self.slot.add(waited.as_nanos() as u64, 0);
+        self.slot.add(wait_time.as_nanos() as u64, 0);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-            trace.record(Row::Coordinator, WAIT_FOR_SLOT, since, now, args);
+            trace.record(Row::Coordinator, WAIT_FOR_SLOT, wait_start, now, args);
         }
     }
 
@@ -229,55 +229,61 @@ impl Counters {
     }
 
     /// Records the time that a sample took in each stage. The tuple contains the sample's index,
-    /// key and size in bytes. `slowest` is the index of the slowest field.
-    pub(crate) fn sample_took(&self, ns: StageMap<u64>, slowest: usize, (sample, key, bytes): (u64, &str, usize)) {
-        let total: u64 = ns.values().sum();
-        if total > self.slow_ns.load(Relaxed) {
-            self.record_straggler(total, ns, slowest, (sample, key, bytes));
+    /// key and size in bytes. `slowest_field` is the index of the slowest field.
+    pub(crate) fn record_sample(
+        &self,
+        ns: StageMap<u64>,
+        slowest_field: usize,
+        (sample, key, bytes): (u64, &str, usize),
+    ) {
+        let total_ns: u64 = ns.values().sum();
+        if total_ns > self.straggler_ns.load(Relaxed) {
+            self.record_straggler(total_ns, ns, slowest_field, (sample, key, bytes));
         }
     }
 
     #[cold]
     fn record_straggler(
         &self,
-        total: u64,
+        total_ns: u64,
         ns: StageMap<u64>,
-        slowest: usize,
+        slowest_field: usize,
         (sample, key, bytes): (u64, &str, usize),
     ) {
-        let (longest, _) = ns.iter().max_by_key(|(_, ns)| **ns).expect("a sample has at least one stage");
-        let longest = if longest == Stage::Fields { self.field(slowest) } else { longest.name() };
-        let (seconds, now) = (total as f64 * 1e-9, self.opened.elapsed().as_secs_f64());
-        let mut slowest = self.slowest.lock().expect("no code panics while holding this lock");
-        if let Some(existing) = slowest.iter_mut().find(|s| s.straggler.sample == sample) {
+        let (slowest_stage, _) = ns.iter().max_by_key(|(_, ns)| **ns).expect("a sample has at least one stage");
+        let slowest_stage =
+            if slowest_stage == Stage::Fields { self.field(slowest_field) } else { slowest_stage.name() };
+        let (seconds, now) = (total_ns as f64 * 1e-9, self.open_time.elapsed().as_secs_f64());
+        let mut stragglers = self.stragglers.lock().expect("no code panics while holding this lock");
+        if let Some(existing) = stragglers.iter_mut().find(|s| s.straggler.sample == sample) {
             existing.straggler.times += 1;
             existing.straggler.total_seconds += seconds;
             existing.straggler.at_seconds = now;
-            if seconds > existing.counts(now) {
-                existing.longest_at = now;
+            if seconds > existing.weight(now) {
+                existing.measure_time = now;
                 existing.straggler.seconds = seconds;
-                longest.clone_into(&mut existing.straggler.stage);
+                slowest_stage.clone_into(&mut existing.straggler.stage);
             }
         } else {
             let straggler = Straggler {
                 sample,
                 key: key.to_owned(),
-                stage: longest.into(),
+                stage: slowest_stage.into(),
                 seconds,
                 times: 1,
                 total_seconds: seconds,
                 at_seconds: now,
                 bytes: bytes as u64,
             };
-            slowest.push(Slow { straggler, longest_at: now });
+            stragglers.push(RankedStraggler { straggler, measure_time: now });
         }
-        self.slow_ns.store(fade(&mut slowest, now), Relaxed);
+        self.straggler_ns.store(trim_stragglers(&mut stragglers, now), Relaxed);
     }
 
     /// Describes what each busy worker and reader is doing, such as `worker 3 in decode of sample
     /// 18231` or `reader 5 reading sample 18240 for 31.2 s`.
     pub(crate) fn activity(&self) -> Vec<String> {
-        let activity_of = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
+        let worker_activity = |(i, w): (usize, &CachePadded<WorkerCounters>)| {
             let sample = w.sample.load(Relaxed).checked_sub(1)?;
             let stage = w.stage.load(Relaxed);
             let stage = stage
@@ -285,15 +291,15 @@ impl Counters {
                 .map_or_else(|| Stage::ALL[stage].name(), |field| self.field(field));
             Some(format!("worker {i} in {stage} of sample {sample}"))
         };
-        let now = nanos(Instant::now(), self.opened);
-        let reads = |(i, r): (usize, &OnceLock<Box<CachePadded<ReaderCounters>>>)| {
+        let now = nanos(Instant::now(), self.open_time);
+        let reader_activity = |(i, r): (usize, &OnceLock<Box<CachePadded<ReaderCounters>>>)| {
             let r = r.get()?;
             let sample = r.sample.load(Relaxed).checked_sub(1)?;
-            let seconds = now.saturating_sub(r.since.load(Relaxed)) as f64 * 1e-9;
+            let seconds = now.saturating_sub(r.read_start.load(Relaxed)) as f64 * 1e-9;
             Some(format!("reader {i} reading sample {sample} for {seconds:.1} s"))
         };
-        let workers = self.workers.iter().enumerate().filter_map(activity_of);
-        workers.chain(self.readers.iter().enumerate().filter_map(reads)).collect()
+        let workers = self.workers.iter().enumerate().filter_map(worker_activity);
+        workers.chain(self.readers.iter().enumerate().filter_map(reader_activity)).collect()
     }
 
     pub(crate) fn batches(&self) -> u64 {
@@ -313,20 +319,20 @@ impl Counters {
     /// depth, and the duration of the epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
-        let counted = Stats::counted(&self.counts, self.workers.iter().map(|worker| &worker.counts));
+        let loader_stats = Stats::counted(&self.counts, self.workers.iter().map(|worker| &worker.counts));
         let read = stage(Stage::Read);
         let busy = self.busy();
         let mut consumer = self.consumer();
-        let slowest = self.slowest.lock().expect("no code panics while holding this lock");
-        let mut slowest: Vec<Straggler> = slowest.iter().map(|slow| slow.straggler.clone()).collect();
-        slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        let seen = consumer.ready.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
+        let stragglers = self.stragglers.lock().expect("no code panics while holding this lock");
+        let mut stragglers: Vec<Straggler> = stragglers.iter().map(|slow| slow.straggler.clone()).collect();
+        stragglers.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        let ready_len = consumer.ready_histogram.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1);
         Stats {
-            until_seconds: self.opened.elapsed().as_secs_f64(),
+            until_seconds: self.open_time.elapsed().as_secs_f64(),
             bytes_read: read.bytes,
-            waited_seconds: counted.wait.seconds,
-            epochs: consumer.epochs,
-            start_seconds: consumer.start_ns as f64 * 1e-9,
+            waited_seconds: loader_stats.wait.seconds,
+            epochs: consumer.epoch_count,
+            start_seconds: consumer.epoch_start_ns as f64 * 1e-9,
             read,
             ahead: Some(Tally::sum(self.readers.iter().filter_map(OnceLock::get).map(|r| &r.read)))
                 .filter(|ahead| ahead.count > 0),
@@ -339,11 +345,11 @@ impl Counters {
                 .enumerate()
                 .map(|(number, name)| (name.clone(), Tally::sum(self.workers.iter().map(|w| &w.fields[number]))))
                 .collect(),
-            ready: consumer.ready[..seen].to_vec(),
+            ready: consumer.ready_histogram[..ready_len].to_vec(),
             process: ProcessStats::now().since(&self.process),
-            slowest,
-            timeline: consumer.timeline.intervals(self.opened.elapsed().as_secs_f64(), busy),
-            ..counted
+            slowest: stragglers,
+            timeline: consumer.timeline.intervals(self.open_time.elapsed().as_secs_f64(), busy),
+            ..loader_stats
         }
     }
 }
@@ -365,17 +371,17 @@ impl WorkerCounters {
 
     /// Counts a sample in a stage. `ns` is the time that it took, and `bytes` what the stage
     /// produced.
-    pub(crate) fn spent(&self, stage: Stage, ns: u64, bytes: usize) {
+    pub(crate) fn add_sample(&self, stage: Stage, ns: u64, bytes: usize) {
         self.stages[stage].add(ns, bytes);
     }
 
     /// Counts `count` samples in a stage. `ns` and `bytes` are totals of these samples.
-    pub(crate) fn spent_on(&self, stage: Stage, count: u64, ns: u64, bytes: usize) {
+    pub(crate) fn add_samples(&self, stage: Stage, count: u64, ns: u64, bytes: usize) {
         self.stages[stage].add_each(count, ns, bytes);
     }
 
     /// Counts a field of a sample. `ns` is the time that it took, and `bytes` what it produced.
-    pub(crate) fn spent_in_field(&self, number: usize, ns: u64, bytes: usize) {
+    pub(crate) fn add_field(&self, number: usize, ns: u64, bytes: usize) {
         self.fields[number].add(ns, bytes);
         self.stages[Stage::Fields].add_time(ns);
     }
@@ -395,7 +401,7 @@ impl WorkerCounters {
         &self.counts
     }
 
-    pub(crate) fn idle(&self) {
+    pub(crate) fn set_idle(&self) {
         self.leave();
         self.sample.store(0, Relaxed);
     }
@@ -407,26 +413,26 @@ impl WorkerCounters {
     }
 }
 
-/// Keeps only the [`STRAGGLERS`] samples with the greatest weights at time `now`. Returns the new
-/// threshold in ns. A straggler's weight is halved every [`HALF_LIFE`], so that a slow start does
-/// not hide later stragglers.
-fn fade(slowest: &mut Vec<Slow>, now: f64) -> u64 {
-    slowest.sort_by(|a, b| b.counts(now).total_cmp(&a.counts(now)));
-    slowest.truncate(STRAGGLERS);
-    slowest.get(STRAGGLERS - 1).map_or(0, |last| (last.counts(now) * 1e9) as u64)
+/// Keeps only the [`MAX_STRAGGLERS`] samples with the greatest weights at time `now`. Returns the
+/// new threshold in ns. A straggler's weight is halved every [`HALF_LIFE_SECONDS`], so that a slow
+/// start does not hide later stragglers.
+fn trim_stragglers(stragglers: &mut Vec<RankedStraggler>, now: f64) -> u64 {
+    stragglers.sort_by(|a, b| b.weight(now).total_cmp(&a.weight(now)));
+    stragglers.truncate(MAX_STRAGGLERS);
+    stragglers.get(MAX_STRAGGLERS - 1).map_or(0, |last| (last.weight(now) * 1e9) as u64)
 }
 
 /// A straggler, and when it was slow.
-struct Slow {
+struct RankedStraggler {
     straggler: Straggler,
     /// When the straggler's `seconds` were measured, in seconds since the loader was opened.
-    longest_at: f64,
+    measure_time: f64,
 }
 
-impl Slow {
+impl RankedStraggler {
     /// Returns the sample's weight: its longest time, which decays with age.
-    fn counts(&self, now: f64) -> f64 {
-        self.straggler.seconds * 0.5f64.powf((now - self.longest_at).max(0.0) / HALF_LIFE)
+    fn weight(&self, now: f64) -> f64 {
+        self.straggler.seconds * 0.5f64.powf((now - self.measure_time).max(0.0) / HALF_LIFE_SECONDS)
     }
 }
 
@@ -440,23 +446,23 @@ mod tests {
 
     #[test]
     fn a_slow_start_does_not_hide_later_stragglers() {
-        let slow = |sample: u64, seconds: f64, longest_at: f64| Slow {
+        let straggler = |sample: u64, seconds: f64, measure_time: f64| RankedStraggler {
             straggler: Straggler { sample, seconds, ..Straggler::default() },
-            longest_at,
+            measure_time,
         };
-        let mut slowest: Vec<_> = (0..STRAGGLERS as u64).map(|sample| slow(sample, 0.5, 1.0)).collect();
-        assert_eq!(fade(&mut slowest, 1.0), 500_000_000);
-        slowest.push(slow(90, 0.3, 2.0));
-        fade(&mut slowest, 2.0);
-        assert!(slowest.iter().all(|s| s.straggler.sample != 90), "recent stragglers are kept");
-        let threshold = fade(&mut slowest, 61.0);
+        let mut stragglers: Vec<_> = (0..MAX_STRAGGLERS as u64).map(|sample| straggler(sample, 0.5, 1.0)).collect();
+        assert_eq!(trim_stragglers(&mut stragglers, 1.0), 500_000_000);
+        stragglers.push(straggler(90, 0.3, 2.0));
+        trim_stragglers(&mut stragglers, 2.0);
+        assert!(stragglers.iter().all(|s| s.straggler.sample != 90), "recent stragglers are kept");
+        let threshold = trim_stragglers(&mut stragglers, 61.0);
         assert!(
             (124_000_000..126_000_000).contains(&threshold),
             "after a minute, the threshold is a quarter: {threshold}"
         );
-        slowest.push(slow(91, 0.3, 61.0));
-        fade(&mut slowest, 61.0);
-        assert_eq!((slowest[0].straggler.sample, slowest.len()), (91, STRAGGLERS));
+        stragglers.push(straggler(91, 0.3, 61.0));
+        trim_stragglers(&mut stragglers, 61.0);
+        assert_eq!((stragglers[0].straggler.sample, stragglers.len()), (91, MAX_STRAGGLERS));
     }
 
     #[test]
@@ -465,12 +471,12 @@ mod tests {
         counters.worker(0).enter_field(1, "wave", 6);
         assert_eq!(counters.activity(), ["worker 0 in wave of sample 6"]);
         counters.worker(0).enter(Stage::Decode, 7);
-        counters.reads(1, 9);
+        counters.begin_read(1, 9);
         let activity = counters.activity();
         assert_eq!(activity[0], "worker 0 in decode of sample 7");
         assert!(activity[1].starts_with("reader 1 reading sample 9 for 0."), "{activity:?}");
-        counters.has_read(1, 1000, 10);
-        counters.worker(0).idle();
+        counters.end_read(1, 1000, 10);
+        counters.worker(0).set_idle();
         assert!(counters.activity().is_empty());
         assert_eq!(counters.stats().ahead.map(|ahead| (ahead.count, ahead.bytes)), Some((1, 10)));
     }
@@ -480,12 +486,12 @@ mod tests {
         let counters = Counters::new(1, 0, vec!["mask".into(), "wave".into()]).unwrap();
         let all_in = |stage, ns| StageMap::from_fn(|slow_stage| if slow_stage == stage { ns } else { 0 });
         counters.record_straggler(2_000_000_000, all_in(Stage::Decode, 2_000_000_000), 0, (7, "a", 900));
-        counters.slowest.lock().unwrap()[0].longest_at -= 300.0;
+        counters.stragglers.lock().unwrap()[0].measure_time -= 300.0;
         counters.record_straggler(30_000_000, all_in(Stage::Read, 30_000_000), 0, (7, "a", 900));
-        let slowest = counters.stats().slowest;
-        assert_eq!((slowest[0].stage.as_str(), slowest[0].times), ("read", 2));
-        assert!((slowest[0].seconds - 0.03).abs() < 1e-9);
-        assert!((slowest[0].total_seconds - 2.03).abs() < 1e-9);
+        let stragglers = counters.stats().slowest;
+        assert_eq!((stragglers[0].stage.as_str(), stragglers[0].times), ("read", 2));
+        assert!((stragglers[0].seconds - 0.03).abs() < 1e-9);
+        assert!((stragglers[0].total_seconds - 2.03).abs() < 1e-9);
         counters.record_straggler(40_000_000, all_in(Stage::Fields, 40_000_000), 1, (8, "b", 0));
         assert_eq!(counters.stats().slowest[0].stage, "wave", "a field is listed under its name");
     }

@@ -47,7 +47,7 @@ pub(crate) use counters::{Counters, WAIT, WAIT_FOR_SLOT, nanos};
 pub use decoded_cache::DecodedCacheStats;
 pub(crate) use nvtx::range;
 pub use process::ProcessStats;
-pub(crate) use process::{Task, ThreadUsage};
+pub(crate) use process::{SchedulerStats, ThreadUsage};
 pub use schedule::Schedule;
 pub use span::{Span, span};
 pub use stage::{Stage, StageMap};

@@ -59,14 +59,15 @@ mod tool {
 
     /// Number of functions in each module. The modules 1 to 6 are core, CUDA, OpenCL, CUDA runtime,
     /// core 2 (domains) and sync. There is no module 0.
-    const MODULES: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
+    const MODULE_LENS: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
     const CORE: usize = 1;
     const RANGE_PUSH_A: usize = 9;
     const RANGE_POP: usize = 11;
     const CALLBACKS: u32 = 1;
     const VERSION: u32 = 3;
 
-    static SLOTS: [[Slot; 16]; MODULES.len()] = [const { [const { AtomicPtr::new(null_mut()) }; 16] }; MODULES.len()];
+    static SLOTS: [[Slot; 16]; MODULE_LENS.len()] =
+        [const { [const { AtomicPtr::new(null_mut()) }; 16] }; MODULE_LENS.len()];
     /// For each module, pointers to its slots, followed by a null pointer, which the protocol
     /// requires at the end of each list.
     static TABLES: OnceLock<Vec<Vec<Pointer>>> = OnceLock::new();
@@ -99,13 +100,15 @@ mod tool {
                 let used = (0..len).map(|i| Pointer(if i == 0 { std::ptr::null() } else { &raw const slots[i] }));
                 used.chain([Pointer(std::ptr::null())]).collect()
             };
-            SLOTS.iter().zip(&MODULES).map(pointers).collect()
+            SLOTS.iter().zip(&MODULE_LENS).map(pointers).collect()
         });
-        let Some(number) = usize::try_from(module).ok().filter(|n| (1..MODULES.len()).contains(n)) else { return 0 };
+        let Some(number) = usize::try_from(module).ok().filter(|n| (1..MODULE_LENS.len()).contains(n)) else {
+            return 0;
+        };
         // SAFETY: according to the protocol, both pointers are null or valid for a write.
         unsafe {
             if !len.is_null() {
-                *len = MODULES[number] as c_uint;
+                *len = MODULE_LENS[number] as c_uint;
             }
             if !table.is_null() {
                 *table = tables[number].as_ptr();
@@ -136,17 +139,17 @@ mod tool {
     /// loaded, or if it does not record ranges.
     fn load() -> Option<Tool> {
         let path = std::env::var_os("NVTX_INJECTION64_PATH")?;
-        let failed = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
+        let warn = |e: &dyn std::fmt::Display| tracing::warn!("NVTX_INJECTION64_PATH={}: {e}", path.display());
         // SAFETY: loading the library runs its initializers, which the user requests by setting the
         // variable.
-        let library = unsafe { libloading::Library::new(&path) }.inspect_err(|e| failed(e)).ok()?;
+        let library = unsafe { libloading::Library::new(&path) }.inspect_err(|e| warn(e)).ok()?;
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         type Initialize = extern "C" fn(extern "C" fn(u32) -> *const c_void) -> c_int;
         // SAFETY: according to the protocol, the symbol has this type.
         let initialize =
-            unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2\0") }.inspect_err(|e| failed(e)).ok()?;
+            unsafe { library.get::<Initialize>(b"InitializeInjectionNvtx2\0") }.inspect_err(|e| warn(e)).ok()?;
         if initialize(export) == 0 {
-            failed(&"InitializeInjectionNvtx2 reports a failure");
+            warn(&"InitializeInjectionNvtx2 reports a failure");
             return None;
         }
         let [push, pop] = [RANGE_PUSH_A, RANGE_POP].map(|slot| SLOTS[CORE][slot].load(Relaxed));

@@ -73,10 +73,10 @@ impl ThreadUsage {
         // SAFETY: zeroed bytes are a valid `rusage`, which consists of integers.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: `usage` is valid for writes.
-        let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } != 0;
+        let has_failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } != 0;
         let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
         let cpu_ns = ns(usage.ru_utime) + ns(usage.ru_stime);
-        (!failed).then(|| ThreadUsage { cpu_ns, waits: (usage.ru_nvcsw + usage.ru_majflt) as u64 })
+        (!has_failed).then(|| ThreadUsage { cpu_ns, waits: (usage.ru_nvcsw + usage.ru_majflt) as u64 })
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -86,13 +86,13 @@ impl ThreadUsage {
 }
 
 /// The path of a thread's scheduler statistics.
-pub(crate) struct Task(PathBuf);
+pub(crate) struct SchedulerStats(PathBuf);
 
-impl Task {
+impl SchedulerStats {
     /// Returns the path for the calling thread, or `None` if the system does not report scheduler
     /// statistics, which only Linux does.
-    pub(crate) fn this() -> Option<Self> {
-        Some(Task(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?).join("schedstat")))
+    pub(crate) fn of_this_thread() -> Option<Self> {
+        Some(SchedulerStats(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?).join("schedstat")))
     }
 
     /// Returns the time in seconds for which the thread was runnable but not running, or `None`
@@ -101,8 +101,8 @@ impl Task {
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
         // The file contains three numbers of at most 20 digits each.
         let mut line = [0; 96];
-        let read = fs::File::open(&self.0).ok()?.read(&mut line).ok()?;
-        let line = std::str::from_utf8(&line[..read]).ok()?;
+        let len = fs::File::open(&self.0).ok()?.read(&mut line).ok()?;
+        let line = std::str::from_utf8(&line[..len]).ok()?;
         Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? as f64 * 1e-9)
     }
 }
@@ -149,27 +149,27 @@ mod tests {
 
     #[test]
     fn sleeping_counts_as_blocked_but_computing_does_not() {
-        let before = ThreadUsage::now().unwrap();
-        let begun = std::time::Instant::now();
-        while begun.elapsed() < std::time::Duration::from_millis(20) {}
+        let idle_usage = ThreadUsage::now().unwrap();
+        let start = std::time::Instant::now();
+        while start.elapsed() < std::time::Duration::from_millis(20) {}
         let computed = ThreadUsage::now().unwrap();
-        assert_eq!(computed.waits, before.waits);
-        assert!(computed.cpu_ns > before.cpu_ns);
+        assert_eq!(computed.waits, idle_usage.waits);
+        assert!(computed.cpu_ns > idle_usage.cpu_ns);
         std::thread::sleep(std::time::Duration::from_millis(5));
         assert!(ThreadUsage::now().unwrap().waits > computed.waits);
     }
 
     #[test]
     fn threads_that_share_a_core_are_delayed() {
-        if Task::this().is_none_or(|task| task.delayed_seconds().is_none()) {
+        if SchedulerStats::of_this_thread().is_none_or(|stats| stats.delayed_seconds().is_none()) {
             return crate::require::missing("schedstat", "the kernel does not report run-queue delays");
         }
         let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-        let begun = ProcessStats::cpu_now();
+        let start = ProcessStats::cpu_now();
         let delayed: Vec<f64> = std::thread::scope(|scope| {
             let turn = || {
-                while ProcessStats::cpu_now() - begun < 0.2 {}
-                Task::this().and_then(|task| task.delayed_seconds()).unwrap()
+                while ProcessStats::cpu_now() - start < 0.2 {}
+                SchedulerStats::of_this_thread().and_then(|stats| stats.delayed_seconds()).unwrap()
             };
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(turn)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()

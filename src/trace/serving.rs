@@ -3,39 +3,45 @@
 
 use warpfeed_sources::internal::ratio;
 
-use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, STREAM_SATURATED, percent};
+use super::bottleneck::{
+    Bottleneck, Judgment, MIN_BATCHES, MIN_BUSY_FRACTION, MIN_STALL_FRACTION, MIN_STREAM_FRACTION, percent,
+};
 use super::verdict::Evidence;
 use crate::error::counted;
 
 /// Minimum fraction of the time in which no batch is free. Above it, the batches that the program
 /// holds are the bottleneck.
-const MIN_BLOCKED: f64 = 0.1;
+const MIN_BLOCKED_FRACTION: f64 = 0.1;
 
 impl Evidence<'_> {
     pub(super) fn judge_requests(&self) -> Judgment {
-        let Evidence { stats, waited, busy, .. } = *self;
+        let Evidence { stats, wait_fraction, busy_fraction, .. } = *self;
         if stats.batches < MIN_BATCHES {
-            let so_far =
+            let count_text =
                 format!("{} so far; at least {MIN_BATCHES} are needed", counted(stats.batches, "request", "requests"));
-            return (Bottleneck::Unclear, "too early to say".into(), vec![so_far]);
+            return (Bottleneck::Unclear, "too early to say".into(), vec![count_text]);
         }
-        let (waits, workers) = (self.waits.clone(), self.busy_workers());
-        if waited < STALLED {
-            return (Bottleneck::Step, "not limited: the decoder can take more requests".into(), vec![waits, workers]);
+        let (wait_text, worker_line) = (self.wait_text.clone(), self.busy_workers());
+        if wait_fraction < MIN_STALL_FRACTION {
+            return (
+                Bottleneck::Step,
+                "not limited: the decoder can take more requests".into(),
+                vec![wait_text, worker_line],
+            );
         }
         let decode = stats.device_decode.as_ref();
-        if let Some(decode) = decode.filter(|s| ratio(s.seconds, stats.seconds) >= STREAM_SATURATED) {
-            let lines = vec![self.device_decode(decode), waits, "DecodeOn::Auto lets the workers help".into()];
+        if let Some(decode) = decode.filter(|s| ratio(s.seconds, stats.seconds) >= MIN_STREAM_FRACTION) {
+            let lines = vec![self.device_decode(decode), wait_text, "DecodeOn::Auto lets the workers help".into()];
             return (Bottleneck::DeviceDecode, "device-decode-bound".into(), lines);
         }
-        if busy >= SATURATED {
-            return self.work_bound();
+        if busy_fraction >= MIN_BUSY_FRACTION {
+            return self.judge_work();
         }
-        let blocked = ratio(stats.slot.seconds, stats.seconds);
-        if blocked >= MIN_BLOCKED {
+        let blocked_fraction = ratio(stats.slot.seconds, stats.seconds);
+        if blocked_fraction >= MIN_BLOCKED_FRACTION {
             let lines = vec![
-                waits,
-                format!("no batch was free for {} % of the time", percent(blocked)),
+                wait_text,
+                format!("no batch was free for {} % of the time", percent(blocked_fraction)),
                 format!(
                     "drop batches sooner, copy the data that you store, or raise prefetch above {}",
                     stats.prefetch
@@ -44,7 +50,7 @@ impl Evidence<'_> {
             return (Bottleneck::Slots, "limited by batches that the program holds".into(), lines);
         }
         let advice = "larger requests, or more concurrent ones, would use more workers".into();
-        (Bottleneck::Unclear, "no single cause".into(), vec![waits, workers, advice])
+        (Bottleneck::Unclear, "no single cause".into(), vec![wait_text, worker_line, advice])
     }
 }
 

@@ -8,11 +8,11 @@ use std::time::Instant;
 use super::nvtx;
 
 /// Number of open windows of all traces in this process.
-static OPEN: AtomicUsize = AtomicUsize::new(0);
+static OPEN_WINDOWS: AtomicUsize = AtomicUsize::new(0);
 static LISTENERS: Mutex<Vec<Weak<dyn Listener>>> = Mutex::new(Vec::new());
 
 pub(super) trait Listener: Send + Sync {
-    fn span_ended(&self, name: &'static str, start: Instant, end: Instant);
+    fn on_span_end(&self, name: &'static str, start: Instant, end: Instant);
 }
 
 /// Starts a span of your own code in the trace. The span ends when the returned guard is dropped,
@@ -29,7 +29,7 @@ pub(super) trait Listener: Send + Sync {
 /// ```
 #[must_use = "the span ends when the guard is dropped"]
 pub fn span(name: &'static str) -> Span {
-    let start = (OPEN.load(Relaxed) > 0).then(Instant::now);
+    let start = (OPEN_WINDOWS.load(Relaxed) > 0).then(Instant::now);
     Span { name, start, _range: nvtx::range(name), not_send: PhantomData }
 }
 
@@ -49,30 +49,30 @@ impl Drop for Span {
         let Some(start) = self.start else { return };
         let end = Instant::now();
         // Hold the lock only while collecting the listeners.
-        let listeners: Vec<_> = lock().iter().filter_map(Weak::upgrade).collect();
-        listeners.iter().for_each(|listener| listener.span_ended(self.name, start, end));
+        let listeners: Vec<_> = lock_listeners().iter().filter_map(Weak::upgrade).collect();
+        listeners.iter().for_each(|listener| listener.on_span_end(self.name, start, end));
     }
 }
 
-fn lock() -> std::sync::MutexGuard<'static, Vec<Weak<dyn Listener>>> {
+fn lock_listeners() -> std::sync::MutexGuard<'static, Vec<Weak<dyn Listener>>> {
     LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn listen(listener: Weak<dyn Listener>) {
-    let mut listeners = lock();
+pub(super) fn add_listener(listener: Weak<dyn Listener>) {
+    let mut listeners = lock_listeners();
     listeners.retain(|listener| listener.strong_count() > 0);
     listeners.push(listener);
 }
 
-pub(super) fn opened() {
-    OPEN.fetch_add(1, Relaxed);
+pub(super) fn add_window() {
+    OPEN_WINDOWS.fetch_add(1, Relaxed);
 }
 
-pub(super) fn closed() {
-    OPEN.fetch_sub(1, Relaxed);
+pub(super) fn remove_window() {
+    OPEN_WINDOWS.fetch_sub(1, Relaxed);
 }
 
-pub(super) fn this_thread() -> u64 {
+pub(super) fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     thread_local!(static THIS: u64 = NEXT.fetch_add(1, Relaxed));
     THIS.with(|thread| *thread)

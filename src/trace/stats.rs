@@ -15,19 +15,19 @@ use crate::error::counted;
 /// values that never decrease, and `state` lists values that [`Stats::since`] does not subtract.
 macro_rules! statistics {
     (
-        $(#[$of:meta])*
-        workers { $($(#[doc = $worker_doc:literal])+ $of_workers:ident $($workers_text:literal)?,)* }
-        loader { $($(#[doc = $loader_doc:literal])+ $of_loader:ident $($loader_text:literal)?,)* }
+        $(#[$attribute:meta])*
+        workers { $($(#[doc = $worker_doc:literal])+ $worker_count:ident $($workers_text:literal)?,)* }
+        loader { $($(#[doc = $loader_doc:literal])+ $loader_count:ident $($loader_text:literal)?,)* }
         times { $($(#[doc = $time_doc:literal])+ $time:ident,)* }
         device { $($(#[doc = $device_doc:literal])+ $device:ident,)* }
         sums { $($(#[doc = $sum_doc:literal])+ $sum:ident: $sum_type:ty,)* }
         state { $($(#[doc = $state_doc:literal])+ $state:ident: $state_type:ty,)* }
     ) => {
-        $(#[$of])*
+        $(#[$attribute])*
         pub struct Stats {
             $($(#[doc = $state_doc])+ pub $state: $state_type,)*
-            $($(#[doc = $loader_doc])+ pub $of_loader: u64,)*
-            $($(#[doc = $worker_doc])+ pub $of_workers: u64,)*
+            $($(#[doc = $loader_doc])+ pub $loader_count: u64,)*
+            $($(#[doc = $worker_doc])+ pub $worker_count: u64,)*
             $($(#[doc = $sum_doc])+ pub $sum: $sum_type,)*
             $($(#[doc = $time_doc])+ pub $time: StageStats,)*
             $($(#[doc = $device_doc])+ pub $device: Option<StageStats>,)*
@@ -35,13 +35,13 @@ macro_rules! statistics {
 
         #[derive(Default)]
         pub(crate) struct WorkerCounts {
-            $(pub(crate) $of_workers: Count,)*
+            $(pub(crate) $worker_count: Count,)*
         }
 
         /// Counters of the loader. Only one thread measures each of the times.
         #[derive(Default)]
         pub(crate) struct LoaderCounts {
-            $(pub(crate) $of_loader: Count,)*
+            $(pub(crate) $loader_count: Count,)*
             $(pub(crate) $time: Tally,)*
             $(pub(crate) $device: Tally,)*
         }
@@ -53,18 +53,18 @@ macro_rules! statistics {
                 workers: impl Iterator<Item = &'w WorkerCounts> + Clone,
             ) -> Self {
                 Stats {
-                    $($of_loader: loader.$of_loader.get(),)*
+                    $($loader_count: loader.$loader_count.get(),)*
                     $($time: Tally::sum(std::iter::once(&loader.$time)),)*
                     $($device: Some(Tally::sum(std::iter::once(&loader.$device))).filter(|times| times.count > 0),)*
-                    $($of_workers: workers.clone().map(|worker| worker.$of_workers.get()).sum(),)*
+                    $($worker_count: workers.clone().map(|worker| worker.$worker_count.get()).sum(),)*
                     ..Stats::default()
                 }
             }
 
             fn counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let counts = [
-                    $($((self.$of_loader, $loader_text),)?)*
-                    $($((self.$of_workers, $workers_text),)?)*
+                    $($((self.$loader_count, $loader_text),)?)*
+                    $($((self.$worker_count, $workers_text),)?)*
                 ];
                 counts.iter().filter(|(n, _)| *n > 0).try_for_each(|(n, text)| write!(f, "\n  {n} {text}"))
             }
@@ -72,8 +72,8 @@ macro_rules! statistics {
             /// The name of each statistic, and the lines of its documentation.
             #[cfg(test)]
             const DOCUMENTED: &[(&str, &[&str])] = &[
-                $((stringify!($of_loader), &[$($loader_doc),+]),)*
-                $((stringify!($of_workers), &[$($worker_doc),+]),)*
+                $((stringify!($loader_count), &[$($loader_doc),+]),)*
+                $((stringify!($worker_count), &[$($worker_doc),+]),)*
                 $((stringify!($time), &[$($time_doc),+]),)*
                 $((stringify!($device), &[$($device_doc),+]),)*
                 $((stringify!($sum), &[$($sum_doc),+]),)*
@@ -82,8 +82,8 @@ macro_rules! statistics {
 
             fn minus(&self, earlier: &Self) -> Self {
                 Stats {
-                    $($of_loader: self.$of_loader.since(&earlier.$of_loader),)*
-                    $($of_workers: self.$of_workers.since(&earlier.$of_workers),)*
+                    $($loader_count: self.$loader_count.since(&earlier.$loader_count),)*
+                    $($worker_count: self.$worker_count.since(&earlier.$worker_count),)*
                     $($time: self.$time.since(&earlier.$time),)*
                     $($device: self.$device.since(&earlier.$device),)*
                     $($sum: self.$sum.since(&earlier.$sum),)*
@@ -309,14 +309,14 @@ impl Stats {
     }
 
     pub(super) fn each_stage(&self) -> impl Iterator<Item = (Stage, &str, &StageStats)> {
-        let of_images = [
+        let image_stages = [
             (Stage::Read, &self.read),
             (Stage::Decode, &self.decode),
             (Stage::Transform, &self.transform),
             (Stage::Write, &self.write),
         ];
-        let of_images = of_images.into_iter().map(|(stage, stats)| (stage, stage.name(), stats));
-        of_images.chain(self.fields.iter().map(|(name, stats)| (Stage::Fields, &**name, stats)))
+        let image_stages = image_stages.into_iter().map(|(stage, stats)| (stage, stage.name(), stats));
+        image_stages.chain(self.fields.iter().map(|(name, stats)| (Stage::Fields, &**name, stats)))
     }
 
     pub(super) fn busiest(&self) -> (Stage, &str, &StageStats) {

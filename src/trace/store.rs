@@ -7,9 +7,9 @@ use super::bottleneck::{Bottleneck, Judgment, percent};
 use super::verdict::Evidence;
 
 /// Minimum fraction of rejected requests that the verdict mentions.
-const MIN_REFUSED: f64 = 0.01;
+const MIN_REFUSED_FRACTION: f64 = 0.01;
 /// Average size of a request in bytes below which the verdict recommends larger requests.
-const SMALL_REQUEST: f64 = 1e6;
+const SMALL_REQUEST_BYTES: f64 = 1e6;
 /// Minimum median time to the first byte, in seconds, for which the server counts as slow or far
 /// away.
 const FAR_SECONDS: f64 = 0.08;
@@ -17,21 +17,21 @@ const FAR_SECONDS: f64 = 0.08;
 const FEW_REQUESTS: f64 = 16.0;
 
 impl Evidence<'_> {
-    pub(super) fn network_bound(&self, network: &NetworkStats) -> Judgment {
-        let Evidence { stats, waits, .. } = self;
-        let mut lines = vec![self.busy_workers(), waits.clone()];
+    pub(super) fn judge_network(&self, network: &NetworkStats) -> Judgment {
+        let Evidence { stats, wait_text, .. } = self;
+        let mut lines = vec![self.busy_workers(), wait_text.clone()];
         lines.extend(network.lines(stats.seconds));
-        let each = ratio(network.bytes as f64, network.requests as f64);
-        let refused = ratio(network.refusals as f64, network.requests as f64);
-        if refused >= MIN_REFUSED {
+        let mean_bytes = ratio(network.bytes as f64, network.requests as f64);
+        let refused_fraction = ratio(network.refusals as f64, network.requests as f64);
+        if refused_fraction >= MIN_REFUSED_FRACTION {
             lines.push(format!(
                 "the server refused {} % of the requests: more prefixes (folders) in the bucket, `shuffle_window` or a cache would help",
-                percent(refused).max(1)
+                percent(refused_fraction).max(1)
             ));
-        } else if each < SMALL_REQUEST {
+        } else if mean_bytes < SMALL_REQUEST_BYTES {
             lines.push(format!(
                 "a request has {:.0} KB on average: `shuffle_window` combines neighbors into requests of up to 4 MiB",
-                each / 1e3
+                mean_bytes / 1e3
             ));
         }
         if network.first_bytes.p50_seconds >= FAR_SECONDS {
@@ -45,9 +45,9 @@ impl Evidence<'_> {
         });
         // If few requests are in flight, the budget for reading ahead is the bottleneck.
         if ratio(network.answers.seconds, stats.seconds) < FEW_REQUESTS {
-            let more = 2 * stats.prefetch.max(2);
+            let suggested_prefetch = 2 * stats.prefetch.max(2);
             lines.push(format!(
-                "few requests are in flight: prefetch({more}) or a higher memory_limit would allow more"
+                "few requests are in flight: prefetch({suggested_prefetch}) or a higher memory_limit would allow more"
             ));
         }
         (Bottleneck::Network, "network-bound".into(), lines)

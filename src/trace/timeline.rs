@@ -33,67 +33,74 @@ pub struct Interval {
 }
 
 pub(super) struct Timeline {
-    width: f64,
+    interval_seconds: f64,
     intervals: Vec<Interval>,
-    /// The workers' total time per stage, in ns, at time `settled`.
-    busy: StageMap<u64>,
-    settled: f64,
+    /// The workers' total time per stage, in ns, at time `busy_until`.
+    counted_busy: StageMap<u64>,
+    busy_until: f64,
 }
 
 impl Timeline {
     pub(super) fn new() -> Result<Self> {
         let mut intervals = Vec::new();
         reserve(&mut intervals, MAX_INTERVALS)?;
-        Ok(Timeline { width: 0.05, intervals, busy: StageMap::default(), settled: 0.0 })
+        Ok(Timeline { interval_seconds: 0.05, intervals, counted_busy: StageMap::default(), busy_until: 0.0 })
     }
 
-    /// Adds a batch that arrived at `now` after a wait of `waited`, both in seconds. `busy` returns
-    /// the workers' total time in each stage, in ns, and is called once per interval.
-    pub(super) fn delivered(&mut self, now: f64, samples: usize, waited: f64, busy: impl FnOnce() -> StageMap<u64>) {
-        while now >= self.width * MAX_INTERVALS as f64 {
-            self.halve();
+    /// Adds a batch that arrived at `now` after a wait of `wait_seconds`, both in seconds. `busy`
+    /// returns the workers' total time in each stage, in ns, and is called once per interval.
+    pub(super) fn add_batch(
+        &mut self,
+        now: f64,
+        samples: usize,
+        wait_seconds: f64,
+        busy: impl FnOnce() -> StageMap<u64>,
+    ) {
+        while now >= self.interval_seconds * MAX_INTERVALS as f64 {
+            self.merge_pairs();
         }
-        let index = (now / self.width) as usize;
+        let index = (now / self.interval_seconds) as usize;
         if index >= self.intervals.len() {
             while self.intervals.len() <= index {
-                let start = self.intervals.len() as f64 * self.width;
-                self.intervals.push(Interval { start, seconds: self.width, ..Interval::default() });
+                let start = self.intervals.len() as f64 * self.interval_seconds;
+                self.intervals.push(Interval { start, seconds: self.interval_seconds, ..Interval::default() });
             }
-            self.settle(now, busy());
+            self.add_busy(now, busy());
         }
         self.intervals[index].batches += 1;
         self.intervals[index].samples += samples as u64;
-        self.spread(now - waited, now, |interval, share| interval.waited += waited * share);
+        self.spread(now - wait_seconds, now, |interval, share| interval.waited += wait_seconds * share);
     }
 
-    fn settle(&mut self, now: f64, busy: StageMap<u64>) {
-        let new = StageMap::from_fn(|stage| busy[stage].saturating_sub(self.busy[stage]) as f64 * 1e-9);
-        self.spread(self.settled, now, |interval, share| {
-            new.iter().for_each(|(stage, new)| interval.busy[stage] += new * share);
+    fn add_busy(&mut self, now: f64, busy: StageMap<u64>) {
+        let new_busy = StageMap::from_fn(|stage| busy[stage].saturating_sub(self.counted_busy[stage]) as f64 * 1e-9);
+        self.spread(self.busy_until, now, |interval, share| {
+            new_busy.iter().for_each(|(stage, new_busy)| interval.busy[stage] += new_busy * share);
         });
-        (self.busy, self.settled) = (busy, now);
+        (self.counted_busy, self.busy_until) = (busy, now);
     }
 
-    /// Calls `add` for each interval that overlaps the time from `from` to `to`, with the fraction
-    /// of this time in the interval. The last interval includes all time after it.
-    fn spread(&mut self, from: f64, to: f64, mut add: impl FnMut(&mut Interval, f64)) {
+    /// Calls `add` for each interval that overlaps the time from `start` to `end`, with the
+    /// fraction of this time in the interval. The last interval includes all time after it.
+    fn spread(&mut self, start: f64, end: f64, mut add: impl FnMut(&mut Interval, f64)) {
         let Some(last) = self.intervals.len().checked_sub(1) else { return };
-        let first = ((from.max(0.0) / self.width) as usize).min(last);
-        let mut share_left = 1.0;
+        let first = ((start.max(0.0) / self.interval_seconds) as usize).min(last);
+        let mut remaining_share = 1.0;
         for index in first..last {
-            let end = (index + 1) as f64 * self.width;
-            if end >= to {
-                return add(&mut self.intervals[index], share_left);
+            let interval_end = (index + 1) as f64 * self.interval_seconds;
+            if interval_end >= end {
+                return add(&mut self.intervals[index], remaining_share);
             }
-            let share = ((end - from.max(index as f64 * self.width)) / (to - from)).clamp(0.0, share_left);
+            let share = ((interval_end - start.max(index as f64 * self.interval_seconds)) / (end - start))
+                .clamp(0.0, remaining_share);
             add(&mut self.intervals[index], share);
-            share_left -= share;
+            remaining_share -= share;
         }
-        add(&mut self.intervals[last], share_left);
+        add(&mut self.intervals[last], remaining_share);
     }
 
-    fn halve(&mut self) {
-        self.width *= 2.0;
+    fn merge_pairs(&mut self) {
+        self.interval_seconds *= 2.0;
         for i in 0..self.intervals.len().div_ceil(2) {
             let mut sum = self.intervals[2 * i];
             if let Some(other) = self.intervals.get(2 * i + 1) {
@@ -102,7 +109,7 @@ impl Timeline {
                 sum.waited += other.waited;
                 other.busy.iter().for_each(|(stage, busy)| sum.busy[stage] += busy);
             }
-            sum.seconds = self.width;
+            sum.seconds = self.interval_seconds;
             self.intervals[i] = sum;
         }
         self.intervals.truncate(self.intervals.len().div_ceil(2));
@@ -110,7 +117,7 @@ impl Timeline {
 
     pub(super) fn intervals(&mut self, now: f64, busy: StageMap<u64>) -> Vec<Interval> {
         if !self.intervals.is_empty() {
-            self.settle(now, busy);
+            self.add_busy(now, busy);
         }
         self.intervals.clone()
     }
@@ -132,7 +139,7 @@ mod tests {
     #[test]
     fn long_waits_and_work_are_spread_over_their_intervals() {
         let mut timeline = Timeline::new().unwrap();
-        timeline.delivered(0.225, 8, 0.2, || busy(450_000_000, 0));
+        timeline.add_batch(0.225, 8, 0.2, || busy(450_000_000, 0));
         let intervals = timeline.intervals(0.225, busy(450_000_000, 0));
         let close = |values: Vec<f64>, expected: [f64; 5]| {
             assert!(values.len() == 5 && values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9), "{values:?}");
@@ -146,7 +153,7 @@ mod tests {
     fn a_long_run_keeps_its_sums_in_few_intervals() {
         let mut timeline = Timeline::new().unwrap();
         for i in 0..100_000u64 {
-            timeline.delivered(i as f64 * 0.01, 8, 0.001, || busy(i * 1000, i));
+            timeline.add_batch(i as f64 * 0.01, 8, 0.001, || busy(i * 1000, i));
         }
         let intervals = timeline.intervals(1000.0, busy(100_000_000, 100_000));
         assert!((MAX_INTERVALS / 2..=MAX_INTERVALS).contains(&intervals.len()), "{}", intervals.len());

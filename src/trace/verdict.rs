@@ -5,22 +5,24 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use warpfeed_sources::internal::ratio;
 
-use super::bottleneck::{Bottleneck, Judgment, MIN_BATCHES, SATURATED, STALLED, STREAM_SATURATED, percent};
+use super::bottleneck::{
+    Bottleneck, Judgment, MIN_BATCHES, MIN_BUSY_FRACTION, MIN_STALL_FRACTION, MIN_STREAM_FRACTION, percent,
+};
 use super::{Stage, StageStats, Stats};
 use crate::error::counted;
 
 /// Maximum fraction of the workers' busy time in which they wait for a core. Above it, there are
 /// too few cores.
-const MAX_DELAYED: f64 = 0.2;
+const MAX_DELAY_FRACTION: f64 = 0.2;
 /// Speed of decoding random crops of photographs from packed files, relative to plain files. The
 /// whole pipeline, in which decoding takes 80 % of the time, was 1.66 times as fast on two cores
 /// and 2.03 times as fast on sixteen cores (`benches/RESULTS.md`).
 const PACKED_SPEEDUP: f64 = 2.0;
 /// Minimum average number of reads in flight for which reading can be the bottleneck.
-const MIN_READS: f64 = 2.0;
+const MIN_READS_IN_FLIGHT: f64 = 2.0;
 /// Minimum fraction of all waits that are for the first batches of epochs. Above it, the verdict
 /// mentions them.
-const MIN_STARTS: f64 = 0.25;
+const MIN_START_SHARE: f64 = 0.25;
 
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
 ///
@@ -84,10 +86,10 @@ impl fmt::Display for Verdict {
 pub(super) struct Evidence<'a> {
     pub(super) stats: &'a Stats,
     /// Fraction of the time in which the consumer waited, from 0 to 1.
-    pub(super) waited: f64,
+    pub(super) wait_fraction: f64,
     /// Fraction of the time in which the workers were busy, from 0 to 1.
-    pub(super) busy: f64,
-    pub(super) waits: String,
+    pub(super) busy_fraction: f64,
+    pub(super) wait_text: String,
 }
 
 impl Stats {
@@ -99,96 +101,96 @@ impl Stats {
 
 impl Verdict {
     fn of(stats: &Stats) -> Verdict {
-        let waited = match (&stats.stall, stats.device_stall_fraction()) {
+        let wait_fraction = match (&stats.stall, stats.device_stall_fraction()) {
             // A host that is ahead of the device waits at no cost, so only the device's waits
             // count.
             (Some(stall), Some(device)) if 2 * stall.count >= stats.batches => device,
             (_, device) => stats.stall_fraction().max(device.unwrap_or(0.0)),
         };
-        let waited = waited.min(1.0);
-        let waits = if stats.on_request {
+        let wait_fraction = wait_fraction.min(1.0);
+        let wait_text = if stats.on_request {
             let images = ratio(stats.samples as f64, stats.batches as f64);
-            format!("requests of {images:.1} images waited for an answer {} % of the time", percent(waited))
+            format!("requests of {images:.1} images waited for an answer {} % of the time", percent(wait_fraction))
         } else {
-            format!("the step waited {} % of the time", percent(waited))
+            format!("the step waited {} % of the time", percent(wait_fraction))
         };
-        let evidence = Evidence { stats, waited, busy: stats.busy_fraction(), waits };
+        let evidence = Evidence { stats, wait_fraction, busy_fraction: stats.busy_fraction(), wait_text };
         let (limit, headline, mut lines) = if stats.on_request { evidence.judge_requests() } else { evidence.judge() };
         if !stats.on_request && limit != Bottleneck::EpochStart {
-            lines.extend(evidence.starts());
+            lines.extend(evidence.start_line());
         }
         let text = lines.iter().fold(headline, |text, line| text + "\n- " + line);
-        Verdict { limit, waited, max_speedup: evidence.max_speedup(), text }
+        Verdict { limit, waited: wait_fraction, max_speedup: evidence.max_speedup(), text }
     }
 }
 
 impl Evidence<'_> {
     fn judge(&self) -> Judgment {
-        let Evidence { stats, waited, busy, waits } = self;
+        let Evidence { stats, wait_fraction, busy_fraction, wait_text } = self;
         if stats.batches < MIN_BATCHES {
-            let so_far =
+            let count_text =
                 format!("{} so far; at least {MIN_BATCHES} are needed", counted(stats.batches, "batch", "batches"));
-            return (Bottleneck::Unclear, "too early to say".into(), vec![so_far]);
+            return (Bottleneck::Unclear, "too early to say".into(), vec![count_text]);
         }
-        if *waited < STALLED {
-            return self.step_bound();
+        if *wait_fraction < MIN_STALL_FRACTION {
+            return self.judge_step();
         }
-        if let Some(judgment) = self.stragglers() {
+        if let Some(judgment) = self.judge_stragglers() {
             return judgment;
         }
-        if let Some(judgment) = self.device_bound() {
+        if let Some(judgment) = self.judge_device() {
             return judgment;
         }
-        if *busy >= SATURATED {
-            return self.work_bound();
+        if *busy_fraction >= MIN_BUSY_FRACTION {
+            return self.judge_work();
         }
         if stats.start_seconds >= 0.5 * stats.waited_seconds
-            && let Some(starts) = self.starts()
+            && let Some(start_line) = self.start_line()
         {
-            let why =
+            let reason =
                 "work on an epoch begins when the epoch is requested: longer epochs or smaller batches would help";
-            let lines = vec![waits.clone(), starts, why.into()];
+            let lines = vec![wait_text.clone(), start_line, reason.into()];
             return (Bottleneck::EpochStart, "limited by the starts of epochs".into(), lines);
         }
-        if stats.reads_in_flight() >= MIN_READS {
+        if stats.reads_in_flight() >= MIN_READS_IN_FLIGHT {
             return match &stats.network {
-                Some(network) if network.requests > 0 => self.network_bound(network),
-                _ => self.reads_bound(),
+                Some(network) if network.requests > 0 => self.judge_network(network),
+                _ => self.judge_reads(),
             };
         }
-        let blocked = ratio(stats.slot.seconds, stats.seconds);
-        if blocked >= 0.1 && self.delayed() < MAX_DELAYED {
-            return self.slots_bound(blocked);
+        let blocked_fraction = ratio(stats.slot.seconds, stats.seconds);
+        if blocked_fraction >= 0.1 && self.delay_fraction() < MAX_DELAY_FRACTION {
+            return self.judge_slots(blocked_fraction);
         }
         let lines = vec![
-            waits.clone(),
+            wait_text.clone(),
             format!(
                 "workers are busy {} % of the time; all slots were in use {} % of the time",
-                percent(*busy),
-                percent(blocked)
+                percent(*busy_fraction),
+                percent(blocked_fraction)
             ),
             "a trace (`Loader::trace`) shows which thread waits for which".into(),
         ];
         (Bottleneck::Unclear, "no single cause".into(), lines)
     }
 
-    /// Returns the verdict for too few batches ahead. `blocked` is the fraction of time for which
-    /// all slots were in use.
-    fn slots_bound(&self, blocked: f64) -> Judgment {
-        let Evidence { stats, busy, waits, .. } = self;
+    /// Returns the verdict for too few batches ahead. `blocked_fraction` is the fraction of time
+    /// for which all slots were in use.
+    fn judge_slots(&self, blocked_fraction: f64) -> Judgment {
+        let Evidence { stats, busy_fraction, wait_text, .. } = self;
         let interval = ratio(stats.seconds, stats.batches as f64);
-        let more = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
+        let extra_batches = (ratio(stats.wait.p99_seconds, interval).ceil() as usize).clamp(1, 16);
         let lines = vec![
-            waits.clone(),
+            wait_text.clone(),
             format!(
                 "workers are busy {} % of the time; {} % of the time all {} slots were full or being filled",
-                percent(*busy),
-                percent(blocked),
+                percent(*busy_fraction),
+                percent(blocked_fraction),
                 stats.slots
             ),
             format!(
                 "steps or samples take unequal times: prefetch({}) instead of {} would even them out",
-                stats.prefetch + more,
+                stats.prefetch + extra_batches,
                 stats.prefetch
             ),
         ];
@@ -197,20 +199,23 @@ impl Evidence<'_> {
 
     fn max_speedup(&self) -> Option<f64> {
         // If the consumer never waited, only the time of the step would remain.
-        (self.waited < 0.98).then(|| 1.0 / (1.0 - self.waited))
+        (self.wait_fraction < 0.98).then(|| 1.0 / (1.0 - self.wait_fraction))
     }
 
-    fn at_most(&self, times: f64) -> f64 {
+    fn limit_speedup(&self, times: f64) -> f64 {
         self.max_speedup().map_or(times, |max_speedup| times.min(max_speedup))
     }
 
     /// Describes how much of the wait is for the first batches of epochs, if this share is
     /// significant.
-    fn starts(&self) -> Option<String> {
-        let Evidence { stats, waited, .. } = self;
+    fn start_line(&self) -> Option<String> {
+        let Evidence { stats, wait_fraction, .. } = self;
         let share = ratio(stats.start_seconds, stats.waited_seconds);
-        let matters = *waited >= STALLED && stats.batches >= MIN_BATCHES && stats.epochs > 1 && share >= MIN_STARTS;
-        matters.then(|| {
+        let is_relevant = *wait_fraction >= MIN_STALL_FRACTION
+            && stats.batches >= MIN_BATCHES
+            && stats.epochs > 1
+            && share >= MIN_START_SHARE;
+        is_relevant.then(|| {
             format!(
                 "{} % of the wait is for the first batches of {} epochs ({:.1} ms each, {:.1} batches per epoch): `.repeat(n)` makes \
                  one epoch of n",
@@ -225,7 +230,7 @@ impl Evidence<'_> {
     /// Returns the number of samples per second that the workers would prepare if they were never
     /// idle.
     fn capacity(&self) -> f64 {
-        ratio(self.stats.prepared as f64, self.stats.seconds * self.busy)
+        ratio(self.stats.prepared as f64, self.stats.seconds * self.busy_fraction)
     }
 
     pub(super) fn busy_workers(&self) -> String {
@@ -233,71 +238,72 @@ impl Evidence<'_> {
         format!("{:.1} of {workers} workers are busy", self.stats.busy_workers().min(workers as f64))
     }
 
-    fn step_bound(&self) -> Judgment {
-        let Evidence { stats, waits, .. } = self;
+    fn judge_step(&self) -> Judgment {
+        let Evidence { stats, wait_text, .. } = self;
         let (rate, capacity) = (stats.samples_per_second(), self.capacity());
         // The host cannot measure the time of steps on a device.
-        let on_device = ratio((1.0 - self.waited) * stats.seconds, stats.batches as f64);
-        let step = 1e3 * if stats.stall.is_some() { on_device } else { stats.step.mean_seconds() };
-        let mut lines = vec![waits.clone(), format!("a step takes {step:.1} ms: {rate:.0} samples/s")];
-        let busy = self.busy_workers();
+        let device_seconds = ratio((1.0 - self.wait_fraction) * stats.seconds, stats.batches as f64);
+        let step_ms = 1e3 * if stats.stall.is_some() { device_seconds } else { stats.step.mean_seconds() };
+        let mut lines = vec![wait_text.clone(), format!("a step takes {step_ms:.1} ms: {rate:.0} samples/s")];
+        let worker_line = self.busy_workers();
         lines.push(if capacity > rate {
-            let times = ratio(capacity, rate);
-            format!("{busy}: the loader could deliver about {capacity:.0} samples/s, {times:.1} times as many")
+            let speedup = ratio(capacity, rate);
+            format!("{worker_line}: the loader could deliver about {capacity:.0} samples/s, {speedup:.1} times as many")
         } else {
-            busy
+            worker_line
         });
         (Bottleneck::Step, "step-bound: the loader is not the bottleneck".into(), lines)
     }
 
     /// Returns the verdict if a stream on the device is saturated.
-    fn device_bound(&self) -> Option<Judgment> {
-        let Evidence { stats, waits, .. } = self;
+    fn judge_device(&self) -> Option<Judgment> {
+        let Evidence { stats, wait_text, .. } = self;
         let share = |stage: &StageStats| ratio(stage.seconds, stats.seconds);
-        let saturated = |stage: &&StageStats| share(stage) >= STREAM_SATURATED;
+        let is_saturated = |stage: &&StageStats| share(stage) >= MIN_STREAM_FRACTION;
         let stream = |name: &str, stage: &StageStats, advice: &str| {
             let speed = ratio(stage.bytes as f64, stage.seconds) / 1e9;
-            let busy = format!("the {name} stream is busy {} % of the time, at {speed:.1} GB/s", percent(share(stage)));
-            (format!("{name}-bound"), vec![busy, waits.clone(), advice.to_owned()])
+            let busy_line =
+                format!("the {name} stream is busy {} % of the time, at {speed:.1} GB/s", percent(share(stage)));
+            (format!("{name}-bound"), vec![busy_line, wait_text.clone(), advice.to_owned()])
         };
-        if let Some(copy) = stats.copy.as_ref().filter(saturated) {
+        if let Some(copy) = stats.copy.as_ref().filter(is_saturated) {
             let advice = "smaller images, or a wider link, would help; more workers would not";
             let (headline, lines) = stream("copy", copy, advice);
             return Some((Bottleneck::Copy, headline, lines));
         }
-        if let Some(convert) = stats.convert.as_ref().filter(saturated) {
+        if let Some(convert) = stats.convert.as_ref().filter(is_saturated) {
             let advice = "the model's own kernels keep the device busy, or the batches are very small";
             let (headline, lines) = stream("convert", convert, advice);
             return Some((Bottleneck::Convert, headline, lines));
         }
-        let decode = stats.device_decode.as_ref().filter(saturated)?;
+        let decode = stats.device_decode.as_ref().filter(is_saturated)?;
         let lines = vec![
             self.device_decode(decode),
-            waits.clone(),
+            wait_text.clone(),
             "`warpfeed pack` makes files that the device decodes faster; DecodeOn::Auto lets the workers help".into(),
         ];
         Some((Bottleneck::DeviceDecode, "device-decode-bound".into(), lines))
     }
 
     pub(super) fn device_decode(&self, decode: &StageStats) -> String {
-        let (share, each) = (percent(ratio(decode.seconds, self.stats.seconds)), 1e3 * decode.mean_seconds());
+        let (share, batch_ms) = (percent(ratio(decode.seconds, self.stats.seconds)), 1e3 * decode.mean_seconds());
         let batch = if self.stats.on_request { "request" } else { "batch" };
-        format!("decoding takes {share} % of the device's time, {each:.2} ms per {batch}")
+        format!("decoding takes {share} % of the device's time, {batch_ms:.2} ms per {batch}")
     }
 
     /// Returns the verdict if the workers are idle because reading ahead is too slow.
-    fn reads_bound(&self) -> Judgment {
-        let Evidence { stats, waits, .. } = self;
-        let each = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
+    fn judge_reads(&self) -> Judgment {
+        let Evidence { stats, wait_text, .. } = self;
+        let mean_seconds = stats.ahead.as_ref().map_or(0.0, StageStats::mean_seconds);
         let lines = vec![
             format!(
                 "{}, {:.1} reads are in flight on average ({:.0} us each)",
                 self.busy_workers(),
                 stats.reads_in_flight(),
-                1e6 * each
+                1e6 * mean_seconds
             ),
-            waits.clone(),
-            self.speed_of_reading(),
+            wait_text.clone(),
+            self.read_speed_line(),
             "one packed file (`warpfeed pack`), a faster disk, or more reads in flight \
  (larger batches, or a higher prefetch) would help"
                 .into(),
@@ -307,7 +313,7 @@ impl Evidence<'_> {
 
     /// Describes how many bytes are read per second, and how many of them come from the disk, if
     /// the system reports it.
-    fn speed_of_reading(&self) -> String {
+    fn read_speed_line(&self) -> String {
         let stats = self.stats;
         let disk = stats.process.disk_bytes.map_or(String::new(), |bytes| {
             format!("; {:.1} MB/s came from the disk", ratio(bytes as f64, stats.seconds) / 1e6)
@@ -317,72 +323,74 @@ impl Evidence<'_> {
 
     /// Returns the fraction of the workers' busy time for which they were runnable but not running,
     /// from 0 to 1.
-    fn delayed(&self) -> f64 {
+    fn delay_fraction(&self) -> f64 {
         ratio(self.stats.delayed_seconds, self.stats.worked_seconds()).min(1.0)
     }
 
     /// Describes the time in which busy workers were not running, if it is significant.
-    fn off_core(&self) -> Option<String> {
+    fn off_core_line(&self) -> Option<String> {
         let stats = self.stats;
-        let ran = ratio(stats.process.cpu_seconds, stats.worked_seconds());
+        let cpu_fraction = ratio(stats.process.cpu_seconds, stats.worked_seconds());
         // Round two of the three percentages, and compute the third so that the sum is 100 %. The
         // CPU time is known only for the whole process, and is an upper bound of the workers' CPU
         // time.
-        let waiting = percent(self.delayed());
-        let running = percent(ran).min(100 - waiting);
-        let running = if stats.process.cpu_seconds > 0.0 { running } else { 100 - waiting };
-        let blocked = 100 - waiting - running;
-        let crowded = self.delayed() >= MAX_DELAYED;
-        if !crowded && blocked < 30 {
+        let waiting_percent = percent(self.delay_fraction());
+        let running_percent = percent(cpu_fraction).min(100 - waiting_percent);
+        let running_percent = if stats.process.cpu_seconds > 0.0 { running_percent } else { 100 - waiting_percent };
+        let blocked_percent = 100 - waiting_percent - running_percent;
+        let is_crowded = self.delay_fraction() >= MAX_DELAY_FRACTION;
+        if !is_crowded && blocked_percent < 30 {
             return None;
         }
-        let rest = match (waiting > 5, blocked > 5) {
+        let rest_text = match (waiting_percent > 5, blocked_percent > 5) {
             (true, true) => {
-                format!(", waiting for a free core {waiting} %, and blocked for the rest, by a disk or a lock")
+                format!(", waiting for a free core {waiting_percent} %, and blocked for the rest, by a disk or a lock")
             }
             (true, false) => "; for the rest they were waiting for a free core".into(),
             _ => "; for the rest they were blocked, by a disk or a lock".to_owned(),
         };
-        let why = if crowded {
+        let reason = if is_crowded {
             ": there are more threads or programs than cores, or a container's limit (`cpu.max`)"
         } else {
             ""
         };
-        Some(format!("workers were running {running} % of their busy time{rest}{why}"))
+        Some(format!("workers were running {running_percent} % of their busy time{rest_text}{reason}"))
     }
 
     /// Returns the verdict for busy workers, which depends on the busiest stage.
-    pub(super) fn work_bound(&self) -> Judgment {
-        let Evidence { stats, waits, .. } = self;
-        let total = stats.worked_seconds();
-        let (which, name, stage) = stats.busiest();
-        let share = ratio(stage.seconds, total);
-        let (mean, p99) = (1e6 * stage.mean_seconds(), 1e6 * stage.p99_seconds);
+    pub(super) fn judge_work(&self) -> Judgment {
+        let Evidence { stats, wait_text, .. } = self;
+        let total_seconds = stats.worked_seconds();
+        let (stage_kind, name, stage) = stats.busiest();
+        let share = ratio(stage.seconds, total_seconds);
+        let (mean_us, p99_us) = (1e6 * stage.mean_seconds(), 1e6 * stage.p99_seconds);
         let sample = if stats.on_request { "image" } else { "sample" };
         let mut lines = vec![
             format!(
-                "{}, {} % of that with {name} ({mean:.0} us per {sample}, p99 {p99:.0})",
+                "{}, {} % of that with {name} ({mean_us:.0} us per {sample}, p99 {p99_us:.0})",
                 self.busy_workers(),
                 percent(share)
             ),
-            waits.clone(),
+            wait_text.clone(),
         ];
-        lines.extend(self.off_core());
-        let together = self.slow(true);
-        if together.iter().map(|(_, seconds)| seconds).sum::<f64>() >= 0.1 * total {
+        lines.extend(self.off_core_line());
+        let simultaneous = self.slow_samples(true);
+        if simultaneous.iter().map(|(_, seconds)| seconds).sum::<f64>() >= 0.1 * total_seconds {
             lines.push(format!(
                 "{} samples were slow at the same moments on several workers: the machine or the disk stalled",
-                together.len()
+                simultaneous.len()
             ));
         }
-        if let (Stage::Read, Some(network)) = (which, stats.network.as_ref().filter(|network| network.requests > 0)) {
-            return self.network_bound(network);
+        if let (Stage::Read, Some(network)) =
+            (stage_kind, stats.network.as_ref().filter(|network| network.requests > 0))
+        {
+            return self.judge_network(network);
         }
-        let (limit, headline) = match which {
+        let (limit, headline) = match stage_kind {
             Stage::Read => (Bottleneck::Read, "read-bound".into()),
             Stage::Write => (Bottleneck::Memory, "memory-bound".into()),
             // More threads do not help if threads are already waiting for a core.
-            _ if stats.workers < stats.cores && self.delayed() < MAX_DELAYED => {
+            _ if stats.workers < stats.cores && self.delay_fraction() < MAX_DELAY_FRACTION => {
                 (Bottleneck::Workers, "limited by the number of workers".into())
             }
             Stage::Decode => (Bottleneck::Decode, "decode-bound".into()),
@@ -397,11 +405,11 @@ impl Evidence<'_> {
     /// workers' time that `stage` takes.
     fn advise(&self, limit: Bottleneck, stage: &StageStats, share: f64, lines: &mut Vec<String>) {
         let stats = self.stats;
-        let halved = self.at_most(1.0 / (1.0 - share / 2.0));
+        let half_time_speedup = self.limit_speedup(1.0 / (1.0 - share / 2.0));
         match limit {
             Bottleneck::Read if stats.on_request => lines.push("smaller files would help".into()),
             Bottleneck::Read => {
-                lines.push(self.speed_of_reading());
+                lines.push(self.read_speed_line());
                 lines.push("one packed file (`warpfeed pack`) or a faster disk would help".into());
             }
             Bottleneck::Memory => {
@@ -410,26 +418,26 @@ impl Evidence<'_> {
                 lines.push("u8 batches, normalized on the device, have a quarter of the bytes of f32".into());
             }
             Bottleneck::Workers => {
-                let times = self.at_most(stats.cores as f64 / stats.workers as f64);
+                let speedup = self.limit_speedup(stats.cores as f64 / stats.workers as f64);
                 lines.push(format!(
-                    "workers({}), one per core, would be at most {times:.1} times as fast",
+                    "workers({}), one per core, would be at most {speedup:.1} times as fast",
                     stats.cores
                 ));
             }
             Bottleneck::Decode => {
-                let plain = ratio(stats.plain_jpegs as f64, stats.prepared as f64).min(1.0);
-                lines.push(if plain < 0.1 || stats.on_request {
+                let plain_fraction = ratio(stats.plain_jpegs as f64, stats.prepared as f64).min(1.0);
+                lines.push(if plain_fraction < 0.1 || stats.on_request {
                     format!(
-                        "decoding in half the time would make the loader {halved:.1} times as fast: more cores, or smaller images"
+                        "decoding in half the time would make the loader {half_time_speedup:.1} times as fast: more cores, or smaller images"
                     )
                 } else {
                     // The speed-up is an average. It is greater for small crops, and absent for
                     // whole images.
-                    let times = self.at_most(1.0 / (1.0 - share * plain * (1.0 - 1.0 / PACKED_SPEEDUP)));
+                    let speedup = self.limit_speedup(1.0 / (1.0 - share * plain_fraction * (1.0 - 1.0 / PACKED_SPEEDUP)));
                     format!(
                         "{} % of the samples are JPEGs without restart markers: `warpfeed pack` adds them, which makes \
-                         the loader about {times:.1} times as fast for typical random crops",
-                        percent(plain)
+                         the loader about {speedup:.1} times as fast for typical random crops",
+                        percent(plain_fraction)
                     )
                 });
                 if let Some(cache) = stats.decoded_cache.filter(|cache| stats.epochs > 1 && cache.is_full()) {
@@ -442,9 +450,9 @@ impl Evidence<'_> {
                     lines.push("JPEGs can be decoded on the device: .decode_on(DecodeOn::Auto)".into());
                 }
             }
-            Bottleneck::Field => lines.push(format!("computing this field in half the time would make the loader {halved:.1} times as fast")),
+            Bottleneck::Field => lines.push(format!("computing this field in half the time would make the loader {half_time_speedup:.1} times as fast")),
             _ => lines.push(format!(
-                "a transform in half the time would make the loader {halved:.1} times as fast: smaller images, or less augmentation"
+                "a transform in half the time would make the loader {half_time_speedup:.1} times as fast: smaller images, or less augmentation"
             )),
         }
     }

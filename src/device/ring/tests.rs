@@ -177,7 +177,7 @@ fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Rin
     let spec = spec(dtype);
     let (consumer, feed, times) = (sim.stream().unwrap(), TestFeed::new(&spec, 0), times());
     if let Some(trace) = trace {
-        times.trace_to(trace);
+        times.set_trace(trace);
     }
     let timeout = Duration::from_secs(5);
     let ring = Ring::new(sim.clone(), consumer, vec![spec], SLOTS - 1, timeout, feed, times.clone()).unwrap();

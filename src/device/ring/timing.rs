@@ -123,12 +123,12 @@ impl<G: Gpu> Timing<G> {
         // The first recording on a stream can take a long time, so use the second one.
         let mut host = 0;
         for _ in 0..2 {
-            let before = trace.at(Instant::now());
+            let before = trace.timestamp(Instant::now());
             gpu.record(&zero, &stream)?;
             while !gpu.is_done(&zero)? {
                 std::hint::spin_loop();
             }
-            host = before.midpoint(trace.at(Instant::now()));
+            host = before.midpoint(trace.timestamp(Instant::now()));
         }
         self.clock = Some(Clock { stream, zero, host, window });
         Ok(())

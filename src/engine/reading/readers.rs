@@ -351,12 +351,12 @@ impl ReadStage {
             if !self.is_wanted(part) {
                 break;
             }
-            counters.reads(reader, id);
+            counters.begin_read(reader, id);
             let (ns, bytes) = buffers.read(index, (id, draw), self.recipe.retries, || self.run.may_retry(header.run));
-            counters.has_read(reader, ns, bytes);
+            counters.end_read(reader, ns, bytes);
             self.count_sample(part_receiver);
             if let Some(trace) = counters.tracing() {
-                let end = trace.at(std::time::Instant::now());
+                let end = trace.timestamp(std::time::Instant::now());
                 let key = buffers.sample(index).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));
                 let args = Args {
                     epoch: Some(header.epoch),

@@ -8,7 +8,7 @@ use crossbeam::channel::Sender;
 
 use crate::batch::Free;
 use crate::decode::MAX_GROUP;
-use crate::trace::Task;
+use crate::trace::SchedulerStats;
 
 use super::priority;
 
@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     low_priority: bool,
     prefetch_depth: AtomicUsize,
     /// Per-worker handles for reading the OS scheduler's statistics.
-    tasks: Mutex<Vec<Task>>,
+    scheduler_stats: Mutex<Vec<SchedulerStats>>,
     clock: Mutex<Clock>,
     reserve: Mutex<Reserve>,
 }
@@ -91,7 +91,7 @@ impl Settings {
             prefetch,
             low_priority: false,
             prefetch_depth: AtomicUsize::new(prefetch.min),
-            tasks: Mutex::default(),
+            scheduler_stats: Mutex::default(),
             clock: Mutex::default(),
             reserve: Mutex::default(),
         }
@@ -161,15 +161,15 @@ impl Settings {
         if self.low_priority {
             priority::lower();
         }
-        let task = Task::this();
-        self.tasks.lock().expect("no code panics while holding this lock").extend(task);
+        let stats = SchedulerStats::of_this_thread();
+        self.scheduler_stats.lock().expect("no code panics while holding this lock").extend(stats);
     }
 
     /// Returns how long workers were runnable but not running, in seconds, or 0 if the system does
     /// not report it.
     pub(crate) fn core_wait_seconds(&self) -> f64 {
-        let tasks = self.tasks.lock().expect("no code panics while holding this lock");
-        tasks.iter().filter_map(Task::delayed_seconds).sum()
+        let scheduler_stats = self.scheduler_stats.lock().expect("no code panics while holding this lock");
+        scheduler_stats.iter().filter_map(SchedulerStats::delayed_seconds).sum()
     }
 
     /// Sends as many slots to `slot_sender` as the current depth needs, and moves all others to the

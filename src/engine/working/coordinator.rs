@@ -84,7 +84,7 @@ impl Coordinator {
                 drop(range);
                 let Some(slot) = slot else { break };
                 let wait_time = Duration::from_secs_f64((self.shared.run.settings.seconds() - seconds_before).max(0.0));
-                self.shared.run.counters.slot(index.epoch, index.batch, wait_start, wait_time);
+                self.shared.run.counters.record_slot_wait(index.epoch, index.batch, wait_start, wait_time);
                 if !self.shared.run.is_wanted(run) {
                     let _ = self.slot_sender.send(slot);
                     break;

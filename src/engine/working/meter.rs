@@ -48,7 +48,7 @@ impl<'a> Meter<'a> {
         let ns = self.lap();
         self.add_time(stage, sample, ns, bytes);
         if let Some(trace) = self.counters.tracing() {
-            let end = trace.at(self.lap_start);
+            let end = trace.timestamp(self.lap_start);
             let args = self.args(sample, bytes);
             trace.record_at(Row::Worker(self.worker), stage.name(), end.saturating_sub(ns), end, args);
         }
@@ -63,9 +63,9 @@ impl<'a> Meter<'a> {
         let ns = self.lap();
         sample.ns[Stage::Fields] += ns;
         sample.slowest_field = sample.slowest_field.max((ns, field));
-        self.counters.worker(self.worker).spent_in_field(field, ns, bytes);
+        self.counters.worker(self.worker).add_field(field, ns, bytes);
         if let Some(trace) = self.counters.tracing() {
-            let (end, name) = (trace.at(self.lap_start), self.counters.field(field).to_owned());
+            let (end, name) = (trace.timestamp(self.lap_start), self.counters.field(field).to_owned());
             trace.record_at(Row::Worker(self.worker), name, end.saturating_sub(ns), end, self.args(sample, bytes));
         }
     }
@@ -73,7 +73,7 @@ impl<'a> Meter<'a> {
     /// Adds `ns` and `bytes` of output to a stage of `sample`.
     pub(super) fn add_time(&self, stage: Stage, sample: &mut SampleTiming<'_>, ns: u64, bytes: usize) {
         sample.ns[stage] += ns;
-        self.counters.worker(self.worker).spent(stage, ns, bytes);
+        self.counters.worker(self.worker).add_sample(stage, ns, bytes);
     }
 
     /// Ends the lap in which images were decoded. `samples` yields their samples, each with its
@@ -91,7 +91,7 @@ impl<'a> Meter<'a> {
         let group_bytes: usize = untimed_images.map(|image| image.encoded_bytes).sum();
         let is_each_timed = images.iter().all(|image| image.decode_ns.is_some());
         let trace = self.counters.tracing();
-        let mut start = trace.map_or(0, |trace| trace.at(self.lap_start).saturating_sub(lap_ns));
+        let mut start = trace.map_or(0, |trace| trace.timestamp(self.lap_start).saturating_sub(lap_ns));
         let mut remaining_images = images.iter();
         for (sample, image_count) in samples {
             for image in remaining_images.by_ref().take(image_count) {
@@ -128,12 +128,12 @@ impl<'a> Meter<'a> {
     ) {
         let ns = self.lap();
         let worker = self.counters.worker(self.worker);
-        worker.spent_on(Stage::Read, count, 0, read_bytes);
-        worker.spent_on(Stage::Write, count, ns, written_bytes);
+        worker.add_samples(Stage::Read, count, 0, read_bytes);
+        worker.add_samples(Stage::Write, count, ns, written_bytes);
         worker.counts().prepared.add(count);
         let mut mean_ns = StageMap::default();
         mean_ns[Stage::Write] = ns / count;
-        self.counters.sample_took(mean_ns, 0, (last_id, last_key, read_bytes / count as usize));
+        self.counters.record_sample(mean_ns, 0, (last_id, last_key, read_bytes / count as usize));
     }
 
     pub(crate) fn counts(&self) -> &WorkerCounts {
@@ -148,7 +148,7 @@ impl<'a> Meter<'a> {
 
     pub(crate) fn finish_sample(&self, sample: &SampleTiming<'_>) {
         self.counts().prepared.bump();
-        self.counters.sample_took(sample.ns, sample.slowest_field.1, (sample.id, sample.key, sample.bytes));
+        self.counters.record_sample(sample.ns, sample.slowest_field.1, (sample.id, sample.key, sample.bytes));
     }
 
     fn args(&self, sample: &SampleTiming<'_>, bytes: usize) -> Args {

@@ -144,7 +144,7 @@ impl Worker {
             }
             self.trim();
         }
-        self.run.counters.worker(self.index).idle();
+        self.run.counters.worker(self.index).set_idle();
         let mut full = part.finish()?;
         if request.is_wanted() {
             let result = guarded(|| {
@@ -245,7 +245,7 @@ impl Worker {
         if prefetched_samples.is_none() {
             reader_switch.record_worker(wait_ns, nanos(Instant::now(), fill_start));
         }
-        self.run.counters.worker(self.index).idle();
+        self.run.counters.worker(self.index).set_idle();
     }
 
     fn trim(&mut self) {
