@@ -2,33 +2,39 @@
 
 use crate::error::{Error, Result};
 
-struct Array {
+struct Scheduler {
     name: &'static str,
-    index: &'static str,
+    index_variable: &'static str,
     /// Variable with the index of the first task, or `None` if it is always 0.
-    first: Option<&'static str>,
+    first_variable: Option<&'static str>,
     /// Variable with the distance between indices, or `None` if it is always 1.
-    step: Option<&'static str>,
+    step_variable: Option<&'static str>,
     /// Variable with the number of tasks, or `None` if the scheduler does not set it.
-    count: Option<&'static str>,
+    count_variable: Option<&'static str>,
 }
 
-const ARRAYS: [Array; 3] = [
-    Array {
+const SCHEDULERS: [Scheduler; 3] = [
+    Scheduler {
         name: "SLURM",
-        index: "SLURM_ARRAY_TASK_ID",
-        first: Some("SLURM_ARRAY_TASK_MIN"),
-        step: Some("SLURM_ARRAY_TASK_STEP"),
-        count: Some("SLURM_ARRAY_TASK_COUNT"),
+        index_variable: "SLURM_ARRAY_TASK_ID",
+        first_variable: Some("SLURM_ARRAY_TASK_MIN"),
+        step_variable: Some("SLURM_ARRAY_TASK_STEP"),
+        count_variable: Some("SLURM_ARRAY_TASK_COUNT"),
     },
-    Array {
+    Scheduler {
         name: "AWS Batch",
-        index: "AWS_BATCH_JOB_ARRAY_INDEX",
-        first: None,
-        step: None,
-        count: Some("AWS_BATCH_JOB_ARRAY_SIZE"),
+        index_variable: "AWS_BATCH_JOB_ARRAY_INDEX",
+        first_variable: None,
+        step_variable: None,
+        count_variable: Some("AWS_BATCH_JOB_ARRAY_SIZE"),
     },
-    Array { name: "Kubernetes", index: "JOB_COMPLETION_INDEX", first: None, step: None, count: None },
+    Scheduler {
+        name: "Kubernetes",
+        index_variable: "JOB_COMPLETION_INDEX",
+        first_variable: None,
+        step_variable: None,
+        count_variable: None,
+    },
 ];
 
 /// Returns the index of the part that this task of an array job packs, and the number of parts.
@@ -55,48 +61,53 @@ fn from_variables(parts: Option<u64>, variable: &dyn Fn(&str) -> Option<String>)
         let Some(text) = variable(name) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| Error::config(format!("{name} is {text:?}, which is not a number")))
     };
-    let set: Vec<&Array> = ARRAYS.iter().filter(|array| variable(array.index).is_some()).collect();
-    let array = match set[..] {
-        [array] => array,
+    let schedulers: Vec<&Scheduler> =
+        SCHEDULERS.iter().filter(|scheduler| variable(scheduler.index_variable).is_some()).collect();
+    let scheduler = match schedulers[..] {
+        [scheduler] => scheduler,
         [] => {
-            let variables = ARRAYS.map(|array| format!("{} ({})", array.index, array.name)).join(", ");
+            let variables =
+                SCHEDULERS.map(|scheduler| format!("{} ({})", scheduler.index_variable, scheduler.name)).join(", ");
             return Err(Error::config(format!(
                 "not running in an array job (none of {variables} is set): pass the part and the number of parts explicitly"
             )));
         }
-        [one, two, ..] => {
-            return Err(Error::config(format!("{} and {} are both set: unset one of them", one.index, two.index)));
+        [first_scheduler, second_scheduler, ..] => {
+            return Err(Error::config(format!(
+                "{} and {} are both set: unset one of them",
+                first_scheduler.index_variable, second_scheduler.index_variable
+            )));
         }
     };
-    let index = number(array.index)?.expect("set");
+    let index = number(scheduler.index_variable)?.expect("set");
     if let Some(parts) = parts {
         return if index < parts {
             Ok((index, parts))
         } else {
             Err(Error::config(format!(
                 "{} is {index}, but there are {parts} parts: expected an index less than {parts}",
-                array.index
+                scheduler.index_variable
             )))
         };
     }
-    let Some(count) = array.count else {
+    let Some(count) = scheduler.count_variable else {
         return Err(Error::config(format!(
             "{} is {index}, but {} does not set the number of parts; pass the number explicitly",
-            array.index, array.name
+            scheduler.index_variable, scheduler.name
         )));
     };
     let Some(parts) = number(count)? else {
-        return Err(Error::config(format!("{} is {index}, but {count} is not set", array.index)));
+        return Err(Error::config(format!("{} is {index}, but {count} is not set", scheduler.index_variable)));
     };
-    let first = array.first.map_or(Ok(None), number)?.unwrap_or(0);
-    let step = array.step.map_or(Ok(None), number)?.unwrap_or(1);
+    let first = scheduler.first_variable.map_or(Ok(None), number)?.unwrap_or(0);
+    let step = scheduler.step_variable.map_or(Ok(None), number)?.unwrap_or(1);
     let part = index.checked_sub(first).filter(|offset| step > 0 && offset % step == 0).map(|offset| offset / step);
     match part.filter(|&part| part < parts) {
         Some(part) => Ok((part, parts)),
         None => Err(Error::config(format!(
             "{} is {index} and {count} is {parts}, with the first index {first} and the step {step}: these values do not describe a complete array job; \
              pass the number of parts explicitly",
-            array.index
+            scheduler.index_variable
         ))),
     }
 }

@@ -39,17 +39,17 @@ impl ImageProblem {
         Ok(match condition {
             Condition::Damaged(e) if e.kind() == ErrorKind::Memory => return Err(e),
             Condition::Damaged(e) => Some(ImageProblem::Undecodable(e.cause().to_owned())),
-            Condition::Tolerated(what) => Some(ImageProblem::Damaged(what)),
+            Condition::Tolerated(description) => Some(ImageProblem::Damaged(description)),
             Condition::Sound => refusal.map(|e| ImageProblem::Unfit(e.cause().to_owned())),
         })
     }
 
-    pub(super) fn of_field(self, name: &str) -> Self {
-        let named = |reason: String| format!("field {name:?}: {reason}");
+    pub(super) fn in_field(self, name: &str) -> Self {
+        let add_name = |reason: String| format!("field {name:?}: {reason}");
         match self {
-            ImageProblem::Unfit(reason) => ImageProblem::Unfit(named(reason)),
-            ImageProblem::Damaged(reason) => ImageProblem::Damaged(named(reason)),
-            ImageProblem::Undecodable(reason) => ImageProblem::Undecodable(named(reason)),
+            ImageProblem::Unfit(reason) => ImageProblem::Unfit(add_name(reason)),
+            ImageProblem::Damaged(reason) => ImageProblem::Damaged(add_name(reason)),
+            ImageProblem::Undecodable(reason) => ImageProblem::Undecodable(add_name(reason)),
         }
     }
 
@@ -80,28 +80,28 @@ pub(super) fn push_limited(out: &mut Vec<Refused>, index: u64, key: &str, reason
 #[derive(Default)]
 pub(super) struct BadImages {
     /// Number of all images, including valid ones.
-    images: u64,
-    count: u64,
-    undecodable: u64,
-    first: Vec<Refused>,
+    image_count: u64,
+    bad_count: u64,
+    undecodable_count: u64,
+    first_images: Vec<Refused>,
 }
 
 impl BadImages {
     /// Counts the images of a sample. A sample without an image counts as one.
-    pub(super) fn count_images(&mut self, images: usize) {
-        self.images += images.max(1) as u64;
+    pub(super) fn count_images(&mut self, sample_images: usize) {
+        self.image_count += sample_images.max(1) as u64;
     }
 
     pub(super) fn add(&mut self, index: u64, key: &str, problem: &ImageProblem) {
-        self.count += 1;
-        self.undecodable += u64::from(matches!(problem, ImageProblem::Undecodable(_)));
-        if self.first.len() < MAX_NAMED {
-            push_limited(&mut self.first, index, key, problem.reason());
+        self.bad_count += 1;
+        self.undecodable_count += u64::from(matches!(problem, ImageProblem::Undecodable(_)));
+        if self.first_images.len() < MAX_NAMED {
+            push_limited(&mut self.first_images, index, key, problem.reason());
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.bad_count == 0
     }
 
     /// Fails if there are bad images. The error names the first of them, and the option that stores
@@ -110,20 +110,21 @@ impl BadImages {
         if self.is_empty() {
             return Ok(());
         }
-        let what = if self.undecodable == self.count { "cannot be decoded" } else { "are damaged" };
-        let named = self.first.iter().map(|Refused { index, key, reason }| format!("sample {index} ({key}): {reason}"));
-        let more = match self.count - self.first.len() as u64 {
+        let problem_text = if self.undecodable_count == self.bad_count { "cannot be decoded" } else { "are damaged" };
+        let descriptions =
+            self.first_images.iter().map(|Refused { index, key, reason }| format!("sample {index} ({key}): {reason}"));
+        let rest_text = match self.bad_count - self.first_images.len() as u64 {
             0 => String::new(),
             n => format!("; and {n} more"),
         };
         Err(Error::new(
             ErrorKind::Decode,
             format!(
-                "{} of {} images {what}, so the pack was not finished: {}{more}; to store such images unchanged, use \
+                "{} of {} images {problem_text}, so the pack was not finished: {}{rest_text}; to store such images unchanged, use \
                  keep_bad(true)",
-                self.count,
-                self.images,
-                named.collect::<Vec<_>>().join("; ")
+                self.bad_count,
+                self.image_count,
+                descriptions.collect::<Vec<_>>().join("; ")
             ),
         ))
     }

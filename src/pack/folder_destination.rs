@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::destination::{self as dest, Attempt, Destination, Lock, MERGE_SUFFIX, State};
+use super::destination::{self as dest, Destination, Lock, MERGE_SUFFIX, ShardState, ShardWriter};
 use super::manifests::{Manifest, ShardEntry};
-use super::names::Names;
+use super::names::ShardNames;
 use super::plan::Plan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::temp_files::{Attempted, create, remove_abandoned, remove_if_there, sync_folder_of, try_lock};
@@ -24,19 +24,19 @@ use crate::source::{MANIFEST_END, is_stopped, rename};
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(super) struct FolderDestination {
-    names: Names,
+    names: ShardNames,
 }
 
 impl FolderDestination {
     /// Creates the destination. The name of `target` must end in `.tar`.
     pub(super) fn new(target: &Path) -> Self {
-        FolderDestination { names: Names::new(target, true) }
+        FolderDestination { names: ShardNames::new(target, true) }
     }
 }
 
 impl Destination for FolderDestination {
-    fn path_of(&self, end: &str) -> PathBuf {
-        self.names.beside(end)
+    fn path_of(&self, suffix: &str) -> PathBuf {
+        self.names.sibling_path(suffix)
     }
 
     fn target(&self) -> PathBuf {
@@ -47,57 +47,57 @@ impl Destination for FolderDestination {
         self.names.suffixes()
     }
 
-    fn get(&self, end: &str) -> Result<Option<Vec<u8>>> {
-        let path = self.path_of(end);
+    fn get(&self, suffix: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.path_of(suffix);
         match fs::read(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            read => read.map(Some).map_err(|e| Error::io(path, &e)),
+            result => result.map(Some).map_err(|e| Error::io(path, &e)),
         }
     }
 
-    fn put(&self, end: &str, bytes: &[u8], new: bool) -> Result<bool> {
-        let path = self.path_of(end);
+    fn put(&self, suffix: &str, bytes: &[u8], must_be_new: bool) -> Result<bool> {
+        let path = self.path_of(suffix);
         let folder = self.names.folder();
         fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
-        let (attempt, mut file) = create(&path).map_err(|e| Error::io(&path, &e))?;
-        let written = file.write_all(bytes).and_then(|()| file.sync_all());
-        let placed = written.and_then(|()| match new {
-            false => rename(&attempt, &path).map(|()| true),
-            true => match fs::hard_link(&attempt, &path) {
+        let (temporary_path, mut file) = create(&path).map_err(|e| Error::io(&path, &e))?;
+        let write_result = file.write_all(bytes).and_then(|()| file.sync_all());
+        let result = write_result.and_then(|()| match must_be_new {
+            false => rename(&temporary_path, &path).map(|()| true),
+            true => match fs::hard_link(&temporary_path, &path) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
                 // The file system does not support hard links.
-                Err(_) if !path.exists() => rename(&attempt, &path).map(|()| true),
-                linked => linked.map(|()| true),
+                Err(_) if !path.exists() => rename(&temporary_path, &path).map(|()| true),
+                link_result => link_result.map(|()| true),
             },
         });
-        let _ = fs::remove_file(&attempt);
+        let _ = fs::remove_file(&temporary_path);
         sync_folder_of(&path);
-        placed.map_err(|e| Error::io(path, &e))
+        result.map_err(|e| Error::io(path, &e))
     }
 
-    fn remove(&self, end: &str) -> Result<()> {
-        remove_if_there(&self.path_of(end))
+    fn remove(&self, suffix: &str) -> Result<()> {
+        remove_if_there(&self.path_of(suffix))
     }
 
     fn remove_attempts(&self, attempts: &[String]) -> Result<()> {
-        attempts.iter().try_for_each(|end| remove_abandoned(&self.path_of(end)))
+        attempts.iter().try_for_each(|suffix| remove_abandoned(&self.path_of(suffix)))
     }
 
     fn uploads_in_place(&self) -> bool {
         false
     }
 
-    fn begin(&self, number: u64, id: &str) -> Result<Box<dyn Attempt>> {
-        let path = self.path_of(&format!("{}.{id}", dest::shard(number)));
+    fn begin_shard(&self, number: u64, plan_id: &str) -> Result<Box<dyn ShardWriter>> {
+        let path = self.path_of(&format!("{}.{plan_id}", dest::shard_suffix(number)));
         let (path, file) = create(&path).map_err(|e| Error::io(path, &e))?;
-        Ok(Box::new(ShardFile { path, file, staged: self.path_of(&dest::staged(number, id)) }))
+        Ok(Box::new(ShardFile { path, file, staged_path: self.path_of(&dest::staged_suffix(number, plan_id)) }))
     }
 
     /// Appends an entry to the journal, which is not flushed to the disk: if an entry is lost, the
     /// shard is packed again.
-    fn record_shard(&self, part: (u64, u64), _: u64, id: &str, entry: &ShardEntry) -> Result<()> {
-        let path = self.path_of(&dest::journal(part, id));
-        let line = Line { plan: id.to_owned(), entry: entry.clone() };
+    fn record_shard(&self, part: (u64, u64), _: u64, plan_id: &str, entry: &ShardEntry) -> Result<()> {
+        let path = self.path_of(&dest::journal_suffix(part, plan_id));
+        let line = JournalLine { plan: plan_id.to_owned(), entry: entry.clone() };
         let json = serde_json::to_string(&line).expect("a journal line serializes to JSON");
         // The last line may be incomplete, so the entry begins with a line break.
         let line = format!("\n{} {json}\n", format_crc32(crc32fast::hash(json.as_bytes())));
@@ -106,12 +106,12 @@ impl Destination for FolderDestination {
     }
 
     /// Reads the journal, and ignores incomplete lines.
-    fn recorded_shards(&self, part: (u64, u64), _: Range<u64>, id: &str) -> Result<Vec<ShardEntry>> {
-        let text = self.get(&dest::journal(part, id))?.unwrap_or_default();
+    fn recorded_shards(&self, part: (u64, u64), _: Range<u64>, plan_id: &str) -> Result<Vec<ShardEntry>> {
+        let text = self.get(&dest::journal_suffix(part, plan_id))?.unwrap_or_default();
         let entry = |line: &[u8]| {
-            let (written, json) = std::str::from_utf8(line).ok()?.split_once(' ')?;
-            let line: Line = serde_json::from_str(json).ok()?;
-            (written == format_crc32(crc32fast::hash(json.as_bytes())) && line.plan == id).then_some(line.entry)
+            let (crc32, json) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+            let line: JournalLine = serde_json::from_str(json).ok()?;
+            (crc32 == format_crc32(crc32fast::hash(json.as_bytes())) && line.plan == plan_id).then_some(line.entry)
         };
         let mut entries: Vec<ShardEntry> = text.split(|&byte| byte == b'\n').filter_map(entry).collect();
         // Two attempts may have recorded the same entry.
@@ -120,30 +120,36 @@ impl Destination for FolderDestination {
         Ok(entries)
     }
 
-    fn shard_path(&self, number: u64, state: State<'_>) -> PathBuf {
-        let renamed = self.path_of(&dest::shard(number));
+    fn shard_path(&self, number: u64, state: ShardState<'_>) -> PathBuf {
+        let final_path = self.path_of(&dest::shard_suffix(number));
         match state {
-            State::Staged(id) => self.path_of(&dest::staged(number, id)),
-            State::Merging(id) => {
-                Some(self.path_of(&dest::staged(number, id))).filter(|path| path.exists()).unwrap_or(renamed)
-            }
-            State::Merged => renamed,
+            ShardState::Staged(plan_id) => self.path_of(&dest::staged_suffix(number, plan_id)),
+            ShardState::Merging(plan_id) => Some(self.path_of(&dest::staged_suffix(number, plan_id)))
+                .filter(|path| path.exists())
+                .unwrap_or(final_path),
+            ShardState::Merged => final_path,
         }
     }
 
-    fn has_shard(&self, number: u64, state: State<'_>, entry: &ShardEntry, must_be_complete: bool) -> Result<bool> {
+    fn has_shard(
+        &self,
+        number: u64,
+        state: ShardState<'_>,
+        entry: &ShardEntry,
+        must_be_complete: bool,
+    ) -> Result<bool> {
         let path = self.shard_path(number, state);
-        if must_be_complete { has(&path, entry) } else { Ok(has_size(&path, entry)) }
+        if must_be_complete { has_content(&path, entry) } else { Ok(has_size(&path, entry)) }
     }
 
     fn lock(&self) -> Result<Lock> {
         let path = self.path_of(".lock.partial");
         loop {
             match try_lock(&path)? {
-                Attempted::Locked(locked) => return Ok(Box::new(locked)),
+                Attempted::Locked(lock) => return Ok(Box::new(lock)),
                 // If the folder is missing or read-only, no other process can merge either.
                 Attempted::Unsupported => return Ok(Box::new(())),
-                Attempted::Held if is_stopped() => return Err(stopped()),
+                Attempted::Held if is_stopped() => return Err(stopped_error()),
                 Attempted::Held => std::thread::sleep(LOCK_RETRY_INTERVAL),
             }
         }
@@ -154,14 +160,14 @@ impl Destination for FolderDestination {
         if !dest::is_renaming(self, plan)? {
             self.remove(MANIFEST_END)?;
             // Removing the old shards before any new shard is renamed keeps the two datasets apart.
-            existing.iter().try_for_each(|&old| self.remove(&dest::shard(old)))?;
+            existing.iter().try_for_each(|&old_shard| self.remove(&dest::shard_suffix(old_shard)))?;
             sync_folder_of(&self.names.target);
-            dest::write(self, MERGE_SUFFIX, plan, false)?;
+            dest::write_json(self, MERGE_SUFFIX, plan, false)?;
         }
-        let id = plan.id();
+        let plan_id = plan.id();
         for (number, entry) in (0..).zip(&shards) {
-            let shard = self.path_of(&dest::shard(number));
-            match rename(self.path_of(&dest::staged(number, &id)), &shard) {
+            let shard = self.path_of(&dest::shard_suffix(number));
+            match rename(self.path_of(&dest::staged_suffix(number, &plan_id)), &shard) {
                 Ok(()) => {}
                 // An interrupted merge has already renamed the shard.
                 Err(e) if e.kind() == io::ErrorKind::NotFound && has_size(&shard, entry) => {}
@@ -169,22 +175,22 @@ impl Destination for FolderDestination {
             }
         }
         // A user may have removed a shard while the merge was running.
-        let gone = (0..).zip(&shards).map(|(number, entry)| (self.path_of(&dest::shard(number)), entry));
-        if let Some((shard, _)) = gone.into_iter().find(|(shard, entry)| !has_size(shard, entry)) {
+        let paths = (0..).zip(&shards).map(|(number, entry)| (self.path_of(&dest::shard_suffix(number)), entry));
+        if let Some((shard, _)) = paths.into_iter().find(|(shard, entry)| !has_size(shard, entry)) {
             return Err(
                 Error::in_source("the shard is missing, or its size has changed: pack its part again").at_path(shard)
             );
         }
         sync_folder_of(&self.names.target);
         let manifest = Manifest::new(plan.clone(), shards);
-        dest::write(self, MANIFEST_END, &manifest, false)?;
+        dest::write_json(self, MANIFEST_END, &manifest, false)?;
         Ok(manifest)
     }
 }
 
 /// A line of a journal.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct JournalLine {
     plan: String,
     entry: ShardEntry,
 }
@@ -193,7 +199,7 @@ struct Line {
 struct ShardFile {
     path: PathBuf,
     file: File,
-    staged: PathBuf,
+    staged_path: PathBuf,
 }
 
 impl Write for ShardFile {
@@ -206,17 +212,17 @@ impl Write for ShardFile {
     }
 }
 
-impl Attempt for ShardFile {
+impl ShardWriter for ShardFile {
     fn sync(&mut self) -> io::Result<()> {
         self.file.sync_all()
     }
 
     fn publish(self: Box<Self>, entry: &ShardEntry) -> Result<()> {
-        match fs::hard_link(&self.path, &self.staged) {
+        match fs::hard_link(&self.path, &self.staged_path) {
             Ok(()) => Ok(()),
-            Err(_) if has(&self.staged, entry)? => Ok(()),
+            Err(_) if has_content(&self.staged_path, entry)? => Ok(()),
             // The existing file is damaged, or the file system does not support hard links.
-            Err(_) => rename(&self.path, &self.staged).map_err(|e| Error::io(&self.staged, &e)),
+            Err(_) => rename(&self.path, &self.staged_path).map_err(|e| Error::io(&self.staged_path, &e)),
         }
     }
 }
@@ -227,11 +233,11 @@ impl Drop for ShardFile {
     }
 }
 
-fn stopped() -> Error {
+fn stopped_error() -> Error {
     Error::new(ErrorKind::Io, "merging was stopped")
 }
 
-fn has(path: &Path, entry: &ShardEntry) -> Result<bool> {
+fn has_content(path: &Path, entry: &ShardEntry) -> Result<bool> {
     let io = |e: io::Error| Error::io(path, &e);
     let mut file = match File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -243,11 +249,11 @@ fn has(path: &Path, entry: &ShardEntry) -> Result<bool> {
     let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), [0; 1 << 16]);
     loop {
         if is_stopped() {
-            return Err(stopped());
+            return Err(stopped_error());
         }
         match file.read(&mut buffer).map_err(io)? {
             0 => return Ok(format_crc32(hasher.finalize()) == entry.crc32),
-            read => hasher.update(&buffer[..read]),
+            len => hasher.update(&buffer[..len]),
         }
     }
 }
@@ -262,7 +268,7 @@ pub(super) fn format_crc32(crc: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::destination::Leftovers;
+    use super::super::destination::TemporaryFiles;
     use super::*;
 
     #[test]
@@ -273,7 +279,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    files.remove_attempts(&Leftovers::of(&files.suffixes().unwrap()).attempts).unwrap();
+                    files.remove_attempts(&TemporaryFiles::from_suffixes(&files.suffixes().unwrap()).attempts).unwrap();
                 }
             });
             let written: Result<Vec<bool>> =

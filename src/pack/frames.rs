@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 use crate::source::{Location, Source, Stores};
 
 /// JPEG quality that is used unless the user sets a [`Recode`](super::Recode).
-pub(super) const QUALITY: u8 = 95;
-const NAME: &str = "frames.tar";
+pub(super) const DEFAULT_QUALITY: u8 = 95;
+const FRAMES_NAME: &str = "frames.tar";
 
 /// Returns the path of the frames. `target` is this path, or the folder of the dataset. Fails if
 /// `target` ends in `.lmdb`.
-pub(super) fn target(target: &Path) -> Result<PathBuf> {
+pub(super) fn frames_target(target: &Path) -> Result<PathBuf> {
     let extension = target.extension().unwrap_or_default();
     if extension.eq_ignore_ascii_case("lmdb") {
         return Err(Error::config("frames are packed to tar files: use a folder, or the path of a .tar in a folder")
@@ -24,15 +24,15 @@ pub(super) fn target(target: &Path) -> Result<PathBuf> {
         return Ok(target.to_owned());
     }
     Ok(match Location::of(target) {
-        Location::Path(path) => path.join(NAME),
-        Location::Url(url) => format!("{}/{NAME}", url.trim_end_matches('/')).into(),
+        Location::Path(path) => path.join(FRAMES_NAME),
+        Location::Url(url) => format!("{}/{FRAMES_NAME}", url.trim_end_matches('/')).into(),
     })
 }
 
 /// Writes the metadata of `source` next to the frames at `target`, and returns the frames as a
 /// source. Several processes may do this at the same time. Fails if the source has no episodes, or
 /// if a file exists with a different content.
-pub(super) fn divided(source: &dyn Source, target: &Path, stores: &Stores) -> Result<Arc<dyn Source>> {
+pub(super) fn divide(source: &dyn Source, target: &Path, stores: &Stores) -> Result<Arc<dyn Source>> {
     let name = target.file_name().and_then(|name| name.to_str());
     let name =
         name.ok_or_else(|| Error::config("the name of the target is not UTF-8: use a different name").at_path(target))?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lmdb::{DatabaseFlags, EnvironmentFlags, Transaction, WriteFlags};
 use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_str};
 
-use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists, no_samples, without_slash};
+use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists_error, no_samples_error, without_slash};
 use crate::error::{Error, ErrorKind, Result, reserve};
 use crate::source::temp_files::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
@@ -20,7 +20,7 @@ const MAX_SAMPLES: u64 = 10_u64.pow(KEY_DIGITS as u32);
 const COMMIT_BYTES: usize = 32 << 20;
 
 /// Initial size of the map in bytes, which is doubled when the map is full.
-const FIRST_MAP: usize = 64 << 20;
+const FIRST_MAP_BYTES: usize = 64 << 20;
 
 /// Writes an LMDB database for [`Lmdb`](crate::source::Lmdb), or for Python's `lmdb` and `msgpack`.
 ///
@@ -39,7 +39,7 @@ pub struct LmdbWriter {
     options: WriteOptions,
     /// Concatenated values that have not been written yet.
     values: Vec<u8>,
-    ends: Vec<usize>,
+    value_ends: Vec<usize>,
     samples: u64,
     _lock: Option<Locked>,
 }
@@ -77,42 +77,43 @@ impl LmdbWriter {
         // No other process uses the folder before it is renamed. Locks are therefore unnecessary,
         // and flushing the data to the disk once, at the end, is enough.
         let flags = EnvironmentFlags::NO_LOCK | EnvironmentFlags::NO_SYNC;
-        let opened = lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP).open(&folder).and_then(|env| {
-            let database = env.create_db(None, DatabaseFlags::empty())?;
-            Ok((env, database))
-        });
-        let (environment, database) = opened.map_err(|e| {
+        let result =
+            lmdb::Environment::new().set_flags(flags).set_map_size(FIRST_MAP_BYTES).open(&folder).and_then(|env| {
+                let database = env.create_db(None, DatabaseFlags::empty())?;
+                Ok((env, database))
+            });
+        let (environment, database) = result.map_err(|e| {
             let _ = fs::remove_dir_all(&folder);
             lmdb_error(&folder, e)
         })?;
         Ok(LmdbWriter {
             environment: Some(environment),
             database,
-            map_size: FIRST_MAP,
+            map_size: FIRST_MAP_BYTES,
             target,
             folder,
             options: options.clone(),
             values: Vec::new(),
-            ends: Vec::new(),
+            value_ends: Vec::new(),
             samples: 0,
             _lock: lock,
         })
     }
 
-    /// Writes the pending values, and then `last`, in a transaction. If the map is full, doubles
-    /// its size and repeats the transaction.
-    fn commit(&mut self, last: Option<(&str, &[u8])>) -> Result<()> {
+    /// Writes the pending values, and then `last_entry`, in a transaction. If the map is full,
+    /// doubles its size and repeats the transaction.
+    fn commit(&mut self, last_entry: Option<(&str, &[u8])>) -> Result<()> {
         let environment = self.environment.as_ref().expect("open until finished");
-        let first = self.samples - self.ends.len() as u64;
+        let first_number = self.samples - self.value_ends.len() as u64;
         let try_once = || {
             let mut txn = environment.begin_rw_txn()?;
             let mut start = 0;
-            for (number, &end) in (first..).zip(&self.ends) {
+            for (number, &end) in (first_number..).zip(&self.value_ends) {
                 let key = format!("{number:0KEY_DIGITS$}");
                 txn.put(self.database, &key, &&self.values[start..end], WriteFlags::APPEND)?;
                 start = end;
             }
-            if let Some((key, value)) = last {
+            if let Some((key, value)) = last_entry {
                 txn.put(self.database, &key, &value, WriteFlags::APPEND)?;
             }
             txn.commit()
@@ -135,37 +136,37 @@ impl LmdbWriter {
             }
         }
         self.values.clear();
-        self.ends.clear();
+        self.value_ends.clear();
         Ok(())
     }
 
     fn finish_files(&mut self) -> Result<Written> {
         if self.samples == 0 {
-            return Err(no_samples(&self.target));
+            return Err(no_samples_error(&self.target));
         }
-        let mut names = Vec::new();
+        let mut class_names = Vec::new();
         if !self.options.classes.is_empty() {
-            write_array_len(&mut names, self.options.classes.len() as u32).expect(IN_MEMORY);
-            self.options.classes.iter().for_each(|name| write_str(&mut names, name).expect(IN_MEMORY));
+            write_array_len(&mut class_names, self.options.classes.len() as u32).expect(IN_MEMORY);
+            self.options.classes.iter().for_each(|name| write_str(&mut class_names, name).expect(IN_MEMORY));
         }
-        self.commit((!names.is_empty()).then_some((CLASSES_KEY, &names)))?;
+        self.commit((!class_names.is_empty()).then_some((CLASSES_KEY, &class_names)))?;
 
         let folder = self.folder.clone();
         let environment = self.environment.take().expect("open until finished");
         environment.sync(true).map_err(|e| lmdb_error(&folder, e))?;
         drop(environment);
-        let data = folder.join("data.mdb");
-        let bytes = fs::metadata(&data).map_err(|e| Error::io(&data, &e))?.len();
+        let data_path = folder.join("data.mdb");
+        let bytes = fs::metadata(&data_path).map_err(|e| Error::io(&data_path, &e))?.len();
 
         check_target(&self.target, self.options.force)?;
         if self.target.exists() {
             // Replace the data file atomically, and remove its old lock file. Processes that have
             // opened both files can still use them.
             remove_if_there(&self.target.join("lock.mdb"))?;
-            let old = self.target.join("data.mdb");
-            fs::rename(&data, &old).map_err(|e| Error::io(&old, &e))?;
+            let old_data = self.target.join("data.mdb");
+            fs::rename(&data_path, &old_data).map_err(|e| Error::io(&old_data, &e))?;
             fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
-            sync_folder_of(&old);
+            sync_folder_of(&old_data);
         } else {
             fs::rename(&folder, &self.target).map_err(|e| Error::io(&self.target, &e))?;
         }
@@ -189,29 +190,30 @@ impl DatasetWriter for LmdbWriter {
             return Err(Error::in_source("a field cannot be named \"__key__\": it is reserved for the key"));
         }
         let values: Vec<_> = sample.fields().iter().map(|(name, value)| (name, value.encoded(name))).collect();
-        if let Some((name, bytes)) = values.iter().find(|(_, bytes)| bytes.len() > u32::MAX as usize) {
-            let (count, max_bytes) = (bytes.len(), u32::MAX);
+        if let Some((name, value_bytes)) = values.iter().find(|(_, value_bytes)| value_bytes.len() > u32::MAX as usize)
+        {
+            let (count, max_bytes) = (value_bytes.len(), u32::MAX);
             return Err(Error::in_source(format!(
                 "field {name:?} has {count} bytes, but MessagePack allows at most {max_bytes}"
             )));
         }
         let out = &mut self.values;
         // MessagePack encodes a number, or the length of a name or field, in at most nine bytes.
-        let names = sample.key().len() + values.iter().map(|(name, _)| name.len()).sum::<usize>();
-        let bytes = values.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
-        reserve(out, names + bytes + 9 * (2 * values.len() + 5) + "__key__cls".len())?;
+        let name_bytes = sample.key().len() + values.iter().map(|(name, _)| name.len()).sum::<usize>();
+        let value_bytes = values.iter().map(|(_, value_bytes)| value_bytes.len()).sum::<usize>();
+        reserve(out, name_bytes + value_bytes + 9 * (2 * values.len() + 5) + "__key__cls".len())?;
         write_map_len(out, 1 + values.len() as u32 + u32::from(label.is_some())).expect(IN_MEMORY);
         write_str(out, "__key__").expect(IN_MEMORY);
         write_str(out, sample.key()).expect(IN_MEMORY);
-        for (name, bytes) in values {
+        for (name, value_bytes) in values {
             write_str(out, name).expect(IN_MEMORY);
-            write_bin(out, &bytes).expect(IN_MEMORY);
+            write_bin(out, &value_bytes).expect(IN_MEMORY);
         }
         if let Some(label) = label {
             write_str(out, "cls").expect(IN_MEMORY);
             write_sint(out, label).expect(IN_MEMORY);
         }
-        self.ends.push(out.len());
+        self.value_ends.push(out.len());
         self.samples += 1;
         if self.values.len() >= COMMIT_BYTES {
             self.commit(None)?;
@@ -235,7 +237,7 @@ fn check_target(target: &Path, force: bool) -> Result<()> {
     match fs::symlink_metadata(target) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(Error::io(target, &e)),
-        Ok(_) if !force => Err(exists(target)),
+        Ok(_) if !force => Err(exists_error(target)),
         Ok(_) if target.join("data.mdb").is_file() => Ok(()),
         Ok(_) => {
             Err(Error::config("already exists and is not an LMDB folder (no data.mdb); force does not replace it")

@@ -3,22 +3,22 @@
 use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 
-const BLOCK: usize = 512;
-pub(super) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+const BLOCK_BYTES: usize = 512;
+pub(super) const END_BLOCKS: [u8; 2 * BLOCK_BYTES] = [0; 2 * BLOCK_BYTES];
 const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 
 /// Appends the members of `sample` to `out`. Returns the sample's stem: the path of its files
-/// without the extension. `last` is the stem of the previous sample in the shard.
+/// without the extension. `previous_stem` is the stem of the previous sample in the shard.
 ///
 /// Fails if the sample has neither fields nor a label, if the name of a field cannot be a file
 /// extension, or if the label is not a number. `out` may then contain some members.
-pub(super) fn gather(sample: &Sample<'_>, last: &str, out: &mut Vec<u8>) -> Result<String> {
+pub(super) fn append_sample(sample: &Sample<'_>, previous_stem: &str, out: &mut Vec<u8>) -> Result<String> {
     let label = sample.label()?;
     if sample.fields().is_empty() && label.is_none() {
         return Err(Error::in_source("the sample has no fields and no label, so it cannot be stored in a tar file"));
     }
     let mut stem = stem(sample.key());
-    if stem == last {
+    if stem == previous_stem {
         stem.push('~');
     }
     let key = (stem != sample.key()).then(|| sample.key());
@@ -64,7 +64,7 @@ fn stem(key: &str) -> String {
 
 /// Appends a PAX header if one is needed, the header, and the data, padded to whole blocks.
 fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Result<()> {
-    reserve(out, data.len() + 4 * BLOCK)?;
+    reserve(out, data.len() + 4 * BLOCK_BYTES)?;
     let size = data.len() as u64;
     let split = split_path(path);
     let mut records = String::new();
@@ -80,7 +80,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
     if !records.is_empty() {
         out.extend_from_slice(&header("", "./PaxHeaders/x", records.len() as u64, b'x'));
         out.extend_from_slice(records.as_bytes());
-        out.resize(out.len().next_multiple_of(BLOCK), 0);
+        out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
     }
     // This is the name for readers without PAX support. It is truncated at a character boundary.
     let (prefix, name) = split.unwrap_or_else(|| {
@@ -89,7 +89,7 @@ fn append(out: &mut Vec<u8>, path: &str, key: Option<&str>, data: &[u8]) -> Resu
     });
     out.extend_from_slice(&header(prefix, name, size.min(MAX_OCTAL_SIZE), b'0'));
     out.extend_from_slice(data);
-    out.resize(out.len().next_multiple_of(BLOCK), 0);
+    out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
     Ok(())
 }
 
@@ -109,18 +109,18 @@ fn split_path(path: &str) -> Option<(&str, &str)> {
 /// Returns a PAX record, `LENGTH KEYWORD=VALUE
 /// `, where LENGTH includes its own digits.
 fn pax_record(keyword: &str, value: &str) -> String {
-    let rest = keyword.len() + value.len() + 3;
-    let mut len = rest + 1;
-    while len != rest + len.to_string().len() {
-        len = rest + len.to_string().len();
+    let base_len = keyword.len() + value.len() + 3;
+    let mut len = base_len + 1;
+    while len != base_len + len.to_string().len() {
+        len = base_len + len.to_string().len();
     }
     format!("{len} {keyword}={value}\n")
 }
 
 /// Returns a ustar header (POSIX.1-1988). The prefix, the name and the size must fit into their
 /// fields.
-fn header(prefix: &str, name: &str, size: u64, kind: u8) -> [u8; BLOCK] {
-    let mut block = [0; BLOCK];
+fn header(prefix: &str, name: &str, size: u64, type_flag: u8) -> [u8; BLOCK_BYTES] {
+    let mut block = [0; BLOCK_BYTES];
     let mut write = |offset: usize, bytes: &[u8]| block[offset..offset + bytes.len()].copy_from_slice(bytes);
     write(0, name.as_bytes());
     write(100, b"0000644\0");
@@ -129,10 +129,10 @@ fn header(prefix: &str, name: &str, size: u64, kind: u8) -> [u8; BLOCK] {
     write(124, format!("{size:011o}\0").as_bytes());
     write(136, b"00000000000\0");
     write(148, b"        ");
-    write(156, &[kind]);
+    write(156, &[type_flag]);
     write(257, b"ustar\x0000");
     write(345, prefix.as_bytes());
-    let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let checksum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+    block[148..156].copy_from_slice(format!("{checksum:06o}\0 ").as_bytes());
     block
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::Written;
-use super::destination::{self as dest, Destination, Leftovers, MERGE_SUFFIX, State};
+use super::destination::{self as dest, Destination, MERGE_SUFFIX, ShardState, TemporaryFiles};
 use super::manifests::{Manifest, PartManifest, ShardEntry};
 use super::open::open_destination;
 use super::plan::Plan;
 use super::report::{Counts, Report};
-use super::writer::exists;
+use super::writer::exists_error;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CancelToken, PLAN_END, Store, Stores, during};
 
@@ -55,10 +55,10 @@ pub struct Merged {
 impl Merge {
     /// Creates a merge of the parts that were packed to `target`.
     pub fn new(target: impl AsRef<Path>) -> Self {
-        Merge::of(target.as_ref(), Stores::default())
+        Merge::with_stores(target.as_ref(), Stores::default())
     }
 
-    pub(super) fn of(target: &Path, stores: Stores) -> Self {
+    pub(super) fn with_stores(target: &Path, stores: Stores) -> Self {
         Merge { target: target.to_owned(), force: false, quick: false, stores }
     }
 
@@ -99,18 +99,18 @@ impl Merge {
             return Err(not_replaced_error().at_path(&self.target));
         }
         let _lock = destination.lock()?;
-        let ends = destination.suffixes()?;
+        let suffixes = destination.suffixes()?;
         let plan = dest::read_plan(destination)?;
         let manifest = dest::read_manifest(destination)?;
-        let parts = read_parts(destination, &ends)?;
+        let parts = read_parts(destination, &suffixes)?;
         if let Some(manifest) = manifest
             && plan.as_ref().is_none_or(|plan| *plan == manifest.plan)
             && !parts.iter().any(|(_, part)| part.plan != manifest.plan && plan.is_none())
         {
             // The dataset has already been merged. Processes that finished a part after the merge
             // may have left files.
-            self.check(destination, &manifest.shards, State::Merged, &|_| None)?;
-            return clean(destination, manifest);
+            self.check_shards(destination, &manifest.shards, ShardState::Merged, &|_| None)?;
+            return remove_leftovers(destination, manifest);
         }
         let plan = match (plan, parts.first()) {
             (Some(plan), _) => plan,
@@ -120,34 +120,34 @@ impl Merge {
                 return Err(Error::config(cause).at_path(&self.target));
             }
         };
-        let renaming = dest::is_renaming(destination, &plan)?;
-        let shards = match self.checked(destination, &plan, parts, renaming) {
+        let is_renaming = dest::is_renaming(destination, &plan)?;
+        let shards = match self.collect_shards(destination, &plan, parts, is_renaming) {
             // Stores have no locks, so another merge may have finished meanwhile.
             Err(e) if destination.uploads_in_place() => {
                 return match dest::read_manifest(destination) {
-                    Ok(Some(manifest)) if manifest.plan == plan => clean(destination, manifest),
+                    Ok(Some(manifest)) if manifest.plan == plan => remove_leftovers(destination, manifest),
                     _ => Err(e),
                 };
             }
             shards => shards?,
         };
-        let existing = if destination.uploads_in_place() { Vec::new() } else { dest::existing(&ends) };
+        let existing = if destination.uploads_in_place() { Vec::new() } else { dest::existing_shards(&suffixes) };
         if let Some(&old) = existing.first()
             && !self.force
-            && !renaming
+            && !is_renaming
         {
-            return Err(exists(&destination.path_of(&dest::shard(old))));
+            return Err(exists_error(&destination.path_of(&dest::shard_suffix(old))));
         }
         let manifest = destination.publish(&plan, shards, &existing)?;
-        clean(destination, manifest)
+        remove_leftovers(destination, manifest)
     }
 
-    fn checked(
+    fn collect_shards(
         &self,
         destination: &dyn Destination,
         plan: &Plan,
         parts: Vec<(String, PartManifest)>,
-        renaming: bool,
+        is_renaming: bool,
     ) -> Result<Vec<ShardEntry>> {
         let parts = find_complete_division(destination, plan, parts)?;
         let shards = concatenate_shards(destination, plan, &parts)?;
@@ -155,54 +155,62 @@ impl Merge {
             parts.iter().find(|part| plan.range(part.part, part.parts).contains(&first)).map(|p| (p.part, p.parts))
         };
         let id = plan.id();
-        let state = if renaming { State::Merging(&id) } else { State::Staged(&id) };
-        self.check(destination, &shards, state, &part_of)?;
+        let state = if is_renaming { ShardState::Merging(&id) } else { ShardState::Staged(&id) };
+        self.check_shards(destination, &shards, state, &part_of)?;
         Ok(shards)
     }
 
     /// Checks that no shard is missing or damaged. `part_of` returns the part that contains a
     /// sample.
-    fn check(
+    fn check_shards(
         &self,
         destination: &dyn Destination,
         shards: &[ShardEntry],
-        state: State<'_>,
+        state: ShardState<'_>,
         part_of: &(dyn Fn(u64) -> Option<(u64, u64)> + Sync),
     ) -> Result<()> {
-        let sound = |number: u64, entry: &ShardEntry| -> Result<Option<String>> {
-            let sound = destination.has_shard(number, state, entry, !self.quick)?;
+        let describe_damage = |number: u64, entry: &ShardEntry| -> Result<Option<String>> {
+            let is_sound = destination.has_shard(number, state, entry, !self.quick)?;
             let name =
                 || destination.shard_path(number, state).file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Ok((!sound).then(|| match part_of(entry.first) {
+            Ok((!is_sound).then(|| match part_of(entry.first) {
                 Some((part, parts)) => format!("{} (part {part}/{parts})", name()),
                 None => name(),
             }))
         };
         let pool = rayon::ThreadPoolBuilder::new().num_threads(shards.len().clamp(1, 16)).build();
         let pool = pool.map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
-        let stop = CancelToken::current();
-        let damaged: Vec<Option<String>> = pool.install(|| {
-            let each = shards.par_iter().enumerate().with_max_len(1);
-            each.map(|(number, entry)| during(stop.clone(), || sound(number as u64, entry))).collect::<Result<_>>()
+        let cancel_token = CancelToken::current();
+        let damaged_names: Vec<Option<String>> = pool.install(|| {
+            let entries = shards.par_iter().enumerate().with_max_len(1);
+            entries
+                .map(|(number, entry)| during(cancel_token.clone(), || describe_damage(number as u64, entry)))
+                .collect::<Result<_>>()
         })?;
-        let damaged: Vec<String> = damaged.into_iter().flatten().collect();
-        if damaged.is_empty() {
+        let damaged_names: Vec<String> = damaged_names.into_iter().flatten().collect();
+        if damaged_names.is_empty() {
             return Ok(());
         }
-        Err(damaged_error(destination, &damaged, shards.len(), matches!(state, State::Merged)).at_path(&self.target))
+        Err(damaged_error(destination, &damaged_names, shards.len(), matches!(state, ShardState::Merged))
+            .at_path(&self.target))
     }
 }
 
-/// Returns the error for damaged shards. `damaged` of `count` shards are damaged. In a `merged`
+/// Returns the error for damaged shards. `damaged_names` of `count` shards are damaged. In a merged
 /// dataset, packing a part again has no effect, so the error proposes a different solution.
-pub(super) fn damaged_error(destination: &dyn Destination, damaged: &[String], count: usize, merged: bool) -> Error {
-    let what = match (merged, destination.uploads_in_place()) {
+pub(super) fn damaged_error(
+    destination: &dyn Destination,
+    damaged_names: &[String],
+    count: usize,
+    is_merged: bool,
+) -> Error {
+    let advice = match (is_merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
         (true, false) => "pack the set again with force(true)",
         (true, true) => "the dataset is already merged: delete its objects, and pack it again",
     };
-    let (number, damaged) = (damaged.len(), list_names(damaged));
-    Error::in_source(format!("{number} of {count} shards are missing or damaged: {damaged}; {what}"))
+    let (damaged_count, damaged_names) = (damaged_names.len(), list_names(damaged_names));
+    Error::in_source(format!("{damaged_count} of {count} shards are missing or damaged: {damaged_names}; {advice}"))
 }
 
 /// Returns the error for a target that exists in a store. Datasets in stores are never replaced,
@@ -213,10 +221,10 @@ pub(super) fn not_replaced_error() -> Error {
     )
 }
 
-pub(super) fn read_parts(destination: &dyn Destination, ends: &[String]) -> Result<Vec<(String, PartManifest)>> {
+pub(super) fn read_parts(destination: &dyn Destination, suffixes: &[String]) -> Result<Vec<(String, PartManifest)>> {
     let mut parts = Vec::new();
-    for end in Leftovers::of(ends).parts {
-        parts.extend(dest::read::<PartManifest>(destination, &end)?.map(|part| (end, part)));
+    for suffix in TemporaryFiles::from_suffixes(suffixes).parts {
+        parts.extend(dest::read_json::<PartManifest>(destination, &suffix)?.map(|part| (suffix, part)));
     }
     Ok(parts)
 }
@@ -229,17 +237,17 @@ fn find_complete_division(
     parts: Vec<(String, PartManifest)>,
 ) -> Result<Vec<PartManifest>> {
     let mut divisions = BTreeMap::<u64, BTreeMap<u64, PartManifest>>::new();
-    let mut foreign = None;
-    for (end, part) in parts {
-        let path = destination.path_of(&end);
+    let mut foreign_part = None;
+    for (suffix, part) in parts {
+        let path = destination.path_of(&suffix);
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if dest::part_suffix((part.part, part.parts), &part.plan.id()) != end || part.part >= part.parts {
+        if dest::part_suffix((part.part, part.parts), &part.plan.id()) != suffix || part.part >= part.parts {
             let cause = format!("is the manifest of part {}/{}", part.part, part.parts);
             return Err(Error::in_source(cause).at_path(path));
         }
         match plan.check(&part.plan, "the plan", &name) {
             Ok(()) => drop(divisions.entry(part.parts).or_default().insert(part.part, part)),
-            Err(e) => drop(foreign.get_or_insert((name, e))),
+            Err(e) => drop(foreign_part.get_or_insert((name, e))),
         }
     }
     if let Some(number) = divisions.iter().find(|(number, parts)| parts.len() as u64 == **number).map(|(n, _)| *n) {
@@ -248,29 +256,32 @@ fn find_complete_division(
     let mut causes: Vec<String> = divisions
         .iter()
         .map(|(number, parts)| {
-            format!("parts {} of {number} are missing: pack these parts", missing(parts.keys().copied(), *number))
+            format!(
+                "parts {} of {number} are missing: pack these parts",
+                missing_ranges(parts.keys().copied(), *number)
+            )
         })
         .collect();
     if divisions.is_empty() {
         causes.push("no part is complete".to_owned());
     }
-    if let Some((name, e)) = foreign {
+    if let Some((name, e)) = foreign_part {
         causes.push(format!("{name} is ignored, because {}", e.cause()));
     }
     Err(Error::config(causes.join("; ")).at_path(destination.target()))
 }
 
-/// Returns the numbers less than `end` that the sorted `present` lacks, in the syntax of SLURM
-/// arrays, such as `1,3-9,17`.
-pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
-    let (mut ranges, mut next) = (Vec::new(), 0);
-    for number in present.chain([end]) {
-        match number - next {
+/// Returns the numbers less than `part_count` that the sorted `complete_parts` lacks, in the syntax
+/// of SLURM arrays, such as `1,3-9,17`.
+pub(super) fn missing_ranges(complete_parts: impl Iterator<Item = u64>, part_count: u64) -> String {
+    let (mut ranges, mut next_part) = (Vec::new(), 0);
+    for part in complete_parts.chain([part_count]) {
+        match part - next_part {
             0 => {}
-            1 => ranges.push(next.to_string()),
-            _ => ranges.push(format!("{next}-{}", number - 1)),
+            1 => ranges.push(next_part.to_string()),
+            _ => ranges.push(format!("{next_part}-{}", part - 1)),
         }
-        next = number.saturating_add(1);
+        next_part = part.saturating_add(1);
     }
     ranges.join(",")
 }
@@ -278,33 +289,36 @@ pub(super) fn missing(present: impl Iterator<Item = u64>, end: u64) -> String {
 /// Combines the shards of all parts. Fails if samples are missing or duplicated.
 fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartManifest]) -> Result<Vec<ShardEntry>> {
     let mut shards: Vec<ShardEntry> = Vec::new();
-    let mut before: Option<&PartManifest> = None;
+    let mut previous: Option<&PartManifest> = None;
     let error = |part: &PartManifest, cause: String| {
         Err(Error::in_source(format!("{cause}: delete this manifest, and pack the part again"))
             .at_path(destination.path_of(&dest::part_suffix((part.part, part.parts), &plan.id()))))
     };
     for part in parts {
         let range = plan.range(part.part, part.parts);
-        let mut next = range.start;
+        let mut next_position = range.start;
         for entry in &part.shards {
             if dest::shard_name(destination, shards.len() as u64) != entry.name
-                || entry.first != next
+                || entry.first != next_position
                 || entry.samples == 0
             {
-                let cause = format!("{} begins with sample {} instead of {next}", entry.name, entry.first);
+                let cause = format!("{} begins with sample {} instead of {next_position}", entry.name, entry.first);
                 return error(part, cause);
             }
-            next += entry.samples;
+            next_position += entry.samples;
             shards.push(entry.clone());
         }
-        if next != range.end {
-            return error(part, format!("it contains samples {} to {next} instead of {}", range.start, range.end));
+        if next_position != range.end {
+            return error(
+                part,
+                format!("it contains samples {} to {next_position} instead of {}", range.start, range.end),
+            );
         }
         if range.is_empty() {
             continue;
         }
-        if let Some(before) = before
-            && (before.keys.after != part.keys.first || before.keys.last != part.keys.before)
+        if let Some(previous) = previous
+            && (previous.keys.after != part.keys.first || previous.keys.last != part.keys.before)
         {
             return error(
                 part,
@@ -312,57 +326,61 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
                     "the source has changed: the part begins with {:?} after {:?}, but part {} ended with {:?} before {:?}",
                     part.keys.first.as_deref().unwrap_or_default(),
                     part.keys.before.as_deref().unwrap_or_default(),
-                    before.part,
-                    before.keys.last.as_deref().unwrap_or_default(),
-                    before.keys.after.as_deref().unwrap_or_default(),
+                    previous.part,
+                    previous.keys.last.as_deref().unwrap_or_default(),
+                    previous.keys.after.as_deref().unwrap_or_default(),
                 ),
             );
         }
-        before = Some(part);
+        previous = Some(part);
     }
     Ok(shards)
 }
 
 /// Removes the files that are not needed after the merge, and lists files that do not belong to the
 /// dataset.
-fn clean(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
-    let (leftovers, id) = (Leftovers::of(&destination.suffixes()?), manifest.plan.id());
+fn remove_leftovers(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
+    let (files, plan_id) = (TemporaryFiles::from_suffixes(&destination.suffixes()?), manifest.plan.id());
     // Include the files of processes that finished a part after the merge.
-    let done = [leftovers.staged, leftovers.journals, leftovers.parts].concat();
-    done.iter().filter(|end| dest::id(end) == Some(&id)).try_for_each(|end| destination.remove(end))?;
-    destination.remove_attempts(&leftovers.attempts)?;
-    let mut ends = destination.suffixes()?;
+    let finished_suffixes = [files.staged, files.journals, files.parts].concat();
+    finished_suffixes
+        .iter()
+        .filter(|suffix| dest::plan_id(suffix) == Some(&plan_id))
+        .try_for_each(|suffix| destination.remove(suffix))?;
+    destination.remove_attempts(&files.attempts)?;
+    let mut suffixes = destination.suffixes()?;
     // Remove these files last: if anything fails before, the merge can be run again.
-    for suffix in [PLAN_END, MERGE_SUFFIX] {
-        if suffix != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
-            destination.remove(suffix)?;
-            ends.retain(|end| end != suffix);
+    for obsolete_suffix in [PLAN_END, MERGE_SUFFIX] {
+        if obsolete_suffix != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
+            destination.remove(obsolete_suffix)?;
+            suffixes.retain(|suffix| suffix != obsolete_suffix);
         }
     }
-    let mut orphans = Leftovers::of(&ends).into_names();
+    let mut orphans = TemporaryFiles::from_suffixes(&suffixes).into_names();
     let count = manifest.shards.len() as u64;
-    orphans.extend(dest::existing(&ends).into_iter().filter(|&number| number >= count).map(dest::shard));
-    let orphans = orphans.iter().map(|end| destination.path_of(end)).collect();
-    Ok(Merged { report: report(destination, &manifest.shards, 0), orphans })
+    orphans
+        .extend(dest::existing_shards(&suffixes).into_iter().filter(|&number| number >= count).map(dest::shard_suffix));
+    let orphans = orphans.iter().map(|suffix| destination.path_of(suffix)).collect();
+    Ok(Merged { report: report_shards(destination, &manifest.shards, 0), orphans })
 }
 
-pub(super) fn report(destination: &dyn Destination, shards: &[ShardEntry], duplicate_keys: u64) -> Report {
+pub(super) fn report_shards(destination: &dyn Destination, shards: &[ShardEntry], duplicate_keys: u64) -> Report {
     let (mut counts, mut bytes) = (Counts::default(), 0);
     for entry in shards {
-        counts.join(&entry.counts);
+        counts.add_all(&entry.counts);
         bytes += entry.bytes;
     }
     // The end of the name, from the last `-`, identifies a shard.
-    let end = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |dash| entry.name[dash..].to_owned());
-    let paths = shards.iter().map(|entry| destination.path_of(&end(entry))).collect();
+    let suffix = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |dash| entry.name[dash..].to_owned());
+    let paths = shards.iter().map(|entry| destination.path_of(&suffix(entry))).collect();
     let written = Written { samples: counts.samples, bytes, paths };
     counts.report(duplicate_keys, written)
 }
 
 fn list_names(names: &[String]) -> String {
-    let more = names.len().saturating_sub(MAX_NAMED);
-    let shown = names[..names.len().min(MAX_NAMED)].join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
+    let rest_count = names.len().saturating_sub(MAX_NAMED);
+    let shown_names = names[..names.len().min(MAX_NAMED)].join(", ");
+    if rest_count > 0 { format!("{shown_names} and {rest_count} more") } else { shown_names }
 }
 
 #[cfg(test)]
@@ -371,7 +389,7 @@ mod tests {
 
     #[test]
     fn missing_parts_are_listed_as_ranges() {
-        let missing_in = |present: &[u64], end| missing(present.iter().copied(), end);
+        let missing_in = |present: &[u64], end| missing_ranges(present.iter().copied(), end);
         assert_eq!(missing_in(&[], 1), "0");
         assert_eq!(missing_in(&[0, 2, 10, 11], 20), "1,3-9,12-19");
         assert_eq!(missing_in(&[0, 1, 2], 3), "");

@@ -1,4 +1,4 @@
-//! [`Names`]: the file names of a dataset.
+//! [`ShardNames`]: the file names of a dataset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use super::writer::without_slash;
 use crate::error::{Error, Result};
 
 /// The file names of tar shards: `OUT.tar`, or `OUT-000000.tar`, `OUT-000001.tar`, and so on.
-pub(super) struct Names {
+pub(super) struct ShardNames {
     /// The target as the user specified it.
     pub(super) target: PathBuf,
-    numbered: bool,
+    is_numbered: bool,
 }
 
-impl Names {
-    pub(super) fn new(target: &Path, numbered: bool) -> Self {
-        Names { target: without_slash(target), numbered }
+impl ShardNames {
+    pub(super) fn new(target: &Path, is_numbered: bool) -> Self {
+        ShardNames { target: without_slash(target), is_numbered }
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -28,19 +28,22 @@ impl Names {
         name.strip_suffix(".tar").unwrap_or(&name).to_owned()
     }
 
-    pub(super) fn shard(&self, number: u64) -> PathBuf {
-        if self.numbered { self.beside(&format!("-{number:06}.tar")) } else { self.target.clone() }
+    pub(super) fn shard_path(&self, number: u64) -> PathBuf {
+        if self.is_numbered { self.sibling_path(&format!("-{number:06}.tar")) } else { self.target.clone() }
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
-        match self.numbered {
-            true => name.strip_prefix(&self.stem()).and_then(|end| number(end.strip_suffix(".tar")?)).is_some(),
+    pub(super) fn matches(&self, name: &str) -> bool {
+        match self.is_numbered {
+            true => name
+                .strip_prefix(&self.stem())
+                .and_then(|suffix| parse_shard_number(suffix.strip_suffix(".tar")?))
+                .is_some(),
             false => self.target.file_name().is_some_and(|target| target == name),
         }
     }
 
-    pub(super) fn beside(&self, end: &str) -> PathBuf {
-        self.target.with_file_name(format!("{}{end}", self.stem()))
+    pub(super) fn sibling_path(&self, suffix: &str) -> PathBuf {
+        self.target.with_file_name(format!("{}{suffix}", self.stem()))
     }
 
     /// Returns the rest of each file name that begins with the stem. The list is empty if the
@@ -52,29 +55,29 @@ impl Names {
             entries => entries.map_err(|e| Error::io(folder, &e))?,
         };
         let stem = self.stem();
-        let mut ends = Vec::new();
+        let mut suffixes = Vec::new();
         for entry in entries {
             let name = entry.map_err(|e| Error::io(folder, &e))?.file_name();
-            ends.extend(name.to_str().and_then(|name| name.strip_prefix(&stem)).map(str::to_owned));
+            suffixes.extend(name.to_str().and_then(|name| name.strip_prefix(&stem)).map(str::to_owned));
         }
-        ends.sort();
-        Ok(ends)
+        suffixes.sort();
+        Ok(suffixes)
     }
 
     /// Returns the paths of the existing shards in numerical order.
-    pub(super) fn existing(&self) -> Result<Vec<PathBuf>> {
-        if !self.numbered {
+    pub(super) fn existing_shards(&self) -> Result<Vec<PathBuf>> {
+        if !self.is_numbered {
             return Ok(if self.target.exists() { vec![self.target.clone()] } else { Vec::new() });
         }
         let mut numbers: Vec<u64> =
-            self.suffixes()?.iter().filter_map(|end| number(end.strip_suffix(".tar")?)).collect();
+            self.suffixes()?.iter().filter_map(|suffix| parse_shard_number(suffix.strip_suffix(".tar")?)).collect();
         numbers.sort_unstable();
-        Ok(numbers.into_iter().map(|number| self.shard(number)).collect())
+        Ok(numbers.into_iter().map(|number| self.shard_path(number)).collect())
     }
 }
 
 /// Parses the number of a shard, for example `-000017`.
-pub(super) fn number(text: &str) -> Option<u64> {
+pub(super) fn parse_shard_number(text: &str) -> Option<u64> {
     let number = text.strip_prefix('-')?.parse().ok()?;
     (text == format!("-{number:06}")).then_some(number)
 }

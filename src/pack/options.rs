@@ -10,11 +10,11 @@ use super::frames;
 use super::merge::{self, Merge, not_replaced_error};
 use super::open::open_destination;
 use super::packer::Packer;
-use super::pipeline::{Chosen, Run};
-use super::plan::{Plan, Size};
+use super::pipeline::{Pipeline, Selection};
+use super::plan::{Plan, ShardSize};
 use super::recode::Recode;
 use super::report::{Callback, Counts, Progress, Report, Tally};
-use super::writer::{exists, no_samples};
+use super::writer::{exists_error, no_samples_error};
 use super::{DatasetWriter, TarWriter, WriteOptions};
 use crate::decode::{Codec, Codecs};
 use crate::error::{Error, Result};
@@ -287,12 +287,12 @@ impl<'a> Pack<'a> {
     /// [`Report::refused`].
     pub fn to(self, target: impl AsRef<Path>) -> Result<Report> {
         if self.frames {
-            return self.frames_to(target.as_ref());
+            return self.pack_frames(target.as_ref());
         }
-        self.samples_to(target.as_ref())
+        self.pack_samples(target.as_ref())
     }
 
-    fn samples_to(self, target: &Path) -> Result<Report> {
+    fn pack_samples(self, target: &Path) -> Result<Report> {
         // If an option is invalid, no file may be created.
         self.recode.unwrap_or_default().check(&self.codecs)?;
         source::check_retries(self.retries)?;
@@ -328,19 +328,19 @@ impl<'a> Pack<'a> {
                     return Err(Error::config(cause).at_path(target));
                 }
                 (None, None) => return self.to_writer(Box::new(TarWriter::create(target, &options)?)),
-                (Some(samples), None) => Size::Samples(samples),
-                (None, Some(bytes)) => Size::Bytes(bytes),
+                (Some(samples), None) => ShardSize::Samples(samples),
+                (None, Some(bytes)) => ShardSize::Bytes(bytes),
                 (Some(_), Some(_)) => return Err(both_sizes_error()),
             };
             let destination = open_destination(target, &self.stores)?;
             if !self.force && destination.get(MANIFEST_END)?.is_some() && !destination.is_merging()? {
-                return Err(exists(&destination.path_of(MANIFEST_END)));
+                return Err(exists_error(&destination.path_of(MANIFEST_END)));
             }
             let (force, stores) = (self.force, self.stores.clone());
             let duplicate_keys = self.pack_shards(&*destination, size, (0, 1), true)?.duplicate_keys;
             // This process has just written the shards or compared their checksums, so a quick
             // check is enough.
-            let merged = Merge::of(target, stores).force(force).quick(true).run()?;
+            let merged = Merge::with_stores(target, stores).force(force).quick(true).run()?;
             Ok(Report { duplicate_keys, ..merged.report })
         } else {
             Err(Error::config("the name of the target must end in .lmdb or .tar, which determines the format")
@@ -348,28 +348,28 @@ impl<'a> Pack<'a> {
         }
     }
 
-    fn frames_to(mut self, target: &Path) -> Result<Report> {
+    fn pack_frames(mut self, target: &Path) -> Result<Report> {
         if self.indices.is_some() || self.keys.is_some() {
             return Err(Error::config(
                 "frames(true) packs whole episodes: remove samples or keys, and choose episodes when you open the dataset",
             ));
         }
-        let recode = *self.recode.get_or_insert(Recode::Quality { quality: frames::QUALITY, max_side: None });
+        let recode = *self.recode.get_or_insert(Recode::Quality { quality: frames::DEFAULT_QUALITY, max_side: None });
         recode.check(&self.codecs)?;
-        let target = frames::target(target)?;
-        let frames = frames::divided(self.source, &target, &self.stores)?;
+        let target = frames::frames_target(target)?;
+        let frames = frames::divide(self.source, &target, &self.stores)?;
         let images = frames.images();
-        Pack { source: &*frames, images, frames: false, ..self }.samples_to(&target)
+        Pack { source: &*frames, images, frames: false, ..self }.pack_samples(&target)
     }
 
-    fn pack_lmdb(self, target: &Path, options: &WriteOptions, url: bool) -> Result<Report> {
+    fn pack_lmdb(self, target: &Path, options: &WriteOptions, is_url: bool) -> Result<Report> {
         let sizes = [("shard_size", options.shard_size.is_some()), ("shard_samples", self.shard_samples.is_some())];
         if let Some((option, _)) = sizes.into_iter().find(|(_, is_set)| *is_set) {
             let cause =
                 format!("{option}: an LMDB has no shards: remove the option, or use a target that ends in .tar");
             return Err(Error::config(cause).at_path(target));
         }
-        if url {
+        if is_url {
             let cause = "an LMDB can only be written to a local path: pack shards to a URL that ends in .tar";
             return Err(Error::config(cause).at_path(target));
         }
@@ -380,17 +380,17 @@ impl<'a> Pack<'a> {
             .at_path(target))
     }
 
-    fn pack_part(self, target: &Path, (part, parts): (u64, u64), tar: bool) -> Result<Report> {
+    fn pack_part(self, target: &Path, (part, parts): (u64, u64), is_tar: bool) -> Result<Report> {
         if part >= parts {
             return Err(Error::config(format!("part {part} of {parts}: expected a part less than {parts}")));
         }
-        if !tar {
+        if !is_tar {
             let cause = "parts are tar shards, so the name of the target must end in .tar";
             return Err(Error::config(cause).at_path(target));
         }
         let size = match (self.shard_samples, self.shard_size.filter(|&bytes| bytes > 0)) {
-            (Some(samples), None) => Size::Samples(samples),
-            (None, Some(bytes)) => Size::AboutBytes(bytes),
+            (Some(samples), None) => ShardSize::Samples(samples),
+            (None, Some(bytes)) => ShardSize::AboutBytes(bytes),
             (Some(_), Some(_)) => return Err(both_sizes_error()),
             (None, None) => {
                 let cause = "parts consist of whole shards: set shard_size(bytes) or shard_samples(samples)";
@@ -404,22 +404,29 @@ impl<'a> Pack<'a> {
     fn pack_shards(
         mut self,
         destination: &dyn Destination,
-        size: Size,
+        size: ShardSize,
         part: (u64, u64),
-        compare: bool,
+        compares_checksums: bool,
     ) -> Result<Report> {
-        let chosen = self.choose()?;
-        if chosen.len() == 0 {
-            return Err(no_samples(&destination.target()));
+        let selection = self.choose()?;
+        if selection.len() == 0 {
+            return Err(no_samples_error(&destination.target()));
         }
         let progress = self.progress.take();
-        let plan = Plan::of(&self.run(), &chosen, size)?;
+        let plan = Plan::of(&self.pipeline(), &selection, size)?;
         let range = plan.range(part.0, part.1);
         let mut tally = Tally::new(range.end - range.start, progress);
-        let mut packer =
-            Packer { run: self.run(), chosen: &chosen, destination, plan, part, force: self.force, compare };
+        let mut packer = Packer {
+            pipeline: self.pipeline(),
+            selection: &selection,
+            destination,
+            plan,
+            part,
+            force: self.force,
+            compares_checksums,
+        };
         let shards = packer.pack(&mut tally)?;
-        Ok(merge::report(destination, &shards, tally.duplicate_keys))
+        Ok(merge::report_shards(destination, &shards, tally.duplicate_keys))
     }
 
     /// Packs to a custom writer. Ignores [`force`](Pack::force) and the options for shards and
@@ -431,21 +438,21 @@ impl<'a> Pack<'a> {
     pub fn to_writer(mut self, mut writer: Box<dyn DatasetWriter + '_>) -> Result<Report> {
         self.recode.unwrap_or_default().check(&self.codecs)?;
         source::check_retries(self.retries)?;
-        let chosen = self.choose()?;
-        let (mut tally, mut counts) = (Tally::new(chosen.len() as u64, self.progress.take()), Counts::default());
-        self.run().for_each(&chosen, 0..chosen.len(), &mut |index, prepared, good| {
-            if good {
-                writer.put(&prepared.sample()?)?;
+        let selection = self.choose()?;
+        let (mut tally, mut counts) = (Tally::new(selection.len() as u64, self.progress.take()), Counts::default());
+        self.pipeline().for_each(&selection, 0..selection.len(), &mut |index, sample, is_good| {
+            if is_good {
+                writer.put(&sample.sample()?)?;
             }
-            counts.add(index, prepared);
-            tally.add(prepared);
+            counts.add(index, sample);
+            tally.add(sample);
             Ok(())
         })?;
         Ok(counts.report(tally.duplicate_keys, writer.finish()?))
     }
 
-    fn run(&self) -> Run<'_> {
-        Run {
+    fn pipeline(&self) -> Pipeline<'_> {
+        Pipeline {
             source: self.source,
             codecs: &self.codecs,
             recode: self.recode.unwrap_or_default(),
@@ -457,17 +464,17 @@ impl<'a> Pack<'a> {
         }
     }
 
-    fn choose(&mut self) -> Result<Chosen> {
+    fn choose(&mut self) -> Result<Selection> {
         let len = self.source.len();
         match (self.indices.take(), self.keys.take()) {
-            (None, None) => Ok(Chosen::All(len)),
+            (None, None) => Ok(Selection::All(len)),
             (Some(indices), None) => match indices.iter().find(|&&index| index >= len as u64) {
                 Some(index) => {
                     Err(Error::config(format!("samples: index {index} is out of range: the source has {len} samples")))
                 }
-                None => Ok(Chosen::Listed(indices)),
+                None => Ok(Selection::Listed(indices)),
             },
-            (None, Some(keys)) => self.run().find(keys).map(Chosen::Listed),
+            (None, Some(keys)) => self.pipeline().find(keys).map(Selection::Listed),
             (Some(_), Some(_)) => Err(Error::config("samples and keys are both set: set only one of them")),
         }
     }

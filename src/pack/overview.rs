@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::destination::{self as dest, Destination, Leftovers};
-use super::merge::{Merge, missing, read_parts};
-use super::names::number;
+use super::destination::{self as dest, Destination, TemporaryFiles};
+use super::merge::{Merge, missing_ranges, read_parts};
+use super::names::parse_shard_number;
 use super::open::open_destination;
 use super::plan::{Cut, Plan};
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ impl Merge {
         let destination = open_destination(&self.target, &self.stores)?;
         let destination = &*destination;
         // A merge writes the manifest before it removes the plan, so read the plan first.
-        let ends = destination.suffixes()?;
+        let suffixes = destination.suffixes()?;
         let plan = dest::read_plan(destination)?;
         if let Some(manifest) = dest::read_manifest(destination)?
             && plan.as_ref().is_none_or(|plan| *plan == manifest.plan)
@@ -51,7 +51,7 @@ impl Merge {
         }
         let plan = match plan {
             Some(plan) => plan,
-            None => match read_parts(destination, &ends)?.into_iter().next() {
+            None => match read_parts(destination, &suffixes)?.into_iter().next() {
                 Some((_, part)) => part.plan,
                 None => {
                     return Err(
@@ -60,47 +60,53 @@ impl Merge {
                 }
             },
         };
-        let samples = count_packed(destination, &plan, &ends)?;
-        let (parts, missing) = division(&plan.id(), &ends);
+        let samples = count_packed(destination, &plan, &suffixes)?;
+        let (parts, missing) = find_division(&plan.id(), &suffixes);
         Ok(Overview { samples, total: plan.samples, parts, missing, merged: false })
     }
 }
 
-fn count_packed(destination: &dyn Destination, plan: &Plan, ends: &[String]) -> Result<u64> {
-    let id = plan.id();
-    let Cut::Samples(each) = plan.cut else {
+fn count_packed(destination: &dyn Destination, plan: &Plan, suffixes: &[String]) -> Result<u64> {
+    let plan_id = plan.id();
+    let Cut::Samples(samples_per_shard) = plan.cut else {
         // The pack is not divided into parts.
-        let shards = match dest::read_part(destination, (0, 1), &id)? {
+        let shards = match dest::read_part(destination, (0, 1), &plan_id)? {
             Some(part) => part.shards,
-            None => destination.recorded_shards((0, 1), 0..u64::MAX, &id)?,
+            None => destination.recorded_shards((0, 1), 0..u64::MAX, &plan_id)?,
         };
         return Ok(shards.iter().map(|entry| entry.samples).sum());
     };
-    let staged = Leftovers::of(ends).staged;
-    let mine = staged.iter().filter(|end| dest::id(end) == Some(&id));
-    let mut shards: BTreeSet<u64> = mine.filter_map(|end| number(end.split_once(".tar.")?.0)).collect();
+    let staged = TemporaryFiles::from_suffixes(suffixes).staged;
+    let own_suffixes = staged.iter().filter(|suffix| dest::plan_id(suffix) == Some(&plan_id));
+    let mut shards: BTreeSet<u64> =
+        own_suffixes.filter_map(|suffix| parse_shard_number(suffix.split_once(".tar.")?.0)).collect();
     // A merge that is running or was interrupted has renamed some shards.
     if dest::is_renaming(destination, plan)? {
-        shards.extend(dest::existing(ends));
+        shards.extend(dest::existing_shards(suffixes));
     }
-    Ok(shards.iter().map(|shard| each.min(plan.samples.saturating_sub(shard.saturating_mul(each)))).sum())
+    Ok(shards
+        .iter()
+        .map(|shard| samples_per_shard.min(plan.samples.saturating_sub(shard.saturating_mul(samples_per_shard))))
+        .sum())
 }
 
 /// Returns the number of parts, and the indices of the incomplete parts.
-fn division(id: &str, ends: &[String]) -> (Option<u64>, String) {
-    let Leftovers { parts, journals, .. } = Leftovers::of(ends);
+fn find_division(plan_id: &str, suffixes: &[String]) -> (Option<u64>, String) {
+    let TemporaryFiles { parts, journals, .. } = TemporaryFiles::from_suffixes(suffixes);
     let mut divisions = BTreeMap::<u64, BTreeSet<u64>>::new();
-    for end in journals.iter().chain(&parts).filter(|end| dest::id(end) == Some(id)) {
-        let Some((part, parts)) = dest::part_of(end) else { continue };
-        let complete = divisions.entry(parts).or_default();
-        if end.ends_with(".json") {
-            complete.insert(part);
+    for suffix in journals.iter().chain(&parts).filter(|suffix| dest::plan_id(suffix) == Some(plan_id)) {
+        let Some((part, parts)) = dest::part_numbers(suffix) else { continue };
+        let complete_parts = divisions.entry(parts).or_default();
+        if suffix.ends_with(".json") {
+            complete_parts.insert(part);
         }
     }
     // If several divisions exist, prefer a complete one, as a merge does.
-    let share = |(parts, complete): &(&u64, &BTreeSet<u64>)| (complete.len() as u64 == **parts, complete.len());
-    match divisions.iter().max_by_key(share) {
-        Some((&parts, complete)) => (Some(parts), missing(complete.iter().copied(), parts)),
+    let completeness = |(parts, complete_parts): &(&u64, &BTreeSet<u64>)| {
+        (complete_parts.len() as u64 == **parts, complete_parts.len())
+    };
+    match divisions.iter().max_by_key(completeness) {
+        Some((&parts, complete_parts)) => (Some(parts), missing_ranges(complete_parts.iter().copied(), parts)),
         None => (None, String::new()),
     }
 }

@@ -13,7 +13,7 @@ use crossbeam::channel;
 use rayon::prelude::*;
 
 use super::bad_images::BadImages;
-use super::prepare::{Prepared, Task};
+use super::prepare::{PreparedSample, Preparer};
 use super::recode::Recode;
 use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result};
@@ -23,36 +23,36 @@ use crate::source::{self, CancelToken, Source, during, is_stopped};
 const MAX_AHEAD_PER_WORKER: usize = 8;
 /// Maximum size in bytes of the finished samples that wait. No new samples are started while their
 /// size exceeds this limit.
-const WAITING_BYTES: usize = 256 << 20;
+const MAX_WAITING_BYTES: usize = 256 << 20;
 /// Maximum size in bytes of a sample's memory that is reused.
-const SPARE_BYTES: usize = 16 << 20;
+const MAX_SPARE_BYTES: usize = 16 << 20;
 
 const MAX_NAMED: usize = 10;
 
 /// The indices of the samples to pack.
-pub(super) enum Chosen {
+pub(super) enum Selection {
     All(usize),
     Listed(Vec<u64>),
 }
 
-impl Chosen {
+impl Selection {
     pub(super) fn len(&self) -> usize {
         match self {
-            Chosen::All(samples) => *samples,
-            Chosen::Listed(indices) => indices.len(),
+            Selection::All(samples) => *samples,
+            Selection::Listed(indices) => indices.len(),
         }
     }
 
     pub(super) fn index(&self, position: usize) -> usize {
         match self {
-            Chosen::All(_) => position,
-            Chosen::Listed(indices) => indices[position] as usize,
+            Selection::All(_) => position,
+            Selection::Listed(indices) => indices[position] as usize,
         }
     }
 }
 
 /// The options of a pack that affect samples.
-pub(super) struct Run<'a> {
+pub(super) struct Pipeline<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
@@ -64,36 +64,37 @@ pub(super) struct Run<'a> {
     pub(super) strict: bool,
 }
 
-fn stopped() -> Error {
+fn stopped_error() -> Error {
     Error::new(ErrorKind::Io, "packing was stopped")
 }
 
-impl Run<'_> {
+impl Pipeline<'_> {
     /// Returns the indices of the samples with the given keys, in ascending order.
     pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let requested: HashSet<String> = keys.into_iter().collect();
-        let stop = CancelToken::current();
+        let cancel_token = CancelToken::current();
         let key = |scratch: &mut Vec<u8>, index: usize| {
             let mut read =
                 || source::retried(self.retries, index as u64, || !is_stopped(), || self.source.key(index, scratch));
-            let key = during(stop.clone(), || if is_stopped() { Err(stopped()) } else { read() });
+            let key = during(cancel_token.clone(), || if is_stopped() { Err(stopped_error()) } else { read() });
             let key = key.map_err(|e| source::sample_error(self.source, index, "", e))?;
             Ok(requested.contains(&key).then_some((index as u64, key)))
         };
         let indices = 0..self.source.len();
-        let keyed: Vec<(u64, String)> = self.pool()?.install(|| {
+        let found_samples: Vec<(u64, String)> = self.pool()?.install(|| {
             indices.into_par_iter().map_init(Vec::new, key).filter_map(Result::transpose).collect::<Result<_>>()
         })?;
-        let seen: HashSet<&str> = keyed.iter().map(|(_, key)| &**key).collect();
-        let mut missing: Vec<&str> = requested.iter().map(|key| &**key).filter(|key| !seen.contains(key)).collect();
+        let found_keys: HashSet<&str> = found_samples.iter().map(|(_, key)| &**key).collect();
+        let mut missing: Vec<&str> =
+            requested.iter().map(|key| &**key).filter(|key| !found_keys.contains(key)).collect();
         if missing.is_empty() {
-            return Ok(keyed.into_iter().map(|(index, _)| index).collect());
+            return Ok(found_samples.into_iter().map(|(index, _)| index).collect());
         }
         missing.sort_unstable();
-        let more = missing.len().saturating_sub(MAX_NAMED);
-        let shown: Vec<_> = missing.iter().take(MAX_NAMED).map(|key| format!("{key:?}")).collect();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        Err(Error::config(format!("no sample has the key {}{more}", shown.join(", "))))
+        let rest_count = missing.len().saturating_sub(MAX_NAMED);
+        let shown_keys: Vec<_> = missing.iter().take(MAX_NAMED).map(|key| format!("{key:?}")).collect();
+        let rest_text = if rest_count > 0 { format!(" and {rest_count} more") } else { String::new() };
+        Err(Error::config(format!("no sample has the key {}{rest_text}", shown_keys.join(", "))))
     }
 
     fn pool(&self) -> Result<source::Pool> {
@@ -108,122 +109,126 @@ impl Run<'_> {
         }
     }
 
-    /// Calls `on_sample` on the calling thread for each sample at `positions` of `chosen`, in
+    /// Calls `on_sample` on the calling thread for each sample at `positions` of `selection`, in
     /// order, with the sample's index. After the first bad image, the remaining samples are read
     /// only to count bad images, and the last argument of `on_sample` is `false`: do not write. The
     /// error for bad images is returned after all samples have been read.
     pub(super) fn for_each(
         &self,
-        chosen: &Chosen,
+        selection: &Selection,
         positions: Range<usize>,
-        on_sample: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
+        on_sample: &mut dyn FnMut(u64, &PreparedSample, bool) -> Result<()>,
     ) -> Result<()> {
         let (workers, pool) = (self.threads(), self.pool()?);
         let source = self.source;
-        let task =
-            Task { source, codecs: self.codecs, recode: self.recode, images: self.images, retries: self.retries };
-        let (ended, outer) = (Arc::new(AtomicBool::new(false)), CancelToken::current());
-        let stop = CancelToken::new({
-            let ended = ended.clone();
-            move || ended.load(Ordering::Relaxed) || outer.as_ref().is_some_and(CancelToken::is_set)
+        let preparer =
+            Preparer { source, codecs: self.codecs, recode: self.recode, images: self.images, retries: self.retries };
+        let (has_ended, outer_token) = (Arc::new(AtomicBool::new(false)), CancelToken::current());
+        let cancel_token = CancelToken::new({
+            let has_ended = has_ended.clone();
+            move || has_ended.load(Ordering::Relaxed) || outer_token.as_ref().is_some_and(CancelToken::is_set)
         });
-        let (spare, mut bad_images) = (Mutex::default(), BadImages::default());
+        let (spare_samples, mut bad_images) = (Mutex::default(), BadImages::default());
         // Only this thread may block. The workers never do, because the channel is unbounded.
-        let outcome = pool.in_place_scope(|scope| {
+        let result = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
-            let mut ordered = Ordered { next: positions.start, waiting: VecDeque::new(), bytes: 0 };
-            let mut packed = Ok(());
-            while packed.is_ok() {
-                while ordered.next_to_start() < positions.end && ordered.may_start(workers) {
-                    let (position, index) = (ordered.next_to_start(), chosen.index(ordered.next_to_start()));
-                    let (sender, spare, stop) = (sender.clone(), &spare, &stop);
+            let mut queue = SampleQueue { next_position: positions.start, results: VecDeque::new(), bytes: 0 };
+            let mut write_result = Ok(());
+            while write_result.is_ok() {
+                while queue.next_start() < positions.end && queue.can_start(workers) {
+                    let (position, index) = (queue.next_start(), selection.index(queue.next_start()));
+                    let (sender, spare_samples, cancel_token) = (sender.clone(), &spare_samples, &cancel_token);
                     scope.spawn(move |_| {
                         let prepare = || {
-                            let spare = spares(spare).pop();
-                            task.prepare(index, spare.unwrap_or_default())
+                            let spare_sample = lock_spares(spare_samples).pop();
+                            preparer.prepare(index, spare_sample.unwrap_or_default())
                         };
-                        let prepared = stop.during(|| if is_stopped() { Err(stopped()) } else { prepare() });
+                        let result =
+                            cancel_token.during(|| if is_stopped() { Err(stopped_error()) } else { prepare() });
                         // Sending fails if an error has occurred and the receiver was dropped.
-                        let _ = sender.send((position, prepared));
+                        let _ = sender.send((position, result));
                     });
-                    ordered.waiting.push_back(None);
+                    queue.results.push_back(None);
                 }
-                if ordered.waiting.is_empty() {
+                if queue.results.is_empty() {
                     break;
                 }
-                let (position, prepared) = results.recv().expect("this thread holds a sender");
-                ordered.insert(position, prepared);
-                packed = self.put_ready(&mut ordered, chosen, &mut bad_images, &spare, on_sample);
+                let (position, result) = results.recv().expect("this thread holds a sender");
+                queue.insert(position, result);
+                write_result = self.write_ready(&mut queue, selection, &mut bad_images, &spare_samples, on_sample);
             }
-            ended.store(true, Ordering::Relaxed);
-            packed
+            has_ended.store(true, Ordering::Relaxed);
+            write_result
         });
-        outcome?;
+        result?;
         bad_images.check()
     }
 
     /// Passes finished samples to `on_sample`, up to the first unfinished sample, and records bad
     /// images.
-    fn put_ready(
+    fn write_ready(
         &self,
-        ordered: &mut Ordered,
-        chosen: &Chosen,
+        queue: &mut SampleQueue,
+        selection: &Selection,
         bad_images: &mut BadImages,
-        spare: &Mutex<Vec<Prepared>>,
-        on_sample: &mut dyn FnMut(u64, &Prepared, bool) -> Result<()>,
+        spare_samples: &Mutex<Vec<PreparedSample>>,
+        on_sample: &mut dyn FnMut(u64, &PreparedSample, bool) -> Result<()>,
     ) -> Result<()> {
-        while let Some((position, ready)) = ordered.take() {
-            let (index, prepared) = (chosen.index(position), ready?);
-            bad_images.count_images(prepared.images.len());
-            for image in &prepared.images {
-                if let Some(problem) = image.problem.as_ref().filter(|it| !self.keep_bad && it.is_bad(self.strict)) {
-                    bad_images.add(index as u64, &prepared.key, problem);
+        while let Some((position, result)) = queue.take() {
+            let (index, sample) = (selection.index(position), result?);
+            bad_images.count_images(sample.images.len());
+            for image in &sample.images {
+                if let Some(problem) =
+                    image.problem.as_ref().filter(|problem| !self.keep_bad && problem.is_bad(self.strict))
+                {
+                    bad_images.add(index as u64, &sample.key, problem);
                 }
             }
-            on_sample(index as u64, &prepared, bad_images.is_empty()).map_err(|e| match e.path() {
+            on_sample(index as u64, &sample, bad_images.is_empty()).map_err(|e| match e.path() {
                 // The error concerns the target, not the sample.
                 Some(_) => e,
-                None => source::sample_error(self.source, index, &prepared.key, e),
+                None => source::sample_error(self.source, index, &sample.key, e),
             })?;
-            if prepared.bytes.capacity() <= SPARE_BYTES {
-                spares(spare).push(prepared);
+            if sample.bytes.capacity() <= MAX_SPARE_BYTES {
+                lock_spares(spare_samples).push(sample);
             }
         }
         Ok(())
     }
 }
 
-fn spares(list: &Mutex<Vec<Prepared>>) -> MutexGuard<'_, Vec<Prepared>> {
-    list.lock().expect("no code panics while holding this lock")
+fn lock_spares(samples: &Mutex<Vec<PreparedSample>>) -> MutexGuard<'_, Vec<PreparedSample>> {
+    samples.lock().expect("no code panics while holding this lock")
 }
 
 /// Samples in progress or finished, in the order of their positions.
-struct Ordered {
-    next: usize,
-    waiting: VecDeque<Option<Result<Prepared>>>,
+struct SampleQueue {
+    next_position: usize,
+    results: VecDeque<Option<Result<PreparedSample>>>,
     /// Total size of the finished samples, in bytes.
     bytes: usize,
 }
 
-impl Ordered {
-    fn next_to_start(&self) -> usize {
-        self.next + self.waiting.len()
+impl SampleQueue {
+    fn next_start(&self) -> usize {
+        self.next_position + self.results.len()
     }
 
-    fn may_start(&self, workers: usize) -> bool {
-        self.waiting.len() < workers * MAX_AHEAD_PER_WORKER && (self.bytes < WAITING_BYTES || self.waiting.is_empty())
+    fn can_start(&self, workers: usize) -> bool {
+        self.results.len() < workers * MAX_AHEAD_PER_WORKER
+            && (self.bytes < MAX_WAITING_BYTES || self.results.is_empty())
     }
 
-    fn insert(&mut self, position: usize, prepared: Result<Prepared>) {
-        self.bytes += prepared.as_ref().map_or(0, |p| p.bytes.len());
-        self.waiting[position - self.next] = Some(prepared);
+    fn insert(&mut self, position: usize, result: Result<PreparedSample>) {
+        self.bytes += result.as_ref().map_or(0, |sample| sample.bytes.len());
+        self.results[position - self.next_position] = Some(result);
     }
 
-    fn take(&mut self) -> Option<(usize, Result<Prepared>)> {
-        let ready = self.waiting.front_mut()?.take()?;
-        self.waiting.pop_front();
-        self.bytes -= ready.as_ref().map_or(0, |p| p.bytes.len());
-        self.next += 1;
-        Some((self.next - 1, ready))
+    fn take(&mut self) -> Option<(usize, Result<PreparedSample>)> {
+        let result = self.results.front_mut()?.take()?;
+        self.results.pop_front();
+        self.bytes -= result.as_ref().map_or(0, |sample| sample.bytes.len());
+        self.next_position += 1;
+        Some((self.next_position - 1, result))
     }
 }

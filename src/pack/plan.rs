@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::member;
-use super::pipeline::{Chosen, Run};
+use super::pipeline::{Pipeline, Selection};
 use super::recode::{RawSize, Recode};
 use crate::decode::Codecs;
 use crate::error::{Error, Result};
@@ -54,7 +54,7 @@ pub(super) enum Cut {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Size {
+pub(super) enum ShardSize {
     Samples(u64),
     Bytes(u64),
     /// Approximate size of a shard in bytes. It is converted to a number of samples, so that a
@@ -65,42 +65,47 @@ pub(super) enum Size {
 impl Plan {
     /// Creates the plan. Reads and recodes a few samples to identify the source and to estimate
     /// sizes.
-    pub(super) fn of(run: &Run<'_>, chosen: &Chosen, size: Size) -> Result<Plan> {
-        let count = chosen.len().min(PROBES);
-        let sample_at =
-            |probe: usize| chosen.index((probe as u128 * chosen.len() as u128 / count as u128) as usize) as u64;
-        let probes = Chosen::Listed((0..count).map(sample_at).collect());
-        let (mut hash, mut bytes, mut member) = (Hash::default(), 0, Vec::new());
-        let keep_bad = Run { keep_bad: true, ..*run };
-        keep_bad.for_each(&probes, 0..count, &mut |index, prepared, _| {
+    pub(super) fn of(pipeline: &Pipeline<'_>, selection: &Selection, size: ShardSize) -> Result<Plan> {
+        let probe_count = selection.len().min(PROBES);
+        let probe_index = |probe: usize| {
+            selection.index((probe as u128 * selection.len() as u128 / probe_count as u128) as usize) as u64
+        };
+        let probes = Selection::Listed((0..probe_count).map(probe_index).collect());
+        let (mut hash, mut probe_bytes, mut member) = (Hash::default(), 0, Vec::new());
+        let lenient_pipeline = Pipeline { keep_bad: true, ..*pipeline };
+        lenient_pipeline.for_each(&probes, 0..probe_count, &mut |index, prepared, _| {
             member.clear();
-            member::gather(&prepared.sample()?, "", &mut member)?;
+            member::append_sample(&prepared.sample()?, "", &mut member)?;
             hash = hash.number(index).bytes(&member);
-            bytes += member.len() as u64;
+            probe_bytes += member.len() as u64;
             Ok(())
         })?;
         let cut = match size {
-            Size::Samples(samples) => Cut::Samples(samples),
-            Size::Bytes(limit) => Cut::Bytes(limit),
-            Size::AboutBytes(limit) => Cut::Samples((limit / bytes.div_ceil(count.max(1) as u64).max(1)).max(1)),
+            ShardSize::Samples(samples) => Cut::Samples(samples),
+            ShardSize::Bytes(limit) => Cut::Bytes(limit),
+            ShardSize::AboutBytes(limit) => {
+                Cut::Samples((limit / probe_bytes.div_ceil(probe_count.max(1) as u64).max(1)).max(1))
+            }
         };
         let source = SourceId {
-            kind: run.source.kind().to_owned(),
-            samples: run.source.len() as u64,
-            list: run.source.fingerprint().map(hex),
-            chosen: match chosen {
-                Chosen::All(_) => None,
-                Chosen::Listed(indices) => Some(hex(indices.iter().fold(Hash::default(), |h, &i| h.number(i)).end())),
+            kind: pipeline.source.kind().to_owned(),
+            samples: pipeline.source.len() as u64,
+            list: pipeline.source.fingerprint().map(hex),
+            chosen: match selection {
+                Selection::All(_) => None,
+                Selection::Listed(indices) => {
+                    Some(hex(indices.iter().fold(Hash::default(), |h, &i| h.number(i)).end()))
+                }
             },
-            classes: hex(run.source.classes().iter().fold(Hash::default(), |hash, name| hash.text(name)).end()),
+            classes: hex(pipeline.source.classes().iter().fold(Hash::default(), |hash, name| hash.text(name)).end()),
             probes: hex(hash.end()),
         };
         let writer = concat!("warpfeed ", env!("CARGO_PKG_VERSION")).to_owned();
         Ok(Plan {
             writer,
-            samples: chosen.len() as u64,
+            samples: selection.len() as u64,
             source,
-            recode: describe_recoding(run.recode, run.codecs),
+            recode: describe_recoding(pipeline.recode, pipeline.codecs),
             cut,
             repeated: 0,
         })
@@ -140,21 +145,23 @@ impl Plan {
     }
 
     /// Fails if the plans differ. The error names the first difference.
-    pub(super) fn check(&self, other: &Plan, own_name: &str, there: &str) -> Result<()> {
-        let [mine, others] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
-        let Some((name, mine, others)) = difference("", &mine, &others) else { return Ok(()) };
-        Err(Error::config(format!("the plans differ in {name}: {own_name} has {mine}, but {there} has {others}")))
+    pub(super) fn check(&self, other: &Plan, own_name: &str, other_name: &str) -> Result<()> {
+        let [own_value, other_value] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
+        let Some((name, own_value, other_value)) = difference("", &own_value, &other_value) else { return Ok(()) };
+        Err(Error::config(format!(
+            "the plans differ in {name}: {own_name} has {own_value}, but {other_name} has {other_value}"
+        )))
     }
 }
 
 /// Returns the path of the first value that differs, and both values.
-fn difference<'a>(name: &str, one: &'a Value, two: &'a Value) -> Option<(String, &'a Value, &'a Value)> {
-    match (one, two) {
+fn difference<'a>(name: &str, value: &'a Value, other: &'a Value) -> Option<(String, &'a Value, &'a Value)> {
+    match (value, other) {
         (Value::Object(fields), Value::Object(others)) => fields.iter().find_map(|(key, value)| {
             let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
             difference(&name, value, others.get(key).unwrap_or(&Value::Null))
         }),
-        _ => (one != two).then(|| (name.to_owned(), one, two)),
+        _ => (value != other).then(|| (name.to_owned(), value, other)),
     }
 }
 
@@ -163,7 +170,7 @@ fn hex(number: u64) -> String {
 }
 
 fn describe_recoding(recode: Recode, codecs: &Codecs) -> Value {
-    let mut described = match recode {
+    let mut description = match recode {
         Recode::KeepBytes => json!({"how": "keep_bytes"}),
         Recode::Lossless => json!({"how": "lossless"}),
         Recode::Quality { quality, max_side } => json!({"how": "quality", "quality": quality, "max_side": max_side}),
@@ -173,12 +180,12 @@ fn describe_recoding(recode: Recode, codecs: &Codecs) -> Value {
     };
     let (background, convert_to_u8) = codecs.conversion();
     if let Some(color) = background {
-        described["background"] = json!(color);
+        description["background"] = json!(color);
     }
     if convert_to_u8 {
-        described["convert_to_u8"] = json!(true);
+        description["convert_to_u8"] = json!(true);
     }
-    described
+    description
 }
 
 #[cfg(test)]

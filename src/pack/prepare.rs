@@ -1,4 +1,4 @@
-//! [`Task`]: reads, recodes and checks one sample.
+//! [`Preparer`]: reads, recodes and checks one sample.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::source::{self, Frames, Sample, Source, is_stopped};
 
 /// A sample that is ready to be written. The memory is reused for later samples.
 #[derive(Default)]
-pub(super) struct Prepared {
+pub(super) struct PreparedSample {
     pub(super) key: String,
     pub(super) label: Option<i64>,
     /// The name of each field, and its range in `bytes`.
@@ -33,7 +33,7 @@ pub(super) struct PreparedImage {
     pub(super) bytes: (usize, usize),
 }
 
-impl Prepared {
+impl PreparedSample {
     pub(super) fn sample(&self) -> Result<Sample<'_>> {
         let mut sample = Sample::new(&self.key);
         if let Some(label) = self.label {
@@ -45,42 +45,42 @@ impl Prepared {
         Ok(sample)
     }
 
-    fn fill(&mut self, task: Task<'_>, index: usize) -> Result<()> {
-        let Task { source, codecs, images, retries, .. } = task;
+    fn fill(&mut self, preparer: Preparer<'_>, index: usize) -> Result<()> {
+        let Preparer { source, codecs, images, retries, .. } = preparer;
         self.scratch.resize_with(retries + 1, Vec::new);
         let (mut buffers, may_retry) = (self.scratch.iter_mut(), || !is_stopped());
-        let read = || source.read(index, buffers.next().expect("there is a buffer for every attempt"));
+        let read_sample = || source.read(index, buffers.next().expect("there is a buffer for every attempt"));
         self.key.clear();
-        let sample = source::retried(retries, index as u64, may_retry, read)?;
+        let sample = source::retried(retries, index as u64, may_retry, read_sample)?;
         self.key.push_str(sample.key());
         self.label = sample.label()?;
         self.fields.clear();
         self.bytes.clear();
         self.images.clear();
-        let main = codecs.image(&sample).map(|(name, _)| name);
+        let main_image = codecs.image(&sample).map(|(name, _)| name);
         for &(name, value) in sample.fields() {
             let bytes = &*value.encoded(name);
             let start = self.bytes.len();
-            let mut stored_as = name.to_owned();
-            if Some(name) == main {
-                task.recode_image(&sample, bytes, &mut self.bytes, &mut self.images)?;
+            let mut stored_name = name.to_owned();
+            if Some(name) == main_image {
+                preparer.recode_image(&sample, bytes, &mut self.bytes, &mut self.images)?;
                 let treatment = self.images.last().and_then(|image| image.treatment);
                 if let Some(format) = treatment.and_then(Treatment::format) {
-                    format.field.clone_into(&mut stored_as);
+                    format.field.clone_into(&mut stored_name);
                 }
             } else if images.iter().any(|image| is_image_field(name, image)) {
                 // The field keeps its name, because programs read it by name, and an image's format
                 // is detected from its first bytes.
-                let count = self.images.len();
-                task.recode_field(&sample, bytes, &mut self.bytes, &mut self.images)?;
-                for image in &mut self.images[count..] {
-                    image.problem = image.problem.take().map(|problem| problem.of_field(name));
+                let first_image = self.images.len();
+                preparer.recode_field(&sample, bytes, &mut self.bytes, &mut self.images)?;
+                for image in &mut self.images[first_image..] {
+                    image.problem = image.problem.take().map(|problem| problem.in_field(name));
                 }
             } else {
                 append(&mut self.bytes, bytes)?;
                 renumber(&sample, name, &mut self.bytes, start)?;
             }
-            self.fields.push((stored_as, start..self.bytes.len()));
+            self.fields.push((stored_name, start..self.bytes.len()));
         }
         Ok(())
     }
@@ -89,34 +89,34 @@ impl Prepared {
 /// Returns whether `name` is the image field `requested`, which may omit the extension of an image
 /// format.
 fn is_image_field(name: &str, requested: &str) -> bool {
-    let end = name.strip_prefix(requested);
-    end.is_some_and(|end| end.is_empty() || end.strip_prefix('.').is_some_and(format::is_image))
+    let suffix = name.strip_prefix(requested);
+    suffix.is_some_and(|suffix| suffix.is_empty() || suffix.strip_prefix('.').is_some_and(format::is_image))
 }
 
 /// Fails if recoding changes the size of the image, and the sample has boxes, points or a mask in
 /// pixels of the original image.
 fn check_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded: &[u8]) -> Result<()> {
-    let relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
-    let in_pixels = |name: &str| match name.split('.').next() {
-        Some("boxes") => !relative,
+    let is_relative = sample.field("boxes.units.txt").is_some_and(|text| text.trim_ascii() == b"relative");
+    let is_in_pixels = |name: &str| match name.split('.').next() {
+        Some("boxes") => !is_relative,
         Some("mask" | "points") => true,
         _ => false,
     };
-    let Some((name, _)) = sample.fields().iter().find(|(name, _)| in_pixels(name)) else { return Ok(()) };
-    let (was, is) = (codecs.open(image)?.size(), codecs.open(recoded)?.size());
-    if was == is {
+    let Some((name, _)) = sample.fields().iter().find(|(name, _)| is_in_pixels(name)) else { return Ok(()) };
+    let (original_size, recoded_size) = (codecs.open(image)?.size(), codecs.open(recoded)?.size());
+    if original_size == recoded_size {
         return Ok(());
     }
     Err(Error::in_source(format!(
         "the image would become {}x{} instead of {}x{}, but the field {name:?} refers to pixels of the original: \
          pack without resizing",
-        is.width, is.height, was.width, was.height
+        recoded_size.width, recoded_size.height, original_size.width, original_size.height
     )))
 }
 
 /// The options for preparing a sample.
 #[derive(Clone, Copy)]
-pub(super) struct Task<'a> {
+pub(super) struct Preparer<'a> {
     pub(super) source: &'a dyn Source,
     pub(super) codecs: &'a Codecs,
     pub(super) recode: Recode,
@@ -125,11 +125,11 @@ pub(super) struct Task<'a> {
     pub(super) retries: usize,
 }
 
-impl Task<'_> {
+impl Preparer<'_> {
     /// Prepares one sample. Converts a panic in the source or in a codec to an error.
-    pub(super) fn prepare(self, index: usize, mut prepared: Prepared) -> Result<Prepared> {
-        let filled = guarded(|| prepared.fill(self, index));
-        filled.map_err(|e| source::sample_error(self.source, index, &prepared.key, e))?;
+    pub(super) fn prepare(self, index: usize, mut prepared: PreparedSample) -> Result<PreparedSample> {
+        let result = guarded(|| prepared.fill(self, index));
+        result.map_err(|e| source::sample_error(self.source, index, &prepared.key, e))?;
         Ok(prepared)
     }
 
@@ -175,8 +175,8 @@ impl Task<'_> {
                         }
                     }
                 };
-                let refused = matches!(problem, Some(ImageProblem::Undecodable(_)));
-                (Some(treatment).filter(|_| !refused), problem)
+                let is_undecodable = matches!(problem, Some(ImageProblem::Undecodable(_)));
+                (Some(treatment).filter(|_| !is_undecodable), problem)
             }
             // If memory ran out, the image itself may be valid.
             Err(e) if e.kind() == ErrorKind::Memory => return Err(e),

@@ -19,8 +19,8 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, sta
         return Ok(());
     }
     let stem = [".npy", ".json", ".txt", ".png"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-    if let Some(first) = sample.first_class_of_mask(stem)? {
-        let renumbered = mask(sample, first, &bytes[start..])
+    if let Some(first_class) = sample.first_class_of_mask(stem)? {
+        let renumbered = renumber_mask(sample, first_class, &bytes[start..])
             .map_err(|e| Error::new(e.kind(), format!("field {name:?}: {}", e.cause())))?;
         bytes.truncate(start);
         append(bytes, &renumbered)?;
@@ -38,21 +38,21 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, sta
         }
     };
     for number in bytes[start..].as_chunks_mut::<8>().0 {
-        let old = i64::from_le_bytes(*number);
-        let new = if old < 0 { old } else { sample.class(old)? };
-        *number = new.to_le_bytes();
+        let old_class = i64::from_le_bytes(*number);
+        let new_class = if old_class < 0 { old_class } else { sample.class(old_class)? };
+        *number = new_class.to_le_bytes();
     }
     Ok(())
 }
 
-/// Renumbers the classes of a mask. `first` is the mask's first class. If the mask has a palette,
-/// every class keeps its color.
-fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
+/// Renumbers the classes of a mask. `first_class` is the mask's first class. If the mask has a
+/// palette, every class keeps its color.
+fn renumber_mask(sample: &Sample<'_>, first_class: i64, bytes: &[u8]) -> Result<Vec<u8>> {
     if !Png::matches(bytes) {
         return Err(Error::in_source("the classes of a mask can be renumbered only if it is a PNG"));
     }
-    let new = |old: u8| {
-        let new = sample.mask_value(old.into(), first)?;
+    let map_value = |old: u8| {
+        let new = sample.mask_value(old.into(), first_class)?;
         u8::try_from(new).map_err(|_| Error::in_source(format!("class {new} does not fit into an 8-bit mask")))
     };
     let mut scratch = PngScratch::default();
@@ -73,12 +73,12 @@ fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
                 let known_value = &mut mapping[usize::from(old)];
                 *out = match *known_value {
                     Some(new) => new,
-                    None => *known_value.insert(new(old)?),
+                    None => *known_value.insert(map_value(old)?),
                 };
             }
         }
     }
-    let failed = |e: png::EncodingError| Error::in_source(format!("png: {e}"));
+    let png_error = |e: png::EncodingError| Error::in_source(format!("png: {e}"));
     let mut out = Vec::new();
     let mut encoder = png::Encoder::new(&mut out, size.width, size.height);
     encoder.set_depth(png::BitDepth::Eight);
@@ -87,21 +87,21 @@ fn mask(sample: &Sample<'_>, first: i64, bytes: &[u8]) -> Result<Vec<u8>> {
         let mut palette = old.clone();
         palette.resize(3 * 256, 0);
         for (value, color) in (0..=u8::MAX).zip(old.as_chunks::<3>().0) {
-            if let Ok(new) = new(value) {
+            if let Ok(new) = map_value(value) {
                 palette[3 * usize::from(new)..][..3].copy_from_slice(color);
             }
         }
         encoder.set_color(png::ColorType::Indexed);
         encoder.set_palette(palette);
     }
-    let mut writer = encoder.write_header().map_err(failed)?;
-    writer.write_image_data(&values).map_err(failed)?;
-    writer.finish().map_err(failed)?;
+    let mut writer = encoder.write_header().map_err(png_error)?;
+    writer.write_image_data(&values).map_err(png_error)?;
+    writer.finish().map_err(png_error)?;
     Ok(out)
 }
 
 fn palette(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
-    let failed = |e| Error::in_source(format!("png: {e}"));
-    let reader = png::Decoder::new(Cursor::new(bytes)).read_info().map_err(failed)?;
+    let png_error = |e| Error::in_source(format!("png: {e}"));
+    let reader = png::Decoder::new(Cursor::new(bytes)).read_info().map_err(png_error)?;
     Ok(reader.info().palette.as_deref().map(<[u8]>::to_vec))
 }

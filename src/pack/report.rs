@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Written;
 use super::bad_images::{ImageProblem, Refused, push_limited};
-use super::prepare::{Prepared, PreparedImage};
+use super::prepare::{PreparedImage, PreparedSample};
 use super::recode::Treatment;
 
 pub(super) type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
@@ -107,22 +107,22 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn add(&mut self, index: u64, done: &Prepared) {
+    pub(super) fn add(&mut self, index: u64, sample: &PreparedSample) {
         self.samples += 1;
-        self.kept += u64::from(done.images.is_empty());
-        for PreparedImage { treatment, problem, bytes } in &done.images {
+        self.kept += u64::from(sample.images.is_empty());
+        for PreparedImage { treatment, problem, bytes } in &sample.images {
             self.bytes_in += bytes.0 as u64;
             self.bytes_out += bytes.1 as u64;
-            if let Some(ImageProblem::Damaged(how)) = problem {
+            if let Some(ImageProblem::Damaged(description)) = problem {
                 self.damaged_count += 1;
-                push_limited(&mut self.damaged, index, &done.key, how);
+                push_limited(&mut self.damaged, index, &sample.key, description);
             }
             match treatment {
                 Some(Treatment::Repacked) => self.repacked += 1,
                 Some(Treatment::Encoded(psnr)) => {
                     self.encoded += 1;
                     self.psnr_sum += u64::from(psnr.0);
-                    self.add_lowest(psnr.0, &done.key);
+                    self.add_lowest(psnr.0, &sample.key);
                 }
                 Some(Treatment::Raw) => self.raw += 1,
                 Some(Treatment::Kept) => self.kept += 1,
@@ -132,7 +132,7 @@ impl Counts {
                     push_limited(
                         &mut self.refused,
                         index,
-                        &done.key,
+                        &sample.key,
                         problem.as_ref().map_or("", ImageProblem::reason),
                     );
                 }
@@ -146,27 +146,27 @@ impl Counts {
         }
     }
 
-    pub(super) fn join(&mut self, later: &Counts) {
-        self.samples += later.samples;
-        self.bytes_in += later.bytes_in;
-        self.bytes_out += later.bytes_out;
-        self.repacked += later.repacked;
-        self.encoded += later.encoded;
-        self.raw += later.raw;
-        self.kept += later.kept;
-        self.psnr_sum += later.psnr_sum;
-        if let Some((psnr, key)) = &later.lowest_psnr {
+    pub(super) fn add_all(&mut self, other: &Counts) {
+        self.samples += other.samples;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.repacked += other.repacked;
+        self.encoded += other.encoded;
+        self.raw += other.raw;
+        self.kept += other.kept;
+        self.psnr_sum += other.psnr_sum;
+        if let Some((psnr, key)) = &other.lowest_psnr {
             self.add_lowest(*psnr, key);
         }
-        self.refused_count += later.refused_count;
-        self.undecodable_count += later.undecodable_count;
-        self.damaged_count += later.damaged_count;
-        later.refused.iter().for_each(|r| push_limited(&mut self.refused, r.index, &r.key, &r.reason));
-        later.damaged.iter().for_each(|r| push_limited(&mut self.damaged, r.index, &r.key, &r.reason));
+        self.refused_count += other.refused_count;
+        self.undecodable_count += other.undecodable_count;
+        self.damaged_count += other.damaged_count;
+        other.refused.iter().for_each(|image| push_limited(&mut self.refused, image.index, &image.key, &image.reason));
+        other.damaged.iter().for_each(|image| push_limited(&mut self.damaged, image.index, &image.key, &image.reason));
     }
 
     /// Returns whether a pack with these options would store all counted images.
-    pub(super) fn allowed(&self, keep_bad: bool, strict: bool) -> bool {
+    pub(super) fn is_allowed(&self, keep_bad: bool, strict: bool) -> bool {
         keep_bad || self.undecodable_count == 0 && (self.damaged_count == 0 || !strict)
     }
 
@@ -210,19 +210,19 @@ impl<'a> Tally<'a> {
         Tally { progress: Progress { total, ..Progress::default() }, callback, keys: HashSet::new(), duplicate_keys: 0 }
     }
 
-    pub(super) fn add_resumed(&mut self, counts: &Counts) {
+    pub(super) fn add_counts(&mut self, counts: &Counts) {
         self.progress.samples += counts.samples;
         self.progress.bytes_in += counts.bytes_in;
         self.progress.bytes_out += counts.bytes_out;
         self.report_progress();
     }
 
-    pub(super) fn add(&mut self, done: &Prepared) {
+    pub(super) fn add(&mut self, sample: &PreparedSample) {
         let mut hasher = DefaultHasher::new();
-        done.key.hash(&mut hasher);
+        sample.key.hash(&mut hasher);
         self.duplicate_keys += u64::from(!self.keys.insert(hasher.finish()));
         self.progress.samples += 1;
-        for image in &done.images {
+        for image in &sample.images {
             self.progress.bytes_in += image.bytes.0 as u64;
             self.progress.bytes_out += image.bytes.1 as u64;
         }

@@ -3,16 +3,16 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use super::names::Names;
+use super::names::ShardNames;
 use super::shard::Shard;
-use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists, no_samples};
+use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists_error, no_samples_error};
 use crate::error::{Error, Result};
 use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_END, Sample};
 
 /// Suffix of a shard that is being written. The complete shards of an unmerged
 /// [`Pack`](super::Pack) have a different suffix.
-const NEW: &str = ".new";
+const NEW_SUFFIX: &str = ".new";
 
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
 ///
@@ -30,19 +30,19 @@ const NEW: &str = ".new";
 /// `OUT-000001.tar`, … Only a shard of a single sample may exceed this size. Each shard contains
 /// the class names in the member `__classes__`.
 pub struct TarWriter {
-    names: Names,
+    names: ShardNames,
     options: WriteOptions,
     /// Final paths of the shards. The last shard may still be open.
     paths: Vec<PathBuf>,
     /// Temporary paths of the shards, until all shards are complete.
-    partials: Vec<PathBuf>,
-    open: Option<Shard<File>>,
+    partial_paths: Vec<PathBuf>,
+    open_shard: Option<Shard<File>>,
     /// Total size of the finished shards, in bytes.
     bytes: u64,
     samples: u64,
     /// The first error that left a shard incomplete. No samples can then be added, and
     /// [`finish`](DatasetWriter::finish) returns the error.
-    failed: Option<Error>,
+    error: Option<Error>,
     _lock: Option<Locked>,
 }
 
@@ -63,64 +63,66 @@ impl TarWriter {
     /// If the target or one of its shards exists and `force` is not set, or if another process is
     /// packing to the same target.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
-        let names = Names::new(target.as_ref(), options.shard_size.is_some());
-        let check = || match names.existing()?.first() {
-            Some(old) if !options.force => Err(exists(old)),
+        let names = ShardNames::new(target.as_ref(), options.shard_size.is_some());
+        let check = || match names.existing_shards()?.first() {
+            Some(old) if !options.force => Err(exists_error(old)),
             Some(old) if !old.is_file() => {
                 Err(Error::config("already exists and is not a file; force does not replace it").at_path(old))
             }
             _ => Ok(()),
         };
         check()?;
-        let lock = claim(&names.beside(".lock.partial"), &names.target)?;
+        let lock = claim(&names.sibling_path(".lock.partial"), &names.target)?;
         // The previous holder of the lock may have created the target.
         check()?;
         if lock.is_some() {
-            remove_abandoned_of(&names.target, |name| name.strip_suffix(NEW).is_some_and(|name| names.has(name)))?;
+            remove_abandoned_of(&names.target, |name| {
+                name.strip_suffix(NEW_SUFFIX).is_some_and(|name| names.matches(name))
+            })?;
         }
         Ok(TarWriter {
             names,
             options: options.clone(),
             paths: Vec::new(),
-            partials: Vec::new(),
-            open: None,
+            partial_paths: Vec::new(),
+            open_shard: None,
             bytes: 0,
             samples: 0,
-            failed: None,
+            error: None,
             _lock: lock,
         })
     }
 
-    fn check_whole(&self) -> Result<()> {
-        self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone()))
+    fn check_intact(&self) -> Result<()> {
+        self.error.as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     fn begin_shard(&mut self) -> Result<()> {
-        let path = self.names.shard(self.paths.len() as u64);
+        let path = self.names.shard_path(self.paths.len() as u64);
         let mut new = path.clone().into_os_string();
-        new.push(NEW);
+        new.push(NEW_SUFFIX);
         let (partial, file) = temp_files::create(Path::new(&new)).map_err(|e| Error::io(new, &e))?;
         self.paths.push(path);
-        self.partials.push(partial.clone());
-        self.open = Some(Shard::begin(partial, file, &self.options.classes)?);
+        self.partial_paths.push(partial.clone());
+        self.open_shard = Some(Shard::create(partial, file, &self.options.classes)?);
         Ok(())
     }
 
     fn end_shard(&mut self) -> Result<()> {
-        let Some(mut open) = self.open.take() else { return Ok(()) };
-        self.bytes += open.finish().inspect_err(|e| self.failed = Some(e.clone()))?.bytes;
+        let Some(mut open_shard) = self.open_shard.take() else { return Ok(()) };
+        self.bytes += open_shard.finish().inspect_err(|e| self.error = Some(e.clone()))?.bytes;
         Ok(())
     }
 
     fn append(&mut self, sample: &Sample<'_>) -> Result<()> {
-        if self.open.is_none() {
+        if self.open_shard.is_none() {
             self.begin_shard()?;
         }
         let limit = self.options.shard_size;
-        if !self.open.as_mut().expect("begun").put(sample, limit)? {
+        if !self.open_shard.as_mut().expect("begun").put(sample, limit)? {
             self.end_shard()?;
             self.begin_shard()?;
-            self.open.as_mut().expect("begun").put(sample, limit)?;
+            self.open_shard.as_mut().expect("begun").put(sample, limit)?;
         }
         Ok(())
     }
@@ -128,30 +130,30 @@ impl TarWriter {
 
 impl DatasetWriter for TarWriter {
     fn put(&mut self, sample: &Sample<'_>) -> Result<()> {
-        self.check_whole()?;
+        self.check_intact()?;
         self.append(sample)?;
         self.samples += 1;
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<Written> {
-        self.check_whole()?;
+        self.check_intact()?;
         if self.samples == 0 {
-            return Err(no_samples(&self.names.target));
+            return Err(no_samples_error(&self.names.target));
         }
         self.end_shard()?;
-        let old = self.names.existing()?;
-        if let (Some(old), false) = (old.first(), self.options.force) {
-            return Err(exists(old));
+        let old_paths = self.names.existing_shards()?;
+        if let (Some(old_path), false) = (old_paths.first(), self.options.force) {
+            return Err(exists_error(old_path));
         }
         if self.options.shard_size.is_some() && self.options.force {
             // Remove the old shards first, so that old and new shards are never mixed.
-            remove_if_there(&self.names.beside(MANIFEST_END))?;
-            old.iter().try_for_each(|path| remove_if_there(path))?;
+            remove_if_there(&self.names.sibling_path(MANIFEST_END))?;
+            old_paths.iter().try_for_each(|path| remove_if_there(path))?;
             sync_folder_of(&self.names.target);
         }
         // Rename the first shard last: as long as it is missing, the dataset is incomplete.
-        for (partial, path) in self.partials.iter().zip(&self.paths).rev() {
+        for (partial, path) in self.partial_paths.iter().zip(&self.paths).rev() {
             fs::rename(partial, path).map_err(|e| Error::io(path, &e))?;
         }
         sync_folder_of(&self.names.target);
@@ -161,8 +163,8 @@ impl DatasetWriter for TarWriter {
 
 impl Drop for TarWriter {
     fn drop(&mut self) {
-        self.open = None;
-        for partial in &self.partials {
+        self.open_shard = None;
+        for partial in &self.partial_paths {
             let _ = fs::remove_file(partial);
         }
     }

@@ -48,11 +48,11 @@ pub struct Written {
     pub paths: Vec<PathBuf>,
 }
 
-pub(super) fn no_samples(target: &Path) -> Error {
+pub(super) fn no_samples_error(target: &Path) -> Error {
     Error::in_source("there are no samples to write").at_path(target)
 }
 
-pub(super) fn exists(target: &Path) -> Error {
+pub(super) fn exists_error(target: &Path) -> Error {
     let cause = match Location::of(target).scheme() {
         Some(_) => {
             "already exists, and objects in a store are not replaced: delete the dataset, or pack to a different URL"
