@@ -32,8 +32,8 @@ const IMAGES: usize = 2000;
 /// Returns random boxes inside an image of `size`, each with a class.
 fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     let mut span = |length: u32| {
-        let from = rng.range(0.0, f64::from(length) * 0.8);
-        (from as f32, rng.range(from + f64::from(length) * 0.05, f64::from(length)) as f32)
+        let start = rng.range(0.0, f64::from(length) * 0.8);
+        (start as f32, rng.range(start + f64::from(length) * 0.05, f64::from(length)) as f32)
     };
     let spans: Vec<_> = (0..BOXES).map(|_| (span(size.width), span(size.height))).collect();
     spans.into_iter().map(|((x1, x2), (y1, y2))| ([x1, y1, x2, y2], rng.below(80) as i64)).collect()
@@ -59,18 +59,18 @@ fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
     bytes.into_inner()
 }
 
-fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
+fn annotate(source: &dyn Source, list_folder: Option<&Path>) -> Memory {
     let codecs = Codecs::new();
     let mut list = Vec::new();
     let sample = |index: usize| {
         let mut scratch = Vec::new();
-        let read = source.read(index, &mut scratch).unwrap();
-        let (name, bytes) = read.image().unwrap();
+        let source_sample = source.read(index, &mut scratch).unwrap();
+        let (name, bytes) = source_sample.image().unwrap();
         let size = codecs.open(bytes).unwrap().size();
         let boxes = boxes(size, &mut Rng::new(1, 0, index as u64));
         let numbers: Vec<u8> = boxes.iter().flat_map(|(corners, _)| corners.map(f32::to_le_bytes).concat()).collect();
         let classes: Vec<u8> = boxes.iter().flat_map(|(_, class)| class.to_le_bytes()).collect();
-        if let Some(folder) = listed {
+        if let Some(folder) = list_folder {
             let file = format!("{index:06}.{name}");
             fs::write(folder.join(&file), bytes).unwrap();
             let corners: Vec<_> = boxes.iter().map(|(corners, _)| corners).collect();
@@ -81,33 +81,36 @@ fn annotated(source: &dyn Source, listed: Option<&Path>) -> Memory {
         sample.field("boxes.class", classes).field("mask.png", mask(size, &boxes))
     };
     let samples = (0..source.len()).map(sample).collect();
-    if let Some(folder) = listed {
+    if let Some(folder) = list_folder {
         fs::write(folder.join("boxes.json"), serde_json::to_vec(&list).unwrap()).unwrap();
     }
     Memory::new(samples)
 }
 
-/// Returns the seconds to load `IMAGES` images into host memory, in batches of `batch`.
-fn seconds(path: &Path, batch: usize, with: &dyn Fn(Loader) -> Loader) -> f64 {
+/// Returns the seconds to load `IMAGES` images into host memory, in batches of `batch_size`.
+fn seconds(path: &Path, batch_size: usize, configure: &dyn Fn(Loader) -> Loader) -> f64 {
     // The generated annotations refer to the image after its EXIF rotation.
-    let loader =
-        Loader::new(path).batch_size(batch).shuffle(1).drop_field("label").annotations_follow(AnnotationFrame::Upright);
-    let mut batches = with(loader).host().unwrap();
-    let (mut seen, mut epoch) = (0, 0);
+    let loader = Loader::new(path)
+        .batch_size(batch_size)
+        .shuffle(1)
+        .drop_field("label")
+        .annotations_follow(AnnotationFrame::Upright);
+    let mut batches = configure(loader).host().unwrap();
+    let (mut images_loaded, mut epoch) = (0, 0);
     let mut started = Instant::now();
     // The first epoch warms up the threads, the page cache and the slots.
-    while seen < IMAGES {
-        for ready in batches.epoch(epoch) {
-            let ready = ready.unwrap();
-            black_box(ready.images().bytes());
-            seen += if epoch == 0 { 0 } else { ready.len() };
+    while images_loaded < IMAGES {
+        for batch in batches.epoch(epoch) {
+            let batch = batch.unwrap();
+            black_box(batch.images().bytes());
+            images_loaded += if epoch == 0 { 0 } else { batch.len() };
         }
         if epoch == 0 {
             started = Instant::now();
         }
         epoch += 1;
     }
-    started.elapsed().as_secs_f64() * IMAGES as f64 / seen as f64
+    started.elapsed().as_secs_f64() * IMAGES as f64 / images_loaded as f64
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -115,15 +118,15 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-type With = Box<dyn Fn(Loader) -> Loader>;
+type Configure = Box<dyn Fn(Loader) -> Loader>;
 
 /// Prints the rate of each variant, and its ratio to the first variant in the same round.
-fn compare(title: &str, path: &Path, batch: usize, variants: &[(&str, With)]) {
+fn compare(title: &str, path: &Path, batch: usize, variants: &[(&str, Configure)]) {
     println!("\n{title}: images/s, and ratios to the first line; medians of {ROUNDS} rounds");
     let mut rates = vec![Vec::new(); variants.len()];
     for _ in 0..ROUNDS {
-        for (rates, (_, with)) in rates.iter_mut().zip(variants) {
-            rates.push(IMAGES as f64 / seconds(path, batch, with));
+        for (rates, (_, configure)) in rates.iter_mut().zip(variants) {
+            rates.push(IMAGES as f64 / seconds(path, batch, configure));
         }
     }
     for (variant_rates, (name, _)) in rates.iter().zip(variants) {
@@ -142,8 +145,8 @@ fn main() {
             open(&folder).unwrap()
         }
     };
-    let listed = std::env::var_os("WARPFEED_LISTED");
-    let set = annotated(&*images, listed.as_deref().map(Path::new));
+    let list_folder = std::env::var_os("WARPFEED_LISTED");
+    let set = annotate(&*images, list_folder.as_deref().map(Path::new));
     let boxes = || Boxes::new(BOXES).column("class", Dtype::I64);
     for (recode, name) in [(Recode::KeepBytes, "as they are"), (Recode::Lossless, "packed with restart markers")] {
         let path = root.path().join("set.lmdb");

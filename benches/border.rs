@@ -32,12 +32,12 @@ struct Waits {
 
 fn main() {
     let root = tempfile::tempdir().unwrap();
-    let few = root.path().join("few");
+    let generated_folder = root.path().join("few");
     let source = match std::env::var_os("WARPFEED_PHOTOS") {
         Some(photos) => open(photos).unwrap(),
         None => {
-            Synth::new().images(500).side(160).write(&few).unwrap();
-            open(&few).unwrap()
+            Synth::new().images(500).side(160).write(&generated_folder).unwrap();
+            open(&generated_folder).unwrap()
         }
     };
     let loader = |(samples, batch, _): (u64, usize, u64)| {
@@ -48,7 +48,7 @@ fn main() {
     for set in SETS {
         let host = |loader: Loader| {
             let mut batches = loader.host().unwrap();
-            move |set, step| waits(&mut batches, set, step, &mut |_| ())
+            move |set, step_time| measure_waits(&mut batches, set, step_time, &mut |_| ())
         };
         compare("host", set, |epochs| host(loader(set).epochs(epochs)));
         #[cfg(feature = "cuda")]
@@ -56,7 +56,9 @@ fn main() {
             let device = |loader: Loader| {
                 let loader = loader.decode_on(warpfeed::DecodeOn::Gpu);
                 let (mut batches, stream) = (loader.cuda(&stream).unwrap(), stream.clone());
-                move |set, step| waits(&mut batches, set, step, &mut |_| stream.synchronize().unwrap())
+                move |set, step_time| {
+                    measure_waits(&mut batches, set, step_time, &mut |_| stream.synchronize().unwrap())
+                }
             };
             compare("device", set, |epochs| device(loader(set).epochs(epochs)));
         }
@@ -65,33 +67,33 @@ fn main() {
 
 type Set = (u64, usize, u64);
 
-/// Measures a dataset with and without prepared epochs. `open` takes the number of epochs to
-/// prepare.
-fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl Fn(u64) -> F) {
+/// Measures a dataset with and without prepared epochs. `open_loader` takes the number of
+/// epochs to prepare.
+fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open_loader: impl Fn(u64) -> F) {
     let (samples, batch, epochs) = set;
     println!("\n{samples} samples, batches of {batch}, {epochs} epochs, {ROUNDS} rounds, {place}");
-    let mut loaders = [("ahead", open(u64::MAX)), ("on request", open(0))];
+    let mut loaders = [("ahead", open_loader(u64::MAX)), ("on request", open_loader(0))];
     // Warm up the loader and measure the time per batch.
-    let begun = Instant::now();
-    let first = loaders[1].1((samples, batch, 2), Duration::ZERO);
-    let each = begun.elapsed() / (first.border.len() + first.inside.len() + 1) as u32;
-    for (name, step) in [("no step", Duration::ZERO), ("step = 1.5x batch time", each.mul_f64(1.5))] {
+    let start = Instant::now();
+    let warm_up_waits = loaders[1].1((samples, batch, 2), Duration::ZERO);
+    let batch_time = start.elapsed() / (warm_up_waits.border.len() + warm_up_waits.inside.len() + 1) as u32;
+    for (name, step) in [("no step", Duration::ZERO), ("step = 1.5x batch time", batch_time.mul_f64(1.5))] {
         let mut totals: [Waits; 2] = Default::default();
         for _ in 0..ROUNDS {
-            for (sum, (_, run)) in totals.iter_mut().zip(&mut loaders) {
-                let Waits { border, inside } = run(set, step);
-                sum.border.extend(border);
-                sum.inside.extend(inside);
+            for (total, (_, measure)) in totals.iter_mut().zip(&mut loaders) {
+                let Waits { border, inside } = measure(set, step);
+                total.border.extend(border);
+                total.inside.extend(inside);
             }
         }
         // One-batch epochs have no waits inside them. For these, compare with the median of the
         // first loader or, if that is missing too, with the time per batch.
         let inside = median(&totals[0].inside);
-        for (waits, (how, _)) in totals.iter().zip(&loaders) {
+        for (waits, (epochs_mode, _)) in totals.iter().zip(&loaders) {
             let border = median(&waits.border);
-            let inside_wait = median(&waits.inside).or(inside).unwrap_or(each.as_secs_f64());
+            let inside_wait = median(&waits.inside).or(inside).unwrap_or(batch_time.as_secs_f64());
             println!(
-                "  {name:<22}{how:<12} border {:>8.3} ms, inside {:>8.3} ms: {:>6.2}; (border + step) / (inside + step) {:.2}",
+                "  {name:<22}{epochs_mode:<12} border {:>8.3} ms, inside {:>8.3} ms: {:>6.2}; (border + step) / (inside + step) {:.2}",
                 1e3 * border.unwrap_or(0.0),
                 1e3 * inside_wait,
                 border.unwrap_or(0.0) / inside_wait,
@@ -101,23 +103,28 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open: impl F
     }
 }
 
-/// Measures the waits of a consumer with steps of `step`. `arrived` blocks until the batch is
-/// available.
-fn waits<B>(batches: &mut Batches<B>, (_, _, epochs): Set, step: Duration, arrived: &mut dyn FnMut(&B)) -> Waits {
+/// Measures the waits of a consumer with steps of `step`. `wait_until_available` blocks
+/// until the batch is available.
+fn measure_waits<B>(
+    batches: &mut Batches<B>,
+    (_, _, epochs): Set,
+    step: Duration,
+    wait_until_available: &mut dyn FnMut(&B),
+) -> Waits {
     let mut waits = Waits::default();
-    for number in 0..epochs {
-        let mut requested = Instant::now();
+    for epoch in 0..epochs {
+        let mut request_time = Instant::now();
         let mut is_first = true;
-        for batch in batches.epoch(number) {
+        for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();
-            arrived(&batch);
-            if number > 0 || !is_first {
-                let out = if is_first { &mut waits.border } else { &mut waits.inside };
-                out.push(requested.elapsed().as_secs_f64());
+            wait_until_available(&batch);
+            if epoch > 0 || !is_first {
+                let target_waits = if is_first { &mut waits.border } else { &mut waits.inside };
+                target_waits.push(request_time.elapsed().as_secs_f64());
             }
             std::thread::sleep(step);
             drop(batch);
-            (requested, is_first) = (Instant::now(), false);
+            (request_time, is_first) = (Instant::now(), false);
         }
     }
     waits

@@ -40,17 +40,17 @@ fn main() {
     if !photos.exists() {
         Synth::new().images(400).side(640).write(&photos).unwrap();
     }
-    let (packed, packed_halved) = (root.path().join("packed.tar"), root.path().join("packed-420.tar"));
-    let (halved, pngs) = (root.path().join("420"), root.path().join("png"));
+    let (packed, packed_420) = (root.path().join("packed.tar"), root.path().join("packed-420.tar"));
+    let (jpegs_420, pngs) = (root.path().join("420"), root.path().join("png"));
     let source = open(&photos).unwrap();
     Pack::new(&*source).to(&packed).unwrap();
-    to_png(&*source, &pngs);
-    copy_halved(&*source, &halved);
+    write_pngs(&*source, &pngs);
+    copy_420(&*source, &jpegs_420);
     drop(source);
     let mut datasets = vec![("photographs", &photos), ("packed photographs", &packed)];
-    if halved.exists() {
-        Pack::new(&*open(&halved).unwrap()).to(&packed_halved).unwrap();
-        datasets.extend([("4:2:0 photographs", &halved), ("packed 4:2:0 photographs", &packed_halved)]);
+    if jpegs_420.exists() {
+        Pack::new(&*open(&jpegs_420).unwrap()).to(&packed_420).unwrap();
+        datasets.extend([("4:2:0 photographs", &jpegs_420), ("packed 4:2:0 photographs", &packed_420)]);
     }
     datasets.push(("PNGs", &pngs));
     for (name, path) in datasets {
@@ -59,7 +59,7 @@ fn main() {
 }
 
 /// Copies those images to `folder` that are JPEGs with 4:2:0 subsampling.
-fn copy_halved(source: &dyn Source, folder: &Path) {
+fn copy_420(source: &dyn Source, folder: &Path) {
     let (mut scratch, codecs) = (Vec::new(), Codecs::new());
     for number in 0..source.len() {
         let sample = source.read(number, &mut scratch).unwrap();
@@ -71,7 +71,7 @@ fn copy_halved(source: &dyn Source, folder: &Path) {
     }
 }
 
-fn to_png(source: &dyn Source, folder: &Path) {
+fn write_pngs(source: &dyn Source, folder: &Path) {
     let (mut scratch, mut pixels, codecs) = (Vec::new(), Pixels::new(), Codecs::new());
     fs::create_dir_all(folder.join("class")).unwrap();
     for number in 0..source.len() {
@@ -88,22 +88,22 @@ fn to_png(source: &dyn Source, folder: &Path) {
 
 fn measure(name: &str, path: &Path) {
     let loader = Loader::new(path).batch_size(64).shuffle(1).augment(Augment::train(224));
-    let count = samples(&loader);
+    let count = sample_count(&loader);
     // A cache that is too large to fill shows how many bytes the decoded images need.
-    let total = |format| {
+    let cache_bytes = |format| {
         let mut batches = loader.clone().cache_decoded(8 << 30).cache_format(format).host().unwrap();
-        epochs(&mut batches, 0, 1);
-        let (stats, each) = (batches.stats(), |bytes: u64, images: u64| bytes as f64 / 1e3 / images as f64);
+        epoch_seconds(&mut batches, 0, 1);
+        let (stats, mean_kilobytes) = (batches.stats(), |bytes: u64, images: u64| bytes as f64 / 1e3 / images as f64);
         let cache = stats.decoded_cache.unwrap();
         println!(
             "\n{count} {name}: {:.0} KB encoded, {:.0} KB as {format:?}, {} images cached",
-            each(stats.bytes_read, stats.prepared),
-            each(cache.bytes, cache.images),
+            mean_kilobytes(stats.bytes_read, stats.prepared),
+            mean_kilobytes(cache.bytes, cache.images),
             cache.images
         );
         cache.bytes as f64
     };
-    let (pixels, coefficients) = (total(CacheFormat::Pixels), total(CacheFormat::Coefficients));
+    let (pixels, coefficients) = (cache_bytes(CacheFormat::Pixels), cache_bytes(CacheFormat::Coefficients));
     let sizes = CACHES.map(|(format, fraction)| {
         (if format == CacheFormat::Pixels { pixels } else { coefficients } * fraction) as usize
     });
@@ -112,30 +112,30 @@ fn measure(name: &str, path: &Path) {
     for round in 0..=ROUNDS {
         for (((format, _), bytes), rates) in CACHES.into_iter().zip(sizes).zip(&mut rates) {
             let mut batches = loader.clone().cache_decoded(bytes).cache_format(format).host().unwrap();
-            let first = count as f64 / epochs(&mut batches, 0, 1);
-            let later = count as f64 * LATER_EPOCHS as f64 / epochs(&mut batches, 1, LATER_EPOCHS);
+            let first_rate = count as f64 / epoch_seconds(&mut batches, 0, 1);
+            let later_rate = count as f64 * LATER_EPOCHS as f64 / epoch_seconds(&mut batches, 1, LATER_EPOCHS);
             if round > 0 {
-                rates[0].push(first);
-                rates[1].push(later);
+                rates[0].push(first_rate);
+                rates[1].push(later_rate);
             }
         }
     }
-    let [plain_first, plain_later] = [0, 1].map(|epoch| rates[0][epoch].clone());
-    for ((format, fraction), [first, later]) in CACHES.into_iter().zip(&rates) {
+    let [baseline_first, baseline_later] = [0, 1].map(|epoch| rates[0][epoch].clone());
+    for ((format, fraction), [first_rate, later_rate]) in CACHES.into_iter().zip(&rates) {
         println!(
             "{format:?} for {:3.0} % of the images: first epoch {}, later epochs {}",
             100.0 * fraction,
-            format_rates(first, &plain_first),
-            format_rates(later, &plain_later)
+            format_rates(first_rate, &baseline_first),
+            format_rates(later_rate, &baseline_later)
         );
     }
 }
 
-fn samples(loader: &Loader) -> u64 {
+fn sample_count(loader: &Loader) -> u64 {
     loader.clone().host().unwrap().source_len() as u64
 }
 
-fn epochs(batches: &mut warpfeed::Batches<warpfeed::HostBatch>, first: u64, count: u64) -> f64 {
+fn epoch_seconds(batches: &mut warpfeed::Batches<warpfeed::HostBatch>, first: u64, count: u64) -> f64 {
     let start = Instant::now();
     for epoch in first..first + count {
         batches.epoch(epoch).for_each(|batch| drop(batch.unwrap()));
@@ -143,14 +143,14 @@ fn epochs(batches: &mut warpfeed::Batches<warpfeed::HostBatch>, first: u64, coun
     start.elapsed().as_secs_f64()
 }
 
-/// Formats the median of `rates` with their range, and the median speedup over `plain`.
-fn format_rates(rates: &[f64], plain: &[f64]) -> String {
+/// Formats the median of `rates` with their range, and the median speedup over `baseline`.
+fn format_rates(rates: &[f64], baseline: &[f64]) -> String {
     let sorted = |values: &mut Vec<f64>| values.sort_by(f64::total_cmp);
-    let mut ratios: Vec<f64> = rates.iter().zip(plain).map(|(rate, plain)| rate / plain).collect();
+    let mut ratios: Vec<f64> = rates.iter().zip(baseline).map(|(rate, baseline)| rate / baseline).collect();
     let mut rates = rates.to_vec();
     sorted(&mut ratios);
     sorted(&mut rates);
-    let middle = rates.len() / 2;
+    let median_index = rates.len() / 2;
     let (low, high) = (rates[0], rates[rates.len() - 1]);
-    format!("{:.0} images/s ({low:.0} to {high:.0}), {:.2} times", rates[middle], ratios[middle])
+    format!("{:.0} images/s ({low:.0} to {high:.0}), {:.2} times", rates[median_index], ratios[median_index])
 }

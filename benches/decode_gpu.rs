@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     };
     let (seconds, warmup, rounds) =
         (option("--seconds", 3.0), option("--warmup", 1.0), option("--rounds", 2.0) as usize);
-    let only = arguments.iter().position(|a| a == "--only").and_then(|i| arguments.get(i + 1));
+    let only_device = arguments.iter().position(|a| a == "--only").and_then(|i| arguments.get(i + 1));
     let options: Vec<usize> = ["--seconds", "--warmup", "--rounds", "--only"]
         .iter()
         .filter_map(|name| arguments.iter().position(|a| a == name))
@@ -45,35 +45,36 @@ fn main() -> Result<()> {
         println!(
             "{path}\n  decoded on   images/s (each round)         GPU ms  at 20,000/s  on the device  busy cores  p99 ms"
         );
-        let choices = [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto];
-        let mut open = choices
+        let devices = [DecodeOn::Cpu, DecodeOn::Gpu, DecodeOn::Auto];
+        let mut loaders = devices
             .iter()
-            .filter(|decode_on| only.is_none_or(|only| *only == format!("{decode_on:?}")))
+            .filter(|decode_on| only_device.is_none_or(|only_device| *only_device == format!("{decode_on:?}")))
             .map(|&decode_on| Ok((decode_on, loader(path, decode_on).cuda(&stream)?, Vec::new())))
             .collect::<Result<Vec<_>>>()?;
         for _ in 0..rounds {
-            for (_, batches, rates) in &mut open {
-                rates.push(rate(batches, &stream, warmup, seconds)?);
+            for (_, batches, rates) in &mut loaders {
+                rates.push(measure(batches, &stream, warmup, seconds)?);
             }
         }
-        for (decode_on, batches, rates) in &open {
+        for (decode_on, batches, rates) in &loaders {
             let stats = batches.stats();
-            let each: Vec<String> = rates.iter().map(|round| format!("{:.0}", round.images)).collect();
-            let of_gpu = [&stats.device_decode, &stats.convert];
-            let gpu =
-                of_gpu.into_iter().flatten().map(|stage| stage.seconds).sum::<f64>() / stats.batches.max(1) as f64;
+            let round_rates: Vec<String> =
+                rates.iter().map(|round| format!("{:.0}", round.images_per_second)).collect();
+            let gpu_stages = [&stats.device_decode, &stats.convert];
+            let gpu_seconds =
+                gpu_stages.into_iter().flatten().map(|stage| stage.seconds).sum::<f64>() / stats.batches.max(1) as f64;
             println!(
                 "  {:<12} {:<30} {:>6.3} {:>10.1} % {:>12.1} % {:>11.1} {:>7.2}",
                 format!("{decode_on:?}"),
-                each.join(" "),
-                gpu * 1e3,
-                gpu * 20_000.0 / BATCH as f64 * 100.0,
+                round_rates.join(" "),
+                gpu_seconds * 1e3,
+                gpu_seconds * 20_000.0 / BATCH as f64 * 100.0,
                 stats.decoded_on_device as f64 / stats.prepared.max(1) as f64 * 100.0,
-                rates.iter().map(|round| round.cores).fold(0.0, f64::max),
-                rates.iter().map(|round| round.wait_p99).fold(0.0, f64::max),
+                rates.iter().map(|round| round.busy_cores).fold(0.0, f64::max),
+                rates.iter().map(|round| round.p99_wait_ms).fold(0.0, f64::max),
             );
         }
-        if let Some((.., batches, _)) = open.last() {
+        if let Some((.., batches, _)) = loaders.last() {
             println!("  {}", batches.memory_plan());
         }
     }
@@ -93,37 +94,42 @@ fn loader(path: &str, decode_on: DecodeOn) -> Loader {
         .decode_on(decode_on)
 }
 
-struct Round {
+struct Measurement {
     /// Images per second.
-    images: f64,
+    images_per_second: f64,
     /// Number of cores that the process kept busy.
-    cores: f64,
+    busy_cores: f64,
     /// 99th percentile of the wait for a batch, in ms.
-    wait_p99: f64,
+    p99_wait_ms: f64,
 }
 
 /// Waits for the first batch, warms up for `warmup` seconds, then measures for `seconds`.
-fn rate(batches: &mut Batches<CudaBatch>, stream: &Arc<CudaStream>, warmup: f64, seconds: f64) -> Result<Round> {
+fn measure(
+    batches: &mut Batches<CudaBatch>,
+    stream: &Arc<CudaStream>,
+    warmup: f64,
+    seconds: f64,
+) -> Result<Measurement> {
     let monitor = batches.handle();
     let mut epoch = batches.epoch(0);
     epoch.next().expect("a batch")?;
-    let opened = Instant::now();
-    while opened.elapsed().as_secs_f64() < warmup {
+    let warmup_start = Instant::now();
+    while warmup_start.elapsed().as_secs_f64() < warmup {
         epoch.next().expect("the dataset is too small for the warm-up: use more files, or --warmup 0")?;
     }
-    let (mut samples, mut waits, since, before) = (0, Vec::new(), Instant::now(), monitor.stats());
-    while since.elapsed().as_secs_f64() < seconds {
-        let requested = Instant::now();
+    let (mut samples, mut waits, start, start_stats) = (0, Vec::new(), Instant::now(), monitor.stats());
+    while start.elapsed().as_secs_f64() < seconds {
+        let request_time = Instant::now();
         let Some(batch) = epoch.next() else { break };
-        waits.push(requested.elapsed().as_secs_f64() * 1e3);
+        waits.push(request_time.elapsed().as_secs_f64() * 1e3);
         samples += batch?.len();
     }
     stream.synchronize().expect("the stream synchronizes");
-    let took = since.elapsed().as_secs_f64();
+    let seconds_measured = start.elapsed().as_secs_f64();
     waits.sort_by(f64::total_cmp);
-    Ok(Round {
-        images: samples as f64 / took,
-        cores: monitor.stats().since(&before).process.cpu_seconds / took,
-        wait_p99: waits.get(waits.len() * 99 / 100).copied().unwrap_or_default(),
+    Ok(Measurement {
+        images_per_second: samples as f64 / seconds_measured,
+        busy_cores: monitor.stats().since(&start_stats).process.cpu_seconds / seconds_measured,
+        p99_wait_ms: waits.get(waits.len() * 99 / 100).copied().unwrap_or_default(),
     })
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use warpfeed::{Augment, DecodeOn, Decoder, Dtype, Layout, Normalize, Result, cuda, source};
 
-const UNDER_WAY: usize = 4;
+const REQUESTS_IN_FLIGHT: usize = 4;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
@@ -40,7 +40,8 @@ fn main() -> Result<()> {
     let stream = cuda::stream(0);
     for size in [1, 8, 64, 256] {
         let options = |decode_on| {
-            let options = Decoder::builder().batch_size(size).workers(workers).prefetch(UNDER_WAY).decode_on(decode_on);
+            let options =
+                Decoder::builder().batch_size(size).workers(workers).prefetch(REQUESTS_IN_FLIGHT).decode_on(decode_on);
             let options = options.augment(Augment::eval(256, 224)).normalize(Normalize::IMAGENET);
             options.dtype(Dtype::F16).layout(Layout::Nchw)
         };
@@ -66,34 +67,35 @@ fn measure<B: Send + 'static>(
     seconds: f64,
     synchronize: impl Fn(),
 ) -> Result<()> {
-    let mut cycled = images.iter().cycle().cloned();
-    let mut request = || cycled.by_ref().take(size).collect::<Vec<_>>();
+    let mut images_in_turn = images.iter().cycle().cloned();
+    let mut next_request = || images_in_turn.by_ref().take(size).collect::<Vec<_>>();
     for _ in 0..10 {
-        decoder.decode(request())?;
+        decoder.decode(next_request())?;
     }
-    let (begin, mut took) = (Instant::now(), Vec::new());
-    while begin.elapsed().as_secs_f64() < seconds {
-        let (images, since) = (request(), Instant::now());
+    let (start, mut latencies) = (Instant::now(), Vec::new());
+    while start.elapsed().as_secs_f64() < seconds {
+        let (images, request_time) = (next_request(), Instant::now());
         let batch = decoder.decode(images)?;
         synchronize();
-        took.push(since.elapsed());
+        latencies.push(request_time.elapsed());
         drop(batch);
     }
-    let alone = (took.len() * size) as f64 / took.iter().sum::<Duration>().as_secs_f64();
-    took.sort();
-    let quantile = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+    let single_rate = (latencies.len() * size) as f64 / latencies.iter().sum::<Duration>().as_secs_f64();
+    latencies.sort();
+    let quantile = |share: f64| latencies[(latencies.len() as f64 * share) as usize].as_secs_f64() * 1e3;
 
-    let mut pending: VecDeque<_> = (0..UNDER_WAY).map(|_| decoder.submit(request())).collect::<Result<_>>()?;
-    let (begin, mut count) = (Instant::now(), 0);
-    while begin.elapsed().as_secs_f64() < seconds {
+    let mut pending: VecDeque<_> =
+        (0..REQUESTS_IN_FLIGHT).map(|_| decoder.submit(next_request())).collect::<Result<_>>()?;
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed().as_secs_f64() < seconds {
         drop(pending.pop_front().expect("every submitted request has a response").wait()?);
-        pending.push_back(decoder.submit(request())?);
+        pending.push_back(decoder.submit(next_request())?);
         count += size;
     }
-    let rate = count as f64 / begin.elapsed().as_secs_f64();
+    let in_flight_rate = count as f64 / start.elapsed().as_secs_f64();
     let stats = decoder.stats();
     println!(
-        "{name:<22} {size:>7} {:>10.2} {:>10.2} {alone:>12.0} {rate:>16.0} {:>14.1} %",
+        "{name:<22} {size:>7} {:>10.2} {:>10.2} {single_rate:>12.0} {in_flight_rate:>16.0} {:>14.1} %",
         quantile(0.5),
         quantile(0.99),
         stats.decoded_on_device as f64 / stats.prepared.max(1) as f64 * 100.0,

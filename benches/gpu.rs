@@ -46,7 +46,7 @@ fn main() -> Result<()> {
         let per_batch = gpu.ring(bare, workers)?;
         gpu.overlap(per_batch, workers)?;
         gpu.latency_memory_loader(workers)?;
-        gpu.uploads_of_the_programs(workers)?;
+        gpu.program_uploads(workers)?;
     }
     match option("--data") {
         Some(path) => gpu.end_to_end(&path, workers)?,
@@ -57,9 +57,9 @@ fn main() -> Result<()> {
 
 struct Gpu {
     stream: Arc<CudaStream>,
-    own: Stream,
+    bench_stream: Stream,
     context: Context,
-    spin: CudaFunction,
+    spin_kernel: CudaFunction,
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -76,24 +76,24 @@ impl Gpu {
     fn new(stream: Arc<CudaStream>) -> Result<Self> {
         let context = Context::of(&stream)?;
         let ptx = Ptx::from_src(include_str!("../examples/kernels/probe.ptx"));
-        let spin =
+        let spin_kernel =
             stream.context().load_module(ptx).and_then(|m| m.load_function("spin")).expect("the probe kernels load");
-        Ok(Gpu { own: Stream::lent(&stream)?, stream, context, spin })
+        Ok(Gpu { bench_stream: Stream::lent(&stream)?, stream, context, spin_kernel })
     }
 
-    /// Returns the median device time of `work` over `times` measurements, in milliseconds.
-    fn timed(&self, times: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
+    /// Returns the median device time of `work` over `rounds` measurements, in milliseconds.
+    fn device_ms(&self, rounds: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<f64> {
         let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
         (0..3).try_for_each(&mut work)?;
-        let mut elapsed = Vec::new();
-        for i in 0..times {
-            start.record(&self.own)?;
+        let mut times = Vec::new();
+        for i in 0..rounds {
+            start.record(&self.bench_stream)?;
             work(i)?;
-            end.record(&self.own)?;
+            end.record(&self.bench_stream)?;
             end.synchronize()?;
-            elapsed.push(f64::from(start.elapsed_ms(&end)?));
+            times.push(f64::from(start.elapsed_ms(&end)?));
         }
-        Ok(median(elapsed))
+        Ok(median(times))
     }
 
     /// Measures the GB/s of plain copies of a `u8` image batch from page-locked memory.
@@ -101,26 +101,26 @@ impl Gpu {
         println!("\nbare copies of {:.1} MB to the device", (BATCH * IMAGE) as f64 / 1e6);
         let memory = DeviceBuffer::new(&self.context, BATCH * IMAGE)?;
         let mut pinned = Pinned::new(&self.context, BATCH * IMAGE, AfterFork::Absent)?;
-        let since = Instant::now();
+        let start = Instant::now();
         pinned.chunks_mut(4096).enumerate().for_each(|(i, page)| page.fill(i as u8));
-        let fill = (BATCH * IMAGE) as f64 / since.elapsed().as_secs_f64() / 1e9;
-        let ms = self.timed(15, |_| {
+        let fill_rate = (BATCH * IMAGE) as f64 / start.elapsed().as_secs_f64() / 1e9;
+        let ms = self.device_ms(15, |_| {
             // SAFETY: `pinned` stays alive and unchanged until the wait for the event after the
             // copies.
-            (0..10).try_for_each(|_| unsafe { self.own.upload(&memory, 0, &pinned) })
+            (0..10).try_for_each(|_| unsafe { self.bench_stream.upload(&memory, 0, &pinned) })
         })?;
         let rate = (BATCH * IMAGE * 10) as f64 / ms / 1e6;
-        println!("  {rate:.2} GB/s; one thread fills the memory at {fill:.1} GB/s");
+        println!("  {rate:.2} GB/s; one thread fills the memory at {fill_rate:.1} GB/s");
         Ok(rate)
     }
 
     /// Measures the GB/s of a 1 GiB copy on the device, counting bytes read and written. This
     /// is the upper bound for conversions.
     fn device_copy(&self) -> Result<f64> {
-        let block = || self.stream.alloc_zeros::<u8>(1 << 30).expect("memory is available");
-        let (from, mut to) = (block(), block());
-        let ms = self.timed(20, |_| {
-            self.stream.memcpy_dtod(&from, &mut to).expect("the copy is queued");
+        let allocate_block = || self.stream.alloc_zeros::<u8>(1 << 30).expect("memory is available");
+        let (source, mut target) = (allocate_block(), allocate_block());
+        let ms = self.device_ms(20, |_| {
+            self.stream.memcpy_dtod(&source, &mut target).expect("the copy is queued");
             Ok(())
         })?;
         let rate = (2u64 << 30) as f64 / ms / 1e6;
@@ -128,7 +128,7 @@ impl Gpu {
         Ok(rate)
     }
 
-    fn conversions(&self, ceiling: f64) -> Result<()> {
+    fn conversions(&self, copy_rate: f64) -> Result<()> {
         const N: usize = 1024;
         println!("conversion of {N} images of {SIDE}x{SIDE}, read and written");
         // Use four inputs and outputs in turn, so that no data is in the cache.
@@ -146,21 +146,21 @@ impl Gpu {
             let mixing = Mixing { weight: 0.7, cut: None };
             if n < N { erase } else { erase.mix((n + N - 1) % N, &mixing) }.write(record);
         }
-        let offset = 4 * (input + output);
+        let records_offset = 4 * (input + output);
         for i in 0..4 {
             // SAFETY: `pixels` outlives the wait below.
-            unsafe { self.own.upload(&memory, i * (input + output), &pixels) }?;
+            unsafe { self.bench_stream.upload(&memory, i * (input + output), &pixels) }?;
         }
         // SAFETY: `records` outlives the wait below.
-        unsafe { self.own.upload(&memory, offset, &records) }?;
-        self.own.synchronize()?;
+        unsafe { self.bench_stream.upload(&memory, records_offset, &records) }?;
+        self.bench_stream.synchronize()?;
         for dtype in [Dtype::F16, Dtype::F32, Dtype::Bf16, Dtype::U8] {
             for layout in [Layout::Nchw, Layout::Nhwc] {
-                for (what, size, records, read) in [
+                for (variant, size, records, reads_per_pixel) in [
                     ("plain", (SIDE, SIDE), None, 1),
-                    ("erase", (SIDE, SIDE), Some(offset), 1),
+                    ("erase", (SIDE, SIDE), Some(records_offset), 1),
                     // The kernel also reads the partner sample.
-                    ("erase, mix", (SIDE, SIDE), Some(offset + N * SampleOps::BYTES), 2),
+                    ("erase, mix", (SIDE, SIDE), Some(records_offset + N * SampleOps::BYTES), 2),
                     ("223 x 223", (223, 223), None, 1),
                 ] {
                     let with_ops = records.is_some();
@@ -168,21 +168,25 @@ impl Gpu {
                         continue; // copied, not converted
                     }
                     let kernel = Convert::load(&self.context, dtype, layout, size, Normalize::IMAGENET, with_ops)?;
-                    let ms = self.timed(30, |i| {
+                    let ms = self.device_ms(30, |i| {
                         let from = i % 4 * (input + output);
                         // SAFETY: the records name partners below N, the ranges are disjoint, and
-                        // `timed` waits for the work.
+                        // `device_ms` waits for the work.
                         unsafe {
-                            kernel.launch(&self.own, &memory, Launch { from, output: from + input, records, count: N })
+                            kernel.launch(
+                                &self.bench_stream,
+                                &memory,
+                                Launch { from, output: from + input, records, count: N },
+                            )
                         }
                     })?;
-                    let bytes = N * size.0 * size.1 * 3 * (read + dtype.bytes());
+                    let bytes = N * size.0 * size.1 * 3 * (reads_per_pixel + dtype.bytes());
                     let rate = bytes as f64 / ms / 1e6;
                     println!(
-                        "  {:<8} {layout:?} {what:<17} {:>8.1} us {rate:>7.0} GB/s {:>6.1} % of the copy",
+                        "  {:<8} {layout:?} {variant:<17} {:>8.1} us {rate:>7.0} GB/s {:>6.1} % of the copy",
                         dtype.name(),
                         ms * 1e3,
-                        100.0 * rate / ceiling
+                        100.0 * rate / copy_rate
                     );
                 }
             }
@@ -204,7 +208,7 @@ impl Gpu {
     }
 
     /// Measures the milliseconds per `u8` batch from memory.
-    fn ring(&self, bare: f64, workers: usize) -> Result<f64> {
+    fn ring(&self, bare_rate: f64, workers: usize) -> Result<f64> {
         println!(
             "\nthrough the ring, batches of {:.1} MB from memory, consumer without work",
             (BATCH * IMAGE) as f64 / 1e6
@@ -215,21 +219,21 @@ impl Gpu {
             println!("  {}", batches.memory_plan());
             let mut times = Vec::new();
             for epoch in 0..6 {
-                let mut since = Instant::now();
+                let mut start = Instant::now();
                 for batch in batches.epoch(epoch) {
                     let batch = batch?;
                     // The first batches fill the pipeline.
                     if batch.number() == 19 {
-                        self.own.synchronize()?;
-                        since = Instant::now();
+                        self.bench_stream.synchronize()?;
+                        start = Instant::now();
                     }
                 }
-                self.own.synchronize()?;
-                times.push(since.elapsed().as_secs_f64() / 380.0);
+                self.bench_stream.synchronize()?;
+                times.push(start.elapsed().as_secs_f64() / 380.0);
             }
             let seconds = median(times);
             let rate = (BATCH * IMAGE) as f64 / seconds / 1e9;
-            println!("  {:<8} {rate:.2} GB/s, {:.1} % of the bare copy", dtype.name(), 100.0 * rate / bare);
+            println!("  {:<8} {rate:.2} GB/s, {:.1} % of the bare copy", dtype.name(), 100.0 * rate / bare_rate);
             per_batch = seconds * 1e3;
         }
         Ok(per_batch)
@@ -245,7 +249,7 @@ impl Gpu {
         let events = (0..2 * BATCHES).map(|_| Event::timed(&self.context)).collect::<Result<Vec<_>>>()?;
         for factor in [0.5, 0.75, 1.0, 1.5, 2.0, 4.0] {
             let nanoseconds = (loader_ms * factor * 1e6) as u64;
-            let alone = self.timed(20, |_| self.step(nanoseconds))?;
+            let step_ms = self.device_ms(20, |_| self.step(nanoseconds))?;
             let mut waits = [0; BATCHES];
             let (start, end) = (Event::timed(&self.context)?, Event::timed(&self.context)?);
             let mut number = 0;
@@ -256,42 +260,42 @@ impl Gpu {
                     events[2 * (number - 2) + 1].synchronize()?;
                 }
                 if number < BATCHES {
-                    events[2 * number].record(&self.own)?;
+                    events[2 * number].record(&self.bench_stream)?;
                 }
                 let since = Instant::now();
                 let Some(batch) = epoch.next() else { break };
                 waits[number] = since.elapsed().as_micros() as u64;
                 let batch = batch?;
-                events[2 * number + 1].record(&self.own)?;
+                events[2 * number + 1].record(&self.bench_stream)?;
                 if number == 10 {
-                    start.record(&self.own)?;
+                    start.record(&self.bench_stream)?;
                 }
                 self.step(nanoseconds)?;
                 drop(batch);
                 number += 1;
             }
-            end.record(&self.own)?;
+            end.record(&self.bench_stream)?;
             end.synchronize()?;
-            let each = f64::from(start.elapsed_ms(&end)?) / (BATCHES - 10) as f64;
-            let stall = |i: usize| events[2 * i].elapsed_ms(&events[2 * i + 1]).map(|ms| f64::from(ms) * 1e3);
-            let mut stalls = (11..BATCHES).map(stall).collect::<Result<Vec<_>>>()?;
-            let sum = stalls.iter().sum::<f64>() / stalls.len() as f64;
-            let mut host = waits[11..].iter().map(|&us| us as f64).collect::<Vec<_>>();
+            let batch_ms = f64::from(start.elapsed_ms(&end)?) / (BATCHES - 10) as f64;
+            let stall_us = |i: usize| events[2 * i].elapsed_ms(&events[2 * i + 1]).map(|ms| f64::from(ms) * 1e3);
+            let mut stalls = (11..BATCHES).map(stall_us).collect::<Result<Vec<_>>>()?;
+            let mean_stall = stalls.iter().sum::<f64>() / stalls.len() as f64;
+            let mut host_waits = waits[11..].iter().map(|&us| us as f64).collect::<Vec<_>>();
             println!(
-                "  s {factor:<4} step {alone:.3} ms: {each:.3} ms per batch, {:.3} of max(step, loader); stall on the stream mean {sum:.1} us ({:.2} %), \
+                "  s {factor:<4} step {step_ms:.3} ms: {batch_ms:.3} ms per batch, {:.3} of max(step, loader); stall on the stream mean {mean_stall:.1} us ({:.2} %), \
                  p99 {:.1} us; host in next() p50 {:.0} us, p99 {:.0} us",
-                each / alone.max(loader_ms),
-                sum / each / 10.0,
+                batch_ms / step_ms.max(loader_ms),
+                mean_stall / batch_ms / 10.0,
                 percentile(&mut stalls, 0.99),
-                percentile(&mut host, 0.5),
-                percentile(&mut host, 0.99),
+                percentile(&mut host_waits, 0.5),
+                percentile(&mut host_waits, 0.99),
             );
         }
         Ok(())
     }
 
     fn step(&self, nanoseconds: u64) -> Result<()> {
-        let mut launch = self.stream.launch_builder(&self.spin);
+        let mut launch = self.stream.launch_builder(&self.spin_kernel);
         launch.arg(&nanoseconds);
         // One block per multiprocessor leaves resources for other kernels, as most training kernels
         // do.
@@ -308,7 +312,7 @@ impl Gpu {
             let since = Instant::now();
             let mut epoch = batches.epoch(epoch);
             let batch = epoch.next().expect("the epoch has at least one batch")?;
-            self.own.synchronize()?;
+            self.bench_stream.synchronize()?;
             let ms = since.elapsed().as_secs_f64() * 1e3;
             drop(batch);
             std::thread::sleep(Duration::from_millis(20));
@@ -318,20 +322,20 @@ impl Gpu {
     }
 
     fn latency_memory_loader(&self, workers: usize) -> Result<()> {
-        let since = Instant::now();
+        let start = Instant::now();
         let mut batches = self.memory_loader(100, Dtype::F16, workers)?;
-        let opening = since.elapsed().as_secs_f64() * 1e3;
+        let opening_ms = start.elapsed().as_secs_f64() * 1e3;
         let times = self.first_batches(&mut batches, 21)?;
-        let (first, rest) = (times[0], median(times[1..].to_vec()));
+        let (first_ms, later_ms) = (times[0], median(times[1..].to_vec()));
         println!(
-            "\nlatency from memory: opening {opening:.1} ms, first batch {first:.2} ms, an epoch's first batch {rest:.2} ms"
+            "\nlatency from memory: opening {opening_ms:.1} ms, first batch {first_ms:.2} ms, an epoch's first batch {later_ms:.2} ms"
         );
         Ok(())
     }
 
     /// Measures page-locked host batches that the program uploads, for each method of releasing
     /// a batch.
-    fn uploads_of_the_programs(&self, workers: usize) -> Result<()> {
+    fn program_uploads(&self, workers: usize) -> Result<()> {
         const BATCHES: usize = 200;
         println!("\nuploads by the program: ms per batch of 38.5 MB, uploaded and trained on in one stream");
         let mut target = self.stream.alloc_zeros::<u8>(BATCH * IMAGE).expect("memory is available");
@@ -341,10 +345,10 @@ impl Gpu {
                 let loader = Loader::source(Blank(BATCHES * BATCH)).codec(Blank(0)).batch_size(BATCH);
                 let loader = loader.augment(Augment::pass_through(SIDE as u32, SIDE as u32)).workers(workers);
                 let mut batches = loader.prefetch(prefetch).pinned(pinned).host()?;
-                let mut each = Vec::new();
+                let mut batch_times = Vec::new();
                 for epoch in 0..3 {
-                    self.own.synchronize()?;
-                    let since = Instant::now();
+                    self.bench_stream.synchronize()?;
+                    let start = Instant::now();
                     for batch in batches.epoch(epoch) {
                         let batch = batch?;
                         self.stream.memcpy_htod(batch.images().bytes(), &mut target).expect("the copy is queued");
@@ -357,11 +361,11 @@ impl Gpu {
                             self.step((step_ms * 1e6) as u64)?;
                         }
                     }
-                    self.own.synchronize()?;
-                    each.push(since.elapsed().as_secs_f64() * 1e3 / BATCHES as f64);
+                    self.bench_stream.synchronize()?;
+                    batch_times.push(start.elapsed().as_secs_f64() * 1e3 / BATCHES as f64);
                 }
-                let stall = 100.0 * batches.stats().stall_fraction();
-                line += &format!("  {name} {:.3} (stall {stall:.1} %)", median(each));
+                let stall_percent = 100.0 * batches.stats().stall_fraction();
+                line += &format!("  {name} {:.3} (stall {stall_percent:.1} %)", median(batch_times));
             }
             println!("{line}");
         }
@@ -392,10 +396,10 @@ impl Gpu {
         };
         let since = Instant::now();
         let mut batches = loader().cuda(&self.stream)?;
-        let opening = since.elapsed().as_secs_f64() * 1e3;
+        let opening_ms = since.elapsed().as_secs_f64() * 1e3;
         let times = self.first_batches(&mut batches, 11)?;
-        let (first, rest) = (times[0], median(times[1..].to_vec()));
-        println!("  opening {opening:.0} ms, first batch {first:.1} ms, an epoch's first batch {rest:.1} ms");
+        let (first_ms, later_ms) = (times[0], median(times[1..].to_vec()));
+        println!("  opening {opening_ms:.0} ms, first batch {first_ms:.1} ms, an epoch's first batch {later_ms:.1} ms");
         println!("  {}", batches.memory_plan());
         let mut rates = Vec::new();
         for epoch in 100..104 {
@@ -404,7 +408,7 @@ impl Gpu {
             for batch in batches.epoch(epoch) {
                 samples += batch?.len();
             }
-            self.own.synchronize()?;
+            self.bench_stream.synchronize()?;
             rates.push(samples as f64 / since.elapsed().as_secs_f64());
         }
         println!("  images/s by epoch: {}", rates.iter().map(|r| format!("{r:.0}")).collect::<Vec<_>>().join(" "));

@@ -51,25 +51,25 @@ fn main() {
     let root = tempfile::tempdir().unwrap();
     for set in SETS {
         let folder = root.path().join(set.name);
-        let few = root.path().join("few");
+        let generated_folder = root.path().join("few");
         let photos = std::env::var_os("WARPFEED_PHOTOS");
         let images = match &photos {
             Some(photos) => open(photos).unwrap(),
             None => {
-                Synth::new().images(set.images).side(set.drawn_side).write(&few).unwrap();
-                open(&few).unwrap()
+                Synth::new().images(set.images).side(set.drawn_side).write(&generated_folder).unwrap();
+                open(&generated_folder).unwrap()
             }
         };
         let images = match set.max_side.filter(|_| photos.is_some()) {
             Some(max_side) => {
-                let small = root.path().join("small.tar");
+                let shrunk_path = root.path().join("small.tar");
                 let recode = Recode::Quality { quality: 94, max_side: Some(max_side) };
-                Pack::new(&*images).recode(recode).to(&small).unwrap();
-                open(&small).unwrap()
+                Pack::new(&*images).recode(recode).to(&shrunk_path).unwrap();
+                open(&shrunk_path).unwrap()
             }
             None => images,
         };
-        copies(&*images, set.files, &folder);
+        write_copies(&*images, set.files, &folder);
         let source = open(&folder).unwrap();
         let paths = [folder.clone(), folder.with_extension("lmdb"), folder.with_extension("tar")];
         for target in &paths[1..] {
@@ -77,14 +77,14 @@ fn main() {
         }
         drop((source, images));
         set.measure(&paths);
-        for path in paths.iter().chain([&few]).filter(|path| path.exists()) {
+        for path in paths.iter().chain([&generated_folder]).filter(|path| path.exists()) {
             if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
         }
     }
 }
 
 /// Writes `count` files to 100 class folders, repeating the images of `source`.
-fn copies(source: &dyn Source, count: usize, folder: &Path) {
+fn write_copies(source: &dyn Source, count: usize, folder: &Path) {
     let mut scratch = Vec::new();
     for class in 0..100 {
         fs::create_dir_all(folder.join(format!("{class:02}"))).unwrap();
@@ -106,31 +106,31 @@ impl Set {
         println!("\n{} {} of {kilobytes:.1} KB, samples/s, {ROUNDS} rounds", files.len(), self.name);
         let per_second = |seconds: f64| files.len() as f64 / seconds;
         // The first pass warms up the threads, the page cache and the slots.
-        let mut raw = vec![Vec::new(); DEPTHS.len()];
+        let mut disk_rates = vec![Vec::new(); DEPTHS.len()];
         let mut rates: [[Vec<f64>; 3]; 3] = Default::default();
         for round in 0..=ROUNDS {
-            for (rates, depth) in raw.iter_mut().zip(DEPTHS) {
-                forget(&paths[2]);
+            for (rates, depth) in disk_rates.iter_mut().zip(DEPTHS) {
+                evict(&paths[2]);
                 rates.push(per_second(random_reads(&paths[2], &sizes, depth, round as u64)));
             }
             for (kind, path) in paths.iter().enumerate() {
-                let alone = |loader: Loader| loader.codec(Nothing).augment(Augment::resize(8, 8));
+                let without_decoding = |loader: Loader| loader.codec(NoDecode).augment(Augment::resize(8, 8));
                 let cropped = |loader: Loader| loader.augment(Augment::train(self.crop));
-                forget(path);
-                rates[0][kind].push(per_second(epoch(path, alone)));
-                forget(path);
+                evict(path);
+                rates[0][kind].push(per_second(epoch(path, without_decoding)));
+                evict(path);
                 rates[1][kind].push(per_second(epoch(path, cropped)));
                 rates[2][kind].push(per_second(epoch(path, cropped)));
             }
         }
-        raw.iter_mut().for_each(|rates| _ = rates.remove(0));
+        disk_rates.iter_mut().for_each(|rates| _ = rates.remove(0));
         rates.iter_mut().flatten().for_each(|rates| _ = rates.remove(0));
-        for (rates, depth) in raw.iter().zip(DEPTHS) {
+        for (rates, depth) in disk_rates.iter().zip(DEPTHS) {
             println!("  random reads of one file, queue depth {depth:>3}: {:>8.0}", median(rates));
         }
-        let best: Vec<f64> =
-            (0..ROUNDS).map(|round| raw.iter().map(|rates| rates[round]).fold(0.0, f64::max)).collect();
-        println!("  with the best queue depth of each round: {:.0}", median(&best));
+        let best_disk_rates: Vec<f64> =
+            (0..ROUNDS).map(|round| disk_rates.iter().map(|rates| rates[round]).fold(0.0, f64::max)).collect();
+        println!("  with the best queue depth of each round: {:.0}", median(&best_disk_rates));
         println!("  {:<26}{:>20}{:>20}{:>20}", "", KINDS[0], KINDS[1], KINDS[2]);
         let row = |name: &str, rates: &[Vec<f64>; 3], baseline: &dyn Fn(usize) -> Option<Vec<f64>>| {
             let cells = (0..3).map(|kind| {
@@ -142,16 +142,16 @@ impl Set {
             });
             println!("  {name:<26}{}", cells.collect::<String>());
         };
-        row("read only, cold (/ disk)", &rates[0], &|_| Some(best.clone()));
+        row("read only, cold (/ disk)", &rates[0], &|_| Some(best_disk_rates.clone()));
         row("end to end, warm", &rates[2], &|_| None);
         row("end to end, cold (/ warm)", &rates[1], &|kind| Some(rates[2][kind].clone()));
     }
 }
 
 /// A codec that decodes nothing, to measure only reading.
-struct Nothing;
+struct NoDecode;
 
-impl Codec for Nothing {
+impl Codec for NoDecode {
     fn format(&self) -> Format {
         Format::any("anything")
     }
@@ -169,8 +169,8 @@ impl Codec for Nothing {
 }
 
 /// Returns the seconds of an epoch of shuffled `u8` batches of 64 in host memory, on all cores.
-fn epoch(path: &Path, with: impl Fn(Loader) -> Loader) -> f64 {
-    let mut batches = with(Loader::new(path).batch_size(64).shuffle(1)).host().unwrap();
+fn epoch(path: &Path, configure: impl Fn(Loader) -> Loader) -> f64 {
+    let mut batches = configure(Loader::new(path).batch_size(64).shuffle(1)).host().unwrap();
     let started = Instant::now();
     for batch in batches.epoch(0) {
         black_box(batch.unwrap().images().bytes());
@@ -184,30 +184,30 @@ fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
     let file = File::open(path).unwrap();
     // SAFETY: the descriptor is open, and the call does not access memory of this process.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-    let len = file.metadata().unwrap().len() as usize;
+    let file_bytes = file.metadata().unwrap().len() as usize;
     let total_bytes: usize = sizes.iter().sum();
     // One offset per size, spread over the file without overlaps.
-    let mut places = Vec::with_capacity(sizes.len());
+    let mut ranges = Vec::with_capacity(sizes.len());
     let mut offset = 0;
     for size in sizes {
-        places.push((offset, *size));
+        ranges.push((offset, *size));
         offset += size;
     }
-    let spread = len as f64 / total_bytes as f64;
+    let spread = file_bytes as f64 / total_bytes as f64;
     let order = Shuffled::new(sizes.len() as u64, seed);
-    let (next, longest) = (AtomicUsize::new(0), *sizes.iter().max().unwrap());
+    let (next_range, max_bytes) = (AtomicUsize::new(0), *sizes.iter().max().unwrap());
     let started = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..depth {
             scope.spawn(|| {
-                let mut buffer = vec![0; longest];
+                let mut buffer = vec![0; max_bytes];
                 loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= places.len() {
+                    let number = next_range.fetch_add(1, Ordering::Relaxed);
+                    if number >= ranges.len() {
                         return;
                     }
-                    let (start, size) = places[order.index(0, number as u64) as usize];
-                    let offset = ((start as f64 * spread) as usize).min(len - size);
+                    let (start, size) = ranges[order.index(0, number as u64) as usize];
+                    let offset = ((start as f64 * spread) as usize).min(file_bytes - size);
                     file.read_exact_at(&mut buffer[..size], offset as u64).unwrap();
                     black_box(buffer.iter().take(size).step_by(512).fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
                 }
@@ -231,7 +231,7 @@ fn files_under(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Asks the kernel to evict the files from the page cache.
-fn forget(path: &Path) {
+fn evict(path: &Path) {
     for file in files_under(path) {
         let file = File::open(file).unwrap();
         file.sync_data().unwrap();

@@ -79,19 +79,19 @@ fn cold(c: &mut Criterion) {
         for (order_name, order) in &orders {
             group.bench_with_input(BenchmarkId::new(name, order_name), order, |b, order| {
                 b.iter_custom(|rounds| {
-                    let mut spent = Duration::ZERO;
+                    let mut total_time = Duration::ZERO;
                     for _ in 0..rounds {
                         evict(path);
                         let source = open(path).unwrap();
                         let mut scratch = Vec::new();
-                        let since = Instant::now();
+                        let start = Instant::now();
                         for position in 0..READS {
                             let sample = source.read(order.index(0, position) as usize, &mut scratch).unwrap();
                             black_box(sample.image().unwrap().1.iter().fold(0_u8, |sum, &byte| sum.wrapping_add(byte)));
                         }
-                        spent += since.elapsed();
+                        total_time += start.elapsed();
                     }
-                    spent
+                    total_time
                 });
             });
         }

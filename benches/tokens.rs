@@ -50,38 +50,38 @@ fn main() {
     std::fs::write(&path, bytes).unwrap();
     for set in SETS {
         let open = || TokenFile::open(&path, TokenType::U16, set.0, set.0).unwrap();
-        let mut runs = loader(Loader::source(open()), set);
-        let mut singly = loader(Loader::source(OneByOne(open())), set);
+        let mut batches = loader(Loader::source(open()), set);
+        let mut one_by_one = loader(Loader::source(OneByOne(open())), set);
         let order: Vec<u64> =
-            runs.epoch_from(0, 0).flat_map(|batch| batch.unwrap().ids().collect::<Vec<_>>()).collect();
+            batches.epoch_from(0, 0).flat_map(|batch| batch.unwrap().ids().collect::<Vec<_>>()).collect();
         let source = open();
         let window = |&index: &u64| source.stored(index as usize, &mut String::new()).unwrap().parts().2;
         let windows: Vec<&[u8]> = order.iter().map(window).collect();
         let mut times = [const { Vec::new() }; 4];
         for _ in 0..ROUNDS {
-            times[0].push(epoch(&mut runs));
-            times[1].push(epoch(&mut singly));
+            times[0].push(epoch(&mut batches));
+            times[1].push(epoch(&mut one_by_one));
             times[2].push(copy(&windows, set, WORKERS));
             times[3].push(copy(&windows, set, 1));
         }
         let (length, batch, shuffled) = set;
         println!("{length} tokens, batches of {batch}, {}", if shuffled { "shuffled" } else { "in order" });
         for (name, times) in ["loader", "one by one", "copy", "copy, one thread"].iter().zip(&times) {
-            show(name, times);
+            print_times(name, times);
         }
-        show("loader / copy", &ratios(&times[0], &times[2]));
-        show("one by one / copy", &ratios(&times[1], &times[2]));
-        show("loader / one thread", &ratios(&times[0], &times[3]));
+        print_times("loader / copy", &ratios(&times[0], &times[2]));
+        print_times("one by one / copy", &ratios(&times[1], &times[2]));
+        print_times("loader / one thread", &ratios(&times[0], &times[3]));
     }
 }
 
 /// Returns the ratio of the two times in each round.
-fn ratios(numerators: &[f64], other: &[f64]) -> Vec<f64> {
-    numerators.iter().zip(other).map(|(numerator, other)| numerator / other).collect()
+fn ratios(numerators: &[f64], denominators: &[f64]) -> Vec<f64> {
+    numerators.iter().zip(denominators).map(|(numerator, denominator)| numerator / denominator).collect()
 }
 
-/// Returns the median, the minimum and the maximum of `values`.
-fn show(name: &str, values: &[f64]) {
+/// Prints the median, the minimum and the maximum of `values`.
+fn print_times(name: &str, values: &[f64]) {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     println!("  {name:18} {:.3} ({:.3} to {:.3})", values[values.len() / 2], values[0], values[values.len() - 1]);

@@ -24,14 +24,14 @@ fn main() {
         Synth::new().images(images).side(side).write(&folder).unwrap();
         let source = source::open(&folder).unwrap();
         let loader = || Loader::source(source.clone()).batch_size(32).shuffle(1).augment(Augment::train(crop));
-        let traced = |file: &str, wait: u64| {
+        let traced_loader = |file: &str, wait: u64| {
             let schedule = Schedule { wait, warmup: 0, active: 1 << 40, repeat: 1 };
             loader().trace(root.path().join(file), schedule).host().unwrap()
         };
         let mut loaders = [
             ("no trace", loader().host().unwrap()),
-            ("outside", traced("outside.json", 1 << 40)),
-            ("inside", traced("inside.json", 0)),
+            ("outside", traced_loader("outside.json", 1 << 40)),
+            ("inside", traced_loader("inside.json", 0)),
         ];
         let mut ratios = [const { Vec::new() }; 3];
         for round in 0..=ROUNDS {
@@ -42,9 +42,9 @@ fn main() {
             }
         }
         println!("{name} ({images} images of {side} pixels), CPU time per epoch relative to no trace, {ROUNDS} rounds");
-        for ((what, _), ratios) in loaders.iter().zip(&mut ratios).skip(1) {
+        for ((name, _), ratios) in loaders.iter().zip(&mut ratios).skip(1) {
             ratios.sort_by(f64::total_cmp);
-            println!("  {what:<8} median {:.3}, {:.3} to {:.3}", ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1]);
+            println!("  {name:<8} median {:.3}, {:.3} to {:.3}", ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1]);
         }
     }
 }
@@ -68,9 +68,9 @@ fn update_cost() -> f64 {
 
 /// Returns the CPU seconds of an epoch, which vary less than elapsed time on a shared machine.
 fn epoch(batches: &mut Batches<HostBatch>, number: u64) -> f64 {
-    let before = batches.stats().process.cpu_seconds;
+    let start_seconds = batches.stats().process.cpu_seconds;
     for batch in batches.epoch(number) {
         batch.unwrap();
     }
-    batches.stats().process.cpu_seconds - before
+    batches.stats().process.cpu_seconds - start_seconds
 }

@@ -33,7 +33,7 @@ fn plans(augment: &Augment) -> Vec<Plan> {
 
 /// `fast_image_resize` at its best: crops while resizing into a borrowed output, and reuses the
 /// resizer with its scratch memory.
-fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) {
+fn resize_with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
     let source = TypedCroppedImage::from_ref(&source, region.x, region.y, region.width, region.height).unwrap();
@@ -52,36 +52,39 @@ fn with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut 
 
 /// Prints the medians of nine rounds of both resizers. The resizers alternate, so they see the same
 /// clock rate and load.
-fn side_by_side(name: &str, pixels: &Pixels, plans: &[Plan]) {
+fn compare_resizers(name: &str, pixels: &Pixels, plans: &[Plan]) {
     let (mut ours, mut theirs) = (Resizer::new(), fir::Resizer::new());
     let mut dst = vec![0; 224 * 224 * 3];
-    let mut round = |run: &mut dyn FnMut(&Plan, &mut [u8])| {
+    let mut measure_round = |run: &mut dyn FnMut(&Plan, &mut [u8])| {
         let start = Instant::now();
         for plan in plans {
             run(plan, black_box(&mut dst));
         }
         start.elapsed().as_secs_f64() * 1e6 / plans.len() as f64
     };
-    let (mut a, mut b) = (Vec::new(), Vec::new());
+    let (mut our_times, mut their_times) = (Vec::new(), Vec::new());
     for _ in 0..10 {
-        a.push(round(&mut |plan, dst| ours.run(pixels, plan, dst).unwrap()));
-        b.push(round(&mut |plan, dst| with_fir(&mut theirs, pixels, plan, dst)));
+        our_times.push(measure_round(&mut |plan, dst| ours.run(pixels, plan, dst).unwrap()));
+        their_times.push(measure_round(&mut |plan, dst| resize_with_fir(&mut theirs, pixels, plan, dst)));
     }
     let median = |times: &mut Vec<f64>| {
         times.remove(0);
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
     };
-    let (a, b) = (median(&mut a), median(&mut b));
-    println!("{name:>22}: {a:7.1} us per image, fast_image_resize {b:7.1} us, ratio {:.2}", b / a);
+    let (our_time, their_time) = (median(&mut our_times), median(&mut their_times));
+    println!(
+        "{name:>22}: {our_time:7.1} us per image, fast_image_resize {their_time:7.1} us, ratio {:.2}",
+        their_time / our_time
+    );
 }
 
 fn benches(c: &mut Criterion) {
     let pixels = image();
     let train = plans(&Augment::train(224));
     println!("crop, resize and flip to 224 x 224, medians of nine alternating rounds:");
-    side_by_side("random-resized-crop", &pixels, &train);
-    side_by_side("resize and center crop", &pixels, &plans(&Augment::eval(256, 224)));
+    compare_resizers("random-resized-crop", &pixels, &train);
+    compare_resizers("resize and center crop", &pixels, &plans(&Augment::eval(256, 224)));
 
     let mut group = c.benchmark_group("transform");
     group.throughput(Throughput::Elements(1)).measurement_time(Duration::from_secs(2)).sample_size(20);

@@ -19,14 +19,14 @@ use warpfeed::{Augment, Batches, HostBatch, Loader, Result, source};
 use warpfeed_synth::Synth;
 
 const ROUNDS: usize = 9;
-const CELL: Duration = Duration::from_millis(600);
-const ROUND: Duration = Duration::from_millis(700);
-const SETTLE: Duration = Duration::from_secs(14);
+const CELL_TIME: Duration = Duration::from_millis(600);
+const ROUND_TIME: Duration = Duration::from_millis(700);
+const SETTLE_TIME: Duration = Duration::from_secs(14);
 
 /// A source whose reads block for a fixed duration, like reads from a network.
-struct Waits(Duration);
+struct SlowReads(Duration);
 
-impl Source for Waits {
+impl Source for SlowReads {
     fn len(&self) -> usize {
         1 << 20
     }
@@ -58,7 +58,7 @@ impl Codec for Gray {
     }
 }
 
-struct Load {
+struct Workload {
     name: &'static str,
     loader: Loader,
     workers: &'static [usize],
@@ -72,68 +72,71 @@ fn main() {
     let root = tempfile::tempdir().unwrap();
     Synth::new().images(400).side(400).write(root.path()).unwrap();
     let images = source::open(root.path()).unwrap();
-    let waiting = |ms| Loader::source(Waits(Duration::from_millis(ms))).codec(Gray).augment(Augment::train(48));
-    let loads = [
-        Load {
+    let slow_loader = |ms| Loader::source(SlowReads(Duration::from_millis(ms))).codec(Gray).augment(Augment::train(48));
+    let workloads = [
+        Workload {
             name: "waiting: 4 ms per read, a consumer that takes no time",
-            loader: waiting(4).batch_size(16),
+            loader: slow_loader(4).batch_size(16),
             workers: &[2, 4, 8, 16, 32],
             prefetch: &[2, 8],
             step: |_| Duration::ZERO,
         },
-        Load {
+        Workload {
             name: "computing: synthetic photographs of about 400 pixels, crop 224",
             loader: Loader::source(images).augment(Augment::train(224)).batch_size(32).shuffle(1).repeat(100),
             workers: &[1, 2, 4, 8],
             prefetch: &[2, 8],
             step: |_| Duration::ZERO,
         },
-        Load {
+        Workload {
             name: "bursty: 1 ms per read, two workers; one step in 12 takes 60 ms",
-            loader: waiting(1).batch_size(8).workers(2),
+            loader: slow_loader(1).batch_size(8).workers(2),
             workers: &[2],
             prefetch: &[1, 2, 4, 8, 12, 16],
             step: |n| Duration::from_millis(if n % 12 == 11 { 60 } else { 0 }),
         },
     ];
-    for load in loads.into_iter().filter(|load| names.is_empty() || names.iter().any(|w| load.name.starts_with(&**w))) {
-        load.run();
+    for workload in workloads
+        .into_iter()
+        .filter(|workload| names.is_empty() || names.iter().any(|w| workload.name.starts_with(&**w)))
+    {
+        workload.run();
     }
 }
 
-impl Load {
+impl Workload {
     fn run(self) {
-        let Load { name, loader, workers, prefetch, step } = self;
+        let Workload { name, loader, workers, prefetch, step } = self;
         println!("{name}");
         let mut best = (0.0, 0, 0);
         for (&workers, &prefetch) in workers.iter().flat_map(|w| prefetch.iter().map(move |p| (w, p))) {
             let mut batches = loader.clone().workers(workers).prefetch(prefetch).host().unwrap();
             let mut run = Run::new(&mut batches, step);
-            run.rate(CELL / 3);
-            let rate = run.rate(CELL);
+            run.rate(CELL_TIME / 3);
+            let rate = run.rate(CELL_TIME);
             println!("  workers {workers:>2}, prefetch {prefetch:>2}: {rate:>7.0} samples/s");
             best = if rate > best.0 { (rate, workers, prefetch) } else { best };
         }
         // If the number of workers is fixed, only the prefetch depth is tuned.
         let automatic = if workers.len() == 1 { loader.clone().workers(workers[0]) } else { loader.clone() };
         let mut automatic = automatic.host().unwrap();
-        let mut chosen = loader.workers(best.1).prefetch(best.2).host().unwrap();
+        let mut grid_best = loader.workers(best.1).prefetch(best.2).host().unwrap();
         let start = Instant::now();
-        let mut steps = Vec::new();
-        while start.elapsed() < SETTLE {
+        let mut changes = Vec::new();
+        while start.elapsed() < SETTLE_TIME {
             Run::new(&mut automatic, step).rate(Duration::from_millis(250));
-            let now = (automatic.workers(), automatic.prefetch());
-            if steps.last().is_none_or(|(_, last)| *last != now) {
-                steps.push((start.elapsed().as_secs_f64(), now));
+            let settings = (automatic.workers(), automatic.prefetch());
+            if changes.last().is_none_or(|(_, last)| *last != settings) {
+                changes.push((start.elapsed().as_secs_f64(), settings));
             }
         }
-        let path: Vec<_> = steps.iter().map(|(time, (w, p))| format!("{w}/{p} at {time:.1} s")).collect();
-        println!("  automatic workers/prefetch: {}", path.join(", "));
+        let settings_path: Vec<_> = changes.iter().map(|(time, (w, p))| format!("{w}/{p} at {time:.1} s")).collect();
+        println!("  automatic workers/prefetch: {}", settings_path.join(", "));
         let mut ratios: Vec<f64> = (0..ROUNDS)
             .map(|_| {
-                let a = Run::new(&mut automatic, step).rate(ROUND);
-                let b = Run::new(&mut chosen, step).rate(ROUND);
-                a / b
+                let automatic_rate = Run::new(&mut automatic, step).rate(ROUND_TIME);
+                let grid_rate = Run::new(&mut grid_best, step).rate(ROUND_TIME);
+                automatic_rate / grid_rate
             })
             .collect();
         ratios.sort_by(f64::total_cmp);

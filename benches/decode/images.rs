@@ -13,7 +13,7 @@ pub(super) struct Image {
     pub(super) size: Size,
     pub(super) crop: Rect,
     /// The segments that the crop needs, and the size of that image.
-    pub(super) cut: (Vec<u8>, Size),
+    pub(super) cropped: (Vec<u8>, Size),
 }
 
 /// Returns at most 160 baseline photographs, spread evenly over the folder in `WARPFEED_PHOTOS`, or
@@ -23,7 +23,7 @@ pub(super) fn all_images() -> Vec<Image> {
     let mut files = Vec::new();
     match std::env::var_os("WARPFEED_PHOTOS") {
         Some(folder) => {
-            walk(folder.as_ref(), &mut files);
+            read_files(folder.as_ref(), &mut files);
             files.sort();
             let step = files.len().div_ceil(160).max(1);
             files = files.into_iter().step_by(step).collect();
@@ -38,15 +38,19 @@ pub(super) fn all_images() -> Vec<Image> {
         images.len(),
         mean(|p| p.plain.len()),
         mean(|p| p.packed.len()),
-        mean(|p| p.cut.0.len())
+        mean(|p| p.cropped.0.len())
     );
     images
 }
 
-fn walk(folder: &Path, files: &mut Vec<Vec<u8>>) {
+fn read_files(folder: &Path, files: &mut Vec<Vec<u8>>) {
     for entry in std::fs::read_dir(folder).expect("the folder can be read") {
         let path = entry.expect("the folder can be read").path();
-        if path.is_dir() { walk(&path, files) } else { files.push(std::fs::read(&path).expect("the file can be read")) }
+        if path.is_dir() {
+            read_files(&path, files)
+        } else {
+            files.push(std::fs::read(&path).expect("the file can be read"))
+        }
     }
 }
 
@@ -64,47 +68,47 @@ fn generate(random: &mut Random) -> Vec<u8> {
 impl Image {
     fn new(plain: Vec<u8>, random: &mut Random) -> Option<Image> {
         let size = Codecs::new().open(&plain).ok()?.size();
-        let marked = libjpeg::with_restarts(&plain, 1, false).ok()?;
-        let frame = marker(&marked, 0xc0)?;
-        let stored = Size::new(u16_at(&marked, frame + 7), u16_at(&marked, frame + 5));
-        let parts = usize::from(marked[frame + 9]);
-        let factor = |i: usize| if parts == 1 { 0x11 } else { marked[frame + 11 + 3 * i] };
-        let mcu = (0..parts).fold((8, 8), |m, i| (m.0.max(8 * (factor(i) >> 4)), m.1.max(8 * (factor(i) & 15))));
+        let with_markers = libjpeg::with_restarts(&plain, 1, false).ok()?;
+        let frame = segment_offset(&with_markers, 0xc0)?;
+        let stored_size = Size::new(u16_at(&with_markers, frame + 7), u16_at(&with_markers, frame + 5));
+        let components = usize::from(with_markers[frame + 9]);
+        let factor = |i: usize| if components == 1 { 0x11 } else { with_markers[frame + 11 + 3 * i] };
+        let mcu = (0..components).fold((8, 8), |m, i| (m.0.max(8 * (factor(i) >> 4)), m.1.max(8 * (factor(i) & 15))));
         let mcu = (u32::from(mcu.0), u32::from(mcu.1));
-        let across = size.width.div_ceil(mcu.0);
-        let fits = |k: &u32| across.is_multiple_of(*k) && (3..=8).contains(&(across / k));
-        let interval = (1..=across).find(fits).unwrap_or(across);
+        let mcus_per_row = size.width.div_ceil(mcu.0);
+        let is_valid = |k: &u32| mcus_per_row.is_multiple_of(*k) && (3..=8).contains(&(mcus_per_row / k));
+        let interval = (1..=mcus_per_row).find(is_valid).unwrap_or(mcus_per_row);
         let packed = libjpeg::with_restarts(&plain, interval, false).ok()?;
         // The crop below refers to the stored image, so rotated images are skipped.
-        if stored != size {
+        if stored_size != size {
             return None;
         }
         let crop = random.crop(size);
-        let cut = cut(&packed, frame, size, mcu, interval, crop);
-        Some(Image { plain, packed, size, crop, cut })
+        let cropped = cut_to_crop(&packed, frame, size, mcu, interval, crop);
+        Some(Image { plain, packed, size, crop, cropped })
     }
 }
 
 /// Cuts the file down to the segments of `crop`, with a margin of one MCU if chroma is subsampled.
-fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
-    let scan = marker(jpeg, 0xda).expect("a file has a scan");
-    let data = scan + 2 + u16_at(jpeg, scan + 2) as usize;
-    let (mut segments, mut from) = (Vec::new(), data);
-    for offset in (data..jpeg.len() - 1).filter(|&i| jpeg[i] == 0xff && jpeg[i + 1] != 0) {
-        segments.push(&jpeg[from..offset]);
-        from = offset + 2;
+fn cut_to_crop(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, crop: Rect) -> (Vec<u8>, Size) {
+    let scan = segment_offset(jpeg, 0xda).expect("a file has a scan");
+    let scan_data = scan + 2 + u16_at(jpeg, scan + 2) as usize;
+    let (mut segments, mut segment_start) = (Vec::new(), scan_data);
+    for offset in (scan_data..jpeg.len() - 1).filter(|&i| jpeg[i] == 0xff && jpeg[i + 1] != 0) {
+        segments.push(&jpeg[segment_start..offset]);
+        segment_start = offset + 2;
     }
     let margin = u32::from(mcu != (8, 8));
-    let reach = |from: u32, count: u32, step: u32, side: u32| {
-        ((from / step).saturating_sub(margin), ((from + count - 1) / step + 1 + margin).min(side.div_ceil(step)))
+    let mcu_range = |first: u32, count: u32, step: u32, side: u32| {
+        ((first / step).saturating_sub(margin), ((first + count - 1) / step + 1 + margin).min(side.div_ceil(step)))
     };
-    let (left, right) = reach(crop.x, crop.width, mcu.0, size.width);
-    let (top, bottom) = reach(crop.y, crop.height, mcu.1, size.height);
+    let (left, right) = mcu_range(crop.x, crop.width, mcu.0, size.width);
+    let (top, bottom) = mcu_range(crop.y, crop.height, mcu.1, size.height);
     let (first, last) = (left / interval, (right - 1) / interval);
     let columns = size.width.div_ceil(mcu.0) / interval;
     let width = ((last + 1) * interval * mcu.0).min(size.width) - first * interval * mcu.0;
     let height = (bottom * mcu.1).min(size.height) - top * mcu.1;
-    let mut out = jpeg[..data].to_vec();
+    let mut out = jpeg[..scan_data].to_vec();
     out[frame + 5..frame + 7].copy_from_slice(&(height as u16).to_be_bytes());
     out[frame + 7..frame + 9].copy_from_slice(&(width as u16).to_be_bytes());
     let mcus = (top..bottom).flat_map(|row| (first..=last).map(move |column| row * columns + column));
@@ -119,7 +123,7 @@ fn cut(jpeg: &[u8], frame: usize, size: Size, mcu: (u32, u32), interval: u32, cr
 }
 
 /// Returns the offset of the first segment with `marker`.
-fn marker(jpeg: &[u8], marker: u8) -> Option<usize> {
+fn segment_offset(jpeg: &[u8], marker: u8) -> Option<usize> {
     let mut offset = 2;
     while jpeg.get(offset + 3).is_some() && jpeg[offset + 1] != marker {
         offset += 2 + u16_at(jpeg, offset + 2) as usize;

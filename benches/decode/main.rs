@@ -50,12 +50,12 @@ fn measure() {
     let turbo = Turbo::open();
     let mut samples = Vec::new();
     let mut outs = vec![Pixels::new(); GROUP];
-    let full = |p: &Image| Rect::full(p.size);
+    let full_region = |p: &Image| Rect::full(p.size);
     let codecs = Codecs::new();
     let decode_one = |out: &mut Pixels, bytes: &[u8], region| {
         codecs.open(bytes).and_then(|mut image| image.decode(region, out)).expect("the image can be decoded");
     };
-    let rival = |samples: &mut Vec<u8>, bytes: &[u8], size| {
+    let decode_with_turbo = |samples: &mut Vec<u8>, bytes: &[u8], size| {
         if let Some(turbo) = &turbo {
             turbo.decode(bytes, size, samples);
         }
@@ -78,13 +78,13 @@ fn measure() {
     for _ in 0..ROUNDS {
         let mut row = rows.iter_mut();
         let mut time = |body: &mut dyn FnMut()| {
-            let before = core_time(libc::CLOCK_THREAD_CPUTIME_ID);
+            let start = cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
             body();
-            let took = (core_time(libc::CLOCK_THREAD_CPUTIME_ID) - before).as_secs_f64() * 1e6 / images.len() as f64;
-            row.next().expect("a row for each measurement").1.push(took);
+            let cpu_us = (cpu_time(libc::CLOCK_THREAD_CPUTIME_ID) - start).as_secs_f64() * 1e6 / images.len() as f64;
+            row.next().expect("a row for each measurement").1.push(cpu_us);
         };
-        time(&mut || images.iter().for_each(|p| rival(&mut samples, &p.plain, p.size)));
-        time(&mut || images.iter().for_each(|p| rival(&mut samples, &p.cut.0, p.cut.1)));
+        time(&mut || images.iter().for_each(|p| decode_with_turbo(&mut samples, &p.plain, p.size)));
+        time(&mut || images.iter().for_each(|p| decode_with_turbo(&mut samples, &p.cropped.0, p.cropped.1)));
         time(&mut || {
             for p in &images {
                 samples.resize(p.size.area() as usize * 3, 0);
@@ -92,13 +92,13 @@ fn measure() {
                 decoder.decode_into(&mut samples).expect("the image can be decoded");
             }
         });
-        time(&mut || images.iter().for_each(|p| decode_one(&mut outs[0], &p.plain, full(p))));
-        time(&mut || grouped(&images, &mut outs, |p| (&p.plain, full(p))));
+        time(&mut || images.iter().for_each(|p| decode_one(&mut outs[0], &p.plain, full_region(p))));
+        time(&mut || decode_in_groups(&images, &mut outs, |p| (&p.plain, full_region(p))));
         time(&mut || images.iter().for_each(|p| decode_one(&mut outs[0], &p.plain, p.crop)));
-        time(&mut || images.iter().for_each(|p| decode_one(&mut outs[0], &p.packed, full(p))));
-        time(&mut || grouped(&images, &mut outs, |p| (&p.packed, full(p))));
+        time(&mut || images.iter().for_each(|p| decode_one(&mut outs[0], &p.packed, full_region(p))));
+        time(&mut || decode_in_groups(&images, &mut outs, |p| (&p.packed, full_region(p))));
         time(&mut || images.iter().for_each(|p| decode_one(&mut outs[0], &p.packed, p.crop)));
-        time(&mut || grouped(&images, &mut outs, |p| (&p.packed, p.crop)));
+        time(&mut || decode_in_groups(&images, &mut outs, |p| (&p.packed, p.crop)));
     }
     let medians: Vec<f64> = rows.iter_mut().map(|(_, times)| median(times)).collect();
     println!("{:40} {:>8} {:>14} {:>14}", "", "us", "x turbo full", "x turbo cut");
@@ -108,11 +108,11 @@ fn measure() {
     path::measure(&images);
 }
 
-fn grouped<'a>(images: &'a [Image], outs: &mut [Pixels], what: impl Fn(&'a Image) -> (&'a [u8], Rect)) {
+fn decode_in_groups<'a>(images: &'a [Image], outs: &mut [Pixels], input_of: impl Fn(&'a Image) -> (&'a [u8], Rect)) {
     let codecs = Codecs::new();
     for chunk in images.chunks(GROUP) {
         let job = |(p, out)| {
-            let (bytes, region) = what(p);
+            let (bytes, region) = input_of(p);
             Job::new(codecs.open(bytes).expect("a valid header"), region, out)
         };
         let mut jobs: Vec<Job<'_>> = chunk.iter().zip(&mut *outs).map(job).collect();
@@ -128,7 +128,7 @@ fn median(times: &mut [f64]) -> f64 {
 
 /// Returns the CPU time of the thread or of the process, as `clock` selects.
 #[allow(unsafe_code)]
-fn core_time(clock: libc::clockid_t) -> Duration {
+fn cpu_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a `timespec` that the call may write.
     unsafe { libc::clock_gettime(clock, &mut time) };

@@ -12,7 +12,7 @@ use warpfeed::transform::Resizer;
 use warpfeed::{Augment, Loader};
 
 use super::images::Image;
-use super::{ROUNDS, core_time, median};
+use super::{ROUNDS, cpu_time, median};
 
 const BATCH: usize = 64;
 const SIDE: u32 = 224;
@@ -26,7 +26,8 @@ pub(super) fn measure(images: &[Image]) {
     let lmdb = folder.path().join("packed.lmdb");
     // Several batches reduce the influence of the partial last batch.
     let samples = images.iter().cycle().take(images.len().max(4 * BATCH)).enumerate();
-    let sample = |(i, p): (usize, &Image)| OwnedSample::new(format!("{i:05}")).field("jpg", &p.plain[..]).label(0);
+    let sample =
+        |(i, image): (usize, &Image)| OwnedSample::new(format!("{i:05}")).field("jpg", &image.plain[..]).label(0);
     Pack::new(&Memory::new(samples.map(sample).collect())).to(&lmdb).expect("packing succeeds");
     let source = open(&lmdb).expect("the packed file can be opened");
     let files: Vec<Vec<u8>> = (0..source.len())
@@ -44,15 +45,15 @@ pub(super) fn measure(images: &[Image]) {
         let loader = Loader::new(&lmdb).batch_size(BATCH).augment(Augment::train(SIDE)).workers(workers);
         loader.host().expect("the loader can be opened")
     };
-    let (mut single, mut two) = (loader(1), loader(2));
+    let (mut one_worker, mut two_workers) = (loader(1), loader(2));
     let count = files.len() as f64;
 
-    let (mut alone, mut whole_images, mut wall) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+    let (mut decode_times, mut path_times, mut elapsed_times) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
     for epoch in 0..=ROUNDS as u64 {
-        let before = core_time(libc::CLOCK_THREAD_CPUTIME_ID);
+        let start_time = cpu_time(libc::CLOCK_THREAD_CPUTIME_ID);
         decode_and_resize(&files, epoch);
-        alone.push((core_time(libc::CLOCK_THREAD_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
-        let before = core_time(libc::CLOCK_PROCESS_CPUTIME_ID);
+        decode_times.push((cpu_time(libc::CLOCK_THREAD_CPUTIME_ID) - start_time).as_secs_f64() * 1e6 / count);
+        let start_time = cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID);
         let round = |times: &mut Vec<f64>, loader: &mut warpfeed::Batches<_>| {
             let start = Instant::now();
             for batch in loader.epoch(epoch) {
@@ -61,17 +62,21 @@ pub(super) fn measure(images: &[Image]) {
             }
             times.push(start.elapsed().as_secs_f64() * 1e6 / count);
         };
-        round(&mut wall[0], &mut single);
-        whole_images.push((core_time(libc::CLOCK_PROCESS_CPUTIME_ID) - before).as_secs_f64() * 1e6 / count);
-        round(&mut wall[1], &mut two);
+        round(&mut elapsed_times[0], &mut one_worker);
+        path_times.push((cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID) - start_time).as_secs_f64() * 1e6 / count);
+        round(&mut elapsed_times[1], &mut two_workers);
     }
     // The first round is a warm-up.
-    let [alone, whole_image] = [&mut alone, &mut whole_images].map(|times| median(&mut times[1..]));
-    let [single, two] = wall.each_mut().map(|times| median(&mut times[1..]));
+    let [decode_time, path_time] = [&mut decode_times, &mut path_times].map(|times| median(&mut times[1..]));
+    let [one_worker, two_workers] = elapsed_times.each_mut().map(|times| median(&mut times[1..]));
     println!("\npacked LMDB to u8 batches of {BATCH}, us per sample");
-    println!("{:40} {alone:8.1}", "decode and resize alone");
-    println!("{:40} {whole_image:8.1} {:14.2}x decode and resize", "whole path, CPU time", whole_image / alone);
-    println!("{:40} {single:8.1} with 1 worker, {two:.1} with 2, speedup {:.2}x", "whole path, elapsed", single / two);
+    println!("{:40} {decode_time:8.1}", "decode and resize alone");
+    println!("{:40} {path_time:8.1} {:14.2}x decode and resize", "whole path, CPU time", path_time / decode_time);
+    println!(
+        "{:40} {one_worker:8.1} with 1 worker, {two_workers:.1} with 2, speedup {:.2}x",
+        "whole path, elapsed",
+        one_worker / two_workers
+    );
 }
 
 fn decode_and_resize(files: &[Vec<u8>], epoch: u64) {
