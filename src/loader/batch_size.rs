@@ -19,15 +19,15 @@ impl Default for BatchSize {
 
 impl BatchSize {
     /// Returns the number of samples per batch on all ranks together.
-    pub(super) fn global(self, world: usize) -> Result<u64> {
+    pub(super) fn global_size(self, world_size: usize) -> Result<u64> {
         match self {
             BatchSize::PerRank(0) => Err(Error::config("batch_size(0): expected at least 1")),
             BatchSize::PerRank(n) => n
-                .checked_mul(world)
+                .checked_mul(world_size)
                 .map(|n| n as u64)
-                .ok_or_else(|| Error::config(format!("batch_size({n}) on {world} ranks: the product overflows"))),
-            BatchSize::Global(n) if n < world => Err(Error::config(format!(
-                "global_batch_size({n}) on {world} ranks: expected at least one sample per rank"
+                .ok_or_else(|| Error::config(format!("batch_size({n}) on {world_size} ranks: the product overflows"))),
+            BatchSize::Global(n) if n < world_size => Err(Error::config(format!(
+                "global_batch_size({n}) on {world_size} ranks: expected at least one sample per rank"
             ))),
             BatchSize::Global(n) => Ok(n as u64),
         }
@@ -37,28 +37,28 @@ impl BatchSize {
 /// The rank of this process, or the source from which it is read.
 #[derive(Clone, Copy)]
 pub(super) enum RankOrigin {
-    Given { rank: usize, world: usize },
+    Explicit { rank: usize, world_size: usize },
     Environment,
 }
 
 impl RankOrigin {
-    /// Returns the rank. `local` is the number of ranks on this machine. If it is `None`, the
-    /// number comes from the launcher's environment, provided that the environment specifies the
-    /// same rank.
-    pub(super) fn rank(self, local: Option<usize>) -> Result<Rank> {
-        let detected = match self {
+    /// Returns the rank. `local_world_size` is the number of ranks on this machine. If it is
+    /// `None`, the number comes from the launcher's environment, provided that the environment
+    /// specifies the same rank.
+    pub(super) fn rank(self, local_world_size: Option<usize>) -> Result<Rank> {
+        let rank = match self {
             RankOrigin::Environment => Rank::of_launcher()?,
-            RankOrigin::Given { rank, world } => {
-                let launched = Rank::from_env().ok().flatten();
-                launched
-                    .filter(|detected| (detected.rank, detected.world_size) == (rank, world))
-                    .unwrap_or(Rank::new(rank, world)?)
+            RankOrigin::Explicit { rank, world_size } => {
+                let launched_rank = Rank::from_env().ok().flatten();
+                launched_rank
+                    .filter(|launched| (launched.rank, launched.world_size) == (rank, world_size))
+                    .unwrap_or(Rank::new(rank, world_size)?)
             }
         };
-        if local == Some(0) {
+        if local_world_size == Some(0) {
             return Err(Error::config("local_world_size(0): expected at least 1, because it includes this process"));
         }
-        Ok(Rank { local_world_size: local.or(detected.local_world_size), ..detected })
+        Ok(Rank { local_world_size: local_world_size.or(rank.local_world_size), ..rank })
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn an_explicit_number_of_local_ranks_has_precedence() {
-        let origin = RankOrigin::Given { rank: 1, world: 4 };
+        let origin = RankOrigin::Explicit { rank: 1, world_size: 4 };
         assert_eq!(origin.rank(Some(2)).unwrap().local_world_size, Some(2));
         assert_eq!(origin.rank(None).unwrap().local_world_size, None);
         assert!(origin.rank(Some(0)).unwrap_err().to_string().contains("local_world_size(0)"));

@@ -23,25 +23,25 @@ impl Loader {
 
     /// Returns the batch size, or the maximum if datasets have their own sizes.
     pub(super) fn effective_batch_size(&self) -> BatchSize {
-        self.own_sizes().iter().max().map_or(self.batch.unwrap_or_default(), |largest| BatchSize::Global(*largest))
+        self.own_sizes().iter().max().map_or(self.batch_size.unwrap_or_default(), |largest| BatchSize::Global(*largest))
     }
 
     /// Returns the number of samples per batch on all ranks together, or the maximum if datasets
     /// have their own sizes.
-    pub(super) fn global_batch(&self, world: usize) -> Result<u64> {
+    pub(super) fn global_batch(&self, world_size: usize) -> Result<u64> {
         let sizes = self.own_sizes();
-        if !sizes.is_empty() && self.batch.is_some() {
+        if !sizes.is_empty() && self.batch_size.is_some() {
             return Err(Error::config(
                 "mixture: global_batch_sizes replaces batch_size and global_batch_size: set only one of them",
             ));
         }
-        match sizes.iter().position(|size| *size < world) {
+        match sizes.iter().position(|size| *size < world_size) {
             Some(source) => Err(Error::config(format!(
-                "mixture: global_batch_sizes: source {source} has batches of {} samples on {world} ranks: expected at \
+                "mixture: global_batch_sizes: source {source} has batches of {} samples on {world_size} ranks: expected at \
                  least one sample per rank",
                 sizes[source]
             ))),
-            None => self.effective_batch_size().global(world),
+            None => self.effective_batch_size().global_size(world_size),
         }
     }
 }
@@ -61,7 +61,7 @@ impl Loader {
     /// let loader = Loader::new("train").batch_size(256);
     /// ```
     pub fn batch_size(mut self, samples: usize) -> Self {
-        self.batch = Some(BatchSize::PerRank(samples));
+        self.batch_size = Some(BatchSize::PerRank(samples));
         self
     }
 
@@ -78,7 +78,7 @@ impl Loader {
     /// let loader = Loader::new("train").global_batch_size(1024).distributed();
     /// ```
     pub fn global_batch_size(mut self, samples: usize) -> Self {
-        self.batch = Some(BatchSize::Global(samples));
+        self.batch_size = Some(BatchSize::Global(samples));
         self
     }
 
@@ -100,7 +100,7 @@ impl Loader {
     /// [`mix`](crate::Augment::mix) and the replacement samples of [`OnError::Skip`] use only
     /// samples of the same rank, so they depend on the world size.
     pub fn rank(mut self, rank: usize, world_size: usize) -> Self {
-        self.rank_origin = RankOrigin::Given { rank, world: world_size };
+        self.rank_origin = RankOrigin::Explicit { rank, world_size };
         self
     }
 

@@ -11,20 +11,20 @@ use crate::source::{Classes, Source};
 
 /// The class list, as set by the user.
 #[derive(Clone, Default)]
-pub(super) enum Listed {
+pub(super) enum ClassList {
     #[default]
     No,
     Names(Vec<String>),
     File(PathBuf),
 }
 
-impl Listed {
+impl ClassList {
     /// Returns the class list, or `None` if it was not set. May read a file.
     pub(super) fn open(&self) -> Result<Option<Classes>> {
         match self {
-            Listed::No => Ok(None),
-            Listed::Names(names) => Classes::new(names).map(Some),
-            Listed::File(path) => Classes::read(path).map(Some),
+            ClassList::No => Ok(None),
+            ClassList::Names(names) => Classes::new(names).map(Some),
+            ClassList::File(path) => Classes::read(path).map(Some),
         }
     }
 }
@@ -36,13 +36,13 @@ type NamedClasses = (String, Vec<String>);
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
 /// The datasets that this process has opened, oldest first, each with the folder that contains it.
-static OPENED: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
-const MAX_OPENED: usize = 32;
+static RECENT_CLASSES: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
+const MAX_RECENT_CLASSES: usize = 32;
 
 /// Logs a warning if a class of `source` has a different label in a sibling split of `path`, or in
 /// a dataset that this process opened from the same folder. Datasets in other folders are usually
 /// unrelated.
-pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
+pub(super) fn warn_about_differences(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
     if classes.is_empty() || source.is_empty() {
         return;
@@ -50,30 +50,33 @@ pub(super) fn compare(path: Option<&Path>, source: &dyn Source) {
     // `Source::path` may be user code.
     let file = || guarded(|| Ok(source.path(0))).ok().flatten();
     let Some(path_or_file) = path.map(Path::to_owned).or_else(file) else { return };
-    let set: NamedClasses = (path_or_file.display().to_string(), classes.to_vec());
+    let own_classes: NamedClasses = (path_or_file.display().to_string(), classes.to_vec());
     let folder =
         std::path::absolute(&path_or_file).ok().and_then(|path| Some(path.parent()?.to_owned())).unwrap_or_default();
-    let split = path.filter(|_| source.kind() == "folder").and_then(|path| split_that_differs(path, &set));
+    let split_difference =
+        path.filter(|_| source.kind() == "folder").and_then(|path| find_different_split(path, &own_classes));
     // Do not wait for the lock: in a forked child, a lock that was held at `fork` is never
     // released.
-    let Ok(mut opened) = OPENED.try_lock() else { return };
-    opened.retain(|(_, (name, _))| *name != set.0);
-    let mut near = opened.iter().rev().filter(|(other, _)| *other == folder);
-    if let Some(text) = split.or_else(|| near.find_map(|(_, other)| disagree(&set, other))) {
+    let Ok(mut recent_classes) = RECENT_CLASSES.try_lock() else { return };
+    recent_classes.retain(|(_, (name, _))| *name != own_classes.0);
+    let mut neighbors = recent_classes.iter().rev().filter(|(other_folder, _)| *other_folder == folder);
+    if let Some(text) = split_difference
+        .or_else(|| neighbors.find_map(|(_, other_classes)| find_difference(&own_classes, other_classes)))
+    {
         tracing::warn!("{text}");
     }
-    opened.push((folder, set));
-    let old = opened.len().saturating_sub(MAX_OPENED);
-    opened.drain(..old);
+    recent_classes.push((folder, own_classes));
+    let surplus = recent_classes.len().saturating_sub(MAX_RECENT_CLASSES);
+    recent_classes.drain(..surplus);
 }
 
 /// Describes the first class that has a different label in a sibling split of `path`. Compares only
 /// the names of the class folders, because labels follow from them.
-fn split_that_differs(path: &Path, set: &NamedClasses) -> Option<String> {
+fn find_different_split(path: &Path, own_classes: &NamedClasses) -> Option<String> {
     let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
     SPLITS.iter().filter(|split| **split != folder).find_map(|split| {
-        let other = path.with_file_name(split);
-        disagree(set, &(other.display().to_string(), class_folders(&other)))
+        let other_path = path.with_file_name(split);
+        find_difference(own_classes, &(other_path.display().to_string(), class_folders(&other_path)))
     })
 }
 
@@ -93,16 +96,23 @@ fn class_folders(folder: &Path) -> Vec<String> {
 
 /// Describes the first class that has different labels in two datasets, or the first label that has
 /// different classes. Returns `None` for datasets without a common class, which are unrelated.
-fn disagree((one, classes): &NamedClasses, (two, others): &NamedClasses) -> Option<String> {
-    let labels: HashMap<&String, usize> = others.iter().zip(0..).collect();
-    let mut common = classes.iter().enumerate().filter_map(|(label, name)| Some((name, label, *labels.get(name)?)));
-    let moved = common.clone().find(|(_, label, other)| label != other);
-    let difference = match moved {
-        Some((name, label, other)) => format!("class {name:?} is {label} in {one} and {other} in {two}"),
+fn find_difference((own_name, classes): &NamedClasses, (other_name, other_classes): &NamedClasses) -> Option<String> {
+    let labels: HashMap<&String, usize> = other_classes.iter().zip(0..).collect();
+    let mut common_classes =
+        classes.iter().enumerate().filter_map(|(label, name)| Some((name, label, *labels.get(name)?)));
+    let moved_class = common_classes.clone().find(|(_, label, other_label)| label != other_label);
+    let difference = match moved_class {
+        Some((name, label, other_label)) => {
+            format!("class {name:?} is {label} in {own_name} and {other_label} in {other_name}")
+        }
         None => {
-            common.next()?;
-            let label = classes.iter().zip(others).position(|(one, other)| one != other)?;
-            format!("label {label} is {:?} in {one} and {:?} in {two}", classes[label], others[label])
+            common_classes.next()?;
+            let label =
+                classes.iter().zip(other_classes).position(|(own_class, other_class)| own_class != other_class)?;
+            format!(
+                "label {label} is {:?} in {own_name} and {:?} in {other_name}",
+                classes[label], other_classes[label]
+            )
         }
     };
     Some(format!(
@@ -118,7 +128,7 @@ mod tests {
     fn datasets_with_common_classes_are_compared() {
         let set = |name: &str, classes: &[&str]| (name.to_owned(), classes.iter().map(|&c| c.to_owned()).collect());
         let train: NamedClasses = set("train", &["cat", "dog", "fox"]);
-        let text = |classes: &[&str]| disagree(&train, &set("val", classes));
+        let text = |classes: &[&str]| find_difference(&train, &set("val", classes));
         assert!(text(&["dog", "fox"]).unwrap().starts_with("class \"dog\" is 1 in train and 0 in val; "));
         assert!(text(&["cat", "elk"]).unwrap().starts_with("label 1 is \"dog\" in train and \"elk\" in val; "));
         for agree in [&["cat", "dog", "fox"][..], &["cat"], &["cat", "dog", "fox", "owl"], &["ship", "plane"], &[]] {

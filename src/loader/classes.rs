@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Loader;
-use super::class_list::Listed;
+use super::class_list::ClassList;
 #[cfg(doc)]
 use crate::source::Classes;
 
@@ -28,7 +28,7 @@ impl Loader {
     /// that is not in the list. With [`OnError::Skip`](crate::OnError::Skip), samples of unlisted
     /// classes are skipped instead.
     pub fn classes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.classes = Listed::Names(names.into_iter().map(Into::into).collect());
+        self.classes = ClassList::Names(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -41,7 +41,7 @@ impl Loader {
     /// let train = Loader::new("train").classes_file("classes.txt");
     /// ```
     pub fn classes_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.classes = Listed::File(path.as_ref().to_owned());
+        self.classes = ClassList::File(path.as_ref().to_owned());
         self
     }
 }

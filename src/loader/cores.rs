@@ -14,32 +14,32 @@ use crate::sampler::Rank;
 ///
 /// A launcher that binds ranks to cores has already divided the machine, so a rank that is bound to
 /// at most its share uses all of these cores.
-pub(super) fn cores(rank: &Rank) -> usize {
-    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+pub(super) fn available_cores(rank: &Rank) -> usize {
+    let allowed_cores = std::thread::available_parallelism().map_or(1, usize::from);
     let ranks = rank.local_world_size.unwrap_or(1);
     if ranks <= 1 {
-        return allowed;
+        return allowed_cores;
     }
-    let bound = allowed_by_affinity();
+    let affinity_cores = count_cores_of_affinity();
     // A quota applies to the whole container, and so to all ranks together.
-    let quota = bound.filter(|bound| allowed < *bound).map(|_| allowed);
-    share(allowed, quota.or_else(machine).unwrap_or(allowed), ranks)
+    let quota_cores = affinity_cores.filter(|affinity_cores| allowed_cores < *affinity_cores).map(|_| allowed_cores);
+    share_cores(allowed_cores, quota_cores.or_else(count_machine_cores).unwrap_or(allowed_cores), ranks)
 }
 
-/// Returns the number of cores for one of `ranks` ranks, which may use `allowed` of the machine's
-/// `cores`.
-fn share(allowed: usize, cores: usize, ranks: usize) -> usize {
-    allowed.min(cores / ranks).max(1)
+/// Returns the number of cores for one of `ranks` ranks, which may use `allowed_cores` of the
+/// machine's `cores`.
+fn share_cores(allowed_cores: usize, cores: usize, ranks: usize) -> usize {
+    allowed_cores.min(cores / ranks).max(1)
 }
 
-fn allowed_by_affinity() -> Option<usize> {
+fn count_cores_of_affinity() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count)
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count_cpus)
 }
 
 /// Returns the number of cores of the machine or the container, according to cgroup v2 (or v1, in a
 /// container).
-fn machine() -> Option<usize> {
+fn count_machine_cores() -> Option<usize> {
     let path = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
         let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/').to_owned();
         Some(format!("/sys/fs/cgroup/{group}/cpuset.cpus.effective"))
@@ -48,12 +48,12 @@ fn machine() -> Option<usize> {
         .iter()
         .map(String::as_str)
         .chain(["/sys/fs/cgroup/cpuset.cpus.effective", "/sys/fs/cgroup/cpuset/cpuset.effective_cpus"]);
-    let read = |path: &str| fs::read_to_string(path).ok().and_then(|list| count(&list));
-    paths.chain(["/sys/devices/system/cpu/online"]).find_map(read)
+    let read_count = |path: &str| fs::read_to_string(path).ok().and_then(|list| count_cpus(&list));
+    paths.chain(["/sys/devices/system/cpu/online"]).find_map(read_count)
 }
 
 /// Counts the numbers in a list such as `0-3,8,10-11`.
-fn count(list: &str) -> Option<usize> {
+fn count_cpus(list: &str) -> Option<usize> {
     let range = |range: &str| match range.split_once('-') {
         None => range.parse::<usize>().ok().map(|_| 1),
         Some((first, last)) => last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1),
@@ -67,24 +67,27 @@ mod tests {
 
     #[test]
     fn the_numbers_of_a_cpu_list_are_counted() {
-        assert_eq!(count("0-3,8,10-11\n"), Some(7));
-        assert_eq!(count(" 5"), Some(1));
-        assert_eq!([count(""), count("x"), count("3-1")], [None; 3]);
+        assert_eq!(count_cpus("0-3,8,10-11\n"), Some(7));
+        assert_eq!(count_cpus(" 5"), Some(1));
+        assert_eq!([count_cpus(""), count_cpus("x"), count_cpus("3-1")], [None; 3]);
     }
 
     #[test]
     fn ranks_divide_the_cores_unless_they_are_bound() {
-        assert_eq!(share(64, 64, 4), 16, "unbound ranks divide the machine");
-        assert_eq!(share(16, 64, 4), 16, "bound ranks have already divided the machine");
-        assert_eq!(share(3, 3, 8), 1);
+        assert_eq!(share_cores(64, 64, 4), 16, "unbound ranks divide the machine");
+        assert_eq!(share_cores(16, 64, 4), 16, "bound ranks have already divided the machine");
+        assert_eq!(share_cores(3, 3, 8), 1);
         let alone = std::thread::available_parallelism().map_or(1, usize::from);
-        assert_eq!(cores(&Rank::ALONE), alone);
+        assert_eq!(available_cores(&Rank::ALONE), alone);
         #[cfg(target_os = "linux")]
         {
-            assert!(allowed_by_affinity().unwrap() >= alone, "the affinity allows at least as many cores as the quota");
-            assert!(machine().unwrap() >= 1);
+            assert!(
+                count_cores_of_affinity().unwrap() >= alone,
+                "the affinity allows at least as many cores as the quota"
+            );
+            assert!(count_machine_cores().unwrap() >= 1);
             let of_many = Rank { rank: 0, world_size: 1000, local_rank: Some(0), local_world_size: Some(1000) };
-            assert_eq!(cores(&of_many), 1);
+            assert_eq!(available_cores(&of_many), 1);
         }
     }
 }

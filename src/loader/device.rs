@@ -21,23 +21,27 @@ const BLOCKS_PER_IMAGE: usize = 16 << 10;
 /// megapixels fits even if requests are smaller.
 const MIN_IMAGES: usize = 32;
 
-pub(super) struct OnDevice<G: Gpu, B> {
+pub(super) struct DeviceLoader<G: Gpu, B> {
     ring: Ring<G, B>,
     shared: Arc<Shared>,
 }
 
 impl Loader {
-    pub(super) fn on<G: Gpu>(self, gpu: G, consumer: G::Stream) -> Result<Batches<DeviceBatch<G>>> {
-        let OnDevice { ring, shared } = self.on_device(gpu, consumer)?;
+    pub(super) fn open_on<G: Gpu>(self, gpu: G, consumer: G::Stream) -> Result<Batches<DeviceBatch<G>>> {
+        let DeviceLoader { ring, shared } = self.open_device(gpu, consumer)?;
         Ok(Batches::new(ring, &shared))
     }
 
     /// Opens the loader on a device, and returns the ring from which [`Batches`] takes its batches.
-    pub(super) fn on_device<G: Gpu, B: From<Held<G>>>(mut self, gpu: G, consumer: G::Stream) -> Result<OnDevice<G, B>> {
+    pub(super) fn open_device<G: Gpu, B: From<Held<G>>>(
+        mut self,
+        gpu: G,
+        consumer: G::Stream,
+    ) -> Result<DeviceLoader<G, B>> {
         self.images.codecs = self.images.codecs.gpu(gpu.ordinal());
         let kinds = self.fields()?;
         let loader = self.with_classes()?;
-        let format = loader.images.written(loader.images.layout)?;
+        let format = loader.images.format(loader.images.layout)?;
         let Written { dtype, layout, normalize, .. } = format;
         BatchWriter::new(loader.dataset_augments()?[0].output_size(), dtype, layout, normalize)?;
         let split = loader.split_for(&kinds, dtype)?;
@@ -49,84 +53,85 @@ impl Loader {
             if is_decoder { spec.of_requests() } else { spec }
         };
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
-        let beside = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
-        let host = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
-        let mut parts = loader.open(kinds, host, split, beside)?;
+        let device_bytes = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
+        let host_format = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
+        let mut config = loader.open(kinds, host_format, split, device_bytes)?;
 
-        let specs = specs(&parts.schemas);
+        let specs = specs(&config.schemas);
         specs.iter().try_for_each(Spec::check)?;
         // Only the number of host slots adapts automatically. Host slots suffice to even out
         // variations in speed, and device memory should be left to the model.
-        let (prefetch, timeout) = (parts.shared.run.settings.prefetch.min, parts.timeout);
-        let memory = parts.shared.memory;
-        let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, parts.schemas.bytes());
-        parts.shared.memory = MemoryPlan {
+        let (prefetch, timeout) = (config.shared.run.settings.prefetch.min, config.timeout);
+        let memory = config.shared.memory;
+        let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, config.schemas.bytes());
+        config.shared.memory = MemoryPlan {
             pinned_bytes: memory.host_bytes,
             device_bytes: device.total(),
             device_slots: device.slots,
             staging_bytes: device.staging * device.staging_bytes,
             ..memory
         };
-        let slots = (0..slots).map(|_| Ok(Slots::make(&parts.schemas, gpu.slot(slot_bytes)?)));
+        let slots = (0..slots).map(|_| Ok(Slots::make(&config.schemas, gpu.slot(slot_bytes)?)));
         let slots = slots.collect::<Result<Vec<_>>>()?;
-        let trace = parts.trace.take();
-        let engine = Engine::to_device(parts, slots)?;
+        let trace = config.trace.take();
+        let engine = Engine::to_device(config, slots)?;
         let shared = engine.shared().clone();
-        let times = shared.run.counters.clone();
-        let ring = Ring::new(gpu, consumer, specs, prefetch, timeout, engine, times)?;
+        let counters = shared.run.counters.clone();
+        let ring = Ring::new(gpu, consumer, specs, prefetch, timeout, engine, counters)?;
         if is_decoder {
             ring.order_when_taken();
         }
         begin_trace(trace, &shared)?;
         let _ = shared.device.set(ring.gauge());
-        Ok(OnDevice { ring, shared })
+        Ok(DeviceLoader { ring, shared })
     }
 
     /// Decides which steps run on the device. Logs a warning if a step prevents decoding on the
     /// device.
     fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { transforms, decode_on, .. } = &self.images;
-        let common = self.dataset_augments()?;
-        let decodes = decode_on.unwrap_or_default() != DecodeOn::Cpu;
+        let dataset_augments = self.dataset_augments()?;
+        let should_decode = decode_on.unwrap_or_default() != DecodeOn::Cpu;
         let is_custom = !transforms.is_empty();
         let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
-        let of_images = images().map(|(_, FieldKind(kind))| kind.augment());
+        let image_augments = images().map(|(_, FieldKind(kind))| kind.augment());
         let augments: Vec<&Augment> =
-            of_images.flat_map(|augment| augment.map_or(&common[..], std::slice::from_ref)).collect();
+            image_augments.flat_map(|augment| augment.map_or(&dataset_augments[..], std::slice::from_ref)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
         host_only.dedup();
-        if is_custom && decodes {
+        if is_custom && should_decode {
             tracing::warn!("workers decode all images, because a custom transform runs on the host");
-        } else if !host_only.is_empty() && decodes {
+        } else if !host_only.is_empty() && should_decode {
             let names = host_only.join(", ");
             tracing::warn!("workers decode some images, because these operations do not run on a device: {names}");
         }
-        let resizes = augments.is_empty() || augments.iter().any(|augment| augment.device_can_resize());
-        if !is_custom && !resizes && decodes {
+        let can_resize = augments.is_empty() || augments.iter().any(|augment| augment.device_can_resize());
+        if !is_custom && !can_resize && should_decode {
             tracing::warn!(
                 "workers decode all images, because a device resizes only with Interpolation::Bilinear and antialiasing"
             );
         }
-        let decode = !is_custom && resizes && decodes;
-        let retouch = !is_custom && augments.iter().any(|augment| augment.changes_pixels());
+        let can_decode = !is_custom && can_resize && should_decode;
+        let must_retouch = !is_custom && augments.iter().any(|augment| augment.changes_pixels());
         // The device applies effects on values after normalization. If the images remain `u8` and
         // the host decodes them, the host applies these effects when it writes the images.
-        let values = augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || decode);
-        let requests = if self.batch_sampler.is_some() {
-            MIN_IMAGES.div_ceil(self.effective_batch_size().global(1)?.max(1) as usize)
+        let has_value_effects =
+            augments.iter().any(|augment| augment.changes_values()) && (dtype != Dtype::U8 || can_decode);
+        let max_requests = if self.batch_sampler.is_some() {
+            MIN_IMAGES.div_ceil(self.effective_batch_size().global_size(1)?.max(1) as usize)
         } else {
             1
         };
-        let times = requests * encoded_images(images());
+        let image_count = max_requests * encoded_images(images());
         Ok(Split {
             on_device: true,
-            decode: decode.then_some(DecodeSpace {
-                images: times,
+            decode: can_decode.then_some(DecodeSpace {
+                images: image_count,
                 bytes: ENCODED_BYTES_PER_IMAGE,
                 blocks: BLOCKS_PER_IMAGE,
             }),
-            retouch,
-            records: retouch || common.iter().any(Augment::mixes) || values,
+            retouch: must_retouch,
+            records: must_retouch || dataset_augments.iter().any(Augment::mixes) || has_value_effects,
         })
     }
 
@@ -134,23 +139,23 @@ impl Loader {
     fn device_soft_labels(&self, kinds: &[(String, FieldKind)]) -> Option<SoftLabels> {
         let label = self.label();
         let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);
-        let shares = label.shares().zip(label.soft_array()).filter(|_| has_class);
-        shares.map(|((_, smoothing), (field, _))| SoftLabels { field, smoothing })
+        let soft_options = label.shares().zip(label.soft_array()).filter(|_| has_class);
+        soft_options.map(|((_, smoothing), (field, _))| SoftLabels { field, smoothing })
     }
 }
 
 /// Returns the number of encoded images per sample that a device may decode. Views of one image
 /// count once, because a device decodes only a part of the image for each of them.
 fn encoded_images<'a>(fields: impl Iterator<Item = &'a (String, FieldKind)>) -> usize {
-    let mut counted = Vec::new();
+    let mut images = Vec::new();
     for (name, FieldKind(kind)) in fields {
         let FieldWriter::Image(source) = kind.maker() else { continue };
         let image = (source.unwrap_or(name), kind.frames().unwrap_or(1));
-        if !counted.contains(&image) {
-            counted.push(image);
+        if !images.contains(&image) {
+            images.push(image);
         }
     }
-    counted.iter().map(|(_, frames)| frames).sum::<usize>().max(1)
+    images.iter().map(|(_, frames)| frames).sum::<usize>().max(1)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::{self, Debug, Display, Write as _};
 
 use super::Loader;
 use super::batch_size::{BatchSize, RankOrigin};
-use super::class_list::Listed;
+use super::class_list::ClassList;
 use super::images::ImageOptions;
 use super::input::Input;
 use super::sampling::Buckets;
@@ -73,13 +73,13 @@ impl Display for Loader {
             BatchSize::Global(samples) => calls.push("global_batch_size", samples),
         }
         match self.rank_origin {
-            RankOrigin::Given { rank, world } => {
-                calls.add("rank", &format_args!("{rank}, {world}"), &format_args!("0, 1"))
+            RankOrigin::Explicit { rank, world_size } => {
+                calls.add("rank", &format_args!("{rank}, {world_size}"), &format_args!("0, 1"))
             }
             RankOrigin::Environment => calls.push("distributed", ""),
         }
-        calls.add("shuffle", &sampling.shuffle.then_some(images.seed), &None);
-        calls.add("shuffle_window", &sampling.window, &None);
+        calls.add("shuffle", &sampling.is_shuffled.then_some(images.seed), &None);
+        calls.add("shuffle_window", &sampling.shuffle_window, &None);
         calls.add("repeat", &sampling.repeat, &None);
         calls.add("mixture_options", &sampling.mixture, &None);
         calls.write_option("subset", sampling.subset.as_deref());
@@ -90,24 +90,24 @@ impl Display for Loader {
             None => {}
         }
         calls.add("budget", &sampling.budget, &None);
-        let Loader { classes, without, soft_labels, indexed, masks, on_error, .. } = self;
+        let Loader { classes, dropped_fields, soft_labels, uses_index, masks, on_error, .. } = self;
         let flags = [
-            ("balanced", sampling.balanced),
+            ("balanced", sampling.is_balanced),
             ("match_labels_by_name", sampling.match_labels_by_name),
             ("keep_labels", sampling.keep_labels),
         ];
         flags.into_iter().filter(|(_, is_set)| *is_set).for_each(|(name, _)| calls.push(name, ""));
-        sampling.order.iter().for_each(|_| calls.push("sampler", ".."));
+        sampling.sampler.iter().for_each(|_| calls.push("sampler", ".."));
         match classes {
-            Listed::No => {}
-            Listed::Names(names) => calls.write_option("classes", Some(names)),
-            Listed::File(path) => calls.push("classes_file", path.display()),
+            ClassList::No => {}
+            ClassList::Names(names) => calls.write_option("classes", Some(names)),
+            ClassList::File(path) => calls.push("classes_file", path.display()),
         }
-        calls.add("index", indexed, &false);
+        calls.add("index", uses_index, &false);
         calls.add("masks", masks, &None);
         calls.add("views", views, &Vec::new());
         fields.iter().for_each(|(name, FieldKind(kind))| calls.push("field", format_args!("{name:?}, {kind:?}")));
-        without.iter().for_each(|name| calls.push("without", format_args!("{name:?}")));
+        dropped_fields.iter().for_each(|name| calls.push("without", format_args!("{name:?}")));
         calls.add("soft_labels", soft_labels, &None);
         calls.add("on_error", on_error, &OnError::default());
         for (dataset, augment) in own_augments {

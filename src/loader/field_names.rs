@@ -13,16 +13,16 @@ const MAX_SHOWN: usize = 20;
 
 /// Returns the names of the sample fields that `kinds` read, except for the image and the label.
 /// Returns `None` if one of the kinds does not declare what it reads.
-pub(super) fn names_read(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
-    let mut names = Vec::new();
+pub(super) fn required_names(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
+    let mut all_names = Vec::new();
     for (field, FieldKind(kind)) in kinds {
-        let read = kind.reads(field);
-        if read.is_empty() && kind.maker() == FieldWriter::Write && !kind.shows_image() {
+        let names = kind.reads(field);
+        if names.is_empty() && kind.maker() == FieldWriter::Write && !kind.shows_image() {
             return None;
         }
-        names.extend(read);
+        all_names.extend(names);
     }
-    Some(names)
+    Some(all_names)
 }
 
 /// Checks that the source has each field that `kinds` read, if it knows its fields. A misspelled
@@ -36,20 +36,20 @@ pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) ->
     for (field, FieldKind(kind)) in kinds {
         for required in kind.reads(field) {
             // The name of an encoded image's field depends on the format of each image.
-            let end = required.rsplit_once('.').map_or(&*required, |(_, end)| end);
-            if is_image(end) || fields.iter().any(|present| are_one(present, &required)) {
+            let extension = required.rsplit_once('.').map_or(&*required, |(_, extension)| extension);
+            if is_image(extension) || fields.iter().any(|name| are_one(name, &required)) {
                 continue;
             }
             let mut stems: Vec<&str> = fields.iter().map(|name| stem(name)).collect();
-            let close =
+            let suggestion =
                 closest(stem(&required), &stems).map_or(String::new(), |name| format!("; did you mean {name:?}?"));
-            let more = stems.len().saturating_sub(MAX_SHOWN);
+            let rest_count = stems.len().saturating_sub(MAX_SHOWN);
             stems.truncate(MAX_SHOWN);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let rest_text = if rest_count > 0 { format!(" and {rest_count} more") } else { String::new() };
             let prefix = if required == *field { String::new() } else { format!("field {field:?}: ") };
             return Err(Error::config(match stems.is_empty() {
                 true => format!("{prefix}no field {required:?}: the samples have only an image or a label"),
-                false => format!("{prefix}no field {required:?} among {stems:?}{more}{close}"),
+                false => format!("{prefix}no field {required:?} among {stems:?}{rest_text}{suggestion}"),
             }));
         }
     }
@@ -57,18 +57,18 @@ pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) ->
 }
 
 fn stem(name: &str) -> &str {
-    SUFFIXES.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+    SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name)
 }
 
 fn closest<'a>(requested: &str, names: &[&'a str]) -> Option<&'a str> {
     let (distance, name) =
-        names.iter().map(|name| (distance(requested, name), *name)).min_by_key(|candidate| candidate.0)?;
+        names.iter().map(|name| (edit_distance(requested, name), *name)).min_by_key(|candidate| candidate.0)?;
     (distance <= requested.chars().count().div_ceil(3)).then_some(name)
 }
 
 /// Returns the optimal string alignment distance: the number of edits that turn one name into the
 /// other. An edit inserts, removes or replaces a character, or swaps two adjacent characters.
-fn distance(one: &str, other: &str) -> usize {
+fn edit_distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
     for (i, &a) in one.iter().enumerate() {
@@ -98,6 +98,6 @@ mod tests {
             assert_eq!(closest(requested, &names), expected, "{requested}");
         }
         assert_eq!(closest("a", &[]), None);
-        assert_eq!((distance("", "abc"), distance("abcd", "acbd"), distance("é", "e")), (3, 1, 1));
+        assert_eq!((edit_distance("", "abc"), edit_distance("abcd", "acbd"), edit_distance("é", "e")), (3, 1, 1));
     }
 }

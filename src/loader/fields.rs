@@ -73,7 +73,7 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     pub fn drop_field(mut self, name: &str) -> Self {
-        self.without.push(name.to_owned());
+        self.dropped_fields.push(name.to_owned());
         self
     }
 
@@ -110,23 +110,23 @@ impl Loader {
 
     /// Returns whether to omit the `image` field if the dataset has no images: other fields were
     /// added, and `image` was not requested explicitly.
-    pub(super) fn spare_image(&self) -> bool {
+    pub(super) fn may_omit_image(&self) -> bool {
         let requested = self.fields.iter().any(|(name, _)| name == "image") || !self.views.is_empty();
-        !requested && !self.fields.is_empty() && !self.without.iter().any(|name| name == "image")
+        !requested && !self.fields.is_empty() && !self.dropped_fields.iter().any(|name| name == "image")
     }
 
     /// Opens the dataset if the soft labels need its number of classes.
     pub(super) fn with_classes(mut self) -> Result<Self> {
         if let Some((None, smoothing)) = self.soft_labels {
-            let opened = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?;
-            let classes = opened.0.classes().len();
-            if classes == 0 {
+            let open_input = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?;
+            let class_count = open_input.0.classes().len();
+            if class_count == 0 {
                 return Err(Error::config(
                     "soft_labels: the dataset has no class names, so the number of classes is unknown: use \
                      soft_labels(classes, smoothing)",
                 ));
             }
-            (self.soft_labels, self.opened) = (Some((Some(classes), smoothing)), Some(opened));
+            (self.soft_labels, self.open_input) = (Some((Some(class_count), smoothing)), Some(open_input));
         }
         Ok(self)
     }
@@ -150,7 +150,7 @@ impl Loader {
             fields.push(("image".to_owned(), Image::new().into()));
         }
         fields.push(("label".to_owned(), Label::new().into()));
-        for name in &self.without {
+        for name in &self.dropped_fields {
             let Some(index) = fields.iter().position(|(field, _)| field == name) else {
                 if name == "image" && !self.views.is_empty() {
                     return Err(Error::config(
@@ -163,15 +163,15 @@ impl Loader {
             };
             fields.remove(index);
         }
-        let defaults = fields.len();
+        let default_count = fields.len();
         for (name, kind) in &self.fields {
-            match fields[..defaults].iter_mut().find(|(field, _)| field == name) {
+            match fields[..default_count].iter_mut().find(|(field, _)| field == name) {
                 Some((_, default)) => *default = kind.clone(),
                 None => fields.push((name.clone(), kind.clone())),
             }
         }
-        let has = |is: fn(&FieldKind) -> bool| fields.iter().any(|(_, kind)| is(kind));
-        if !has(|FieldKind(kind)| matches!(kind.maker(), FieldWriter::Class)) {
+        let has_field = |is: fn(&FieldKind) -> bool| fields.iter().any(|(_, kind)| is(kind));
+        if !has_field(|FieldKind(kind)| matches!(kind.maker(), FieldWriter::Class)) {
             let options = [("soft_labels", self.soft_labels.is_some()), ("unlabeled", self.images.unlabeled)];
             if let Some((option, _)) = options.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(Error::config(format!(
@@ -188,13 +188,13 @@ pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions
     if fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_))) {
         return Ok(());
     }
-    let patches = fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Patches));
-    let shown = fields.iter().find(|(_, FieldKind(kind))| kind.shows_image());
-    let augment = Some("augment").filter(|_| patches && shown.is_none() && images.is_augmented());
-    let Some(option) = images.of_images(patches).or(augment) else { return Ok(()) };
-    Err(Error::config(match shown {
+    let has_patches = fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Patches));
+    let stored_image = fields.iter().find(|(_, FieldKind(kind))| kind.shows_image());
+    let augment = Some("augment").filter(|_| has_patches && stored_image.is_none() && images.is_augmented());
+    let Some(option) = images.find_image_option(has_patches).or(augment) else { return Ok(()) };
+    Err(Error::config(match stored_image {
         Some((name, _)) => format!("{option} changes images, but field {name:?} contains the image as stored"),
-        None if patches => {
+        None if has_patches => {
             format!("{option} changes images, but the loader has only patches: use the options of field::Patches")
         }
         None => format!("{option} changes images, but the loader has no image field: remove the option"),

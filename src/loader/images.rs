@@ -14,16 +14,16 @@ impl ImageOptions {
         self.max_pixels.into_iter().fold(codecs, Codecs::max_pixels)
     }
 
-    /// Returns the first option that was set and that affects only images. If `patches` is set,
+    /// Returns the first option that was set and that affects only images. If `has_patches` is set,
     /// options for decoding affect patches, so they do not count.
-    pub(super) fn of_images(&self, patches: bool) -> Option<&'static str> {
+    pub(super) fn find_image_option(&self, has_patches: bool) -> Option<&'static str> {
         let options = [
             ("normalize", self.normalize.is_some()),
             ("dtype", self.dtype.is_some()),
             ("channels", self.channels != 3),
             ("layout", self.layout != Layout::default()),
-            ("background", self.background.is_some() && !patches),
-            ("convert_to_u8", self.convert_to_u8 && !patches),
+            ("background", self.background.is_some() && !has_patches),
+            ("convert_to_u8", self.convert_to_u8 && !has_patches),
             ("transform", !self.transforms.is_empty()),
         ];
         options.into_iter().find(|(_, is_set)| *is_set).map(|(option, _)| option)
@@ -38,7 +38,7 @@ impl ImageOptions {
     /// # Errors
     /// If the normalization does not fit the element type or is on the wrong scale, or if the
     /// number of channels is not supported.
-    pub(super) fn written(&self, layout: Layout) -> Result<Written> {
+    pub(super) fn format(&self, layout: Layout) -> Result<Written> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         if dtype == Dtype::U8 && self.normalize.is_some() {
             return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));

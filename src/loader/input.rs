@@ -26,11 +26,11 @@ impl From<Dataset> for Input {
 pub(super) type Proportions = Vec<(u64, f64)>;
 
 /// The open source and, for a mixture, its proportions.
-pub(super) type Opened = (Arc<dyn Source>, Option<Proportions>);
+pub(super) type OpenInput = (Arc<dyn Source>, Option<Proportions>);
 
 impl Input {
     /// Opens the datasets. `join` determines how the labels of a mixture are combined.
-    pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<Opened> {
+    pub(super) fn open(self, options: &source::Options, join: Option<Join>) -> Result<OpenInput> {
         if join.is_some() && !matches!(self, Input::Mixture(_)) {
             return Err(Error::config(
                 "match_labels_by_name and keep_labels require a mixture, but this loader has one dataset; \
@@ -43,9 +43,9 @@ impl Input {
             ));
         }
         let path = self.path().map(Path::to_owned);
-        let opened = self.open_part(options, join)?;
+        let input = self.open_part(options, join)?;
         options.check_used().map_err(|e| if let Some(path) = path { e.at_path(path) } else { e })?;
-        Ok(opened)
+        Ok(input)
     }
 
     fn open_part(
@@ -72,7 +72,7 @@ impl Input {
 }
 
 impl Input {
-    pub(super) fn mixed(&self) -> Option<usize> {
+    pub(super) fn dataset_count(&self) -> Option<usize> {
         match self {
             Input::Mixture(parts) => Some(parts.len()),
             _ => None,

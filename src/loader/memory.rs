@@ -23,8 +23,8 @@ pub(super) enum MemoryBound {
 }
 
 impl MemoryBound {
-    pub(super) fn of(limit: Option<usize>) -> Self {
-        limit.map_or_else(|| MemoryBound::Available(available().unwrap_or(usize::MAX)), MemoryBound::Limit)
+    pub(super) fn from_limit(limit: Option<usize>) -> Self {
+        limit.map_or_else(|| MemoryBound::Available(available_memory().unwrap_or(usize::MAX)), MemoryBound::Limit)
     }
 
     /// Returns the range of the automatic prefetch depth for batches with `schemas`, which use at
@@ -41,29 +41,34 @@ impl MemoryBound {
         scratch: &ScratchPlan,
         device_bytes: impl Fn(&Schemas, usize) -> usize,
     ) -> Bounds {
-        let host = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schemas.bytes());
+        let slots_bytes = |prefetch: usize| Settings::slots_for(prefetch).saturating_mul(schemas.bytes());
         match self {
             MemoryBound::Limit(limit) => automatic_prefetch(limit, |prefetch| {
-                let scratch = if prefetch > AHEAD { scratch.total_bytes() } else { scratch.min_bytes() };
-                host(prefetch).saturating_add(device_bytes(schemas, prefetch.min(AHEAD))).saturating_add(scratch)
+                let scratch = if prefetch > DEFAULT_PREFETCH { scratch.total_bytes() } else { scratch.min_bytes() };
+                slots_bytes(prefetch)
+                    .saturating_add(device_bytes(schemas, prefetch.min(DEFAULT_PREFETCH)))
+                    .saturating_add(scratch)
             }),
             MemoryBound::Available(free) => {
                 // Device memory does not matter here, because the number of batches on the device
                 // is fixed.
-                let usual = automatic_prefetch(slot_bytes, host).at_least(AHEAD);
-                let fitting = automatic_prefetch(free, |prefetch| {
-                    let bytes = host(prefetch).saturating_add(scratch.min_bytes());
-                    if prefetch > AHEAD { bytes.saturating_mul(2) } else { bytes }
+                let default_bounds = automatic_prefetch(slot_bytes, slots_bytes).at_least(DEFAULT_PREFETCH);
+                let fitting_bounds = automatic_prefetch(free, |prefetch| {
+                    let bytes = slots_bytes(prefetch).saturating_add(scratch.min_bytes());
+                    if prefetch > DEFAULT_PREFETCH { bytes.saturating_mul(2) } else { bytes }
                 });
-                Bounds { min: usual.min.min(fitting.min), max: usual.max.min(fitting.max) }
+                Bounds {
+                    min: default_bounds.min.min(fitting_bounds.min),
+                    max: default_bounds.max.min(fitting_bounds.max),
+                }
             }
         }
     }
 
-    /// Returns the read-ahead budget of a source that requests `wish` bytes: at most a quarter of
-    /// the memory, so that enough is left for slots and workers.
-    pub(super) fn for_source(self, wish: usize) -> usize {
-        wish.min(self.bytes() / 4)
+    /// Returns the read-ahead budget of a source that requests `requested_bytes` bytes: at most a
+    /// quarter of the memory, so that enough is left for slots and workers.
+    pub(super) fn source_budget(self, requested_bytes: usize) -> usize {
+        requested_bytes.min(self.bytes() / 4)
     }
 
     fn bytes(self) -> usize {
@@ -75,10 +80,12 @@ impl MemoryBound {
     /// Returns the scratch plan, reduced to the memory that remains after the slots.
     pub(super) fn grant(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
         let Demand { schemas, prefetch, scratch, .. } = *demand;
-        let Some(need) = self.need(demand, schemas, prefetch.max).filter(|need| *need <= self.bytes()) else {
-            return Err(self.refusal(demand));
+        let Some(required_bytes) =
+            self.required_bytes(demand, schemas, prefetch.max).filter(|required_bytes| *required_bytes <= self.bytes())
+        else {
+            return Err(self.refusal_error(demand));
         };
-        let remaining = self.bytes() - need;
+        let remaining = self.bytes() - required_bytes;
         // Without a limit, leave half of the memory to the program.
         let remaining = if let MemoryBound::Available(_) = self { remaining / 2 } else { remaining };
         Ok(scratch.shrink_to(remaining.saturating_add(scratch.min_bytes())))
@@ -86,40 +93,41 @@ impl MemoryBound {
 
     /// Returns the memory for batches with `schemas` at prefetch depth `prefetch`, in bytes, or
     /// `None` on overflow.
-    fn need(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
-        let host = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
-        let device = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
-        let fixed = demand.scratch.min_bytes();
-        let total = host.checked_add(device)?.checked_add(fixed)?;
-        Some(if let MemoryBound::Limit(_) = self { total } else { host + fixed })
+    fn required_bytes(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
+        let slots_bytes = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
+        let device_bytes = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));
+        let scratch_bytes = demand.scratch.min_bytes();
+        let total_bytes = slots_bytes.checked_add(device_bytes)?.checked_add(scratch_bytes)?;
+        Some(if let MemoryBound::Limit(_) = self { total_bytes } else { slots_bytes + scratch_bytes })
     }
 
     /// Returns the error for a plan that does not fit. The message contains the required memory,
     /// the limit, and option values that would fit.
-    fn refusal(self, demand: &Demand<'_>) -> Error {
+    fn refusal_error(self, demand: &Demand<'_>) -> Error {
         let Demand { schemas, prefetch, scratch, device_bytes } = *demand;
-        let (ahead, batch, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
+        let (prefetch_depth, batch_size, slots) = (prefetch.max, schemas.batch(), Settings::slots_for(prefetch.max));
         let slot_bytes = slots.checked_mul(schemas.bytes());
         // Show exact numbers of bytes if the rounded numbers are equal.
-        let exact =
-            self.need(demand, schemas, ahead).is_some_and(|need| size(need, false) == size(self.bytes(), false));
-        let size = |bytes| size(bytes, exact);
-        let what = if ahead == 1 {
-            format!("one batch of {batch} ahead")
+        let is_exact = self
+            .required_bytes(demand, schemas, prefetch_depth)
+            .is_some_and(|need| size(need, false) == size(self.bytes(), false));
+        let size = |bytes| size(bytes, is_exact);
+        let batches_text = if prefetch_depth == 1 {
+            format!("one batch of {batch_size} ahead")
         } else {
-            format!("{ahead} batches of {batch} ahead")
+            format!("{prefetch_depth} batches of {batch_size} ahead")
         };
-        let verb = if ahead == 1 { "needs" } else { "need" };
-        let sum = slot_bytes.map_or_else(|| "more bytes than this platform can address".to_owned(), size);
-        let mut text = format!("{what} {verb} {slots} slots of {} = {sum}", size(schemas.bytes()));
-        let device = device_bytes(schemas, prefetch.min);
-        if device > 0 {
-            text += &format!(", and {} on the device", size(device));
+        let verb = if prefetch_depth == 1 { "needs" } else { "need" };
+        let slots_text = slot_bytes.map_or_else(|| "more bytes than this platform can address".to_owned(), size);
+        let mut text = format!("{batches_text} {verb} {slots} slots of {} = {slots_text}", size(schemas.bytes()));
+        let device_bytes_needed = device_bytes(schemas, prefetch.min);
+        if device_bytes_needed > 0 {
+            text += &format!(", and {} on the device", size(device_bytes_needed));
         }
         if scratch.fixed_bytes > 0 {
             let n = scratch.workers;
-            let workers = if n == 1 { "one worker".to_owned() } else { format!("{n} workers") };
-            text += &format!(", and {} for {workers}", size(scratch.fixed_bytes.saturating_mul(n)));
+            let workers_text = if n == 1 { "one worker".to_owned() } else { format!("{n} workers") };
+            text += &format!(", and {} for {workers_text}", size(scratch.fixed_bytes.saturating_mul(n)));
         }
         if scratch.transform_bytes > 0 {
             text += &format!(", and {} for transforms", size(scratch.transform_bytes));
@@ -131,20 +139,31 @@ impl MemoryBound {
             MemoryBound::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
             MemoryBound::Available(free) => format!("; this machine or container has {} free: ", size(free)),
         };
-        let fits =
-            |schemas: &Schemas, ahead| self.need(demand, schemas, ahead).is_some_and(|need| need <= self.bytes());
-        let fewer = largest(ahead - 1, |ahead| fits(schemas, ahead));
-        let smaller = largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, ahead)));
-        let fitting = || largest(batch - 1, |batch| schemas.of_batch(batch).is_ok_and(|schemas| fits(&schemas, 1)));
-        let without_cache = self.need(demand, schemas, ahead).map(|need| need - scratch.cache_bytes);
-        let cache = without_cache.and_then(|need| self.bytes().checked_sub(need)).filter(|_| scratch.cache_bytes > 0);
-        text += &match (cache, fewer, smaller) {
+        let fits = |schemas: &Schemas, prefetch_depth| {
+            self.required_bytes(demand, schemas, prefetch_depth).is_some_and(|need| need <= self.bytes())
+        };
+        let smaller_prefetch = find_largest(prefetch_depth - 1, |prefetch_depth| fits(schemas, prefetch_depth));
+        let smaller_batch = find_largest(batch_size - 1, |batch_size| {
+            schemas.of_batch(batch_size).is_ok_and(|schemas| fits(&schemas, prefetch_depth))
+        });
+        let smallest_fit = || {
+            find_largest(batch_size - 1, |batch_size| {
+                schemas.of_batch(batch_size).is_ok_and(|schemas| fits(&schemas, 1))
+            })
+        };
+        let bytes_without_cache =
+            self.required_bytes(demand, schemas, prefetch_depth).map(|need| need - scratch.cache_bytes);
+        let cache_bytes =
+            bytes_without_cache.and_then(|need| self.bytes().checked_sub(need)).filter(|_| scratch.cache_bytes > 0);
+        text += &match (cache_bytes, smaller_prefetch, smaller_batch) {
             (Some(bytes), ..) => format!("cache_decoded({bytes}) fits"),
-            (None, Some(ahead), Some(batch)) => format!("prefetch({ahead}) fits, or batch_size({batch})"),
-            (None, Some(ahead), None) => format!("prefetch({ahead}) fits"),
-            (None, None, Some(batch)) => format!("batch_size({batch}) fits"),
-            (None, None, None) => match fitting() {
-                Some(batch) => format!("batch_size({batch}) with prefetch(1) fits"),
+            (None, Some(prefetch_depth), Some(batch_size)) => {
+                format!("prefetch({prefetch_depth}) fits, or batch_size({batch_size})")
+            }
+            (None, Some(prefetch_depth), None) => format!("prefetch({prefetch_depth}) fits"),
+            (None, None, Some(batch_size)) => format!("batch_size({batch_size}) fits"),
+            (None, None, None) => match smallest_fit() {
+                Some(batch_size) => format!("batch_size({batch_size}) with prefetch(1) fits"),
                 None => "not even batch_size(1) with prefetch(1) fits".to_owned(),
             },
         };
@@ -162,18 +181,18 @@ pub(super) struct Demand<'a> {
 
 /// Returns the largest number from 1 to `max` that fits, if any. Every number below a fitting one
 /// must fit.
-fn largest(max: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
-    let (mut fitting, mut beyond) = (0, max.checked_add(1)?);
-    while beyond - fitting > 1 {
-        let middle = fitting + (beyond - fitting) / 2;
-        if fits(middle) { fitting = middle } else { beyond = middle }
+fn find_largest(max: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let (mut last_fit, mut first_misfit) = (0, max.checked_add(1)?);
+    while first_misfit - last_fit > 1 {
+        let middle = last_fit + (first_misfit - last_fit) / 2;
+        if fits(middle) { last_fit = middle } else { first_misfit = middle }
     }
-    (fitting > 0).then_some(fitting)
+    (last_fit > 0).then_some(last_fit)
 }
 
-fn size(bytes: usize, exact: bool) -> String {
+fn size(bytes: usize, is_exact: bool) -> String {
     match bytes {
-        _ if exact => format!("{bytes} bytes"),
+        _ if is_exact => format!("{bytes} bytes"),
         0..10_240 => format!("{bytes} bytes"),
         10_240..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
         _ => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
@@ -181,9 +200,9 @@ fn size(bytes: usize, exact: bool) -> String {
 }
 
 /// Initial automatic prefetch depth, and number of batches that are ready on a device.
-const AHEAD: usize = 2;
+const DEFAULT_PREFETCH: usize = 2;
 /// Maximum of the automatic prefetch depth.
-const MAX_AHEAD: usize = 16;
+const MAX_PREFETCH: usize = 16;
 
 /// Returns the maximum memory of all slots for automatic prefetching without a limit. Pageable
 /// memory costs nothing until it is used, but page-locked memory is committed when it is allocated.
@@ -195,8 +214,8 @@ pub(super) fn slot_bytes(is_locked: bool, has_videos: bool) -> usize {
 /// Returns the range of the automatic prefetch depth if depth `n` needs `bytes(n)` of the `limit`.
 /// Both bounds are at least 1.
 fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
-    let max = (1..=MAX_AHEAD).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
-    Bounds { min: max.min(AHEAD), max }
+    let max = (1..=MAX_PREFETCH).rev().find(|&n| bytes(n) <= limit).unwrap_or(1);
+    Bounds { min: max.min(DEFAULT_PREFETCH), max }
 }
 
 /// Allocates the memory of `slots` slots. Tries to lock the pages if `pinned` is true, and logs a
@@ -225,15 +244,16 @@ pub(super) fn host_memory(
 
 /// Returns how many bytes of memory are available on this machine without swapping (`MemAvailable`)
 /// and within the cgroups of this process. Returns `None` on systems other than Linux.
-pub(super) fn available() -> Option<usize> {
-    let machine = machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
+pub(super) fn available_memory() -> Option<usize> {
+    let machine = machine_memory(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let available = folders(&groups).iter().filter_map(|folder| available_in_group(folder)).fold(machine, u64::min);
+    let available =
+        cgroup_folders(&groups).iter().filter_map(|folder| available_in_group(folder)).fold(machine, u64::min);
     Some(usize::try_from(available).unwrap_or(usize::MAX))
 }
 
 /// Returns `MemAvailable` in bytes.
-fn machine(meminfo: &str) -> Option<u64> {
+fn machine_memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
@@ -241,7 +261,7 @@ fn machine(meminfo: &str) -> Option<u64> {
 /// Returns the folders of all cgroups that may limit the process. `groups` is the content of
 /// `/proc/self/cgroup`, in the format of cgroup v1 or v2. The list includes the root: inside a
 /// container, the root is the container's own group, even if the file reports a different name.
-fn folders(groups: &str) -> Vec<PathBuf> {
+fn cgroup_folders(groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':');
@@ -251,8 +271,8 @@ fn folders(groups: &str) -> Vec<PathBuf> {
             _ if controllers.split(',').any(|name| name == "memory") => Path::new("/sys/fs/cgroup/memory"),
             _ => continue,
         };
-        let inside = Path::new(group.trim_start_matches('/'));
-        folders.extend(inside.ancestors().map(|group| root.join(group)));
+        let group_path = Path::new(group.trim_start_matches('/'));
+        folders.extend(group_path.ancestors().map(|group| root.join(group)));
     }
     folders
 }
@@ -263,17 +283,17 @@ fn available_in_group(folder: &Path) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     // Without a limit, the file contains `max` in v2, and a number larger than any memory in v1.
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-    let (limit, used, files) = match number("memory.max") {
+    let (limit, used_bytes, file_counters) = match number("memory.max") {
         Some(limit) => (limit, number("memory.current")?, ["active_file", "inactive_file"]),
         None => {
-            let (limit, used) = (number("memory.limit_in_bytes")?, number("memory.usage_in_bytes")?);
-            (limit, used, ["total_active_file", "total_inactive_file"])
+            let (limit, used_bytes) = (number("memory.limit_in_bytes")?, number("memory.usage_in_bytes")?);
+            (limit, used_bytes, ["total_active_file", "total_inactive_file"])
         }
     };
     let stat = read("memory.stat").unwrap_or_default();
-    let entries = stat.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| files.contains(name));
-    let files: u64 = entries.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).sum();
-    Some(limit.saturating_sub(used.saturating_sub(files)))
+    let entries = stat.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| file_counters.contains(name));
+    let cache_bytes: u64 = entries.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).sum();
+    Some(limit.saturating_sub(used_bytes.saturating_sub(cache_bytes)))
 }
 
 #[cfg(test)]
@@ -283,10 +303,10 @@ mod tests {
 
     #[test]
     fn the_available_memory_is_read() {
-        assert_eq!(machine("MemTotal:       99 kB\nMemAvailable:    12 kB\n"), Some(12 << 10));
-        assert_eq!([machine("MemTotal: 99 kB\n"), machine("MemAvailable: many kB\n")], [None; 2]);
+        assert_eq!(machine_memory("MemTotal:       99 kB\nMemAvailable:    12 kB\n"), Some(12 << 10));
+        assert_eq!([machine_memory("MemTotal: 99 kB\n"), machine_memory("MemAvailable: many kB\n")], [None; 2]);
         #[cfg(target_os = "linux")]
-        assert!(available().is_some_and(|bytes| bytes > 1 << 20));
+        assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
     }
 
     #[test]
@@ -308,7 +328,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn groups_of_both_versions_and_their_parents_are_read() {
-        let folders_of = |groups| folders(groups).iter().map(|f| f.to_str().unwrap().to_owned()).collect::<Vec<_>>();
+        let folders_of =
+            |groups| cgroup_folders(groups).iter().map(|f| f.to_str().unwrap().to_owned()).collect::<Vec<_>>();
         assert_eq!(folders_of("0::/a/b\n"), ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/"]);
         assert_eq!(folders_of("5:cpu,memory:/x\n3:cpuset:/\n"), ["/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/memory/"]);
         assert_eq!(folders_of("0::/\n"), ["/sys/fs/cgroup/"]);

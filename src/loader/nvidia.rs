@@ -43,7 +43,7 @@ impl Loader {
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the device does not have enough free
     /// memory, and [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.
     pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Batches<CudaBatch>> {
-        self.on(Nvidia::of(stream)?, Stream::lent(stream)?)
+        self.open_on(Nvidia::of(stream)?, Stream::lent(stream)?)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Opens a loader: checks the options, opens the source, plans the memory, and creates the engine.
 //!
-//! Each step returns a different type, from `Checked` to `EngineConfig`, so no step can run before the
-//! previous one. Memory is allocated and threads are started only after all checks have passed.
+//! Each step returns a different type, from `CheckedLoader` to `EngineConfig`, so no step can run
+//! before the previous one. Memory is allocated and threads are started only after all checks have
+//! passed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,15 +49,15 @@ impl Loader {
         let kinds = self.fields()?;
         let loader = self.with_classes()?;
         let ImageOptions { layout, pinned, .. } = loader.images;
-        let (format, split) = (loader.images.written(layout)?, Split::host(&loader.dataset_augments()?));
-        let mut parts = loader.open(kinds, format, split, |_, _| 0)?;
+        let (format, split) = (loader.images.format(layout)?, Split::host(&loader.dataset_augments()?));
+        let mut config = loader.open(kinds, format, split, |_, _| 0)?;
         let (memory, keeper) =
-            host_memory(parts.schemas.bytes(), parts.shared.memory.slots, pinned, parts.shared.schedule.rank())?;
-        let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&parts.schemas, memory)).collect();
-        let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * parts.schemas.bytes();
-        parts.shared.memory.pinned_bytes = pinned_bytes;
-        let trace = parts.trace.take();
-        let engine = Engine::to_host(parts, slots, keeper)?;
+            host_memory(config.schemas.bytes(), config.shared.memory.slots, pinned, config.shared.schedule.rank())?;
+        let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&config.schemas, memory)).collect();
+        let pinned_bytes = slots.iter().filter(|s| s.is_pinned()).count() * config.schemas.bytes();
+        config.shared.memory.pinned_bytes = pinned_bytes;
+        let trace = config.trace.take();
+        let engine = Engine::to_host(config, slots, keeper)?;
         let shared = engine.shared().clone();
         begin_trace(trace, &shared)?;
         Ok(Batches::new(engine, &shared))
@@ -70,7 +71,7 @@ impl Loader {
         let options = source::Options::new().mmap(self.images.mmap).formats(self.images.codecs.formats());
         let options = options
             .lenient(matches!(self.on_error, OnError::Skip { .. }))
-            .index(self.indexed)
+            .index(self.uses_index)
             .with_stores(self.stores.clone());
         let options = match &self.masks {
             Some(masks) => options.masks(masks),
@@ -94,14 +95,14 @@ impl Loader {
         split: Split,
         device_bytes: impl Fn(&Schemas, usize) -> usize,
     ) -> Result<EngineConfig> {
-        let opened = Checked::new(self, kinds, format, split)?.open()?;
-        let granted = opened.grant(&device_bytes)?;
-        opened.parts(granted)
+        let open_loader = CheckedLoader::new(self, kinds, format, split)?.open()?;
+        let grant = open_loader.grant(&device_bytes)?;
+        open_loader.engine_config(grant)
     }
 }
 
 /// The checked options of a loader, and its fields.
-struct Checked {
+struct CheckedLoader {
     loader: Loader,
     format: Written,
     split: Split,
@@ -116,13 +117,13 @@ struct Checked {
     arrays: Vec<Vec<(Field, Role)>>,
 }
 
-impl Checked {
+impl CheckedLoader {
     fn new(loader: Loader, kinds: Vec<(String, FieldKind)>, format: Written, split: Split) -> Result<Self> {
         source::check_retries(loader.images.retries)?;
-        let ImageOptions { decode_share: share, local_world_size, .. } = &loader.images;
-        if !(0.0..=1.0).contains(share) {
+        let ImageOptions { decode_share, local_world_size, .. } = &loader.images;
+        if !(0.0..=1.0).contains(decode_share) {
             return Err(Error::config(format!(
-                "decode_share({share}): expected a fraction of the device's time, from 0 to 1"
+                "decode_share({decode_share}): expected a fraction of the device's time, from 0 to 1"
             )));
         }
         let rank = loader.rank_origin.rank(*local_world_size)?;
@@ -137,15 +138,15 @@ impl Checked {
             [augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())),
         );
         let (fields, arrays) = (Vec::new(), Vec::new());
-        let mut checked =
-            Checked { loader, format, split, rank, global_batch, kinds, augments, output_sizes, fields, arrays };
-        checked.make()?;
-        Ok(checked)
+        let mut checked_loader =
+            CheckedLoader { loader, format, split, rank, global_batch, kinds, augments, output_sizes, fields, arrays };
+        checked_loader.create_fields()?;
+        Ok(checked_loader)
     }
 
-    fn make(&mut self) -> Result<()> {
-        let ImageOptions { transform_moves_pixels: moves_pixels, transforms, .. } = &self.loader.images;
-        let (augments, moved) = (&self.augments, *moves_pixels && !transforms.is_empty());
+    fn create_fields(&mut self) -> Result<()> {
+        let ImageOptions { transform_moves_pixels, transforms, .. } = &self.loader.images;
+        let (augments, may_move_pixels) = (&self.augments, *transform_moves_pixels && !transforms.is_empty());
         let label = self.loader.label().joined(augments.iter().flat_map(Augment::joins).next());
         let fields_for =
             |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
@@ -156,45 +157,45 @@ impl Checked {
         };
         (self.fields, self.arrays) = fields_of_sizes.into_iter().unzip();
         if !augments.depend_on_dataset() {
-            return self.fields[0].check(augments.common(), moved);
+            return self.fields[0].check(augments.common(), may_move_pixels);
         }
         for (dataset, augment) in augments.variants().iter().enumerate() {
-            let checked = fields_for(augment, 0).and_then(|(fields, _)| fields.check(augment, moved));
-            checked.map_err(|e| Error::config(format!("dataset {dataset}: {}", e.cause())))?;
+            let result = fields_for(augment, 0).and_then(|(fields, _)| fields.check(augment, may_move_pixels));
+            result.map_err(|e| Error::config(format!("dataset {dataset}: {}", e.cause())))?;
         }
         Ok(())
     }
 
-    fn open(mut self) -> Result<Opened> {
+    fn open(mut self) -> Result<OpenLoader> {
         let (options, path) = (self.loader.source_options()?, self.loader.input.path().map(Path::to_owned));
-        let (source, mixture) = match self.loader.opened.take() {
-            Some(opened) => opened,
+        let (source, mixture) = match self.loader.open_input.take() {
+            Some(open_input) => open_input,
             None => self.loader.input.clone().open(&options, self.loader.sampling.join()?)?,
         };
         if mixture.is_none() && !options.numbers() {
-            class_list::compare(path.as_deref(), &*source);
+            class_list::warn_about_differences(path.as_deref(), &*source);
         }
         if source.is_empty() {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }
-        if self.loader.spare_image() && source.has_images() == Some(false) {
+        if self.loader.may_omit_image() && source.has_images() == Some(false) {
             tracing::info!("the dataset has no images, so the batches have no field \"image\"");
             self.kinds.retain(|(name, _)| name != "image");
             check_images(&self.kinds, &self.loader.images)?;
-            self.make()?;
+            self.create_fields()?;
         }
-        let named = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
-        field_names::check_names(&self.kinds, &*source).map_err(named)?;
+        let add_path = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
+        field_names::check_names(&self.kinds, &*source).map_err(add_path)?;
         self.fields[0].check_labels(&*source)?;
-        let reads = field_names::names_read(&self.kinds)
+        let read_source = field_names::required_names(&self.kinds)
             .and_then(|names| source.only(&names))
             .unwrap_or_else(|| source.clone());
         if let Some(space) = &mut self.split.decode
-            && space.reserve_for_video(reads.video_pixels())
+            && space.reserve_for_video(read_source.video_pixels())
         {
-            self.make()?;
+            self.create_fields()?;
         }
-        let cores = cores::cores(&self.rank);
+        let cores = cores::available_cores(&self.rank);
         let workers = match self.loader.images.workers {
             0 => cores.min(MAX_WORKERS),
             n if n > MAX_WORKERS => {
@@ -204,27 +205,28 @@ impl Checked {
             }
             n => n,
         };
-        if let Some(parts) = &mixture {
-            self.augments = self.augments.with_dataset_sizes(parts.iter().map(|(samples, _)| *samples));
+        if let Some(proportions) = &mixture {
+            self.augments = self.augments.with_dataset_sizes(proportions.iter().map(|(samples, _)| *samples));
         }
         let Loader { sampling, images: ImageOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
-        let global = (self.global_batch, *last_batch);
-        let (order, changes, batches) = sampling.clone().open(&*source, mixture, *seed, global, workers, *retries)?;
+        let batch_rule = (self.global_batch, *last_batch);
+        let (order, live_order, batched_order) =
+            sampling.clone().open(&*source, mixture, *seed, batch_rule, workers, *retries)?;
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
-        let schedule = schedule.with_live_order(changes).with_batches(batches);
+        let schedule = schedule.with_live_order(live_order).with_batches(batched_order);
         check_not_empty(&schedule)?;
         let arrays = std::mem::take(&mut self.arrays);
         let schemas = Schemas::new((0..).map(|variant| schedule.rows_of_size(variant) as usize).zip(arrays))?;
-        Ok(Opened { checked: self, source, reads, order, schedule, schemas, cores, workers })
+        Ok(OpenLoader { checked_loader: self, source, read_source, order, schedule, schemas, cores, workers })
     }
 }
 
 /// An open dataset, and the order of its samples.
-struct Opened {
-    checked: Checked,
+struct OpenLoader {
+    checked_loader: CheckedLoader,
     source: Arc<dyn Source>,
     /// The source that workers read from, restricted to the required fields if possible.
-    reads: Arc<dyn Source>,
+    read_source: Arc<dyn Source>,
     order: Arc<dyn Sampler>,
     schedule: Schedule,
     schemas: Schemas,
@@ -233,62 +235,64 @@ struct Opened {
 }
 
 /// The memory plan of a loader.
-struct Granted {
+struct MemoryGrant {
     prefetch: Bounds,
     scratch: ScratchPlan,
 }
 
-impl Opened {
+impl OpenLoader {
     /// Divides the memory among slots and workers.
     ///
     /// # Errors
     /// If the plan exceeds the limit or the available memory.
-    fn grant(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<Granted> {
-        let Checked { loader: Loader { images, batch_sampler, .. }, format, split, fields, augments, .. } =
-            &self.checked;
-        let (schemas, bound) = (&self.schemas, MemoryBound::of(images.memory_limit));
+    fn grant(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<MemoryGrant> {
+        let CheckedLoader { loader: Loader { images, batch_sampler, .. }, format, split, fields, augments, .. } =
+            &self.checked_loader;
+        let (schemas, bound) = (&self.schemas, MemoryBound::from_limit(images.memory_limit));
         // Each worker needs memory for one output image, for its effects and for pasted objects,
         // and, if workers mix images, for a copy of the last image of a batch.
-        let image = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
-        let mixing = if augments.common().mixes() && !split.on_device { image * format.dtype.bytes() } else { 0 };
-        let used_augments = fields[0].augments(augments.common()).chain(augments.variants());
-        let effects = used_augments.map(Augment::effects_memory).max().unwrap_or(0) as usize;
-        let pasted = augments.iter().flat_map(Augment::pasted_outputs).map(Pasted::memory).max().unwrap_or(0);
-        let transforms = images.transforms.iter().map(|transform| transform.memory(image));
-        let transforms = transforms.fold(0, usize::saturating_add);
+        let image_bytes = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
+        let mixing_bytes =
+            if augments.common().mixes() && !split.on_device { image_bytes * format.dtype.bytes() } else { 0 };
+        let image_augments = fields[0].augments(augments.common()).chain(augments.variants());
+        let effect_bytes = image_augments.map(Augment::effects_memory).max().unwrap_or(0) as usize;
+        let pasted_bytes = augments.iter().flat_map(Augment::pasted_outputs).map(Pasted::memory).max().unwrap_or(0);
+        let transform_bytes = images.transforms.iter().map(|transform| transform.memory(image_bytes));
+        let transform_bytes = transform_bytes.fold(0, usize::saturating_add);
         let image_buffer = image_buffer_bytes(fields, !images.transforms.is_empty());
-        let scratch = ScratchPlan::ample(self.workers, self.cores, image_buffer + effects + mixing + pasted)
-            .with_transforms(transforms)
-            .with_cache(if batch_sampler.is_some() { 0 } else { images.cache_decoded })
-            .with_source(bound.for_source(self.reads.ahead_bytes()));
+        let scratch =
+            ScratchPlan::ample(self.workers, self.cores, image_buffer + effect_bytes + mixing_bytes + pasted_bytes)
+                .with_transforms(transform_bytes)
+                .with_cache(if batch_sampler.is_some() { 0 } else { images.cache_decoded })
+                .with_source(bound.source_budget(self.read_source.ahead_bytes()));
         // A decoder has no readers, because the images of requests are already in memory.
         let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
             0 => {
-                let has_videos = split.decode.is_some() && self.reads.video_pixels() > 0;
+                let has_videos = split.decode.is_some() && self.read_source.video_pixels() > 0;
                 let slot_bytes = slot_bytes(split.on_device || images.pinned, has_videos);
                 bound.automatic_prefetch(slot_bytes, schemas, &scratch, device_bytes)
             }
-            n => Bounds::exactly(n),
+            depth => Bounds::exactly(depth),
         };
         let scratch = bound.grant(&Demand { schemas, prefetch, scratch, device_bytes })?;
-        Ok(Granted { prefetch, scratch })
+        Ok(MemoryGrant { prefetch, scratch })
     }
 
     /// Creates the parts of an engine, without allocating slots or starting threads.
-    fn parts(self, granted: Granted) -> Result<EngineConfig> {
-        let Opened { checked, source, reads, order, schedule, schemas, cores, workers } = self;
-        let Checked { loader, split, fields, output_sizes, augments, .. } = checked;
-        let Granted { prefetch, scratch } = granted;
+    fn engine_config(self, grant: MemoryGrant) -> Result<EngineConfig> {
+        let OpenLoader { checked_loader, source, read_source, order, schedule, schemas, cores, workers } = self;
+        let CheckedLoader { loader, split, fields, output_sizes, augments, .. } = checked_loader;
+        let MemoryGrant { prefetch, scratch } = grant;
         let options = loader.to_string();
         let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
-        let computed = fields[0].computed.iter().map(|field| field.name.clone()).collect();
+        let computed_names = fields[0].computed.iter().map(|field| field.name.clone()).collect();
         let is_decoder = loader.batch_sampler.is_some();
-        let can_copy = !is_decoder && fields.iter().all(|fields| copies(&*reads, fields));
+        let can_copy = !is_decoder && fields.iter().all(|fields| can_copy(&*read_source, fields));
         let recipe = Recipe {
             can_copy,
             source,
-            read_source: reads,
+            read_source,
             codecs: loader.images.codecs(),
             augments,
             cache: (scratch.cache_bytes > 0)
@@ -312,15 +316,15 @@ impl Opened {
         // The workers of a decoder keep their priority, because callers wait for their results.
         let settings = if split.on_device && !is_decoder { settings.for_device() } else { settings };
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
-        let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed)?;
+        let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed_names)?;
         let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
-        let (position, changed) = resume.unwrap_or_default();
-        if let (Some(changed), Some(changes)) = (changed, schedule.live_order()) {
-            changes.set(changed);
+        let (position, restored_order) = resume.unwrap_or_default();
+        if let (Some(restored_order), Some(live_order)) = (restored_order, schedule.live_order()) {
+            live_order.set(restored_order);
         }
         let memory = MemoryPlan::of(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
-        let epochs = if is_decoder { 0 } else { loader.images.epochs };
-        let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epochs), position);
+        let epoch_limit = if is_decoder { 0 } else { loader.images.epochs };
+        let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epoch_limit), position);
         Ok(EngineConfig { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
     }
 }
@@ -333,13 +337,13 @@ impl Loader {
     /// together with [`views`](Loader::views).
     pub(super) fn dataset_augments(&self) -> Result<Vec<Augment>> {
         let common = &self.images.augment;
-        let Some(last) = self.own_augments.keys().max() else { return Ok(vec![common.clone()]) };
-        let Some(datasets) = self.input.mixed() else {
+        let Some(last_dataset) = self.own_augments.keys().max() else { return Ok(vec![common.clone()]) };
+        let Some(dataset_count) = self.input.dataset_count() else {
             return Err(Error::config("augment_for: expected a mixture, but this loader has one dataset"));
         };
-        if *last >= datasets {
+        if *last_dataset >= dataset_count {
             return Err(Error::config(format!(
-                "augment_for: there is no dataset {last}: the mixture has {datasets} datasets, numbered from 0"
+                "augment_for: there is no dataset {last_dataset}: the mixture has {dataset_count} datasets, numbered from 0"
             )));
         }
         if !self.views.is_empty() {
@@ -348,7 +352,7 @@ impl Loader {
                  of them",
             ));
         }
-        Ok((0..datasets).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
+        Ok((0..dataset_count).map(|dataset| self.own_augments.get(&dataset).unwrap_or(common).clone()).collect())
     }
 
     /// Returns the augmentations of all datasets.
@@ -363,8 +367,8 @@ impl Loader {
         let augment = &self.images.augment;
         augment.check()?;
         let sizes = self.sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
-        let sized = sizes.iter().map(|size| augment.clone().output(size.width, size.height)).collect();
-        Ok(Augments::by_variant(augment.clone(), sized))
+        let variants = sizes.iter().map(|size| augment.clone().output(size.width, size.height)).collect();
+        Ok(Augments::by_variant(augment.clone(), variants))
     }
 }
 
@@ -389,7 +393,7 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKi
 }
 
 /// Returns whether workers can copy the samples from memory to a batch with `fields`.
-fn copies(source: &dyn Source, fields: &Fields) -> bool {
+fn can_copy(source: &dyn Source, fields: &Fields) -> bool {
     let result = guarded(|| {
         let names = source.fields().unwrap_or_default();
         let [name] = &names[..] else { return Ok(false) };
@@ -443,10 +447,10 @@ mod tests {
         let sample = |n: i64| OwnedSample::new(n.to_string()).field("bmp", bmp.clone()).label(n % 2);
         let loader = Loader::source(Samples::new((0..4).map(sample).collect())).batch_size(4).soft_labels(2, 0.1);
         let loader = loader.augment(Augment::pass_through(2, 1).mix(Mix::mixup(0.2)));
-        let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
+        let (format, split) = (loader.images.format(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
         let kinds = loader.fields().unwrap();
-        let parts = loader.open(kinds, format, split, |_, _| 0).unwrap();
-        let arrays = parts.schemas.variant(0).spans.iter().map(|span| {
+        let config = loader.open(kinds, format, split, |_, _| 0).unwrap();
+        let arrays = config.schemas.variant(0).spans.iter().map(|span| {
             let mut field = span.field.clone();
             damage(&mut field, span.role);
             (field, span.role)
@@ -454,7 +458,7 @@ mod tests {
         let schemas = Schemas::one(Schema::new(4, arrays).unwrap());
         let slot = Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap());
         let mixing = Some(Mixing { weight: 0.5, cut: None });
-        let full = fill_slot(&parts.shared, slot, 4, mixing, DeviceImages::None).0;
+        let full = fill_slot(&config.shared, slot, 4, mixing, DeviceImages::None).0;
         (0..4).map(|row| full.meta(row).fault.as_ref().map(ToString::to_string)).collect()
     }
 
@@ -508,23 +512,23 @@ mod tests {
     fn a_device_error_while_waiting_ends_the_run() {
         let reads = Arc::new(AtomicUsize::new(0));
         let loader = Loader::source(Counted(reads.clone())).drop_field("image").batch_size(64).workers(2).prefetch(60);
-        let (format, split) = (loader.images.written(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
+        let (format, split) = (loader.images.format(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
         let kinds = loader.fields().unwrap();
-        let parts = loader.open(kinds, format, split, |_, _| 0).unwrap();
-        let slot = |_| Slots::make(&parts.schemas, SlotMemory::heap(parts.schemas.bytes()).unwrap());
-        let slots = (0..parts.shared.memory.slots).map(slot).collect();
-        let engine = Engine::to_host(parts, slots, Some(Box::new(|_| Ok(Arc::new(Fails::default()))))).unwrap();
+        let config = loader.open(kinds, format, split, |_, _| 0).unwrap();
+        let slot = |_| Slots::make(&config.schemas, SlotMemory::heap(config.schemas.bytes()).unwrap());
+        let slots = (0..config.shared.memory.slots).map(slot).collect();
+        let engine = Engine::to_host(config, slots, Some(Box::new(|_| Ok(Arc::new(Fails::default()))))).unwrap();
         let shared = engine.shared().clone();
         let mut batches = Batches::new(engine, &shared);
         let mut epoch = batches.epoch(0);
         let results: Vec<_> = epoch.by_ref().map(|batch| batch.map(drop)).collect();
         assert!(results.len() < 4 && results.last().unwrap().as_ref().unwrap_err().kind() == ErrorKind::Cuda);
         // Workers may still finish the parts that they have already begun.
-        let mut after = 0;
-        while std::mem::replace(&mut after, reads.load(Relaxed)) < after {
+        let mut read_count = 0;
+        while std::mem::replace(&mut read_count, reads.load(Relaxed)) < read_count {
             std::thread::sleep(Duration::from_millis(100));
         }
-        assert!(after < 62 * 64, "{after} of {} samples were read after the error", 62 * 64);
+        assert!(read_count < 62 * 64, "{read_count} of {} samples were read after the error", 62 * 64);
         drop(epoch);
         assert_eq!(batches.epoch(1).next().unwrap().unwrap_err().kind(), ErrorKind::Cuda);
     }
@@ -533,21 +537,24 @@ mod tests {
     fn a_failure_while_finishing_a_batch_fails_all_samples() {
         assert_eq!(faults(|_, _| ()), [const { None }; 4]);
         // Mixing fails because the images have the wrong length.
-        let wider = faults(|field, role| {
+        let wide_faults = faults(|field, role| {
             if role == Role::Image {
                 field.shape[0] += 1;
             }
         });
-        assert!(wider.iter().flatten().filter(|e| e.contains("4 images of 6 bytes each")).count() == 4, "{wider:?}");
+        assert!(
+            wide_faults.iter().flatten().filter(|e| e.contains("4 images of 6 bytes each")).count() == 4,
+            "{wide_faults:?}"
+        );
         // Writing soft labels panics, because the bytes are not floats.
-        let bytes = faults(|field, role| {
+        let byte_faults = faults(|field, role| {
             if role == Role::SoftLabels {
                 (field.dtype, field.shape) = (Dtype::U8, vec![3]);
             }
         });
         assert!(
-            bytes.iter().flatten().filter(|e| e.contains("panicked while finishing batch")).count() == 4,
-            "{bytes:?}"
+            byte_faults.iter().flatten().filter(|e| e.contains("panicked while finishing batch")).count() == 4,
+            "{byte_faults:?}"
         );
     }
 }

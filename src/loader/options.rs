@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::batch_size::{BatchSize, RankOrigin};
-use super::class_list::Listed;
+use super::class_list::ClassList;
 use super::images::ImageOptions;
-use super::input::{Input, Opened};
+use super::input::{Input, OpenInput};
 use super::option_table::listed;
 use super::sampling::Sampling;
 use crate::engine::{BatchSampler, Checkpoint, OnError};
@@ -60,14 +60,14 @@ use crate::transform::Augment;
 #[derive(Clone)]
 pub struct Loader {
     pub(super) input: Input,
-    pub(super) opened: Option<Opened>,
-    pub(super) classes: Listed,
+    pub(super) open_input: Option<OpenInput>,
+    pub(super) classes: ClassList,
     #[cfg(feature = "tables")]
     pub(super) table: TableOptions,
-    pub(super) indexed: bool,
+    pub(super) uses_index: bool,
     pub(super) masks: Option<PathBuf>,
     pub(super) stores: Stores,
-    pub(super) batch: Option<BatchSize>,
+    pub(super) batch_size: Option<BatchSize>,
     pub(super) rank_origin: RankOrigin,
     pub(super) sampling: Sampling,
     pub(super) resume: Option<Checkpoint>,
@@ -77,7 +77,7 @@ pub struct Loader {
     pub(super) fields: Vec<(String, FieldKind)>,
     /// Augmentation of each view that replaces the `image` field.
     pub(super) views: Vec<Augment>,
-    pub(super) without: Vec<String>,
+    pub(super) dropped_fields: Vec<String>,
     pub(super) on_error: OnError,
     /// The number of classes, or `None` to use that of the dataset, and the label smoothing.
     pub(super) soft_labels: Option<(Option<usize>, f32)>,
@@ -155,7 +155,7 @@ impl Loader {
     /// let loader = Loader::new("imagenet/train").index(true); // imagenet/train.warpfeed-index
     /// ```
     pub fn index(mut self, indexed: bool) -> Self {
-        self.indexed = indexed;
+        self.uses_index = indexed;
         self
     }
 
@@ -190,22 +190,22 @@ impl Loader {
     pub(super) fn from_input(input: Input) -> Self {
         Loader {
             input,
-            opened: None,
-            classes: Listed::default(),
+            open_input: None,
+            classes: ClassList::default(),
             #[cfg(feature = "tables")]
             table: TableOptions::new(),
-            indexed: false,
+            uses_index: false,
             masks: None,
             stores: Stores::default(),
-            batch: None,
-            rank_origin: RankOrigin::Given { rank: 0, world: 1 },
+            batch_size: None,
+            rank_origin: RankOrigin::Explicit { rank: 0, world_size: 1 },
             sampling: Sampling::default(),
             resume: None,
             images: ImageOptions::default(),
             own_augments: BTreeMap::new(),
             fields: Vec::new(),
             views: Vec::new(),
-            without: Vec::new(),
+            dropped_fields: Vec::new(),
             on_error: OnError::default(),
             soft_labels: None,
             batch_sampler: None,

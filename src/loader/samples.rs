@@ -135,7 +135,7 @@ impl Loader {
     /// Shuffling takes no memory and does not delay the start of an epoch, for any number of
     /// samples.
     pub fn shuffle(mut self, seed: u64) -> Self {
-        self.sampling.shuffle = true;
+        self.sampling.is_shuffled = true;
         self.seed(seed)
     }
 
@@ -151,7 +151,7 @@ impl Loader {
     /// exceeds the page cache. In a [mixture](Loader::mixture), each dataset has its own windows,
     /// and windows with fewer than 10,000 samples barely make reading faster.
     pub fn shuffle_window(mut self, samples: u64) -> Self {
-        self.sampling.window = Some(samples);
+        self.sampling.shuffle_window = Some(samples);
         self
     }
 
@@ -182,7 +182,7 @@ impl Loader {
     /// even with a [`subset`](Loader::subset). If it returns a sample outside the subset, the batch
     /// fails. Opening fails if epoch 0 has no batches. Later epochs may be empty.
     pub fn sampler(mut self, order: impl Sampler + 'static) -> Self {
-        self.sampling.order = Some(Arc::new(order));
+        self.sampling.sampler = Some(Arc::new(order));
         self
     }
 
@@ -223,9 +223,9 @@ impl Loader {
     /// Returns an error if the dataset cannot be opened, and [`ErrorKind::Config`] if a share is
     /// outside 0 to 1, if the sum of the shares exceeds 1, or if the loader is a mixture.
     pub fn split<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
-        let (loader, source) = self.opened()?;
-        let samples = loader.selected(&*source);
-        loader.parts(sampler::split(samples, shares, seed)?)
+        let (loader, source) = self.open_source()?;
+        let indices = loader.selected_indices(&*source);
+        loader.into_subsets(sampler::split(indices, shares, seed)?)
     }
 
     /// Splits each class separately (a stratified [`split`](Loader::split)), so that every part has
@@ -241,16 +241,16 @@ impl Loader {
     /// # Errors
     /// See [`split`](Loader::split). In addition, fails if a sample has no label.
     pub fn split_by_class<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
-        let (loader, source) = self.opened()?;
-        let samples = loader.selected(&*source);
+        let (loader, source) = self.open_source()?;
+        let indices = loader.selected_indices(&*source);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let missing = "no label, but split_by_class() requires one";
         let labels = Labels { source: &*source, workers, retries: loader.images.retries, missing };
-        let labels = labels.of(&(0..source.len() as u64), Some(&samples))?;
-        loader.parts(sampler::split_by_class(samples.into_iter().zip(labels), shares, seed)?)
+        let labels = labels.of(&(0..source.len() as u64), Some(&indices))?;
+        loader.into_subsets(sampler::split_by_class(indices.into_iter().zip(labels), shares, seed)?)
     }
 
-    fn opened(self) -> Result<(Loader, Arc<dyn Source>)> {
+    fn open_source(self) -> Result<(Loader, Arc<dyn Source>)> {
         if matches!(self.input, Input::Mixture(_)) {
             return Err(Error::config(
                 "split: the loader is a mixture; split each dataset first, and then mix the parts",
@@ -259,18 +259,19 @@ impl Loader {
         let options = self.source_options()?;
         let (source, _) = self.input.clone().open(&options, None)?;
         // Reset the options that opening the source has already applied.
-        let loader = Loader { input: Input::Source(source.clone()), opened: None, indexed: false, masks: None, ..self };
+        let loader =
+            Loader { input: Input::Source(source.clone()), open_input: None, uses_index: false, masks: None, ..self };
         #[cfg(feature = "tables")]
         let loader = loader.table(crate::source::TableOptions::new());
         Ok((loader, source))
     }
 
     /// Returns the source indices of the [`subset`](Loader::subset), or of all samples.
-    fn selected(&self, source: &dyn Source) -> Vec<u64> {
+    fn selected_indices(&self, source: &dyn Source) -> Vec<u64> {
         self.sampling.subset.as_ref().map_or_else(|| (0..source.len() as u64).collect(), |subset| subset.to_vec())
     }
 
-    fn parts<const N: usize>(self, parts: [Vec<u64>; N]) -> Result<[Loader; N]> {
+    fn into_subsets<const N: usize>(self, parts: [Vec<u64>; N]) -> Result<[Loader; N]> {
         Ok(parts.map(|part| self.clone().subset(part)))
     }
 
@@ -305,7 +306,7 @@ impl Loader {
     /// [`Source::label`], the workers read the whole dataset once. Opening fails if a sample has no
     /// label.
     pub fn balanced(mut self) -> Self {
-        self.sampling.balanced = true;
+        self.sampling.is_balanced = true;
         self
     }
 
@@ -394,17 +395,17 @@ impl Loader {
     /// If the dataset cannot be opened, or if a sample cannot be read.
     pub fn image_sizes(&self) -> Result<Vec<Size>> {
         let source = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?.0;
-        let (codecs, times, kinds) = (self.images.codecs(), self.images.retries, self.fields()?);
+        let (codecs, retries, kinds) = (self.images.codecs(), self.images.retries, self.fields()?);
         let mut images = kinds.iter().filter(|(_, FieldKind(kind))| kind.augment().is_none());
         let image = images.find_map(|(name, FieldKind(kind))| match kind.maker() {
-            FieldWriter::Image(of) => Some((name, Image::described(of, None, kind.frames()))),
+            FieldWriter::Image(source_field) => Some((name, Image::described(source_field, None, kind.frames()))),
             _ => None,
         });
         let (name, image) = image.ok_or_else(|| Error::config("image_sizes: the loader has no image field"))?;
         let size = |buffers: &mut Vec<Vec<u8>>, id: usize| -> Result<Size> {
             let mut buffers = buffers.iter_mut();
             let sample = source::retried(
-                times,
+                retries,
                 id as u64,
                 || true,
                 || source.read_drawn(id, 0, buffers.next().expect("one per attempt")),
@@ -414,7 +415,7 @@ impl Loader {
                 image.encoded(name, &sample, &codecs, &Rng::new(0, 0, 0)).and_then(|(bytes, _)| codecs.open(bytes));
             Ok(encoded.map_or(Size::new(0, 0), |image| image.size()))
         };
-        (0..source.len()).into_par_iter().map_init(|| vec![Vec::new(); times + 1], size).collect()
+        (0..source.len()).into_par_iter().map_init(|| vec![Vec::new(); retries + 1], size).collect()
     }
 
     /// Sets the maximum total length of the samples in a batch, so that all batches take about the

@@ -16,12 +16,12 @@ use crate::source::{Join, Labels, Source};
 
 #[derive(Clone, Default)]
 pub(super) struct Sampling {
-    pub(super) shuffle: bool,
-    pub(super) window: Option<u64>,
-    pub(super) order: Option<Arc<dyn Sampler>>,
+    pub(super) is_shuffled: bool,
+    pub(super) shuffle_window: Option<u64>,
+    pub(super) sampler: Option<Arc<dyn Sampler>>,
     pub(super) subset: Option<Arc<[u64]>>,
     pub(super) weights: Option<Arc<[f64]>>,
-    pub(super) balanced: bool,
+    pub(super) is_balanced: bool,
     pub(super) match_labels_by_name: bool,
     pub(super) keep_labels: bool,
     pub(super) repeat: Option<u64>,
@@ -32,7 +32,7 @@ pub(super) struct Sampling {
 
 /// The order of the samples. It is also a `LiveOrder` if the program may change it, and a `Batched`
 /// if it sets its own batch boundaries.
-type Ordered = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn Batched>>);
+type OpenOrder = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn Batched>>);
 
 #[derive(Clone)]
 pub(super) enum Buckets {
@@ -95,13 +95,13 @@ fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
     let (own_ratio, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
     // Allow for rounding, which must not decide between two sizes with the same aspect ratio.
     let distance = |size: &Size| (ratio(size) - own_ratio).abs();
-    let nearest = sizes.iter().map(distance).fold(f64::INFINITY, f64::min);
-    let close = sizes.iter().enumerate().filter(|(_, size)| distance(size) <= nearest + 1e-9);
-    let best = close.min_by_key(|(_, size)| match size.area() <= area {
+    let min_distance = sizes.iter().map(distance).fold(f64::INFINITY, f64::min);
+    let candidates = sizes.iter().enumerate().filter(|(_, size)| distance(size) <= min_distance + 1e-9);
+    let nearest_size = candidates.min_by_key(|(_, size)| match size.area() <= area {
         true => (false, u64::MAX - size.area()),
         false => (true, size.area()),
     });
-    best.map_or(0, |(index, _)| index as u16)
+    nearest_size.map_or(0, |(index, _)| index as u16)
 }
 
 impl Sampling {
@@ -127,7 +127,7 @@ impl Sampling {
         (batch, last): (u64, LastBatch),
         workers: usize,
         retries: usize,
-    ) -> Result<Ordered> {
+    ) -> Result<OpenOrder> {
         let samples = source.len() as u64;
         self.check(samples, mixture.is_some())?;
         self.check_budget(last)?;
@@ -143,24 +143,24 @@ impl Sampling {
             return Err(Error::config("repeat(0): expected at least 1"));
         }
         let clock = Clock { batch, last, passes: self.repeat.unwrap_or(1) };
-        let changing = match &mixture {
-            Some(parts) => Some((UpdateKind::Proportions, self.mixed(parts, seed, clock, &labels)?)),
-            None => self.weighted(0..samples, seed, &labels)?.map(|order| (UpdateKind::Weights, order)),
+        let updatable_order = match &mixture {
+            Some(parts) => Some((UpdateKind::Proportions, self.mixture_order(parts, seed, clock, &labels)?)),
+            None => self.weighted_order(0..samples, seed, &labels)?.map(|order| (UpdateKind::Weights, order)),
         };
-        if let Some((kind, order)) = changing {
+        if let Some((kind, order)) = updatable_order {
             let order = match self.repeat.filter(|_| kind == UpdateKind::Weights) {
                 Some(passes) => Arc::new(Repeat::new(passes, order)),
                 None => order,
             };
-            let changes = Arc::new(LiveOrder::new(kind, order, samples, self.subset));
-            let batches = changes.batched();
-            return Ok((changes.clone(), Some(changes), batches));
+            let live_order = Arc::new(LiveOrder::new(kind, order, samples, self.subset));
+            let batched_order = live_order.batched();
+            return Ok((live_order.clone(), Some(live_order), batched_order));
         }
         if let Some(buckets) = &self.buckets {
-            let (order, buckets) = self.bucketed(buckets, seed, (batch, last))?;
+            let (order, buckets) = self.bucketed_order(buckets, seed, (batch, last))?;
             return Ok((order, None, buckets.batched()));
         }
-        let order = self.order_of(0..samples, seed, &labels)?;
+        let order = self.order_within(0..samples, seed, &labels)?;
         Ok(match self.repeat {
             Some(passes) => (Arc::new(Repeat::new(passes, order)), None, None),
             None => (order, None, None),
@@ -169,35 +169,37 @@ impl Sampling {
 
     /// Checks that the options do not contradict each other, and that they fit a source with
     /// `samples` samples.
-    fn check(&self, samples: u64, mixed: bool) -> Result<()> {
+    fn check(&self, samples: u64, is_mixture: bool) -> Result<()> {
         let buckets = self.buckets.as_ref().map_or("buckets", |buckets| buckets.name(self.budget.is_some()));
-        let chosen = [
-            ("sampler", self.order.is_some()),
+        let order_options = [
+            ("sampler", self.sampler.is_some()),
             ("weights", self.weights.is_some()),
-            ("balanced", self.balanced),
-            ("shuffle_window", self.window.is_some()),
+            ("balanced", self.is_balanced),
+            ("shuffle_window", self.shuffle_window.is_some()),
             (buckets, self.buckets.is_some()),
             // Weights and windows can be combined with `shuffle`, because they always shuffle, and
             // `shuffle` sets their seed.
-            ("shuffle", self.shuffle && self.order.is_some()),
+            ("shuffle", self.is_shuffled && self.sampler.is_some()),
         ];
-        let chosen: Vec<_> = chosen.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
-        if let [one, other, ..] = chosen[..] {
-            return Err(Error::config(format!("{one} and {other}: each decides the order; set only one of them")));
+        let order_options: Vec<_> = order_options.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
+        if let [first_option, other_option, ..] = order_options[..] {
+            return Err(Error::config(format!(
+                "{first_option} and {other_option}: each decides the order; set only one of them"
+            )));
         }
-        if mixed && self.order.is_some() {
+        if is_mixture && self.sampler.is_some() {
             return Err(Error::config(
                 "mixture and sampler: each decides the order. For a custom sampler over several sources, combine them with source::Concat. \
                  For an order within each source, use sampler::Mixture::of",
             ));
         }
-        if self.buckets.is_some() && (mixed || self.repeat.is_some()) {
-            let other = if mixed { "mixture" } else { "repeat" };
+        if self.buckets.is_some() && (is_mixture || self.repeat.is_some()) {
+            let other_option = if is_mixture { "mixture" } else { "repeat" };
             return Err(Error::config(format!(
-                "{buckets} and {other} cannot be combined: {other} puts samples of different buckets into one batch"
+                "{buckets} and {other_option} cannot be combined: {other_option} puts samples of different buckets into one batch"
             )));
         }
-        if self.window == Some(0) {
+        if self.shuffle_window == Some(0) {
             return Err(Error::config("shuffle_window(0): expected at least 1"));
         }
         if let Some(indices) = &self.subset
@@ -211,19 +213,19 @@ impl Sampling {
         if let Some(weights) = &self.weights
             && weights.len() as u64 != samples
         {
-            let also =
+            let hint =
                 if self.subset.is_some() { "; even with a subset, each sample of the source needs one" } else { "" };
             return Err(Error::config(format!(
-                "{} weights, but the source has {samples} samples{also}",
+                "{} weights, but the source has {samples} samples{hint}",
                 weights.len()
             )));
         }
         let Some(values) = &self.buckets else { return Ok(()) };
         if values.len() as u64 != samples {
-            let what = if values.sizes().is_empty() { "lengths" } else { "image sizes" };
+            let value_name = if values.sizes().is_empty() { "lengths" } else { "image sizes" };
             let buckets = values.name(false);
             return Err(Error::config(format!(
-                "{buckets}: {} {what}, but the source has {samples} samples",
+                "{buckets}: {} {value_name}, but the source has {samples} samples",
                 values.len()
             )));
         }
@@ -252,7 +254,7 @@ impl Sampling {
         Ok(())
     }
 
-    fn mixed(
+    fn mixture_order(
         &self,
         parts: &Proportions,
         seed: u64,
@@ -265,7 +267,7 @@ impl Sampling {
         for (part_index, &(samples, proportion)) in parts.iter().enumerate() {
             let range = first..first + samples;
             first = range.end;
-            let part = self.within(&range);
+            let part = self.restrict_to(&range);
             let is_empty = part.subset.as_ref().is_some_and(|indices| indices.is_empty());
             let is_drawn = proportion > 0.0 || options.raises(part_index);
             if is_empty && samples > 0 && is_drawn {
@@ -276,12 +278,14 @@ impl Sampling {
             }
             // `set_mixture` may raise a proportion of 0 later, so such a source needs an order as
             // well. But it may never be drawn, so don't require weights and labels for it.
-            let is_ready = is_drawn || !self.balanced && self.weights.is_none();
+            let is_ready = is_drawn || !self.is_balanced && self.weights.is_none();
             let order = if !is_empty && is_ready {
-                part.order_of(range, Mixture::seed_within(seed, part_index), labels).map_err(|e| match e.kind() {
-                    ErrorKind::Config => Error::config(format!("mixture: source {part_index}: {}", e.cause())),
-                    // The message already contains the number of the sample.
-                    _ => e,
+                part.order_within(range, Mixture::seed_within(seed, part_index), labels).map_err(|e| {
+                    match e.kind() {
+                        ErrorKind::Config => Error::config(format!("mixture: source {part_index}: {}", e.cause())),
+                        // The message already contains the number of the sample.
+                        _ => e,
+                    }
                 })?
             } else {
                 // Only the selected samples count toward the length of an epoch.
@@ -294,29 +298,34 @@ impl Sampling {
     }
 
     /// Creates the order that draws samples by weight, if weights are set.
-    fn weighted(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Option<Arc<dyn UpdatableOrder>>> {
+    fn weighted_order(
+        &self,
+        range: Range<u64>,
+        seed: u64,
+        labels: &Labels<'_>,
+    ) -> Result<Option<Arc<dyn UpdatableOrder>>> {
         let order = if let Some(weights) = &self.weights {
             Weighted::new(weights, seed)?
-        } else if self.balanced {
-            Weighted::new(&balancing(&labels.of(&range, self.subset.as_deref())?), seed)?
+        } else if self.is_balanced {
+            Weighted::new(&balancing_weights(&labels.of(&range, self.subset.as_deref())?), seed)?
         } else {
             return Ok(None);
         };
-        Ok(Some(match self.inside(&range) {
+        Ok(Some(match self.indices_within(&range) {
             None => Arc::new(order),
             Some(indices) => Arc::new(Subset::new(indices, order)?),
         }))
     }
 
     /// Returns the subset, with indices relative to the start of `range`.
-    fn inside(&self, range: &Range<u64>) -> Option<Arc<[u64]>> {
+    fn indices_within(&self, range: &Range<u64>) -> Option<Arc<[u64]>> {
         let indices = self.subset.as_ref()?;
         Some(if range.start == 0 { indices.clone() } else { indices.iter().map(|index| index - range.start).collect() })
     }
 
     /// Creates the sampler for the selected samples, grouped into `buckets`. Also returns the
     /// grouping itself, over positions in the subset if there is one.
-    fn bucketed(
+    fn bucketed_order(
         &self,
         buckets: &Buckets,
         seed: u64,
@@ -324,17 +333,15 @@ impl Sampling {
     ) -> Result<(Arc<dyn Sampler>, Arc<Bucketed>)> {
         let order = |indices: Option<&[u64]>| -> Result<Arc<Bucketed>> {
             let order = match buckets {
-                Buckets::Lengths { lengths, bounds } => {
-                    Bucketed::new(&selected(lengths, indices), bounds, global_batch)?
-                }
+                Buckets::Lengths { lengths, bounds } => Bucketed::new(&select(lengths, indices), bounds, global_batch)?,
                 Buckets::Sizes { images, sizes } => {
-                    let images = selected(images, indices);
+                    let images = select(images, indices);
                     let nearest: Vec<u16> = images.iter().map(|image| nearest_size(*image, sizes)).collect();
                     let areas: Vec<u32> = sizes.iter().map(|size| size.area() as u32).collect();
                     Bucketed::by_size(&nearest, &areas, global_batch)?
                 }
             };
-            let order = if self.shuffle { order.shuffled(seed) } else { order };
+            let order = if self.is_shuffled { order.shuffled(seed) } else { order };
             // Without a budget, only the batch size limits the number of images of a size.
             let unlimited = (!buckets.sizes().is_empty()).then_some(u64::MAX);
             Ok(Arc::new(match self.budget.or(unlimited) {
@@ -351,8 +358,8 @@ impl Sampling {
 
     /// Restricts the options to `range`, the samples of one dataset of a mixture. The result always
     /// shuffles.
-    fn within(&self, range: &Range<u64>) -> Sampling {
-        let mut part = Sampling { shuffle: true, ..self.clone() };
+    fn restrict_to(&self, range: &Range<u64>) -> Sampling {
+        let mut part = Sampling { is_shuffled: true, ..self.clone() };
         let positions: Option<Vec<usize>> = self
             .subset
             .as_ref()
@@ -371,8 +378,8 @@ impl Sampling {
 
     /// Creates the sampler for the samples in `range`. Its indices are relative to the start of
     /// `range`.
-    fn order_of(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
-        if let Some(order) = &self.order {
+    fn order_within(&self, range: Range<u64>, seed: u64, labels: &Labels<'_>) -> Result<Arc<dyn Sampler>> {
+        if let Some(order) = &self.sampler {
             // A custom sampler returns source indices. A mixture can't have one, so `range` starts
             // at 0.
             return Ok(match &self.subset {
@@ -380,18 +387,18 @@ impl Sampling {
                 Some(indices) => Arc::new(Within::new(indices, order.clone())),
             });
         }
-        if let Some(order) = self.weighted(range.clone(), seed, labels)? {
+        if let Some(order) = self.weighted_order(range.clone(), seed, labels)? {
             return Ok(order);
         }
         let len = self.subset.as_ref().map_or(range.end - range.start, |indices| indices.len() as u64);
-        let order: Arc<dyn Sampler> = if let Some(window) = self.window {
+        let order: Arc<dyn Sampler> = if let Some(window) = self.shuffle_window {
             Arc::new(Windowed::new(len, seed, window))
-        } else if self.shuffle {
+        } else if self.is_shuffled {
             Arc::new(Shuffled::new(len, seed))
         } else {
             Arc::new(Sequential::new(len))
         };
-        Ok(match self.inside(&range) {
+        Ok(match self.indices_within(&range) {
             None => order,
             Some(indices) => Arc::new(Subset::new(indices, order)?),
         })
@@ -399,14 +406,14 @@ impl Sampling {
 }
 
 /// Returns the elements of `values` with these indices, or all of them.
-fn selected<'a, T: Copy>(values: &'a [T], indices: Option<&[u64]>) -> Cow<'a, [T]> {
+fn select<'a, T: Copy>(values: &'a [T], indices: Option<&[u64]>) -> Cow<'a, [T]> {
     match indices {
         None => values.into(),
         Some(indices) => indices.iter().map(|index| values[*index as usize]).collect(),
     }
 }
 
-fn balancing(labels: &[i64]) -> Vec<f64> {
+fn balancing_weights(labels: &[i64]) -> Vec<f64> {
     let mut counts = HashMap::<i64, u32>::new();
     labels.iter().for_each(|label| *counts.entry(*label).or_default() += 1);
     labels.iter().map(|label| 1.0 / f64::from(counts[label])).collect()

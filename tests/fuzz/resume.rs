@@ -99,7 +99,7 @@ fn saved() -> Vec<Saved> {
     let careless = loaders.len() - 1;
     let save = |(i, loader): (usize, Loader)| {
         let loader = loader.batch_size(7).augment(Augment::pass_through(2, 2)).workers(1);
-        let written = loader.images.written(Layout::Nhwc).expect("valid options");
+        let written = loader.images.format(Layout::Nhwc).expect("valid options");
         let split = Split::host([&loader.images.augment]);
         let kinds = loader.fields().expect("valid options");
         let opening = loader.clone().open(kinds, written, split, |_, _| 0).expect("valid options");

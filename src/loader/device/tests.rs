@@ -91,7 +91,7 @@ fn loader(originals: &[Vec<u8>]) -> Loader {
     Loader::source(samples).batch_size(8).shuffle(3).workers(2).prefetch(2).augment(Augment::train(32))
 }
 
-impl<G: Gpu, B: From<Held<G>>> OnDevice<G, B> {
+impl<G: Gpu, B: From<Held<G>>> DeviceLoader<G, B> {
     fn start(&mut self, epoch: u64, first: u64) {
         self.ring.start(Course::one(epoch, first..self.shared.schedule.num_batches(epoch)));
     }
@@ -106,7 +106,7 @@ fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u6
 fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -> Result<(Vec<Vec<u8>>, u64)> {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream()?;
-    let mut opened = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer)?;
+    let mut opened = loader.open_device::<_, Held<Sim>>(sim.clone(), consumer)?;
     opened.start(epoch, first);
     let mut batches = Vec::new();
     while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
@@ -387,7 +387,7 @@ fn a_loader_reports_host_decoding_once() {
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim, consumer).unwrap();
+    let DeviceLoader { ring, shared } = loader.open_device::<_, Held<Sim>>(sim, consumer).unwrap();
     let mut batches = Batches::new(ring, &shared);
     batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
     let stats = batches.stats();
@@ -412,7 +412,7 @@ fn only_images_that_workers_decode_use_the_cache() {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
         let loader = loader.clone().decode_on(decode_on).cache_format(format);
-        let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
+        let DeviceLoader { ring, shared } = loader.open_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
         let mut batches = Batches::new(ring, &shared);
         for (epoch, expected) in (0..).zip(&expected) {
             let actual: Vec<_> = batches.epoch(epoch).map(|batch| pixels(&sim, &batch.unwrap())).collect();
@@ -434,7 +434,7 @@ fn images_that_workers_decode_for_the_device_are_counted() {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
         let loader = loader(originals).augment(Augment::resize(70, 70)).decode_on(DecodeOn::Gpu).epochs(1);
-        let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim, consumer).unwrap();
+        let DeviceLoader { ring, shared } = loader.open_device::<_, Held<Sim>>(sim, consumer).unwrap();
         let mut batches = Batches::new(ring, &shared);
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         batches.stats()
@@ -526,7 +526,7 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
     assert!(rest == expected[4..], "batches 4 and later are the same");
     // Drop the loader in the middle of an epoch, while batches are in flight.
     let sim = Sim::new(Mistake::None, 200);
-    let mut opened = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+    let mut opened = loader.open_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
     for epoch in 0..20 {
         opened.start(epoch, 0);
         for _ in 0..epoch % 4 {
@@ -563,7 +563,7 @@ fn decoder_with(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> D
 fn open_decoder(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Result<Decoder<Held<Sim>>> {
     let options = Decoder::builder().batch_size(8).workers(2).augment(Augment::eval(40, 36));
     let (loader, requests) = with(options).loader()?;
-    let OnDevice { ring, shared, .. } = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream()?)?;
+    let DeviceLoader { ring, shared, .. } = loader.open_device::<_, Held<Sim>>(sim.clone(), sim.stream()?)?;
     Decoder::new(requests, Batches::new(ring, &shared))
 }
 
@@ -671,7 +671,8 @@ fn the_device_decodes_a_request_of_one_large_image() {
     Encoder::new(&mut large, 80).encode(&rgb, 1000, 1000, ColorType::Rgb).unwrap();
     let sim = Sim::new(Mistake::None, 20);
     let (loader, requests) = Decoder::builder().batch_size(1).workers(1).loader().unwrap();
-    let OnDevice { ring, shared, .. } = loader.on_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+    let DeviceLoader { ring, shared, .. } =
+        loader.open_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
     let decoder = Decoder::new(requests, Batches::new(ring, &shared)).unwrap();
     let samples = Samples::new(vec![OwnedSample::new("x").field("jpg", large.clone())]);
     let expected = on_host(Loader::source(samples), 0);
@@ -740,7 +741,7 @@ fn decode_share_limits_decoding_on_the_device() {
     let decoded = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
-        let mut opened = loader.clone().decode_share(share).on_device::<_, Held<Sim>>(sim, consumer).unwrap();
+        let mut opened = loader.clone().decode_share(share).open_device::<_, Held<Sim>>(sim, consumer).unwrap();
         for epoch in 0..20 {
             opened.start(epoch, 0);
             while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {

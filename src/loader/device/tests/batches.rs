@@ -18,7 +18,7 @@ fn device_batches_have_the_fields_of_host_batches() {
     let loader = loader(&originals(false));
     let sim = Sim::new(Mistake::None, 20);
     let (consumer, other) = (sim.stream().unwrap(), sim.stream().unwrap());
-    let mut batches = loader.clone().on(sim.clone(), consumer).unwrap();
+    let mut batches = loader.clone().open_on(sim.clone(), consumer).unwrap();
     let mut host = loader.host().unwrap();
     let mut copies = Vec::new();
     for (batch, expected) in batches.epoch(1).zip(host.epoch(1)) {

@@ -84,7 +84,7 @@ fn loader(source: &Arc<Recorded>) -> Loader {
 fn opened(loader: Loader) -> (Batches<Held<Sim>>, Sim) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    let OnDevice { ring, shared } = loader.on_device(sim.clone(), consumer).unwrap();
+    let DeviceLoader { ring, shared } = loader.open_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)
 }
 

@@ -75,7 +75,7 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
 
 fn epoch(sim: &Sim, loader: &Loader) -> Seen {
     let (mut batches, mut errors) = (Vec::new(), Vec::new());
-    let opened = sim.stream().and_then(|stream| loader.clone().on_device::<_, Held<Sim>>(sim.clone(), stream));
+    let opened = sim.stream().and_then(|stream| loader.clone().open_device::<_, Held<Sim>>(sim.clone(), stream));
     let mut device = match opened {
         Ok(device) => device,
         Err(e) => return (batches, vec![e]),

@@ -102,7 +102,7 @@ fn train_rank(
     give: &Sender<(usize, At, Share)>,
 ) -> Checkpoint {
     let consumer = sim.stream().unwrap();
-    let OnDevice { ring, shared } = loader.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
+    let DeviceLoader { ring, shared } = loader.open_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
     let mut batches: Batches<Held<Sim>> = Batches::new(ring, &shared);
     let mut remaining = steps;
     for epoch in batches.first_epoch()..EPOCHS {

@@ -85,7 +85,7 @@ fn open(loader: Loader) -> Opened {
     let consumer = sim.stream().unwrap();
     // Do not prepare the next epoch ahead: reading its samples would look like decoding them again.
     let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
-    let OnDevice { ring, shared } = loader.on_device(sim.clone(), consumer).unwrap();
+    let DeviceLoader { ring, shared } = loader.open_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)
 }
 

@@ -84,7 +84,7 @@ fn damaged_video_frames_fail_on_a_device_as_on_the_host() {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
         let device = loader.decode_on(DecodeOn::Gpu);
-        let OnDevice { ring, shared } = device.on_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
+        let DeviceLoader { ring, shared } = device.open_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
         let mut device = Batches::new(ring, &shared);
         let found: Vec<_> = device.epoch(0).map(|batch| pixels_of(&sim, &batch.unwrap(), Some("clip"))).collect();
         assert!(found == expected, "strict {strict}");
@@ -103,7 +103,7 @@ fn damaged_video_frames_fail_on_a_device_as_on_the_host() {
 #[test]
 fn workers_convert_video_frames_that_do_not_fit() {
     let loader = loader(samples(1, false), 1).drop_field("image").augment(Augment::resize(96, 64)).batch_size(8);
-    let host = loader.images.written(Layout::Nhwc).unwrap();
+    let host = loader.images.format(Layout::Nhwc).unwrap();
     for (frames, expected) in [(3, 3), (100, 8)] {
         let space = DecodeSpace { images: 1, bytes: (frames * (96 * 64 * 3 / 2 + 64_usize)).div_ceil(8), blocks: 4096 };
         let split = Split { on_device: true, decode: Some(space), retouch: false, records: false };
