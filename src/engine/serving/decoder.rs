@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::reply::Reply;
-use super::requests::{Image, Owned, Requests};
+use super::requests::{Image, OwnedBytes, Requests};
 use crate::batch::{Delivered, is_recoverable};
 use crate::engine::delivering::Batches;
 use crate::engine::settings::MemoryPlan;
@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::trace::Stats;
 
 /// Interval at which a waiting server thread checks whether the decoder has been closed.
-const TICK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Decodes images on request, for inference servers. A request is a list of encoded images. The
 /// response is one batch, with the same pixels that a loader with the same options delivers.
@@ -81,8 +81,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// still hold stay valid.
 pub struct Decoder<B> {
     pub(super) requests: Arc<Requests<B>>,
-    monitor: LoaderHandle,
-    memory: MemoryPlan,
+    handle: LoaderHandle,
+    memory_plan: MemoryPlan,
     thread: Option<JoinHandle<()>>,
     /// The function that the receiving thread calls with each batch. It may use the user's stream.
     on_receive: fn(&B) -> Result<()>,
@@ -102,8 +102,8 @@ impl<B: Send + 'static> Decoder<B> {
     where
         B: Delivered,
     {
-        let (monitor, memory) = (batches.handle(), batches.memory_plan());
-        let capacity = if memory.device_slots > 0 { memory.device_slots } else { memory.slots };
+        let (handle, memory_plan) = (batches.handle(), batches.memory_plan());
+        let capacity = if memory_plan.device_slots > 0 { memory_plan.device_slots } else { memory_plan.slots };
         let server = Server { requests: requests.clone(), batches, capacity };
         let thread = std::thread::Builder::new()
             .name("warpfeed-answer".into())
@@ -111,7 +111,7 @@ impl<B: Send + 'static> Decoder<B> {
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the decoder's thread: {e}")))?;
         let (on_receive, process) = (B::on_receive as fn(&B) -> _, std::process::id());
         let batchers = Mutex::default();
-        Ok(Decoder { requests, monitor, memory, thread: Some(thread), on_receive, batchers, process })
+        Ok(Decoder { requests, handle, memory_plan, thread: Some(thread), on_receive, batchers, process })
     }
 
     /// Decodes `images` into a batch, in order, and waits for the batch. A device batch is returned
@@ -154,7 +154,7 @@ impl<B: Send + 'static> Decoder<B> {
         P: AsRef<[u8]> + Send + Sync + 'static,
     {
         check_process("decoder", self.process)?;
-        let images = images.into_iter().map(|image| Box::new(image) as Owned).collect();
+        let images = images.into_iter().map(|image| Box::new(image) as OwnedBytes).collect();
         Ok(self.pending(self.requests.submit(images)?))
     }
 
@@ -171,7 +171,7 @@ impl<B> Decoder<B> {
     /// Returns the maximum number of images per request:
     /// [`batch_size`](crate::DecoderBuilder::batch_size).
     pub fn max_batch(&self) -> usize {
-        self.requests.limits.images
+        self.requests.limits.max_images
     }
 
     /// Closes the decoder for all threads that share it. Requests without a response and later
@@ -203,12 +203,12 @@ impl<B> Decoder<B> {
     /// Returns the memory plan of the decoder, which excludes pending requests and your copies of
     /// batches.
     pub fn memory_plan(&self) -> MemoryPlan {
-        self.memory
+        self.memory_plan
     }
 
     /// Returns the statistics of each stage so far.
     pub fn stats(&self) -> Stats {
-        self.monitor.stats()
+        self.handle.stats()
     }
 }
 
@@ -259,11 +259,11 @@ impl<B> Pending<B> {
         self.take(self.on_receive)
     }
 
-    /// Waits for the batch and calls `order` with it. If `order` fails, the batch can still be
-    /// received.
-    fn take(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
+    /// Waits for the batch and calls `on_batch` with it. If `on_batch` fails, the batch can still
+    /// be received.
+    fn take(&self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         check_process("decoder", self.process)?;
-        self.reply.wait(order)
+        self.reply.wait(on_batch)
     }
 
     /// Returns whether [`wait`](Pending::wait) would return without blocking.
@@ -339,14 +339,14 @@ impl<B> Server<B> {
         self.batches.begin(0);
         while self.requests.wait() {
             let requests = &self.requests;
-            let received = self.batches.next(&mut || (!requests.is_closed()).then_some(TICK));
+            let result = self.batches.next(&mut || (!requests.is_closed()).then_some(POLL_INTERVAL));
             if requests.is_closed() {
                 break;
             }
-            match received.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended"))) {
+            match result.unwrap_or_else(|| Err(Error::new(ErrorKind::Panic, "the decoder's threads have ended"))) {
                 // The run continues, so the batches in flight will still arrive.
                 Err(e) if is_recoverable(&e) => {
-                    requests.fail_late(self.capacity, &e);
+                    requests.fail_late_requests(self.capacity, &e);
                 }
                 Err(e) => {
                     requests.respond(Err(e));

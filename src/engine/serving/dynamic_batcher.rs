@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::decoder::{CloseWithDecoder, Decoder, Pending};
-use super::requests::{Image, Limits, Owned};
+use super::requests::{Image, Limits, OwnedBytes};
 use crate::engine::state::check_process;
 use crate::error::{Error, ErrorKind, Result};
 
-const LONGEST_DELAY: Duration = Duration::from_secs(60);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
 const BATCHES_AHEAD: usize = 2;
 
@@ -96,13 +96,13 @@ impl<B: Send + 'static> Decoder<B> {
     /// [`ErrorKind::Config`] if `max_delay` exceeds 60 seconds, and [`ErrorKind::Io`] if a thread
     /// cannot be started.
     pub fn dynamic_batcher<T: Send + 'static>(self: &Arc<Self>, max_delay: Duration) -> Result<DynamicBatcher<B, T>> {
-        if max_delay > LONGEST_DELAY {
-            return Err(Error::config(format!("max_delay={max_delay:?}: the maximum is {LONGEST_DELAY:?}")));
+        if max_delay > MAX_DELAY {
+            return Err(Error::config(format!("max_delay={max_delay:?}: the maximum is {MAX_DELAY:?}")));
         }
         let queue = Arc::new(Queue::new(self.requests.limits, max_delay));
         self.register(queue.clone());
-        let (begun, batches) = bounded(BATCHES_AHEAD);
-        let collector = Collector { decoder: self.clone(), queue: queue.clone(), begun };
+        let (batch_sender, batches) = bounded(BATCHES_AHEAD);
+        let collector = Collector { decoder: self.clone(), queue: queue.clone(), batch_sender };
         let thread = std::thread::Builder::new()
             .name("warpfeed-joined".into())
             .spawn(move || collector.run())
@@ -126,7 +126,7 @@ impl<B, T> DynamicBatcher<B, T> {
         P: AsRef<[u8]> + Send + Sync + 'static,
     {
         check_process("decoder", self.process)?;
-        self.queue.put(images.into_iter().map(|image| Box::new(image) as Owned).collect(), value)
+        self.queue.push(images.into_iter().map(|image| Box::new(image) as OwnedBytes).collect(), value)
     }
 
     /// Cancels a request that is not part of a batch yet, and returns its value.
@@ -166,27 +166,27 @@ impl<B, T> Drop for DynamicBatcher<B, T> {
 
 impl<B, T> fmt::Debug for DynamicBatcher<B, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DynamicBatcher").field("max_delay", &self.queue.delay).finish_non_exhaustive()
+        f.debug_struct("DynamicBatcher").field("max_delay", &self.queue.max_delay).finish_non_exhaustive()
     }
 }
 
 struct Collector<B, T> {
     decoder: Arc<Decoder<B>>,
     queue: Arc<Queue<T>>,
-    begun: Sender<DynamicBatch<B, T>>,
+    batch_sender: Sender<DynamicBatch<B, T>>,
 }
 
 impl<B: Send + 'static, T> Collector<B, T> {
     fn run(self) {
-        while let Some(joined) = self.queue.take() {
+        while let Some(queued_requests) = self.queue.take() {
             let (mut images, mut requests) = (Vec::new(), Vec::new());
-            for request in joined {
-                let first = images.len();
+            for request in queued_requests {
+                let first_row = images.len();
                 images.extend(request.images);
-                requests.push((request.value, first..images.len()));
+                requests.push((request.value, first_row..images.len()));
             }
             let pending = self.decoder.submit_dynamic(images);
-            if self.begun.send(DynamicBatch { pending, requests }).is_err() {
+            if self.batch_sender.send(DynamicBatch { pending, requests }).is_err() {
                 break;
             }
         }
@@ -201,48 +201,48 @@ impl<T: Send> CloseWithDecoder for Queue<T> {
 
 struct Queue<T> {
     limits: Limits,
-    delay: Duration,
+    max_delay: Duration,
     state: Mutex<State<T>>,
     changed: Condvar,
 }
 
 struct State<T> {
-    waiting: VecDeque<Request<T>>,
+    requests: VecDeque<Request<T>>,
     next_number: u64,
-    closed: bool,
+    is_closed: bool,
 }
 
 struct Request<T> {
     number: u64,
-    since: Instant,
+    submit_time: Instant,
     images: Vec<Image>,
     value: T,
 }
 
 impl<T> Queue<T> {
-    fn new(limits: Limits, delay: Duration) -> Self {
-        let state = State { waiting: VecDeque::new(), next_number: 0, closed: false };
-        Queue { limits, delay, state: Mutex::new(state), changed: Condvar::new() }
+    fn new(limits: Limits, max_delay: Duration) -> Self {
+        let state = State { requests: VecDeque::new(), next_number: 0, is_closed: false };
+        Queue { limits, max_delay, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().expect("no code panics while holding this lock")
     }
 
-    fn put(&self, images: Vec<Owned>, value: T) -> Result<u64> {
-        let images = self.limits.request(images)?;
+    fn push(&self, images: Vec<OwnedBytes>, value: T) -> Result<u64> {
+        let images = self.limits.check_request(images)?;
         // Dropping images or a value runs user code, which must not run under the lock. The guard
         // is created last, so an early return drops it first.
         let mut state = self.state();
-        if state.closed {
+        if state.is_closed {
             return Err(Error::config("requests are no longer accepted: close was called, or the decoder was closed"));
         }
-        if state.waiting.len() >= self.limits.queued {
-            return Err(self.limits.busy());
+        if state.requests.len() >= self.limits.max_queued {
+            return Err(self.limits.busy_error());
         }
         let number = state.next_number;
         state.next_number += 1;
-        state.waiting.push_back(Request { number, since: Instant::now(), images, value });
+        state.requests.push_back(Request { number, submit_time: Instant::now(), images, value });
         drop(state);
         self.changed.notify_all();
         Ok(number)
@@ -250,15 +250,15 @@ impl<T> Queue<T> {
 
     fn remove(&self, number: u64) -> Option<T> {
         let mut state = self.state();
-        let index = state.waiting.binary_search_by_key(&number, |request| request.number).ok()?;
-        let request = state.waiting.remove(index);
+        let index = state.requests.binary_search_by_key(&number, |request| request.number).ok()?;
+        let request = state.requests.remove(index);
         drop(state);
         // The lock is released here, because dropping images runs user code.
         request.map(|request| request.value)
     }
 
     fn close(&self) {
-        self.state().closed = true;
+        self.state().is_closed = true;
         self.changed.notify_all();
     }
 
@@ -267,25 +267,26 @@ impl<T> Queue<T> {
     fn take(&self) -> Option<Vec<Request<T>>> {
         let mut state = self.state();
         loop {
-            let Some(first) = state.waiting.front() else {
-                if state.closed {
+            let Some(first_request) = state.requests.front() else {
+                if state.is_closed {
                     return None;
                 }
                 state = self.changed.wait(state).expect("no code panics while holding this lock");
                 continue;
             };
-            let remaining = self.delay.saturating_sub(first.since.elapsed());
-            let mut count = 0;
-            let fits = |request: &&Request<T>| {
-                count += request.images.len();
-                count <= self.limits.images
+            let remaining_delay = self.max_delay.saturating_sub(first_request.submit_time.elapsed());
+            let mut image_count = 0;
+            let has_space = |request: &&Request<T>| {
+                image_count += request.images.len();
+                image_count <= self.limits.max_images
             };
-            let fitting = state.waiting.iter().take_while(fits).count();
-            // `count` includes the first request that does not fit.
-            if count >= self.limits.images || remaining.is_zero() || state.closed {
-                return Some(state.waiting.drain(..fitting).collect());
+            let request_count = state.requests.iter().take_while(has_space).count();
+            // `image_count` includes the first request that does not fit.
+            if image_count >= self.limits.max_images || remaining_delay.is_zero() || state.is_closed {
+                return Some(state.requests.drain(..request_count).collect());
             }
-            state = self.changed.wait_timeout(state, remaining).expect("no code panics while holding this lock").0;
+            state =
+                self.changed.wait_timeout(state, remaining_delay).expect("no code panics while holding this lock").0;
         }
     }
 }

@@ -18,30 +18,30 @@ struct State<B> {
 }
 
 enum Answer<B> {
-    Awaited,
-    Given(Result<B>),
+    Pending,
+    Ready(Result<B>),
     Taken,
 }
 
 impl<B> Default for Reply<B> {
     fn default() -> Self {
-        Reply { state: Mutex::new(State { answer: Answer::Awaited, waker: None }), changed: Condvar::new() }
+        Reply { state: Mutex::new(State { answer: Answer::Pending, waker: None }), changed: Condvar::new() }
     }
 }
 
 impl<B> State<B> {
-    fn is_awaited(&self) -> bool {
-        matches!(self.answer, Answer::Awaited)
+    fn is_pending(&self) -> bool {
+        matches!(self.answer, Answer::Pending)
     }
 
-    /// Takes the response, which must have been set. Calls `order` with a batch first. If `order`
-    /// fails, the batch is not taken.
-    fn take(&mut self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
-        if let Answer::Given(Ok(batch)) = &self.answer {
-            order(batch)?;
+    /// Takes the response, which must have been set. Calls `on_batch` with a batch first. If
+    /// `on_batch` fails, the batch is not taken.
+    fn take(&mut self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
+        if let Answer::Ready(Ok(batch)) = &self.answer {
+            on_batch(batch)?;
         }
         match std::mem::replace(&mut self.answer, Answer::Taken) {
-            Answer::Given(answer) => answer,
+            Answer::Ready(answer) => answer,
             _ => Err(Error::config("the batch has already been taken; store it when you take it")),
         }
     }
@@ -54,7 +54,7 @@ impl<B> Reply<B> {
 
     pub(crate) fn set(&self, batch: Result<B>) {
         let mut state = self.state();
-        state.answer = Answer::Given(batch);
+        state.answer = Answer::Ready(batch);
         let waker = state.waker.take();
         drop(state);
         self.changed.notify_all();
@@ -65,17 +65,17 @@ impl<B> Reply<B> {
         });
     }
 
-    /// Waits for the response and takes it. Calls `order` with a batch first, under the lock, so
+    /// Waits for the response and takes it. Calls `on_batch` with a batch first, under the lock, so
     /// only one of several waiting threads calls it.
-    pub(crate) fn wait(&self, order: impl FnOnce(&B) -> Result<()>) -> Result<B> {
-        let state = self.changed.wait_while(self.state(), |state| state.is_awaited());
-        state.expect("no code panics while holding this lock").take(order)
+    pub(crate) fn wait(&self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
+        let result = self.changed.wait_while(self.state(), |state| state.is_pending());
+        result.expect("no code panics while holding this lock").take(on_batch)
     }
 
     /// Waits for the response, but at most for `timeout`. Returns whether it has been set.
     pub(crate) fn is_set(&self, timeout: Duration) -> bool {
-        let state = self.changed.wait_timeout_while(self.state(), timeout, |state| state.is_awaited());
-        !state.expect("no code panics while holding this lock").0.is_awaited()
+        let state = self.changed.wait_timeout_while(self.state(), timeout, |state| state.is_pending());
+        !state.expect("no code panics while holding this lock").0.is_pending()
     }
 
     /// Returns `Ready` if the response has been set. Otherwise, replaces the stored waker by the
@@ -84,12 +84,12 @@ impl<B> Reply<B> {
         // Clone and drop wakers without holding the lock, because both run user code.
         let waker = context.waker().clone();
         let mut state = self.state();
-        if !state.is_awaited() {
+        if !state.is_pending() {
             return Poll::Ready(());
         }
-        let before = state.waker.replace(waker);
+        let previous_waker = state.waker.replace(waker);
         drop(state);
-        drop(before);
+        drop(previous_waker);
         Poll::Pending
     }
 }
