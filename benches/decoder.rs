@@ -2,11 +2,11 @@
 //! `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
 //!
 //! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. The batches are 224x224
-//! eval crops, normalized f16 (N, C, H, W). With a CUDA driver, they are in device memory, and
-//! measured twice: decoded on the GPU, and decoded on the CPU. Latencies (median and 99th
-//! percentile, in ms) and the first rate (images per second) are measured with one request at a
-//! time, from the call until the batch is in memory. "in flight" means that four requests are
-//! always in flight.
+//! eval crops, normalized f16 (N, C, H, W). With a CUDA driver, the batches are in device memory,
+//! and each request size is measured twice: decoded on the GPU, and decoded on the CPU. "median ms"
+//! and "99 % ms" are latencies from the call until the batch is in memory, with one request at a
+//! time. "images/s" is the rate with one request at a time, and "in flight: images/s" the rate with
+//! four requests in flight. "on the device" is the percentage of images that the GPU decodes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,9 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let option = |name: &str, default: f64| {
         let index = arguments.iter().position(|a| a == name);
-        index.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
+        index
+            .and_then(|i| arguments.get(i + 1))
+            .map_or(default, |n| n.parse().expect("--seconds and --workers are numbers"))
     };
     let (seconds, workers) = (option("--seconds", 2.0), option("--workers", 0.0) as usize);
     let Some(path) = arguments.first().filter(|path| !path.starts_with("--")) else {

@@ -15,7 +15,7 @@ fn image(n: u64) -> Vec<u8> {
     bytes
 }
 
-/// If `labeled`, each sample has one of three class labels. Sample `n` has `n % 5` rows of tokens.
+/// Returns 50 samples. Sample `n` has `n % 5` rows of tokens and, if `labeled`, the label `n % 3`.
 pub(crate) fn source(labeled: bool) -> Memory {
     let sample = |n: u64| {
         let sample = OwnedSample::new(format!("s{n}"))
@@ -27,7 +27,8 @@ pub(crate) fn source(labeled: bool) -> Memory {
     Memory::new((0..50).map(sample).collect())
 }
 
-/// Random crops of the labeled samples. An epoch has six batches of 8 samples, and one of 2.
+/// Returns a loader of random crops of the labeled samples. An epoch has six batches of 8 samples,
+/// followed by one of 2.
 pub(crate) fn loader() -> Loader {
     Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)
 }

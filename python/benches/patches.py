@@ -4,7 +4,7 @@ values of the patches, and images per second.
     python python/benches/patches.py FOLDER [--images 500] [--workers 2] [--seconds 20]
 
 `FOLDER` contains class folders of JPEGs. The processors need ``transformers`` 5 and ``torchvision``.
-There are two for each model: one resizes with Pillow, the other one with torchvision. Both decode
+Each model has two: one resizes with Pillow, the other with torchvision. Both decode
 with Pillow, in the worker processes of a ``DataLoader`` that has as many workers as warpfeed.
 
 The first table shows the difference from both processors in levels of 255, for budgets that shrink
@@ -44,7 +44,7 @@ BATCH = 8
 
 
 class Processed(torch.utils.data.Dataset[Any]):
-    """The batches of a processor, with only the patches that exist."""
+    """The batches of a processor, without padding patches."""
 
     def __init__(self, layout: str, processor: Any, files: list[Path]) -> None:
         self.layout, self.processor, self.files = layout, processor, files
@@ -68,8 +68,8 @@ def loader(layout: str, folder: Path, workers: int, **options: Any) -> warpfeed.
 
 
 def compare(layout: str, processor: Any, files: list[Path], batches: warpfeed.Loader) -> str:
-    """Returns the differences of the values in levels, and checks that the grids are equal."""
-    # The value of a level depends on the channel.
+    """Checks that the grids are equal, and returns a summary of the value differences in units of 1/255."""
+    # Each channel has its own standard deviation, so 1/255 is a different normalized step in each.
     values = np.arange(1176 if layout == "qwen2_vl" else 768)
     channel = values // (2 * 14 * 14) if layout == "qwen2_vl" else values % 3
     levels = 255 * torch.tensor(processor.image_std)[torch.from_numpy(channel)]

@@ -19,8 +19,8 @@ use crate::error::Result;
 ///
 /// You can upload a batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned))
 /// asynchronously on any stream, with cudarc's safe calls or with candle, and drop it immediately.
-/// The loader reuses the slot only when all work that was submitted to any device before the next
-/// call to `next()` is done.
+/// The loader does not reuse the slot until all work that was submitted to any device before your
+/// next call to `next()` is done.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
     full: Option<Full>,
@@ -32,7 +32,8 @@ pub struct HostBatch {
 pub(crate) struct SlotReturn {
     pub(crate) free: Sender<Free>,
     pub(crate) held: Arc<AtomicUsize>,
-    /// The keeper of slots in page-locked memory. `None` for pageable memory.
+    /// Holds back slots in page-locked memory that a device may still be reading. `None` for
+    /// pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
     /// ID of the process that runs the loader's threads.
     pub(crate) process: u32,
@@ -50,23 +51,25 @@ pub(crate) trait Keeper<T>: Send + Sync {
 
     /// Returns whether a slot is held back because of a CUDA graph capture, during which events
     /// cannot be recorded.
-    fn waits_for_a_capture(&self) -> bool;
+    fn is_blocked_by_capture(&self) -> bool;
 
-    /// Returns when the last held slot was released, or `None` if a slot is being held back.
+    /// Returns the time at which the last held slot was released, or `None` while a slot is being
+    /// held back.
     fn idle_since(&self) -> Option<Instant>;
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Creates a keeper, which sends each slot through the sender once no device is reading the slot.
+/// Creates a keeper that sends each slot through the `Sender` once no device is reading the slot.
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
 impl SlotReturn {
-    /// Returns when the loader began to delay the consumer, which has just received the batch that
-    /// it requested at `requested`. The delay did not begin before the last slot was released,
-    /// because until then a device was still working for the consumer.
-    pub(crate) fn waited_since(&self, requested: Instant) -> Instant {
+    /// Returns the start of the delay that the loader has caused, for a batch that was requested at
+    /// `requested` and has just arrived: `requested`, or the release of the last held slot if that
+    /// was later. Until that release, the loader was waiting for device work of the consumer. While
+    /// a slot is still held, the loader has caused no delay.
+    pub(crate) fn stall_start(&self, requested: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => requested,
             Some(Some(idle)) => requested.max(idle),
@@ -82,7 +85,7 @@ impl HostBatch {
     }
 
     fn full(&self) -> &Full {
-        self.full.as_ref().expect("only drop takes the slot")
+        self.full.as_ref().expect("the slot is taken only when the batch is consumed or dropped")
     }
 
     /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
@@ -113,10 +116,11 @@ impl HostBatch {
         self.full().schema().find(Role::SoftLabels).map(|span| self.view(span))
     }
 
-    /// Returns the field called `name`, or `None` if there is no such field. `name` is `image`,
-    /// `label` if the samples have labels, `soft_label` with
-    /// [`soft_labels`](crate::Loader::soft_labels), or the name of a field added with
-    /// [`Loader::field`](crate::Loader::field).
+    /// Returns the field called `name`, or `None` if there is no such field. The built-in names are
+    /// `image`; `label`, if the samples have labels; and `soft_label`, with
+    /// [`soft_labels`](crate::Loader::soft_labels). The other names are those of the fields added
+    /// with [`Loader::field`](crate::Loader::field). If a field `x` is
+    /// [`Ragged`](crate::field::Ragged), `x.count` contains its row counts.
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
         (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
@@ -137,10 +141,10 @@ impl HostBatch {
     /// Returns the cumulative lengths of the documents in the [`Packed`](crate::field::Packed)
     /// field `name`, and the maximum length of a document, or `None` if there is no such field.
     ///
-    /// The cumulative lengths are 0 and the end of each document in the concatenated rows, as
-    /// `flash_attn_varlen_func` expects for `cu_seqlens_q` and `max_seqlen_q`. The padding of a row
-    /// counts as a document. For a [`Patches`](crate::field::Patches) field, the documents are the
-    /// images, and there is no padding.
+    /// The cumulative lengths are 0, followed by the end of each document in the concatenated rows,
+    /// as `flash_attn_varlen_func` expects for `cu_seqlens_q` and `max_seqlen_q`. The padding of a
+    /// row counts as a document. For a [`Patches`](crate::field::Patches) field, the documents are
+    /// the images, and there is no padding.
     ///
     /// # Panics
     /// If the rows have more than 2^31 - 1 tokens in total.
@@ -158,9 +162,9 @@ impl HostBatch {
         let row = self.full().schema().named(name).map(|span| self.view(span).sample_shape[0])?;
         let mut lengths = vec![0];
         for (index, ends) in ends.chunks_exact(ends.len() / self.len()).enumerate() {
-            let start = i32::try_from(index * row).expect("a batch has less than 2^31 tokens");
+            let start = i32::try_from(index * row).expect("a batch has fewer than 2^31 tokens");
             for &end in ends {
-                let end = start.checked_add(end).expect("a batch has less than 2^31 tokens");
+                let end = start.checked_add(end).expect("a batch has fewer than 2^31 tokens");
                 if lengths.last() != Some(&end) {
                     lengths.push(end);
                 }
@@ -204,7 +208,8 @@ impl HostBatch {
         Some((full.release(), &self.slot_return))
     }
 
-    /// Passes a slot in page-locked memory to `give`, and returns any other slot to the loader.
+    /// Passes the slot to `give` if it is in page-locked memory. Otherwise returns the slot to the
+    /// loader.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn release_to(mut self, give: impl FnOnce(Free, &dyn Keeper<Free>)) {
         if self.slot_return.keeper.is_some()
@@ -308,7 +313,7 @@ impl<'a> TensorView<'a> {
     #[cfg(feature = "ndarray")]
     pub fn array<T: Element>(&self) -> Option<ndarray::ArrayViewD<'a, T>> {
         let elements = self.elements()?;
-        Some(ndarray::ArrayViewD::from_shape(self.shape(), elements).expect("a field is as long as its shape"))
+        Some(ndarray::ArrayViewD::from_shape(self.shape(), elements).expect("the number of elements matches the shape"))
     }
 }
 

@@ -152,7 +152,7 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
         self.shared.open.load(SeqCst)
     }
 
-    fn waits_for_a_capture(&self) -> bool {
+    fn is_blocked_by_capture(&self) -> bool {
         self.shared.capturing.load(SeqCst)
     }
 

@@ -479,7 +479,7 @@ mod tests {
             0
         }
 
-        fn waits_for_a_capture(&self) -> bool {
+        fn is_blocked_by_capture(&self) -> bool {
             false
         }
 

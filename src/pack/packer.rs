@@ -2,8 +2,8 @@
 //!
 //! Any number of processes may pack the same part at the same time, and each may be killed at any
 //! time. The plan determines the bytes of every shard, so all copies of a shard are identical, and
-//! the first complete one is used. A process also detects if another process has merged the
-//! dataset.
+//! the first complete one is used. A process also notices when another process has already merged
+//! the dataset.
 
 use super::destination::{self as dest, Destination, MERGE_SUFFIX, ShardState, ShardWriter, TemporaryFiles};
 use super::folder_destination::format_crc32;
@@ -29,14 +29,15 @@ pub(super) struct Packer<'a> {
     /// Whether to discard an unfinished pack with a different plan, and to replace a complete
     /// dataset.
     pub(super) force: bool,
-    /// Whether to compare the checksums of an earlier run's shards. If false, only the merge
-    /// compares them.
+    /// Whether to verify the checksums of the shards that an earlier run has written before reusing
+    /// them. If false, only the merge verifies them.
     pub(super) compares_checksums: bool,
 }
 
 impl Packer<'_> {
-    /// Packs the part, writes its manifest, and returns its shards. Fails if there are bad images,
-    /// or if the target contains a dataset or parts with a different plan.
+    /// Packs the part, writes its manifest, and returns the entries of its shards. Fails on a bad
+    /// image unless `keep_bad` is set. Also fails if the target contains a dataset, or parts with a
+    /// different plan, unless `force` is set.
     pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<ShardEntry>> {
         if let Some(manifest) = self.claim()? {
             return self.complete_shards(&manifest);
@@ -93,15 +94,16 @@ impl Packer<'_> {
             dest::write_json(destination, &dest::part_suffix(part, &plan_id), &manifest, false)?;
         }
         destination.remove(&dest::journal_suffix(part, &plan_id))?;
-        // Another process may have finished the part, and the dataset may have been merged.
+        // By now, another process may have finished this part and merged the dataset. In that case,
+        // delete what this process has just written.
         if dest::read_manifest(destination)?.is_some_and(|manifest| manifest.plan == self.plan) {
             self.withdraw(&plan_id, self.plan.shards(part.0, part.1).start + entries.len() as u64)?;
         }
         Ok(entries)
     }
 
-    /// Removes files that this process wrote after the dataset was merged: the part's shards before
-    /// `end_number`, its manifest and its journal.
+    /// Removes the leftovers of this part after the dataset has been merged: its staged shards
+    /// before `end_number`, its manifest and its journal.
     fn withdraw(&self, plan_id: &str, end_number: u64) -> Result<()> {
         let (destination, part) = (self.destination, self.part);
         for number in self.plan.shards(part.0, part.1).start..end_number {
@@ -111,12 +113,12 @@ impl Packer<'_> {
         destination.remove(&dest::journal_suffix(part, plan_id))
     }
 
-    /// Checks that the target has the same plan, or writes the plan if the target is new. Returns
-    /// the dataset if it is already complete.
+    /// Checks that the target has the same plan, or writes the plan if the target is new or `force`
+    /// is set. Returns the manifest if the dataset of this plan is already complete.
     fn claim(&mut self) -> Result<Option<Manifest>> {
         let destination = self.destination;
-        // List the files first, then read the plan and then the dataset: shards are written after
-        // the plan, and a merge writes the dataset before it removes the plan.
+        // List the files first, then read the plan and then the manifest: shards are written after
+        // the plan, and a merge writes the manifest before it removes the plan.
         let suffixes = destination.suffixes()?;
         let existing_plan = dest::read_plan(destination)?;
         match dest::read_manifest(destination)? {
@@ -127,7 +129,7 @@ impl Packer<'_> {
                     (true, true) => self.plan.repeated += 1,
                     (false, true) => {}
                     (false, false) => {
-                        let difference = manifest.plan.check(&self.plan, "the set", "this run").err();
+                        let difference = manifest.plan.check(&self.plan, "the dataset", "this run").err();
                         let difference_text = difference.map_or(String::new(), |e| format!("; {}", e.cause()));
                         let path = destination.path_of(MANIFEST_END);
                         return Err(
@@ -137,7 +139,8 @@ impl Packer<'_> {
                 }
             }
             None => {
-                // An interrupted merge has already removed the old dataset.
+                // An unfinished pack with the same plan keeps its `repeated`. It cannot be computed
+                // again, because an interrupted merge may already have removed the old manifest.
                 if let Some(existing_plan) =
                     existing_plan.as_ref().filter(|existing_plan| existing_plan.repeats(&self.plan))
                 {
@@ -164,7 +167,8 @@ impl Packer<'_> {
         Ok(manifest)
     }
 
-    /// Writes the plan, unless it exists. Returns the dataset if it has been merged meanwhile.
+    /// Writes the plan, unless the target already has it. If `force` is set, replaces a different
+    /// plan. Returns the manifest if the dataset has been merged in the meantime.
     fn write_plan(&self) -> Result<Option<Manifest>> {
         let destination = self.destination;
         while !dest::write_json(destination, PLAN_END, &self.plan, true)? {
@@ -220,7 +224,8 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Returns the part's shards in a complete dataset. Fails if any of them is missing.
+    /// Returns the entries of the part's shards in a complete dataset. Fails if any of these shards
+    /// is missing.
     fn complete_shards(&self, manifest: &Manifest) -> Result<Vec<ShardEntry>> {
         let range = self.plan.range(self.part.0, self.part.1);
         let (mut entries, mut damaged_names) = (Vec::new(), Vec::new());
@@ -237,7 +242,8 @@ impl Packer<'_> {
         }
     }
 
-    /// Returns the complete shards at the beginning of the part.
+    /// Returns the entries of the complete shards at the beginning of the part. Packing continues
+    /// after them.
     fn complete_entries(&self, plan_id: &str) -> Result<Vec<ShardEntry>> {
         let (part, numbers) = (self.part, self.plan.shards(self.part.0, self.part.1));
         let complete_entries = match dest::read_part(self.destination, part, plan_id)? {
@@ -273,11 +279,11 @@ impl Packer<'_> {
         self.destination.remove_attempts(&attempts)
     }
 
-    /// Removes the plan if no shard has been written, because a later run then has nothing to
-    /// continue.
+    /// Removes the plan if nothing else has been written: a later run then has nothing to continue.
     fn remove_empty_plan(&self) -> Result<()> {
         // Shards in a store have their final names, so without the plan, they would look like a
-        // complete dataset. An upload may have succeeded even if its response was lost.
+        // complete dataset. A listing that shows no shards proves nothing, because an upload may
+        // still succeed after its response was lost.
         if self.destination.uploads_in_place() {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! Tests a forked child that uses its parent's loader and decoder. It must get an error instead of
-//! a hang, may drop batches, and must not disturb the parent.
+//! Tests that a forked child that uses its parent's loader or decoder gets an error instead of a
+//! hang, can drop the loader, the decoder and batches, and does not disturb the parent.
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
@@ -19,23 +19,24 @@ fn using_a_loader_in_a_forked_child_fails() {
         // exits without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
-            let mut well = epoch.next().is_some_and(|batch| batch.is_err_and(says)) && epoch.next().is_none();
+            let is_fork_error =
+                |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
+            let mut ok = epoch.next().is_some_and(|batch| batch.is_err_and(is_fork_error)) && epoch.next().is_none();
             drop(epoch);
-            well &= batches.epoch(1).next().is_some_and(|batch| batch.is_err());
+            ok &= batches.epoch(1).next().is_some_and(|batch| batch.is_err());
             drop(batch);
             drop(batches);
             // SAFETY: the call ends the process and cannot violate memory safety.
-            unsafe { libc::_exit(if well { 0 } else { 1 }) }
+            unsafe { libc::_exit(if ok { 0 } else { 1 }) }
         }
         let mut status = -1;
         // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
         // write.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
-        assert!(batch.ids().eq(ids), "the parent's batch is intact");
+        assert!(batch.ids().eq(ids), "the parent's batch must stay intact");
         drop(batch);
-        assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader continues");
+        assert!(epoch.all(|batch| batch.is_ok()), "the parent's loader must continue");
     });
 }
 
@@ -81,25 +82,26 @@ fn using_a_decoder_in_a_forked_child_fails() {
         // exits without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let answer = decoder.decode(images());
+            let result = decoder.decode(images());
             drop(decoder);
-            let says = |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
+            let is_fork_error =
+                |e: warpfeed::Error| e.kind() == ErrorKind::Config && e.cause().contains("do not survive fork");
             // SAFETY: the call ends the process and cannot violate memory safety.
-            unsafe { libc::_exit(if answer.is_err_and(says) { 0 } else { 1 }) }
+            unsafe { libc::_exit(if result.is_err_and(is_fork_error) { 0 } else { 1 }) }
         }
         let mut status = -1;
         // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
         // write.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
-        assert!(decoder.decode(images()).is_ok(), "the parent's decoder continues");
+        assert!(decoder.decode(images()).is_ok(), "the parent's decoder must continue");
     });
 }
 
 /// A source in which reads block for 3 ms, so that the loader starts reader threads.
-struct Waits(Numbers);
+struct SlowSource(Numbers);
 
-impl warpfeed::source::Source for Waits {
+impl warpfeed::source::Source for SlowSource {
     fn len(&self) -> usize {
         self.0.len
     }
@@ -114,7 +116,7 @@ impl warpfeed::source::Source for Waits {
 fn a_forked_child_can_drop_a_loader_with_active_readers() {
     let _serial = serial();
     no_hang(|| {
-        let loader = warpfeed::Loader::source(Waits(Numbers::new(400))).codec(support::Draw);
+        let loader = warpfeed::Loader::source(SlowSource(Numbers::new(400))).codec(support::Draw);
         let mut batches = loader.augment(warpfeed::Augment::train(16)).batch_size(7).workers(2).host().unwrap();
         let mut epoch = batches.epoch(0);
         assert!(epoch.by_ref().take(20).all(|batch| batch.is_ok()));
@@ -122,18 +124,18 @@ fn a_forked_child_can_drop_a_loader_with_active_readers() {
         // exits without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let well = epoch.next().is_some_and(|batch| batch.is_err());
+            let ok = epoch.next().is_some_and(|batch| batch.is_err());
             drop(epoch);
             drop(batches);
             // SAFETY: the call ends the process and cannot violate memory safety.
-            unsafe { libc::_exit(if well { 0 } else { 1 }) }
+            unsafe { libc::_exit(if ok { 0 } else { 1 }) }
         }
         let mut status = -1;
         // SAFETY: `child` is a child of this process, and `status` is an integer that the call may
         // write.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's exit status");
-        assert!(epoch.by_ref().all(|batch| batch.is_ok()), "the parent's loader continues");
-        assert!(epoch.stats().ahead.is_some(), "its readers were active");
+        assert!(epoch.by_ref().all(|batch| batch.is_ok()), "the parent's loader must continue");
+        assert!(epoch.stats().ahead.is_some(), "the loader must have started reader threads");
     });
 }

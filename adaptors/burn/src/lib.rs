@@ -29,7 +29,7 @@
 //! to a slot, so batches are not copied in host memory. The loader refills the slot after burn
 //! drops the last reference to it.
 //!
-//! | backend | copies | the slot is released |
+//! | backend | copies | slot released |
 //! |---|---|---|
 //! | flex (CPU) | none: the tensor shares the slot's memory; writing to the tensor copies it first | when the tensor is dropped |
 //! | CUDA, page-locked batches ([`Loader::pinned`](warpfeed::Loader::pinned)) | one, across the bus | after the copy |
@@ -39,7 +39,7 @@
 //! after [`Loader::timeout`](warpfeed::Loader::timeout).
 //!
 //! Only `HostBatch` is supported. burn's GPU backends cannot use a `CudaBatch`, because they are
-//! built on CubeCL, which owns all device memory and computes on a private stream.
+//! built on CubeCL, which allocates all device memory itself and computes on its own stream.
 
 mod data_loader;
 mod share;

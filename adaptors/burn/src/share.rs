@@ -15,7 +15,8 @@ pub trait ToBurn: Sized {
     /// device's float type, with values from 0 to 255. Other images keep their element type.
     ///
     /// # Errors
-    /// If the samples have no labels. The error names the first sample.
+    /// If burn does not support the element type of the images. If the samples have no labels: the
+    /// error names the first sample.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -52,7 +53,7 @@ impl ToBurn for HostBatch {
 #[derive(Debug, Clone)]
 pub struct BurnBatch(Arc<HostBatch>);
 
-/// A field of a batch, as bytes that keep the batch alive.
+/// The bytes of a field. They keep the batch alive.
 struct FieldBytes {
     batch: Arc<HostBatch>,
     field: String,
@@ -98,7 +99,8 @@ impl BurnBatch {
     /// to the device's float type.
     ///
     /// # Errors
-    /// If there is no such field, if it does not have `D` axes, or if its elements are `i64`.
+    /// If there is no such field, if it does not have `D` axes, if its elements are `i64`, or if
+    /// burn does not support its element type.
     pub fn float<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D>> {
         let data = self.axes::<D>(name)?;
         match data.dtype() {
@@ -112,8 +114,8 @@ impl BurnBatch {
     /// preserved. For the row counts of the field `x`, pass `x.count`.
     ///
     /// # Errors
-    /// If there is no such field, if it does not have `D` axes, or if its elements are
-    /// floating-point numbers.
+    /// If there is no such field, if it does not have `D` axes, if its elements are floating-point
+    /// numbers, or if burn does not support its element type.
     pub fn int<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D, Int>> {
         let data = self.axes::<D>(name)?;
         match data.dtype() {
@@ -151,7 +153,8 @@ impl BurnBatch {
         };
         let part = FieldBytes { batch: self.0.clone(), field: name.to_owned() };
         // `Pinned` prevents CubeCL from first copying the data to its own page-locked memory. If
-        // the batch is pageable, the driver makes such a copy anyway, so all batches use `Pinned`.
+        // the batch is pageable, the driver makes that copy itself, so `Pinned` is right for every
+        // batch.
         let bytes = Bytes::from_shared(bytes::Bytes::from_owner(part), AllocationProperty::Pinned);
         Ok(TensorData::from_bytes(bytes, view.shape(), dtype))
     }

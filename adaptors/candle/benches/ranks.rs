@@ -1,5 +1,5 @@
-//! Measures training throughput on one or more GPUs with different sources of batches ("feeds"),
-//! like `python/benches/ddp.py`.
+//! Measures training throughput on one or more GPUs with several batch sources, like
+//! `python/benches/ddp.py`.
 //!
 //! ```text
 //! cargo bench --features nccl --bench ranks -- PATH --processes 2 --cores 2 --seconds 4
@@ -7,12 +7,13 @@
 //!
 //! Starts one process per GPU, each pinned to `--cores` cores (Linux, `taskset`; 0 disables
 //! pinning). Each process trains the network of the `train` example on 224x224 images, in `f32`
-//! because candle's batch normalization does not train in `bf16`. The feeds are one batch replayed
-//! endlessly (training without loading), and the loader with each [`DecodeOn`] setting.
+//! because candle's batch normalization does not train in `bf16`. The batch sources are one batch
+//! replayed endlessly (`repeated`: training without loading), and the loader with each [`DecodeOn`]
+//! setting.
 //!
-//! Each line shows the images per second of all processes, also in percent of replaying one batch.
-//! The other columns are maxima over the processes: cores used, seconds to the first batch, p99
-//! stall of the training stream, and page-locked and device memory of the loader.
+//! Each line shows the total images per second, and that rate as a percentage of the rate of
+//! `repeated`. The other columns are maxima over the processes: cores used, seconds to the first
+//! batch, p99 stall of the training stream, and page-locked and device memory of the loader.
 
 #[path = "../examples/distributed/group.rs"]
 #[allow(dead_code)]
@@ -37,9 +38,10 @@ use sgd::Sgd;
 
 const SIDE: u32 = 224;
 const WIDTHS: [usize; 4] = [32, 64, 128, 256];
-/// Steps between readings of the clock, because each reading synchronizes the device.
+/// Number of steps between readings of the clock. Each reading synchronizes the device, so it is
+/// not read after every step.
 const STEPS: usize = 10;
-const FEEDS: [(&str, Option<DecodeOn>); 4] =
+const BATCH_SOURCES: [(&str, Option<DecodeOn>); 4] =
     [("repeated", None), ("cpu", Some(DecodeOn::Cpu)), ("gpu", Some(DecodeOn::Gpu)), ("auto", Some(DecodeOn::Auto))];
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -91,7 +93,8 @@ fn options(arguments: &[String]) -> Result<Option<Options>> {
     Ok((!options.path.is_empty()).then_some(options))
 }
 
-/// Sets the environment variables that torchrun sets, and waits for all processes.
+/// Starts one process per rank, with the environment variables that torchrun sets, and waits for
+/// all of them.
 fn start(options: &Options, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
     let begin = |rank: usize| {
@@ -132,14 +135,14 @@ impl Trainer {
         Ok(self.sgd.step(&gradients, 1e-3)?)
     }
 
-    /// The maximum of each value over all processes. Waits for all queued work.
-    fn largest<const N: usize>(&self, values: [f32; N]) -> Result<[f32; N]> {
+    /// Returns the maximum of each value over all processes. Waits for all queued work.
+    fn all_reduce_max<const N: usize>(&self, values: [f32; N]) -> Result<[f32; N]> {
         let largest = self.group.largest(&Tensor::new(&values[..], &self.device)?)?.to_vec1::<f32>()?;
         Ok(largest.try_into().expect("a reduction preserves the shape"))
     }
 }
 
-struct Found {
+struct Measurement {
     seconds: f64,
     steps: usize,
     cores: f64,
@@ -161,22 +164,22 @@ fn train(options: &Options, place: Rank) -> Result<()> {
     let mut trainer = Trainer { device, group, net, sgd };
     let mut repeated = Vec::new();
     for _ in 0..options.rounds {
-        for (feed, decode_on) in FEEDS {
+        for (batch_source, decode_on) in BATCH_SOURCES {
             let result = match decode_on {
                 None => measure_repeated(options, &mut trainer)?,
                 Some(decode_on) => measure_loader(options, decode_on, &mut trainer)?,
             };
             let values = [result.seconds, result.cores, result.first, result.stall, result.pinned, result.device];
             let [seconds, cores, first, stall, pinned, on_device] =
-                trainer.largest(values.map(|value| value as f32))?;
+                trainer.all_reduce_max(values.map(|value| value as f32))?;
             let rate = (result.steps * options.batch * place.world_size) as f64 / f64::from(seconds);
             if decode_on.is_none() {
                 repeated.push(rate);
             }
-            let share = 100.0 * rate / repeated.last().expect("the repeated batch is the first feed");
+            let share = 100.0 * rate / repeated.last().expect("`BATCH_SOURCES` begins with `repeated`");
             if place.rank == 0 {
                 println!(
-                    "{} ranks, {} cores each, {feed:8}: {rate:6.0} images/s, {share:5.1} % of repeated, {cores:.2} cores, \
+                    "{} ranks, {} cores each, {batch_source:8}: {rate:6.0} images/s, {share:5.1} % of repeated, {cores:.2} cores, \
                      first batch {first:.3} s, stall p99 {stall:.3} ms, {pinned:.0} MB page-locked, {on_device:.0} MB on the device",
                     place.world_size, options.cores,
                 );
@@ -186,14 +189,14 @@ fn train(options: &Options, place: Rank) -> Result<()> {
     Ok(())
 }
 
-fn measure_repeated(options: &Options, trainer: &mut Trainer) -> Result<Found> {
+fn measure_repeated(options: &Options, trainer: &mut Trainer) -> Result<Measurement> {
     let side = SIDE as usize;
     let images = Tensor::randn(0f32, 1.0, (options.batch, 3, side, side), &trainer.device)?;
     let labels = Tensor::zeros(options.batch, DType::U32, &trainer.device)?;
     measure(std::iter::repeat_with(|| Ok((images.clone(), labels.clone()))), options, trainer, || ())
 }
 
-fn measure_loader(options: &Options, decode_on: DecodeOn, trainer: &mut Trainer) -> Result<Found> {
+fn measure_loader(options: &Options, decode_on: DecodeOn, trainer: &mut Trainer) -> Result<Measurement> {
     let stream = warpfeed_candle::stream(&trainer.device)?;
     let device = trainer.device.clone();
     let began = Instant::now();
@@ -228,8 +231,8 @@ fn measure(
     options: &Options,
     trainer: &mut Trainer,
     begin: impl FnOnce(),
-) -> Result<Found> {
-    let mut next = || batches.next().expect("the repeated epochs never end");
+) -> Result<Measurement> {
+    let mut next = || batches.next().expect("an epoch outlasts the measurement");
     let began = Instant::now();
     let (mut images, mut labels) = next()?;
     trainer.device.synchronize()?;
@@ -238,7 +241,7 @@ fn measure(
         trainer.step(&images, &labels)?;
         (images, labels) = next()?;
     }
-    trainer.largest([0.0])?;
+    trainer.all_reduce_max([0.0])?;
     begin();
     let (began, used, mut steps) = (Instant::now(), core_seconds()?, 0);
     // Each step waits for all processes, so all must take the same number of steps.
@@ -248,13 +251,13 @@ fn measure(
             (images, labels) = next()?;
         }
         steps += STEPS;
-        if f64::from(trainer.largest([began.elapsed().as_secs_f32()])?[0]) >= options.seconds {
+        if f64::from(trainer.all_reduce_max([began.elapsed().as_secs_f32()])?[0]) >= options.seconds {
             break;
         }
     }
     let seconds = began.elapsed().as_secs_f64();
     let cores = (core_seconds()? - used) / seconds;
-    Ok(Found { seconds, steps, cores, first, stall: 0.0, pinned: 0.0, device: 0.0 })
+    Ok(Measurement { seconds, steps, cores, first, stall: 0.0, pinned: 0.0, device: 0.0 })
 }
 
 fn core_seconds() -> Result<f64> {

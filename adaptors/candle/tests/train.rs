@@ -44,7 +44,7 @@ fn settings(folder: &Path, stop_after: Option<usize>) -> Settings {
 fn finish(settings: &Settings) -> Measured {
     match run::run(settings).unwrap() {
         Outcome::Finished(measured) => measured,
-        Outcome::Stopped => panic!("it stopped"),
+        Outcome::Stopped => panic!("the run stopped early"),
     }
 }
 
@@ -84,7 +84,7 @@ fn the_curve_shows_losses_and_accuracies() {
     let plot = image::open(&path).unwrap().to_rgb8();
     let count = |color: [u8; 3]| plot.pixels().filter(|pixel| pixel.0 == color).count();
     assert!(count([31, 96, 180]) > 500 && count([214, 96, 20]) > 500);
-    // 80 %, at the correct height.
+    // The last accuracy, 0.8, must be plotted at 80 % of the plot's height.
     let (right, y) = (plot.width() - 64, (40.0 + (480.0 - 88.0) * 0.2_f64).round() as u32);
     assert_eq!(plot.get_pixel(right, y).0, [214, 96, 20]);
 }

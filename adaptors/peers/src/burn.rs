@@ -47,11 +47,11 @@ impl Batcher<Image, Batch> for Normalize {
     fn batch(&self, items: Vec<Image>, device: &Device) -> Batch {
         let side = SIDE as usize;
         let labels: Vec<i64> = items.iter().map(|item| item.label).collect();
-        let original = |item: Image| {
+        let to_tensor = |item: Image| {
             let data = TensorData::new(item.pixels, [side, side, 3]).convert::<f32>();
             Tensor::<3>::from_data(data, device).swap_dims(2, 1).swap_dims(1, 0) / 255
         };
-        let images = Tensor::stack(items.into_iter().map(original).collect(), 0);
+        let images = Tensor::stack(items.into_iter().map(to_tensor).collect(), 0);
         let channels = |values: [f32; 3]| Tensor::<1>::from_floats(values, device).reshape([1, 3, 1, 1]);
         let images = (images - channels(MEAN)) / channels(STD);
         let count = labels.len();
@@ -101,7 +101,7 @@ impl Peer {
     }
 }
 
-/// Returns the number of images.
+/// Loads one epoch, and returns the number of images.
 pub(crate) fn drain(loader: &dyn DataLoader<Batch>) -> Result<usize> {
     let mut images = 0;
     for batch in loader.iter() {

@@ -240,14 +240,14 @@ fn a_slot_is_freed_after_the_capture_that_delayed_it() {
     handoff.set_waiting(true).unwrap();
     let waits = (0..2000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
-        handoff.waits_for_a_capture()
+        handoff.is_blocked_by_capture()
     });
     assert!(waits && freed.is_empty());
     sim.state().capture.store(false, Relaxed);
     freed.recv_timeout(Duration::from_secs(20)).unwrap();
     let over = (0..2000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
-        !handoff.waits_for_a_capture()
+        !handoff.is_blocked_by_capture()
     });
     assert!(over);
 }

@@ -211,7 +211,7 @@ impl<B> Engine<B> {
         let kept_count = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
         if held_count + kept_count >= self.shared.run.settings.slots_in_use()
             && waited > CAPTURE
-            && keeper.as_ref().is_some_and(|keeper| keeper.waits_for_a_capture())
+            && keeper.as_ref().is_some_and(|keeper| keeper.is_blocked_by_capture())
         {
             let cause = format!(
                 "batch {batch} cannot be filled: a stream is being captured into a CUDA graph, so {kept_count} slots \
@@ -389,7 +389,7 @@ impl<B> Feed for Engine<B> {
     }
 
     fn delayed_since(&self, requested: Instant) -> Instant {
-        self.slot_return.waited_since(requested)
+        self.slot_return.stall_start(requested)
     }
 }
 

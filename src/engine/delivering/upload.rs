@@ -1,4 +1,5 @@
-//! Sends the full slots of an engine to a device.
+//! [`UploadingSlot`]: a full slot whose content is uploaded to a device. Also adapts the engine to
+//! deliver such slots and to repair them.
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
     }
 }
 
-/// A full slot during its upload to the device. Dropping it returns the slot to the coordinator.
+/// A full slot that is being uploaded to the device. Dropping it returns the slot to the
+/// coordinator.
 pub(crate) struct UploadingSlot {
     full: Option<Full>,
     slot_return: Sender<Free>,
@@ -46,7 +48,7 @@ impl UploadingSlot {
     }
 
     fn full(&self) -> &Full {
-        self.full.as_ref().expect("only drop takes the slot")
+        self.full.as_ref().expect("the slot is taken only when the batch is repaired or dropped")
     }
 }
 
@@ -56,7 +58,7 @@ impl FullSlot for UploadingSlot {
     }
 
     fn info_mut(&mut self) -> &mut BatchInfo {
-        self.full.as_mut().expect("only drop takes the slot").info_mut()
+        self.full.as_mut().expect("the slot is taken only when the batch is repaired or dropped").info_mut()
     }
 
     fn bytes(&self, field: usize) -> &[u8] {
@@ -66,10 +68,10 @@ impl FullSlot for UploadingSlot {
 
 impl HostFeed for Engine<UploadingSlot> {
     fn repair(&mut self, mut batch: UploadingSlot, rows: &[usize]) -> Repair<UploadingSlot> {
-        let mut full = batch.full.take().expect("only drop takes the slot");
+        let mut full = batch.full.take().expect("the slot is taken only when the batch is repaired or dropped");
         let recipe = self.shared().recipe.clone();
-        // A sample may stand in for failed samples. Its images were then copied into their rows, so
-        // repair those rows as well.
+        // A row may contain a copy of the images of another row, whose sample replaces a failed
+        // one. Repair that other row instead: repairing it also updates the copies.
         let mut rows: Vec<usize> = rows.iter().map(|&row| recipe.image_source_row(&mut full, row)).collect();
         rows.sort_unstable();
         rows.dedup();
@@ -83,7 +85,7 @@ impl HostFeed for Engine<UploadingSlot> {
     }
 
     fn repaired(&mut self, mut batch: UploadingSlot) -> Result<UploadingSlot> {
-        let full = batch.full.take().expect("only drop takes the slot");
+        let full = batch.full.take().expect("the slot is taken only when the batch is repaired or dropped");
         self.check_failures(full).map(|full| (self.deliver)(full, self.slot_return()))
     }
 }

@@ -3,11 +3,11 @@
 //! Over a network, a read takes about the same time for any number of concurrent reads, so more
 //! readers mean more throughput. A disk serves only a few reads at a time, and more readers only
 //! make each read slower. The right number can only be found by trial: while parts wait for a
-//! reader, the number is doubled. If that raises the read rate by less than a quarter, the number
-//! is halved again, and the next trial is delayed.
+//! reader, the number is doubled. If that raises the read rate by less than a quarter, although
+//! parts are still waiting, the number is halved again, and the next trial is delayed.
 //!
-//! When the consumer pauses, for example to evaluate, reading pauses as well. So the rate excludes
-//! the longest gap between two reads in a window.
+//! When the consumer pauses, for example to evaluate, reading pauses as well. Therefore, the rate
+//! of a window excludes the longest gap between two reads.
 
 use crate::engine::state::MAX_READERS;
 
@@ -19,7 +19,7 @@ const WINDOW_NS: u64 = 100_000_000;
 /// Minimum length of a window, in samples per reader.
 const WINDOW_SAMPLES: usize = 4;
 
-/// Minimum growth of the read rate for keeping a doubled number of readers.
+/// A doubled number of readers is kept if the read rate grows by at least this factor.
 const MIN_GAIN: f64 = 1.25;
 
 /// Number of windows between a reverted doubling and the next trial.
@@ -40,8 +40,8 @@ pub(super) struct ReaderCount {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// The number of readers is constant for this many windows, and then doubled if parts are
-    /// waiting.
+    /// The number of readers stays constant for this many windows. After that, it is doubled if
+    /// parts are waiting.
     Resting(u32),
     /// The number of readers has just been doubled. The value is the rate before the doubling. The
     /// current window is not representative, because the new readers are still starting.
@@ -65,8 +65,8 @@ impl ReaderCount {
     }
 
     /// Records that a sample was read at time `now`, in ns since any fixed instant.
-    /// `is_part_waiting` is whether a part that fits into the budget waits for a reader. Returns
-    /// the number of readers if it changes.
+    /// `is_part_waiting` is whether a part waits for a reader although the memory for reading it is
+    /// available. Returns the number of readers if it changes.
     pub(super) fn record_read(&mut self, now: u64, is_part_waiting: bool) -> Option<usize> {
         self.samples += 1;
         self.waiting_samples += usize::from(is_part_waiting);

@@ -36,8 +36,8 @@ impl Blur {
     }
 
     /// Returns the weights at the distances 0, 1, and so on from the center. Their sum over the
-    /// whole kernel is 1. They are products and sums only, so that host and device compute
-    /// identical doubles.
+    /// whole kernel is 1. They are computed from products, sums and a division, without `exp`, so
+    /// that host and device get identical values.
     pub(super) fn weights(&self) -> [f32; MAX_RADIUS as usize + 1] {
         let mut weights = [0.0; MAX_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
@@ -116,7 +116,8 @@ wide! {
                 let values = &sums[3 * tap + block * BLOCK..][..BLOCK];
                 out.iter_mut().zip(values).for_each(|(out, sum)| *out += weight * sum);
             }
-            // The sums may slightly exceed 255.
+            // Adding and subtracting `ROUND` rounds to an integer. A sum may slightly exceed 255,
+            // so `level` clamps it.
             to.iter_mut().zip(out).for_each(|(out, v)| *out = level(v + ROUND - ROUND));
         }
         for (index, to) in (end..).zip(rest) {

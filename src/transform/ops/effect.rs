@@ -8,15 +8,15 @@ use crate::transform::{ImageMut, Record};
 
 /// An effect on the pixels of a `u8` image.
 pub(crate) trait PixelEffect: Record {
-    /// Name of the file with the device code, if any. It defines
-    /// `run(const EFFECT&, const Image&, Scratch&)`.
+    /// Name of the file with the device code, if any. The file defines `run(const EFFECT&, const
+    /// Image&, Scratch&)`.
     const DEVICE: Option<&'static str>;
 
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch);
 }
 
-/// The simplest implementation of an effect on pixels, with which tests compare
-/// [`PixelEffect::run`].
+/// A naive reference implementation of an effect on pixels. Tests compare [`PixelEffect::run`] with
+/// it.
 #[cfg(test)]
 pub(crate) trait Naive: std::fmt::Debug {
     fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]>;
@@ -24,9 +24,9 @@ pub(crate) trait Naive: std::fmt::Debug {
 
 /// An effect on normalized values.
 pub(crate) trait ValueEffect: Record {
-    /// Name of the file with the device code, which is required, because the values of a device
-    /// batch exist only on the device. It defines
-    /// `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])`.
+    /// Name of the file with the device code. Device code is required, because the normalized
+    /// values of a device batch exist only on the device. The file defines `run<P>(const EFFECT&,
+    /// u32 x, u32 y, float (&v)[3 * P])`.
     const DEVICE: &'static str;
 
     fn area(&self) -> Rect;

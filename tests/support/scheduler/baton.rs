@@ -26,7 +26,7 @@ pub(super) fn managed() -> Option<usize> {
 }
 
 /// Runs `body` without any scheduling points.
-pub(super) fn inside<R>(body: impl FnOnce() -> R) -> R {
+pub(super) fn without_scheduling<R>(body: impl FnOnce() -> R) -> R {
     let before = INSIDE.replace(true);
     let result = body();
     INSIDE.set(before);
@@ -48,8 +48,9 @@ pub(super) static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
 /// One futex word per thread.
 pub(super) static BATONS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
-/// Key of the thread-local value that is destroyed last.
-pub(super) static LAST: AtomicU32 = AtomicU32::new(0);
+/// Key of the thread-local value whose destructor ends a scheduled thread. It runs after all
+/// others.
+pub(super) static EXIT_KEY: AtomicU32 = AtomicU32::new(0);
 
 pub(super) struct LockedSchedule {
     pub(super) before: bool,
@@ -142,7 +143,7 @@ pub(super) fn hand_over(me: usize, next: usize) {
             let mut order = covered.order ^ covered.steps << 16 ^ next as u64;
             covered.order = next_random(&mut order);
         }
-        inside(|| {
+        without_scheduling(|| {
             pass_baton(next);
             await_baton(me);
         });
@@ -166,7 +167,7 @@ pub(super) fn step_after_waking(me: usize) {
 pub(super) fn wait(me: usize, waits_for: WaitsFor, deadline: Option<u64>) -> bool {
     let next = {
         let mut schedule = LockedSchedule::new();
-        schedule.pass(me, Step::Call);
+        schedule.count_step(me, Step::Call);
         schedule.threads[me].waits += 1;
         schedule.threads[me].state = State::Waits(waits_for, deadline);
         match schedule.choose(None) {

@@ -7,13 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::baton::{IS_RUNNING, LAST, LockedSchedule, ME, SCHEDULE, exit, inside, wait};
+use super::baton::{EXIT_KEY, IS_RUNNING, LockedSchedule, ME, SCHEDULE, exit, wait, without_scheduling};
 use super::functions::{end_key, pthread_join};
 use super::schedule::{Covered, MAX_THREADS, Schedule, State, WaitsFor};
 
 const SCHEDULES_PER_PROCESS: u64 = 50;
-/// Wall-clock limit per schedule, in seconds. Beyond it, a thread must be spinning without a
-/// scheduling point.
+/// Wall-clock limit per schedule, in seconds. A schedule that takes longer has a thread that spins
+/// without reaching a scheduling point.
 const WALL_CLOCK_LIMIT: c_uint = 120;
 
 /// Runs `body` and the threads that it starts under the schedule of `seed`. Returns when all of
@@ -30,7 +30,7 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
         wait(0, WaitsFor::EndOfAll, None);
     }
     let running_threads: Vec<_> =
-        inside(|| LockedSchedule::new().threads.iter().filter_map(|thread| thread.handle).collect());
+        without_scheduling(|| LockedSchedule::new().threads.iter().filter_map(|thread| thread.handle).collect());
     for handle in running_threads {
         // SAFETY: nothing else joins the thread, which is about to end.
         unsafe { pthread_join(handle, ptr::null_mut()) };
@@ -72,14 +72,14 @@ pub fn seeds(default: Range<u64>) -> Range<u64> {
 pub struct Explored<const N: usize> {
     /// The test's counters, summed over all schedules.
     pub counts: [u64; N],
-    /// Sum of the hashes of the thread interleavings.
+    /// Sum of the hashes of the different thread interleavings.
     pub order: u64,
     pub covered: String,
 }
 
-/// Runs `run_seed` under the schedule of each seed, on all cores. If a schedule fails, its seed is
-/// the error. The calling thread must be the only one in the process, except for the test harness's
-/// waiting main thread.
+/// Runs `run_seed` under the schedule of each seed, on all cores. If schedules fail, starts no
+/// others, and returns the lowest seed that failed as the error. The calling thread must be the
+/// only one in the process, except for the test harness's waiting main thread.
 pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");
@@ -125,8 +125,8 @@ pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64
         if status != 0 || !seeds.is_empty() {
             let seed = seeds.start;
             let hangs = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM;
-            let how = if hangs { "spins or hangs" } else { "failed" };
-            eprintln!("schedule {seed} {how}; WARPFEED_SCHEDULES={first}..{} reproduces it", seed + 1);
+            let outcome = if hangs { "spins or hangs" } else { "fails" };
+            eprintln!("schedule {seed} {outcome}; reproduce with WARPFEED_SCHEDULES={first}..{}", seed + 1);
             failed = Some(failed.map_or(seed, |before: u64| before.min(seed)));
         }
     }
@@ -136,14 +136,14 @@ pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64
         return Err(seed);
     }
     let count = seeds.end - seeds.start;
-    let each = |n: u64| n / count.max(1);
+    let mean = |n: u64| n / count.max(1);
     let covered = format!(
-        "{count} schedules in {} different orders, {:.1} s: each {} threads, {} steps and {} switches",
+        "{count} schedules, {} different interleavings, {:.1} s; on average {} threads, {} steps and {} switches",
         orders.len(),
         begun.elapsed().as_secs_f64(),
-        each(coverage.threads),
-        each(coverage.steps),
-        each(coverage.switches)
+        mean(coverage.threads),
+        mean(coverage.steps),
+        mean(coverage.switches)
     );
     Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), covered })
 }
@@ -169,7 +169,7 @@ fn cores() -> Vec<usize> {
 
 /// Prepares the process for running schedules.
 fn prepare() {
-    if LAST.load(SeqCst) != 0 {
+    if EXIT_KEY.load(SeqCst) != 0 {
         return;
     }
     let mut key = 0;
@@ -178,7 +178,7 @@ fn prepare() {
         // SAFETY: the arguments are valid.
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(end_key)) }, 0);
     }
-    LAST.store(key, SeqCst);
+    EXIT_KEY.store(key, SeqCst);
     // Use a single heap that never shrinks. Threads that run one at a time gain nothing from
     // separate heaps, and mapping new pages is slow.
     for (option, value) in [

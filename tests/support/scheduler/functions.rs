@@ -4,7 +4,7 @@
 //! **Invariants**
 //! 1. Each definition has the signature of libc's function, and forwards its caller's arguments
 //!    unchanged. So whatever the caller guarantees to libc holds for the forwarded call.
-//! 2. `LAST` holds a key that was created before the first scheduled thread, and is never deleted.
+//! 2. `EXIT_KEY` holds a key that was created before the first scheduled thread, and is never deleted.
 //! 3. A scheduled thread runs on a stack of the scheduler, which is reused only after it is joined.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,8 +13,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use super::baton::{
-    INSIDE, IS_RUNNING, LAST, LockedSchedule, ME, ROUNDS, await_baton, hand_over, inside, managed, pass_baton, sleep,
-    step, step_after_waking, wait,
+    EXIT_KEY, INSIDE, IS_RUNNING, LockedSchedule, ME, ROUNDS, await_baton, hand_over, managed, pass_baton, sleep, step,
+    step_after_waking, wait, without_scheduling,
 };
 use super::schedule::{MAX_THREADS, PAGE, Stack, State, Step, WaitsFor, next_random};
 
@@ -150,9 +150,9 @@ extern "C" fn sched_yield() -> c_int {
         if schedule.one_in(16) {
             schedule.demote(me);
         }
-        let yields = schedule.yields;
+        let yields = schedule.yield_odds;
         if schedule.one_in(yields) {
-            schedule.pass(me, Step::Call);
+            schedule.count_step(me, Step::Call);
             schedule.choose(Some(me)).expect("this thread is ready")
         } else {
             schedule.after(me, Step::Call)
@@ -274,7 +274,7 @@ unsafe extern "C" fn pthread_create(
     let Some(me) = managed() else {
         return libc_call!(pthread_create(thread, attributes, main, argument) as Create);
     };
-    let failed = inside(|| {
+    let failed = without_scheduling(|| {
         let mut bytes = 0;
         // SAFETY: std passes valid attributes.
         assert_eq!(unsafe { libc::pthread_attr_getstacksize(attributes, &raw mut bytes) }, 0);
@@ -314,7 +314,7 @@ pub(super) extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     ME.set(id);
     await_baton(id);
     // SAFETY: invariant 2.
-    unsafe { libc::pthread_setspecific(LAST.load(SeqCst), ptr::dangling()) };
+    unsafe { libc::pthread_setspecific(EXIT_KEY.load(SeqCst), ptr::dangling()) };
     INSIDE.set(false);
     main(argument)
 }
@@ -325,7 +325,7 @@ pub(super) extern "C" fn end(value: *mut c_void) {
     ROUNDS.set(ROUNDS.get() + 1);
     if ROUNDS.get() < 3 {
         // SAFETY: invariant 2.
-        unsafe { libc::pthread_setspecific(LAST.load(SeqCst), value) };
+        unsafe { libc::pthread_setspecific(EXIT_KEY.load(SeqCst), value) };
         return;
     }
     let me = ME.replace(MAX_THREADS);
@@ -354,12 +354,12 @@ pub(super) extern "C" fn end(value: *mut c_void) {
 pub(super) unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *mut *mut c_void) -> c_int {
     type Of = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
     let pair = managed().and_then(|me| Some((me, thread_of(thread)?)));
-    let Some((me, id)) = pair else { return inside(|| libc_call!(pthread_join(thread, result) as Of)) };
+    let Some((me, id)) = pair else { return without_scheduling(|| libc_call!(pthread_join(thread, result) as Of)) };
     let state = LockedSchedule::new().threads[id].state;
     if state != State::Ended {
         wait(me, WaitsFor::End { thread: id }, None);
     }
-    inside(|| {
+    without_scheduling(|| {
         let failed = libc_call!(pthread_join(thread, result) as Of);
         let mut schedule = LockedSchedule::new();
         // Forget the handle, because a new thread may get the same one.

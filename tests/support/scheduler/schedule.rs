@@ -1,7 +1,7 @@
-//! The decisions that a seed makes: which thread runs next, and which waits time out.
+//! Derives all decisions from a seed: which thread runs next, and which waits time out.
 //!
-//! A seed selects one of two policies, because they find different bugs: switches at uniformly
-//! random steps, or random priorities with few preemptions ([`Style`]).
+//! There are two policies ([`Style`]), which find different bugs: switches at uniformly random
+//! steps, and random priorities with few preemptions. The seed selects one.
 
 use std::ffi::c_void;
 use std::fmt::Write as _;
@@ -13,16 +13,17 @@ use super::baton::{FAILED, ME, Raw, report};
 /// Maximum number of threads in a schedule.
 pub(super) const MAX_THREADS: usize = 1024;
 
-/// Virtual time limit in nanoseconds. The threads of a longer schedule apparently wait for each
+/// Virtual time limit in nanoseconds. A longer schedule fails: its threads probably wait for each
 /// other.
 pub(super) const TIME_LIMIT: u64 = 1_000_000_000_000;
 
-/// A schedule with more steps is considered endless.
+/// Maximum number of steps. A longer schedule fails: it is probably endless.
 pub(super) const STEPS: u64 = 20_000_000;
 
-/// `(n, m)`: each of the `n` steps after a timeout switches threads with a probability of 1 in `m`.
-/// Code that handles a timeout rarely runs, and the awaited event may still occur while it runs.
-pub(super) const RARE: (u32, u64) = (8, 4);
+/// `(n, m)`: each of the `n` steps after a timeout switches threads with a probability of at least
+/// 1 in `m`. Code that handles a timeout runs rarely, and the awaited event may still occur while
+/// it runs, so it must be explored more often.
+pub(super) const AFTER_TIMEOUT: (u32, u64) = (8, 4);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitsFor {
@@ -42,10 +43,10 @@ pub(super) enum State {
 pub(super) struct Thread {
     pub(super) state: State,
     pub(super) timed_out: bool,
-    /// Number of upcoming steps of this thread with a high probability of a switch.
-    pub(super) rare: u32,
+    /// Number of upcoming steps of this thread with a higher probability of a switch.
+    pub(super) boosted_steps: u32,
     pub(super) handle: Option<libc::pthread_t>,
-    /// The thread's stack, until it is joined.
+    /// The thread's stack, until the thread is joined.
     pub(super) stack: Option<Stack>,
     pub(super) priority: u64,
     /// Virtual nanoseconds that the thread has run.
@@ -54,8 +55,8 @@ pub(super) struct Thread {
     pub(super) waits: u64,
 }
 
-/// A thread's stack. Stacks are reused, because mapping new pages takes longer than many threads
-/// run.
+/// A thread's stack. Stacks are reused, because mapping the pages of a new one takes longer than
+/// most threads run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stack {
     pub(super) memory: *mut c_void,
@@ -79,12 +80,12 @@ pub(super) const PAGE: usize = 4096;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Style {
     /// `Uniform(n)`: each step switches to a uniformly chosen thread with a probability of 1 in
-    /// `n`.
+    /// `n`, and each wake-up with a probability of 1 in 2.
     Uniform(u64),
-    /// `Priorities(n)`: the ready thread with the highest priority runs. At each step, the running
-    /// thread gets the lowest priority with a probability of 1 in `n`. A few such preemptions at
-    /// arbitrary points find bugs that need a particular order of events ("A randomized scheduler
-    /// with probabilistic guarantees of finding bugs", ASPLOS 2010).
+    /// `Priorities(n)`: the ready thread with the highest priority runs. At each step except
+    /// branches, the running thread gets the lowest priority with a probability of 1 in `n`. A few
+    /// such preemptions at arbitrary points find bugs that need a particular order of events ("A
+    /// randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010).
     Priorities(u64),
 }
 
@@ -104,18 +105,20 @@ pub(super) struct Schedule {
     pub(super) style: Style,
     /// `n`: at each choice, a wait times out with a probability of 1 in `n`, even if other threads
     /// can run.
-    pub(super) early_timeouts: u64,
-    /// Maximum delay of a timeout in nanoseconds. Delays make several waits time out together.
+    pub(super) early_timeout_odds: u64,
+    /// Time in nanoseconds from the earliest deadline until its wait times out. Waits with
+    /// deadlines in between time out as well, so several waits end together.
     pub(super) timeout_delay: u64,
     /// `n`: at each yield, a different thread runs with a probability of 1 in `n`.
-    pub(super) yields: u64,
+    pub(super) yield_odds: u64,
     pub(super) now: u64,
     /// Virtual duration of a step in nanoseconds.
     pub(super) step: u64,
     /// `n`: each branch switches threads with a probability of 1 in `n`.
-    pub(super) branches: u64,
-    /// Whether a thread has become ready since the last choice by priority.
-    pub(super) more: bool,
+    pub(super) branch_odds: u64,
+    /// Whether a thread has become ready since the last step that checked this flag. Only
+    /// `Priorities` checks it.
+    pub(super) new_ready: bool,
     pub(super) threads: Vec<Thread>,
     pub(super) stacks: Vec<Stack>,
     pub(super) lowest: u64,
@@ -147,12 +150,12 @@ impl Schedule {
         Schedule {
             seed,
             style: if one_of(&[0, 1]) == 0 { Style::Uniform(every) } else { Style::Priorities(every * 4) },
-            early_timeouts: one_of(&[u64::MAX, 200, 20]),
+            early_timeout_odds: one_of(&[u64::MAX, 200, 20]),
             timeout_delay: one_of(&[0, 100_000, 10_000_000, 10_000_000]),
-            yields: one_of(&[1, 8, 64]),
+            yield_odds: one_of(&[1, 8, 64]),
             step: one_of(&[20, 500, 20_000]),
-            branches: one_of(&[50, 500, 5000]),
-            more: true,
+            branch_odds: one_of(&[50, 500, 5000]),
+            new_ready: true,
             random,
             now: 1_000_000_000,
             threads: Vec::with_capacity(MAX_THREADS),
@@ -170,27 +173,27 @@ impl Schedule {
         assert!(self.threads.len() < MAX_THREADS, "a schedule starts more than {MAX_THREADS} threads");
         let priority = u64::MAX / 2 + next_random(&mut self.random) / 2;
         let (state, handle, stack) = (State::Ready, None, None);
-        let thread = Thread { state, timed_out: false, rare: 0, handle, stack, priority, ran: 0, waits: 0 };
+        let thread = Thread { state, timed_out: false, boosted_steps: 0, handle, stack, priority, ran: 0, waits: 0 };
         self.threads.push(thread);
         self.covered.threads += 1;
-        self.more = true;
+        self.new_ready = true;
         self.threads.len() - 1
     }
 
-    /// Advances the virtual time by one step of thread `me`.
-    pub(super) fn pass(&mut self, me: usize, step: Step) {
+    /// Counts a step of thread `me`. Unless the step is a branch, also advances the virtual time.
+    pub(super) fn count_step(&mut self, me: usize, step: Step) {
         self.covered.steps += 1;
         if step != Step::Branch {
             self.now += self.step;
             self.threads[me].ran += self.step;
         }
         if self.covered.steps > STEPS {
-            self.fail("takes too many steps");
+            self.fail(format_args!("exceeds {STEPS} steps"));
         }
     }
 
-    /// Times out the wait with the earliest deadline, and waits with deadlines shortly after it.
-    /// Returns whether any wait had a deadline.
+    /// Times out the wait with the earliest deadline, and waits with deadlines up to
+    /// `timeout_delay` after it. Returns whether any wait had a deadline.
     pub(super) fn end_first_wait(&mut self) -> bool {
         let deadline = |thread: &Thread| match thread.state {
             State::Waits(_, deadline) => deadline,
@@ -199,31 +202,31 @@ impl Schedule {
         let Some(first) = self.threads.iter().filter_map(deadline).min() else { return false };
         self.now = self.now.max(first + self.timeout_delay);
         if self.now > TIME_LIMIT {
-            self.fail("makes no progress");
+            self.fail(format_args!("exceeds {} s of virtual time", TIME_LIMIT / 1_000_000_000));
         }
         let now = self.now;
         for thread in self.threads.iter_mut().filter(|thread| deadline(thread).is_some_and(|end| end <= now)) {
-            (thread.state, thread.timed_out, thread.rare) = (State::Ready, true, RARE.0);
+            (thread.state, thread.timed_out, thread.boosted_steps) = (State::Ready, true, AFTER_TIMEOUT.0);
         }
-        self.more = true;
+        self.new_ready = true;
         true
     }
 
-    /// Chooses a ready thread other than `but`, or `but` if no other thread is ready. Returns
+    /// Chooses a ready thread other than `avoid`, or `avoid` if no other thread is ready. Returns
     /// `None` if every thread waits without a deadline.
-    pub(super) fn choose(&mut self, but: Option<usize>) -> Option<usize> {
-        if self.early_timeouts < u64::MAX && self.one_in(self.early_timeouts) {
+    pub(super) fn choose(&mut self, avoid: Option<usize>) -> Option<usize> {
+        if self.early_timeout_odds < u64::MAX && self.one_in(self.early_timeout_odds) {
             self.end_first_wait();
         }
-        let ready = |s: &Self, but: Option<usize>| -> Vec<usize> {
-            (0..s.threads.len()).filter(|id| s.threads[*id].state == State::Ready && Some(*id) != but).collect()
+        let ready = |s: &Self, avoid: Option<usize>| -> Vec<usize> {
+            (0..s.threads.len()).filter(|id| s.threads[*id].state == State::Ready && Some(*id) != avoid).collect()
         };
-        let mut ids = ready(self, but);
+        let mut ids = ready(self, avoid);
         if ids.is_empty() && self.end_first_wait() {
-            ids = ready(self, but);
+            ids = ready(self, avoid);
         }
         if ids.is_empty() {
-            return but.filter(|me| self.threads[*me].state == State::Ready);
+            return avoid.filter(|me| self.threads[*me].state == State::Ready);
         }
         match self.style {
             Style::Uniform(_) => Some(ids[next_random(&mut self.random) as usize % ids.len()]),
@@ -233,23 +236,24 @@ impl Schedule {
 
     /// Chooses the thread that runs after a step of `me`.
     pub(super) fn after(&mut self, me: usize, step: Step) -> usize {
-        self.pass(me, step);
+        self.count_step(me, step);
         let every = match (self.style, step) {
-            (_, Step::Branch) => self.branches,
+            (_, Step::Branch) => self.branch_odds,
             (Style::Uniform(every), Step::Wake) => every.min(2),
             (Style::Uniform(every) | Style::Priorities(every), _) => every,
         };
-        let rare_left = &mut self.threads[me].rare;
-        let is_rare = *rare_left > 0;
-        *rare_left = rare_left.saturating_sub(1);
-        let every = if is_rare { every.min(RARE.1) } else { every };
+        let boosted_left = &mut self.threads[me].boosted_steps;
+        let is_boosted = *boosted_left > 0;
+        *boosted_left = boosted_left.saturating_sub(1);
+        let every = if is_boosted { every.min(AFTER_TIMEOUT.1) } else { every };
         if self.one_in(every) {
             self.demote(me);
-            // In half of these switches, the thread does not run again for a long time.
-            if is_rare && self.one_in(2) {
+            // Half of the time, also let the next deadline pass, as if this thread had not run for
+            // a long time.
+            if is_boosted && self.one_in(2) {
                 self.end_first_wait();
             }
-        } else if matches!(self.style, Style::Uniform(_)) || !std::mem::take(&mut self.more) {
+        } else if matches!(self.style, Style::Uniform(_)) || !std::mem::take(&mut self.new_ready) {
             return me;
         }
         self.choose(None).expect("this thread is ready")
@@ -260,7 +264,7 @@ impl Schedule {
         self.threads[me].priority = self.lowest;
     }
 
-    /// Wakes up to `count` matching waiters, and returns how many it woke.
+    /// Wakes at most `count` matching waiters, and returns how many it woke.
     pub(super) fn wake(&mut self, is_meant: impl Fn(WaitsFor) -> bool, count: usize) -> usize {
         for woken in 0..count {
             let waits = |thread: &Thread| matches!(thread.state, State::Waits(on, _) if is_meant(on));
@@ -270,13 +274,13 @@ impl Schedule {
             }
             let id = ids[next_random(&mut self.random) as usize % ids.len()];
             (self.threads[id].state, self.threads[id].timed_out) = (State::Ready, false);
-            self.more = true;
+            self.new_ready = true;
         }
         count
     }
 
     /// Fails the schedule: every thread prints its backtrace, and the last one ends the process.
-    pub(super) fn fail(&mut self, why: &str) -> ! {
+    pub(super) fn fail(&mut self, why: impl std::fmt::Display) -> ! {
         let _ = writeln!(Raw, "schedule {} {why} ({:?}, {:?})", self.seed, self.style, self.covered);
         for (id, thread) in self.threads.iter().enumerate().filter(|(_, thread)| thread.state != State::Ended) {
             let _ = writeln!(Raw, "thread {id}: {:?}", thread.state);

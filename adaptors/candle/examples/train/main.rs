@@ -11,9 +11,9 @@
 //! When it is stopped and started again, it resumes after the last saved step, with the same
 //! batches and losses as an uninterrupted run. After the last epoch, it removes the checkpoint.
 //!
-//! Without a path, the exit code is 0 if the accuracy is well above chance.
+//! Without a path, the program fails unless the accuracy is well above chance.
 //!
-//! 1. This file: arguments, the data, the expected result.
+//! 1. This file parses the arguments, opens the data, and checks the accuracy.
 //! 2. `run`: the loop.
 //! 3. `net`: the network.
 //! 4. `sgd`: the optimizer, which can save its state.
@@ -79,7 +79,7 @@ fn train() -> Result<()> {
     println!("{} samples of {} classes on {:?}", settings.data.len(), settings.data.classes().len(), settings.device);
     let began = Instant::now();
     let Outcome::Finished(measured) = run::run(&settings)? else {
-        println!("stopped and saved; start the program again to continue");
+        println!("stopped and saved; run the same command again to continue");
         return Ok(());
     };
     let image = out.join("curve.png");
@@ -96,8 +96,7 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// Returns the first GPU if there is one and the `cuda` feature is enabled, and the CPU in all
-/// other cases.
+/// Returns the first GPU if there is one and the `cuda` feature is enabled, otherwise the CPU.
 fn device() -> Result<Device> {
     #[cfg(feature = "cuda")]
     if warpfeed::cuda::available().is_ok() {

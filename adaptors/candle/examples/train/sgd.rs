@@ -1,5 +1,5 @@
-//! SGD with momentum and weight decay. Its state can be saved for a resumed run. candle-nn's SGD
-//! has no momentum, and the moments of its AdamW cannot be saved.
+//! SGD with momentum and weight decay. Its state can be saved, so that a run can be resumed.
+//! candle-nn's SGD has no momentum, and the moments of its AdamW cannot be saved.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,9 @@ impl Sgd {
         for (variable, momentum) in self.variables.values_mut() {
             let Some(gradient) = gradients.get(variable) else { continue };
             let value = variable.as_detached_tensor();
-            // A candle gradient keeps the autograd graph of its step alive, with every activation,
-            // and the momentum is a sum of all gradients.
+            // A candle gradient keeps the autograd graph of its step alive, with every activation.
+            // The momentum is a sum of all gradients, so without `detach`, it would keep the graphs
+            // of all steps alive.
             let gradient = gradient.detach();
             *momentum = (((&*momentum * MOMENTUM)? + gradient)? + (&value * DECAY)?)?;
             variable.set(&(value - (&*momentum * rate)?)?)?;
@@ -42,7 +43,7 @@ impl Sgd {
         self.variables.iter().map(|(name, (variable, _))| (name.as_str(), variable))
     }
 
-    /// Returns, for each variable, its value `NAME` and its momentum `momentum.NAME`.
+    /// Returns the value of each variable as `NAME`, and its momentum as `momentum.NAME`.
     pub(crate) fn state(&self) -> impl Iterator<Item = (String, Tensor)> + '_ {
         self.variables.iter().flat_map(|(name, (variable, momentum))| {
             [(name.clone(), variable.as_detached_tensor()), (format!("momentum.{name}"), momentum.clone())]

@@ -1,11 +1,11 @@
 //! [`ClipPlan`]: computes the frames of a clip.
 //!
-//! Let the last start R be the last frame at which a clip can start without leaving the video, or 0
-//! if the video is too short. Clip k of n has the base start k R / (n - 1), rounded, or R / 2 if it
-//! is the only clip. A *choice* is a frame at which the clip may start: with jitter J, every frame
-//! from the base start - J to the base start + J, and from 0 to R. Frames after the end of the
-//! video repeat its last frame. Only a video that is too short has such frames. It has a single
-//! choice, so the padding does not depend on the choice.
+//! Let R be the last frame at which a clip can start and still fit into the video, or 0 if the
+//! video is too short. Clip k of n has the base start B = k R / (n - 1), rounded, or R / 2 if it is
+//! the only clip. A *choice* is a frame at which the clip may start: with jitter J, each frame from
+//! B - J to B + J that is not before frame 0 or after frame R. Only a video that is too short is
+//! padded, by repeating its last frame. It has a single choice, so the padding does not depend on
+//! the choice.
 
 use std::ops::RangeInclusive;
 
@@ -40,7 +40,7 @@ impl ClipPlan {
                 Step::Rate(fps) => format!("fps={fps}"),
             };
             return Err(Error::in_source(format!(
-                "the video is shorter than a clip: it has {len} frames and lasts until {} s, but a clip has {frames} \
+                "the video is shorter than a clip: it has {len} frames, the last at {} s, but a clip needs {frames} \
                  frames at {step}; allow padding, or exclude the video with a subset",
                 track.time(last).seconds()
             )));
@@ -58,7 +58,7 @@ impl ClipPlan {
         self.starts.end() - self.starts.start() + 1
     }
 
-    /// Returns the first frame that the random number `draw` selects.
+    /// Returns the start frame that the random number `draw` selects.
     pub(super) fn drawn_start(&self, draw: u64) -> usize {
         self.starts.start() + drawn(self.choices(), draw)
     }
@@ -69,13 +69,13 @@ impl ClipPlan {
             Step::Frames(stride) => start.saturating_add(index.saturating_mul(stride)).min(last),
             Step::Rate(fps) => {
                 let seconds = track.time(start).seconds() + index as f64 / fps;
-                // Rounding must not select a frame before the first one.
+                // The nearest frame may be before `start`, but a clip never goes back.
                 track.nearest(seconds).unwrap_or(start).max(start)
             }
         })
     }
 
-    /// Returns the frames of the clips at all choices, one clip after the other.
+    /// Returns the frames of the clips that start at each choice, one clip after the other.
     pub(super) fn all_frames(&self, track: &Track, options: &ClipsOptions) -> Result<Vec<usize>> {
         let mut frames = Vec::new();
         reserve(&mut frames, self.choices().saturating_mul(options.frames))?;
@@ -103,7 +103,7 @@ fn last_start(track: &Track, last: usize, options: &ClipsOptions) -> Option<usiz
         Step::Frames(stride) => last.checked_sub(steps.checked_mul(stride)?),
         Step::Rate(fps) => {
             let end = track.time(last).seconds() + TOLERANCE_S - steps as f64 / fps;
-            // Times ascend, so halve the range of frames until one is left.
+            // Times ascend, so use binary search.
             let (mut start, mut after) = (0, last + 1);
             while start < after {
                 let middle = start + (after - start) / 2;

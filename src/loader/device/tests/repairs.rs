@@ -24,23 +24,23 @@ fn damaged() -> Vec<Vec<u8>> {
 /// that the device cannot decode are read twice.
 struct Reads {
     samples: Samples,
-    second: Second,
+    second_read: SecondRead,
     /// Reads per sample, and the names of the threads that read a sample again.
     state: Mutex<(HashMap<usize, u32>, Vec<String>)>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Second {
-    Reads,
-    Waits(Duration),
+enum SecondRead {
+    Succeeds,
+    Delayed(Duration),
     Fails,
 }
 
 impl Reads {
-    fn new(second: Second) -> Arc<Self> {
+    fn new(second_read: SecondRead) -> Arc<Self> {
         let samples = damaged().into_iter().enumerate();
         let sample = |(n, bytes)| OwnedSample::new(format!("{n}")).field("jpg", bytes).label(n as i64 % 7);
-        Arc::new(Reads { samples: Samples::new(samples.map(sample).collect()), second, state: Mutex::default() })
+        Arc::new(Reads { samples: Samples::new(samples.map(sample).collect()), second_read, state: Mutex::default() })
     }
 
     /// Returns the samples that were read twice, and the names of the threads that read them again.
@@ -64,10 +64,10 @@ impl Source for Reads {
         if *reads > 1 {
             state.1.push(std::thread::current().name().unwrap_or_default().to_owned());
             drop(state);
-            match self.second {
-                Second::Reads => {}
-                Second::Waits(time) => std::thread::sleep(time),
-                Second::Fails => return Err(Error::in_source("the disk is gone")),
+            match self.second_read {
+                SecondRead::Succeeds => {}
+                SecondRead::Delayed(time) => std::thread::sleep(time),
+                SecondRead::Fails => return Err(Error::in_source("the disk is gone")),
             }
         }
         self.samples.read(index, scratch)
@@ -83,13 +83,14 @@ type Opened = (Batches<Held<Sim>>, Sim);
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    // Do not prepare the next epoch ahead: reading its samples would look like decoding them again.
+    // `epochs(0)` keeps the loader from reading samples of the next epoch in advance, which would
+    // count as reading them again.
     let loader = loader.decode_on(DecodeOn::Gpu).epochs(0);
     let DeviceLoader { ring, shared } = loader.open_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)
 }
 
-/// Returns the batches from `first` up to the first error, and that error.
+/// Returns the batches from number `first` until the first error, and that error.
 fn epoch((opened, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, Option<Error>) {
     let mut batches = Vec::new();
     for batch in opened.epoch_from(epoch, first) {
@@ -103,21 +104,21 @@ fn epoch((opened, sim): &mut Opened, epoch: u64, first: u64) -> (Vec<Vec<u8>>, O
 
 #[test]
 fn damaged_images_are_decoded_by_workers() {
-    let source = Reads::new(Second::Reads);
+    let source = Reads::new(SecondRead::Succeeds);
     let (batches, error) = epoch(&mut open(reading(&source)), 0, 0);
     let (twice, threads) = source.read_twice();
     assert!(error.is_none() && twice.len() > 3, "{twice:?} were damaged");
-    assert!(batches == on_host(reading(&source), 0), "the batches are in order and bit-identical");
+    assert!(batches == on_host(reading(&source), 0), "the batches must be in order and bit-identical");
     assert!(threads.iter().all(|thread| thread.starts_with("warpfeed-") && thread != "warpfeed-copy"), "{threads:?}");
 }
 
-/// A worker applies the effects that a device does not support. If the device cannot decode a
-/// different image of the sample, the finished image must not be replaced.
+/// AugMix has no device code, so a worker finishes the image `view`. If the device then fails to
+/// decode the other image of the same sample, its repair must leave `view` unchanged.
 #[test]
 fn images_that_a_worker_has_finished_are_not_written_again() {
     let loader = || {
         let view = Image::new().augment(Augment::eval(32, 32).policy(Policy::aug_mix()));
-        reading(&Reads::new(Second::Reads)).field("view", view)
+        reading(&Reads::new(SecondRead::Succeeds)).field("view", view)
     };
     let mut host = loader().host().unwrap();
     let expected: Vec<_> = host.epoch(0).map(|batch| batch.unwrap().field("view").unwrap().bytes().to_vec()).collect();
@@ -127,8 +128,9 @@ fn images_that_a_worker_has_finished_are_not_written_again() {
     assert!(opened.stats().decoded_again > 3);
 }
 
-/// Returns JPEGs of all types, with random bytes overwritten. They contain invalid codes,
-/// coefficients past the end of a block, restart markers, and codes that are valid but different.
+/// Returns JPEGs of all types, with random bytes overwritten. The damage includes invalid codes,
+/// coefficients past the end of a block, unexpected restart markers, and codes that remain valid
+/// but change the pixels.
 fn with_noise() -> Samples {
     let mut rng = Rng::new(11, 0, 0);
     let sample = |(n, mut jpeg): (usize, Vec<u8>)| {
@@ -153,7 +155,7 @@ fn the_damage_count_does_not_depend_on_the_decoder() {
     assert!(error.is_none() && actual == expected, "{error:?}");
     let [actual, expected] = [opened.0.stats().damaged, host.stats().damaged];
     assert!(actual == expected && expected > 40, "{actual} on the device, {expected} on the host");
-    // Workers decode images with coefficients past the end of a block, but do not count them as
+    // Coefficients past the end of a block are tolerated: the image is decoded, and not counted as
     // damaged.
     let samples = with_noise();
     let noticed = (0..samples.len()).filter(|&n| {
@@ -165,11 +167,11 @@ fn the_damage_count_does_not_depend_on_the_decoder() {
 
 #[test]
 fn a_sample_that_cannot_be_read_again_fails_alone() {
-    let source = Reads::new(Second::Fails);
+    let source = Reads::new(SecondRead::Fails);
     let skipping = reading(&source).on_error(OnError::Skip { max_skipped: 48 });
     let mut opened = open(skipping);
     let (batches, error) = epoch(&mut opened, 0, 0);
-    assert!(error.is_none() && batches.len() == 6, "the epoch continues: {error:?}");
+    assert!(error.is_none() && batches.len() == 6, "the epoch must continue: {error:?}");
     let (twice, _) = source.read_twice();
     let faults: Vec<SampleError> = opened.0.sample_errors();
     let mut failed: Vec<String> = faults.iter().map(|fault| fault.error.to_string()).collect();
@@ -186,8 +188,8 @@ fn a_sample_that_cannot_be_read_again_fails_alone() {
 
 #[test]
 fn an_epoch_can_be_abandoned_while_workers_redecode() {
-    let source = Reads::new(Second::Waits(Duration::from_millis(3)));
-    let expected = on_host(reading(&Reads::new(Second::Reads)), 7);
+    let source = Reads::new(SecondRead::Delayed(Duration::from_millis(3)));
+    let expected = on_host(reading(&Reads::new(SecondRead::Succeeds)), 7);
     for turn in 0..12 {
         let mut opened = open(reading(&source));
         for short in 0..4 {
