@@ -52,9 +52,10 @@ type Panic = Box<dyn std::any::Any + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An operating-system call failed.
+    /// An operating-system call failed, or a read was canceled.
     Io,
-    /// An option has an invalid value. The error is returned when the loader is opened.
+    /// An option or an argument is invalid. Most of these errors occur when a dataset or a loader
+    /// is opened.
     Config,
     /// A container (such as a tar file, an LMDB database or an index) is damaged or has unexpected
     /// content.
@@ -376,8 +377,8 @@ pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     guarded_with(f, Err)
 }
 
-/// Does the work of `guarded`. `other` converts panic payloads that are not an [`Error`], and gives
-/// back those that it does not recognize.
+/// Does the work of `guarded`. `other` converts panic payloads that are not an [`Error`], and
+/// returns those that it does not recognize unchanged.
 pub fn guarded_with<T>(f: impl FnOnce() -> Result<T>, other: impl FnOnce(Panic) -> Result<Error, Panic>) -> Result<T> {
     // `AssertUnwindSafe`: a panic may leave the scratch buffer and the sample's bytes partly
     // written, but they are overwritten before they are read again.

@@ -12,7 +12,7 @@
 //!    samples, side by side.
 //! 9. [`Arrow`]: files of the Hugging Face `datasets` library. `Parquet` (feature `parquet`): files
 //!    of the Hugging Face Hub.
-//! 10. [`Arrays`]: NumPy, safetensors and PyTorch arrays. [`TfRecord`]: TensorFlow records.
+//! 10. [`Arrays`]: NumPy, safetensors, PyTorch and HDF5 arrays. [`TfRecord`]: TensorFlow records.
 //! 11. [`TokenFile`]: windows of tokens from token files. [`PackedTokens`]: rows of packed
 //!     documents.
 //! 12. [`Classes`]: a list of class names that assigns an index to each class.

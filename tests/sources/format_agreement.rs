@@ -266,7 +266,7 @@ fn open_detects_the_format_by_content() {
     }
     let cause = |path: &str| open(path_of(path)).err().unwrap().cause().to_owned();
     fs::copy(path_of("shards/a.tar"), path_of("images/b.tar")).unwrap();
-    assert!(cause("images").contains("1 .tar files and 1 images"), "{}", cause("images"));
+    assert!(cause("images").contains("1 .tar file and 1 image"), "{}", cause("images"));
     assert_eq!((Folder::open(path_of("images")).unwrap().len(), Tar::open(path_of("images")).unwrap().len()), (1, 1));
     fs::write(path_of("text"), "hello").unwrap();
     assert!(cause("text").contains("not a dataset in a known format: lmdb ("), "{}", cause("text"));

@@ -56,7 +56,7 @@ fn a_missing_shard_is_rejected() {
     copy(root.path());
     fs::remove_file(root.path().join("train-00000-of-00002")).unwrap();
     let shown = cause(root.path());
-    assert!(shown.contains("shard 0 of 2 is missing; 1 are present"), "{shown}");
+    assert!(shown.contains("shard 0 of 2 is missing; found only 1 shard"), "{shown}");
     assert_eq!(TfRecord::open(root.path().join("train-00001-of-00002")).unwrap().len(), 6, "a shard opens by its name");
 }
 

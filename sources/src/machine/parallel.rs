@@ -11,8 +11,8 @@ use super::cancel::{CancelToken, during};
 use super::pool::Pool;
 use crate::error::{Error, ErrorKind, Result, guarded, reserve, try_collect};
 
-/// Maximum number of threads. It exceeds the cores of most machines, because the threads mostly
-/// wait for the disk.
+/// Maximum number of threads. It may exceed the number of cores, because the threads mostly wait
+/// for the disk.
 const THREADS: usize = 16;
 
 /// Maximum number of threads that wait for responses from a store while a dataset is opened.

@@ -63,9 +63,9 @@ enum Table<'a> {
     List(&'a [[u8; END]]),
     Choices {
         stored: &'a [[u8; STORED]],
-        /// The stored frames of the selected choice.
+        /// For each frame of the selected choice, the index of its stored frame.
         chosen: &'a [[u8; 4]],
-        /// The stored frames of all choices.
+        /// The same indices for all choices, one after the other.
         all: &'a [[u8; 4]],
     },
 }
@@ -159,10 +159,10 @@ impl<'a> Frames<'a> {
         Ok(())
     }
 
-    /// Appends a list of the same frames to `to`, with different images. `add` appends the new image
-    /// for an encoded image of this list. If this list states which frames of a video it shows, so
-    /// does the new list. It contains only the selected [choice](Frames::choices), and frames that
-    /// repeat the previous frame are stored once.
+    /// Appends a list of the same frames to `to`, with different images. `add` appends the new
+    /// image for an encoded image of this list. If this list states which frames of a video it
+    /// shows, so does the new list, which contains only the selected [choice](Frames::choices). A
+    /// frame that repeats the previous frame is stored once.
     ///
     /// # Errors
     /// The first error that `add` returns, or if memory runs out.
@@ -199,7 +199,7 @@ impl<'a> Frames<'a> {
     ///
     /// # Errors
     /// If `bytes` does not start with the signature, has a different version, is truncated, has
-    /// bytes after the last frame, or if a frame ends before it starts.
+    /// bytes after the last frame, or contains an invalid position or index of a frame.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         if !Self::matches(bytes) {
             let shown = &bytes[..bytes.len().min(8)];

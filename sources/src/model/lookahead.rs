@@ -130,7 +130,8 @@ impl Lookahead {
     }
 
     /// Iterates over all batches, starting at `index` and continuing across epochs. The iterator
-    /// ends at an epoch without batches, or after the last of the loader's `epochs`.
+    /// ends at an epoch without batches, after the last of the loader's `epochs`, or if the sampler
+    /// fails.
     pub fn from(&self, index: BatchIndex) -> impl Iterator<Item = (BatchIndex, Vec<u64>)> + use<> {
         let (order, mut next) = (self.clone(), index);
         std::iter::from_fn(move || {

@@ -47,12 +47,12 @@ pub struct Sample<'a> {
     lacks: Option<&'a Lacks>,
 }
 
-/// Reasons why the sample of a table row may have no image or no label, for messages.
+/// The content of the messages about a sample without an image or without a label.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Lacks {
     /// Name of the image column.
     pub(crate) image: Option<String>,
-    /// Advice if no label column was selected, although some columns contain integers.
+    /// Advice on how to get or omit the label, if there is any.
     pub(crate) label: Option<Arc<str>>,
 }
 
@@ -96,14 +96,14 @@ impl<'a> Sample<'a> {
         self
     }
 
-    /// Returns the name of the image column, if the sample is a table row in which this column is
-    /// empty.
+    /// Returns the name of the image column, if the dataset has one, for the message about a sample
+    /// without an image.
     #[doc(hidden)]
     pub fn lacks_image(&self) -> Option<&'a str> {
         self.lacks?.image.as_deref()
     }
 
-    /// Returns advice if the sample has no label because no label column was selected.
+    /// Returns advice for the message about a sample without a label, if there is any.
     #[doc(hidden)]
     pub fn lacks_label(&self) -> Option<&'a Arc<str>> {
         self.lacks?.label.as_ref()

@@ -280,7 +280,7 @@ struct Shared {
 }
 
 impl ReadCompletion {
-    /// Creates a completion that passes the result to `done`, on a thread of the store. `done`
+    /// Creates a completion that passes the result to `done`, which may run on any thread and
     /// should return quickly.
     pub fn new(done: impl FnOnce(Result<Vec<u8>>) + Send + 'static) -> Self {
         ReadCompletion { started: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
@@ -362,7 +362,7 @@ impl Drop for ReadCompletion {
 
 impl std::fmt::Debug for ReadCompletion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reply").field("cancelled", &self.is_cancelled()).finish_non_exhaustive()
+        f.debug_struct("ReadCompletion").field("cancelled", &self.is_cancelled()).finish_non_exhaustive()
     }
 }
 

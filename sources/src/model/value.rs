@@ -233,8 +233,8 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// Creates an array from its bytes, which may be unaligned. Returns `None` if their number does
-    /// not match the shape.
+    /// Creates an array from its bytes, which may be unaligned. Returns `None` if the number of
+    /// bytes does not match the shape, or if there are more than three axes.
     pub(crate) fn from_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
         Self::from_element(bytes, T::ELEMENT, shape)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::concat::Prefetchers;
 use super::{Lookahead, Prefetcher, Sample, Source, Value};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::machine::hash::Hash;
 use crate::stats::NetworkStats;
 
@@ -65,7 +65,7 @@ enum Label {
 }
 
 impl Zip {
-    /// Zips `parts`, and checks that the keys of each sample are the same.
+    /// Zips `parts`. Reading a sample fails if its keys differ.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there are no datasets, or if their
@@ -77,10 +77,10 @@ impl Zip {
         if let Some(number) = parts.iter().position(|part| part.len() != len) {
             let other = &parts[number];
             return Err(Error::config(format!(
-                "zip: dataset {number} ({}) has {} samples, but dataset 0 ({}) has {len}; all need the same samples in \
+                "zip: dataset {number} ({}) has {}, but dataset 0 ({}) has {len}; all need the same samples in \
                  the same order",
                 other.kind(),
-                other.len(),
+                counted(other.len(), "sample", "samples"),
                 parts[0].kind()
             )));
         }
@@ -271,8 +271,8 @@ impl Source for Zip {
         self.parts[0].source.category_ids()
     }
 
-    /// Returns whether a dataset has images. Images in a dataset with a prefix count, although they
-    /// may be ordinary fields there.
+    /// Returns whether any dataset has images. Images in a dataset with a prefix count, although
+    /// they may be ordinary fields there.
     fn has_images(&self) -> Option<bool> {
         let known: Vec<_> = self.parts.iter().map(|part| part.source.has_images()).collect();
         match known.contains(&Some(true)) {
@@ -281,8 +281,9 @@ impl Source for Zip {
         }
     }
 
-    /// Returns the fields of all datasets. Returns `None` if a dataset with a prefix may have
-    /// images, because the names of the image fields are then unknown.
+    /// Returns the fields of all datasets. Returns `None` if the fields of a dataset are unknown,
+    /// or if a dataset with a prefix may have images, because the names of the image fields are
+    /// then unknown.
     fn fields(&self) -> Option<Vec<String>> {
         let mut all = Vec::new();
         for Part { source, prefix } in &self.parts {
@@ -389,7 +390,7 @@ mod tests {
     #[test]
     fn datasets_of_different_lengths_are_refused() {
         let e = Zip::new(vec![set("jpg", &["a", "b"], None), set("txt", &["a"], None)]).unwrap_err().to_string();
-        assert!(e.contains("dataset 1 (memory) has 1 samples, but dataset 0 (memory) has 2"), "{e}");
+        assert!(e.contains("dataset 1 (memory) has 1 sample, but dataset 0 (memory) has 2"), "{e}");
         assert!(Zip::new(vec![]).is_err());
     }
 

@@ -31,9 +31,10 @@ impl Options {
     ///
     /// # Errors
     /// Fails like [`open`], and if an option does not apply to this dataset:
-    /// [`index`](Options::index), [`table`](Options::table), or `mmap(false)` for an LMDB database.
-    /// Also fails if a class is not in the class list, if no [store](Options::store) is registered
-    /// for the URL, or if the format cannot be read from stores.
+    /// [`index`](Options::index), [`table`](Options::table), [`masks`](Options::masks), or
+    /// `mmap(false)` for an LMDB database. Also fails if a class is not in the class list, if no
+    /// [store](Options::store) is registered for the URL, or if the format cannot be read from
+    /// stores.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         // Copy the options without their record of used options, which clones would share.
         let (path, options) = (path.as_ref(), self.without_usage());

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fs, io};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, counted};
 use crate::format;
 use crate::formats::{DATA_FORMATS, Folder, tar};
 use crate::machine::file;
@@ -214,9 +214,10 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
             let shards = (tar::DATA_FORMAT.files)(tree)?;
             if shards > 0 {
                 return Err(Error::in_source(format!(
-                    "the folder contains {shards} .tar files and {} images: open one of the two by its format, tar or \
+                    "the folder contains {} and {}: open one of the two by its format, tar or \
                      folder, or move them apart",
-                    folder.len()
+                    counted(shards, ".tar file", ".tar files"),
+                    counted(folder.len(), "image", "images")
                 )));
             }
             check_unannotated(tree, folder.class_folders(location.url()))?;
@@ -243,7 +244,10 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
     };
     let hint = match tree.files("tar")?.len() {
         0 => String::new(),
-        count => format!("; its subfolders contain {count} .tar files: open one of the subfolders"),
+        count => {
+            let files = counted(count, ".tar file", ".tar files");
+            format!("; its subfolders contain {files}: open one of the subfolders")
+        }
     };
     Err(Error::in_source(cause + &hint).at_path(e.path().unwrap_or(&location.path)))
 }

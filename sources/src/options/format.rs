@@ -19,12 +19,12 @@ pub struct DataFormat {
     pub name: &'static str,
     /// Description of the files or folders of this format, for messages.
     pub looks_like: &'static str,
-    /// File extensions. They take precedence over the content, so that the error for a damaged file
-    /// names this format.
+    /// File extensions. A file with one of them belongs to this format even if its content does not
+    /// match, so that the error for a damaged file names the format.
     pub extensions: &'static [&'static str],
     pub(crate) is_folder: fn(Tree<'_>) -> Result<bool>,
-    /// Counts the files in a folder that indicate this format. Called only if the folder contains
-    /// no images and the `is_folder` of every format returns false.
+    /// Counts the files in a folder that indicate this format. Called only if `is_folder` of this
+    /// format has returned false.
     pub(crate) files: fn(Tree<'_>) -> Result<usize>,
     /// Recognizes a file by its path and its first bytes. For a file in a store, the first bytes
     /// may be missing.

@@ -24,17 +24,17 @@ pub struct NetworkStats {
     pub bytes: u64,
     /// Number of received bytes that belong to samples.
     pub used_bytes: u64,
-    /// Time to the last byte of each successful request for samples, and the bytes received.
+    /// Time to the last byte of each successful prefetch request, and the bytes received.
     pub answers: StageStats,
     /// Time to the first byte of the same requests.
     pub first_bytes: StageStats,
-    /// Number of samples served from the in-memory cache.
+    /// Number of reads served from the in-memory cache.
     pub memory_hits: u64,
-    /// Size in bytes of the samples in [`memory_hits`](NetworkStats::memory_hits).
+    /// Number of bytes that the reads in [`memory_hits`](NetworkStats::memory_hits) returned.
     pub memory_bytes: u64,
-    /// Number of samples served from the on-disk cache.
+    /// Number of reads served from the on-disk cache.
     pub folder_hits: u64,
-    /// Size in bytes of the samples in [`folder_hits`](NetworkStats::folder_hits).
+    /// Number of bytes that the reads in [`folder_hits`](NetworkStats::folder_hits) returned.
     pub folder_bytes: u64,
     /// Whether the store has a cache.
     pub cached: bool,

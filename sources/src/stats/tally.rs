@@ -2,7 +2,7 @@
 //!
 //! Only one thread writes to a tally, so adding an entry costs a few plain loads and stores. The
 //! buckets of the histogram become wider geometrically, with four buckets per power of two.
-//! Quantiles are therefore accurate to 12.5 %, in constant memory.
+//! Quantiles of at least 256 ns are therefore accurate to 12.5 %, in constant memory.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -145,8 +145,8 @@ pub struct StageStats {
     /// 99th percentile of the time per entry in seconds, accurate to 12.5 %.
     pub p99_seconds: f64,
     /// The non-empty buckets of the histogram. Each is given as its lower bound in ns and its
-    /// number of entries. There are four buckets per power of two, so the middle of a bucket is
-    /// within 12.5 % of every time in it.
+    /// number of entries. There are four buckets per power of two above 256 ns, so the middle of a
+    /// bucket is within 12.5 % of every time in it. The first bucket contains all shorter times.
     pub histogram: Vec<[u64; 2]>,
 }
 

@@ -21,8 +21,8 @@ pub(crate) struct Files<T> {
     requested_checks: AtomicU64,
 }
 
-/// Maximum number of files that are checked when an epoch begins. In a larger dataset, each file is
-/// checked before its next read instead.
+/// Maximum number of files that [`are_unchanged`] checks. In a larger dataset, each file is only
+/// checked before its next read.
 const MAX_CHECKED: usize = 64;
 
 /// Returns whether all files are unchanged. Returns `true` without a check if checking could take

@@ -1,5 +1,5 @@
-//! Reads the files of a dataset, local or in an object store. The code of a format only says which
-//! bytes of which file it needs, and does not know where the file is.
+//! Reads the files of a dataset, local or in an object store. The code of a format says which bytes
+//! of which file it needs, and rarely depends on where the file is.
 //!
 //! 1. `file`: [`OpenFile`], an open file: memory-mapped, read with system calls, or in a store.
 //! 2. `files`: [`Files`], all files of a dataset. Finds the file that contains a sample, checks for

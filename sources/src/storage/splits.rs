@@ -21,7 +21,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Storage;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::machine::file::has_extension;
 
 const USUAL: [(&str, &[&str]); 3] = [
@@ -98,7 +98,10 @@ pub(crate) fn complete(path: &Path, names: &[String]) -> Result<()> {
     // The number of files limits the search, because names may claim any number of shards.
     let missing = (0..count).take(indices.len() + 1).find(|index| indices.binary_search(index).is_err());
     match missing {
-        Some(missing) => error(format!("shard {missing} of {count} is missing; {} are present", indices.len())),
+        Some(missing) => {
+            let present = counted(indices.len(), "shard", "shards");
+            error(format!("shard {missing} of {count} is missing; found only {present}"))
+        }
         None => Ok(()),
     }
 }
@@ -262,7 +265,7 @@ mod tests {
         assert_eq!(cause(&["a.parquet", "b.parquet"]), "");
         assert_eq!(cause(&["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"]), "");
         for (list, expected) in [
-            (&["train-00001-of-00003.parquet"][..], "shard 0 of 3 is missing; 1 are present"),
+            (&["train-00001-of-00003.parquet"][..], "shard 0 of 3 is missing; found only 1 shard"),
             (&["train-00000-of-00002"], "shard 1 of 2 is missing"),
             (&["x.tfrecord-00000-of-00002"], "shard 1 of 2 is missing"),
             (&["train-00000-of-00001.tfrecord", "train-00000-of-00002.tfrecord"], "does not belong"),

@@ -6,7 +6,7 @@
 //! | `boxes.npy` | left, upper, right and lower edge of each box: f32 of shape (n, 4) |
 //! | `boxes.class.npy` | class index of each box: i64 of shape (n,) |
 //! | `boxes.crowd.npy`, `boxes.difficult.npy` | 1 or 0 for each box: u8 of shape (n,) |
-//! | `boxes.area.npy` | area of each box in pixels, as stored in the dataset: f32 of shape (n,) |
+//! | `boxes.area.npy` | area of each object in pixels, as stored in the dataset: f32 of shape (n,) |
 //! | `boxes.masks.json` | segmentation of each box in COCO format, or `null` if there is none |
 //! | `boxes.points.npy` | x, y, and 0 (unlabeled), 1 (hidden) or 2 (visible) per keypoint: f32 of shape (n, K, 3) |
 //! | `boxes.image_size.txt` | width and height of the annotated image in pixels, if the dataset stores them |

@@ -89,7 +89,7 @@ impl Candidate {
 /// given. If not, it is a column with a channel axis, preferably with a common name, or a column of
 /// two-dimensional arrays that has a common name or is the only column of `u8` arrays.
 ///
-/// Fails if the position of the channel axis is ambiguous, if the wanted column contains `u8`
+/// Fails if the position of the channel axis is ambiguous, if the requested column contains `u8`
 /// arrays that are not images, or if a different column is equally likely to be the image, such as
 /// a column of floating-point pixels.
 pub(crate) fn choose(arrays: &[Candidate], requested: Option<&str>) -> Result<Option<(usize, Channels)>> {

@@ -54,7 +54,8 @@ struct State {
     from: BatchIndex,
     /// First batch after the end of the plan.
     next: BatchIndex,
-    /// First batch after all batches that have been passed to `start` or `done`.
+    /// The batch that was last passed to `start`, or the first batch after all batches that have
+    /// been passed to `done` since.
     reached: BatchIndex,
     /// Samples of the order that did not fit in the last round, with their batches.
     pending: VecDeque<(BatchIndex, u64)>,
@@ -132,8 +133,8 @@ impl Fetcher {
 
     /// Fills `to` with the bytes of `sample`, which are at `range` in the sample's object. Returns
     /// false if the sample is neither planned nor cached, or if its piece was dropped. `whole` is
-    /// true if `range` is the whole sample. Such a sample is found in the cache even if it is not
-    /// planned.
+    /// the sample's object if the caller knows that `range` is the whole sample. Without `whole`,
+    /// the cache is searched only if [`Parts`] has the same range for the sample.
     ///
     /// Fails with the error of the request's last attempt, or if the reader was canceled.
     pub(super) fn read(
@@ -275,7 +276,7 @@ impl Fetcher {
         self.counts.hedges.fetch_add(u64::from(hedge), Ordering::Relaxed);
         // This thread may block in `fetch`, so a different one must send the remaining requests.
         self.resume(guard);
-        // If `fetch` panics, dropping `reply` calls `answered` with an error.
+        // If `fetch` panics, dropping `reply` calls `handle_response` with an error.
         let fetch = || self.stop.during(|| self.store.fetch(self.parts.object(object), range, reply));
         let _ = catch_unwind(AssertUnwindSafe(fetch));
     }

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 /// Number of bytes in a request of weight 1.
 const UNIT: u64 = 256 << 10;
-/// Weight that may be in flight at first. A first batch of 256 samples then takes two round trips.
+/// Weight that may be in flight at first. A first batch of 256 samples of up to 256 KiB then takes
+/// two round trips.
 const INITIAL_WINDOW: f64 = 128.0;
 const MIN_WINDOW: f64 = 16.0;
 /// Maximum weight in flight, which corresponds to 512 MiB.
@@ -41,7 +42,7 @@ const WARM_UP: u32 = 8;
 const WARM_UP_FEWER: u32 = 3;
 /// Number of rounds in which a trial measures the rate.
 const MEASURED: u32 = 2;
-/// Number of rounds between a failed trial with more requests and a trial with fewer. The rate over
+/// Number of rounds between the last trial with more requests and a trial with fewer. The rate over
 /// the second half of these rounds becomes the new best rate.
 const SHORT_PAUSE: u32 = 16;
 /// Initial and minimum number of rounds before a trial with more requests is repeated. Each failed

@@ -29,8 +29,8 @@ pub(super) struct Piece {
 /// Maximum gap between two samples in one request. A gap up to this size costs less than a separate
 /// request.
 const MAX_GAP: u64 = 256 << 10;
-/// Size of a gap, in bytes, that is always allowed. The headers of a separate request are about as
-/// large.
+/// Size of a gap, in bytes, that does not count as waste. The headers of a separate request are
+/// about as large.
 const FREE_GAP: u64 = 4 << 10;
 /// Gaps larger than [`FREE_GAP`] may add up to `1 / WASTE` of the needed bytes.
 const WASTE: u64 = 64;

@@ -41,8 +41,8 @@ impl Remote {
     }
 
     /// Fills `to` with the bytes of `sample`, which start at `at` in `object`. Waits for the
-    /// request if the sample is being prefetched. Errors are never transient, because all retries
-    /// have failed.
+    /// request if the sample is being prefetched. Errors are never transient, because transient
+    /// errors have been retried.
     pub(crate) fn read(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
             return Ok(());

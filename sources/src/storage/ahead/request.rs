@@ -11,8 +11,8 @@ use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse, Object, Tier};
 use crate::stats::{NetworkStats, Tally};
 
-/// Maximum number of attempts per request. With the pauses between them, requests survive an outage
-/// of about 90 seconds.
+/// Maximum number of attempts per request. With the random pauses between them, requests survive an
+/// outage of 45 to 90 seconds.
 pub(super) const MAX_ATTEMPTS: u32 = 12;
 pub(super) const WARN_AFTER: u32 = 4;
 /// Nominal pause after the first attempt. Each later pause is four times as long, up to
@@ -42,8 +42,8 @@ impl Parts {
         Parts { objects, find: Box::new(find), is_known: None }
     }
 
-    /// Delays the plan of a batch until `is_known` returns true, which must not block. When the
-    /// result changes, the source calls [`Remote::plan_again`](super::Remote::plan_again).
+    /// Delays the plan of a batch until `is_known` returns true. `is_known` must not block. When
+    /// the result changes, the source calls [`Remote::plan_again`](super::Remote::plan_again).
     #[cfg(feature = "video")]
     pub(crate) fn known_later(self, is_known: impl Fn(BatchIndex) -> bool + Send + Sync + 'static) -> Self {
         Parts { is_known: Some(Box::new(is_known)), ..self }
@@ -173,8 +173,8 @@ pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
     full.mul_f64(0.5 + random as f64 / f64::from(1 << 25))
 }
 
-/// Logs a retry. The user sees a warning after about a second, because nothing else explains why
-/// the loader is waiting.
+/// Logs a retry. The user sees a warning after attempt [`WARN_AFTER`], because nothing else
+/// explains why the loader is waiting.
 pub(super) fn log_retry(attempt: u32, error: &Error) {
     if attempt == WARN_AFTER {
         tracing::warn!("no response after {attempt} of {MAX_ATTEMPTS} attempts, which take up to 90 seconds: {error}");

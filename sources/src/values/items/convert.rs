@@ -40,8 +40,8 @@ pub(crate) fn decimal(bytes: &[u8], is_integer: bool, buffer: &mut Vec<u8>) -> R
 }
 
 /// Converts a Pillow image, which consists of size, mode and pixels, to an `.npy` file with RGB
-/// pixels, which is decoded like any other image. Fails if the mode cannot be converted to RGB
-/// without a color profile or a palette.
+/// pixels, which is decoded like any other image. Fails unless the mode is L, LA, RGB, RGBA or
+/// RGBX.
 pub(crate) fn pil(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> {
     let error = |cause: String| Error::in_source(format!("a Pillow image {cause}"));
     let cut = || error(format!("is truncated after {} bytes", bytes.len()));

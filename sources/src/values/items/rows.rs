@@ -7,7 +7,7 @@ use std::path::Path;
 use arrayvec::ArrayVec;
 
 use super::sample_files::{Items, MAX_COLUMNS, Read, Row, Samples};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::machine::parallel::{STORE_THREADS, on_threads};
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
@@ -83,7 +83,10 @@ impl<L: Layout> Rows<L> {
 
     fn open(items: Items, layout: L, options: &Options) -> Result<Self> {
         if items.len() == 0 {
-            return Err(Error::in_source(format!("no samples in {} files", items.files.each().len())));
+            return Err(Error::in_source(format!(
+                "no samples in {}",
+                counted(items.files.each().len(), "file", "files")
+            )));
         }
         if layout.names().len() > MAX_COLUMNS {
             let columns = layout.names().len();

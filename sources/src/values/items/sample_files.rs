@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use super::Checksum;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::machine::bytes::grow_to;
 use crate::storage::{Files, OpenFile};
 use crate::values::record::Found;
@@ -102,10 +102,10 @@ impl Items {
         let (checkable, unknown): (Vec<_>, Vec<_>) = chosen.partition(|(_, sum)| sum.is_known());
         if let Some((file, sum)) = unknown.first() {
             tracing::warn!(
-                "{}: the index contains only the unsupported hash {}, so {} files are not verified",
+                "{}: the index contains only the unsupported hash {}, so {} not verified",
                 file.path.display(),
                 sum.name,
-                unknown.len()
+                counted(unknown.len(), "file is", "files are")
             );
         }
         checkable.into_iter().filter_map(|(file, sum)| sum.check(file).err()).for_each(on_error);

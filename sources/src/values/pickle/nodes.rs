@@ -8,7 +8,8 @@ use crate::values::elements::Dtype;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(pub(super) u32);
 
-/// A value in a pickle. Bytes and text are borrowed from the pickle, unless they contain escapes.
+/// A value in a pickle. Bytes and text are borrowed from the pickle, unless they are stored in an
+/// escaped form or were converted by a call.
 #[derive(Debug)]
 pub(crate) enum Node<'a> {
     None,

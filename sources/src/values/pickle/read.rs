@@ -474,7 +474,8 @@ fn unescaped(line: &[u8]) -> std::result::Result<Cow<'_, str>, String> {
     Ok(Cow::Owned(text))
 }
 
-/// Returns the opcode's name in Python's `pickletools`.
+/// Returns the name in Python's `pickletools` of an opcode that is often rejected, and a
+/// description of any other opcode.
 fn name_of(opcode: u8) -> Cow<'static, str> {
     Cow::Borrowed(match opcode {
         b'P' => "PERSID",

@@ -179,8 +179,8 @@ impl Columns {
     /// | other bytes | `<column>.bin` |
     ///
     /// Fails if a selected column is missing or has the wrong type, if two columns would become the
-    /// same field, or if there are more columns than a sample can have fields. The message lists
-    /// the columns.
+    /// same field, or if there are more columns than a sample can have fields. If a selected column
+    /// is missing or has the wrong type, the message lists the columns.
     pub(crate) fn new(columns: &[Column], choice: &ColumnChoice) -> Result<Self> {
         let every_column = AllColumns(columns);
         let names = choice.columns.as_ref();

@@ -46,7 +46,8 @@ impl Survey {
         Survey { text_in_bytes: true, ..Survey::default() }
     }
 
-    /// Examines a row. Fails if a column has a different type in this row than in earlier rows.
+    /// Examines a row. Fails if the types of a column in this row and in earlier rows are
+    /// incompatible.
     pub(crate) fn see(&mut self, row: &[Named<'_>], page: &[u8]) -> Result<()> {
         self.rows += 1;
         for Named { name, content } in row {
@@ -193,7 +194,7 @@ impl Rows {
 
     /// Converts a row to a sample. `page` contains the parts of the row that are not borrowed.
     /// Fails if the type of a cell differs from the type of its column, or if the survey did not
-    /// find the name of a cell.
+    /// find the name of a cell and the user has not selected columns.
     pub(crate) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,
