@@ -322,7 +322,7 @@ impl OpenLoader {
         if let (Some(restored_order), Some(live_order)) = (restored_order, schedule.live_order()) {
             live_order.set(restored_order);
         }
-        let memory = MemoryPlan::of(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
+        let memory = MemoryPlan::new(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
         let epoch_limit = if is_decoder { 0 } else { loader.images.epochs };
         let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epoch_limit), position);
         Ok(EngineConfig { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })

@@ -34,7 +34,7 @@ pub(super) enum ImageProblem {
 impl ImageProblem {
     /// Checks an image. `refusal` is the error if the image could not be recoded. Returns `None` if
     /// the image is valid and was recoded. Fails only if memory runs out.
-    pub(super) fn of(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<ImageProblem>> {
+    pub(super) fn find(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<ImageProblem>> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut image| image.check());
         Ok(match condition {
             Condition::Damaged(e) if e.kind() == ErrorKind::Memory => return Err(e),

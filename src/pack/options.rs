@@ -413,7 +413,7 @@ impl<'a> Pack<'a> {
             return Err(no_samples_error(&destination.target()));
         }
         let progress = self.progress.take();
-        let plan = Plan::of(&self.pipeline(), &selection, size)?;
+        let plan = Plan::new(&self.pipeline(), &selection, size)?;
         let range = plan.range(part.0, part.1);
         let mut tally = Tally::new(range.end - range.start, progress);
         let mut packer = Packer {

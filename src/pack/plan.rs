@@ -65,7 +65,7 @@ pub(super) enum ShardSize {
 impl Plan {
     /// Creates the plan. Reads and recodes a few samples to identify the source and to estimate
     /// sizes.
-    pub(super) fn of(pipeline: &Pipeline<'_>, selection: &Selection, size: ShardSize) -> Result<Plan> {
+    pub(super) fn new(pipeline: &Pipeline<'_>, selection: &Selection, size: ShardSize) -> Result<Plan> {
         let probe_count = selection.len().min(PROBES);
         let probe_index = |probe: usize| {
             selection.index((probe as u128 * selection.len() as u128 / probe_count as u128) as usize) as u64

@@ -166,12 +166,12 @@ impl Preparer<'_> {
                 let problem = match treatment {
                     // Repacking has already checked the image.
                     Treatment::Repacked => None,
-                    Treatment::Kept => ImageProblem::of(self.codecs, bytes, None)?,
+                    Treatment::Kept => ImageProblem::find(self.codecs, bytes, None)?,
                     Treatment::Encoded(_) | Treatment::Raw => {
                         check_annotations(self.codecs, sample, bytes, &out[start..])?;
                         match self.codecs.open(bytes)?.is_checked_by_decoding() {
                             true => None,
-                            false => ImageProblem::of(self.codecs, bytes, None)?,
+                            false => ImageProblem::find(self.codecs, bytes, None)?,
                         }
                     }
                 };
@@ -183,7 +183,7 @@ impl Preparer<'_> {
             Err(e) => {
                 out.truncate(start);
                 append(out, bytes)?;
-                (None, ImageProblem::of(self.codecs, bytes, Some(e))?)
+                (None, ImageProblem::find(self.codecs, bytes, Some(e))?)
             }
         };
         images.push(PreparedImage { treatment, problem, bytes: (bytes.len(), out.len() - start) });

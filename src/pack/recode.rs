@@ -93,15 +93,16 @@ impl Psnr {
     /// 100 dB, the value for identical pixels.
     const MAX: f64 = 10_000.0;
 
-    fn of(one: &[u8], two: &[u8]) -> Self {
+    fn between(original: &[u8], decoded: &[u8]) -> Self {
         let square = |(&a, &b): (&u8, &u8)| u32::from(a.abs_diff(b)).pow(2);
         // A sum of 256 squares fits in 32 bits, and such sums vectorize better than 64-bit sums.
-        let chunks = one.chunks(256).zip(two.chunks(256));
-        let sum: u64 = chunks.map(|(one, two)| u64::from(one.iter().zip(two).map(square).sum::<u32>())).sum();
+        let chunks = original.chunks(256).zip(decoded.chunks(256));
+        let sum: u64 =
+            chunks.map(|(original, decoded)| u64::from(original.iter().zip(decoded).map(square).sum::<u32>())).sum();
         if sum == 0 {
             return Psnr(Self::MAX as u32);
         }
-        let decibels = 10.0 * (255.0_f64.powi(2) * one.len() as f64 / sum as f64).log10();
+        let decibels = 10.0 * (255.0_f64.powi(2) * original.len() as f64 / sum as f64).log10();
         Psnr((100.0 * decibels).round().clamp(0.0, Self::MAX) as u32)
     }
 }
@@ -212,7 +213,7 @@ impl Scratch {
         encoder.set_sampling_factor(SamplingFactor::F_2_2);
         encoder.encode(rgb, width, height, ColorType::Rgb).map_err(|e| Error::decode(format!("jpeg encoder: {e}")))?;
         JPEGS.open(&jpeg)?.decode(Rect::full(size), &mut encoded)?;
-        let psnr = Psnr::of(rgb, encoded.data());
+        let psnr = Psnr::between(rgb, encoded.data());
         repack_jpeg(&jpeg, out)?;
         (self.jpeg, self.encoded) = (jpeg, encoded);
         Ok(Treatment::Encoded(psnr))
@@ -248,11 +249,11 @@ mod tests {
 
     #[test]
     fn psnr_follows_its_definition() {
-        assert_eq!(Psnr::of(&[7; 999], &[7; 999]), Psnr(10_000));
+        assert_eq!(Psnr::between(&[7; 999], &[7; 999]), Psnr(10_000));
         // A mean squared error of 1 corresponds to 48.13 dB, and the greatest possible error to 0
         // dB.
-        assert_eq!(Psnr::of(&[7; 999], &[8; 999]), Psnr(4_813));
-        assert_eq!(Psnr::of(&[0; 70_000], &[255; 70_000]), Psnr(0));
+        assert_eq!(Psnr::between(&[7; 999], &[8; 999]), Psnr(4_813));
+        assert_eq!(Psnr::between(&[0; 70_000], &[255; 70_000]), Psnr(0));
     }
 
     #[test]

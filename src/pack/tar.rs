@@ -99,12 +99,13 @@ impl TarWriter {
 
     fn begin_shard(&mut self) -> Result<()> {
         let path = self.names.shard_path(self.paths.len() as u64);
-        let mut new = path.clone().into_os_string();
-        new.push(NEW_SUFFIX);
-        let (partial, file) = temp_files::create(Path::new(&new)).map_err(|e| Error::io(new, &e))?;
+        let mut temporary_name = path.clone().into_os_string();
+        temporary_name.push(NEW_SUFFIX);
+        let (partial_path, file) =
+            temp_files::create(Path::new(&temporary_name)).map_err(|e| Error::io(temporary_name, &e))?;
         self.paths.push(path);
-        self.partial_paths.push(partial.clone());
-        self.open_shard = Some(Shard::create(partial, file, &self.options.classes)?);
+        self.partial_paths.push(partial_path.clone());
+        self.open_shard = Some(Shard::create(partial_path, file, &self.options.classes)?);
         Ok(())
     }
 

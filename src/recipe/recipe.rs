@@ -432,7 +432,7 @@ impl Recipe {
         self.any_fields().images.iter().find_map(|field| field.encoded_row(full, row)).unwrap_or(row)
     }
 
-    pub(crate) fn finish_again(&self, full: &mut Full, rows: &[usize]) {
+    pub(crate) fn finish_redecoded(&self, full: &mut Full, rows: &[usize]) {
         full.unpack();
         if self.replaces_failed {
             replace_failed_samples(full);

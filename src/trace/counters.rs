@@ -187,17 +187,23 @@ impl Counters {
     }
 
     /// Records that the consumer received batch `batch` of `epoch`, which it requested at
-    /// `requested`, with `samples` samples and `damaged` damaged images.
-    pub(crate) fn record_delivery(&self, epoch: u64, batch: u64, (samples, damaged): (usize, u64), requested: Instant) {
+    /// `request_time`, with `samples` samples and `damaged_images` damaged images.
+    pub(crate) fn record_delivery(
+        &self,
+        epoch: u64,
+        batch: u64,
+        (samples, damaged_images): (usize, u64),
+        request_time: Instant,
+    ) {
         let now = Instant::now();
-        let wait_ns = nanos(now, requested);
+        let wait_ns = nanos(now, request_time);
         self.wait.add(wait_ns, 0);
         self.batches.add(1);
         self.samples.add(samples as u64);
-        self.damaged.add(damaged);
+        self.damaged.add(damaged_images);
         if let Some(trace) = self.tracing() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-            trace.record(Row::Thread(span::thread_number()), WAIT, requested, now, args);
+            trace.record(Row::Thread(span::thread_number()), WAIT, request_time, now, args);
         }
         let mut consumer = self.consumer();
         consumer.last_delivery = Some((now, epoch, batch));

@@ -95,12 +95,12 @@ pub(super) struct Evidence<'a> {
 impl Stats {
     /// Determines the bottleneck of the loader; [`Verdict`] lists the rules.
     pub fn verdict(&self) -> Verdict {
-        Verdict::of(self)
+        Verdict::from_stats(self)
     }
 }
 
 impl Verdict {
-    fn of(stats: &Stats) -> Verdict {
+    fn from_stats(stats: &Stats) -> Verdict {
         let wait_fraction = match (&stats.stall, stats.device_stall_fraction()) {
             // A host that is ahead of the device waits at no cost, so only the device's waits
             // count.

@@ -66,8 +66,12 @@ pub struct Epoch<'a, B> {
 impl<B> fmt::Debug for Epoch<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BatchIndex { epoch, batch } = self.batches.shared().position();
-        let mut shown = f.debug_struct("Epoch");
-        shown.field("epoch", &epoch).field("next", &batch).field("left", &self.batches.left()).finish_non_exhaustive()
+        let mut debug_struct = f.debug_struct("Epoch");
+        debug_struct
+            .field("epoch", &epoch)
+            .field("next", &batch)
+            .field("left", &self.batches.left())
+            .finish_non_exhaustive()
     }
 }
 

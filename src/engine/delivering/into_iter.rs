@@ -12,12 +12,12 @@ use crate::error::{Error, Result};
 pub struct IntoIter(std::result::Result<Box<Batches<HostBatch>>, Option<Error>>);
 
 impl IntoIter {
-    pub(crate) fn new(opened: Result<Batches<HostBatch>>) -> Self {
-        let begun = opened.map(|mut batches| {
+    pub(crate) fn new(batches_or_error: Result<Batches<HostBatch>>) -> Self {
+        let begun_batches = batches_or_error.map(|mut batches| {
             batches.begin(batches.first_epoch());
             Box::new(batches)
         });
-        IntoIter(begun.map_err(Some))
+        IntoIter(begun_batches.map_err(Some))
     }
 }
 

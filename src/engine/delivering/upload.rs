@@ -75,13 +75,15 @@ impl HostFeed for Engine<UploadingSlot> {
         let mut rows: Vec<usize> = rows.iter().map(|&row| recipe.image_source_row(&mut full, row)).collect();
         rows.sort_unstable();
         rows.dedup();
-        let (sender, received) = bounded(1);
-        let (alive, slot_return) = (Arc::new(()), batch.slot_return.clone());
+        let (sender, receiver) = bounded(1);
+        let (wanted_token, slot_return) = (Arc::new(()), batch.slot_return.clone());
         // If the batch was canceled, sending fails, and dropping the batch returns its slot.
-        let done = move |full| drop(sender.send(UploadingSlot { full: Some(full), slot_return: slot_return.clone() }));
-        let request = Redecode { rows: rows.into(), is_canceled: Arc::downgrade(&alive), on_done: Arc::new(done) };
+        let on_done =
+            move |full| drop(sender.send(UploadingSlot { full: Some(full), slot_return: slot_return.clone() }));
+        let request =
+            Redecode { rows: rows.into(), is_canceled: Arc::downgrade(&wanted_token), on_done: Arc::new(on_done) };
         self.redecode(full, &request);
-        Repair::new(received, alive)
+        Repair::new(receiver, wanted_token)
     }
 
     fn repaired(&mut self, mut batch: UploadingSlot) -> Result<UploadingSlot> {

@@ -71,7 +71,7 @@ pub struct MemoryPlan {
 
 impl MemoryPlan {
     /// Returns the plan of a loader that delivers batches in host memory.
-    pub(crate) fn of(slots: usize, slot_bytes: usize, scratch: &ScratchPlan) -> Self {
+    pub(crate) fn new(slots: usize, slot_bytes: usize, scratch: &ScratchPlan) -> Self {
         MemoryPlan {
             slots,
             slots_in_use: slots,

@@ -549,17 +549,17 @@ impl<'a> PartFiller<'a> {
         let image =
             |plan: &Plan| recipe.area_with_image(plan, (!tiles.is_empty() && !has_pasted_objects, has_pasted_objects));
         part.meta(row).shown = plan.map(image).unwrap_or_default();
-        let (sample, timed, shown) =
+        let (sample, timing, shown) =
             (&read_sample.sample, &mut read_sample.timing, (plan, &tiles[..], has_pasted_objects.then_some(&**pasted)));
         if result.is_ok() {
             result = fields.copied.iter().try_for_each(|field| recipe.write(field, sample, shown, part, row));
         }
-        meter.finish_stage(Stage::Write, timed, part.schema().sample_bytes() - fields.computed_bytes());
+        meter.finish_stage(Stage::Write, timing, part.schema().sample_bytes() - fields.computed_bytes());
         result?;
         for (index, field) in fields.computed.iter().enumerate() {
-            meter.enter_field(index, timed.id);
+            meter.enter_field(index, timing.id);
             let result = recipe.write(field, sample, shown, part, row);
-            meter.finish_field(index, timed, field.bytes);
+            meter.finish_field(index, timing, field.bytes);
             result?;
         }
         Ok(())

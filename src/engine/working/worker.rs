@@ -148,7 +148,7 @@ impl Worker {
         let mut full = part.finish()?;
         if request.is_wanted() {
             let result = guarded(|| {
-                self.recipe.finish_again(&mut full, &request.rows);
+                self.recipe.finish_redecoded(&mut full, &request.rows);
                 Ok(())
             });
             self.recipe.fields_of(full.header()).measure(&mut full);
