@@ -30,10 +30,10 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "peers"))
 
-from libraries import BATCH, FORMATS, SIZE, WORKERS, Samples, batches, collected  # noqa: E402
+from libraries import BATCH, FORMATS, SIZE, WORKERS, Samples, batches, batch_length  # noqa: E402
 
 
-def of_library(name, samples, folder, decoded, seconds, cold):
+def library_rate(name, samples, folder, decoded, seconds, cold):
     """Returns the images per second of the format's own library, excluding the first batch. Returns
     None if the library cannot read without decoding."""
     rows = FORMATS[name].open(samples, folder, decoded)
@@ -51,7 +51,7 @@ def of_library(name, samples, folder, decoded, seconds, cold):
         if batch is None:
             loader = iter(batches(name, rows, decoded))
             continue
-        count += collected(batch)
+        count += batch_length(batch)
     return count / (time.perf_counter() - start)
 
 
@@ -64,7 +64,7 @@ def evict(folder):
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def warm(folder):
+def read_into_cache(folder):
     """Reads every file in `folder` into the page cache."""
     for path in pathlib.Path(folder).rglob("*"):
         if path.is_file():
@@ -73,7 +73,7 @@ def warm(folder):
                     pass
 
 
-def of_warpfeed(name, path, count, seconds, cold):
+def warpfeed_rate(name, path, count, seconds, cold):
     """Returns the images per second of warpfeed, excluding the first batch."""
     import warpfeed
 
@@ -83,41 +83,41 @@ def of_warpfeed(name, path, count, seconds, cold):
         str(path), batch_size=BATCH, shuffle=True, seed=42, augment=augment, layout="nchw", num_workers=WORKERS, **options
     )
     with loader:
-        run = iter(loader)
-        next(run)
-        start, done = time.perf_counter(), 0
+        iterator = iter(loader)
+        next(iterator)
+        start, images = time.perf_counter(), 0
         while time.perf_counter() - start < seconds:
-            batch = next(run, None)
+            batch = next(iterator, None)
             if batch is None and cold:
                 break
             if batch is None:
-                run = iter(loader)
+                iterator = iter(loader)
                 continue
-            done += len(batch[1])
-        return done / (time.perf_counter() - start)
+            images += len(batch[1])
+        return images / (time.perf_counter() - start)
 
 
-def one(name, root, count, seconds, folder):
+def measure_format(name, root, count, seconds, folder):
     """Measures one format in a separate process."""
     samples = Samples(root, count)
     path = FORMATS[name].write(samples, folder)
     evict(folder)
     doctor = [sys.executable, "-m", "warpfeed", "doctor", str(path), "--json"]
-    alone = json.loads(subprocess.run(doctor, check=True, capture_output=True).stdout)["alone"]
+    storage = json.loads(subprocess.run(doctor, check=True, capture_output=True).stdout)["alone"]
     results = {}
     for kind, reading in [("reading warm", "second"), ("reading cold", "first"), ("warm", None), ("cold", None)]:
         cold = "cold" in kind
-        evict(folder) if cold else warm(folder)
+        evict(folder) if cold else read_into_cache(folder)
         if reading:
-            own = alone[f"{reading}_read_bytes_per_second"] * alone["samples"] / alone["bytes"]
+            warpfeed_result = storage[f"{reading}_read_bytes_per_second"] * storage["samples"] / storage["bytes"]
         else:
-            own = of_warpfeed(name, path, count, seconds, cold)
-        results[kind] = own, of_library(name, samples, folder, not reading, seconds, cold)
+            warpfeed_result = warpfeed_rate(name, path, count, seconds, cold)
+        results[kind] = warpfeed_result, library_rate(name, samples, folder, not reading, seconds, cold)
     print(json.dumps(results), flush=True)
 
 
-def shown(own, library):
-    return f"{own:,.0f} | {library:,.0f} | {own / library:.1f}" if library else f"{own:,.0f} | - | - "
+def result_cells(warpfeed, library):
+    return f"{warpfeed:,.0f} | {library:,.0f} | {warpfeed / library:.1f}" if library else f"{warpfeed:,.0f} | - | - "
 
 
 def main():
@@ -134,7 +134,7 @@ def main():
         parser.error(f"unknown formats: {', '.join(sorted(unknown))}; choose from {', '.join(FORMATS)}")
     root = args.images.resolve()
     if args.one:
-        return one(args.formats[0], root, args.samples, args.seconds, args.one)
+        return measure_format(args.formats[0], root, args.samples, args.seconds, args.one)
     if not len(Samples(root, 1)):
         parser.error(f"no JPEGs in the folders of {root}")
     kinds = ["reading warm", "reading cold", "warm", "cold"]
@@ -155,7 +155,7 @@ def main():
         print(f"| {title} | warpfeed, warm | own library, warm | ratio | warpfeed, cold | own library, cold | ratio |")
         print("|---|---|---|---|---|---|---|")
         for name, figures in actual.items():
-            cells = " | ".join(shown(*figures[kind]) for kind in kinds)
+            cells = " | ".join(result_cells(*figures[kind]) for kind in kinds)
             print(f"| {FORMATS[name].title} | {cells} |")
         print()
 

@@ -24,11 +24,11 @@ BEGIN, END = "<!-- registers: benches/kernels.py -->\n", "<!-- end of registers 
 # supports compute capability 7.0.
 CAPABILITIES = ["7.0", "7.5", "8.0", "8.9", "9.0", "10.0", "12.0"]
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")
-USED = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
-SPILLED = re.compile(r"(\d+) bytes spill stores")
+REGISTERS = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
+SPILLS = re.compile(r"(\d+) bytes spill stores")
 
 
-def blocks():
+def block_sizes():
     """The block size of each entry point, which is the launch bound in its PTX."""
     results = {}
     for file in ("convert", "retouch", "jpeg"):
@@ -38,18 +38,18 @@ def blocks():
     return results
 
 
-def dynamic():
+def dynamic_bytes():
     """Bytes of dynamic shared memory per launch of `jpeg_resize`, for all but very wide crops and
     for the widest crops."""
     lines = (ROOT / "src/device/nvidia/decode.rs").read_text(encoding="utf-8")
     columns = (ROOT / "src/batch/records/decode.rs").read_text(encoding="utf-8")
-    usual = int(re.search(r"const LINES_BYTES: usize = (\d+) << 10;", lines)[1]) << 10
-    largest, shift = map(int, re.search(r"const MAX_COLUMNS: u32 = (\d+) << (\d+);", columns).groups())
-    widest = 4 * ((largest << shift) + 6)
-    return usual + 16, widest + 16
+    normal_bytes = int(re.search(r"const LINES_BYTES: usize = (\d+) << 10;", lines)[1]) << 10
+    max_columns, shift = map(int, re.search(r"const MAX_COLUMNS: u32 = (\d+) << (\d+);", columns).groups())
+    widest_bytes = 4 * ((max_columns << shift) + 6)
+    return normal_bytes + 16, widest_bytes + 16
 
 
-def compiled(ptxas, capability):
+def kernel_resources(ptxas, capability):
     """Registers, bytes of shared memory, and bytes of spilled registers of each entry point."""
     results = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -58,8 +58,8 @@ def compiled(ptxas, capability):
             report = subprocess.run(command, check=True, capture_output=True, text=True).stderr
             for part in report.split("ptxas info    : Compiling")[1:]:
                 name = ENTRY.search("Compiling" + part)[1]
-                registers, shared = USED.search(part).groups()
-                results[name] = int(registers), int(shared or 0), int(SPILLED.search(part)[1])
+                registers, shared = REGISTERS.search(part).groups()
+                results[name] = int(registers), int(shared or 0), int(SPILLS.search(part)[1])
     return results
 
 
@@ -70,28 +70,28 @@ def occupancy(program, capability, registers, shared, block):
 
 
 def rows(ptxas, program):
-    block_of, (usual, widest) = blocks(), dynamic()
-    results = {capability: compiled(ptxas, capability) for capability in CAPABILITIES}
+    block_size, (normal_bytes, widest_bytes) = block_sizes(), dynamic_bytes()
+    results = {capability: kernel_resources(ptxas, capability) for capability in CAPABILITIES}
     cells = {}
     for capability, kernels in results.items():
-        if kernels.keys() != block_of.keys():
-            raise SystemExit(f"{capability}: ptxas and the PTX have different kernels: {kernels.keys() ^ block_of.keys()}")
+        if kernels.keys() != block_size.keys():
+            raise SystemExit(f"{capability}: ptxas and the PTX have different kernels: {kernels.keys() ^ block_size.keys()}")
         for name, (registers, shared, spilled) in kernels.items():
-            largest = shared + (widest if name == "jpeg_resize" else 0)
-            shared += usual if name == "jpeg_resize" else 0
-            if largest > 48 << 10 or occupancy(program, capability, registers, largest, block_of[name]) == 0:
-                raise SystemExit(f"{name} cannot be launched on {capability}: {registers} registers, {largest} bytes")
-            share = occupancy(program, capability, registers, shared, block_of[name])
+            max_shared = shared + (widest_bytes if name == "jpeg_resize" else 0)
+            shared += normal_bytes if name == "jpeg_resize" else 0
+            if max_shared > 48 << 10 or occupancy(program, capability, registers, max_shared, block_size[name]) == 0:
+                raise SystemExit(f"{name} cannot be launched on {capability}: {registers} registers, {max_shared} bytes")
+            share = occupancy(program, capability, registers, shared, block_size[name])
             cells[name, capability] = f"{registers}{'*' if spilled else ''}, {share:.0f} %", shared
     yield f"| kernel | threads | shared | {' | '.join(CAPABILITIES)} |"
     yield "|---|---|---|" + "---|" * len(CAPABILITIES)
     # Kernels with identical results, such as the f16 and bf16 variants, share a row.
-    same = {}
-    for name in block_of:
+    kernels_of_row = {}
+    for name in block_size:
         shared = sorted({cells[name, capability][1] for capability in CAPABILITIES})
-        row = (block_of[name], "-".join(map(str, shared)), *(cells[name, capability][0] for capability in CAPABILITIES))
-        same.setdefault(row, []).append(name)
-    for row, names in same.items():
+        row = (block_size[name], "-".join(map(str, shared)), *(cells[name, capability][0] for capability in CAPABILITIES))
+        kernels_of_row.setdefault(row, []).append(name)
+    for row, names in kernels_of_row.items():
         yield f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(map(str, row))} |"
 
 

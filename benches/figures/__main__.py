@@ -46,25 +46,31 @@ def main():
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="fail if a table differs from the measurement")
     commands.add_parser("render", help="write the tables into the Markdown")
-    one = commands.add_parser("bundle", help="build and collect the files for a machine without Rust")
-    one.add_argument("out", type=pathlib.Path)
-    one.add_argument("--photographs", type=pathlib.Path, required=True, help="a folder of JPEGs")
-    one.add_argument("--count", type=int, default=250, help="number of photographs to include")
-    every = commands.add_parser("all", help="measure every group that this machine can, and render the tables")
-    every.add_argument("--photographs", type=pathlib.Path, required=True, help="a folder of JPEGs")
-    one = commands.add_parser("measure", help="measure groups of figures")
-    one.add_argument("groups", nargs="+", choices=GROUPS, metavar="group", help=", ".join(GROUPS))
-    one.add_argument("--photographs", type=pathlib.Path, help="host: a folder of JPEGs")
-    one.add_argument("--bundle", type=pathlib.Path, help="on a device: the output of `bundle`")
-    for one, limit in ((every, 3600), (one, 520)):
-        one.add_argument("--python", default=sys.executable, help="interpreter with the packages of the other loaders")
-        one.add_argument("--program", type=pathlib.Path, help="host: a built `warpfeed`; without it cargo builds one")
-        one.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="dataset folder")
-        one.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="folder for GROUP.json")
-        one.add_argument("--rounds", type=int, default=0, help="default: 3")
-        one.add_argument("--cores", type=cores, default=(16, 4, 1), help="device, training: default: 16,4,1")
-        one.add_argument("--add", action="store_true", help="add figures to GROUP.json, such as other numbers of cores")
-        one.add_argument("--limit", type=float, default=limit, help="seconds after which no step is started")
+    bundle_parser = commands.add_parser("bundle", help="build and collect the files for a machine without Rust")
+    bundle_parser.add_argument("out", type=pathlib.Path)
+    bundle_parser.add_argument("--photographs", type=pathlib.Path, required=True, help="a folder of JPEGs")
+    bundle_parser.add_argument("--count", type=int, default=250, help="number of photographs to include")
+    all_parser = commands.add_parser("all", help="measure every group that this machine can, and render the tables")
+    all_parser.add_argument("--photographs", type=pathlib.Path, required=True, help="a folder of JPEGs")
+    measure_parser = commands.add_parser("measure", help="measure groups of figures")
+    measure_parser.add_argument("groups", nargs="+", choices=GROUPS, metavar="group", help=", ".join(GROUPS))
+    measure_parser.add_argument("--photographs", type=pathlib.Path, help="host: a folder of JPEGs")
+    measure_parser.add_argument("--bundle", type=pathlib.Path, help="on a device: the output of `bundle`")
+    for command, limit in ((all_parser, 3600), (measure_parser, 520)):
+        command.add_argument(
+            "--python", default=sys.executable, help="interpreter with the packages of the other loaders"
+        )
+        command.add_argument(
+            "--program", type=pathlib.Path, help="host: a built `warpfeed`; without it cargo builds one"
+        )
+        command.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/figures"), help="dataset folder")
+        command.add_argument("--out", type=pathlib.Path, default=pages.HERE, help="folder for GROUP.json")
+        command.add_argument("--rounds", type=int, default=0, help="default: 3")
+        command.add_argument("--cores", type=cores, default=(16, 4, 1), help="device, training: default: 16,4,1")
+        command.add_argument(
+            "--add", action="store_true", help="add figures to GROUP.json, such as other numbers of cores"
+        )
+        command.add_argument("--limit", type=float, default=limit, help="seconds after which no step is started")
     options = parser.parse_args()
     if options.command == "check":
         sys.exit(pages.check())
@@ -73,12 +79,12 @@ def main():
     if options.command == "bundle":
         sys.exit(make_bundle(options))
     if options.command == "all":
-        sys.exit(everything(options))
+        sys.exit(measure_all(options))
     for group in options.groups:
-        needed = "photographs" if group == "host" else "bundle"
-        if getattr(options, needed) is None:
-            parser.error(f"measure {group} needs --{needed}")
-    sys.exit(measured(options, options.groups))
+        required_option = "photographs" if group == "host" else "bundle"
+        if getattr(options, required_option) is None:
+            parser.error(f"measure {group} needs --{required_option}")
+    sys.exit(measure_groups(options, options.groups))
 
 
 def make_bundle(options):
@@ -91,20 +97,20 @@ def cores(text):
     return sorted(map(int, text.split(",")), reverse=True)
 
 
-def measured(options, groups):
+def measure_groups(options, groups):
     options.work.mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
     return max(GROUPS[group](options) for group in groups)
 
 
-def everything(options):
+def measure_all(options):
     """Measures all tables that this machine can, writes them into the pages, and lists older
     tables."""
-    failed = measured(options, ["host"])
+    failed = measure_groups(options, ["host"])
     if record.gpu():
         make_bundle(argparse.Namespace(out=options.work / "bundle", photographs=options.photographs, count=250))
         options.bundle = options.work / "bundle"
-        failed |= measured(options, ["device", "requests", "training"])
+        failed |= measure_groups(options, ["device", "requests", "training"])
     else:
         print("this machine has no GPU: the tables of device, requests and training keep their earlier figures")
     return failed | pages.render()

@@ -22,12 +22,12 @@ def make(options):
     (out / "photographs").mkdir(parents=True)
     for wheel in out.glob("*.whl"):
         wheel.unlink()
-    build = ["cargo", "bench", "--no-run", "--bench", "decode_gpu", "--bench", "decoder"]
-    for line in run([*build, "--message-format=json"], cwd=ROOT).splitlines():
-        built = json.loads(line)
-        if built.get("executable") and built["target"]["kind"] == ["bench"]:
-            path = out / built["target"]["name"]
-            shutil.copy(built["executable"], path)
+    build_command = ["cargo", "bench", "--no-run", "--bench", "decode_gpu", "--bench", "decoder"]
+    for line in run([*build_command, "--message-format=json"], cwd=ROOT).splitlines():
+        artifact = json.loads(line)
+        if artifact.get("executable") and artifact["target"]["kind"] == ["bench"]:
+            path = out / artifact["target"]["name"]
+            shutil.copy(artifact["executable"], path)
             run(["strip", path])
     target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
     maturin = ["maturin"] if shutil.which("maturin") else [sys.executable, "-m", "maturin"]

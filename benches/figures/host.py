@@ -3,11 +3,22 @@
 import json
 import os
 
-from record import ROOT, SECONDS, WARMUP, Record, class_folders, described, installed, missing, rival, run
+from record import (
+    ROOT,
+    SECONDS,
+    WARMUP,
+    Record,
+    class_folders,
+    photograph_summary,
+    are_installed,
+    print_missing,
+    add_peer_result,
+    run,
+)
 
 COPIES, BATCH = 6, 64
 # Maximum duration of another loader's run, in seconds.
-LONGEST = 180
+MAX_SECONDS = 180
 
 SETTINGS = (
     "torch has one process per core, `prefetch_factor=4` and persistent workers; FFCV has `os_cache=True` and"
@@ -15,7 +26,7 @@ SETTINGS = (
     " least 50,000 samples"
 )
 # Name of the result, entry in benches/peers/cpu.py, and required packages of each other loader.
-RIVALS = [
+OTHER_LOADERS = [
     ("torch", "torchvision_u8", ["torch", "torchvision"]),
     ("ffcv", "ffcv", ["ffcv"]),
     ("dali", "dali", ["nvidia.dali"]),
@@ -30,25 +41,25 @@ def measure(options):
     folder = class_folders(options.photographs, options.work, COPIES)
     packed = options.work / f"images-{COPIES}.lmdb"
     run([program, "pack", folder, packed, "--force"])
-    record = Record("host", options, described(options.photographs, COPIES), SETTINGS)
+    record = Record("host", options, photograph_summary(options.photographs, COPIES), SETTINGS)
     workers = len(os.sched_getaffinity(0))
-    missing(options.python, [(name, modules) for name, _, modules in RIVALS])
-    rivals = [(name, peer) for name, peer, modules in RIVALS if installed(options.python, *modules)]
+    print_missing(options.python, [(name, modules) for name, _, modules in OTHER_LOADERS])
+    other_loaders = [(name, peer) for name, peer, modules in OTHER_LOADERS if are_installed(options.python, *modules)]
 
-    def ours(name, path):
+    def measure_warpfeed(name, path):
         command = [program, "bench", path, "--batch-size", BATCH, "--augment", "train", "--workers", workers]
         out = run([*command, "--seconds", SECONDS, "--warmup", WARMUP, "--json"])
         record.add(name, "images/s", round(json.loads(out)["samples_per_second"]))
 
-    def theirs(name, peer):
+    def measure_peer(name, peer):
         command = [options.python, ROOT / "benches/peers/cpu.py", options.photographs, options.work, peer]
         command += ["--workers", workers, "--batch", BATCH, "--copies", COPIES]
         command += ["--seconds", SECONDS, "--warmup", WARMUP]
-        rival(record, name, run(command, timeout=LONGEST))
+        add_peer_result(record, name, run(command, timeout=MAX_SECONDS))
 
     for _ in range(options.rounds or 3):
-        record.step("warpfeed, packed LMDB", lambda: ours("packed", packed))
-        for name, peer in rivals:
-            record.step(peer, lambda: theirs(name, peer))
-        record.step("warpfeed, class folders", lambda: ours("folder", folder))
+        record.step("warpfeed, packed LMDB", lambda: measure_warpfeed("packed", packed))
+        for name, peer in other_loaders:
+            record.step(peer, lambda: measure_peer(name, peer))
+        record.step("warpfeed, class folders", lambda: measure_warpfeed("folder", folder))
     return 0 if record.figures else 1

@@ -65,11 +65,11 @@ TRAINING = [
 
 def flat(rows):
     """Returns pairs of a row's name and the key of a result."""
-    for label, plain, own in rows:
+    for label, plain, packed in rows:
         if plain:
-            yield label + (", plain files" if own else ""), plain
-        if own:
-            yield label + (", packed" if plain else ""), own
+            yield label + (", plain files" if packed else ""), plain
+        if packed:
+            yield label + (", packed" if plain else ""), packed
 
 
 def columns(kinds, cores):
@@ -107,7 +107,7 @@ def device():
 def requests():
     group = Group("requests")
     sizes = [n for n in (1, 8, 64, 256) if group.rounds(f"warpfeed/{n}/ms")]
-    body = [[label, *(group.cell(f"{who}/{n}/{what}") for n in sizes)] for label, who, what in REQUESTS]
+    body = [[label, *(group.cell(f"{loader}/{n}/{quantity}") for n in sizes)] for label, loader, quantity in REQUESTS]
     caption = group.caption(
         "JPEGs in memory to 224-pixel center crops, normalized `f16` NCHW on the device, on all cores"
     )
@@ -137,36 +137,38 @@ def summary():
     """Renders the table of the README: one row per group, with medians only."""
     groups = Group("host"), Group("device"), Group("training")
     gpus = [(group.about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ") for group in groups]
-    largest = [groups[0].about["machine"].split(" ")[0], *(group.most_cores() for group in groups[1:])]
-    repeated = groups[2].median(f"resnet18/repeated/{largest[2]}")
+    core_counts = [groups[0].about["machine"].split(" ")[0], *(group.most_cores() for group in groups[1:])]
+    repeated = groups[2].median(f"resnet18/repeated/{core_counts[2]}")
     rows = [
-        (f"{largest[0]} cores, `u8` batches in host memory", ["folder", "torch", "dali", "packed", "ffcv"]),
+        (f"{core_counts[0]} cores, `u8` batches in host memory", ["folder", "torch", "dali", "packed", "ffcv"]),
         (
-            f"{gpus[1]} and {largest[1]} cores, `f16` batches on the GPU, JPEGs decoded by the GPU",
-            [f"{name}/{largest[1]}" for name in ("folder/gpu", "torch", "dali", "packed/gpu", "ffcv")],
+            f"{gpus[1]} and {core_counts[1]} cores, `f16` batches on the GPU, JPEGs decoded by the GPU",
+            [f"{name}/{core_counts[1]}" for name in ("folder/gpu", "torch", "dali", "packed/gpu", "ffcv")],
         ),
         (
-            f"ResNet-18 training in PyTorch, {gpus[2]} and {largest[2]} cores ({repeated} without loading)",
-            [f"resnet18/{name}/{largest[2]}" for name in ("warpfeed folder", "torch", "dali", "warpfeed", "ffcv")],
+            f"ResNet-18 training in PyTorch, {gpus[2]} and {core_counts[2]} cores ({repeated} without loading)",
+            [f"resnet18/{name}/{core_counts[2]}" for name in ("warpfeed folder", "torch", "dali", "warpfeed", "ffcv")],
         ),
     ]
     body = [[label, *map(group.median, keys)] for group, (label, keys) in zip(groups, rows)]
     head = ["", "warpfeed, plain files", "torch + torchvision, plain files", "DALI, plain files"]
     head += ["warpfeed, packed", "FFCV, its own format"]
-    retained = [i for i in range(len(head)) if i == 0 or any(row[i] for row in body)]
-    older = [f"{i}" for i, group in enumerate(groups, 1) if group.older()]
-    several = len(older) > 1
-    which = f"rows {', '.join(older[:-1])} and {older[-1]} predate" if several else f"row {''.join(older)} predates"
-    which = "all rows predate" if len(older) == len(groups) else which
-    mark = f"\n\n{OLDER} {which} the latest change to the code that was measured." if older else ""
-    return table([head[i] for i in retained], [[row[i] for i in retained] for row in body]) + mark
+    shown_columns = [i for i in range(len(head)) if i == 0 or any(row[i] for row in body)]
+    older_rows = [f"{i}" for i, group in enumerate(groups, 1) if group.older()]
+    has_several = len(older_rows) > 1
+    row_text = f"row {''.join(older_rows)} predates"
+    if has_several:
+        row_text = f"rows {', '.join(older_rows[:-1])} and {older_rows[-1]} predate"
+    row_text = "all rows predate" if len(older_rows) == len(groups) else row_text
+    note = f"\n\n{OLDER} {row_text} the latest change to the code that was measured." if older_rows else ""
+    return table([head[i] for i in shown_columns], [[row[i] for i in shown_columns] for row in body]) + note
 
 
 TABLES = {"summary": summary, "host": host, "device": device, "requests": requests, "training": training}
 TABLES |= compare.TABLES
 
 
-def rendered(text):
+def render_tables(text):
     """Renders the tables with measurements, and copies those from benches/RESULTS.md."""
 
     def content(name):
@@ -186,7 +188,7 @@ def claims(text):
 def render():
     for page in PAGES:
         path = ROOT / page
-        path.write_text(rendered(path.read_text()))
+        path.write_text(render_tables(path.read_text()))
     return 0
 
 
@@ -201,17 +203,17 @@ def age(group):
 
 
 def check():
-    bad = []
+    problems = []
     for page in PAGES:
         text = (ROOT / page).read_text()
-        if MARK.sub("", text) != MARK.sub("", rendered(text)):
-            bad.append(f"{page}: a table differs from benches/figures/*.json or benches/RESULTS.md: run `python3 benches/figures render`")
+        if MARK.sub("", text) != MARK.sub("", render_tables(text)):
+            problems.append(f"{page}: a table differs from benches/figures/*.json or benches/RESULTS.md: run `python3 benches/figures render`")
         for line, claim in claims(text):
-            bad.append(f"{page}:{line}: `{claim}` is stated outside of a measured table")
-    shown = {name for page in PAGES for name, _ in BLOCK.findall((ROOT / page).read_text())}
-    for name in sorted({*TABLES, *RESULTS} - shown):
-        bad.append(f"no page shows the table `{name}`")
+            problems.append(f"{page}:{line}: `{claim}` is stated outside of a measured table")
+    shown_tables = {name for page in PAGES for name, _ in BLOCK.findall((ROOT / page).read_text())}
+    for name in sorted({*TABLES, *RESULTS} - shown_tables):
+        problems.append(f"no page shows the table `{name}`")
     for group in PATHS:
         print(age(Group(group)))
-    print("\n".join(bad) or "every figure on the pages is measured", file=sys.stderr if bad else sys.stdout)
-    return 1 if bad else 0
+    print("\n".join(problems) or "every figure on the pages is measured", file=sys.stderr if problems else sys.stdout)
+    return 1 if problems else 0

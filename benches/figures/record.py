@@ -12,7 +12,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BEGAN = time.monotonic()
+START_TIME = time.monotonic()
 # Duration of a measurement and of its warm-up in seconds, for every loader.
 SECONDS, WARMUP = 5, 1
 # The load average that other programs cause, read before the benchmarks start.
@@ -43,10 +43,10 @@ def commit():
     try:
         head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
         sources = ["src", "jpeg/src", "sources/src", "cli", "python/src", "Cargo.toml", "Cargo.lock"]
-        changed = subprocess.run([*git, "status", "--porcelain", "--", *sources], capture_output=True, text=True)
+        status = subprocess.run([*git, "status", "--porcelain", "--", *sources], capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+    return head.stdout.strip() + ("+" if status.stdout.strip() else "")
 
 
 class Record:
@@ -76,10 +76,14 @@ class Record:
     def extend(self, earlier):
         """Continues a record of the same code on the same kind of machine, for example with more
         cores."""
-        same = ["commit", "machine", "gpu", "data", "settings", "seconds", "warmup"]
-        if differ := [key for key in same if earlier.get(key) != self.about[key]]:
-            text = ", ".join(f"{key} is {earlier.get(key)!r}, now {self.about[key]!r}" for key in differ)
-            sys.exit(f"{self.path}: --add needs a record of the same measurement, but {text}: measure without --add")
+        compared_keys = ["commit", "machine", "gpu", "data", "settings", "seconds", "warmup"]
+        if differences := [key for key in compared_keys if earlier.get(key) != self.about[key]]:
+            difference_text = ", ".join(
+                f"{key} is {earlier.get(key)!r}, now {self.about[key]!r}" for key in differences
+            )
+            sys.exit(
+                f"{self.path}: --add needs a record of the same measurement, but {difference_text}: measure without --add"
+            )
         self.about, self.figures = {k: v for k, v in earlier.items() if k != "figures"}, earlier["figures"]
 
     def add(self, name, unit, value):
@@ -89,12 +93,12 @@ class Record:
 
     def step(self, name, run):
         """Runs one step if enough time is left. A step that fails is reported and not repeated."""
-        took = time.monotonic() - BEGAN
-        if took > self.limit or name in self.failed:
-            why = "failed before" if name in self.failed else "no time is left"
-            print(f"  {name}: skipped, {why} ({took:.0f} s)", flush=True)
+        elapsed_seconds = time.monotonic() - START_TIME
+        if elapsed_seconds > self.limit or name in self.failed:
+            reason = "failed before" if name in self.failed else "no time is left"
+            print(f"  {name}: skipped, {reason} ({elapsed_seconds:.0f} s)", flush=True)
             return
-        print(f"  {name} ({took:.0f} s)", flush=True)
+        print(f"  {name} ({elapsed_seconds:.0f} s)", flush=True)
         try:
             run()
         except subprocess.CalledProcessError as e:
@@ -118,26 +122,27 @@ class Record:
 def run(command, cores=None, **options):
     """Runs a command, on the first `cores` cores of this process if given, and returns its
     output."""
-    allowed = sorted(os.sched_getaffinity(0))[:cores]
-    pinned = (lambda: os.sched_setaffinity(0, allowed)) if cores else None
+    cpu_ids = sorted(os.sched_getaffinity(0))[:cores]
+    pin_process = (lambda: os.sched_setaffinity(0, cpu_ids)) if cores else None
     command = [str(part) for part in command]
-    return subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=pinned, **options).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=pin_process, **options).stdout
 
 
-def installed(python, *modules):
+def are_installed(python, *modules):
     """Returns whether an interpreter can import these modules."""
     test = "import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))"
     return subprocess.run([python, "-c", test, *modules], stderr=subprocess.DEVNULL).returncode == 0
 
 
-def missing(python, rivals):
-    """Prints which other loaders cannot be measured. `rivals` has pairs of a name and modules."""
-    for name, modules in rivals:
-        if not installed(python, *modules):
+def print_missing(python, other_loaders):
+    """Prints which other loaders cannot be measured. `other_loaders` has pairs of a
+    name and modules."""
+    for name, modules in other_loaders:
+        if not are_installed(python, *modules):
             print(f"  {name} is not installed for {python}: its cells stay empty", flush=True)
 
 
-def rival(record, name, output):
+def add_peer_result(record, name, output):
     """Adds the result and the versions of a `RESULT` line from benches/peers."""
     for line in output.splitlines():
         if match := re.match(r"RESULT \S+ \((.*)\), \d+ workers: (\d+) images/s", line):
@@ -157,7 +162,7 @@ def class_folders(photographs, work, copies):
     return cpu.class_folders(argparse.Namespace(photographs=photographs, work=work, copies=copies))
 
 
-def described(folder, copies):
+def photograph_summary(folder, copies):
     """Returns the number, the mean size and the links of the JPEGs in a folder and its
     subfolders."""
     sizes = [p.stat().st_size for p in folder.rglob("*") if p.suffix.lower() in (".jpeg", ".jpg")]

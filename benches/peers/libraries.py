@@ -29,8 +29,8 @@ class Samples:
         return self.count
 
     def __iter__(self):
-        for place in range(self.count):
-            file, label = self.files[place % len(self.files)]
+        for position in range(self.count):
+            file, label = self.files[position % len(self.files)]
             yield file.read_bytes(), label
 
     def pixels(self):
@@ -38,19 +38,19 @@ class Samples:
         import numpy as np
         from PIL import Image
 
-        one = [np.asarray(Image.open(file).convert("RGB").resize((SIDE, SIDE))) for file, _ in self.files]
+        arrays = [np.asarray(Image.open(file).convert("RGB").resize((SIDE, SIDE))) for file, _ in self.files]
         images = np.empty((self.count, SIDE, SIDE, 3), np.uint8)
-        for place in range(self.count):
-            images[place] = one[place % len(one)]
-        return images, np.array([self.files[place % len(one)][1] for place in range(self.count)])
+        for position in range(self.count):
+            images[position] = arrays[position % len(arrays)]
+        return images, np.array([self.files[position % len(arrays)][1] for position in range(self.count)])
 
 
-def length(original):
+def byte_count(original):
     """Replaces the image of a sample with its size in bytes, to measure only reading."""
     return len(original)
 
 
-def augmented(original):
+def augment(original):
     from PIL import Image
     from torchvision.transforms import v2
 
@@ -62,11 +62,11 @@ def augmented(original):
     return STEPS(original.convert("RGB"))
 
 
-def of_pixels(original):
+def augment_pixels(original):
     """Converts an array of shape (height, width, channels)."""
     from PIL import Image
 
-    return augmented(Image.fromarray(original))
+    return augment(Image.fromarray(original))
 
 
 class Indexed:
@@ -90,7 +90,7 @@ class Format:
 
     @classmethod
     def transform(cls, decoded):
-        return augmented if decoded else length
+        return augment if decoded else byte_count
 
 
 class Folder(Format):
@@ -98,8 +98,8 @@ class Folder(Format):
 
     @staticmethod
     def write(samples, folder):
-        for place, (original, label) in enumerate(samples):
-            path = folder / "set" / f"{label:03}" / f"{place:06}.jpg"
+        for position, (original, label) in enumerate(samples):
+            path = folder / "set" / f"{label:03}" / f"{position:06}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(original)
         return folder / "set"
@@ -141,7 +141,7 @@ class Arrow(Format):
 
         def apply(batch):
             originals = batch["image"]
-            created = [augmented(original) if decoded else length(original["bytes"]) for original in originals]
+            created = [augment(original) if decoded else byte_count(original["bytes"]) for original in originals]
             return {"image": created, "label": batch["label"]}
 
         return rows.with_transform(apply)
@@ -182,10 +182,10 @@ class Tar(Format):
     def write(samples, folder):
         import webdataset
 
-        largest = max(1, len(samples) // 8)
-        with webdataset.ShardWriter(str(folder / "x-%06d.tar"), maxcount=largest, verbose=0) as writer:
-            for place, (original, label) in enumerate(samples):
-                writer.write({"__key__": f"{place:08}", "jpg": original, "cls": label})
+        max_count = max(1, len(samples) // 8)
+        with webdataset.ShardWriter(str(folder / "x-%06d.tar"), maxcount=max_count, verbose=0) as writer:
+            for position, (original, label) in enumerate(samples):
+                writer.write({"__key__": f"{position:08}", "jpg": original, "cls": label})
         return folder
 
     @classmethod
@@ -197,7 +197,7 @@ class Tar(Format):
         return rows.map_tuple(cls.transform(decoded), int)
 
 
-def transformed(dataset, transform):
+def with_sample_transform(dataset, transform):
     """A subclass of `dataset` that converts a sample from a dict to a transformed image and a
     label."""
 
@@ -226,7 +226,8 @@ class Mds(Format):
         import streaming
 
         streaming.base.util.clean_stale_shared_memory()
-        return transformed(streaming.StreamingDataset, cls.transform(decoded))(local=str(folder / "mds"), shuffle=True, batch_size=BATCH)
+        dataset = with_sample_transform(streaming.StreamingDataset, cls.transform(decoded))
+        return dataset(local=str(folder / "mds"), shuffle=True, batch_size=BATCH)
 
 
 class LitData(Format):
@@ -237,8 +238,8 @@ class LitData(Format):
         from litdata.streaming.cache import Cache
 
         cache = Cache(str(folder / "lit"), chunk_bytes=64 << 20)
-        for place, (original, label) in enumerate(samples):
-            cache[place] = {"image": original, "label": label}
+        for position, (original, label) in enumerate(samples):
+            cache[position] = {"image": original, "label": label}
         cache.done()
         cache.merge()
         return folder / "lit"
@@ -247,7 +248,7 @@ class LitData(Format):
     def open(cls, samples, folder, decoded):
         import litdata
 
-        return transformed(litdata.StreamingDataset, cls.transform(decoded))(str(folder / "lit"), shuffle=True)
+        return with_sample_transform(litdata.StreamingDataset, cls.transform(decoded))(str(folder / "lit"), shuffle=True)
 
 
 class TfRecord(Format):
@@ -274,11 +275,11 @@ class TfRecord(Format):
         transform = cls.transform(decoded)
         types = {"image/encoded": "byte", "image/class/label": "int"}
 
-        def of_row(row):
+        def convert_row(row):
             return transform(bytes(row["image/encoded"])), int(row["image/class/label"][0])
 
         file, index = folder / "train-00000-of-00001", folder / "index" / "x"
-        return TFRecordDataset(str(file), str(index), types, shuffle_queue_size=1000, transform=of_row)
+        return TFRecordDataset(str(file), str(index), types, shuffle_queue_size=1000, transform=convert_row)
 
 
 class Lmdb(Format):
@@ -300,8 +301,8 @@ class Lmdb(Format):
 
         with lmdb.open(str(folder / "x.mdb"), subdir=False, map_size=1 << 40) as database:
             with database.begin(write=True) as target:
-                for place, sample in enumerate(samples):
-                    target.put(b"%08d" % place, pickle.dumps(sample))
+                for position, sample in enumerate(samples):
+                    target.put(b"%08d" % position, pickle.dumps(sample))
         return folder / "x.mdb"
 
     @classmethod
@@ -329,8 +330,8 @@ class Hdf5(Format):
         with h5py.File(folder / "x.h5", "w") as file:
             originals = file.create_dataset("image", (len(samples),), h5py.vlen_dtype(np.uint8))
             labels = []
-            for place, (original, label) in enumerate(samples):
-                originals[place] = np.frombuffer(original, np.uint8)
+            for position, (original, label) in enumerate(samples):
+                originals[position] = np.frombuffer(original, np.uint8)
                 labels.append(label)
             file["label"] = labels
         return folder / "x.h5"
@@ -355,8 +356,8 @@ class RecordIo(Format):
     def write(samples, folder):
         library = recordio()
         writer = library.MXIndexedRecordIO(str(folder / "x.idx"), str(folder / "x.rec"), "w")
-        for place, (original, label) in enumerate(samples):
-            writer.write_idx(place, library.pack(library.IRHeader(0, label, place, 0), original))
+        for position, (original, label) in enumerate(samples):
+            writer.write_idx(position, library.pack(library.IRHeader(0, label, position, 0), original))
         writer.close()
         return folder / "x.rec"
 
@@ -397,8 +398,8 @@ class Beton(Format):
             def __len__(self):
                 return len(samples)
 
-            def __getitem__(self, place):
-                file, label = samples.files[place % len(samples.files)]
+            def __getitem__(self, position):
+                file, label = samples.files[position % len(samples.files)]
                 return np.asarray(Image.open(file).convert("RGB")), label
 
         fields = {"image": RGBImageField("jpg", jpeg_quality=90), "label": IntField()}
@@ -426,7 +427,7 @@ class Arrays(Format):
 
     @classmethod
     def transform(cls, decoded):
-        return of_pixels if decoded else length_of_pixels
+        return augment_pixels if decoded else length_of_pixels
 
 
 def length_of_pixels(original):
@@ -562,6 +563,6 @@ def batches(name, rows, decoded):
     return loader(rows, batch_size=BATCH, num_workers=WORKERS, **shuffle)
 
 
-def collected(batch):
+def batch_length(batch):
     """The number of samples."""
     return len(batch["label"] if isinstance(batch, dict) else batch[1])

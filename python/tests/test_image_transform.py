@@ -47,7 +47,7 @@ def alive(pids: list[int]) -> list[int]:
 
 def pids_of(loader: Loader) -> list[int]:
     assert loader._image_transform is not None
-    return [int(process.pid or 0) for process in loader._image_transform._started]
+    return [int(process.pid or 0) for process in loader._image_transform._processes]
 
 
 def wait_until_gone(pids: list[int]) -> None:
@@ -314,7 +314,7 @@ def test_memory_that_cannot_be_shared_fails_with_the_cause(mini: str) -> None:
         if __name__ == "__main__":
             loader = warpfeed.Loader(sys.argv[1], image_transform=plain, processes=1, batch_size=16, output="numpy",
                                      augment=warpfeed.Augment.train(32))
-            process = loader._image_transform._started[0]
+            process = loader._image_transform._processes[0]
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
             try:
                 list(loader)
@@ -341,7 +341,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     loader = warpfeed.Loader(sys.argv[1], batch_size=16, image_transform={f}, processes=2, output="numpy",
                              augment=warpfeed.Augment.train(32))
-    print(*[process.pid for process in loader._image_transform._started], flush=True)
+    print(*[process.pid for process in loader._image_transform._processes], flush=True)
     {then}
 """
 

@@ -435,10 +435,10 @@ def entry(rank: int | None, waited: float, limit: str = "read", read: float = 1.
 
 
 def test_gather_names_ranks_and_reports_similar_waits() -> None:
-    from warpfeed._gather import _compared
+    from warpfeed._gather import _compare
 
     # The entries of a subgroup keep the ranks of the whole run.
-    part = _compared([entry(6, 0.1), entry(4, 0.5, read=9.0)])
+    part = _compare([entry(6, 0.1), entry(4, 0.5, read=9.0)])
     assert part["slowest"] == 4 and part["stages"]["read"] == {"rank": 4, "seconds": 9.0, "median_seconds": 5.0}
     assert str(part).splitlines() == [
         "rank 4 is slow: it waits 50 % of the time, the other ranks 10 % (median)",
@@ -446,11 +446,11 @@ def test_gather_names_ranks_and_reports_similar_waits() -> None:
         "- rank 4: of read",
     ]
     # Without known ranks, the position in the list is the rank.
-    assert _compared([entry(None, 0.1), entry(None, 0.5)])["slowest"] == 1
-    assert _compared([entry(0, 0.1), entry(0, 0.5)])["slowest"] == 1
-    assert str(_compared([entry(0, 0.52), entry(1, 0.5)])).startswith("all 2 ranks wait about equally: rank 0 waits most")
-    idle = _compared([entry(0, 0.01, "step"), entry(1, 0.02, "step")])
+    assert _compare([entry(None, 0.1), entry(None, 0.5)])["slowest"] == 1
+    assert _compare([entry(0, 0.1), entry(0, 0.5)])["slowest"] == 1
+    assert str(_compare([entry(0, 0.52), entry(1, 0.5)])).startswith("all 2 ranks wait about equally: rank 0 waits most")
+    idle = _compare([entry(0, 0.01, "step"), entry(1, 0.02, "step")])
     assert str(idle).startswith("no rank is limited by its loader: rank 1 waits most, 2 % of the time")
-    missing = _compared([entry(0, 0.1), {**entry(1, 0.5), "stages": {"field mask": 3.0}}])
+    missing = _compare([entry(0, 0.1), {**entry(1, 0.5), "stages": {"field mask": 3.0}}])
     assert missing["stages"]["field mask"] == {"rank": 1, "seconds": 3.0, "median_seconds": 1.5}
     assert "stage `field mask`: 3.0 s, and 0.0 s" in str(missing)

@@ -93,17 +93,17 @@ def _requested_parameters(f: Callable[..., Any], name: str) -> list[str]:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
         return []
-    actual = []
+    requested = []
     for parameter in parameters:
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             continue
         if parameter.name in _PARAMETERS:
-            actual.append(parameter.name)
+            requested.append(parameter.name)
         elif parameter.default is inspect.Parameter.empty:
             raise TypeError(
                 f"{name} has the parameter {parameter.name!r}: expected one of 'epoch', 'number' (of the batch), 'seed'"
             )
-    return actual
+    return requested
 
 
 def _seed(seed: int, epoch: int, number: int, rank: int, index: int) -> int:
@@ -120,13 +120,13 @@ def _as_fields(result: Any) -> Fields:
         invalid = next((key for key in result if not isinstance(key, str)), None)
         if invalid is None and len(result):
             return dict(result)
-        what = "an empty dict" if invalid is None else f"a dict with the key {invalid!r}"
+        description = "an empty dict" if invalid is None else f"a dict with the key {invalid!r}"
     elif isinstance(result, (tuple, list)):
         if len(result) == 2:
             return result[0], result[1]
-        what = f"a {type(result).__name__} of {len(result)}"
+        description = f"a {type(result).__name__} of {len(result)}"
     else:
         shape = getattr(result, "shape", None)
-        what = f"{type(result).__module__}.{type(result).__name__}".removeprefix("builtins.")
-        what += "" if shape is None else f" of shape {tuple(shape)}"
-    raise TypeError(f"the function returned {what}: expected (images, labels), or a dict of fields by name")
+        description = f"{type(result).__module__}.{type(result).__name__}".removeprefix("builtins.")
+        description += "" if shape is None else f" of shape {tuple(shape)}"
+    raise TypeError(f"the function returned {description}: expected (images, labels), or a dict of fields by name")

@@ -63,9 +63,9 @@ class Buckets:
             pass
         #: Maximum length of each bucket.
         self.bounds = integers("bounds", bounds, _Lengths)
-        for before, after in zip(self.bounds, self.bounds[1:], strict=False):
-            if before >= after:
-                raise ConfigError(f"bounds={self.bounds}: {after} follows {before}; expected increasing numbers")
+        for lower, upper in zip(self.bounds, self.bounds[1:], strict=False):
+            if lower >= upper:
+                raise ConfigError(f"bounds={self.bounds}: {upper} follows {lower}; expected increasing numbers")
         #: Maximum of (number of samples in a batch) x (bound of their bucket).
         self.budget = None if budget is None else integers("budget", [budget], _Lengths)[0]
 
@@ -115,8 +115,8 @@ def _sides(name: str, sizes: Any) -> tuple[_Sides, _Sides]:
             f"{name}: the shape is {tuple(array.shape)}, of {array.dtype}; expected a list of (height, width) in pixels"
         )
     sides = _Sides(name, array[:, 0]), _Sides(name, array[:, 1])
-    for of in sides:
-        for _ in of:
+    for side in sides:
+        for _ in side:
             pass
     return sides
 

@@ -19,7 +19,7 @@ __all__ = ["close_at_exit"]
 _log = logging.getLogger("warpfeed")
 
 #: Maximum total time in seconds to wait for threads at exit.
-_GRACE = 5.0
+_GRACE_SECONDS = 5.0
 
 
 class Closable(Protocol):
@@ -31,34 +31,34 @@ class Closable(Protocol):
 
 
 # Open objects by id, because iterating over a `WeakSet` is not thread-safe.
-_open: dict[int, weakref.ref[Closable]] = {}
+_open_objects: dict[int, weakref.ref[Closable]] = {}
 
 
-def close_at_exit(opened: Closable) -> None:
-    """Registers `opened` to be closed when the process exits, unless it is dropped earlier."""
-    key, remove = id(opened), _open.pop
-    _open[key] = weakref.ref(opened, lambda _: remove(key, None))
+def close_at_exit(closable: Closable) -> None:
+    """Registers `closable` to be closed when the process exits, unless it is dropped earlier."""
+    key, remove = id(closable), _open_objects.pop
+    _open_objects[key] = weakref.ref(closable, lambda _: remove(key, None))
 
 
 def _close_all() -> None:
-    deadline = time.monotonic() + _GRACE
-    opened = [result for reference in list(_open.values()) if (result := reference()) is not None]
+    deadline = time.monotonic() + _GRACE_SECONDS
+    closables = [closable for reference in list(_open_objects.values()) if (closable := reference()) is not None]
     pause = 0.001
-    while opened:
+    while closables:
         waiting = []
-        for closable in opened:
+        for closable in closables:
             if closable._begin_close():
                 closable.close()
             else:
                 waiting.append(closable)
-        opened = waiting
-        if not opened or time.monotonic() > deadline:
+        closables = waiting
+        if not closables or time.monotonic() > deadline:
             break
         time.sleep(pause)
         pause = min(2 * pause, 0.025)
-    for closable in opened:
+    for closable in closables:
         running = ", ".join(closable._running_callbacks()) or "a thread"
-        _log.warning("exiting anyway: %s is still running %.0f s after it was asked to stop", running, _GRACE)
+        _log.warning("exiting anyway: %s is still running %.0f s after it was asked to stop", running, _GRACE_SECONDS)
     _warpfeed.wait_for_calls(deadline - time.monotonic())
 
 

@@ -17,7 +17,7 @@ OPTIONS = ("output", "device", "layout", "copy")
 _LAYOUTS = {"nhwc": "nhwc", "nchw": "nchw", "channels_last": "channels_last", "contiguous_format": "nchw"}
 
 #: DLPack's device type for CUDA (``kDLCUDA``).
-_CUDA = 2
+_DLPACK_CUDA = 2
 
 
 def _torch() -> Any:
@@ -33,16 +33,18 @@ class Delivery:
     """Converts the fields of native batches to arrays for the user."""
 
     def __init__(self, output: str | None, device: Device | None, layout: Any, copy: bool | None) -> None:
-        chosen = output is not None
+        is_output_given = output is not None
         # The import of torch takes seconds and half a gigabyte of memory.
         output = output or ("torch" if _torch() is not None else "numpy")
         one_of("output", output, ("torch", "numpy", "dlpack"))
         if output == "torch" and _torch() is None:
             raise ConfigError("output='torch': torch cannot be imported; install it, or pass output='numpy'")
         #: Index of the CUDA device; None for host memory.
-        self.device = _ordinal(device)
+        self.device = _device_index(device)
         if self.device is not None and output == "numpy":
-            reason = "supports only host memory" if chosen else "is the default, because torch is not installed"
+            reason = (
+                "supports only host memory" if is_output_given else "is the default, because torch is not installed"
+            )
             raise ConfigError(f"device={device!r}: output='numpy' {reason}; use output='torch' or 'dlpack'")
         name = str(("channels_last" if output == "torch" else "nhwc") if layout is None else layout)
         self._layout = _LAYOUTS.get(name.removeprefix("torch.").lower())
@@ -107,7 +109,7 @@ class Delivery:
         return image if self._output != "torch" else _torch().from_numpy(image).permute(2, 0, 1).contiguous()
 
 
-def _ordinal(device: Device | None) -> int | None:
+def _device_index(device: Device | None) -> int | None:
     """Returns the index of the CUDA device that the ``device`` option selects, or None for host
     memory."""
     if device is None:
@@ -134,7 +136,7 @@ def _to_torch(batch: _warpfeed.Batch, name: str, channels_last: bool) -> Any:
     field = batch.tensor(name, channels_last)
     kind, device = field.__dlpack_device__()
     stream = None
-    if kind == _CUDA:
+    if kind == _DLPACK_CUDA:
         # Creating the capsule makes the current stream wait for the batch, without blocking the
         # host. DLPack denotes the default stream by 1.
         stream = int(torch.cuda.current_stream(device).cuda_stream) or 1

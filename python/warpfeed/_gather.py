@@ -20,22 +20,24 @@ _LOOP_STAGES = ("wait", "step", "stall")
 
 
 def gather(stats: Stats, collect: Callable[[Any], Any] | None) -> Report:
-    mine = _of_this_rank(stats)
-    ranks = (_all_gather if collect is None else collect)(mine)
-    if not isinstance(ranks, (list, tuple)) or mine not in ranks:
+    own_entry = _own_entry(stats)
+    ranks = (_all_gather if collect is None else collect)(own_entry)
+    if not isinstance(ranks, (list, tuple)) or own_entry not in ranks:
         raise ConfigError(
             f"collect returned a {type(ranks).__name__} without this rank's own entry: expected one entry per rank, "
             "on all ranks, as mpi4py's comm.allgather returns them"
         )
-    return _compared([dict(rank) for rank in ranks])
+    return _compare([dict(rank) for rank in ranks])
 
 
-def _of_this_rank(stats: Stats) -> dict[str, Any]:
-    result = _ranks._or_none(_ranks.launched)
+def _own_entry(stats: Stats) -> dict[str, Any]:
+    launched_rank = _ranks._rank_or_none(_ranks.launched)
     verdict = stats.verdict()
-    stages = {name: stats[name] for name in _STAGES} | {f"field {name}": of for name, of in stats["fields"].items()}
+    stages = {name: stats[name] for name in _STAGES} | {
+        f"field {name}": stage for name, stage in stats["fields"].items()
+    }
     return {
-        "rank": None if result is None else result.rank,
+        "rank": None if launched_rank is None else launched_rank.rank,
         "waited": verdict["waited"],
         "limit": verdict["limit"],
         "verdict": str(verdict),
@@ -45,26 +47,26 @@ def _of_this_rank(stats: Stats) -> dict[str, Any]:
     }
 
 
-def _all_gather(mine: Any) -> list[Any]:
+def _all_gather(own_entry: Any) -> list[Any]:
     """Collects a value of each rank. Without ``torch.distributed``, there must be only one rank."""
     if _ranks.of_torch() is not None:
         distributed = sys.modules["torch"].distributed
-        every: list[Any] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(every, mine)
-        return every
-    result = _ranks.launched()
-    if result is not None and result.world_size > 1:
+        entries: list[Any] = [None] * distributed.get_world_size()
+        distributed.all_gather_object(entries, own_entry)
+        return entries
+    launched_rank = _ranks.launched()
+    if launched_rank is not None and launched_rank.world_size > 1:
         raise ConfigError(
-            f"this process is rank {result.rank} of {result.world_size}, but torch.distributed is not initialized: "
-            "initialize it, or pass collect, such as mpi4py's comm.allgather"
+            f"this process is rank {launched_rank.rank} of {launched_rank.world_size}, but torch.distributed is not "
+            "initialized: initialize it, or pass collect, such as mpi4py's comm.allgather"
         )
-    return [mine]
+    return [own_entry]
 
 
-def _compared(ranks: list[dict[str, Any]]) -> Report:
+def _compare(ranks: list[dict[str, Any]]) -> Report:
     # Each entry names its rank, because a program may gather only some of them.
-    known = {rank["rank"] for rank in ranks}
-    if None in known or len(known) < len(ranks):
+    rank_numbers = {rank["rank"] for rank in ranks}
+    if None in rank_numbers or len(rank_numbers) < len(ranks):
         for index, rank in enumerate(ranks):
             rank["rank"] = index
     slowest = max(ranks, key=lambda rank: rank["waited"])
@@ -72,42 +74,46 @@ def _compared(ranks: list[dict[str, Any]]) -> Report:
         "slowest": slowest["rank"],
         "waited": slowest["waited"],
         "limit": slowest["limit"],
-        "stages": {name: _stage(name, ranks) for rank in ranks for name in rank["stages"]},
+        "stages": {name: _stage_comparison(name, ranks) for rank in ranks for name in rank["stages"]},
         "ranks": ranks,
     }
-    return Report(json.dumps(numbers), _text(slowest, [rank for rank in ranks if rank is not slowest]))
+    return Report(json.dumps(numbers), _report_text(slowest, [rank for rank in ranks if rank is not slowest]))
 
 
-def _stage(name: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
+def _stage_comparison(name: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
     slowest = max(ranks, key=lambda rank: rank["stages"].get(name, 0.0))
-    middle = median(rank["stages"].get(name, 0.0) for rank in ranks)
-    return {"rank": slowest["rank"], "seconds": slowest["stages"].get(name, 0.0), "median_seconds": middle}
+    median_seconds = median(rank["stages"].get(name, 0.0) for rank in ranks)
+    return {"rank": slowest["rank"], "seconds": slowest["stages"].get(name, 0.0), "median_seconds": median_seconds}
 
 
-def _text(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> str:
+def _report_text(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> str:
     rank, waits = slowest["rank"], f"{100 * slowest['waited']:.0f} % of the time"
-    usual = median(other["waited"] for other in others) if others else slowest["waited"]
+    median_waited = median(other["waited"] for other in others) if others else slowest["waited"]
     lines = []
     if not others:
         headline = f"rank {rank} is the only rank: it waits {waits}"
     elif slowest["limit"] == "step":
         headline = f"no rank is limited by its loader: rank {rank} waits most, {waits}"
-    elif slowest["waited"] - usual < _SIMILAR:
+    elif slowest["waited"] - median_waited < _SIMILAR:
         headline = f"all {len(others) + 1} ranks wait about equally: rank {rank} waits most, {waits}"
     else:
-        headline = f"rank {rank} is slow: it waits {waits}, the other ranks {100 * usual:.0f} % (median)"
-        lines = _why(slowest, others)
+        headline = f"rank {rank} is slow: it waits {waits}, the other ranks {100 * median_waited:.0f} % (median)"
+        lines = _slow_stage_lines(slowest, others)
     return "\n- ".join([headline, *lines, f"rank {rank}: {slowest['verdict']}"])
 
 
-def _why(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> list[str]:
+def _slow_stage_lines(slowest: Mapping[str, Any], others: list[dict[str, Any]]) -> list[str]:
     """Names the stage in which the slowest rank loses the most time, compared with the median of
     the others."""
     excess = {
-        name: (seconds - usual, seconds, usual)
+        name: (seconds - median_seconds, seconds, median_seconds)
         for name, seconds in slowest["stages"].items()
         if name not in _LOOP_STAGES
-        for usual in [median(other["stages"].get(name, 0.0) for other in others)]
+        for median_seconds in [median(other["stages"].get(name, 0.0) for other in others)]
     }
-    name, (extra, seconds, usual) = max(excess.items(), key=lambda entry: entry[1][0])
-    return [f"stage `{name}`: {seconds:.1f} s, and {usual:.1f} s on the other ranks (median)"] if extra > 0 else []
+    name, (excess_seconds, seconds, median_seconds) = max(excess.items(), key=lambda entry: entry[1][0])
+    return (
+        [f"stage `{name}`: {seconds:.1f} s, and {median_seconds:.1f} s on the other ranks (median)"]
+        if excess_seconds > 0
+        else []
+    )

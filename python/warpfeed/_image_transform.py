@@ -70,13 +70,13 @@ class ImageTransform:
         if processes is None:
             has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
             # A worker thread uses one process at a time, so more processes would be idle.
-            processes = min(_cores(), num_workers or 1024) if has_gil else 0
+            processes = min(_core_count(), num_workers or 1024) if has_gil else 0
         if processes > 1024:
             raise ConfigError(f"processes={processes}: expected at most 1024")
         self.name, self.processes = name_of(f), processes
         if processes == 0:
             self.native = _warpfeed.Function(f, 0)
-            self._end = weakref.finalize(self, _end_processes, self.native, [], os.getpid())
+            self._finalizer = weakref.finalize(self, _end_processes, self.native, [], os.getpid())
             return
         try:
             pickled = pickle.dumps(f)
@@ -85,19 +85,19 @@ class ImageTransform:
                 f"image_transform={self.name}: the function cannot be pickled for the worker processes: {e}. Define it "
                 "at the top level of a module, or pass processes=0 to call it in threads of this process"
             ) from e
-        _check_program(f"image_transform={self.name}", pickled)
+        _check_main_program(f"image_transform={self.name}", pickled)
         self.native = _warpfeed.Function(None, processes)
-        self._started: list[Any] = []
+        self._processes: list[Any] = []
         # End the processes even if the loader is dropped without being closed.
-        self._end = weakref.finalize(self, _end_processes, self.native, self._started, os.getpid())
-        _start(self.native.descriptors(), pickled, self._started)
-        self.native.started([int(process.pid or 0) for process in self._started])
+        self._finalizer = weakref.finalize(self, _end_processes, self.native, self._processes, os.getpid())
+        _start_processes(self.native.descriptors(), pickled, self._processes)
+        self.native.started([int(process.pid or 0) for process in self._processes])
 
     def end(self) -> None:
         """Ends the worker processes. Call this method only after the loader's threads have
         ended."""
-        if self._end.alive:
-            self._end()
+        if self._finalizer.alive:
+            self._finalizer()
             self.log()
 
     def cost(self) -> dict[str, float]:
@@ -120,7 +120,7 @@ class ImageTransform:
             )  # fmt: skip
 
 
-def _check_program(transform: str, pickled: bytes) -> None:
+def _check_main_program(transform: str, pickled: bytes) -> None:
     """Checks that the worker processes can import the main program.
 
     They import it under a different `__name__`. Without an `if __name__ == "__main__":` guard, each
@@ -167,7 +167,7 @@ def _is_unguarded(main: dict[str, Any], path: str) -> bool:
     return not any(word in text for word in (b"__name__", b"parent_process", b"current_process"))
 
 
-_all: weakref.WeakSet[Any] = weakref.WeakSet()
+_worker_processes: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _forget_processes() -> None:
@@ -176,14 +176,14 @@ def _forget_processes() -> None:
     from multiprocessing import process
 
     children: set[Any] = getattr(process, "_children", set())
-    children.difference_update(_all)
+    children.difference_update(_worker_processes)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_processes)
 
 
-def _cores() -> int:
+def _core_count() -> int:
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -191,28 +191,28 @@ def _cores() -> int:
 
 
 #: Seconds to wait for all processes together before the remaining processes are killed.
-_GRACE = 0.5
+_GRACE_SECONDS = 0.5
 
 
-def _end_processes(native: _warpfeed.Function, started: list[Any], owner: int) -> None:
+def _end_processes(native: _warpfeed.Function, processes: list[Any], owner: int) -> None:
     """Stops the processes. A process that still runs the function after a grace period is
     killed."""
     if os.getpid() != owner:
         return  # This is a forked child, and the processes belong to its parent.
     native.stop()
-    deadline = time.monotonic() + _GRACE
-    for process in started:
+    deadline = time.monotonic() + _GRACE_SECONDS
+    for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
-    stuck = [process for process in started if process.is_alive()]
-    for process in stuck:
+    remaining = [process for process in processes if process.is_alive()]
+    for process in remaining:
         process.kill()
-    for process in stuck:
+    for process in remaining:
         process.join()
-    started.clear()
+    processes.clear()
 
 
-def _start(descriptors: list[tuple[int, int]], pickled: bytes, started: list[Any]) -> None:
-    """Starts a process for each pair of file descriptors, and adds it to `started`.
+def _start_processes(descriptors: list[tuple[int, int]], pickled: bytes, processes: list[Any]) -> None:
+    """Starts a process for each pair of file descriptors, and adds it to `processes`.
 
     The processes read the pickled function from a file. A full pipe would delay the start of each
     process until the previous process had imported the program.
@@ -220,17 +220,17 @@ def _start(descriptors: list[tuple[int, int]], pickled: bytes, started: list[Any
     import multiprocessing
 
     context = multiprocessing.get_context("spawn")
-    with _anonymous_file() as function:
-        function.write(pickled)
-        function.flush()
+    with _anonymous_file() as function_file:
+        function_file.write(pickled)
+        function_file.flush()
         for index, (socket, file) in enumerate(descriptors):
             process = context.Process(
                 target=_image_transform_process.serve, name=f"warpfeed-transform-{index}", daemon=True,
-                args=(_Descriptor(socket), _Descriptor(file), _Descriptor(function.fileno()), len(pickled), os.getpid()),
+                args=(_Descriptor(socket), _Descriptor(file), _Descriptor(function_file.fileno()), len(pickled), os.getpid()),
             )  # fmt: skip
             process.start()
-            started.append(process)
-            _all.add(process)
+            processes.append(process)
+            _worker_processes.add(process)
 
 
 def _anonymous_file() -> IO[bytes]:
@@ -258,8 +258,8 @@ class _Descriptor:
     def __reduce__(self) -> tuple[object, ...]:
         from multiprocessing import reduction
 
-        return _identity, (reduction.DupFd(self._fd),)
+        return _return_unchanged, (reduction.DupFd(self._fd),)
 
 
-def _identity(descriptor: Any) -> Any:
+def _return_unchanged(descriptor: Any) -> Any:
     return descriptor

@@ -40,9 +40,9 @@ _log = logging.getLogger("warpfeed")
 _warpfeed.start_log()
 
 #: Abbreviates long lists in the options of `stats()`.
-_brief = reprlib.Repr()
-_brief.maxstring = _brief.maxother = 1000
-_brief.maxdict = 100
+_short_repr = reprlib.Repr()
+_short_repr.maxstring = _short_repr.maxother = 1000
+_short_repr.maxdict = 100
 
 #: A function of the ``batch_transform`` option.
 Transform = Callable[..., Any]
@@ -385,15 +385,15 @@ class Loader(_other_names.EarlierNames):
         )
         if isinstance(data, (list, tuple)):
             data = mixture(data)
-        mixed = isinstance(data, Mixture)
-        native_data = data.parts if mixed else data
+        is_mixture = isinstance(data, Mixture)
+        native_data = data.parts if is_mixture else data
         if (cache_bytes is not None or cache_refresh) and table is None and not names_url(native_data):
             option = "cache_refresh" if cache_bytes is None else "cache_bytes"
             raise ConfigError(
                 f"{option} has no effect: only data from URLs is cached, and this dataset is local; leave {option} out"
             )
-        for option, draws in (("weights", weights is not None), ("balanced", balanced)):
-            if shuffle and draws:
+        for option, draws_randomly in (("weights", weights is not None), ("balanced", balanced)):
+            if shuffle and draws_randomly:
                 raise ConfigError(
                     f"shuffle=True and {option}: {option} already draws samples at random; leave shuffle out, and keep "
                     "seed"
@@ -401,14 +401,14 @@ class Loader(_other_names.EarlierNames):
         # A subclass set all attributes that exist at this point.
         subclass_attributes = set(vars(self))
         # The arguments for pickling and for `repr`.
-        changed = {name: value for name, value in values.items() if value is not defaults[name] and name != "resume"}
-        self._arguments = {"data": data, **changed}
+        changes = {name: value for name, value in values.items() if value is not defaults[name] and name != "resume"}
+        self._arguments = {"data": data, **changes}
 
         self._delivery = delivery = _delivery.Delivery(output, device, layout, copy)
         self._seed = seed or 0
         options = {
             "data": native_data,
-            **({"mixture_options": data._options(), "augment_for": data.augments} if mixed else {}),
+            **({"mixture_options": data._options(), "augment_for": data.augments} if is_mixture else {}),
             **_options.to_native(values, leave_out=_PYTHON_OPTIONS),
             **_ranks.options(rank, world_size, distributed),
             "shuffle" if shuffle else "seed": self._seed,
@@ -416,18 +416,18 @@ class Loader(_other_names.EarlierNames):
             "layout": delivery.layout,
         }
         check_images(values, defaults, fields or {}, options["drop_field"], views)
-        # # Store copies, because the caller may change its lists, but a pickled loader must have
+        # Store copies, because the caller may change its lists, but a pickled loader must have
         # the same order.
         self._arguments.update((name, options[name].values) for name in ("subset", "weights") if name in options)
         maps = {name: kind for name, kind in (fields or {}).items() if isinstance(kind, DenseMap)}
         if maps:
-            laid_out = {name: kind._laid_out(delivery.layout) for name, kind in maps.items()}
-            options["fields"] = {**options["fields"], **laid_out}
+            maps_in_layout = {name: kind._laid_out(delivery.layout) for name, kind in maps.items()}
+            options["fields"] = {**options["fields"], **maps_in_layout}
             # The extension module rejects an image layout if there are no images.
             has_images = views or any(isinstance(kind, Image) for kind in (fields or {}).values())
             if not has_images and ("image" in maps or "image" in options["drop_field"]):
                 del options["layout"]
-        has_own_sizes = mixed and data.global_batch_sizes
+        has_own_sizes = is_mixture and data.global_batch_sizes
         #: Number of samples in a batch of this rank; None with ``global_batch_size`` or ``global_batch_sizes``.
         self.batch_size = batch_size if batch_size or global_batch_size or has_own_sizes else 32
         #: Whether an incomplete last batch is dropped.
@@ -444,14 +444,14 @@ class Loader(_other_names.EarlierNames):
         self._collate = None if collate is None else Collate(collate)
         self._field_types = dict(fields or {})
         self._views = [f"views.{n}" for n in range(len(views or ()))]
-        images = {name for name, kind in (fields or {}).items() if isinstance(kind, Image)}
+        image_fields = {name for name, kind in (fields or {}).items() if isinstance(kind, Image)}
         # Dense maps are included, because they use the layout of the images.
-        self._image_fields = {"image", *self._views, *images, *maps}
+        self._image_fields = {"image", *self._views, *image_fields, *maps}
         # Whether the user requested labels explicitly, so missing labels are an error in batches
         # with additional fields.
         self._needs_label = unlabeled or soft_labels is not None or "label" in (fields or {})
         self._may_lack_images = not views and "image" not in options["drop_field"]
-        self._compared_with_ranks = False
+        self._was_compared_with_ranks = False
         # "fixed" by `rank` or `distributed=False`, or "detected" with `distributed=True`.
         self._rank_choice = "fixed" if rank is not None or distributed is False else "detected" if distributed else None
         if processes is not None and image_transform is None:
@@ -481,9 +481,10 @@ class Loader(_other_names.EarlierNames):
             _log_messages()
         close_at_exit(self)
         # An (images, labels) pair requires labels.
-        left_out = set(options.get("drop_field", ()))
-        is_pair = not views and not left_out and set(fields or ()) <= {"image", "label"}
-        if (is_pair or self._needs_label) and not unlabeled and "label" not in left_out and self._core.lacks_labels():
+        dropped_fields = set(options.get("drop_field", ()))
+        is_pair = not views and not dropped_fields and set(fields or ()) <= {"image", "label"}
+        needs_label = (is_pair or self._needs_label) and not unlabeled and "label" not in dropped_fields
+        if needs_label and self._core.lacks_labels():
             self.close()
             raise ConfigError(
                 f"{data}: images in one folder have no labels; pass unlabeled=True to read them as -1, or "
@@ -544,17 +545,17 @@ class Loader(_other_names.EarlierNames):
         """Begins the next epoch, or begins at `start` (epoch, batch). Returns the generation for
         `Core.next`, and the number of batches."""
         self._check_world()
-        if self._rank_choice == "detected" and self.world_size > 1 and not self._compared_with_ranks:
-            self._compared_with_ranks = True
-            self._check_same(self.epoch if start is None else start[0])
+        if self._rank_choice == "detected" and self.world_size > 1 and not self._was_compared_with_ranks:
+            self._was_compared_with_ranks = True
+            self._check_same_run(self.epoch if start is None else start[0])
         return self._core.begin(start)
 
-    def _check_same(self, epoch: int) -> None:
+    def _check_same_run(self, epoch: int) -> None:
         """Raises an error if the rank that began first has different samples or a different
         position."""
         data, state = self._arguments["data"], self.state_dict()
         name = os.path.basename(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else type(data).__name__
-        run = {what: state[what] for what in ("seed", "global_batch", "samples", "epoch_samples", "order", "probes", "batch")}
+        run = {key: state[key] for key in ("seed", "global_batch", "samples", "epoch_samples", "order", "probes", "batch")}
         _ranks.check_same(name, self.rank, self.world_size, {**run, "epoch": epoch})
 
     def _check_world(self) -> None:
@@ -622,9 +623,9 @@ class Loader(_other_names.EarlierNames):
                 also raised if another rank made a different call.
         """
         values = shares_of("shares", shares)
-        place = self._core.set_mixture(values, _options.integer("after", after))
-        self._check_same_call("set_mixture", place, values)
-        return place
+        position = self._core.set_mixture(values, _options.integer("after", after))
+        self._check_same_call("set_mixture", position, values)
+        return position
 
     def set_weights(self, weights: Iterable[float], *, after: int = 0) -> tuple[int, int]:
         """Changes the ``weights`` of the samples during the run.
@@ -651,18 +652,19 @@ class Loader(_other_names.EarlierNames):
                 raised if another rank made a different call.
         """
         values = Floats("weights", weights)
-        place = self._core.set_weights(values, _options.integer("after", after))
-        self._check_same_call("set_weights", place, values)
-        return place
+        position = self._core.set_weights(values, _options.integer("after", after))
+        self._check_same_call("set_weights", position, values)
+        return position
 
-    def _check_same_call(self, call: str, place: tuple[int, int], values: Any) -> None:
+    def _check_same_call(self, call: str, position: tuple[int, int], values: Any) -> None:
         """Raises an error if another rank made a different call."""
         if self._rank_choice == "detected" and self.world_size > 1:
-            pieces = values if isinstance(values, Floats) else [repr(values).encode()]
+            value_chunks = values if isinstance(values, Floats) else [repr(values).encode()]
             digest = hashlib.sha256()
-            for piece in pieces:
-                digest.update(piece)
-            _ranks.check_same(call, self.rank, self.world_size, {"position": list(place), "values": digest.hexdigest()})
+            for chunk in value_chunks:
+                digest.update(chunk)
+            run = {"position": list(position), "values": digest.hexdigest()}
+            _ranks.check_same(call, self.rank, self.world_size, run)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Makes the next ``iter`` continue from ``state``. The numbers of workers and ranks may
@@ -687,7 +689,7 @@ class Loader(_other_names.EarlierNames):
         tracker, ``stats().flat()`` returns only the numbers.
         """
         stats = Stats(*self._core.stats())
-        stats["options"] = self._call_text(_brief.repr)
+        stats["options"] = self._call_text(_short_repr.repr)
         return stats
 
     def device_stats(self) -> dict[str, int] | None:
@@ -848,8 +850,8 @@ class Loader(_other_names.EarlierNames):
     def _call_text(self, value_text: Callable[[Any], str]) -> str:
         """Returns the source text of a call that creates this loader. `value_text` formats a
         value."""
-        named = [f"{name}={value_text(value)}" for name, value in self._arguments.items() if name != "data"]
-        return f"{type(self).__name__}({', '.join([value_text(self._arguments['data']), *named])})"
+        keyword_texts = [f"{name}={value_text(value)}" for name, value in self._arguments.items() if name != "data"]
+        return f"{type(self).__name__}({', '.join([value_text(self._arguments['data']), *keyword_texts])})"
 
     def _deliver(self, native: Any) -> Any:
         """Converts a native batch to the form that the user receives."""
@@ -881,8 +883,8 @@ class Loader(_other_names.EarlierNames):
         if self._batch_transform:
             fields = self._batch_transform(fields, self._seed, self.rank, properties)
         if self._collate is not None:
-            named = fields if isinstance(fields, dict) else dict(zip(("image", "label"), fields, strict=True))
-            return self._collate(Collated(named, properties, absent, self._delivery, self._field_types))
+            fields_by_name = fields if isinstance(fields, dict) else dict(zip(("image", "label"), fields, strict=True))
+            return self._collate(Collated(fields_by_name, properties, absent, self._delivery, self._field_types))
         if isinstance(fields, tuple):
             return Batch(fields, properties, self._delivery)
         return FieldBatch(fields, properties, absent, self._delivery)

@@ -47,8 +47,8 @@ _TypeCheck = tuple[Callable[[Any], bool], str]
 def option_types(function: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
     """Returns the accepted types of each keyword-only parameter of `function`, by name."""
     hints = get_type_hints(function)
-    named = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    return {name: _alternatives(hints[name]) for name in named}
+    option_names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return {name: _alternatives(hints[name]) for name in option_names}
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
@@ -86,16 +86,18 @@ def unknown_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
         return TypeError(message)
     import difflib  # slow to import, and needed only for errors
 
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return TypeError(f"{owner} has no argument {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
+    similar_names = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return TypeError(
+        f"{owner} has no argument {name!r}" + (f"; did you mean {similar_names[0]!r}?" if similar_names else "")
+    )
 
 
 class Arguments:
     """Base class of dataclasses whose error for an unknown argument suggests a known one."""
 
-    def __new__(cls, *_: Any, **given: Any) -> Any:
+    def __new__(cls, *_: Any, **arguments: Any) -> Any:
         known = inspect.signature(cls.__init__).parameters
-        for name in given:
+        for name in arguments:
             if name not in known:
                 raise unknown_argument(cls.__name__, name, known)
         return super().__new__(cls)
@@ -218,15 +220,15 @@ def exclusive(values: Mapping[str, Any], *pairs: tuple[str, str]) -> None:
 def to_native(values: Mapping[str, Any], leave_out: Iterable[str] = ()) -> dict[str, Any]:
     """Converts all options that are not None, except `leave_out`, to the form that the extension
     module expects."""
-    left_out = set(leave_out)
+    excluded_names = set(leave_out)
     return {
-        name: _CONVERSIONS.get(name, _same)(value)
+        name: _CONVERSIONS.get(name, _flag_as_bool)(value)
         for name, value in values.items()
-        if value is not None and name not in left_out
+        if value is not None and name not in excluded_names
     }
 
 
-def _same(value: Any) -> Any:
+def _flag_as_bool(value: Any) -> Any:
     return bool(value) if is_flag(value) else value
 
 

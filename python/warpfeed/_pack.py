@@ -106,11 +106,11 @@ def pack(
             call, which continues after the last complete shard.
         TypeError: for an unknown argument or a value of the wrong type.
     """
-    given = _options.checked(pack, locals(), unknown)
-    chosen = [name for name in ("quality", "max_side", "raw") if given[name] is not None]
-    if recode == "keep_bytes" and chosen or raw is not None and len(chosen) > 1:
+    values = _options.checked(pack, locals(), unknown)
+    recode_options = [name for name in ("quality", "max_side", "raw") if values[name] is not None]
+    if recode == "keep_bytes" and recode_options or raw is not None and len(recode_options) > 1:
         raise ConfigError(
-            f"{', '.join(chosen)} with recode={recode!r}: both determine how images are stored; set one of them"
+            f"{', '.join(recode_options)} with recode={recode!r}: both determine how images are stored; set one of them"
         )
     if raw is not None:
         method: tuple[str, int | None, int | None] = ("raw", *raw) if isinstance(raw, tuple) else ("raw", raw, None)
@@ -120,7 +120,7 @@ def pack(
         method = ("max_side", max_side, None)
     else:
         method = (recode, None, None)
-    options = _options.to_native(given, leave_out=("recode", "quality", "max_side", "raw", "images", "progress", "part"))
+    options = _options.to_native(values, leave_out=("recode", "quality", "max_side", "raw", "images", "progress", "part"))
     if method[0] != "lossless":
         options["recode"] = method
     if images is not None:

@@ -39,7 +39,7 @@ def of_torch() -> Rank | None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     rank, world_size = distributed.get_rank(), distributed.get_world_size()
-    result = _or_none(of_launcher)
+    result = _rank_or_none(of_launcher)
     if result is not None and result[:2] == (rank, world_size):
         return result
     return Rank(rank, world_size, _env_int("LOCAL_RANK"), local_world_size(world_size))
@@ -68,13 +68,13 @@ def launched() -> Rank | None:
 
 
 def local_rank() -> int | None:
-    result = _or_none(launched)
+    result = _rank_or_none(launched)
     return None if result is None else result.local_rank
 
 
-def _or_none(find: Any) -> Rank | None:
+def _rank_or_none(find_rank: Any) -> Rank | None:
     try:
-        result: Rank | None = find()
+        result: Rank | None = find_rank()
     except WarpfeedError:
         # Only programs that use ranks need these variables.
         return None
@@ -92,8 +92,8 @@ def local_world_size(world_size: int) -> int | None:
     rank per GPU."""
     local_size, address = _env_int("LOCAL_WORLD_SIZE"), os.environ.get("MASTER_ADDR")
     if local_size is None and address not in ("localhost", "127.0.0.1", "::1"):
-        module = sys.modules.get("torch")
-        local_size = int(module.cuda.device_count()) if module is not None else 0
+        torch = sys.modules.get("torch")
+        local_size = int(torch.cuda.device_count()) if torch is not None else 0
         if local_size == 0 and address is not None:
             return None
     return min(local_size or world_size, world_size)
@@ -104,7 +104,7 @@ def options(rank: int | None, world_size: int | None, distributed: bool | None) 
         raise ConfigError(f"rank={rank} and world_size={world_size}: set both, or pass distributed=True")
     if rank is not None and distributed:
         raise ConfigError("rank and distributed: both choose the rank; set one of them")
-    result = _distributed() if distributed else _or_none(launched)
+    result = _require_rank() if distributed else _rank_or_none(launched)
     native: dict[str, Any] = {}
     if result is not None and result.world_size > 1:
         if rank is None and distributed is None:
@@ -128,7 +128,7 @@ _OPEN_LATER = (
 )
 
 
-def _distributed() -> Rank:
+def _require_rank() -> Rank:
     """Raises a ConfigError if there is no rank."""
     try:
         result = launched()
@@ -164,7 +164,7 @@ def check_world(rank: int, world_size: int, distributed: bool | None) -> None:
 
 
 #: For each name, the number of loaders with this name that have begun in this process.
-_begun: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+_run_counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 
 
 def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) -> None:
@@ -181,20 +181,20 @@ def check_same(name: str, rank: int, world_size: int, run: Mapping[str, Any]) ->
     if store is None or result is None or result[:2] != (rank, world_size):
         return
     # The loaders of a program begin in the same order on every rank.
-    key = f"warpfeed/{name}/{next(_begun[name])}"
+    key = f"warpfeed/{name}/{next(_run_counts[name])}"
     try:
         first = json.loads(store.compare_set(key, "", json.dumps(run)))
     except RuntimeError:
         # The process that hosts the store has ended, or the store does not support `compare_set`.
         return
-    differs = [
-        f"{what} ({own} and {first.get(what)})" if isinstance(own, int) and what != "order" else what
-        for what, own in run.items()
-        if own != first.get(what)
+    differences = [
+        f"{field} ({own_value} and {first.get(field)})" if isinstance(own_value, int) and field != "order" else field
+        for field, own_value in run.items()
+        if own_value != first.get(field)
     ]
-    if differs:
+    if differences:
         raise ConfigError(
-            f"rank {rank} differs from the rank that began first in: {', '.join(differs)}. "
+            f"rank {rank} differs from the rank that began first in: {', '.join(differences)}. "
             "Some samples would go to several ranks, and others to none; give every rank the same data, seed and "
             "state. If the dataset is in an object store, run `warpfeed cache refresh` on each machine to list it "
             "again. If the difference is intended, pass rank and world_size instead of distributed=True, which turns "

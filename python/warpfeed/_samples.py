@@ -29,9 +29,9 @@ def mixture(parts: Any) -> list[tuple[Any, Any]]:
         )
     for first, _ in parts:
         if _is_image(first):
-            shown = repr(first) if isinstance(first, (str, os.PathLike)) else f"an image ({type(first).__name__})"
+            first_text = repr(first) if isinstance(first, (str, os.PathLike)) else f"an image ({type(first).__name__})"
             raise TypeError(
-                f"a list must describe a mixture of datasets, as [(data, share), ...], but {shown} is a single image. "
+                f"a list must describe a mixture of datasets, as [(data, share), ...], but {first_text} is a single image. "
                 "For images with labels, pass a table, such as a CSV with the columns path and label, or an object whose "
                 "__getitem__(i) returns (image, label)"
             )
@@ -56,16 +56,16 @@ def image(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview, str, os.PathLike)):
         return value
     if _is_tensor(value):
-        return _of_tensor(value)
+        return _tensor_to_array(value)
     if _is_pillow_image(value):
         import numpy as np
 
         if value.mode not in _MODES:
             raise TypeError(f"unsupported Pillow mode {value.mode!r}; expected one of {', '.join(_MODES)}")
-        transparent, exif = _is_transparent(value), _exif_rotation(value)
-        if transparent or exif:
+        is_transparent, exif = _is_transparent(value), _exif_rotation(value)
+        if is_transparent or exif:
             png = io.BytesIO()
-            value.convert("RGBA" if transparent else "RGB").save(png, "PNG", compress_level=0, exif=exif)
+            value.convert("RGBA" if is_transparent else "RGB").save(png, "PNG", compress_level=0, exif=exif)
             return png.getvalue()
         return np.asarray(value if value.mode == "RGB" else value.convert("RGB"))
     shape: tuple[int, ...] = getattr(value, "shape", ())
@@ -81,9 +81,9 @@ def frames(value: Any, is_image: bool) -> list[Any] | None:
     if isinstance(value, (list, tuple)):
         if not value:
             return [] if is_image else None
-        encoded = isinstance(value[0], (bytes, bytearray, memoryview)) or _is_pillow_image(value[0])
-        pixels = isinstance(value[0], (str, os.PathLike)) or getattr(value[0], "ndim", 0) in (2, 3)
-        return list(value) if encoded or (is_image and pixels) else None
+        is_encoded = isinstance(value[0], (bytes, bytearray, memoryview)) or _is_pillow_image(value[0])
+        is_pixels = isinstance(value[0], (str, os.PathLike)) or getattr(value[0], "ndim", 0) in (2, 3)
+        return list(value) if is_encoded or (is_image and is_pixels) else None
     return list(value) if is_image and getattr(value, "ndim", 0) == 4 else None
 
 
@@ -128,7 +128,7 @@ def _json(value: Any) -> Any:
     represent, become an array."""
     import json
 
-    def plain(element: Any) -> Any:
+    def to_plain(element: Any) -> Any:
         if hasattr(element, "tolist"):
             return element.tolist()
         raise TypeError(
@@ -137,7 +137,7 @@ def _json(value: Any) -> Any:
         )
 
     try:
-        return json.dumps(value, allow_nan=False, default=plain)
+        return json.dumps(value, allow_nan=False, default=to_plain)
     except ValueError:
         import numpy as np
 
@@ -173,7 +173,7 @@ def _exif_rotation(value: Any) -> bytes:
     return struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, _ORIENTATION, 3, 1, orientation, 0, 0)
 
 
-def _of_tensor(value: Any) -> Any:
+def _tensor_to_array(value: Any) -> Any:
     """Converts a tensor (3, height, width), (1, height, width) or (height, width)."""
     shape, dtype = tuple(value.shape), str(value.dtype)
     if dtype != "torch.uint8":

@@ -73,7 +73,7 @@ class Voc(Arguments):
 
 
 #: More frames than any video has.
-_MOST_JITTER = 1 << 31
+_MAX_JITTER = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Clips(Arguments):
 
     def _describe_source(self) -> dict[str, Any]:
         described = {name: getattr(self, name) for name in ("frames", "stride", "per_video", "pad")}
-        jitter = _MOST_JITTER if self.jitter is None else min(self.jitter, _MOST_JITTER)
+        jitter = _MAX_JITTER if self.jitter is None else min(self.jitter, _MAX_JITTER)
         fps = None if self.fps is None else float(self.fps)
         return {"kind": "clips", "path": os.fspath(self.path), **described, "fps": fps, "jitter": jitter}
 

@@ -45,22 +45,22 @@ def detection_targets(
     Raises:
         ConfigError: if the loader does not have the field, or the field has no column ``class``.
     """
-    kind = _boxes_of(batch, boxes)
+    boxes_type = _boxes_type(batch, boxes)
     height, width = batch.image_size
     columns = {"masks": "masks", "keypoints": "points", "iscrowd": "crowd", "area": "area"}
-    counts, valid = _list(batch[f"{boxes}.count"]), batch.valid
+    counts, valid = _to_ints(batch[f"{boxes}.count"]), batch.valid
     targets = []
     for sample, count in enumerate(counts):
-        retained = _without_crowds(batch, boxes, sample, count, crowd)
-        rows = _convert_boxes(batch[boxes][sample, :count], kind, (height, width), "xyxy", False)
+        retained_rows = _retained_rows(batch, boxes, sample, count, crowd)
+        rows = _convert_boxes(batch[boxes][sample, :count], boxes_type, (height, width), "xyxy", False)
         target = {
-            "boxes": rows[retained],
-            "labels": _as_i64(batch[f"{boxes}.class"][sample, :count])[retained] + first_class,
+            "boxes": rows[retained_rows],
+            "labels": _as_i64(batch[f"{boxes}.class"][sample, :count])[retained_rows] + first_class,
             "valid": valid[sample],
         }
         for name, column in columns.items():
             if f"{boxes}.{column}" in batch:
-                values = batch[f"{boxes}.{column}"][sample, :count][retained]
+                values = batch[f"{boxes}.{column}"][sample, :count][retained_rows]
                 target[name] = _as_i64(values) if column == "crowd" else values
         if "image_id" in batch:
             target["image_id"] = _as_i64(batch["image_id"][sample])
@@ -79,18 +79,18 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
     Raises:
         ConfigError: as for :func:`detection_targets`.
     """
-    kind = _boxes_of(batch, boxes)
-    rows, class_of = batch[boxes], batch[f"{boxes}.class"]
-    counts = _list(batch[f"{boxes}.count"])
+    boxes_type = _boxes_type(batch, boxes)
+    rows, class_rows = batch[boxes], batch[f"{boxes}.class"]
+    counts = _to_ints(batch[f"{boxes}.count"])
     counts = [count if valid else 0 for count, valid in zip(counts, batch._valid_list(), strict=True)]
-    rows = _convert_boxes(rows, kind, batch.image_size, "cxcywh", True)
-    parts = []
+    rows = _convert_boxes(rows, boxes_type, batch.image_size, "cxcywh", True)
+    row_blocks = []
     for sample, count in enumerate(counts):
-        retained = _without_crowds(batch, boxes, sample, count, crowd)
-        sample_rows = rows[sample, :count][retained]
-        classes = _as_f32(class_of[sample, :count][retained])[:, None]
-        parts.append(_concat([_full_like(sample_rows[:, :1], sample), classes, sample_rows], 1))
-    return _channels_first(batch), _concat(parts, 0)
+        retained_rows = _retained_rows(batch, boxes, sample, count, crowd)
+        sample_rows = rows[sample, :count][retained_rows]
+        classes = _as_f32(class_rows[sample, :count][retained_rows])[:, None]
+        row_blocks.append(_concat([_full_like(sample_rows[:, :1], sample), classes, sample_rows], 1))
+    return _channels_first(batch), _concat(row_blocks, 0)
 
 
 def trim(batch: Any, *, multiple: int = 32) -> Any:
@@ -110,8 +110,8 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
         raise ConfigError(f"trim: multiple={multiple}: expected at least 1")
     if "image" not in batch:
         raise ConfigError("trim: the loader has no field 'image'")
-    axes: dict[str, tuple[int, int]] = {"image": batch.image_axes}
-    fractions = []
+    field_axes: dict[str, tuple[int, int]] = {"image": batch.image_axes}
+    relative_boxes = []
     for name, kind in batch.field_types.items():
         if isinstance(kind, Image) and name != "image":
             raise ConfigError(
@@ -120,24 +120,24 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
                 "function"
             )
         if isinstance(kind, Mask):
-            axes[name] = (1, 2)
+            field_axes[name] = (1, 2)
         elif isinstance(kind, DenseMap):
-            axes[name] = (1, 2) if kind.channels is None else batch._delivery.image_axes
+            field_axes[name] = (1, 2) if kind.channels is None else batch._delivery.image_axes
         elif isinstance(kind, Boxes):
             if kind.masks:
-                axes[f"{name}.masks"] = (2, 3)
+                field_axes[f"{name}.masks"] = (2, 3)
             if kind.to_relative:
-                fractions.append(name)
-    missing = next((name for name in (*axes, *fractions) if name not in batch), None)
-    if missing is not None:
-        raise ConfigError(f"trim: the batch has no field {missing!r}; batch_transform must keep it")
+                relative_boxes.append(name)
+    missing_name = next((name for name in (*field_axes, *relative_boxes) if name not in batch), None)
+    if missing_name is not None:
+        raise ConfigError(f"trim: the batch has no field {missing_name!r}; batch_transform must keep it")
     rects, old_size = batch._image_rects(), batch.image_size
-    largest = [max(rect[axis] + rect[axis + 2] for rect in rects) for axis in (1, 0)]
-    size = [slice(0, -(-length // multiple) * multiple) for length in largest]
-    for name, (first, _) in axes.items():
+    max_lengths = [max(rect[axis] + rect[axis + 2] for rect in rects) for axis in (1, 0)]
+    size = [slice(0, -(-length // multiple) * multiple) for length in max_lengths]
+    for name, (first, _) in field_axes.items():
         batch[name] = batch[name][(slice(None),) * first + tuple(size)]
     scale_y, scale_x = (old / new for old, new in zip(old_size, batch.image_size, strict=True))
-    for name in fractions:
+    for name in relative_boxes:
         rows = batch[name]
         batch[name] = _stack([rows[..., axis] * (scale_y if axis % 2 else scale_x) for axis in range(4)])
     return batch
@@ -154,33 +154,33 @@ def hf(batch: Any) -> dict[str, Any]:
     label = next((name for name in ("soft_label", "label") if name in batch), None)
     if label is not None:
         labels = batch[label]
-        ignored = [sample for sample, valid in enumerate(batch._valid_list()) if not valid]
-        if ignored:
+        invalid_samples = [sample for sample, valid in enumerate(batch._valid_list()) if not valid]
+        if invalid_samples:
             labels = labels.clone() if hasattr(labels, "clone") else labels.copy()
-            labels[ignored] = 0 if label == "soft_label" else -100
+            labels[invalid_samples] = 0 if label == "soft_label" else -100
         arguments["labels"] = labels
     return arguments
 
 
-def _boxes_of(batch: Any, name: str) -> Boxes:
+def _boxes_type(batch: Any, name: str) -> Boxes:
     """Raises a ConfigError if there is no :class:`Boxes` field `name`, or if it has no classes."""
     field_types = getattr(batch, "field_types", None)
     if field_types is None:
         raise TypeError(f"batch is a {type(batch).__name__}: expected the batch that a loader passes to collate")
-    kind = field_types.get(name)
-    if not isinstance(kind, Boxes):
+    boxes_type = field_types.get(name)
+    if not isinstance(boxes_type, Boxes):
         raise ConfigError(
             f"the loader has no Boxes field {name!r}; add fields={{{name!r}: Boxes(100, {{'class': 'i64'}})}}"
         )
     if f"{name}.class" not in batch:
         raise ConfigError(
             f"the field {name!r} has no column 'class'; "
-            f"add fields={{{name!r}: Boxes({kind.max_boxes}, {{'class': 'i64'}})}}"
+            f"add fields={{{name!r}: Boxes({boxes_type.max_boxes}, {{'class': 'i64'}})}}"
         )
-    return kind
+    return boxes_type
 
 
-def _without_crowds(batch: Any, boxes: str, sample: int, count: int, crowd: bool) -> Any:
+def _retained_rows(batch: Any, boxes: str, sample: int, count: int, crowd: bool) -> Any:
     """Index of a sample's boxes that are not crowds, or of all boxes if `crowd` is set."""
     if crowd or f"{boxes}.crowd" not in batch:
         return slice(None)
@@ -197,21 +197,21 @@ def _channels_first(batch: Any) -> Any:
     return images.permute(*axes) if hasattr(images, "permute") else images.transpose(*axes)
 
 
-def _convert_boxes(rows: Any, kind: Boxes, size: tuple[int, int], to: str, to_relative: bool) -> Any:
+def _convert_boxes(rows: Any, boxes_type: Boxes, size: tuple[int, int], to: str, to_relative: bool) -> Any:
     """Converts boxes from the format of `kind` to the format `to`. With `to_relative`, the results
     are fractions of the image size (height, width)."""
-    if (kind.to, kind.to_relative) == (to, to_relative):
+    if (boxes_type.to, boxes_type.to_relative) == (to, to_relative):
         return rows
     height, width = size
     scale_x, scale_y = 1.0, 1.0
-    if kind.to_relative and not to_relative:
+    if boxes_type.to_relative and not to_relative:
         scale_x, scale_y = float(width), float(height)
-    elif to_relative and not kind.to_relative:
+    elif to_relative and not boxes_type.to_relative:
         scale_x, scale_y = 1.0 / width, 1.0 / height
     a, b, c, d = (rows[..., axis] for axis in range(4))
-    if kind.to == "xywh":
+    if boxes_type.to == "xywh":
         c, d = a + c, b + d
-    elif kind.to == "cxcywh":
+    elif boxes_type.to == "cxcywh":
         a, b, c, d = a - c / 2, b - d / 2, a + c / 2, b + d / 2
     if to == "cxcywh":
         a, b, c, d = (a + c) / 2, (b + d) / 2, c - a, d - b
@@ -222,7 +222,7 @@ def _is_torch(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "torch"
 
 
-def _list(counts: Any) -> list[int]:
+def _to_ints(counts: Any) -> list[int]:
     return [int(count) for count in counts.tolist()]
 
 

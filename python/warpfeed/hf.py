@@ -27,7 +27,7 @@ from ._trainers import Skipped
 __all__ = ["Loaders"]
 
 #: Name of the file in a checkpoint that contains the position of the loader.
-_STATE = "warpfeed.json"
+_STATE_FILE = "warpfeed.json"
 
 
 def _transformers(module: str = "") -> Any:
@@ -44,7 +44,7 @@ def _save_callback() -> Any:
         if state.is_world_process_zero and isinstance(train_dataloader, Loader):
             folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
             if os.path.isdir(folder):
-                with open(os.path.join(folder, _STATE), "w", encoding="utf-8") as file:
+                with open(os.path.join(folder, _STATE_FILE), "w", encoding="utf-8") as file:
                     json.dump(train_dataloader.state_dict(), file)
 
     return type("SaveLoader", (_transformers().TrainerCallback,), {"on_save": on_save})()
@@ -66,7 +66,7 @@ class Loaders:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._saved: tuple[int, int] | None = None
+        self._checkpoint_position: tuple[int, int] | None = None
         self.add_callback(_save_callback())  # type: ignore[attr-defined]
 
     def get_train_dataloader(self) -> Any:
@@ -102,19 +102,20 @@ class Loaders:
 
     def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
         loader, checkpoint = self.train_dataset, kwargs.get("resume_from_checkpoint")  # type: ignore[attr-defined]
-        self._saved = None
+        self._checkpoint_position = None
         if isinstance(loader, Loader) and checkpoint is not None:
-            self._saved = _saved_position(loader, checkpoint)
+            self._checkpoint_position = _saved_position(loader, checkpoint)
         with _skip_patch:
             return super()._inner_training_loop(*args, **kwargs)  # type: ignore[misc]
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
         position: tuple[int, int] = super()._init_training_state(*args, **kwargs)  # type: ignore[misc]
         # With `ignore_data_skip`, the trainer restarts the epoch instead of continuing in it.
-        if self._saved is not None and not self.args.ignore_data_skip:  # type: ignore[attr-defined]
-            if self._saved != tuple(position):
+        if self._checkpoint_position is not None and not self.args.ignore_data_skip:  # type: ignore[attr-defined]
+            if self._checkpoint_position != tuple(position):
+                epoch, batches = self._checkpoint_position
                 raise ConfigError(
-                    f"the checkpoint was written after {self._saved[1]} batches of epoch {self._saved[0]}, but the "
+                    f"the checkpoint was written after {batches} batches of epoch {epoch}, but the "
                     f"trainer would continue after {position[1]} batches of epoch {position[0]}: "
                     "gradient_accumulation_steps, the batch size or the number of ranks has changed; restore the "
                     "earlier values"
@@ -131,7 +132,7 @@ def _first_epoch(loader: Loader) -> Loader:
 def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
     """Epoch and batch at which a run continues, or None if the checkpoint contains no position.
     Raises a ConfigError if the seed, the order or the dataset differs."""
-    path = os.path.join(checkpoint, _STATE)
+    path = os.path.join(checkpoint, _STATE_FILE)
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8") as file:
@@ -147,28 +148,32 @@ class _SkipPatch:
     """
 
     def __init__(self) -> None:
-        self._lock, self._trainings = threading.Lock(), 0
+        self._lock, self._training_count = threading.Lock(), 0
 
     def __enter__(self) -> None:
         trainer = _transformers(".trainer")
         with self._lock:
-            self._trainings += 1
-            if self._trainings > 1:
+            self._training_count += 1
+            if self._training_count > 1:
                 return
-            self._found = result = trainer.skip_first_batches
+            self._original_function = original_function = trainer.skip_first_batches
 
             def skip_first_batches(dataloader: Any, num_batches: int = 0) -> Any:
-                ours = isinstance(dataloader, Loader)
-                return dataloader.skip_first_batches(num_batches) if ours else result(dataloader, num_batches)
+                is_ours = isinstance(dataloader, Loader)
+                return (
+                    dataloader.skip_first_batches(num_batches)
+                    if is_ours
+                    else original_function(dataloader, num_batches)
+                )
 
-            self._ours = trainer.skip_first_batches = skip_first_batches
+            self._replacement_function = trainer.skip_first_batches = skip_first_batches
 
     def __exit__(self, *_: Any) -> None:
         trainer = _transformers(".trainer")
         with self._lock:
-            self._trainings -= 1
-            if self._trainings == 0 and trainer.skip_first_batches is self._ours:
-                trainer.skip_first_batches = self._found
+            self._training_count -= 1
+            if self._training_count == 0 and trainer.skip_first_batches is self._replacement_function:
+                trainer.skip_first_batches = self._original_function
 
 
 _skip_patch = _SkipPatch()

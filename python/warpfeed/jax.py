@@ -56,7 +56,7 @@ def shard(batch: Any, sharding: Any) -> Any:
             f"the field {field!r} has a different number of patches in each process, so its batches are not parts of "
             "one global array; remove the field from the batch"
         )
-    arrays = _map_arrays(batch, lambda array: _global(array, sharding, jax))
+    arrays = _map_arrays(batch, lambda array: _global_array(array, sharding, jax))
     return jax.block_until_ready(arrays)
 
 
@@ -75,14 +75,14 @@ def _map_arrays(value: Any, f: Any) -> Any:
     return f(value) if hasattr(value, "shape") or hasattr(value, "__dlpack__") else value
 
 
-def _global(array: Any, sharding: Any, jax: Any) -> Any:
+def _global_array(array: Any, sharding: Any, jax: Any) -> Any:
     import numpy as np
 
     array = np.asarray(array)
     _check_range(array, jax)
     processes = jax.process_count()
     shape = (array.shape[0] * processes, *array.shape[1:])
-    first = array.shape[0] * jax.process_index()
+    first_sample = array.shape[0] * jax.process_index()
     try:
         device_slices = sharding.addressable_devices_indices_map(shape)
     except (ValueError, IndexError) as e:
@@ -92,13 +92,14 @@ def _global(array: Any, sharding: Any, jax: Any) -> Any:
     parts = []
     for device, slices in device_slices.items():
         start, end, _ = slices[0].indices(shape[0]) if slices else (0, shape[0], 1)
-        if not first <= start <= end <= first + array.shape[0]:
+        if not first_sample <= start <= end <= first_sample + array.shape[0]:
             raise ConfigError(
                 f"{device} needs samples {start} to {end} of the global batch, but process {jax.process_index()} has "
-                f"samples {first} to {first + array.shape[0]}: the first axis of the mesh must be in the order of the processes"
+                f"samples {first_sample} to {first_sample + array.shape[0]}: the first axis of the mesh must be in the "
+                "order of the processes"
             )
         # On the CPU, JAX would share the batch's memory, which is reused later.
-        part = np.array(array[(slice(start - first, end - first), *slices[1:])])
+        part = np.array(array[(slice(start - first_sample, end - first_sample), *slices[1:])])
         parts.append(jax.device_put(part, device))
     return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
@@ -150,7 +151,7 @@ def sharded(loader: Loader, sharding: Any) -> Sharded:
         TypeError: if ``sharding`` is not a ``jax.sharding.Sharding``, for example if it is a mesh.
     """
     jax = _jax()
-    _check(loader, jax.process_index(), jax.process_count())
+    _check_loader(loader, jax.process_index(), jax.process_count())
     if not hasattr(sharding, "addressable_devices_indices_map"):
         raise TypeError(
             f"sharding is a {type(sharding).__name__}: expected a jax.sharding.Sharding, such as "
@@ -159,7 +160,7 @@ def sharded(loader: Loader, sharding: Any) -> Sharded:
     return Sharded(loader, sharding)
 
 
-def _check(loader: Loader, process: int, processes: int) -> None:
+def _check_loader(loader: Loader, process: int, processes: int) -> None:
     if loader.device is not None or loader._delivery.is_torch:
         kind = "are on a device" if loader.device is not None else "are torch tensors"
         raise ConfigError(
@@ -171,10 +172,10 @@ def _check(loader: Loader, process: int, processes: int) -> None:
             "JAX; pass rank=jax.process_index(), world_size=jax.process_count()"
         )
     global_batch, data = loader._arguments.get("global_batch_size"), loader._arguments["data"]
-    own = data.global_batch_sizes if isinstance(data, Mixture) else ()
-    for size in own or ([] if global_batch is None else [global_batch]):
+    set_sizes = data.global_batch_sizes if isinstance(data, Mixture) else ()
+    for size in set_sizes or ([] if global_batch is None else [global_batch]):
         if size % processes:
-            name = "global_batch_sizes" if own else "global_batch_size"
+            name = "global_batch_sizes" if set_sizes else "global_batch_size"
             raise ConfigError(f"{name}: {size} is not a multiple of the number of processes, {processes}")
     if processes > 1 and not loader.drop_last and loader._arguments.get("last_batch") != "pad":
         raise ConfigError(

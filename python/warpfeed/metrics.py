@@ -176,8 +176,8 @@ class Collector:
             yield family
 
     def _family(self, metric: Metric) -> Any:
-        of = self._core.CounterMetricFamily if metric.type == "counter" else self._core.GaugeMetricFamily
-        return of(metric.name, metric.help, labels=["loader", *filter(None, [metric.label])])
+        family_type = self._core.CounterMetricFamily if metric.type == "counter" else self._core.GaugeMetricFamily
+        return family_type(metric.name, metric.help, labels=["loader", *filter(None, [metric.label])])
 
 
 def observe(meter: Any, /, **loaders: Any) -> None:
@@ -196,12 +196,12 @@ def observe(meter: Any, /, **loaders: Any) -> None:
         ConfigError: if there is no loader.
     """
     observation = importlib.import_module("opentelemetry.metrics").Observation
-    every = _Loaders(loaders)
+    loader_stats = _Loaders(loaders)
 
     def callback(metric: Metric) -> Any:
         return lambda _options: [
             observation(number, labels)
-            for _, rows in _families(every.stats(_SHARED_SECONDS), (metric,))
+            for _, rows in _families(loader_stats.stats(_SHARED_SECONDS), (metric,))
             for labels, number in rows
         ]
 
@@ -217,17 +217,17 @@ class _Loaders:
         for name, loader in loaders.items():
             if not callable(getattr(loader, "stats", None)):
                 raise ConfigError(f"{name}={loader!r}: expected a Loader or a Decoder")
-        self._of = {name: weakref.ref(loader) for name, loader in loaders.items()}
+        self._loader_refs = {name: weakref.ref(loader) for name, loader in loaders.items()}
         self._last: tuple[float, dict[str, Mapping[str, Any]]] | None = None
 
     def stats(self, max_age: float = 0.0) -> dict[str, Mapping[str, Any]]:
         """Statistics at most ``max_age`` seconds old."""
-        last, now = self._last, time.monotonic()
-        if last is None or now - last[0] >= max_age:
-            existing = [(name, loader()) for name, loader in self._of.items()]
-            last = now, {name: loader.stats() for name, loader in existing if loader is not None}
-            self._last = last if max_age > 0 else None
-        return last[1]
+        latest, now = self._last, time.monotonic()
+        if latest is None or now - latest[0] >= max_age:
+            loaders = [(name, loader()) for name, loader in self._loader_refs.items()]
+            latest = now, {name: loader.stats() for name, loader in loaders if loader is not None}
+            self._last = latest if max_age > 0 else None
+        return latest[1]
 
 
 def _families(
@@ -249,11 +249,11 @@ def _numbers(metric: Metric, stats: Mapping[str, Any]) -> Iterator[tuple[str, fl
     groups: Mapping[str, Any] = {"": stats}
     if metric.label:
         groups = {stage: stats[stage] for stage in _STAGES} if metric.label == "stage" else stats["fields"]
-    for label, result in groups.items():
+    for label, value in groups.items():
         for key in metric.path.split("/"):
-            result = None if result is None else result[key]
-        if result is not None:
-            yield label, result
+            value = None if value is None else value[key]
+        if value is not None:
+            yield label, value
 
 
 def _escaped(value: str) -> str:

@@ -75,26 +75,26 @@ def pack(
     if not ray.is_initialized():
         ray.init()
     # The current folder of Ray's workers is different.
-    name: str = _absolute(os.fspath(target))
+    target_name: str = _absolute(os.fspath(target))
     data = _absolute(data)
     if options.get("table") is not None:
         options["table"] = _absolute(options["table"])
     options = {"num_workers": max(1, int(num_cpus)), **options, "force": force}
     task = ray.remote(_pack_part).options(num_cpus=num_cpus, max_retries=max_retries)
-    shared: Any = ray.put(data)
-    waiting = [task.remote(shared, name, (part, parts), options) for part in range(parts)]
+    data_ref: Any = ray.put(data)
+    pending = [task.remote(data_ref, target_name, (part, parts), options) for part in range(parts)]
     total = parts
     try:
-        while waiting:
-            done, waiting = ray.wait(waiting, num_returns=1)
-            error = ray.get(done[0])
+        while pending:
+            finished, pending = ray.wait(pending, num_returns=1)
+            error = ray.get(finished[0])
             if error is not None:
                 raise error
-            _report_progress(progress, total - len(waiting), total)
+            _report_progress(progress, total - len(pending), total)
     finally:
-        for unfinished in waiting:
+        for unfinished in pending:
             ray.cancel(unfinished)
-    return merge(name, force=force, quick=quick)
+    return merge(target_name, force=force, quick=quick)
 
 
 def _absolute(data: Any) -> Any:
@@ -119,8 +119,8 @@ def _pack_part(data: Any, target: str, part: tuple[int, int], options: dict[str,
     return None
 
 
-def _report_progress(progress: bool | Callable[[int, int], Any], done: int, total: int) -> None:
+def _report_progress(progress: bool | Callable[[int, int], Any], finished: int, total: int) -> None:
     if callable(progress):
-        progress(done, total)
+        progress(finished, total)
     elif progress:
-        print(f"packed {done} of {total} parts", flush=True)
+        print(f"packed {finished} of {total} parts", flush=True)
