@@ -2,12 +2,14 @@
 //! Run with
 //! `cargo bench --bench decode_gpu -- PATH.. [--seconds N] [--warmup N] [--rounds N] [--only Gpu]`.
 //!
-//! Each PATH is a dataset of JPEGs, repeated as needed. Batches of 256 crops, 224x224 each, are
-//! delivered on the device as f16 (N, C, H, W). One worker runs on each core available to the
-//! process; limit the cores with `taskset -c 0-3`. The consumer only waits. "GPU ms" is the device
-//! time to decode and convert a batch, measured with events on an otherwise idle device. "at
-//! 20,000/s" is the share of its time that the device would spend on this at 20,000 images per
-//! second. "p99 ms" is the 99th percentile of the wait for a batch.
+//! Each PATH is a dataset of JPEGs, repeated 1,000 times per epoch. Batches of 256 crops, 224x224
+//! each, are delivered on the device as f16 (N, C, H, W). One worker runs on each core available to
+//! the process; limit the cores with `taskset -c 0-3`. The consumer discards each batch. "GPU ms"
+//! is the device time to decode and convert a batch, measured with events on an otherwise idle
+//! device. "at 20,000/s" is the percentage of time that the device would be busy with this at
+//! 20,000 images per second. "on the device" is the percentage of images that the device decodes.
+//! "busy cores" and "p99 ms", the 99th percentile of the wait for a batch, are those of the worst
+//! round.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +23,9 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let option = |name: &str, default: f64| {
         let index = arguments.iter().position(|a| a == name);
-        index.and_then(|i| arguments.get(i + 1)).map_or(default, |n| n.parse().expect("a number"))
+        index
+            .and_then(|i| arguments.get(i + 1))
+            .map_or(default, |n| n.parse().expect("the values of the options are numbers"))
     };
     let (seconds, warmup, rounds) =
         (option("--seconds", 3.0), option("--warmup", 1.0), option("--rounds", 2.0) as usize);
@@ -112,7 +116,7 @@ fn measure(
 ) -> Result<Measurement> {
     let monitor = batches.handle();
     let mut epoch = batches.epoch(0);
-    epoch.next().expect("a batch")?;
+    epoch.next().expect("an epoch has batches")?;
     let warmup_start = Instant::now();
     while warmup_start.elapsed().as_secs_f64() < warmup {
         epoch.next().expect("the dataset is too small for the warm-up: use more files, or --warmup 0")?;
@@ -124,7 +128,7 @@ fn measure(
         waits.push(request_time.elapsed().as_secs_f64() * 1e3);
         samples += batch?.len();
     }
-    stream.synchronize().expect("the stream synchronizes");
+    stream.synchronize().expect("cannot synchronize the stream");
     let seconds_measured = start.elapsed().as_secs_f64();
     waits.sort_by(f64::total_cmp);
     Ok(Measurement {

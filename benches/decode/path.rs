@@ -1,5 +1,5 @@
-//! Measures how much longer the whole path from a packed LMDB to a finished batch (reading,
-//! planning, threads, batch buffers) takes than decoding and resizing alone.
+//! Measures the overhead of the whole path from a packed LMDB to a finished batch (reading,
+//! planning, threads, batch buffers) over decoding and resizing alone.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -24,7 +24,7 @@ const GROUP: usize = 8;
 pub(super) fn measure(images: &[Image]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lmdb = folder.path().join("packed.lmdb");
-    // Several batches reduce the influence of the partial last batch.
+    // With at least four batches, the partial last batch hardly matters.
     let samples = images.iter().cycle().take(images.len().max(4 * BATCH)).enumerate();
     let sample =
         |(i, image): (usize, &Image)| OwnedSample::new(format!("{i:05}")).field("jpg", &image.plain[..]).label(0);
@@ -57,7 +57,7 @@ pub(super) fn measure(images: &[Image]) {
         let round = |times: &mut Vec<f64>, loader: &mut warpfeed::Batches<_>| {
             let start = Instant::now();
             for batch in loader.epoch(epoch) {
-                let batch: warpfeed::HostBatch = batch.expect("a batch");
+                let batch: warpfeed::HostBatch = batch.expect("every batch is delivered");
                 black_box(batch.images().bytes());
             }
             times.push(start.elapsed().as_secs_f64() * 1e6 / count);
@@ -87,7 +87,7 @@ fn decode_and_resize(files: &[Vec<u8>], epoch: u64) {
         let (mut jobs, mut plans) = (Vec::new(), Vec::new());
         for ((bytes, sample), out) in chunk.iter().zip(first..).zip(&mut outs) {
             let original = codecs.open(bytes).expect("the JPEG header is valid");
-            let plan = augment.plan(original.size(), &mut Rng::new(0, epoch, sample)).expect("a crop");
+            let plan = augment.plan(original.size(), &mut Rng::new(0, epoch, sample)).expect("any size can be cropped");
             jobs.push(Job::new(original, plan.region, out));
             plans.push(plan);
         }

@@ -1,6 +1,6 @@
 """Each Python block of README.md, python/README.md and docs compiles, and uses only names and
 keyword arguments of warpfeed that exist. Blocks marked `python run` also run unchanged.
-`test_documented.py` runs all blocks for longer."""
+`test_documented.py` runs every block for 200 batches, and checks for leaks."""
 
 from __future__ import annotations
 
@@ -71,28 +71,21 @@ class Checker(ast.NodeVisitor):
         check_call(called, len(node.args), named, unpacked=len(named) < len(node.keywords))
 
     def value(self, node: ast.expr) -> Any:
-        """Returns the value of an expression if it is known: an object of warpfeed, or an
-        `Instance`."""
-        if isinstance(node, ast.Name):
-            return self.names.get(node.id)
-        if isinstance(node, ast.Attribute):
-            owner = self.value(node.value)
-            if owner is None:
-                return None
-            return member(owner.of if isinstance(owner, Instance) else owner, node.attr)
-        if isinstance(node, ast.Call):
-            return result(self.value(node.func))
-        return None
+        """Returns what an expression refers to: an object of warpfeed, an `Instance`, or `None` if
+        this is unknown.""" if isinstance(node, ast.Name): return self.names.get(node.id) if
+        isinstance(node, ast.Attribute): owner = self.value(node.value) if owner is None: return
+        None return member(owner.of if isinstance(owner, Instance) else owner, node.attr) if
+        isinstance(node, ast.Call): return result(self.value(node.func)) return None
 
 
 def member(owner: Any, name: str) -> Any:
-    assert hasattr(owner, name) or name in annotated(owner), f"{owner.__name__} has no {name!r}"
-    results = getattr(owner, name, None)
-    return results if inspect.isclass(results) or inspect.ismodule(results) or callable(results) else None
+    assert hasattr(owner, name) or name in self_attributes(owner), f"{owner.__name__} has no {name!r}"
+    value = getattr(owner, name, None)
+    return value if inspect.isclass(value) or inspect.ismodule(value) or callable(value) else None
 
 
-def annotated(owner: Any) -> set[str]:
-    """Returns the attributes that are set only in `__init__`."""
+def self_attributes(owner: Any) -> set[str]:
+    """Returns all names that the source of a class uses as `self.NAME`, including attributes that only `__init__` sets."""
     try:
         return set(re.findall(r"self\.(\w+)", inspect.getsource(owner)))
     except (OSError, TypeError):
@@ -119,11 +112,11 @@ def check_call(called: Any, positional: int, named: list[str], unpacked: bool = 
     by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if any(p.kind is p.VAR_KEYWORD and p.name == "options" for p in parameters):
-        by_name |= set(inspect.signature(warpfeed.pack).parameters)  # `ray.pack` passes them on
+        by_name |= set(inspect.signature(warpfeed.pack).parameters)  # `ray.pack` passes its options to `warpfeed.pack`
     if any(p.kind is p.VAR_KEYWORD and p.name == "loaders" for p in parameters):
         by_name |= set(named)  # `metrics.observe` accepts loaders under any name
     name = called.__qualname__
-    # `**unknown` of Loader raises, so it does not accept arbitrary names.
+    # Loader has `**unknown` only to raise an error, so it does not accept arbitrary names.
     assert set(named) <= by_name, f"{name} has no argument {sorted(set(named) - by_name)}"
     if not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         assert positional <= len(by_place), f"{name} takes {len(by_place)} positional arguments, not {positional}"

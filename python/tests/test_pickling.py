@@ -1,4 +1,4 @@
-"""A pickled loader, or an instance of a subclass, opens in a new process at the same position."""
+"""A loader, or an instance of a subclass, can be pickled. The copy starts at the same position."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_pickled_loader_keeps_its_resume_and_its_position(mini: str) -> None:
     assert there.state_dict() == state and rest(there) == epochs[1]
     there = pickle.loads(pickle.dumps(first))
     there.set_epoch(0)
-    assert rest(there) == epochs[0][1:], "the epoch continues where it stopped"
+    assert rest(there) == epochs[0][1:], "the epoch must continue where it stopped"
     # Pickle a loader that was opened with `resume`, before any iteration.
     resumed = pickle.loads(pickle.dumps(Loader(mini, resume=state, **OPTIONS)))
     assert rest(resumed) == epochs[0][1:] and rest(resumed) == epochs[1]

@@ -1,4 +1,4 @@
-"""The comparison of the ranks of a training run, for :meth:`Stats.gather`."""
+"""Compares the ranks of a training run, for :meth:`Stats.gather`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from . import _ranks
 from ._error import ConfigError
 from ._report import Report, Stats
 
-#: Waits that differ by less than this fraction of the time count as equal.
+#: Ranks whose fractions of time spent waiting differ by less than this count as equal.
 _SIMILAR = 0.05
 #: Stages with a key in the statistics. Each computed field is also a stage.
 _STAGES = ("wait", "step", "read", "ahead", "decode", "transform", "write", "copy", "convert", "device_decode", "stall")
-#: Stages of the training loop, which cannot make the loader slow.
+#: Stages of the training loop. They are never named as the reason why a loader is slow.
 _LOOP_STAGES = ("wait", "step", "stall")
 
 
@@ -24,8 +24,8 @@ def gather(stats: Stats, collect: Callable[[Any], Any] | None) -> Report:
     ranks = (_all_gather if collect is None else collect)(own_entry)
     if not isinstance(ranks, (list, tuple)) or own_entry not in ranks:
         raise ConfigError(
-            f"collect returned a {type(ranks).__name__} without this rank's own entry: expected one entry per rank, "
-            "on all ranks, as mpi4py's comm.allgather returns them"
+            f"collect returned a {type(ranks).__name__} without this rank's own entry: expected the entries of "
+            "all ranks, on every rank, as mpi4py's comm.allgather returns them"
         )
     return _compare([dict(rank) for rank in ranks])
 
@@ -48,7 +48,7 @@ def _own_entry(stats: Stats) -> dict[str, Any]:
 
 
 def _all_gather(own_entry: Any) -> list[Any]:
-    """Collects a value of each rank. Without ``torch.distributed``, there must be only one rank."""
+    """Collects one value from each rank. Without ``torch.distributed``, there must be only one rank."""
     if _ranks.of_torch() is not None:
         distributed = sys.modules["torch"].distributed
         entries: list[Any] = [None] * distributed.get_world_size()
@@ -64,7 +64,8 @@ def _all_gather(own_entry: Any) -> list[Any]:
 
 
 def _compare(ranks: list[dict[str, Any]]) -> Report:
-    # Each entry names its rank, because a program may gather only some of them.
+    # Keep the rank numbers in the entries, because `collect` may return only some ranks. Number the
+    # entries instead if their ranks are unknown or repeated.
     rank_numbers = {rank["rank"] for rank in ranks}
     if None in rank_numbers or len(rank_numbers) < len(ranks):
         for index, rank in enumerate(ranks):

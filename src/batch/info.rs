@@ -230,8 +230,8 @@ impl BatchInfo {
         if self.header.labeled {
             return Ok(field);
         }
-        let usual = "no label, like all samples of its batch: remove labels with drop_field(\"label\"), read -1 with \
-                     unlabeled(true), or name the column or array with labels with \
+        let usual = "no label, and no other sample of its batch has one: remove labels with drop_field(\"label\"), \
+                     read -1 with unlabeled(true), or name the column or array with labels with \
                      TableOptions::label";
         let cause = self.samples[0].advice.as_deref().unwrap_or(usual);
         Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))

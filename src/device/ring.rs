@@ -6,8 +6,8 @@
 //! exactly the event that it needs. The ring needs `prefetch + 1` slots of device memory, and about
 //! two events per batch.
 //!
-//! 1. `gauge`: statistics on memory and throughput. `timing`: measures durations on the device's
-//!    clock.
+//! 1. `device_stats`: statistics on device memory and copies. `timing`: measures durations on the
+//!    device's clock.
 //! 2. `shared`: a device slot, and the state that the ring, the thread and the batches share.
 //! 3. `consumer_batch`: a batch that the consumer holds. `repair`: a batch with images that workers
 //!    decode again.
@@ -64,8 +64,8 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 pub(crate) use self::consumer_batch::Held;
-pub use self::gauge::DeviceStats;
-pub(crate) use self::gauge::Gauge;
+pub(crate) use self::device_stats::DeviceCounters;
+pub use self::device_stats::DeviceStats;
 pub(crate) use self::repair::{HostFeed, Repair};
 pub(crate) use self::shared::{FullSlot, Shared, Variant};
 
@@ -80,8 +80,8 @@ use crate::source::BatchIndex;
 use crate::trace;
 
 mod consumer_batch;
+mod device_stats;
 mod flight;
-mod gauge;
 mod on_time;
 mod repair;
 mod shared;
@@ -229,8 +229,8 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
     }
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
-    pub(crate) fn gauge(&self) -> Gauge {
-        Gauge { counters: self.shared.counters.clone(), plan: self.shared.plan }
+    pub(crate) fn device_counters(&self) -> DeviceCounters {
+        DeviceCounters { counters: self.shared.counters.clone(), plan: self.shared.plan }
     }
 
     /// Makes a stream wait for a batch only when the batch is taken ([`Held::take_on`]).

@@ -12,7 +12,7 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample};
 use crate::transform::{Augment, Plan};
 
-/// A field type converts a field of a sample to the sample's row in a batch.
+/// A field type converts one field of a sample to that sample's row of the batch.
 ///
 /// Every field of a batch has a field type, including the built-in [`Image`](super::Image) and
 /// [`Label`](super::Label). To define your own field type, implement `arrays` and `write`. For
@@ -51,31 +51,31 @@ pub trait FieldType: Send + Sync + Debug {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>>;
 
     /// Writes the row of a sample. The implementation must write every byte, because the row still
-    /// contains an earlier batch.
+    /// contains data of an earlier batch.
     ///
     /// # Errors
     /// An implementation may return any error. The loader adds the index and the key of the sample.
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()>;
 
-    /// Returns which of the sample's fields [`write`](FieldType::write) reads for a field called
-    /// `name`, with or without an encoding suffix. Opening the loader then fails if the source
-    /// [knows](crate::source::Source::fields) that a field is missing. By default, nothing is
-    /// checked.
+    /// Returns the names of the sample's fields that [`write`](FieldType::write) reads if this
+    /// field is called `name`. The names may omit the encoding suffix. If the source [lists its
+    /// fields](crate::source::Source::fields), opening the loader fails if one of these is missing.
+    /// The default is an empty list, so nothing is checked.
     fn reads(&self, name: &str) -> Vec<String> {
         let _ = name;
         Vec::new()
     }
 
     /// Returns whether the field contains coordinates or pixels that must be cropped and flipped
-    /// together with the sample's image. Loaders that have no image, or that mix images, reject
-    /// such a field. The default is false.
+    /// together with the sample's image. Loaders that have no image field, or that mix samples
+    /// (MixUp and CutMix), reject such a field. The default is false.
     fn follows_image(&self) -> bool {
         false
     }
 
-    /// Returns whether the field delivers the sample's image itself. A loader that has only such
-    /// images reads just the image header, for the size, and rejects options for image fields. The
-    /// default is false.
+    /// Returns whether the field delivers the sample's image as it is stored, without decoding it.
+    /// If the loader has no other image field, it reads only the image header, for the size, and
+    /// rejects options for image fields. The default is false.
     fn shows_image(&self) -> bool {
         false
     }
@@ -89,9 +89,9 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Returns the role of the field when objects from a different sample are pasted into the image
-    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`]: a loader that pastes then
-    /// rejects the field if it follows the image. A field type that wraps [`Boxes`](super::Boxes)
-    /// or [`Mask`](super::Mask) must return the role of the wrapped type.
+    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`]. A loader that pastes objects
+    /// rejects such a field if it follows the image. A field type that wraps
+    /// [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the wrapped type.
     fn pastes(&self) -> PasteRole<'_> {
         PasteRole::Not
     }
@@ -113,23 +113,24 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
-    /// default is 0. A worker first waits until this much scratch memory in the [memory
-    /// plan](crate::MemoryPlan) is available. The loader does not call this method for field types
-    /// that [only copy](FieldType::copies).
+    /// default is 0. Before it calls `write`, a worker waits until this much of the scratch memory
+    /// in the [memory plan](crate::MemoryPlan) is available. The loader does not call this method
+    /// for field types that [only copy](FieldType::copies).
     fn memory(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
     }
 
-    /// Returns which code writes the field. The default is [`FieldType::write`]. A field type can
-    /// let the loader write the field instead, possibly on a device.
+    /// Returns the code that writes the field. The default is this type's
+    /// [`write`](FieldType::write). A field type can let the loader write the field instead,
+    /// possibly on a device.
     fn maker(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
 
-    /// Returns the augmentation of a view: an image with its own augmentation, size and random
-    /// numbers ([`Image::augment`](super::Image::augment)). The default is `None`: the image uses
-    /// the loader's augmentation.
+    /// Returns the field's own augmentation if the field is a view: an image with an augmentation,
+    /// a size and random numbers of its own ([`Image::augment`](super::Image::augment)). The
+    /// default is `None`: the image uses the loader's augmentation.
     fn augment(&self) -> Option<&Augment> {
         None
     }
@@ -138,9 +139,9 @@ pub trait FieldType: Send + Sync + Debug {
     /// [clip](super::Image::frames). The default is `None`: the field has one value per sample.
     ///
     /// Unless the field is an image, all its arrays get an additional first axis of length T, and
-    /// [`write`](FieldType::write) is called once per frame. Each time, the fields of the sample
-    /// that the field type [reads](FieldType::reads) contain only the value of this frame, and the
-    /// row contains only this frame.
+    /// [`write`](FieldType::write) is called once per frame. In each call, the row is the part of
+    /// the sample's row for one frame, and the sample's fields that the field type
+    /// [reads](FieldType::reads) contain only the value of this frame.
     fn frames(&self) -> Option<usize> {
         None
     }
@@ -178,16 +179,18 @@ pub enum FieldWriter<'a> {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum PasteRole<'a> {
-    /// The field is not affected.
+    /// The field does not support pasting. A loader that pastes objects rejects the field if it
+    /// follows the image.
     Not,
     /// The field shows the pasted objects.
     Shows,
-    /// The field shows the pasted objects, and its masks define which pixels are pasted.
+    /// The field's masks select the pixels that are pasted. The field also shows the pasted
+    /// objects.
     Gives(&'a dyn Objects),
 }
 
-/// What the image of a sample shows: the plan of the image, its additional tiles, and the objects
-/// that are pasted from the first tile.
+/// The content of a sample's image: its plan, the samples other than this one that contribute to it
+/// ([`Input::tiles`]), and the objects that are pasted from the first of these.
 pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
 
 /// The input of [`FieldType::write`]: a sample, and the plan of its image.
@@ -199,8 +202,8 @@ pub struct Input<'a> {
     /// The sample as the source returned it.
     pub sample: &'a Sample<'a>,
     /// Plan of the sample's image: its size, visible part, flips and other steps. If the loader has
-    /// several images, this is the plan of the first one with the loader's augmentation, and `None`
-    /// if there is none.
+    /// several image fields, this is the plan of the first one that uses the loader's augmentation,
+    /// or `None` if none does.
     pub plan: Option<&'a Plan>,
     others: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
@@ -211,7 +214,7 @@ pub struct Input<'a> {
 /// How images are decoded: the loader's codecs, and whether damaged images are rejected.
 pub(crate) type Decoding<'a> = (&'a Codecs, bool);
 
-/// A sample that contributes its image to an output that combines several images.
+/// One of the samples whose images are combined to one image, for example a mosaic.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Tile<'a> {
@@ -240,7 +243,7 @@ impl<'a> Input<'a> {
         Input { name, sample, plan, others, pasted, rng, decoding }
     }
 
-    /// Returns the same input with a different sample.
+    /// Returns a copy of the input with a different sample.
     pub(super) fn with_sample<'b>(&self, sample: &'b Sample<'b>) -> Input<'b>
     where
         'a: 'b,
@@ -263,7 +266,8 @@ impl<'a> Input<'a> {
         if self.pasted.is_none() { self.others } else { &[] }
     }
 
-    /// Returns the tiles of a mosaic, except the first one, or the sample whose objects are pasted.
+    /// Returns the tiles of a mosaic, except the first one. For pasting, returns the one sample
+    /// whose objects are pasted.
     pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
         self.others
     }
@@ -320,8 +324,8 @@ impl<'a> RowMut<'a> {
 
     pub(super) fn add_damaged(&mut self) {
         let meta = self.row.meta();
-        // Add to both counts, because after a failed decode on a device, the field is not written a
-        // second time.
+        // Add to both counts. If the device fails to decode the sample's image, `damaged` is reset
+        // to `damaged_in_fields`, and the fields are not written a second time.
         (meta.damaged, meta.damaged_in_fields) = (meta.damaged + 1, meta.damaged_in_fields + 1);
     }
 
@@ -345,8 +349,9 @@ impl Debug for RowMut<'_> {
 }
 
 /// A field type, as the argument of [`Loader::field`](crate::Loader::field). Any [`FieldType`] can
-/// be converted to a `FieldKind`. The built-in field types can also be deserialized, from a map
-/// from the name of the field type to a map of all its options.
+/// be converted to a `FieldKind`. The built-in field types can also be deserialized from `{NAME:
+/// {OPTION: VALUE, ...}}`, where `NAME` is the name of the field type, and all of its options are
+/// present.
 #[derive(Debug, Clone)]
 pub struct FieldKind(pub(crate) Arc<dyn FieldType>);
 

@@ -69,10 +69,14 @@ impl NdArray {
                 "has {actual} bytes, but its dtype and shape need {expected}; it is read as an array without a header, \
                  because its name does not end in npy, json or txt"
             ))),
-            Some(_) if actual == 0 && expected > 0 => Err(field.error(format_args!(
-                "is empty: expected the shape {:?}; store a value such as nan if data is missing",
-                self.shape
-            ))),
+            Some(_) if actual == 0 && expected > 0 => {
+                let wanted = match &self.shape[..] {
+                    [] => "a single number".to_owned(),
+                    shape => format!("the shape {shape:?}"),
+                };
+                Err(field
+                    .error(format_args!("is empty: expected {wanted}; store a value such as nan if data is missing")))
+            }
             Some(shape) if actual != expected || (shape.len() > 1 && shape[..] != self.shape[..]) => {
                 Err(field.error(format_args!("has the shape {shape:?}: expected {:?}", self.shape)))
             }

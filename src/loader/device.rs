@@ -82,7 +82,7 @@ impl Loader {
             ring.order_when_taken();
         }
         begin_trace(trace, &shared)?;
-        let _ = shared.device.set(ring.gauge());
+        let _ = shared.device.set(ring.device_counters());
         Ok(DeviceLoader { ring, shared })
     }
 

@@ -1,7 +1,7 @@
-//! Tests that lists in the documentation are complete. A test of `source::open` checks the list of
-//! formats in docs/your-data.md, and the other lists of formats must contain the same names. Two
-//! tables must contain the features in Cargo.toml, and the documentation of `Loader` must list its
-//! options.
+//! Tests that lists in the documentation are complete. Lists of formats must contain every format;
+//! a test of `source::open` checks the one in docs/your-data.md. Two tables must contain the
+//! features in Cargo.toml, and the documentation of `Loader` must list its options. The pages may
+//! use only commands that exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,7 +33,7 @@ const WORDS: [(&str, &str); 21] = [
     ("yolo", "YOLO"),
 ];
 
-/// The lists of formats: a file, and the texts at the beginning and the end of its list.
+/// The lists of formats: a file, the first words of its list, and the text after the list.
 const LISTS: [(&str, &str, &str); 2] = [
     ("cli/src/program.rs", "/// PATH is a local dataset", "#[derive(Parser)]"),
     ("python/warpfeed/_loader.py", "- The path or URL of a dataset", "- A :class:"),
@@ -63,15 +63,15 @@ fn every_list_of_formats_names_every_format() {
     assert_eq!(missing("tar, LMDB").len(), DATA_FORMATS.len() - 2);
 }
 
-/// Tests the list of formats that can be read with range requests. The other formats are downloaded
-/// as whole files.
+/// The table lists the formats that are read with range requests. The text below it lists those
+/// that are downloaded as whole files.
 #[test]
 fn the_page_on_stores_lists_every_format_that_a_store_supports() {
     let page = read("docs/object-stores.md");
     let (_, layouts) = page.split_once("## Layouts").expect("a section of layouts");
     let downloaded: BTreeSet<_> = ["arrow", "hdf5", "lmdb", "voc", "yolo"].into();
     assert_eq!(missing(layouts.split_once("\n\nThe format").expect("a table").0), downloaded);
-    assert_eq!(missing(layouts).len(), 0, "the text after the table names the formats that are downloaded");
+    assert_eq!(missing(layouts).len(), 0, "the text after the table must name the formats that are downloaded");
 }
 
 fn features(manifest: &str) -> BTreeSet<&str> {
@@ -81,7 +81,7 @@ fn features(manifest: &str) -> BTreeSet<&str> {
     names.filter(|name| *name != "default" && !name.starts_with('_')).collect()
 }
 
-fn listed_formats(page: &str) -> BTreeSet<&str> {
+fn listed_features(page: &str) -> BTreeSet<&str> {
     let lines = page.lines().map(|line| line.strip_prefix("//! ").unwrap_or(line));
     let table = lines.skip_while(|line| !line.starts_with("| feature | default |")).skip(2);
     let rows = table.map_while(|line| line.strip_prefix("| `"));
@@ -93,13 +93,14 @@ fn the_lists_of_features_are_complete() {
     let manifest = read("Cargo.toml");
     for file in ["src/lib.rs", "docs/getting-started.md"] {
         let page = read(file);
-        assert_eq!(listed_formats(&page), features(&manifest), "{file}");
+        assert_eq!(listed_features(&page), features(&manifest), "{file}");
         let misspelled = page.replacen("| `lmdb`", "| `lmbd`", 1);
-        assert_ne!(listed_formats(&misspelled), features(&manifest), "{file}");
+        assert_ne!(listed_features(&misspelled), features(&manifest), "{file}");
     }
 }
 
-/// Returns the public setters that are written by hand. Macros define and list the others.
+/// Returns the public setters that are written by hand. The macros that define the others also
+/// document them.
 fn setters() -> BTreeSet<String> {
     let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/loader")).unwrap();
     let files =

@@ -240,7 +240,7 @@ fn text_time_and_empty_arrays_are_refused_with_advice() {
             16,
             "'M' with 8 bytes; integers, booleans and floats are supported; save times as integers",
         ),
-        ("<f4", "(2, 0)", 0, "array \"x\" of shape [2, 0] has samples without elements: leave it out"),
+        ("<f4", "(2, 0)", 0, "array \"x\" of shape [2, 0] has samples of zero bytes: leave it out"),
         ("<f4", "(0, 2)", 0, "the arrays contain no samples"),
     ] {
         fs::write(&path, npy(descr, shape, &vec![0; bytes])).unwrap();

@@ -34,7 +34,8 @@ fn tar(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 2 * BLOCK]].concat()
 }
 
-/// Checks that mapped and unmapped reads of a tar agree.
+/// Reads a tar with and without a memory map, checks that the results agree, and returns the
+/// samples.
 fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
     let root = tempfile::tempdir().unwrap();
     let path = write_file(&root, "x.tar", bytes);
@@ -43,13 +44,13 @@ fn open_tar(bytes: &[u8]) -> Result<Vec<OwnedSample>> {
     match (&mapped, &unmapped) {
         (Ok(a), Ok(b)) => assert!(a == b, "mapped and unmapped samples differ"),
         (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string()),
-        _ => panic!("mapped {:?}, read {:?}", mapped.as_ref().err(), unmapped.as_ref().err()),
+        _ => panic!("mapped: {:?}, unmapped: {:?}", mapped.as_ref().err(), unmapped.as_ref().err()),
     }
     mapped
 }
 
 #[test]
-fn a_tar_truncated_anywhere_fails() {
+fn a_tar_truncated_before_its_end_fails() {
     let archive = fixture("pax.tar");
     let expected = open_tar(&archive).unwrap();
     let end = archive.iter().rposition(|&byte| byte != 0).unwrap().next_multiple_of(BLOCK);
@@ -130,7 +131,7 @@ fn invalid_tar_members_are_refused() {
     assert_eq!(error.cause(), "field \"cls\" is not a number: \"three\"");
 }
 
-/// The bad sample has a repeated field or more than 16 fields.
+/// Bad samples are those with a repeated field or with more than 16 fields.
 #[test]
 fn one_bad_tar_sample_leaves_the_others_valid() {
     let root = tempfile::tempdir().unwrap();
@@ -170,7 +171,11 @@ fn shards_that_disagree_or_are_missing_are_named() {
     write_file(&root, "t-0.tar", &tar(&[file("__classes__", b"[\"x\"]"), file("a.jpg", b"1")]));
     write_file(&root, "t-1.tar", &tar(&[file("b.jpg", b"1")]));
     write_file(&root, "t-2.tar", &tar(&[]));
-    assert_eq!(read_all(&*open(root.path()).unwrap()).unwrap().len(), 2, "an empty shard among others is accepted");
+    assert_eq!(
+        read_all(&*open(root.path()).unwrap()).unwrap().len(),
+        2,
+        "an empty shard among others must be accepted"
+    );
     let other = write_file(&root, "t-3.tar", &tar(&[file("__classes__", b"[\"y\"]"), file("c.jpg", b"1")]));
     let error = open(root.path()).err().unwrap();
     assert!(error.path() == Some(&other) && error.cause().contains("t-0.tar"), "{error}");
@@ -179,11 +184,11 @@ fn shards_that_disagree_or_are_missing_are_named() {
     assert!(open(gzip).err().unwrap().cause().contains("gzip"));
 }
 
-/// Truncating the tar between opening and reading must not kill the process. (Truncating it while a
-/// sample is in use does; see `tests/README.md`.)
+/// With Linux 5.14 or newer, truncating the tar between opening and reading must not kill the
+/// process. (Truncating it while a sample is in use does; see `tests/README.md`.)
 #[cfg(target_os = "linux")]
 #[test]
-fn a_tar_that_shrinks_while_open_fails() {
+fn a_mapped_tar_that_shrinks_while_open_fails() {
     let root = tempfile::tempdir().unwrap();
     for size in [3_000, 300_000] {
         let members: Vec<_> = (0..8).map(|i| file(&format!("{i}.jpg"), &vec![i; size])).collect();
@@ -192,14 +197,15 @@ fn a_tar_that_shrinks_while_open_fails() {
         assert!(read_all(&source).is_ok());
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let error = source.read(7, &mut Vec::new()).unwrap_err();
-        // Kernels before 5.14 cannot detect the truncation, and this read kills the process.
+        // Before Linux 5.14, this read kills the process, because `MADV_POPULATE_READ` does not
+        // exist.
         assert!(error.path() == Some(&path) && error.cause().contains("truncated"), "{error}");
     }
 }
 
 /// Without memory maps, truncation must be an error on any kernel and at any time.
 #[test]
-fn reading_a_tar_that_shrank_while_open_fails() {
+fn an_unmapped_tar_that_shrinks_while_open_fails() {
     let root = tempfile::tempdir().unwrap();
     let members: Vec<_> = (0..8).map(|i| file(&format!("{i}.jpg"), &vec![i; 3000])).collect();
     let path = write_file(&root, "x.tar", &tar(&members));
@@ -241,27 +247,27 @@ fn a_stale_or_damaged_index_is_rebuilt() {
     assert_eq!(keys(), 2);
     let written = fs::read(&index).unwrap();
     assert_eq!(keys(), 2);
-    assert_eq!(fs::read(&index).unwrap(), written, "a valid index is used unchanged");
+    assert_eq!(fs::read(&index).unwrap(), written, "a valid index must be used unchanged");
 
     fs::write(&index, &written[..written.len() / 2]).unwrap();
     assert_eq!(keys(), 2);
-    assert_eq!(fs::read(&index).unwrap(), written, "a damaged index is rewritten");
+    assert_eq!(fs::read(&index).unwrap(), written, "a damaged index must be rewritten");
 
     write_file(&root, "x.tar", &tar(&[file("c.jpg", &large), file("d.jpg", b"1")]));
-    assert_eq!(first(&Tar::open(&path).unwrap()), "c", "a changed tar is read again");
+    assert_eq!(first(&Tar::open(&path).unwrap()), "c", "a changed tar must be read again");
     assert_ne!(fs::read(&index).unwrap(), written);
 
     // Opening must succeed even if the index cannot be written.
     fs::remove_file(&index).unwrap();
     fs::create_dir(&index).unwrap();
     assert_eq!(first(&Tar::open(&path).unwrap()), "c");
-    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2, "a temporary file remains");
+    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2, "no temporary file may remain");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Corrects the checksums of changed headers, so that these are parsed.
+    /// If `seal_again`, corrects the checksums of changed headers, so that the headers are parsed.
     #[test]
     fn a_changed_tar_gives_samples_or_an_error(
         format in prop::sample::select(vec!["gnu.tar", "pax.tar", "ustar.tar"]),
@@ -350,15 +356,15 @@ fn handmade(page_size: usize, records: &[(&[u8], &[u8])]) -> Vec<u8> {
         write(offset + 10, &8_u16.to_ne_bytes()); // P_META
         write(offset + 16, &0xBEEF_C0DE_u32.to_ne_bytes());
         write(offset + 20, &1_u32.to_ne_bytes());
-        write(offset + 32, &(1_u64 << 20).to_ne_bytes()); // map size
+        write(offset + 32, &(1_u64 << 20).to_ne_bytes()); // mm_mapsize
         write(offset + 40, &(page_size as u32).to_ne_bytes());
         write(offset + 80, &u64::MAX.to_ne_bytes()); // no free list
-        write(offset + 94, &1_u16.to_ne_bytes()); // depth of the main tree
-        write(offset + 104, &1_u64.to_ne_bytes()); // its leaf pages
+        write(offset + 94, &1_u16.to_ne_bytes()); // md_depth of the main database
+        write(offset + 104, &1_u64.to_ne_bytes()); // md_leaf_pages
         write(offset + 120, &(records.len() as u64).to_ne_bytes());
-        write(offset + 128, &2_u64.to_ne_bytes()); // its root
-        write(offset + 136, &2_u64.to_ne_bytes()); // last page
-        write(offset + 144, &(number as u64 + 1).to_ne_bytes()); // transaction
+        write(offset + 128, &2_u64.to_ne_bytes()); // md_root
+        write(offset + 136, &2_u64.to_ne_bytes()); // mm_last_pg
+        write(offset + 144, &(number as u64 + 1).to_ne_bytes()); // mm_txnid
     }
     let mut upper = page_size;
     for (i, (key, value)) in records.iter().enumerate() {
@@ -399,7 +405,7 @@ fn an_invalid_value_fails_with_its_key() {
         let mut scratch = Vec::new();
         assert!(
             source.read(0, &mut scratch).is_ok() && source.read(2, &mut scratch).is_ok(),
-            "the neighboring samples are valid"
+            "the neighboring samples must be valid"
         );
         source.read(1, &mut scratch).unwrap_err()
     };

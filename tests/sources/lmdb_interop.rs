@@ -1,6 +1,6 @@
 //! Tests that warpfeed reads databases written by Python's `lmdb` and `msgpack`, and vice versa.
 //!
-//! `fixtures/make.py` wrote the fixtures.
+//! `fixtures/make.py` generates the fixtures.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn jpeg(i: usize) -> Vec<u8> {
 fn databases_written_by_python_are_read() {
     let root = tempfile::tempdir().unwrap();
     let source = open(fixture("msgpack_mdb", root.path())).unwrap();
-    assert_eq!((source.kind(), source.len()), ("lmdb", 5), "metadata entries are not samples");
+    assert_eq!((source.kind(), source.len()), ("lmdb", 5), "metadata entries must not be samples");
     assert_eq!(source.classes(), ["zero", "eins ä"]);
     for i in 0..5 {
         let mut scratch = Vec::new();
@@ -112,7 +112,7 @@ with env.begin() as txn:
     let python = std::env::var("WARPFEED_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     match Command::new(&python).args(["-c", "import lmdb, msgpack"]).output() {
         Ok(output) if output.status.success() => {}
-        _ => return crate::require::missing("python-lmdb", format_args!("{python} does not import them")),
+        _ => return crate::require::missing("python-lmdb", format_args!("{python} cannot import lmdb and msgpack")),
     }
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.lmdb");

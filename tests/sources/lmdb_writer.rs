@@ -1,5 +1,5 @@
 //! Tests that a database can be opened after another process has enlarged it, and how much it grows
-//! while an open loader keeps the writer from reusing pages.
+//! while an open source keeps the writer from reusing pages.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -74,7 +74,7 @@ impl Writer {
 
     fn wait_for(&mut self, word: &str) {
         let reached = self.out.by_ref().lines().any(|line| line.unwrap().ends_with(word));
-        assert!(reached, "the other process failed before it said {word:?}");
+        assert!(reached, "the writer exited before printing {word:?}");
     }
 
     fn put(&mut self, keys: std::ops::Range<usize>, len: usize) {
@@ -102,12 +102,12 @@ fn a_database_grown_by_a_different_process_is_opened() {
     let old = Lmdb::open(&path).unwrap();
     let mut writer = Writer::new(&path);
     writer.put(8..40, 200_000);
-    assert!(fs::metadata(&path).unwrap().len() > 4 * SMALL_MAP as u64, "the file has grown beyond the first map");
+    assert!(fs::metadata(&path).unwrap().len() > 4 * SMALL_MAP as u64, "the file must have grown beyond the first map");
     let new = Lmdb::open(&path).unwrap();
-    assert_eq!((old.len(), read_all(&old)), (8, 8 * 3000), "an open database keeps its state");
-    assert_eq!((new.len(), read_all(&new)), (40, 8 * 3000 + 32 * 200_000), "reopened");
+    assert_eq!((old.len(), read_all(&old)), (8, 8 * 3000), "an open source must keep its state");
+    assert_eq!((new.len(), read_all(&new)), (40, 8 * 3000 + 32 * 200_000), "a new source must read all samples");
     drop(old);
-    assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer loader does not need the older one");
+    assert_eq!(read_all(&new), 8 * 3000 + 32 * 200_000, "the newer source must not need the older one");
 }
 
 fn rewrite(writer: &mut Writer, times: usize) {
@@ -115,7 +115,7 @@ fn rewrite(writer: &mut Writer, times: usize) {
 }
 
 #[test]
-fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
+fn an_open_source_makes_a_writers_file_grow_until_it_is_dropped() {
     let root = tempfile::tempdir().unwrap();
     let path = database(&root);
     let mut writer = Writer::new(&path);
@@ -123,15 +123,16 @@ fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     rewrite(&mut writer, 10);
     let alone = bytes();
     rewrite(&mut writer, 100);
-    assert_eq!(bytes(), alone, "freed pages are reused without a loader");
+    assert_eq!(bytes(), alone, "freed pages must be reused without an open source");
 
     let source = Lmdb::open(&path).unwrap();
     rewrite(&mut writer, 100);
     let grown = bytes() - alone;
     println!(
-        "100 commits of 8 images of 3000 bytes: the file grew by {grown} bytes next to a loader, by 0 without one"
+        "100 commits of 8 images of 3000 bytes: the file grew by {grown} bytes with an open source, \
+         and by 0 without one"
     );
-    // Each of the 100 commits adds eight one-page images, and the few pages of the tree above them.
+    // Each of the 100 commits writes eight one-page images, and a few pages of the B+ tree.
     assert!((100 * 8 * 3000..100 * 32 * 4096).contains(&grown), "the file grew by {grown}");
     assert_eq!(read_all(&source), 8 * 3000);
 
@@ -139,7 +140,7 @@ fn an_open_loader_makes_a_writers_file_grow_until_it_is_dropped() {
     rewrite(&mut writer, 10);
     let after = bytes();
     rewrite(&mut writer, 100);
-    assert_eq!(bytes(), after, "freed pages are reused once the loader is dropped");
+    assert_eq!(bytes(), after, "freed pages must be reused once the source is dropped");
 }
 
 #[test]
@@ -149,13 +150,16 @@ fn epochs_end_when_the_file_exceeds_the_growth_limit() {
     let mut writer = Writer::new(&path);
     let (limited, free) = (Lmdb::open(&path).unwrap().growth_limit(1 << 20), Lmdb::open(&path).unwrap());
     rewrite(&mut writer, 5);
-    assert!(limited.check().is_ok(), "5 commits of 8 pages and the tree above them are less than 1 MiB");
+    assert!(limited.check().is_ok(), "5 commits of 8 pages and the tree above them must be within the limit of 1 MiB");
     rewrite(&mut writer, 100);
     let error = limited.check().unwrap_err();
     assert!(error.kind() == ErrorKind::Source && error.path() == Some(&path), "{error}");
     assert!(error.cause().contains("in 105 commits") && error.cause().contains("growth_limit is 1048576"), "{error}");
-    assert!(free.check().is_ok(), "without a limit it is not an error");
+    assert!(free.check().is_ok(), "without a limit, growth must not be an error");
     let first = Loader::source(limited).into_iter().next().unwrap();
-    assert!(first.unwrap_err().cause().contains("growth_limit"), "the epoch reports the growth");
-    assert!(Lmdb::open(&path).unwrap().growth_limit(1 << 20).check().is_ok(), "reopened");
+    assert!(first.unwrap_err().cause().contains("growth_limit"), "the epoch must report the growth");
+    assert!(
+        Lmdb::open(&path).unwrap().growth_limit(1 << 20).check().is_ok(),
+        "opening the file again must reset the growth"
+    );
 }

@@ -1,6 +1,6 @@
-//! Tests that lists of numbers can be read only if the decoded numbers fit into the memory plan, no
-//! matter how small they are when encoded. If they do not fit, opening the loader must fail with
-//! the required amount of memory. An unused column must not cost anything.
+//! Tests that if lists of numbers decode to more than the memory plan allows, opening the loader
+//! fails, however small the file is. The error must say how much memory the lists need. An unused
+//! column must not take any memory.
 
 use std::path::Path;
 
@@ -37,7 +37,8 @@ fn long_lists_must_fit_into_the_memory_plan() {
     assert!(e.cause().contains("raise the loader's memory_limit"), "{e}");
     let need: usize = e.cause().split("need ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((4 * NUMBERS..5 * NUMBERS).contains(&need), "{need}");
-    // The limit that the message suggests must be sufficient.
+    // With a limit of five times this amount, opening must succeed, and the plan must grant the
+    // amount.
     let plan = loader(&path).field("ones", ones()).memory_limit(5 * need).host().unwrap().memory_plan();
     assert!(plan.source_bytes >= need, "{plan}");
 }
@@ -55,6 +56,7 @@ fn an_unused_column_is_never_decoded_and_takes_no_memory() {
         .flat_map(|batch| batch.unwrap().field("id").unwrap().elements::<i32>().unwrap().to_vec())
         .collect();
     assert!(ids.into_iter().eq(0..ROWS as i32));
-    // Reading a whole sample returns all of its fields.
+    // Only the loader leaves out columns: reading a sample from the source returns all of its
+    // fields.
     assert_eq!(batches.source().read(7, &mut Vec::new()).unwrap().names(), ["id.npy", "ones.npy"]);
 }

@@ -1,7 +1,7 @@
 //! Tests that a CSV, TSV or JSON Lines table gives the same batches as a folder with the same
-//! images, and as a packed copy. Quotes, line ends, byte order marks and other encodings must be
-//! read as a naive parser reads them, or rejected with the line number. An invalid row must make
-//! only its own sample fail, with an error that names the file and the line.
+//! images, and as a packed copy. Quotes, line ends and byte order marks must be read as a naive
+//! parser reads them. Encodings other than UTF-8 must be rejected with the line number. An invalid
+//! row must make only its own sample fail, with an error that names the file and the line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -198,7 +198,7 @@ fn a_column_holds_paths_if_one_of_its_first_values_exists() {
     assert_eq!(names(1, &table).unwrap(), ["png", "x.txt", "mask.png"]);
     let e = names(0, &table).unwrap_err();
     assert!(e.path().unwrap().ends_with("m/1.png") && e.cause().contains("line 2 of"), "{e}");
-    // If none of the files exists, the column is text, with a warning.
+    // If none of the files exist, the column is read as text, and a warning is logged.
     let path = write(root.path(), "u.csv", "path,mask\n1.png,n/1.png\n2.png,n/2.png\n");
     let warnings = Warnings::default();
     let table = tracing::subscriber::with_default(warnings.clone(), || Table::open(&path)).unwrap();
@@ -278,7 +278,7 @@ fn labels_are_integers_names_or_fields() {
     let e = loader().into_iter().find_map(Result::err).unwrap();
     assert!(e.sample() == Some(1) && e.cause().contains("no label"), "{e}");
     assert_eq!(loader().unlabeled(true).into_iter().next().unwrap().unwrap().labels().unwrap(), [3, -1]);
-    // The same must hold in JSON.
+    // In JSON, a label is a number, null if it is missing, or a number in quotes.
     let lines = write(root.path(), "t.jsonl", "{\"label\": 4}\n\n{\"label\": null, \"b\": [1]}\n{\"label\": \"5\"}\n");
     assert_eq!(
         rows(&Table::open(&lines).unwrap()).iter().map(|row| row.1).collect::<Vec<_>>(),
@@ -296,11 +296,12 @@ fn a_missing_value_mark_among_integers_fails_its_row() {
         let path = write(root.path(), "t.csv", format!("x,label\n{mark},{mark}\n{text}"));
         let (table, mut scratch) = (Table::open(&path).unwrap(), Vec::new());
         let labels: Vec<_> = (1..13).map(|row| table.label(row, &mut scratch).unwrap().unwrap()).collect();
-        assert_eq!(labels, (0..12).collect::<Vec<_>>(), "{mark}: numbers stay as they are");
+        assert_eq!(labels, (0..12).collect::<Vec<_>>(), "{mark}: numbers must stay as they are");
         let e = table.label(0, &mut scratch).unwrap_err();
         assert_eq!(e.cause(), format!("line 2: label {mark:?} is not an integer"));
     }
-    // In a column without integers, or with a class list, "unknown" is an ordinary class name.
+    // In a column without integers, or with a class list, a mark such as "NA" is an ordinary class
+    // name.
     let classes = |text: &str| Table::open(write(root.path(), "t.csv", text)).unwrap().classes().to_vec();
     assert_eq!(classes("x,label\n1,NA\n2,DE\n"), ["DE", "NA"]);
     assert_eq!(classes("x,label\n1,NA\n2,?\n3,NA\n"), ["?", "NA"]);
@@ -335,8 +336,8 @@ fn a_mixed_label_column_is_class_names_with_a_warning() {
     let words = "na.csv: column \"label\": \"NA\" is treated as a class; if it means that the label is missing, leave \
                  the cell empty";
     assert!(warnings.ends_with(words), "{warnings}");
-    // A number that is not an integer makes the column a field, and reading labels fails with the
-    // reason.
+    // One number that is not an integer makes the column a field. Reading labels then fails with
+    // the reason.
     let path = write(root.path(), "v.csv", "x,label\n1,3\n2,1.5\n");
     let batch = Loader::new(&path).drop_field("image").field("x", NdArray::new(Dtype::I64, [])).into_iter().next();
     let e = batch.unwrap().unwrap().labels().unwrap_err();
@@ -456,7 +457,8 @@ fn a_chosen_label_column_names_its_first_bad_value() {
         e.cause().starts_with("line 1: column \"tags\" has no labels: \"[1]\"") && e.cause().ends_with("MultiHot"),
         "{e}"
     );
-    // A label column with values that are not labels is a field.
+    // If the label column is not chosen explicitly, a column `label` with other values is read as a
+    // field.
     let named = write(root.path(), "n.csv", "path,label\na.png,0.5\n");
     assert!(TableOptions::new().open(named).is_ok());
 }
@@ -467,7 +469,7 @@ fn a_missing_header_line_is_detected() {
     image::RgbImage::new(8, 8).save(root.path().join("a.png")).unwrap();
     let table = write(root.path(), "t.csv", "a.png,1\na.png,2\n");
     let e = TableOptions::new().open(&table).unwrap_err();
-    let words = "no image column among \"a.png\", \"1\", and \"a.png\" looks like a value.";
+    let words = "the columns \"a.png\", \"1\" include no image column, and the name \"a.png\" looks like a value.";
     assert!(e.cause().starts_with(words) && e.cause().contains("headerless"), "{e}");
     let both = TableOptions::new().headerless().image("0").label("1").open(&table).unwrap();
     assert_eq!((both.len(), both.label(0, &mut Vec::new()).unwrap()), (2, Some(1)));
@@ -511,10 +513,10 @@ fn the_label_error_names_the_integer_columns() {
     );
     let chosen = load(Loader::new(&path).table(TableOptions::new().label("fine_label")));
     assert_eq!(chosen.labels().unwrap(), [1, 2]);
-    // Without integer columns, the advice is general.
+    // Without integer columns, the error suggests no column.
     let path = write(root.path(), "u.csv", "age\n0.5\n");
     let load = load(Loader::new(&path).field("age", NdArray::new(Dtype::F32, [])));
-    assert!(load.labels().unwrap_err().cause().starts_with("no label, like all samples of its batch"));
+    assert!(load.labels().unwrap_err().cause().starts_with("no label, and no other sample of its batch has one"));
 }
 
 #[test]
@@ -525,7 +527,7 @@ fn an_empty_cell_for_a_number_is_named_as_empty() {
     let loader = Loader::new(&table).augment(Augment::pass_through(8, 8)).drop_field("label");
     let mut batches = loader.field("age", NdArray::new(Dtype::F32, [])).host().unwrap();
     let e = batches.epoch(0).next().unwrap().unwrap_err();
-    assert!(e.cause().contains("field \"age.txt\" is empty: expected the shape []; store a value"), "{e}");
+    assert!(e.cause().contains("field \"age.txt\" is empty: expected a single number; store a value"), "{e}");
 }
 
 #[test]

@@ -52,7 +52,8 @@ pub struct Draw;
 
 impl Draw {
     pub fn number(bytes: &[u8]) -> Result<u64> {
-        let bytes = bytes.try_into().map_err(|_| Error::decode(format!("{} bytes are not a number", bytes.len())))?;
+        let bytes =
+            bytes.try_into().map_err(|_| Error::decode(format!("a number of {} bytes: expected 8", bytes.len())))?;
         Ok(u64::from_le_bytes(bytes))
     }
 }
@@ -151,8 +152,8 @@ pub fn reference(
     batches
 }
 
-/// Runs epochs until `done` returns true, or for one minute. The consumer spends `step(n)` on batch
-/// `n`, and passes it to `see`. Returns whether `done` returned true in time.
+/// Runs epochs until `done` returns true, or for one minute. For each batch `n`, sleeps for
+/// `step(n)`, and then calls `see` with the batch. Returns whether `done` returned true in time.
 pub fn run_until(
     batches: &mut Batches<HostBatch>,
     step: impl Fn(u64) -> Duration,
@@ -177,8 +178,9 @@ pub fn run_until(
     unreachable!("the range of epochs has no end")
 }
 
-/// Waits until the process has exactly `expected` threads of the crate. A thread gets its name a
-/// little after it starts, and leaves the list a little after it is joined.
+/// Waits until the process has exactly `expected` threads of the crate. Retries, because a thread
+/// gets its name shortly after it starts, and stays in `/proc/self/task` briefly after it is
+/// joined.
 pub fn wait_for_threads(expected: usize) {
     for _ in 0..600_000 {
         if threads() == expected {
@@ -208,11 +210,11 @@ pub fn quiet() {
     });
 }
 
-/// Aborts the process if `body` takes more than five minutes, so that a hang fails the test run
+/// Exits the process if `body` takes more than five minutes, so that a hang fails the test run
 /// instead of blocking it. A test that allocates memory for 64 workers can take two minutes on a
 /// busy machine with slow page faults.
 pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
-    // This guard is dropped when `body` returns or panics.
+    // The watchdog below stops when this guard is dropped, after `body` returns or panics.
     let running = Arc::new(());
     let watched = Arc::downgrade(&running);
     std::thread::spawn(move || {

@@ -8,9 +8,9 @@ use candle_core::{Device, Error, Result, Tensor};
 /// after the batch is dropped.
 ///
 /// Element types are preserved: `u8`, `f32`, `f16`, `bf16` and `i64` become `U8`, `F32`, `F16`,
-/// `BF16` and `I64`. For any other type, the error names the field.
+/// `BF16` and `I64`. Other types are an error that names the field.
 ///
-/// An error of warpfeed becomes a candle error with the same text.
+/// Errors of warpfeed are converted to candle errors with the same message.
 pub trait ToCandle: Fields {
     /// Returns the images and the labels for a training loop. The labels have shape (N,).
     ///
@@ -28,7 +28,8 @@ pub trait ToCandle: Fields {
     /// several image fields, returns the one called `image`, or the first if none has that name.
     ///
     /// # Errors
-    /// If candle cannot allocate the memory on `device`, or if the batch is on a different device.
+    /// If candle does not support the element type, if it cannot allocate memory on `device`, or if
+    /// the batch is on a different device.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -39,7 +40,8 @@ pub trait ToCandle: Fields {
     /// Returns the labels as `i64`, of shape (N,), as `candle_nn::loss::cross_entropy` expects.
     ///
     /// # Errors
-    /// If the samples have no labels. The error names the first sample.
+    /// If the samples have no labels: the error names the first sample. If candle cannot allocate
+    /// memory on `device`, or if the batch is on a different device.
     fn candle_labels(&self, device: &Device) -> Result<Tensor> {
         let labels = self.label_view().map_err(Error::wrap)?;
         self.tensor("label", labels, device)
@@ -49,7 +51,9 @@ pub trait ToCandle: Fields {
     /// `soft_label`, or a field added with [`Loader::field`](warpfeed::Loader::field).
     ///
     /// # Errors
-    /// If the batch has no such field. The error lists the fields of the batch.
+    /// If the batch has no such field: the error lists the fields of the batch. If candle does not
+    /// support the element type, if it cannot allocate memory on `device`, or if the batch is on a
+    /// different device.
     fn candle_field(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.field_view(name) else {
             let names = self.names().join(", ");
@@ -58,11 +62,12 @@ pub trait ToCandle: Fields {
         self.tensor(name, view, device)
     }
 
-    /// Returns the number of rows of each sample in the field `name`, as `i64`, of shape (N,). The
-    /// field's other rows are padding.
+    /// Returns the number of valid rows of each sample in the field `name`, as `i64`, of shape
+    /// (N,). The rows after them are padding.
     ///
     /// # Errors
-    /// If `name` is not a variable-length field ([`Ragged`](warpfeed::field::Ragged)).
+    /// If `name` is not a variable-length field ([`Ragged`](warpfeed::field::Ragged)), if candle
+    /// cannot allocate memory on `device`, or if the batch is on a different device.
     fn candle_counts(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.count_view(name) else {
             return Err(Error::msg(format!("{name}: not a variable-length field")));
@@ -74,7 +79,8 @@ pub trait ToCandle: Fields {
     /// labels.
     ///
     /// # Errors
-    /// See [`candle_field`](ToCandle::candle_field).
+    /// If candle does not support the element type of a field, if it cannot allocate memory on
+    /// `device`, or if the batch is on a different device.
     fn candle_fields(&self, device: &Device) -> Result<HashMap<String, Tensor>> {
         let present = self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?)));
         present.map(|(name, view)| Ok((name.to_owned(), self.tensor(name, view, device)?))).collect()
@@ -97,7 +103,7 @@ impl<B: Fields> ToCandle for B {}
 
 /// The interface shared by host and device batches.
 pub trait Fields {
-    /// Borrows a field.
+    /// A borrowed view of a field.
     type View<'a>
     where
         Self: 'a;

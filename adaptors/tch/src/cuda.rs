@@ -24,7 +24,7 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
 }
 
 impl Fields for CudaBatch {
-    fn order(&self) -> Result<()> {
+    fn wait_on_current_stream(&self) -> Result<()> {
         let Some(field) = self.fields().find_map(|field| self.field(&field.name)) else { return Ok(()) };
         let handle = libtorch::stream(field.device())?;
         // SAFETY: libtorch uses the primary context, and its streams are never destroyed.

@@ -1,4 +1,5 @@
-//! The two libtorch functions that tch does not bind; see `libtorch.cpp`.
+//! Bindings to the functions in `libtorch.cpp`, which call parts of libtorch that tch does not
+//! expose.
 
 #![allow(unsafe_code)]
 
@@ -26,8 +27,8 @@ const MESSAGE: usize = 1024;
 /// storage is dropped.
 pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
     let mut message = [0u8; MESSAGE];
-    // SAFETY: the managed tensor is not shared, and the buffer has space for the message and its
-    // terminating NUL.
+    // SAFETY: this call passes on the ownership of the managed tensor, and the buffer has space for
+    // the message and its terminating NUL.
     let tensor = unsafe { warpfeed_tch_share(memory.into_raw_unversioned(), message.as_mut_ptr().cast(), MESSAGE) };
     if tensor.is_null() {
         return Err(Error::config(format!("{name}: {}", text(&message))));
@@ -37,7 +38,7 @@ pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
     Ok(unsafe { Tensor::from_ptr(tensor) })
 }
 
-/// Handle of the stream that the calling thread uses on CUDA device `ordinal`.
+/// Returns the handle of the stream that the calling thread uses on CUDA device `ordinal`.
 #[cfg(feature = "cuda")]
 pub(crate) fn stream(ordinal: usize) -> Result<usize> {
     let (mut message, mut stream) = ([0u8; MESSAGE], std::ptr::null_mut());

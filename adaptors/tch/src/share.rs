@@ -18,7 +18,8 @@ pub trait ToTch: Fields {
     /// Labels are `Int64`, as `cross_entropy_for_logits` expects.
     ///
     /// # Errors
-    /// See [`TchBatch::labels`].
+    /// If the samples have no labels: the error names the first sample. If libtorch cannot create a
+    /// tensor, or, for a device batch, if the driver returns an error.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -33,7 +34,7 @@ pub trait ToTch: Fields {
     /// # Errors
     /// For a device batch, if the driver returns an error.
     fn into_tch(self) -> Result<TchBatch<Self>> {
-        self.order()?;
+        self.wait_on_current_stream()?;
         Ok(TchBatch(Arc::new(self)))
     }
 }
@@ -71,19 +72,21 @@ impl<B: Fields> TchBatch<B> {
     /// Returns the labels as an `Int64` tensor of shape (N,).
     ///
     /// # Errors
-    /// If the samples have no labels. The error names the first sample.
+    /// If the samples have no labels: the error names the first sample. If libtorch cannot create a
+    /// tensor.
     pub fn labels(&self) -> Result<Tensor> {
         self.0.check_labels()?;
         self.field("label")
     }
 
-    /// Returns the field called `name`, with shape (N, ...) and its element type. `name` is
+    /// Returns the field called `name`, with shape (N, ...) and the same element type. `name` is
     /// `image`, `label`, `soft_label`, a field added with
     /// [`Loader::field`](warpfeed::Loader::field), or `<field>.count` for the row counts of a
     /// variable-length field.
     ///
     /// # Errors
-    /// If the batch has no such field. The error lists the fields of the batch.
+    /// If the batch has no such field: the error lists the fields of the batch. If libtorch cannot
+    /// create a tensor.
     pub fn field(&self, name: &str) -> Result<Tensor> {
         let Some(memory) = self.0.export(name) else {
             let present = self.0.names().join(", ");
@@ -111,8 +114,8 @@ impl<B: Fields> TchBatch<B> {
 
 /// The interface shared by host and device batches.
 pub trait Fields: Sized + Send + Sync + 'static {
-    /// Makes the stream of the calling thread wait until the batch is ready.
-    fn order(&self) -> Result<()>;
+    /// For a device batch, makes libtorch's current stream wait until the batch is ready.
+    fn wait_on_current_stream(&self) -> Result<()>;
     fn export(self: &Arc<Self>, name: &str) -> Option<DlpackTensor>;
     /// Returns the names of the fields. Labels are included only if the samples have them.
     fn names(&self) -> Vec<String>;
@@ -122,7 +125,7 @@ pub trait Fields: Sized + Send + Sync + 'static {
 }
 
 impl Fields for HostBatch {
-    fn order(&self) -> Result<()> {
+    fn wait_on_current_stream(&self) -> Result<()> {
         Ok(())
     }
 

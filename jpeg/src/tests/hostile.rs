@@ -1,5 +1,8 @@
 //! Tests files with restart markers that are missing, extra, out of order or inconsistent with the
-//! headers. Decoding must produce libjpeg's pixels or an error with the position.
+//! headers, and files with truncated scans or changed heights. If the file can be decoded, and all
+//! variants of libjpeg decode it to the same pixels (`is_tame`), decoding must produce these
+//! pixels. An error must contain the position, and is allowed only if libjpeg warns or fails. All
+//! backends must agree.
 
 use proptest::prelude::*;
 
@@ -17,11 +20,12 @@ enum Edit {
     Repeat(usize),
     Swap(usize, usize),
     Renumber(usize, u8),
-    /// Inserts a marker at this position, in 1/65536ths of the data's length.
+    /// Inserts a restart marker at this fraction of the scan's length, in 1/65536ths. The second
+    /// number selects the marker.
     Insert(u16, u8),
     Interval(u16),
     Rows(i16),
-    /// Truncates the scan at this position, in 1/65536ths of the data's length.
+    /// Truncates the scan at this fraction of its length, in 1/65536ths.
     Cut(u16),
 }
 

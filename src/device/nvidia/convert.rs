@@ -1,13 +1,12 @@
 //! Loads and launches the kernels of `kernels/convert.cu` and `kernels/retouch.cu`.
 //!
 //! **Invariants**
-//! 1. The parameters of each launch have the order and the widths that the entry point in the
-//!    source declares. `tests/gpu/ptx.rs` checks that the PTX is compiled from that source, and
-//!    `tests/gpu/kernels.rs` compares every entry point with the host.
+//! 1. The parameters of each launch match the order and the sizes of the parameters that the entry
+//!    point in the source declares. `tests/gpu/ptx.rs` checks that the PTX is compiled from that
+//!    source, and `tests/gpu/kernels.rs` compares every entry point with the host.
 //! 2. Addresses come from `DeviceBuffer::at`, which checks the number of bytes that the kernel
-//!    accesses for `count` samples. The kernel also reads the sample with which a sample is mixed,
-//!    its partner. The caller of a launch guarantees that the index of each partner is below
-//!    `count`.
+//!    accesses for `count` samples. For each sample, the kernel also reads the sample's mixing
+//!    partner. The caller of a launch guarantees that the index of each partner is below `count`.
 
 #![allow(unsafe_code)]
 
@@ -23,10 +22,10 @@ use crate::batch::SampleOps;
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::error::{Error, Result};
 
-/// Maximum number of threads per block, with which the kernels are compiled.
+/// Maximum number of threads per block. Must not exceed `__launch_bounds__` in `convert.cu`.
 const MAX_BLOCK: u32 = 128;
 
-/// Threads in the block that retouches a sample. Must equal `RETOUCHERS` in `retouch.cu`.
+/// Number of threads in the block that retouches a sample. Must equal `RETOUCHERS` in `retouch.cu`.
 const RETOUCHERS: u32 = 512;
 
 /// Arguments of a launch. All offsets in device memory must be multiples of 16.
@@ -68,7 +67,7 @@ struct ScaleBias {
 }
 
 impl Convert {
-    /// Loads the kernel for images of `height` times `width` pixels. `normalize` is ignored for
+    /// Loads the kernel for images of `height` by `width` pixels. `normalize` is ignored for
     /// [`Dtype::U8`]. `with_ops` must be true if launches pass records; a kernel without records is
     /// faster.
     ///
@@ -126,8 +125,8 @@ impl Convert {
         let extra = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
         let blocks = (self.pixels as u32).div_ceil(self.per_block);
         let bytes = SampleBytes { from: values, output: values * self.dtype.bytes() };
-        // SAFETY: guaranteed by the caller, and invariant 1: height, width and normalization come
-        // last.
+        // SAFETY: guaranteed by the caller, and invariant 1: `extra` contains the last three
+        // parameters of the kernel: height, width and normalization.
         unsafe { launch(&self.kernel, stream, memory, args, bytes, (blocks, self.block), extra) }
     }
 }
@@ -140,7 +139,7 @@ pub struct Retouch {
 }
 
 impl Retouch {
-    /// Loads the kernel for images of `height` times `width` pixels.
+    /// Loads the kernel for images of `height` by `width` pixels.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -149,8 +148,8 @@ impl Retouch {
         Ok(Retouch { kernel, height: height as u32, width: width as u32 })
     }
 
-    /// Queues the effects for `args.count` images at offset `args.from`. The kernel copies images
-    /// to offset `args.output` for effects that read neighboring pixels.
+    /// Queues the effects, which change the `args.count` images at offset `args.from` in place. The
+    /// memory at offset `args.output` is scratch, for effects that read neighboring pixels.
     ///
     /// # Safety
     /// See [`Convert::launch`].
@@ -187,7 +186,7 @@ impl SoftLabels {
         Ok(SoftLabels { kernel: Kernel::load(context, "soft_labels".into())?, classes, smoothing })
     }
 
-    /// Queues the computation of the rows for `args.count` i64 labels.
+    /// Queues the kernel that computes the soft-label rows of `args.count` i64 labels.
     ///
     /// # Safety
     /// See [`Convert::launch`].
@@ -216,7 +215,7 @@ struct EntryPoint {
 impl EntryPoint {
     fn find(dtype: Dtype, layout: Layout, width: usize, with_ops: bool) -> Result<EntryPoint> {
         if dtype == Dtype::U8 && layout == Layout::Nhwc && !with_ops {
-            return Err(Error::config("u8 images in (N, H, W, 3) already have the device's format and need no kernel"));
+            return Err(Error::config("u8 images of shape (N, H, W, 3) need no conversion: copy them"));
         }
         let (kind, wide) = match dtype {
             Dtype::U8 => ("u8", 8),
@@ -249,8 +248,8 @@ struct SampleBytes {
     output: usize,
 }
 
-/// Queues `blocks` blocks of `block` threads per sample. The parameters of each entry point are the
-/// output, the input, the records and the number of samples, followed by `extra`.
+/// Queues `blocks` blocks per sample, of `block` threads each. The parameters of each entry point
+/// are the output, the input, the records and the number of samples, followed by `extra`.
 ///
 /// # Safety
 /// See [`Convert::launch`]. `extra` must point to values of the types that the entry point

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam::channel::Sender;
 
-use super::gauge::Counters;
+use super::device_stats::Counters;
 use super::timing::{Pair, TimedKind, TimedOp};
 use crate::batch::BatchInfo;
 use crate::device::gpu::{Gpu, Recorded};

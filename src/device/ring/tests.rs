@@ -41,7 +41,7 @@ fn read(batch: &Held<Sim>, seen: &Seen) {
     let shared = &batch.shared;
     let (slot, info) = (batch.slot(), batch.info());
     let (epoch, number) = (info.epoch(), info.number());
-    let arrived = arrived(&shared.variant(info).spec, epoch, number);
+    let arrived = expected_on_device(&shared.variant(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
     let offsets: Vec<usize> = shared.variant(info).layout.arrays.iter().map(|offset| slot.offset + offset).collect();
     let keys = info.keys().enumerate().all(|(place, actual)| actual == key(number, place));
@@ -320,7 +320,7 @@ fn a_consumer_that_holds_every_batch_gets_an_error() {
     assert!(since.elapsed() < Duration::from_secs(5));
     batches.clear();
     assert_eq!(next(&mut ring).unwrap().unwrap().info().number(), SLOTS as u64);
-    assert_eq!(ring.gauge().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
+    assert_eq!(ring.device_counters().stats().peak, ring.shared.plan.slots * ring.shared.plan.slot_bytes);
 }
 
 /// Language bindings split a wait to check for signals in between.

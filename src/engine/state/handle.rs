@@ -8,7 +8,7 @@ use super::resume::{self, Checkpoint, Probe};
 use super::run::Run;
 use super::sample_errors::{Faults, OnError, SampleError};
 use crate::decode::{Codecs, DecodedCache};
-use crate::device::Gauge;
+use crate::device::DeviceCounters;
 use crate::engine::settings::{MemoryPlan, Settings};
 use crate::error::{Error, ErrorKind, Result, counted, guarded};
 use crate::recipe::Recipe;
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) epoch_limit: u64,
     /// Counters of the device's ring, if there is a device.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
-    pub(crate) device: OnceLock<Gauge>,
+    pub(crate) device: OnceLock<DeviceCounters>,
     /// Position of the first batch that has not been delivered yet.
     pub(crate) position: Mutex<BatchIndex>,
     /// The samples that checkpoints identify by their keys, to detect a different dataset. Their

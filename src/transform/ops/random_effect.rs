@@ -1,10 +1,10 @@
-//! [`RandomEffect`]: an operation that draws a single effect with a given probability, declared in
-//! the file of the effect.
+//! [`RandomEffect`]: an operation that applies a single effect with a given probability. It is
+//! declared with [`random_effect!`](random_effect) in the file of the effect.
 
 use super::effect::PixelEffect;
 use crate::sampler::Rng;
 
-/// An operation that draws one effect with a given probability. [`random_effect!`](random_effect)
+/// An operation that applies one effect with a given probability. [`random_effect!`](random_effect)
 /// implements this trait.
 pub(crate) trait RandomEffect {
     type Effect: PixelEffect;
@@ -13,7 +13,7 @@ pub(crate) trait RandomEffect {
 
     fn probability(&self) -> f64;
 
-    /// Describes the error if an option is invalid.
+    /// Returns an error message if an option is invalid.
     fn invalid_option(&self) -> Option<String>;
 
     fn effect(&self, rng: &mut Rng) -> Self::Effect;
@@ -29,8 +29,8 @@ pub(crate) trait RandomEffect {
         Self: Sized;
 }
 
-/// The source text of a random effect, from which tests generate Python methods, a table in the
-/// documentation, and test cases.
+/// Metadata of a random effect, as source text. From it, tests generate Python methods, a table in
+/// the documentation, and test cases.
 #[cfg(test)]
 pub(crate) struct EffectDescription {
     pub(crate) name: &'static str,
@@ -53,7 +53,7 @@ pub(crate) struct OptionDescription {
 /// Declares a random effect and its setter.
 ///
 /// Each option has a type (`f64`, `u32` or `(f64, f64)`), a list of test values, and optionally a
-/// default value in Python. The first test values of all options must make the effect visible.
+/// default value in Python. With the first test value of every option, the effect must be visible.
 /// `probability` is the default in Python. `refuse` returns the error message for invalid options.
 macro_rules! random_effect {
     (

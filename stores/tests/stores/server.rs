@@ -1,6 +1,6 @@
-//! Tests that a loader reads exactly the same shards and images from an HTTP or S3 server as from
-//! local files, even if the server truncates bodies, refuses requests and responds late, and after
-//! a `fork`. Error messages say what to do.
+//! Tests that sources return the same samples from an HTTP or S3 server as from local files, even
+//! if the server truncates bodies, refuses requests and responds late, and in a child process after
+//! a `fork`. Error messages must say what to do.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -94,8 +94,8 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
     assert!(
         warpfeed_stores::show(folder.path()).unwrap().sets.contains_key(&format!("s3://bucket/one/cat at {address}"))
     );
-    // SAFETY: the child has none of the parent's threads, so `set_var` races with nothing.
-    // Afterward, the child only reads from the server and exits.
+    // SAFETY: the child has a single thread, so nothing races with `set_var`. Afterward, the child
+    // only reads from the server and exits.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -104,7 +104,10 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
         }
         let mut status = 0;
         libc::waitpid(child, &mut status, 0);
-        assert_eq!(status, 0, "the child read bytes of the other server from the cache");
+        assert_eq!(
+            status, 0,
+            "the child must read from its own server, and not the first server's bytes from the cache"
+        );
     }
 
     // SAFETY: the child has none of the parent's threads. It only reads from the server, and exits
@@ -118,6 +121,6 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
         }
         let mut status = 0;
         libc::waitpid(child, &mut status, 0);
-        assert_eq!(status, 0, "the child read wrong samples, or failed");
+        assert_eq!(status, 0, "the child must read the same samples");
     }
 }

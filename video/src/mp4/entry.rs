@@ -1,4 +1,4 @@
-//! The sample entry of a video track, which names the codec.
+//! Parses the sample entry (`stsd`) of a video track: codec, size, configuration record and color.
 
 use super::atoms::{Atom, Atoms, Fields};
 use crate::codec::{Codec, CodecConfig};
@@ -14,7 +14,8 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
     // reserved fields.
     fields.take(24)?;
     let (width, height) = (fields.u16()?.into(), fields.u16()?.into());
-    // Skip the resolution, the number of frames, the compressor name and the depth.
+    // Skip the resolution in pixels per inch, the number of frames per sample, the name of the
+    // compressor, the bit depth, and reserved fields.
     fields.take(50)?;
     let mut config = CodecConfig { codec: Codec::of_mp4(entry.kind), width, height, record: Vec::new(), color: None };
     for atom in Atoms(fields.remaining) {

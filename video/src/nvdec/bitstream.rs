@@ -14,18 +14,19 @@ const START: [u8; 4] = [0, 0, 0, 1];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bitstream {
     codec: Codec,
-    /// Number of bytes of the length before each NAL unit, for H.264 and HEVC.
+    /// Size in bytes of the length prefix of each NAL unit, for H.264 and HEVC.
     length_bytes: usize,
     headers: Vec<u8>,
 }
 
-/// What the parser should find in a packet.
+/// What the parser should find in an H.264 or HEVC packet. For VP9, whose packets are not parsed
+/// here, `images` is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) images: usize,
-    /// Whether this packet may be a key frame of an open group of pictures. Later packets may then
-    /// contain leading pictures, which depend on earlier pictures and cannot be decoded if decoding
-    /// starts here.
+    /// Whether this packet may start an open group of pictures. Later packets may then contain
+    /// leading pictures, which depend on earlier pictures and cannot be decoded if decoding starts
+    /// here.
     pub(super) is_open: bool,
 }
 
@@ -80,7 +81,7 @@ impl Bitstream {
                         "the NAL unit at byte {offset} of the packet claims {length} bytes, but {} follow",
                         rest.len()
                     ),
-                    None => format!("the packet ends at byte {} inside the length of a NAL unit", packet.len()),
+                    None => format!("the packet ends at byte {}, inside the length prefix of a NAL unit", packet.len()),
                 }));
             };
             if length == 0 {
@@ -88,9 +89,9 @@ impl Bitstream {
             }
             rest = after;
             match Unit::of(self.codec, unit) {
-                Unit::Slice { is_closed } => {
+                Unit::Slice { is_random_access } => {
                     slices += 1;
-                    is_open &= !is_closed;
+                    is_open &= !is_random_access;
                 }
                 Unit::Skipped => skipped += 1,
                 Unit::Other => {}
@@ -108,13 +109,14 @@ impl Bitstream {
 
 /// The content of a NAL unit.
 enum Unit {
-    /// A slice of a picture. If `is_closed` is true, decoding may start with this picture, and
-    /// later pictures do not refer to pictures before it.
+    /// A slice of a picture. If `is_random_access` is true, the picture is an IDR picture (H.264)
+    /// or an IRAP picture (HEVC): decoding may start with it, and later pictures do not refer to
+    /// earlier ones, except HEVC's RASL pictures, which are `Skipped`.
     Slice {
-        is_closed: bool,
+        is_random_access: bool,
     },
-    /// A slice of a picture that refers to pictures before the preceding key frame, and is
-    /// therefore skipped if decoding starts at that key frame.
+    /// A slice of an HEVC picture that may refer to pictures before the preceding key frame.
+    /// Decoders skip the picture if decoding starts at that key frame.
     Skipped,
     Other,
 }
@@ -122,12 +124,12 @@ enum Unit {
 impl Unit {
     fn of(codec: Codec, unit: &[u8]) -> Self {
         match (codec, unit[0]) {
-            (Codec::H264, byte) if matches!(byte & 31, 1..=5) => Unit::Slice { is_closed: byte & 31 == 5 },
-            // These are RASL images.
+            (Codec::H264, byte) if matches!(byte & 31, 1..=5) => Unit::Slice { is_random_access: byte & 31 == 5 },
+            // RASL_N and RASL_R.
             (Codec::Hevc, byte) if matches!(byte >> 1 & 63, 8 | 9) => Unit::Skipped,
-            // These are BLA, IDR and CRA images: decoders skip the RASL images that refer to
-            // earlier ones.
-            (Codec::Hevc, byte) if byte >> 1 & 63 < 32 => Unit::Slice { is_closed: byte >> 1 & 63 >= 16 },
+            // All other slices. Types 16 to 23 are IRAP pictures (BLA, IDR and CRA). Types 24 to 31
+            // are reserved.
+            (Codec::Hevc, byte) if byte >> 1 & 63 < 32 => Unit::Slice { is_random_access: byte >> 1 & 63 >= 16 },
             _ => Unit::Other,
         }
     }
@@ -144,7 +146,7 @@ impl<'a> Record<'a> {
         let (content, rest) = self.remaining.split_at_checked(bytes).ok_or_else(|| {
             let offset = self.record.len() - self.remaining.len();
             Error::damaged(format!(
-                "the box {} ends at byte {} but needs {bytes} bytes from byte {offset} on",
+                "the box {} has {} bytes: expected {bytes} more bytes at byte {offset}",
                 self.name,
                 self.record.len()
             ))
@@ -172,19 +174,21 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Returns the number of bytes of a NAL unit's length, and the parameter sets.
+/// Returns the size in bytes of the length prefix of a NAL unit, and the parameter sets with start
+/// codes.
 fn avc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut reader = Record { name: "avcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(5)?[4] & 3) + 1;
     let mut sets = Vec::new();
-    let sequences = usize::from(reader.byte()? & 31);
-    reader.sets(sequences, &mut sets)?;
-    let images = usize::from(reader.byte()?);
-    reader.sets(images, &mut sets)?;
+    let sps_count = usize::from(reader.byte()? & 31);
+    reader.sets(sps_count, &mut sets)?;
+    let pps_count = usize::from(reader.byte()?);
+    reader.sets(pps_count, &mut sets)?;
     Ok((length_bytes, sets))
 }
 
-/// Returns the number of bytes of a NAL unit's length, and the parameter sets.
+/// Returns the size in bytes of the length prefix of a NAL unit, and the parameter sets with start
+/// codes.
 fn hevc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut reader = Record { name: "hvcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(22)?[21] & 3) + 1;
@@ -258,7 +262,10 @@ mod tests {
             damage(&[0, 0, 0, 1, 0x06, 0, 0, 0, 9, 0x65, 1]),
             "the NAL unit at byte 5 of the packet claims 9 bytes, but 2 follow"
         );
-        assert_eq!(damage(&[0, 0, 0, 1, 0x65, 0, 0]), "the packet ends at byte 7 inside the length of a NAL unit");
+        assert_eq!(
+            damage(&[0, 0, 0, 1, 0x65, 0, 0]),
+            "the packet ends at byte 7, inside the length prefix of a NAL unit"
+        );
         assert_eq!(damage(&[0; 8]), "the NAL unit at byte 0 of the packet is empty");
         assert_eq!(damage(&[0, 0, 0, 1, 0x06]), "the packet of 5 bytes contains no image");
         assert_eq!(damage(&[]), "the packet of 0 bytes contains no image");
@@ -274,7 +281,7 @@ mod tests {
             Bitstream::new(&config(codec, &record)).unwrap();
             for end in 0..record.len() {
                 let error = Bitstream::new(&config(codec, &record[..end])).unwrap_err().to_string();
-                assert!(error.contains(&format!("ends at byte {end} but needs")), "{error}");
+                assert!(error.contains(&format!("has {end} bytes: expected")), "{error}");
             }
         }
     }

@@ -88,7 +88,7 @@ impl Chunks {
         };
         // With no elements per sample, a small file could claim any number of samples.
         if shape.is_empty() || shape[1..].contains(&0) {
-            return Err(Error::in_source(format!("an array of shape {shape:?} has samples without elements")));
+            return Err(Error::in_source(format!("an array of shape {shape:?} has samples of zero bytes")));
         }
         let sides: Vec<usize> = sides.iter().map(|&side| side as usize).collect();
         let grid: Vec<usize> = shape.iter().zip(&sides).map(|(length, side)| length.div_ceil(*side)).collect();

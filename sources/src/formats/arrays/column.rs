@@ -1,4 +1,4 @@
-//! A *column*: one array of a dataset. Each entry along its first axis belongs to one sample.
+//! A *column* is one array of a dataset. Its first axis is the index of the sample.
 
 use std::fmt;
 use std::ops::Range;
@@ -78,7 +78,7 @@ impl Column {
 
     fn check(&self, len: u64) -> Result<()> {
         let claimed = self.shape.iter().try_fold(self.dtype.size as u64, |size, &side| size.checked_mul(side as u64));
-        // If samples had no bytes, a small file could claim any number of samples.
+        // Reject samples of zero bytes: with them, a small file could claim any number of samples.
         let has_bytes = len > 0 || self.shape.first().is_none_or(|&samples| samples == 0);
         if claimed == Some(len) && has_bytes {
             return Ok(());
@@ -86,7 +86,7 @@ impl Column {
         let (name, shape, size) = (&self.name, &self.shape, self.dtype.size);
         if claimed == Some(len) {
             return Err(Error::in_source(format!(
-                "array {name:?} of shape {shape:?} has samples without elements: leave it out with \
+                "array {name:?} of shape {shape:?} has samples of zero bytes: leave it out with \
                  TableOptions::columns"
             )));
         }
@@ -119,15 +119,14 @@ impl Column {
     }
 
     fn sample_size(&self) -> usize {
-        // Cannot overflow, because the size of the array was checked against the length of the
-        // file.
+        // Cannot overflow: `check` or `Chunks::new` has limited the size of the array.
         self.shape[1..].iter().product::<usize>() * self.dtype.size
     }
 
     /// Returns the elements of sample `index` in native byte order. The bytes are borrowed from a
     /// memory map if possible, and appended to `page` if not. `read` is the position of this read
-    /// in the loader's order, if it has one. Panics if `index` is not less than
-    /// [`len`](Column::len).
+    /// in the loader's order, or `None` for a read outside that order. Panics if `index` is not
+    /// less than [`len`](Column::len).
     pub(super) fn get<'a>(
         &'a self,
         files: &'a [Arc<OpenFile>],
@@ -178,7 +177,7 @@ impl Column {
         index: usize,
         page: &mut Vec<u8>,
     ) -> Result<Found<'a>> {
-        let (heap, file) = (self.heap.expect("a variable-length column"), &files[0]);
+        let (heap, file) = (self.heap.expect("`value` is called only for variable-length columns"), &files[0]);
         let mut scratch = Vec::new();
         let reference = self.get(files, index, None, &mut scratch)?;
         let value = heap.get(file, reference.of(&scratch), page);
@@ -207,7 +206,8 @@ impl Heap {
         let is_whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
         let size = if is_whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
         let end = start.checked_add(size).filter(|&end| is_whole && end <= file.len());
-        let (end, mut offset) = (end.ok_or_else(|| damaged("the address does not contain a heap"))?, start + 16);
+        let (end, mut offset) =
+            (end.ok_or_else(|| damaged(&format!("there is no heap at address {address}")))?, start + 16);
         while offset + 16 <= end {
             // An object's header consists of an index, a reference count and a length.
             let head = file.get(offset, 16, &mut scratch)?;

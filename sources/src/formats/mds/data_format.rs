@@ -10,7 +10,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_file: is_index,
     ..DataFormat::new(
         "mds",
-        "a folder with the `index.json` of MosaicML's shards, or the file itself",
+        "a folder of MosaicML's shards with an `index.json`, or that `index.json`",
         &[],
         with_feature!("chunks", "a dataset of MDS shards", super::open::open),
     )

@@ -302,9 +302,9 @@ fn decode_values<T: DataType>(
     rows: usize,
     (definitions, repetitions): &mut (Vec<i16>, Vec<i16>),
 ) -> Result<Vec<T::T>> {
-    let about = column.column_descr_ptr();
-    let (defined, repeated) = (about.max_def_level() > 0, about.max_rep_level() > 0);
-    let mut reader = ColumnReaderImpl::<T>::new(about, pages);
+    let descriptor = column.column_descr_ptr();
+    let (defined, repeated) = (descriptor.max_def_level() > 0, descriptor.max_rep_level() > 0);
+    let mut reader = ColumnReaderImpl::<T>::new(descriptor, pages);
     let (mut values, mut done) = (Vec::new(), 0);
     while done < rows {
         let (read, _, _) = reader

@@ -188,9 +188,9 @@ impl ParquetFile {
 
     /// Returns a column chunk for decoding. `page_limit` limits the memory for decoding its pages.
     pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, page_limit: &PageLimit) -> Column<'_> {
-        let about = self.meta.row_group(group as usize).column(leaf.index);
+        let metadata = self.meta.row_group(group as usize).column(leaf.index);
         let (rows, packed) = (self.rows(group), self.packed);
-        Column { about, leaf, levels, rows, packed, limit: page_limit.limit(), max_grant: page_limit.max_grant() }
+        Column { metadata, leaf, levels, rows, packed, limit: page_limit.limit(), max_grant: page_limit.max_grant() }
     }
 
     /// Returns the page locations of a column chunk, or `None` if they are not known yet. The

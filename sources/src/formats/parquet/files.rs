@@ -71,10 +71,10 @@ impl Files {
         for (file, part) in parts.iter().enumerate() {
             check_columns(part, columns, &parts[0]).map_err(|e| e.at_path(&part.file.path))?;
             let leaf_columns = part.meta.file_metadata().schema_descr().num_columns();
-            for (group, about) in part.meta.row_groups().iter().enumerate() {
-                let rows = usize::try_from(about.num_rows()).ok();
+            for (group, row_group) in part.meta.row_groups().iter().enumerate() {
+                let rows = usize::try_from(row_group.num_rows()).ok();
                 let end = rows.and_then(|rows| starts[starts.len() - 1].checked_add(rows));
-                let end = end.filter(|_| about.num_columns() == leaf_columns);
+                let end = end.filter(|_| row_group.num_columns() == leaf_columns);
                 let damaged = || Error::in_source(format!("row group {group} is damaged")).at_path(&part.file.path);
                 let end = end.ok_or_else(damaged)?;
                 if rows != Some(0) {

@@ -21,21 +21,21 @@ use crate::error::{Error, Result, reserve};
 /// so this limit guards against damaged counts. It is high because run-length encoding is compact:
 /// pyarrow's defaults can put 20,000 lists of 512 equal numbers into one page.
 const MAX_VALUES: usize = 64 << 20;
-/// Memory reserved for the dictionary of a list column, in bytes, because the metadata does not
-/// declare the dictionary's size.
+/// Memory reserved for the dictionary of a list column, in bytes. The metadata does not declare the
+/// dictionary's size.
 const DICTIONARY_RESERVE: u64 = 8 << 20;
 const LISTS_NEED: &str = "the lists of a row group need";
 
 /// A column chunk, and everything that decoding its pages requires.
 #[derive(Clone, Copy)]
 pub(super) struct Column<'a> {
-    pub(super) about: &'a ColumnChunkMetaData,
+    pub(super) metadata: &'a ColumnChunkMetaData,
     pub(super) leaf: Leaf,
-    /// The levels of the lists, or `None` unless this is a list column.
+    /// The levels of the lists, or `None` if this is not a list column.
     pub(super) levels: Option<Levels>,
     /// Number of rows in the row group.
     pub(super) rows: usize,
-    /// Whether v2 data pages are compressed even if their headers say otherwise.
+    /// Whether to treat v2 data pages as compressed even if their headers say that they are not.
     pub(super) packed: bool,
     /// Maximum decoded size of a page, in bytes.
     pub(super) limit: usize,
@@ -55,8 +55,7 @@ impl Column<'_> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
         let count = header.rows().filter(|_| header.len + header.compressed == bytes.len());
         if count != Some(rows.len()) {
-            let cause =
-                format!("damaged: a page at rows {} to {} has a different number of rows", rows.start, rows.end);
+            let cause = format!("damaged: expected a page of exactly the rows {} to {}", rows.start, rows.end);
             return Err(Error::in_source(cause));
         }
         let mut pages = Pages::default();
@@ -80,8 +79,8 @@ impl Column<'_> {
         self.unpack(&header, &bytes[header.len..][..header.compressed])
     }
 
-    /// Returns the memory for decoding the page in `bytes`, which starts with its header, and
-    /// whether the page needs the dictionary.
+    /// Returns the number of bytes needed to decode the page in `bytes`, which starts with its
+    /// header, and whether the page needs the dictionary.
     pub(super) fn needed(self, bytes: &[u8]) -> Result<(usize, bool)> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
         let mut pages = Pages::default();
@@ -90,10 +89,10 @@ impl Column<'_> {
     }
 
     /// Scans all pages in `range`. Returns each page's header with the offset of its data, and the
-    /// memory for decoding all pages.
+    /// number of bytes needed to decode all pages.
     pub(super) fn scan(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
         let (mut pages, mut offset, mut page_headers) = (Pages::default(), range.start, Vec::new());
-        let values = self.about.num_values();
+        let values = self.metadata.num_values();
         let values = usize::try_from(values)
             .map_err(|_| Error::in_source(format!("damaged: the column claims {values} values")))?;
         while pages.values < values {
@@ -121,13 +120,13 @@ impl Column<'_> {
         self.block(0..self.rows, pages)
     }
 
-    /// Returns the memory for decoding a value and its levels, in bytes.
+    /// Returns the number of bytes needed to decode a value and its levels. This includes the value
+    /// as the crate decodes it, and the converted copy.
     fn value_bytes(self) -> usize {
-        let about = self.about.column_descr();
-        let levels = usize::from(about.max_def_level() > 0) + usize::from(about.max_rep_level() > 0);
+        let descriptor = self.metadata.column_descr();
+        let levels = usize::from(descriptor.max_def_level() > 0) + usize::from(descriptor.max_rep_level() > 0);
         let value = match self.leaf.holds {
             Plain::Bytes | Plain::Text => size_of::<ByteArray>() + size_of::<u32>(),
-            // Both the value as decoded by the library and the converted copy take memory.
             Plain::Half => size_of::<ByteArray>() + 8,
             Plain::Bool => 2,
             Plain::Number(element) => element.size() + 8,
@@ -135,7 +134,7 @@ impl Column<'_> {
         value + levels * size_of::<i16>()
     }
 
-    /// Returns the memory for a value in the dictionary, in bytes.
+    /// Returns the number of bytes that a value in the dictionary takes.
     fn dictionary_value_bytes(self) -> usize {
         match self.leaf.holds {
             Plain::Bytes | Plain::Text | Plain::Half => size_of::<ByteArray>(),
@@ -146,13 +145,13 @@ impl Column<'_> {
 
     /// Returns the number of values and the total page size from the metadata.
     fn declared(self) -> (u64, u64) {
-        let pages = self.about.uncompressed_size().max(self.about.compressed_size());
-        (u64::try_from(self.about.num_values()).unwrap_or(0), u64::try_from(pages).unwrap_or(0))
+        let pages = self.metadata.uncompressed_size().max(self.metadata.compressed_size());
+        (u64::try_from(self.metadata.num_values()).unwrap_or(0), u64::try_from(pages).unwrap_or(0))
     }
 
-    /// Estimates the memory for decoding all lists of the column chunk from the sizes in the
-    /// metadata. Includes a reserve for the dictionary, which has no declared size, and for pages
-    /// that compression has made larger.
+    /// Estimates the number of bytes needed to decode all lists of the column chunk, from the sizes
+    /// in the metadata. Adds a reserve for the dictionary, whose size is not declared, and for
+    /// pages that compression has made larger.
     pub(super) fn lists_need(self) -> u64 {
         let (values, pages) = self.declared();
         values
@@ -161,7 +160,7 @@ impl Column<'_> {
             .saturating_add(pages / 2 + DICTIONARY_RESERVE)
     }
 
-    /// Estimates the memory of the decoded values from the sizes in the metadata.
+    /// Estimates the number of bytes that the decoded values take, from the sizes in the metadata.
     pub(super) fn unpacked_bytes(self) -> u64 {
         let (values, pages) = self.declared();
         match self.leaf.holds {
@@ -176,7 +175,7 @@ impl Column<'_> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
             return Err(Error::in_source("damaged: a page has a wrong checksum"));
         }
-        let codec = self.about.compression();
+        let codec = self.metadata.compression();
         let plain = codec == Compression::UNCOMPRESSED;
         let (levels, packed) = match header.kind {
             Kind::DataV2 { definitions, repetitions, compressed, .. } => {
@@ -234,8 +233,8 @@ impl Column<'_> {
     fn block(self, rows: Range<usize>, pages: Pages) -> Result<Block> {
         guarded(|| {
             let shared = (pages.bytes, pages.dictionary);
-            let decoded = Decoded::new(self.about, self.leaf.holds, Box::new(pages), shared, rows.len())?;
-            decoded.block(rows.start, self.about.column_descr().max_def_level(), self.levels)
+            let decoded = Decoded::new(self.metadata, self.leaf.holds, Box::new(pages), shared, rows.len())?;
+            decoded.block(rows.start, self.metadata.column_descr().max_def_level(), self.levels)
         })
     }
 }
@@ -250,8 +249,8 @@ pub(super) fn lists_fit(need: u64, limit: usize, max_grant: usize) -> Result<()>
 fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
     let raise = if limit < max_grant { "raise the loader's memory_limit, " } else { "" };
     Error::in_source(format!(
-        "{what} {need} bytes of memory, but the limit is {limit}: {raise}write the file with smaller pages or row \
-         groups, or leave the column out with TableOptions::columns"
+        "{what} {need} bytes of memory, but the limit is {limit}: {raise}write the file again with smaller pages or \
+         row groups, or leave the column out with TableOptions::columns"
     ))
 }
 
@@ -264,7 +263,7 @@ struct Pages {
     values: usize,
     /// Size of the shared dictionary, in bytes.
     dictionary: usize,
-    /// Memory for decoding the pages, in bytes.
+    /// Number of bytes needed to decode the pages.
     needed: usize,
 }
 
@@ -275,10 +274,10 @@ impl Pages {
         // A value takes at least one byte of a dictionary page, so the page's size bounds the
         // count.
         let dictionary = matches!(header.kind, Kind::Dictionary { .. });
-        let max_grant = if dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
-        if values > max_grant {
+        let max_values = if dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
+        if values > max_values {
             return Err(Error::in_source(format!(
-                "a page of {size} bytes claims {values} values: the limit is {max_grant} values"
+                "a page of {size} bytes claims {values} values: the limit is {max_values} values"
             )));
         }
         self.values += if dictionary || header.kind == Kind::Other { 0 } else { values };
@@ -298,15 +297,17 @@ impl Pages {
         Err(too_large(what, need, limit, column.max_grant))
     }
 
-    /// Adds a page that [`account`](Pages::account) has accepted. Checks the sizes that the page's
-    /// values claim.
+    /// Adds a page that [`account`](Pages::account) has accepted. Also checks the decoded size of
+    /// delta-encoded values.
     fn add(&mut self, page: Page, column: Column<'_>) -> Result<()> {
         let values = page.num_values() as usize;
         let delta = match page.encoding() {
             Encoding::DELTA_LENGTH_BYTE_ARRAY => {
-                encoded(&page, column.about).map(|bytes| delta::check_count(bytes, values).map(|()| 0))
+                encoded(&page, column.metadata).map(|bytes| delta::check_count(bytes, values).map(|()| 0))
             }
-            Encoding::DELTA_BYTE_ARRAY => encoded(&page, column.about).map(|bytes| delta::decoded_size(bytes, values)),
+            Encoding::DELTA_BYTE_ARRAY => {
+                encoded(&page, column.metadata).map(|bytes| delta::decoded_size(bytes, values))
+            }
             _ => Some(Some(0)),
         };
         let more = delta.flatten().ok_or_else(|| Error::in_source("damaged: invalid value lengths in a page"))?;
@@ -320,7 +321,7 @@ impl Pages {
 
 /// Returns the encoded values of a page, without the levels.
 fn encoded<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
-    let about = column.column_descr();
+    let descriptor = column.column_descr();
     let bytes: &[u8] = page.buffer();
     match page {
         Page::DictionaryPage { .. } => Some(bytes),
@@ -328,13 +329,14 @@ fn encoded<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]>
             bytes.get(*def_levels_byte_len as usize + *rep_levels_byte_len as usize..)
         }
         Page::DataPage { def_level_encoding, rep_level_encoding, num_values, .. } => {
-            let levels = [(about.max_rep_level(), rep_level_encoding), (about.max_def_level(), def_level_encoding)];
-            levels.iter().filter(|(max_grant, _)| *max_grant > 0).try_fold(bytes, |bytes, &(max_grant, encoding)| {
+            let levels =
+                [(descriptor.max_rep_level(), rep_level_encoding), (descriptor.max_def_level(), def_level_encoding)];
+            levels.iter().filter(|(max_level, _)| *max_level > 0).try_fold(bytes, |bytes, &(max_level, encoding)| {
                 if *encoding == Encoding::RLE {
                     let (len, rest) = bytes.split_first_chunk()?;
                     return rest.get(u32::from_le_bytes(*len) as usize..);
                 }
-                let bits = (i16::BITS - max_grant.leading_zeros()) as usize;
+                let bits = (i16::BITS - max_level.leading_zeros()) as usize;
                 bytes.get((*num_values as usize * bits).div_ceil(8)..)
             })
         }
@@ -418,8 +420,8 @@ mod tests {
     /// Replaces 64-bit numbers in the footer. `from` must occur `count` times; `which` lists the
     /// occurrences to replace with `to`.
     fn with_numbers(bytes: &[u8], [from, to]: [u16; 2], count: usize, which: &[usize]) -> Vec<u8> {
-        // A field of type 6, directly after the field with the preceding number, with a two-byte
-        // varint as its value.
+        // Compact Thrift: the header 0x16 is an increment of 1 to the field number, and type 6
+        // (i64). The value is a zigzag varint of two bytes.
         let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
         let size = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
         let start = bytes.len() - 8 - size;
@@ -491,7 +493,7 @@ mod tests {
                 assert_eq!(read(&path, row).unwrap(), values[row].data(), "{encoding}");
             }
         }
-        // The 2,000 values of 50 kB take 100 MB, although the file is smaller than 200 kB.
+        // 2,000 values of 50 kB decode to 100 MB, but the file is smaller than 200 kB.
         write(&path, Encoding::DELTA_BYTE_ARRAY, &vec![vec![b'x'; 50_000].into(); 2000]);
         assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
         let set = Parquet::open(&path).unwrap();

@@ -29,7 +29,7 @@ use crate::values::record::{Column, ColumnType, Columns, Found, sniffed};
 ///
 /// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
 /// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported:
-/// such columns are ignored with a warning, and selecting one makes opening fail.
+/// such columns are skipped with a warning, and opening fails if you select one.
 ///
 /// **Pages.** Values are compressed in pages of about 1 MB, so reading one image means decoding a
 /// whole page. Decoded pages are cached within the loader's memory budget, and the least recently
@@ -44,7 +44,8 @@ pub struct Parquet {
     pub(super) remote: Option<Arc<Remote>>,
     pub(super) fields: Arc<[Field]>,
     pub(super) columns: Columns,
-    /// Whether image paths may point outside the folder.
+    /// Whether image paths may point outside the dataset's folder. True if the user names the image
+    /// column.
     anywhere: bool,
     pub(super) cache: Arc<Cache>,
     pub(super) page_limit: Arc<PageLimit>,
@@ -110,20 +111,22 @@ impl Parquet {
         let mut set = Self::without_columns(path, parts)?;
         set.anywhere = choice.image.is_some();
         let columns: Vec<Column> = (0..set.fields.len())
-            .map(|place| Ok(Column::new(set.fields[place].name.clone(), set.column_type(place, features.all())?)))
+            .map(|column_index| {
+                Ok(Column::new(set.fields[column_index].name.clone(), set.column_type(column_index, features.all())?))
+            })
             .collect::<Result<_>>()?;
         set.columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
-        let names = |place: usize| &*set.fields[place].name;
+        let names = |column_index: usize| &*set.fields[column_index].name;
         let classes = features.classes(set.columns.used().map(names), set.columns.label().map(names))?;
         set.prepare()?;
         let uses = std::mem::take(&mut set.columns);
-        let find = |row, place, scratch: &mut Vec<u8>| set.find(row, place, scratch);
+        let find = |row, column_index, scratch: &mut Vec<u8>| set.find(row, column_index, scratch);
         let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, set.len(), find);
         set.columns = learned.map_err(|e| e.at_path(path))?;
         Ok(set)
     }
 
-    /// Creates a source with samples that do not have any columns yet.
+    /// Creates a source without columns: the caller selects them.
     pub(super) fn without_columns(path: &Path, parts: Vec<ParquetFile>) -> Result<Self> {
         let first =
             parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
@@ -176,20 +179,20 @@ impl Parquet {
     fn check_counts(&self) -> Result<()> {
         for &(file, group) in &self.files.groups {
             let part = &self.files.parts[file as usize];
-            let about = part.meta.row_group(group as usize);
-            for place in self.columns.used() {
-                let leaves = match self.fields[place].form {
+            let row_group = part.meta.row_group(group as usize);
+            for column_index in self.columns.used() {
+                let leaves = match self.fields[column_index].form {
                     Form::Flat(leaf) => [Some(leaf), None],
                     Form::File { bytes, path } => [Some(bytes), path],
                     Form::List { .. } | Form::Unsupported(_) => [None, None],
                 };
                 for leaf in leaves.into_iter().flatten() {
-                    let (values, rows) = (about.column(leaf.index).num_values(), about.num_rows());
+                    let (values, rows) = (row_group.column(leaf.index).num_values(), row_group.num_rows());
                     if values != rows {
                         let cause = format!(
                             "row group {group}, column {:?}: damaged: {values} values for {rows} rows; write the file \
                              again",
-                            self.fields[place].name
+                            self.fields[column_index].name
                         );
                         return Err(Error::in_source(cause).at_path(&part.file.path));
                     }
@@ -200,15 +203,15 @@ impl Parquet {
     }
 
     /// Returns the type of a column, which determines how the column is used.
-    fn column_type(&self, place: usize, features: &Features) -> Result<ColumnType> {
-        let Field { name, form } = &self.fields[place];
+    fn column_type(&self, column_index: usize, features: &Features) -> Result<ColumnType> {
+        let Field { name, form } = &self.fields[column_index];
         Ok(match form {
             Form::Unsupported(what) => ColumnType::Unsupported(what),
             Form::File { .. } => match features.file(name) {
                 Some(column_type) => column_type,
-                None => self.sniff(place)?,
+                None => self.sniff(column_index)?,
             },
-            Form::Flat(Leaf { holds: Plain::Bytes, .. }) => self.sniff(place)?,
+            Form::Flat(Leaf { holds: Plain::Bytes, .. }) => self.sniff(column_index)?,
             Form::List { levels, .. } if levels.nested() => ColumnType::Json,
             Form::List { .. } => ColumnType::Numbers,
             Form::Flat(leaf) => match leaf.holds {
@@ -220,8 +223,8 @@ impl Parquet {
     }
 
     /// Guesses the type of a byte column from its first values.
-    fn sniff(&self, place: usize) -> Result<ColumnType> {
-        sniffed(self.len(), |row, scratch| self.find(row, place, scratch))
+    fn sniff(&self, column_index: usize) -> Result<ColumnType> {
+        sniffed(self.len(), |row, scratch| self.find(row, column_index, scratch))
     }
 
     /// Returns the share of a loader's `bytes` for decoded pages: all for local files, and half for
@@ -235,7 +238,7 @@ impl Parquet {
     }
 
     pub(super) fn needed(&self) -> Vec<NeededLeaf> {
-        let used = self.columns.used().map(|place| match self.fields[place].form {
+        let used = self.columns.used().map(|column_index| match self.fields[column_index].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: false }),
             Form::List { leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: true }),
             Form::Unsupported(_) => None,
@@ -245,15 +248,15 @@ impl Parquet {
 
     /// Iterates over the used leaf columns in every row group.
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
-        let chunk_of = |place: usize| match self.fields[place].form {
-            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((place, leaf, None)),
-            Form::List { leaf, levels } => Some((place, leaf, Some(levels))),
+        let chunk_of = |column_index: usize| match self.fields[column_index].form {
+            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((column_index, leaf, None)),
+            Form::List { leaf, levels } => Some((column_index, leaf, Some(levels))),
             Form::Unsupported(_) => None,
         };
         let used: Vec<_> = self.columns.used().filter_map(chunk_of).collect();
         self.files.groups.iter().flat_map(move |&(file, group)| {
-            used.clone().into_iter().map(move |(place, leaf, levels)| {
-                (Chunk { bytes: 0, lists: levels.is_some(), file, group, column: place }, leaf, levels)
+            used.clone().into_iter().map(move |(column_index, leaf, levels)| {
+                (Chunk { bytes: 0, lists: levels.is_some(), file, group, column: column_index }, leaf, levels)
             })
         })
     }
@@ -285,8 +288,8 @@ impl Parquet {
         Error::in_source(cause).at_path(&self.files.parts[chunk.file as usize].file.path)
     }
 
-    pub(super) fn find(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
-        let field = &self.fields[place];
+    pub(super) fn find(&self, row: usize, column_index: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+        let field = &self.fields[column_index];
         let plain = |leaf, scratch: &mut Vec<u8>| self.value(row, leaf, None, scratch);
         let content = match field.form {
             Form::Flat(leaf) => plain(leaf, scratch),
@@ -346,12 +349,12 @@ impl Source for Parquet {
         file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         let root = file.path.parent().unwrap_or(Path::new(""));
         let stored = file.object().is_some();
-        let sample = self.columns.read(index, scratch, |place, scratch| {
-            let content = self.find(index, place, scratch)?;
+        let sample = self.columns.read(index, scratch, |column_index, scratch| {
+            let content = self.find(index, column_index, scratch)?;
             if stored && matches!(content, Found::Path(_)) {
                 return Err(Error::in_source("the image is in a separate file, which is not supported in a store"));
             }
-            let anywhere = self.anywhere && self.columns.image() == Some(place);
+            let anywhere = self.anywhere && self.columns.image() == Some(column_index);
             content.read_path(root, anywhere, scratch)
         });
         sample.map_err(|e| e.at_path(&file.path))
@@ -372,8 +375,8 @@ impl Source for Parquet {
         };
         let bytes = self.chunks().map(unpacked).fold(0, u64::saturating_add);
         let bytes = bytes.clamp(1 << 20, AHEAD as u64);
-        // For a store, half of the bytes are used for the cache, which must hold a column chunk
-        // that is read in one piece and some additional pages.
+        // For a store, only half of the bytes are cache. The cache must hold the largest column
+        // chunk that is read in one piece, and some pages.
         let chunk = self.largest_unsplit.map_or(0, |unsplit| 2 * (unsplit.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
         let lists = self.lists.map_or(0, |lists| lists.bytes);
         let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
@@ -381,7 +384,8 @@ impl Source for Parquet {
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // `selecting` cannot fail, because opening measured all columns.
+        // `selecting` cannot fail: opening has measured every column in use, and this selects a
+        // subset.
         Some(Arc::new(self.selecting(self.columns.only(fields)).ok()?))
     }
 
@@ -407,11 +411,11 @@ impl Source for Parquet {
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        let Some(place) = self.columns.label() else { return Ok(None) };
+        let Some(column_index) = self.columns.label() else { return Ok(None) };
         let file = &self.file_of(index).file;
         file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         scratch.clear();
-        let content = self.find(index, place, scratch)?;
+        let content = self.find(index, column_index, scratch)?;
         content.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 

@@ -1,22 +1,41 @@
-//! Parses Thrift's compact encoding, and checks data before the `parquet` crate decodes it. The
-//! crate is recursive, so the depth of the schema is limited. It also allocates memory for the
+//! Parses Thrift's compact encoding, and checks metadata before the `parquet` crate decodes it. The
+//! crate builds schemas recursively, so their depth is limited. It also allocates memory for the
 //! claimed length of a list, so lengths are checked.
 
 use parquet::file::page_index::offset_index::PageLocation;
 
 /// Maximum depth of a schema, and of nested structs.
 pub(super) const MAX_DEPTH: usize = 64;
-/// Minimum size of a struct in a list, in bytes.
+/// Estimate of the minimum size of a struct in Parquet metadata, in bytes.
 const MIN_STRUCT_BYTES: usize = 3;
+
+// Types of values and of list elements in Thrift's compact encoding.
+/// Ends a struct.
+const STOP: u8 = 0;
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
+const BYTE: u8 = 3;
+const I16: u8 = 4;
+const I32: u8 = 5;
+const I64: u8 = 6;
+const DOUBLE: u8 = 7;
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
+const SET: u8 = 10;
+const MAP: u8 = 11;
+const STRUCT: u8 = 12;
+
+/// Number of the field of a schema element that contains the number of its children.
+const NUM_CHILDREN: i64 = 5;
 
 /// Parses an `OffsetIndex`, which contains the locations of a column chunk's pages.
 pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     let mut reader = Compact::new(bytes);
     let (field, kind) = reader.field(0)?;
-    if (field, kind) != (1, 9) {
+    if (field, kind) != (1, LIST) {
         return None;
     }
-    let (count, 12) = reader.list()? else { return None };
+    let (count, STRUCT) = reader.list()? else { return None };
     let mut pages = Vec::with_capacity(count.min(1 << 16));
     for _ in 0..count {
         let mut values = [0_i64; 3];
@@ -24,8 +43,8 @@ pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
         loop {
             let (field, kind) = reader.field(last)?;
             match (field, kind) {
-                (_, 0) => break,
-                (1..=3, 5 | 6) => values[field as usize - 1] = reader.integer()?,
+                (_, STOP) => break,
+                (1..=3, I32 | I64) => values[field as usize - 1] = reader.integer()?,
                 _ => reader.skip(kind, 0)?,
             }
             last = field;
@@ -34,6 +53,12 @@ pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
         pages.push(PageLocation { offset, compressed_page_size: i32::try_from(size).ok()?, first_row_index });
     }
     Some(pages)
+}
+
+/// Returns the type that is encoded like elements of type `kind`. Booleans take a byte in lists, sets
+/// and maps, but none in structs.
+fn element_kind(kind: u8) -> u8 {
+    if kind <= FALSE { BYTE } else { kind }
 }
 
 /// Reads values in Thrift's compact encoding. Methods return `None` if the bytes are damaged.
@@ -74,12 +99,12 @@ impl<'a> Compact<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Returns the number and the type of the next field in a struct. Type 0 means that the struct
+    /// Returns the number and the type of the next field in a struct. `STOP` means that the struct
     /// has ended. `last` is the number of the previous field.
     pub(super) fn field(&mut self, last: i64) -> Option<(i64, u8)> {
         let byte = self.byte()?;
         match (byte >> 4, byte & 15) {
-            (_, 0) => Some((last, 0)),
+            (_, STOP) => Some((last, STOP)),
             (0, kind) => Some((self.integer()?, kind)),
             (step, kind) => Some((last.wrapping_add(step.into()), kind)),
         }
@@ -93,8 +118,8 @@ impl<'a> Compact<'a> {
             count => count.into(),
         };
         let kind = byte & 15;
-        let min_bytes = if kind == 12 { MIN_STRUCT_BYTES } else { 1 };
-        // The minimum size of an element is only an estimate, so short lists are not checked.
+        let min_bytes = if kind == STRUCT { MIN_STRUCT_BYTES } else { 1 };
+        // A struct may be smaller than the estimate, so short lists are not checked.
         let fits = count <= 15 || count.checked_mul(min_bytes)? <= self.bytes.len() - self.position;
         fits.then_some((count, kind))
     }
@@ -110,36 +135,36 @@ impl<'a> Compact<'a> {
             return None;
         }
         match kind {
-            1 | 2 => {}
-            3 => _ = self.byte()?,
-            4..=6 => _ = self.varint()?,
-            7 => self.take(8)?,
-            8 => {
+            TRUE | FALSE => {}
+            BYTE => _ = self.byte()?,
+            I16 | I32 | I64 => _ = self.varint()?,
+            DOUBLE => self.take(8)?,
+            BINARY => {
                 let len = self.varint()?;
                 self.take(len)?;
             }
-            9 | 10 => {
+            LIST | SET => {
                 let (count, kind) = self.list()?;
                 for _ in 0..count {
-                    self.skip(if kind <= 2 { 3 } else { kind }, depth + 1)?;
+                    self.skip(element_kind(kind), depth + 1)?;
                 }
             }
-            11 => {
+            MAP => {
                 let count = self.varint()?;
                 let kinds = if count > 0 { self.byte()? } else { 0 };
                 for _ in 0..count {
-                    self.skip(if kinds >> 4 <= 2 { 3 } else { kinds >> 4 }, depth + 1)?;
-                    self.skip(if kinds & 15 <= 2 { 3 } else { kinds & 15 }, depth + 1)?;
+                    self.skip(element_kind(kinds >> 4), depth + 1)?;
+                    self.skip(element_kind(kinds & 15), depth + 1)?;
                 }
             }
-            12 => _ = self.structure(depth + 1, None)?,
+            STRUCT => _ = self.structure(depth + 1, None)?,
             _ => return None,
         }
         Some(())
     }
 
-    /// Skips a struct. Returns the depth of the schema in field number `schema`, or 0 if the field
-    /// is missing.
+    /// Skips a struct. Returns the depth of the schema in field number `schema`, or 0 if that field
+    /// is missing or not a list.
     pub(super) fn structure(&mut self, depth: usize, schema: Option<i64>) -> Option<usize> {
         if depth > MAX_DEPTH {
             return None;
@@ -147,10 +172,10 @@ impl<'a> Compact<'a> {
         let (mut last, mut deepest) = (0, 0);
         loop {
             let (field, kind) = self.field(last)?;
-            if kind == 0 {
+            if kind == STOP {
                 return Some(deepest);
             }
-            if Some(field) == schema && kind == 9 {
+            if Some(field) == schema && kind == LIST {
                 deepest = self.schema()?;
             } else {
                 self.skip(kind, depth)?;
@@ -162,7 +187,7 @@ impl<'a> Compact<'a> {
     /// Returns the depth of a schema. The elements of a schema are in depth-first order, and each
     /// element contains the number of its children.
     fn schema(&mut self) -> Option<usize> {
-        let (count, 12) = self.list()? else { return None };
+        let (count, STRUCT) = self.list()? else { return None };
         // The number of remaining children at each level.
         let (mut open, mut deepest) = (Vec::<u64>::new(), 0);
         for _ in 0..count {
@@ -170,8 +195,8 @@ impl<'a> Compact<'a> {
             loop {
                 let (field, kind) = self.field(last)?;
                 match (field, kind) {
-                    (_, 0) => break,
-                    (5, 5) => children = u64::try_from(self.integer()?).ok()?,
+                    (_, STOP) => break,
+                    (NUM_CHILDREN, I32) => children = u64::try_from(self.integer()?).ok()?,
                     _ => self.skip(kind, 1)?,
                 }
                 last = field;

@@ -84,8 +84,8 @@ impl Header<'_> {
             && let Some(path) = self.0.iter().find(|name| is_image_file(name))
         {
             return Err(Error::config(format!(
-                "no image column among {}, and {path:?} looks like a value. If the table has no header line, set \
-                 TableOptions::headerless; otherwise, choose the column with TableOptions::image",
+                "the columns {} include no image column, and the name {path:?} looks like a value. If the table has no \
+                 header line, set TableOptions::headerless; otherwise, choose the column with TableOptions::image",
                 list_names(self.0)
             )));
         }

@@ -1,6 +1,6 @@
 //! Reads WebDataset shards.
 //!
-//! 1. `source`: [`Tar`], the source.
+//! 1. `source`: [`Tar`], which implements `Source`.
 //! 2. `header`: parses tar headers and PAX records.
 //! 3. `index`: builds the index of a shard from the headers of its members.
 //! 4. `links`: resolves hard and symbolic links within a shard.

@@ -31,12 +31,14 @@ pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, soft_labels: boo
     Spec::new(&schema, target, soft_labels.then_some(SoftLabels { field, smoothing: 0.1 }))
 }
 
-/// An image and a label. The simulated conversion writes one byte per input byte, for any dtype.
+/// Returns the spec of an image and a label. The simulated conversion ignores the dtype: it writes
+/// one byte per input byte.
 pub(super) fn spec(dtype: Dtype) -> Spec {
     spec_of(vec![image("image", 8, 9), label()], dtype, false)
 }
 
-/// Like [`spec`], but small batches overlap.
+/// Like [`spec`], but with two lanes: consecutive batches of up to `BATCH / 2` samples are
+/// processed at the same time.
 pub(super) fn overlapping() -> Spec {
     Spec { lanes: Some(Lanes { count: 2, samples: BATCH / 2 }), ..spec(CONVERTED) }
 }
@@ -65,12 +67,12 @@ pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     };
     let mut spans: Vec<(usize, usize)> = spec.arrays.iter().filter_map(span_of).collect();
     spans.sort_unstable();
-    assert!(spans.iter().enumerate().all(|(i, (span, _))| i == *span), "every span is copied once");
+    assert!(spans.iter().enumerate().all(|(i, (span, _))| i == *span), "every span must be copied once");
     spans.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-/// Number of samples in a batch. If small batches overlap, several small ones follow several large
-/// ones.
+/// Returns the number of samples in a batch. With lanes, five small batches alternate with four
+/// full ones.
 pub(super) fn count(spec: &Spec, number: u64) -> usize {
     match spec.lanes {
         Some(lanes) if number % 9 < 5 => 1 + number as usize % lanes.samples,
@@ -87,11 +89,11 @@ pub(super) fn content(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
 }
 
 /// The bytes of a batch on the device, array by array.
-pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
+pub(super) fn expected_on_device(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
     let host = content(spec, epoch, number);
     let copied = |array: usize| match spec.arrays[array].origin {
         Origin::Copied { span } | Origin::Converted { span, .. } => &host[span],
-        Origin::SoftLabels { .. } => panic!("no array is computed from soft labels"),
+        Origin::SoftLabels { .. } => unreachable!("soft labels are not an input of any array"),
     };
     let content_of = |array: &Array| {
         let (from, records) = match array.origin {
@@ -110,11 +112,11 @@ pub(super) fn arrived(spec: &Spec, epoch: u64, number: u64) -> Vec<Vec<u8>> {
 }
 
 pub(super) struct HostSlot {
-    // The bytes are atomic, so if a faulty ring lets the slot be refilled during its copy, the
+    // The bytes are atomic. If a faulty ring lets the slot be refilled while it is copied, the
     // result is a wrong batch instead of undefined behavior.
     fields: Vec<(Box<[AtomicU8]>, usize)>,
     info: BatchInfo,
-    home: Option<Sender<HostSlot>>,
+    free_sender: Option<Sender<HostSlot>>,
 }
 
 /// Returns the key of a sample. Consecutive keys have different lengths.
@@ -144,9 +146,9 @@ impl FullSlot for HostSlot {
 
 impl Drop for HostSlot {
     fn drop(&mut self) {
-        if let Some(home) = self.home.take() {
+        if let Some(free_sender) = self.free_sender.take() {
             let fields = std::mem::take(&mut self.fields);
-            let _ = home.send(HostSlot { fields, info: std::mem::take(&mut self.info), home: None });
+            let _ = free_sender.send(HostSlot { fields, info: std::mem::take(&mut self.info), free_sender: None });
         }
     }
 }
@@ -155,7 +157,7 @@ impl Drop for HostSlot {
 pub(super) struct TestFeed {
     spec: Spec,
     free: Receiver<HostSlot>,
-    home: Sender<HostSlot>,
+    free_sender: Sender<HostSlot>,
     epoch: u64,
     next: u64,
     delay: u64,
@@ -165,17 +167,17 @@ pub(super) struct TestFeed {
 
 impl TestFeed {
     pub(super) fn new(spec: &Spec, delay: u64) -> Self {
-        let (home, free) = unbounded();
+        let (free_sender, free) = unbounded();
         for _ in 0..2 {
             let bytes = |n: usize| (0..n * BATCH).map(|_| AtomicU8::new(0)).collect();
             let fields = host_bytes(spec).into_iter().map(|n| (bytes(n), 0)).collect();
-            let slot = HostSlot { fields, info: BatchInfo::new(BATCH), home: None };
-            home.send(slot).unwrap();
+            let slot = HostSlot { fields, info: BatchInfo::new(BATCH), free_sender: None };
+            free_sender.send(slot).unwrap();
         }
         TestFeed {
             spec: spec.clone(),
             free,
-            home,
+            free_sender,
             epoch: 0,
             next: BATCHES,
             delay,
@@ -210,7 +212,7 @@ impl Feed for TestFeed {
         let number = self.next;
         self.next += 1;
         if self.failing == Some(number) {
-            slot.home = Some(self.home.clone());
+            slot.free_sender = Some(self.free_sender.clone());
             self.next = BATCHES;
             return Some(Err(Error::decode("a bad sample")));
         }
@@ -227,7 +229,7 @@ impl Feed for TestFeed {
         (header.epoch, header.number) = (self.epoch, number);
         (header.mixing, header.labeled) = (mixing(number), number % 3 == 1);
         header.next = self.position();
-        slot.home = Some(self.home.clone());
+        slot.free_sender = Some(self.free_sender.clone());
         Some(Ok(slot))
     }
 

@@ -18,7 +18,7 @@ fn open_busy(sim: &Sim) -> (Ring<Sim>, crossbeam::channel::Sender<()>) {
 fn read_there(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
     let (epoch, number, offset) = (slot.info.epoch(), slot.info.number(), slot.offset);
-    let images = arrived(&batch.shared.variant(&slot.info).spec, epoch, number).swap_remove(0);
+    let images = expected_on_device(&batch.shared.variant(&slot.info).spec, epoch, number).swap_remove(0);
     stream.run(move |_| {
         std::thread::sleep(Duration::from_micros(500));
         let right = images.iter().enumerate().all(|(i, &byte)| memory[offset + i].load(Relaxed) == byte);

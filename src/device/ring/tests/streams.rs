@@ -17,7 +17,7 @@ enum Registration {
 fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
     let spec = &batch.shared.variant(&slot.info).spec;
-    let images = arrived(spec, slot.info.epoch(), slot.info.number()).swap_remove(0);
+    let images = expected_on_device(spec, slot.info.epoch(), slot.info.number()).swap_remove(0);
     let (epoch, number, offset, ready) = (slot.info.epoch(), slot.info.number(), slot.offset, slot.ready.passed());
     stream.run(move |_| {
         if wait {

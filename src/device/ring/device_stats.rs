@@ -1,12 +1,12 @@
-//! Statistics of a ring.
+//! Statistics on device memory and copies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::device::spec::DeviceMemory;
 
-/// The device memory of a loader, and the amount of data copied there. Field names follow PyTorch's
-/// `torch.cuda.memory_stats`.
+/// The device memory of a loader, and the amount of data copied there. `allocated`, `peak` and
+/// `reserved` have the names of PyTorch's `torch.cuda.memory_stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceStats {
@@ -23,14 +23,14 @@ pub struct DeviceStats {
 }
 
 #[derive(Clone)]
-pub(crate) struct Gauge {
+pub(crate) struct DeviceCounters {
     pub(super) counters: Arc<Counters>,
     pub(super) plan: DeviceMemory,
 }
 
-impl Gauge {
+impl DeviceCounters {
     pub(crate) fn stats(&self) -> DeviceStats {
-        let Gauge { counters, plan } = self;
+        let DeviceCounters { counters, plan } = self;
         let bytes = |slots: &AtomicUsize| slots.load(Ordering::Relaxed) * plan.slot_bytes;
         DeviceStats {
             allocated: bytes(&counters.slots),
