@@ -68,7 +68,8 @@ def loader(layout: str, folder: Path, workers: int, **options: Any) -> warpfeed.
 
 
 def compare(layout: str, processor: Any, files: list[Path], batches: warpfeed.Loader) -> str:
-    """Checks that the grids are equal, and returns a summary of the value differences in units of 1/255."""
+    """Checks that the grids are equal. Returns a summary of the value differences in units of
+    1/255."""
     # Each channel has its own standard deviation, so 1/255 is a different normalized step in each.
     values = np.arange(1176 if layout == "qwen2_vl" else 768)
     channel = values // (2 * 14 * 14) if layout == "qwen2_vl" else values % 3

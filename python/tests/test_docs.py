@@ -72,10 +72,17 @@ class Checker(ast.NodeVisitor):
 
     def value(self, node: ast.expr) -> Any:
         """Returns what an expression refers to: an object of warpfeed, an `Instance`, or `None` if
-        this is unknown.""" if isinstance(node, ast.Name): return self.names.get(node.id) if
-        isinstance(node, ast.Attribute): owner = self.value(node.value) if owner is None: return
-        None return member(owner.of if isinstance(owner, Instance) else owner, node.attr) if
-        isinstance(node, ast.Call): return result(self.value(node.func)) return None
+        this is unknown."""
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self.value(node.value)
+            if owner is None:
+                return None
+            return member(owner.of if isinstance(owner, Instance) else owner, node.attr)
+        if isinstance(node, ast.Call):
+            return result(self.value(node.func))
+        return None
 
 
 def member(owner: Any, name: str) -> Any:
@@ -85,7 +92,8 @@ def member(owner: Any, name: str) -> Any:
 
 
 def self_attributes(owner: Any) -> set[str]:
-    """Returns all names that the source of a class uses as `self.NAME`, including attributes that only `__init__` sets."""
+    """Returns all names that the source of a class uses as `self.NAME`. They include attributes
+    that are set only in `__init__`."""
     try:
         return set(re.findall(r"self\.(\w+)", inspect.getsource(owner)))
     except (OSError, TypeError):
