@@ -189,9 +189,15 @@ pub enum PasteRole<'a> {
     Gives(&'a dyn Objects),
 }
 
-/// The content of a sample's image: its plan, the samples other than this one that contribute to it
-/// ([`Input::tiles`]), and the objects that are pasted from the first of these.
-pub(crate) type Shown<'a> = (Option<&'a Plan>, &'a [Tile<'a>], Option<&'a Pasted>);
+/// What a sample's image contains.
+#[derive(Clone, Copy)]
+pub(crate) struct ImageContext<'a> {
+    pub(crate) plan: Option<&'a Plan>,
+    /// The other samples that contribute to the image, see [`Input::tiles`].
+    pub(crate) tiles: &'a [Tile<'a>],
+    /// The objects that are pasted from the first of `tiles`.
+    pub(crate) pasted: Option<&'a Pasted>,
+}
 
 /// The input of [`FieldType::write`]: a sample, and the plan of its image.
 #[derive(Debug, Clone)]
@@ -208,11 +214,16 @@ pub struct Input<'a> {
     others: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
     rng: Rng,
-    decoding: Decoding<'a>,
+    settings: DecodeSettings<'a>,
 }
 
-/// How images are decoded: the loader's codecs, and whether damaged images are rejected.
-pub(crate) type Decoding<'a> = (&'a Codecs, bool);
+/// The loader's settings for decoding images.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DecodeSettings<'a> {
+    pub(crate) codecs: &'a Codecs,
+    /// Whether damaged images are rejected.
+    pub(crate) is_strict: bool,
+}
 
 /// One of the samples whose images are combined to one image, for example a mosaic.
 #[derive(Debug, Clone, Copy)]
@@ -236,11 +247,11 @@ impl<'a> Input<'a> {
     pub(crate) fn new(
         name: &'a str,
         sample: &'a Sample<'a>,
-        (plan, others, pasted): Shown<'a>,
+        ImageContext { plan, tiles, pasted }: ImageContext<'a>,
         rng: Rng,
-        decoding: Decoding<'a>,
+        settings: DecodeSettings<'a>,
     ) -> Self {
-        Input { name, sample, plan, others, pasted, rng, decoding }
+        Input { name, sample, plan, others: tiles, pasted, rng, settings }
     }
 
     /// Returns a copy of the input with a different sample.
@@ -256,8 +267,8 @@ impl<'a> Input<'a> {
         &self.rng
     }
 
-    pub(super) fn decoding(&self) -> Decoding<'a> {
-        self.decoding
+    pub(super) fn settings(&self) -> DecodeSettings<'a> {
+        self.settings
     }
 
     /// Returns the tiles of a [`mosaic`](Augment::mosaic), except the first one, which `sample` and
@@ -349,9 +360,8 @@ impl Debug for RowMut<'_> {
 }
 
 /// A field type, as the argument of [`Loader::field`](crate::Loader::field). Any [`FieldType`] can
-/// be converted to a `FieldKind`. The built-in field types can also be deserialized from `{NAME:
-/// {OPTION: VALUE, ...}}`, where `NAME` is the name of the field type, and all of its options are
-/// present.
+/// be converted to a `FieldKind`. The built-in field types can also be deserialized from a map with
+/// one entry. Its key is the name of the field type, and its value is a map of all options.
 #[derive(Debug, Clone)]
 pub struct FieldKind(pub(crate) Arc<dyn FieldType>);
 

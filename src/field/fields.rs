@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::corners::BoxReader;
 use super::encoded;
-use super::field_type::{Decoding, Shown};
+use super::field_type::{DecodeSettings, ImageContext};
 use super::image::{ImageField, MixScratch, Written};
 use super::pasted::{Objects, Pasted};
 use super::per_frame::{PerFrame, clips};
@@ -87,13 +87,13 @@ impl Member {
     pub(crate) fn write(
         &self,
         sample: &Sample<'_>,
-        shown: Shown<'_>,
-        (rng, decoding): (Rng, Decoding<'_>),
+        context: ImageContext<'_>,
+        (rng, settings): (Rng, DecodeSettings<'_>),
         part: &mut Part,
         index: usize,
     ) -> Result<()> {
         let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
-        let input = Input::new(&self.name, sample, shown, rng, decoding);
+        let input = Input::new(&self.name, sample, context, rng, settings);
         match &self.frames {
             Some(frames) => frames.write(&*self.kind, &input, &mut row),
             None => self.kind.write(&input, &mut row),
@@ -113,8 +113,14 @@ impl Member {
         }
     }
 
-    pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, rng: Rng, decoding: Decoding<'_>) -> u64 {
-        let input = Input::new(&self.name, sample, shown, rng, decoding);
+    pub(crate) fn memory(
+        &self,
+        sample: &Sample<'_>,
+        context: ImageContext<'_>,
+        rng: Rng,
+        settings: DecodeSettings<'_>,
+    ) -> u64 {
+        let input = Input::new(&self.name, sample, context, rng, settings);
         match &self.frames {
             Some(frames) => frames.memory(&*self.kind, &input),
             None => self.kind.memory(&input),

@@ -87,7 +87,7 @@ pub use annotations::Annotations;
 pub use boxes::Boxes;
 pub use corners::{BoxFormat, BoxReader};
 pub use dense_map::DenseMap;
-pub(crate) use field_type::Shown;
+pub(crate) use field_type::{DecodeSettings, ImageContext};
 pub use field_type::{FieldKind, FieldType, FieldWriter, Input, PasteRole, RowMut, Tile};
 pub(crate) use fields::{Fields, Member};
 pub use geometry::Geometry;

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::sync::OnceLock;
 
 use super::encoded::MAX_REUSED_BYTES;
+use super::field_type::DecodeSettings;
 use super::patch_grid::{MAX_ASPECT, Sizing};
 use super::{FieldType, FieldWriter, Image, Input, RowMut};
 use crate::batch::{BatchWriter, COUNT, CU_SEQLENS, Dtype, Field, GRID_THW, IMAGES, Layout, Normalize, Role};
@@ -443,14 +444,14 @@ impl FieldType for Patches {
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
-        let (codecs, strict) = input.decoding();
+        let DecodeSettings { codecs, is_strict } = input.settings();
         let mut max_memory = 0;
         // Ignore errors here, because `write` reports them.
         let _ = self.for_each_image(input.name, input.sample, codecs, |_, bytes| {
             let (image, resized) = self.open(codecs, bytes)?;
             let line = u64::from(resized.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;
             let decoded = image.memory(Rect::full(image.size()));
-            let checked = if strict { image.check_memory() } else { 0 };
+            let checked = if is_strict { image.check_memory() } else { 0 };
             max_memory = max_memory.max(decoded.saturating_add(resized.area() * 3 + line).max(checked));
             Ok(())
         });
@@ -461,13 +462,13 @@ impl FieldType for Patches {
         thread_local! {
             static BUFFERS: RefCell<Buffers> = RefCell::default();
         }
-        let (codecs, strict) = input.decoding();
+        let DecodeSettings { codecs, is_strict } = input.settings();
         let patch_bytes = self.patch_values() * self.dtype.bytes();
         let (mut patches, mut images) = (0_usize, 0_usize);
         BUFFERS.with_borrow_mut(|buffers| {
             let written = self.for_each_image(input.name, input.sample, codecs, |number, bytes| {
                 let (mut image, resized) = self.open(codecs, bytes)?;
-                if strict {
+                if is_strict {
                     image.refuse_damage()?;
                 }
                 let size = image.size();

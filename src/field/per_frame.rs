@@ -68,7 +68,7 @@ impl PerFrame {
         mut each: impl FnMut(usize, &Input<'_>) -> Result<()>,
     ) -> Result<()> {
         let (sample, (name, image)) = (input.sample, &self.clip);
-        let clip = image.encoded(name, sample, input.decoding().0, input.sample_rng())?.1;
+        let clip = image.encoded(name, sample, input.settings().codecs, input.sample_rng())?.1;
         let clip = clip.expect("the image is a clip");
         let reads = kind.reads(input.name);
         let is_read = |field: &str| {

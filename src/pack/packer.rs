@@ -36,7 +36,7 @@ pub(super) struct Packer<'a> {
 
 impl Packer<'_> {
     /// Packs the part, writes its manifest, and returns the entries of its shards. Fails on a bad
-    /// image unless `keep_bad` is set. Also fails if the target contains a dataset, or parts with a
+    /// image unless `keep_bad` is set. Also fails if the target contains a dataset or parts with a
     /// different plan, unless `force` is set.
     pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<ShardEntry>> {
         if let Some(manifest) = self.claim()? {

@@ -15,7 +15,7 @@ use super::sample_image::SampleImage;
 use crate::batch::{Full, Header, Part, Role, Row};
 use crate::decode::{self, AnnotationFrame, Codecs, DecodedCache, EncodedImage, Job, Lookup, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
-use crate::field::{Fields, Image, ImageField, Member, MixScratch, Pasted, Shown, Tile};
+use crate::field::{DecodeSettings, Fields, Image, ImageContext, ImageField, Member, MixScratch, Pasted, Tile};
 use crate::sampler::{Entry, Rng, Sampler};
 use crate::source::{self, Frames, Sample, Source};
 use crate::transform::{Augment, Join, OutputSizes, Pasting, Plan, Resizer, TILES, Transform};
@@ -356,28 +356,28 @@ impl Recipe {
         })
     }
 
-    /// Returns the memory needed to compute the fields of a sample, in bytes. `shown` is the plan
-    /// of the first image and its additional tiles.
-    pub(crate) fn memory(&self, sample: &Sample<'_>, shown: Shown<'_>, entry: &Entry) -> Result<u64> {
+    /// Returns the number of bytes needed to compute the fields of a sample. `context` describes
+    /// the sample's first image.
+    pub(crate) fn memory(&self, sample: &Sample<'_>, context: ImageContext<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
             // Fields are computed one after the other, so the maximum is enough.
-            let memory = |field: &Member| field.memory(sample, shown, self.rng(entry), (&self.codecs, self.is_strict));
+            let memory = |field: &Member| field.memory(sample, context, self.rng(entry), self.decode_settings());
             Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
         })
     }
 
-    /// Writes a field of a sample. `shown` is the plan of the first image and its additional tiles.
+    /// Writes a field of a sample. `context` describes the sample's first image.
     pub(crate) fn write(
         &self,
         field: &Member,
         sample: &Sample<'_>,
-        shown: Shown<'_>,
+        context: ImageContext<'_>,
         part: &mut Part,
         row: usize,
     ) -> Result<()> {
         let (entry, previous_damage) = (part.header().entries[row], part.meta(row).damaged);
-        let scope = (self.rng(&entry), (&self.codecs, self.is_strict));
-        guarded(|| field.write(sample, shown, scope, part, row))?;
+        let scope = (self.rng(&entry), self.decode_settings());
+        guarded(|| field.write(sample, context, scope, part, row))?;
         if part.meta(row).damaged > previous_damage {
             let error = || Error::decode(format!("an image of field {:?} is damaged", field.name));
             self.damage_log.note(entry.sample, || self.sample_error(entry.sample, sample.key(), error()));
@@ -388,6 +388,10 @@ impl Recipe {
     /// Returns the random number that determines the start of a sample's clips.
     pub(crate) fn clip_draw(&self, entry: &Entry) -> u64 {
         Image::clip_draw(&self.rng(entry))
+    }
+
+    fn decode_settings(&self) -> DecodeSettings<'_> {
+        DecodeSettings { codecs: &self.codecs, is_strict: self.is_strict }
     }
 
     fn rng(&self, entry: &Entry) -> Rng {

@@ -38,8 +38,8 @@ use sgd::Sgd;
 
 const SIDE: u32 = 224;
 const WIDTHS: [usize; 4] = [32, 64, 128, 256];
-/// Number of steps between readings of the clock. Each reading synchronizes the device, so it is
-/// not read after every step.
+/// Number of steps between readings of the clock. A reading synchronizes the device, so the clock
+/// is not read after every step.
 const STEPS: usize = 10;
 const BATCH_SOURCES: [(&str, Option<DecodeOn>); 4] =
     [("repeated", None), ("cpu", Some(DecodeOn::Cpu)), ("gpu", Some(DecodeOn::Gpu)), ("auto", Some(DecodeOn::Auto))];

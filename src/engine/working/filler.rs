@@ -17,7 +17,7 @@ use crate::engine::reading::PrefetchedSamples;
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
 use crate::error::{Error, Result, guarded};
-use crate::field::{Image, NOTHING, Pasted};
+use crate::field::{Image, ImageContext, NOTHING, Pasted};
 use crate::recipe::{self, Partners, Recipe, SampleImage};
 use crate::sampler::Entry;
 use crate::source::Sample;
@@ -304,8 +304,8 @@ impl<'a> PartFiller<'a> {
         let (plan, tiles) = self.recipe.plan_and_tiles(&group.sample_images[first_image..], partner_samples);
         let pasted_objects =
             group.sample_images[first_image..].iter().any(|image| image.has_pasted_objects).then_some(&NOTHING);
-        let field_memory =
-            self.recipe.memory(sample, (plan.or(field_plan.as_deref()), &tiles, pasted_objects), entry)?;
+        let context = ImageContext { plan: plan.or(field_plan.as_deref()), tiles: &tiles, pasted: pasted_objects };
+        let field_memory = self.recipe.memory(sample, context, entry)?;
         let memory = memory.saturating_add(usize::try_from(field_memory).unwrap_or(usize::MAX));
         Ok((if copy_bytes > share.retained_bytes / 2 { memory.saturating_add(copy_bytes) } else { memory }, field_plan))
     }
@@ -549,16 +549,16 @@ impl<'a> PartFiller<'a> {
         let image =
             |plan: &Plan| recipe.area_with_image(plan, (!tiles.is_empty() && !has_pasted_objects, has_pasted_objects));
         part.meta(row).shown = plan.map(image).unwrap_or_default();
-        let (sample, timing, shown) =
-            (&read_sample.sample, &mut read_sample.timing, (plan, &tiles[..], has_pasted_objects.then_some(&**pasted)));
+        let context = ImageContext { plan, tiles: &tiles, pasted: has_pasted_objects.then_some(&**pasted) };
+        let (sample, timing) = (&read_sample.sample, &mut read_sample.timing);
         if result.is_ok() {
-            result = fields.copied.iter().try_for_each(|field| recipe.write(field, sample, shown, part, row));
+            result = fields.copied.iter().try_for_each(|field| recipe.write(field, sample, context, part, row));
         }
         meter.finish_stage(Stage::Write, timing, part.schema().sample_bytes() - fields.computed_bytes());
         result?;
         for (index, field) in fields.computed.iter().enumerate() {
             meter.enter_field(index, timing.id);
-            let result = recipe.write(field, sample, shown, part, row);
+            let result = recipe.write(field, sample, context, part, row);
             meter.finish_field(index, timing, field.bytes);
             result?;
         }

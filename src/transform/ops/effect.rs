@@ -8,8 +8,8 @@ use crate::transform::{ImageMut, Record};
 
 /// An effect on the pixels of a `u8` image.
 pub(crate) trait PixelEffect: Record {
-    /// Name of the file with the device code, if any. The file defines `run(const EFFECT&, const
-    /// Image&, Scratch&)`.
+    /// Name of the file with the device code, if any. The file defines
+    /// `run(const EFFECT&, const Image&, Scratch&)`.
     const DEVICE: Option<&'static str>;
 
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch);
@@ -25,8 +25,8 @@ pub(crate) trait Naive: std::fmt::Debug {
 /// An effect on normalized values.
 pub(crate) trait ValueEffect: Record {
     /// Name of the file with the device code. Device code is required, because the normalized
-    /// values of a device batch exist only on the device. The file defines `run<P>(const EFFECT&,
-    /// u32 x, u32 y, float (&v)[3 * P])`.
+    /// values of a device batch exist only on the device. The file defines
+    /// `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])`.
     const DEVICE: &'static str;
 
     fn area(&self) -> Rect;

@@ -48,8 +48,8 @@ pub(super) static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
 /// One futex word per thread.
 pub(super) static BATONS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
-/// Key of the thread-local value whose destructor ends a scheduled thread. It runs after all
-/// others.
+/// Key of the thread-local value whose destructor ends a scheduled thread. This destructor runs
+/// after all others.
 pub(super) static EXIT_KEY: AtomicU32 = AtomicU32::new(0);
 
 pub(super) struct LockedSchedule {

@@ -4,7 +4,8 @@
 //! **Invariants**
 //! 1. Each definition has the signature of libc's function, and forwards its caller's arguments
 //!    unchanged. So whatever the caller guarantees to libc holds for the forwarded call.
-//! 2. `EXIT_KEY` holds a key that was created before the first scheduled thread, and is never deleted.
+//! 2. `EXIT_KEY` contains a key that is created before the first scheduled thread, and never
+//!    deleted.
 //! 3. A scheduled thread runs on a stack of the scheduler, which is reused only after it is joined.
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -55,8 +55,8 @@ pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     Some(pages)
 }
 
-/// Returns the type that is encoded like elements of type `kind`. Booleans take a byte in lists, sets
-/// and maps, but none in structs.
+/// Returns the type that is encoded like elements of type `kind`. Booleans take a byte in lists,
+/// sets and maps, but none in structs.
 fn element_kind(kind: u8) -> u8 {
     if kind <= FALSE { BYTE } else { kind }
 }
