@@ -120,8 +120,9 @@ pub(crate) trait Feed: Send {
     /// Returns the number of batches that can be received without waiting.
     fn ready(&self) -> usize;
 
-    /// Returns when the loader began to delay the consumer, which has just received the batch that
-    /// it requested at `requested`. While the consumer holds every slot, it delays itself.
+    /// Returns the start of the delay that the loader has caused, for a batch that was requested at
+    /// `requested` and has just arrived. Time during which the consumer holds every slot does not
+    /// count.
     fn delayed_since(&self, requested: Instant) -> Instant {
         requested
     }

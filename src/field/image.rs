@@ -273,8 +273,8 @@ impl ImageField {
         self.writer.is_copy() || self.is_converted_later(row)
     }
 
-    /// Returns the memory for the RGB image: the row of the batch if the row can hold it, which
-    /// avoids a copy, and otherwise `image`.
+    /// Returns the slice to which the RGB image is written: the row of the batch if the row can
+    /// hold the image, which avoids a copy, and otherwise `image`.
     pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.is_u8_in_batch(row) && !self.gray {
             &mut self.row_image(row)[..self.rgb_bytes()]

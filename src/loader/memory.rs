@@ -91,8 +91,8 @@ impl MemoryBound {
         Ok(scratch.shrink_to(remaining.saturating_add(scratch.min_bytes())))
     }
 
-    /// Returns the memory for batches with `schemas` at prefetch depth `prefetch`, in bytes, or
-    /// `None` on overflow.
+    /// Returns the number of bytes that batches with `schemas` need at prefetch depth `prefetch`,
+    /// or `None` on overflow.
     fn required_bytes(self, demand: &Demand<'_>, schemas: &Schemas, prefetch: usize) -> Option<usize> {
         let slots_bytes = Settings::slots_for(prefetch).checked_mul(schemas.bytes())?;
         let device_bytes = (demand.device_bytes)(schemas, prefetch.min(demand.prefetch.min));

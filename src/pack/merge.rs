@@ -122,7 +122,7 @@ impl Merge {
         };
         let is_renaming = dest::is_renaming(destination, &plan)?;
         let shards = match self.collect_shards(destination, &plan, parts, is_renaming) {
-            // Stores have no locks, so another merge may have finished meanwhile.
+            // Stores have no locks, so another merge may have finished in the meantime.
             Err(e) if destination.uploads_in_place() => {
                 return match dest::read_manifest(destination) {
                     Ok(Some(manifest)) if manifest.plan == plan => remove_leftovers(destination, manifest),

@@ -209,7 +209,7 @@ impl Recipe {
         sample_image: &SampleImage<'a>,
         frame: usize,
     ) -> Result<EncodedImage<'a>> {
-        let bytes = sample_image.frames.and_then(|frames| frames.get(frame)).expect("a frame of the clip");
+        let bytes = sample_image.frames.and_then(|frames| frames.get(frame)).expect("`frame` is a frame of the clip");
         let encoded =
             guarded(|| self.codecs.open(bytes)).map_err(|e| frame_error(name, sample_image.frames, frame, e))?;
         let (size, expected_size) = (encoded.size(), sample_image.plan.oriented.size());

@@ -368,7 +368,8 @@ fn a_cosine_ramp_follows_the_cosine() {
 /// Tests random mixtures. `WARPFEED_ORDERS` sets the number of configurations.
 #[test]
 fn changing_orders_equal_lists_built_draw_by_draw() {
-    let count = std::env::var("WARPFEED_ORDERS").map_or(400, |count| count.parse().expect("a number"));
+    let count =
+        std::env::var("WARPFEED_ORDERS").map_or(400, |count| count.parse().expect("WARPFEED_ORDERS is a number"));
     let mut samples = 0;
     for number in 0..count {
         let draw = &mut Draw(Rng::new(51, number, 0));

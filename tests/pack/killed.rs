@@ -178,7 +178,7 @@ const KILLS: &str = "WARPFEED_TEST_KILLS";
 
 #[test]
 fn processes_that_are_killed_lose_and_repeat_nothing() {
-    let kills = std::env::var(KILLS).map_or(10, |kills| kills.parse().expect("a number"));
+    let kills = std::env::var(KILLS).map_or(10, |kills| kills.parse().expect("WARPFEED_TEST_KILLS is a number"));
     kill(kills, 1, false);
     kill(kills.div_ceil(2), 2, true);
 }

@@ -68,14 +68,14 @@ fn every_list_of_formats_names_every_format() {
 #[test]
 fn the_page_on_stores_lists_every_format_that_a_store_supports() {
     let page = read("docs/object-stores.md");
-    let (_, layouts) = page.split_once("## Layouts").expect("a section of layouts");
+    let (_, layouts) = page.split_once("## Layouts").expect("the page has a section \"Layouts\"");
     let downloaded: BTreeSet<_> = ["arrow", "hdf5", "lmdb", "voc", "yolo"].into();
-    assert_eq!(missing(layouts.split_once("\n\nThe format").expect("a table").0), downloaded);
+    assert_eq!(missing(layouts.split_once("\n\nThe format").expect("a text follows the table").0), downloaded);
     assert_eq!(missing(layouts).len(), 0, "the text after the table must name the formats that are downloaded");
 }
 
 fn features(manifest: &str) -> BTreeSet<&str> {
-    let (_, section) = manifest.split_once("\n[features]\n").expect("a section of features");
+    let (_, section) = manifest.split_once("\n[features]\n").expect("the manifest has a section of features");
     let lines = section.lines().take_while(|line| !line.starts_with('['));
     let names = lines.filter_map(|line| Some(line.split_once(" = ")?.0)).filter(|name| !name.starts_with('#'));
     names.filter(|name| *name != "default" && !name.starts_with('_')).collect()
@@ -119,7 +119,7 @@ fn unlisted<'a>(table: &str, setters: &'a BTreeSet<String>) -> Vec<&'a String> {
 #[test]
 fn the_table_of_options_is_complete() {
     let (page, setters) = (read("src/loader/options.rs"), setters());
-    let (table, _) = page.split_once("pub struct Loader {").expect("the documentation of Loader");
+    let (table, _) = page.split_once("pub struct Loader {").expect("the file defines `Loader`");
     assert!(setters.len() > 30, "{setters:?}");
     assert_eq!(unlisted(table, &setters), Vec::<&String>::new());
     let misspelled = table.replace("[`subset`]", "[`subsets`]");
@@ -127,7 +127,7 @@ fn the_table_of_options_is_complete() {
 }
 
 fn commands(program: &str) -> BTreeSet<String> {
-    let (_, list) = program.split_once("\nenum Command {\n").expect("a list of commands");
+    let (_, list) = program.split_once("\nenum Command {\n").expect("the program defines its commands");
     let variants = list.lines().take_while(|line| *line != "}").filter_map(|line| line.trim().split_once('('));
     variants.filter(|(name, _)| !name.starts_with('#')).map(|(name, _)| name.to_lowercase()).collect()
 }

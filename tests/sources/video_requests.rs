@@ -234,7 +234,7 @@ fn a_clip_that_starts_anywhere_in_a_video_of_one_hour_reads_only_its_own_groups(
             assert!(store.read.lock().unwrap().iter().all(|(_, range)| range.end <= start + 8));
             epochs.push(found.into_iter().collect::<BTreeSet<_>>());
         }
-        assert_ne!(epochs[0], epochs[1], "each epoch has other starts");
+        assert_ne!(epochs[0], epochs[1], "the clips of each epoch must start at different frames");
     });
 }
 

@@ -22,7 +22,7 @@ pub fn set(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 pub fn refused<T>(result: Result<T>) -> Error {
-    result.err().expect("an error")
+    result.err().expect("the result is an error")
 }
 
 /// Returns a COCO file of three images that are not sorted by id. One of them has no annotations.

@@ -197,7 +197,7 @@ fn a_slow_stream_does_not_delay_other_slots() {
     freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the fast stream is freed");
     assert_eq!((freed.len(), handoff.held_count(), handoff.idle_since()), (0, 1, None));
     drop(open);
-    freed.recv_timeout(Duration::from_secs(20)).expect("the other");
+    freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the slow stream is freed");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use super::stream::Stream;
 use crate::batch::DecodeOps;
 use crate::error::{Error, Result};
 
-/// Maximum number of threads per block, with which the kernels are compiled.
+/// Number of threads per block. Must equal `__launch_bounds__` in `jpeg.cu`.
 const BLOCK: u32 = 128;
 /// Threads per block of `jpeg_follow`. Must equal `TILE` in `jpeg.cu`.
 const TILE: u32 = 128;
@@ -36,8 +36,8 @@ const SUMMERS: u32 = 256;
 const TABLES: u32 = 4;
 const LINE_BYTES: usize = DecodeOps::LINE_BYTES;
 /// Maximum number of parts of a batch that are decoded at the same time. An image in which codes
-/// synchronize late offers little parallel work, so the device decodes images of other parts
-/// meanwhile.
+/// synchronize late offers little parallel work, so the device decodes images of other parts at the
+/// same time.
 const MAX_PARTS: usize = 4;
 const MIN_PART_SAMPLES: usize = 64;
 /// Maximum number of parts for a batch without long segments. Such a batch leaves less of the

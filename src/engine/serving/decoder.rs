@@ -122,8 +122,8 @@ impl<B: Send + 'static> Decoder<B> {
     /// bytes are not copied on the calling thread.
     ///
     /// See [`submit`](Decoder::submit) and [`Pending::wait`]. A bad image is not an error. If the
-    /// stream may be captured meanwhile, use [`submit`](Decoder::submit): its response can still be
-    /// received after the capture.
+    /// stream may be captured during the call, use [`submit`](Decoder::submit): its response can
+    /// still be received after the capture.
     pub fn decode<P>(&self, images: impl IntoIterator<Item = P>) -> Result<B>
     where
         P: AsRef<[u8]> + Send + Sync + 'static,

@@ -350,9 +350,9 @@ pub(crate) fn fill_slot(
         header.entries.extend(entries);
         header.mixing = mixing;
     };
-    let part = slot.begin(sample_count as usize, begin).next().expect("one part");
+    let part = slot.begin(sample_count as usize, begin).next().expect("the slot has one part");
     let full = worker.run(Task { part, prefetched_samples: None, redecode: None }, &ReaderSwitch::new(), device_images);
-    (full.expect("the only part"), worker)
+    (full.expect("finishing the only part returns the slot"), worker)
 }
 
 /// Fills the first `sample_count` rows of a slot without decoding the images that a device would
@@ -396,8 +396,8 @@ pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usiz
     run.scratch.take_largest_grant();
     let token = Arc::new(());
     let request = Redecode { rows: Arc::from([0]), is_canceled: Arc::downgrade(&token), on_done: Arc::new(|_| {}) };
-    let part = full.split_again(1, &request.rows).next().expect("one part");
-    let full = worker.redecode(part, &request).expect("the only part");
+    let part = full.split_again(1, &request.rows).next().expect("the slot has one part");
+    let full = worker.redecode(part, &request).expect("finishing the only part returns the slot");
     assert!(full.meta(0).fault.is_none(), "{:?}", full.meta(0).fault);
     run.scratch.take_largest_grant()
 }

@@ -44,7 +44,7 @@ pub(crate) struct EffectDescription {
 pub(crate) struct OptionDescription {
     pub(crate) name: &'static str,
     pub(crate) r#type: &'static str,
-    /// The first test value, with which the effect is visible.
+    /// The first test value. It makes the effect visible.
     pub(crate) visible_value: &'static str,
     /// Default value in Python, or empty if the option has none.
     pub(crate) default: &'static [&'static str],

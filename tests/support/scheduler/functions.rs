@@ -6,7 +6,8 @@
 //!    unchanged. So whatever the caller guarantees to libc holds for the forwarded call.
 //! 2. `EXIT_KEY` contains a key that is created before the first scheduled thread, and never
 //!    deleted.
-//! 3. A scheduled thread runs on a stack of the scheduler, which is reused only after it is joined.
+//! 3. A scheduled thread runs on a stack of the scheduler. The stack is reused only after the thread
+//!    is joined.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_long, c_uint, c_void};

@@ -280,7 +280,8 @@ impl Table {
             ));
         }
         if let Some(stored) = &self.stored {
-            let path_index = self.columns.paths().position(|other| other == column).expect("a column of paths");
+            let path_index =
+                self.columns.paths().position(|other| other == column).expect("`column` is a column of paths");
             let (url, mut bytes) = (url_of(&self.root, cell) + self.omitted_extension(column, cell), Vec::new());
             let read = stored.read(row, path_index, &url, &mut bytes);
             return Ok(buffer.push(read.map_err(|e| e.named_in(&self.file, self.line(row)))?));

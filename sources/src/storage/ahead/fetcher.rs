@@ -362,7 +362,7 @@ impl State {
         // again, so wake the readers.
         let waiting: Vec<u64> = self.pieces.keys().copied().collect();
         for id in waiting {
-            let piece = self.pieces.get_mut(&id).expect("a key of the map");
+            let piece = self.pieces.get_mut(&id).expect("the ids are keys of the map");
             if !piece.answered {
                 piece.answered = true;
                 piece.answer.set(Outcome::Dropped);
