@@ -120,7 +120,7 @@ def check_call(called: Any, positional: int, named: list[str], unpacked: bool = 
     by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if any(p.kind is p.VAR_KEYWORD and p.name == "options" for p in parameters):
-        by_name |= set(inspect.signature(warpfeed.pack).parameters)  # `ray.pack` passes its options to `warpfeed.pack`
+        by_name |= set(inspect.signature(warpfeed.pack).parameters)  # `ray.pack` passes them to `warpfeed.pack`
     if any(p.kind is p.VAR_KEYWORD and p.name == "loaders" for p in parameters):
         by_name |= set(named)  # `metrics.observe` accepts loaders under any name
     name = called.__qualname__
