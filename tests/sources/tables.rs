@@ -235,7 +235,7 @@ fn paths_may_omit_the_image_extension() {
 }
 
 #[test]
-fn integers_that_differ_only_in_their_zeros_are_not_one_class() {
+fn integers_that_differ_only_in_leading_zeros_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let open = |labels: &[&str]| {
         let text: String = labels.iter().map(|label| format!("1,{label}\n")).collect();

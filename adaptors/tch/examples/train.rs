@@ -66,7 +66,8 @@ fn train() -> Result<()> {
     // This comparison is false for NaN.
     let learned = accuracy > ACCURACY;
     if arguments.is_empty() && !learned {
-        return Err(format!("the held-out accuracy is {:.1} %: expected more than {:.1} %", 100.0 * accuracy, 100.0 * ACCURACY).into());
+        let (reached, expected) = (100.0 * accuracy, 100.0 * ACCURACY);
+        return Err(format!("the held-out accuracy is {reached:.1} %: expected more than {expected:.1} %").into());
     }
     Ok(())
 }

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_a_decoder_skips_after_a_key_frame_are_optional() {
+    fn pictures_that_decoders_skip_after_a_key_frame_are_not_expected() {
         let stream = Bitstream::new(&config(Codec::Hevc, &hvcc())).unwrap();
         let coded = |kind: u8| stream.rewrite(&[0, 0, 0, 2, kind << 1, 1], false, &mut Vec::new()).unwrap().images;
         assert_eq!([coded(0), coded(1), coded(8), coded(9), coded(21)], [1, 1, 0, 0, 1]);
