@@ -112,10 +112,10 @@ def batches_of_buckets(
                 order = permutation(len(samples), mix(key ^ mix(len(buckets) + 1)))
                 samples = [samples[n] for n in order]
             buckets.append((bounds[bucket] if bucket < len(bounds) else max(lengths), samples))
-    every = [sample for _, samples in buckets for sample in samples]
+    all_samples = [sample for _, samples in buckets for sample in samples]
     if budget is None:
-        batches = [every[first : first + batch] for first in range(0, len(every), batch)]
-        full = len(every) // batch
+        batches = [all_samples[first : first + batch] for first in range(0, len(all_samples), batch)]
+        full = len(all_samples) // batch
         if seed is not None:
             batches = [batches[n] for n in permutation(full, key)] + batches[full:]
         return batches[:full] if drop else batches, [sample for batch in batches for sample in batch]
@@ -124,7 +124,7 @@ def batches_of_buckets(
         count = min(batch, budget // max(1, width))
         in_bucket = [samples[first : first + count] for first in range(0, len(samples), count)]
         batches += [samples for samples in in_bucket if len(samples) == count or not drop]
-    return [batches[n] for n in permutation(len(batches), key)] if seed is not None else batches, every
+    return [batches[n] for n in permutation(len(batches), key)] if seed is not None else batches, all_samples
 
 
 def quotas(shares: list[float], draws: int) -> list[int]:
@@ -165,21 +165,21 @@ def half_cosine(x: float) -> float:
 def shares_at(position: int, first: list[float], schedule: list[Any], span: int) -> list[float]:
     """Returns the shares after `position` samples. A schedule entry is (start, end, curve,
     shares)."""
-    current, before = first, normalized(first)
+    current, previous = first, normalized(first)
     for start, end, curve, shares in schedule:
         steps = min((end - start) // span, 100)
         for step in range(steps):
             if start + (end - start) * step // steps <= position:
                 x = (step + 0.5) / steps
                 x = x if curve == "linear" else half_cosine(x)
-                current = [a + (b - a) * x for a, b in zip(before, normalized(shares), strict=True)]
+                current = [a + (b - a) * x for a, b in zip(previous, normalized(shares), strict=True)]
         if end <= position:
             current = shares
-        before = normalized(shares)
+        previous = normalized(shares)
     return current
 
 
-def in_effect(calls: list[tuple[int, list[float]]], position: int) -> list[float] | None:
+def active_values(calls: list[tuple[int, list[float]]], position: int) -> list[float] | None:
     """Returns the values at `position`. A call replaces earlier calls that would take effect at its
     position or later."""
     active: list[tuple[int, list[float]]] = []
@@ -188,7 +188,7 @@ def in_effect(calls: list[tuple[int, list[float]]], position: int) -> list[float
     return next((values for start, values in reversed(active) if start <= position), None)
 
 
-def endless(order: Callable[[int], Sequence[int]]) -> Iterator[int]:
+def repeat_passes(order: Callable[[int], Sequence[int]]) -> Iterator[int]:
     """Yields the samples of all passes. ``order(pass)`` returns the samples of one pass."""
     number = 0
     while True:
@@ -196,12 +196,12 @@ def endless(order: Callable[[int], Sequence[int]]) -> Iterator[int]:
         number += 1
 
 
-def seed_within(seed: int, dataset: int) -> int:
+def dataset_seed(seed: int, dataset: int) -> int:
     """Returns the seed for the order of one dataset of a mixture."""
     return mix(seed ^ mix(dataset))
 
 
-def rounds_of(
+def round_counts(
     limits: list[int | None], shares: Callable[[int], list[float]], round_draws: int
 ) -> Iterator[list[int]]:
     """Returns the number of draws from each dataset in each round of a mixture. ``limits`` contains
@@ -238,11 +238,11 @@ def batches_of_mixture(
 ) -> list[list[int]]:
     """Returns the samples of the first draws of a mixture. ``orders[k](pass)`` returns the samples
     of one pass over dataset k, and a draw takes ``units[k]`` samples from it."""
-    streams = [endless(order) for order in orders]
+    streams = [repeat_passes(order) for order in orders]
     batches: list[list[int]] = []
-    for number, counts in enumerate(rounds_of(limits, shares, round_draws)):
+    for number, counts in enumerate(round_counts(limits, shares, round_draws)):
         tickets = [[next(streams[k]) for _ in range(units[k])] for k in range(len(units)) for _ in range(counts[k])]
-        batches += [tickets[place] for place in shuffled(len(tickets), ~seed & MASK, number)]
+        batches += [tickets[index] for index in shuffled(len(tickets), ~seed & MASK, number)]
         if len(batches) >= draws:
             break
     return batches[:draws]
@@ -264,7 +264,7 @@ def mixed(
     return [sample for batch in batches for sample in batch][:samples]
 
 
-def shares_of_ranks(
+def divide_among_ranks(
     batch: list[int], padding: Sequence[int], min_samples: int, world: int
 ) -> list[list[tuple[int, bool]]]:
     """Divides samples among ranks. A rank with fewer than `min_samples` samples gets padding."""

@@ -12,7 +12,7 @@ import numpy as np
 import warpfeed
 
 #: Number of samples in the largest dataset.
-LARGEST = 48
+MAX_SAMPLES = 48
 EPOCHS = 4
 #: The token that ends a document.
 END = 3
@@ -53,13 +53,13 @@ class Case:
         self.files, self.options = files, dict[str, Any]()
         #: The arguments of ``set_mixture`` or ``set_weights``, by the index of the batch before the
         #: call.
-        self.planned: dict[int, tuple[list[float], int]] = {}
+        self.planned_calls: dict[int, tuple[list[float], int]] = {}
         self.seed = self.rng.getrandbits(6) * 0x9E3779B97F4A7C15 & naive.MASK
         self.last: Any = self.rng.choice(["keep", "drop", "pad"])
         self.batch = self.rng.randint(3, 11)
         self.fields = {"x": warpfeed.NdArray("i64", [1])}
         #: The first sample of each dataset.
-        self.firsts = [0]
+        self.first_samples = [0]
         self.passes = 1
 
     def loader(self, **options: Any) -> warpfeed.Loader:
@@ -89,25 +89,25 @@ class Case:
             batches.pop()
         return batches, samples
 
-    def least(self, world: int, samples: int) -> int:
+    def min_samples(self, world: int, samples: int) -> int:
         """Returns the minimum number of samples in the batch of a rank, for a global batch of
         `samples` samples."""
         return {"keep": 1, "drop": 0, "pad": -(-self.batch // world)}[self.last]
 
     def check(self, batch: Any) -> None:
-        parts = [max(first for first in self.firsts if first <= id) for id in batch.ids]
+        parts = [max(first for first in self.first_samples if first <= id) for id in batch.ids]
         assert batch["x"][:, 0].tolist() == [id - first for id, first in zip(batch.ids, parts, strict=True)], "values"
 
     def calls(self, total: int, steps: int) -> list[tuple[int, list[float]]]:
         """Returns the positions from which planned values apply, for `total` samples and `steps`
         batches per epoch."""
         results = []
-        for step, (values, after) in sorted(self.planned.items()):
+        for step, (values, after) in sorted(self.planned_calls.items()):
             index = step + 1 + after
             results.append((index // steps * total + index % steps * self.batch, values))
         return results
 
-    def effective(self, step: int) -> tuple[int, int]:
+    def first_affected_batch(self, step: int) -> tuple[int, int]:
         """Returns the first batch that the call after batch `step` affects."""
         raise NotImplementedError
 
@@ -116,10 +116,10 @@ class Case:
         if self.rng.random() < 0.7:
             return None
         several = self.rng.random() < 0.3
-        chosen = self.rng.choices(range(count), k=count) if several else self.rng.sample(range(count), count)
-        return chosen[: self.rng.randint(-(-count // 2), count)]
+        selected = self.rng.choices(range(count), k=count) if several else self.rng.sample(range(count), count)
+        return selected[: self.rng.randint(-(-count // 2), count)]
 
-    def any_weights(self, count: int) -> list[float]:
+    def random_weights(self, count: int) -> list[float]:
         weights = [self.rng.choice([0.0, 0.5, 1.0, 2.0, self.rng.random()]) for _ in range(count)]
         return weights if any(weights) else [1.0] * count
 
@@ -129,7 +129,7 @@ class Plain(Case):
 
     def __init__(self, number: int, files: Files) -> None:
         super().__init__(number, files)
-        rng, count = self.rng, self.rng.randint(12, LARGEST)
+        rng, count = self.rng, self.rng.randint(12, MAX_SAMPLES)
         self.data = files.numbers(count)
         shape = rng.choice(["one", "zip", "concat"])
         self.zipped = shape == "zip"
@@ -139,10 +139,10 @@ class Plain(Case):
         if shape == "concat":
             parts = [rng.randint(1, 20) for _ in range(rng.randint(1, 3))]
             self.data = warpfeed.Concat([self.data, *map(files.numbers, parts)])
-            self.firsts = [sum([count, *parts][:k]) for k in range(len(parts) + 1)]
+            self.first_samples = [sum([count, *parts][:k]) for k in range(len(parts) + 1)]
             count += sum(parts)
         self.count, self.subset = count, self.indices(count)
-        self.chosen = list(range(count)) if self.subset is None else self.subset
+        self.selected = list(range(count)) if self.subset is None else self.subset
         if self.subset is not None:
             self.options["subset"] = self.subset
         self.passes = rng.choice([1, 1, 2, 3])
@@ -150,8 +150,8 @@ class Plain(Case):
             self.options["repeat"] = self.passes
         self.kind = rng.choice(["sequential", "shuffle", "window", "weights", "balanced", "sampler"])
         self.window = rng.choice([1, 7, 20, 70, 200])
-        self.weights = self.any_weights(count)
-        if not any(self.weights[n] for n in self.chosen):
+        self.weights = self.random_weights(count)
+        if not any(self.weights[n] for n in self.selected):
             self.weights = [1.0] * count
         created: dict[str, dict[str, Any]] = {
             "shuffle": {"shuffle": True},
@@ -166,27 +166,27 @@ class Plain(Case):
             self.plan()
 
     def plan(self) -> None:
-        total = len(self.chosen) * self.passes
+        total = len(self.selected) * self.passes
         self.steps = total // self.batch if self.last == "drop" else -(-total // self.batch)
         for _ in range(self.rng.randint(1, 3)):
-            weights = self.any_weights(self.count)
-            if self.steps and any(weights[n] for n in self.chosen):
-                self.planned[self.rng.randint(0, 12)] = weights, self.rng.randint(0, 5)
+            weights = self.random_weights(self.count)
+            if self.steps and any(weights[n] for n in self.selected):
+                self.planned_calls[self.rng.randint(0, 12)] = weights, self.rng.randint(0, 5)
         self.history = self.calls(total, max(1, self.steps))
 
-    def effective(self, step: int) -> tuple[int, int]:
-        return divmod(step + 1 + self.planned[step][1], self.steps)
+    def first_affected_batch(self, step: int) -> tuple[int, int]:
+        return divmod(step + 1 + self.planned_calls[step][1], self.steps)
 
     def order(self, epoch: int) -> list[int]:
         """Returns the samples of an epoch, as the program's sampler function returns them."""
-        backwards = self.chosen[::-1]
+        backwards = self.selected[::-1]
         return backwards[: len(backwards) - epoch % 3]
 
     def samples(self, epoch: int) -> list[int]:
-        return [sample for n in range(self.passes) for sample in self.of_pass(epoch * self.passes + n)]
+        return [sample for n in range(self.passes) for sample in self.pass_samples(epoch * self.passes + n)]
 
-    def of_pass(self, number: int) -> list[int]:
-        count = len(self.chosen)
+    def pass_samples(self, number: int) -> list[int]:
+        count = len(self.selected)
         if self.kind == "sampler":
             return self.order(number)
         if self.kind == "sequential":
@@ -197,22 +197,22 @@ class Plain(Case):
             places = naive.windowed(count, self.seed, number, self.window)
         else:
             places = self.drawn(number, count)
-        return [self.chosen[place] for place in places]
+        return [self.selected[place] for place in places]
 
     def drawn(self, number: int, count: int) -> list[int]:
         results = []
-        labels = [self.label(n) for n in self.chosen]
-        first = [1 / labels.count(label) for label in labels]
+        labels = [self.label(n) for n in self.selected]
+        initial_weights = [1 / labels.count(label) for label in labels]
         if self.kind == "weights":
-            first = [self.weights[n] for n in self.chosen]
+            initial_weights = [self.weights[n] for n in self.selected]
         for place in range(count):
-            weights = naive.in_effect(self.history, number * count + place)
-            own = first if weights is None else [weights[n] for n in self.chosen]
-            results.append(naive.drawn(own, self.seed, number, place))
+            weights = naive.active_values(self.history, number * count + place)
+            current_weights = initial_weights if weights is None else [weights[n] for n in self.selected]
+            results.append(naive.drawn(current_weights, self.seed, number, place))
         return results
 
     def label(self, sample: int) -> int:
-        return (sample - max(first for first in self.firsts if first <= sample)) % 5
+        return (sample - max(first for first in self.first_samples if first <= sample)) % 5
 
     def check(self, batch: Any) -> None:
         super().check(batch)
@@ -226,8 +226,8 @@ class Mixed(Case):
     def __init__(self, number: int, files: Files) -> None:
         super().__init__(number, files)
         rng = self.rng
-        counts = [rng.randint(8, LARGEST) for _ in range(rng.randint(1, 5))]
-        self.counts, self.firsts = counts, [sum(counts[:k]) for k in range(len(counts))]
+        counts = [rng.randint(8, MAX_SAMPLES) for _ in range(rng.randint(1, 5))]
+        self.counts, self.first_samples = counts, [sum(counts[:k]) for k in range(len(counts))]
         values = rng.choice([None, *range(20, 140)])
         self.per_set = rng.random() < 0.4
         self.sizes: list[int] = []
@@ -246,7 +246,7 @@ class Mixed(Case):
             smallest = max(self.unit, 4)
             retained = [rng.randint(min(smallest, count), count) for count in counts]
             self.parts = [rng.sample(part, n) for part, n in zip(self.parts, retained, strict=True)]
-            subset = [first + n for first, part in zip(self.firsts, self.parts, strict=True) for n in part]
+            subset = [first + n for first, part in zip(self.first_samples, self.parts, strict=True) for n in part]
             self.options["subset"] = subset
         self.kind = rng.choice(["shuffle", "shuffle", "window", "weights"])
         self.window = rng.choice([1, 7, 20, 70])
@@ -257,7 +257,7 @@ class Mixed(Case):
             self.options["weights"] = self.weights
         lens = [len(part) for part in self.parts]
         self.once = [k for k in range(len(counts)) if rng.random() < 0.15 and lens[k] >= self.unit]
-        self.first = self.any_shares()
+        self.first = self.random_shares()
         if self.kind == "weights":
             # Weights are read only for datasets whose first share is not 0.
             self.first = [share or 1.0 for share in self.first]
@@ -283,7 +283,7 @@ class Mixed(Case):
         if self.steps:
             if rng.random() < 0.6:
                 for _ in range(rng.randint(1, 3)):
-                    self.planned[rng.randint(0, 12)] = self.any_shares(), rng.randint(0, 5)
+                    self.planned_calls[rng.randint(0, 12)] = self.random_shares(), rng.randint(0, 5)
             self.history = self.calls(self.total * self.passes, self.steps)
         self.drawn: list[list[int]] | None = None
 
@@ -301,14 +301,14 @@ class Mixed(Case):
         if not self.sizes:
             return samples
         delivered, number = 0, 0
-        for count in naive.rounds_of(self.limits, lambda draw: self.planned_shares(draw * self.unit), self.round):
+        for count in naive.round_counts(self.limits, lambda draw: self.planned_shares(draw * self.unit), self.round):
             if delivered >= samples or not any(count):
                 break
             delivered += sum(n * size for n, size in zip(count, self.sizes, strict=True))
             number += 1
         return number * self.round * self.unit
 
-    def any_shares(self) -> list[float]:
+    def random_shares(self) -> list[float]:
         # With `once`, no share is 0, so that the length of the run does not change.
         shares = [float(self.rng.randint(1, 4)) for _ in self.counts]
         if not self.once and self.rng.random() < 0.3:
@@ -318,7 +318,7 @@ class Mixed(Case):
     def changes(self) -> list[warpfeed.Shares]:
         created, end, epoch = [], 0, self.total * self.passes
         for _ in range(self.rng.randint(0, 2) if self.steps else 0):
-            new, start = self.any_shares(), end + self.rng.randint(0, 60)
+            new, start = self.random_shares(), end + self.rng.randint(0, 60)
             unit = self.rng.choice(["step", "sample", "epoch"])
             curve: Any = self.rng.choice(["linear", "cosine"])
             if unit == "sample":
@@ -342,22 +342,22 @@ class Mixed(Case):
 
     def order(self, dataset: int, number: int) -> list[int]:
         """Returns the samples of one pass over a dataset."""
-        part, seed = self.parts[dataset], naive.seed_within(self.seed, dataset)
+        part, seed = self.parts[dataset], naive.dataset_seed(self.seed, dataset)
         if self.kind == "weights":
-            weights = [self.weights[self.firsts[dataset] + n] for n in part]
+            weights = [self.weights[self.first_samples[dataset] + n] for n in part]
             places: Sequence[int] = [naive.drawn(weights, seed, number, place) for place in range(len(part))]
         elif self.kind == "window":
             places = naive.windowed(len(part), seed, number, self.window)
         else:
             places = naive.shuffled(len(part), seed, number)
-        return [self.firsts[dataset] + part[place] for place in places]
+        return [self.first_samples[dataset] + part[place] for place in places]
 
     def planned_shares(self, now: int) -> list[float]:
         return naive.shares_at(now, self.first, self.schedule, self.round * self.unit)
 
     def shares(self, draw: int) -> list[float]:
         now = draw * self.unit
-        return naive.in_effect(self.history, now) or self.planned_shares(now)
+        return naive.active_values(self.history, now) or self.planned_shares(now)
 
     def draws(self, epoch: int) -> list[list[int]]:
         """Returns the samples of the draws of an epoch."""
@@ -375,11 +375,11 @@ class Mixed(Case):
     def batches(self, epoch: int) -> tuple[list[list[int]], Sequence[int]]:
         return (self.draws(epoch), self.samples(epoch)) if self.sizes else super().batches(epoch)
 
-    def least(self, world: int, samples: int) -> int:
-        return -(-samples // world) if self.sizes and self.last == "pad" else super().least(world, samples)
+    def min_samples(self, world: int, samples: int) -> int:
+        return -(-samples // world) if self.sizes and self.last == "pad" else super().min_samples(world, samples)
 
-    def effective(self, step: int) -> tuple[int, int]:
-        index = step + 1 + self.planned[step][1]
+    def first_affected_batch(self, step: int) -> tuple[int, int]:
+        index = step + 1 + self.planned_calls[step][1]
         total, span = self.total * self.passes, self.round * self.unit
         index = index // self.steps * total + index % self.steps * self.batch
         epoch, batch = -(-index // span) * span // total, -(-index // span) * span % total // self.batch
@@ -392,15 +392,15 @@ class Bucketed(Case):
 
     def __init__(self, number: int, files: Files) -> None:
         super().__init__(number, files)
-        rng, count = self.rng, self.rng.randint(1, LARGEST)
+        rng, count = self.rng, self.rng.randint(1, MAX_SAMPLES)
         self.data, subset = files.numbers(count), self.indices(count)
         lengths = [rng.randint(1, 60) for _ in range(count)]
         self.bounds = sorted({rng.randint(1, 70) for _ in range(rng.randint(0, 4))})
         self.budget = rng.choice([None, rng.randint(70, 470)])
         if self.budget is not None and self.last == "pad":
             self.last = "keep"
-        self.chosen = list(range(count)) if subset is None else subset
-        self.lengths = [lengths[n] for n in self.chosen]
+        self.selected = list(range(count)) if subset is None else subset
+        self.lengths = [lengths[n] for n in self.selected]
         self.options = {"buckets": warpfeed.Buckets(lengths, self.bounds, budget=self.budget)}
         if subset is not None:
             self.options["subset"] = subset
@@ -412,10 +412,10 @@ class Bucketed(Case):
         seed = self.seed if self.shuffles else None
         drop = self.last == "drop"
         result = naive.batches_of_buckets(self.lengths, self.bounds, self.batch, self.budget, drop, seed, epoch)
-        return [[self.chosen[n] for n in batch] for batch in result[0]], [self.chosen[n] for n in result[1]]
+        return [[self.selected[n] for n in batch] for batch in result[0]], [self.selected[n] for n in result[1]]
 
-    def least(self, world: int, samples: int) -> int:
-        return 1 if self.budget is not None else super().least(world, samples)
+    def min_samples(self, world: int, samples: int) -> int:
+        return 1 if self.budget is not None else super().min_samples(world, samples)
 
 
 class Packed(Case):

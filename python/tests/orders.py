@@ -34,7 +34,7 @@ class Run:
     """A run that starts at some batch, stops, and resumes on one to three ranks."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.rng, self.counted = case, case.rng, 0
+        self.case, self.rng, self.batch_count = case, case.rng, 0
         self.epochs = [case.batches(epoch) for epoch in range(EPOCHS)]
         lens = [len(batches) for batches, _ in self.epochs]
         #: The epoch and the number of each batch.
@@ -57,8 +57,8 @@ class Run:
             raise AssertionError("a loader without a batch was opened")
         # When a planned call (such as ``set_weights``) takes effect depends on the batches before
         # it.
-        start = 0 if self.case.planned else self.rng.randrange(len(self.all))
-        steps = self.rng.randint(14, 20) if self.case.planned else self.rng.randint(2, 9)
+        start = 0 if self.case.planned_calls else self.rng.randrange(len(self.all))
+        steps = self.rng.randint(14, 20) if self.case.planned_calls else self.rng.randint(2, 9)
         stop = min(len(self.all), start + steps)
         state: Any = None
         while start < stop:
@@ -77,7 +77,7 @@ class Run:
         iterators: list[Iterator[Any]] = []
         for place in range(start, until):
             epoch, number = self.all[place]
-            if jump and not self.case.planned and place == start:
+            if jump and not self.case.planned_calls and place == start:
                 iterators = [rank.epoch_from(epoch, number) for rank in ranks]
             elif number == 0 or place == start:
                 assert all(next(iterator, None) is None for iterator in iterators), f"more batches before epoch {epoch}"
@@ -88,32 +88,32 @@ class Run:
                 iterators = [iter(rank) for rank in ranks]
             batches = [next(iterator) for iterator in iterators]
             self.expect(batches, epoch, number)
-            if place in self.case.planned:
+            if place in self.case.planned_calls:
                 self.call(ranks, place)
 
     def expect(self, batches: list[Any], epoch: int, number: int) -> None:
         case, (known, padding) = self.case, self.epochs[epoch]
         actual = [list(zip(batch.ids, batch.valid, strict=True)) for batch in batches]
-        smallest = case.least(len(batches), len(known[number]))
-        expected: Ranks = naive.shares_of_ranks(known[number], padding, smallest, len(batches))
+        smallest = case.min_samples(len(batches), len(known[number]))
+        expected: Ranks = naive.divide_among_ranks(known[number], padding, smallest, len(batches))
         assert actual == expected, f"batch {number} of epoch {epoch}: {actual} instead of {expected}"
         for batch in batches:
             assert (batch.epoch, batch.number) == (epoch, number), f"batch {batch.number} of epoch {batch.epoch}"
             if len(batch.ids):
                 case.check(batch)
-        self.counted += 1
+        self.batch_count += 1
 
     def call(self, ranks: list[warpfeed.Loader], place: int) -> None:
-        values, after = self.case.planned[place]
+        values, after = self.case.planned_calls[place]
         for rank in ranks:
             call = rank.set_mixture if isinstance(self.case, Mixed) else rank.set_weights
-            actual, expected = call(values, after=after), self.case.effective(place)
+            actual, expected = call(values, after=after), self.case.first_affected_batch(place)
             # A change after the end of a run affects no batch.
             is_after_end = not self.epochs[-1][0] and place + 1 + after >= len(self.all)
             assert is_after_end or actual == expected, f"the call after batch {place}: {actual} instead of {expected}"
 
 
-def compared(number: int, files: Files, kind: str | None = None) -> tuple[str, int, str]:
+def compare_case(number: int, files: Files, kind: str | None = None) -> tuple[str, int, str]:
     """Returns the kind, the number of batches, and the difference, or an empty string."""
     kind = kind or random.Random(-1 - number).choice(["plain", "plain", "mixture", "mixture", "buckets", "packing"])
     run = None
@@ -123,7 +123,7 @@ def compared(number: int, files: Files, kind: str | None = None) -> tuple[str, i
     except Exception as e:
         options = "" if run is None else {**run.case.options, "batch": run.case.batch, "last": run.case.last}
         return kind, 0, f"case {number}, {kind}, {options}: {type(e).__name__}: {e}"
-    return kind, run.counted, ""
+    return kind, run.batch_count, ""
 
 
 def main() -> int:
@@ -135,18 +135,18 @@ def main() -> int:
     options = parser.parse_args()
     start, counts, differences = time.monotonic(), collections.Counter[str](), 0
     with tempfile.TemporaryDirectory() as folder:
-        one = functools.partial(compared, files=Files(Path(folder)), kind=options.kind)
+        compare_one = functools.partial(compare_case, files=Files(Path(folder)), kind=options.kind)
         with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=20) as pool:
             numbers = range(options.seed, options.seed + options.cases)
-            for kind, batches, difference in pool.imap_unordered(one, numbers, chunksize=100):
+            for kind, batches, difference in pool.imap_unordered(compare_one, numbers, chunksize=100):
                 counts.update({kind: 1, "batches": batches})
                 if difference:
                     differences += 1
                     print(difference, flush=True)
     batches = counts.pop("batches", 0)
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
-    took = time.monotonic() - start
-    print(f"{options.cases:,} cases ({kinds}), {batches:,} global batches, {took:.0f} s, {differences} differences")
+    seconds = time.monotonic() - start
+    print(f"{options.cases:,} cases ({kinds}), {batches:,} global batches, {seconds:.0f} s, {differences} differences")
     return int(differences > 0)
 
 

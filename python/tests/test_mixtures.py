@@ -21,7 +21,7 @@ import pytest
 import warpfeed
 
 from conftest import need
-from naive import in_effect, mixed, seed_within, shares_at, shuffled
+from naive import active_values, mixed, dataset_seed, shares_at, shuffled
 
 
 class Rows:
@@ -120,10 +120,10 @@ def test_a_mixture_equals_a_list_that_is_built_draw_by_draw(number: int) -> None
     result = delivered(make, 3, rng, change)
 
     def shares(now: int) -> list[float]:
-        return in_effect(calls, now) or shares_at(now, first, schedule, round_ * unit)
+        return active_values(calls, now) or shares_at(now, first, schedule, round_ * unit)
 
     def order(dataset: int, number: int) -> list[int]:
-        samples = shuffled(counts[dataset], seed_within(seed, dataset), number)
+        samples = shuffled(counts[dataset], dataset_seed(seed, dataset), number)
         return [sum(counts[:dataset]) + sample for sample in samples]
 
     orders = [functools.partial(order, dataset) for dataset in range(len(counts))]

@@ -11,7 +11,7 @@ from typing import Any
 import naive
 import pytest
 from order_cases import KINDS, Files
-from orders import compared
+from orders import compare_case
 
 CASES = int(os.environ.get("WARPFEED_ORDERS", "240"))
 
@@ -19,7 +19,7 @@ CASES = int(os.environ.get("WARPFEED_ORDERS", "240"))
 def test_random_orders_equal_naive_lists(tmp_path: Path) -> None:
     files, counts, different = Files(tmp_path), collections.Counter[str](), []
     for number in range(CASES):
-        kind, batches, difference = compared(number, files)
+        kind, batches, difference = compare_case(number, files)
         counts.update({kind: 1, "batches": batches})
         if difference:
             different.append(difference)
@@ -43,10 +43,10 @@ FAULTS: dict[str, tuple[str, str, Any]] = {
     "the order of an epoch": ("plain", "shuffled", swapped),
     "windows": ("plain", "windowed", swapped),
     "draws by weight": ("plain", "drawn", lambda order: lambda w, s, e, p: order(w, s, e, p + 1)),
-    "the time of a call": ("plain", "in_effect", lambda effect: lambda calls, now: effect(calls, now + 1)),
+    "the time of a call": ("plain", "active_values", lambda effect: lambda calls, now: effect(calls, now + 1)),
     "the shares of a round": ("mixture", "quotas", lambda quotas: lambda s, n: sorted(quotas(s, n))),
     "steps of a schedule": ("mixture", "half_cosine", lambda curve: lambda x: x),
-    "samples of a rank": ("plain", "shares_of_ranks", lambda cut: lambda *args: cut(*args)[::-1]),
+    "samples of a rank": ("plain", "divide_among_ranks", lambda cut: lambda *args: cut(*args)[::-1]),
     "shuffled buckets": ("buckets", "permutation", swapped),
     "first-fit": ("packing", "packed", lambda pack: lambda t, e, n, window, limit: pack(t, e, n, window + 1, limit)),
 }
@@ -58,4 +58,4 @@ def test_the_comparison_notices_a_fault(fault: str, tmp_path: Path, monkeypatch:
     files = Files(tmp_path)
     naive.permutation.cache_clear()
     monkeypatch.setattr(naive, name, change(getattr(naive, name)))
-    assert any(compared(number, files, kind)[2] for number in range(500)), f"{fault}: no difference"
+    assert any(compare_case(number, files, kind)[2] for number in range(500)), f"{fault}: no difference"
