@@ -35,13 +35,14 @@ type NamedClasses = (String, Vec<String>);
 /// Usual names of the folders with the splits of a dataset.
 const SPLITS: [&str; 7] = ["train", "val", "valid", "validation", "test", "dev", "eval"];
 
-/// The datasets that this process has opened, oldest first, each with the folder that contains it.
+/// The datasets with class names that this process has opened most recently, oldest first, each
+/// with the folder that contains it.
 static RECENT_CLASSES: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new());
 const MAX_RECENT_CLASSES: usize = 32;
 
-/// Logs a warning if a class of `source` has a different label in a sibling split of `path`, or in
-/// a dataset that this process opened from the same folder. Datasets in other folders are usually
-/// unrelated.
+/// Logs a warning if `source` numbers its classes differently than a sibling split of `path`, or
+/// than a dataset that this process opened from the same folder. Datasets in other folders are
+/// usually unrelated.
 pub(super) fn warn_about_differences(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
     if classes.is_empty() || source.is_empty() {
@@ -70,8 +71,8 @@ pub(super) fn warn_about_differences(path: Option<&Path>, source: &dyn Source) {
     recent_classes.drain(..surplus);
 }
 
-/// Describes the first class that has a different label in a sibling split of `path`. Compares only
-/// the names of the class folders, because labels follow from them.
+/// Describes the first difference between the class numbers of the dataset and those of a sibling
+/// split of `path`. Compares only the names of the class folders, because labels follow from them.
 fn find_different_split(path: &Path, own_classes: &NamedClasses) -> Option<String> {
     let folder = path.file_name().and_then(OsStr::to_str).filter(|name| SPLITS.contains(name))?;
     SPLITS.iter().filter(|split| **split != folder).find_map(|split| {

@@ -38,7 +38,7 @@ fn count_cores_of_affinity() -> Option<usize> {
 }
 
 /// Returns the number of cores of the machine or the container, according to cgroup v2 (or v1, in a
-/// container).
+/// container), or the number of cores that are online if there is no such cgroup.
 fn count_machine_cores() -> Option<usize> {
     let path = fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
         let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_matches('/').to_owned();

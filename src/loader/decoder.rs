@@ -24,8 +24,8 @@ const DEFAULT_PREFETCH: usize = 3;
 /// Options of a [`Decoder`], which decodes batches of encoded images on request.
 ///
 /// [`Decoder::builder`] returns the default options, and [`Loader::decoder`] returns the options of
-/// a loader. [`host`](DecoderBuilder::host) and `cuda` open the decoder. Each option has the same
-/// meaning as for a [`Loader`].
+/// a loader. [`host`](DecoderBuilder::host) and `cuda` open the decoder. Options that are described
+/// with `As Loader` have the same meaning as for a [`Loader`].
 ///
 /// ```
 /// use warpfeed::{Augment, Decoder, Dtype, Layout, Normalize};
@@ -56,8 +56,9 @@ impl Decoder<HostBatch> {
 
 /// Decoding on request.
 impl Loader {
-    /// Returns the options of a [`Decoder`] that produces the same pixels as this loader: the batch
-    /// size, and the options for images, speed and limits. The dataset is not opened.
+    /// Returns the options of a [`Decoder`] that processes images like this loader: its batch size,
+    /// and its options for images, speed and limits. Views, other fields and the trace are not
+    /// included. The dataset is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
@@ -93,7 +94,8 @@ impl DecoderBuilder {
     ///
     /// # Errors
     /// See [`Loader::host`]. In addition, returns [`ErrorKind::Config`] if
-    /// [`augment`](DecoderBuilder::augment) mixes or combines images.
+    /// [`augment`](DecoderBuilder::augment) mixes or combines images or depends on the epoch, or if
+    /// [`max_queued`](DecoderBuilder::max_queued) is 0.
     pub fn host(self) -> Result<Decoder<HostBatch>> {
         self.open(Loader::host)
     }
@@ -191,7 +193,7 @@ impl DecoderBuilder {
         self
     }
 
-    /// Sets the number of requests that are processed at the same time; 3 by default.
+    /// Sets the number of requests that are processed at the same time; 3 by default, and for 0.
     pub fn prefetch(mut self, requests: usize) -> Self {
         self.images.prefetch = requests;
         self

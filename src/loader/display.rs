@@ -1,5 +1,5 @@
-//! Formats a loader as text: the dataset, the augmentation, and every setter call that changes a
-//! default.
+//! Formats a loader as text: the dataset, the batch size, the augmentation, and the setter calls
+//! that change a default. Stores, codecs, columns of a table and a checkpoint are omitted.
 
 use std::fmt::{self, Debug, Display, Write as _};
 
@@ -58,7 +58,8 @@ impl Debug for ImageOptions {
     }
 }
 
-/// Prints the dataset, the augmentation, and every setter call that changes a default.
+/// Prints the dataset, the batch size, the augmentation, and the setter calls that change a
+/// default. Stores, codecs, columns of a table and a checkpoint are omitted.
 impl Display for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Loader { sampling, fields, views, images, own_augments, .. } = self;
@@ -107,7 +108,7 @@ impl Display for Loader {
         calls.add("masks", masks, &None);
         calls.add("views", views, &Vec::new());
         fields.iter().for_each(|(name, FieldKind(kind))| calls.push("field", format_args!("{name:?}, {kind:?}")));
-        dropped_fields.iter().for_each(|name| calls.push("without", format_args!("{name:?}")));
+        dropped_fields.iter().for_each(|name| calls.push("drop_field", format_args!("{name:?}")));
         calls.add("soft_labels", soft_labels, &None);
         calls.add("on_error", on_error, &OnError::default());
         for (dataset, augment) in own_augments {

@@ -5,8 +5,8 @@
 //! 2. Options: `options` defines [`Loader`], and `decoder` defines [`DecoderBuilder`];
 //!    `option_table` contains the single-valued options; `samples`, `batching`, `pixels`, `fields`,
 //!    `classes`, `error_policy` and `observability` contain the other setters, grouped by purpose;
-//!    `images` contains the options that loaders and decoders share; `display` formats a loader as
-//!    text.
+//!    `images` checks the image options that loaders and decoders share; `display` formats a loader
+//!    as text.
 //! 3. Opening: `open` checks the options, opens the source, and creates the engine; `device` opens
 //!    loaders with batches on a device, and `nvidia` does so for NVIDIA GPUs; `field_names` checks
 //!    that the source has the required fields.
@@ -30,8 +30,8 @@ macro_rules! shared_setters {
     };
 }
 
-/// Defines the options in `rows`: for each one, a setter, and a field of the options that loaders
-/// and decoders share. The setters of `named` options are written by hand in other modules.
+/// Defines the single-valued options: for each one, a setter, and a field of the struct that
+/// loaders and decoders share. The setters of `named` options are written by hand in other modules.
 macro_rules! options {
     (
         $(#[$about:meta])* $fields:ident { $($field:ident: $field_type:ty = $field_default:expr,)* }

@@ -65,7 +65,8 @@ impl DecoderBuilder {
     ///
     /// # Errors
     /// See [`Loader::cuda`]. In addition, returns [`ErrorKind::Config`] if
-    /// [`augment`](DecoderBuilder::augment) mixes or combines images.
+    /// [`augment`](DecoderBuilder::augment) mixes or combines images or depends on the epoch, or if
+    /// [`max_queued`](DecoderBuilder::max_queued) is 0.
     pub fn cuda(self, stream: &Arc<CudaStream>) -> Result<Decoder<CudaBatch>> {
         self.open(|loader| loader.cuda(stream))
     }

@@ -1,8 +1,8 @@
 //! Opens a loader: checks the options, opens the source, plans the memory, and creates the engine.
 //!
 //! Each step returns a different type, from `CheckedLoader` to `EngineConfig`, so no step can run
-//! before the previous one. Memory is allocated and threads are started only after all checks have
-//! passed.
+//! before the previous one. The memory of batches is allocated, and the threads of the engine are
+//! started, only after all checks have passed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,8 +41,10 @@ impl Loader {
     /// ```
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`] if an option is invalid, or if an epoch would have no batches.
-    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] if the dataset cannot be opened.
+    /// - [`ErrorKind::Config`] if an option is invalid, or if the first epoch would have no batches.
+    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] if the dataset cannot be opened or has no
+    ///   samples.
+    /// - [`ErrorKind::Io`] if the file of a [`trace`](Loader::trace) cannot be created.
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
     ///   the available memory.
     pub fn host(self) -> Result<Batches<HostBatch>> {
@@ -417,7 +419,8 @@ impl IntoIterator for Loader {
     type Item = Result<HostBatch>;
     type IntoIter = IntoIter;
 
-    /// Opens the loader and makes one pass over epoch 0. If opening fails, the error is the only
+    /// Opens the loader and makes one pass over epoch 0, or over the rest of the epoch of the
+    /// checkpoint if the loader [resumes](Loader::resume). If opening fails, the error is the only
     /// item.
     fn into_iter(self) -> IntoIter {
         let first = self.resume.as_ref().map_or(0, Checkpoint::epoch);

@@ -2,9 +2,8 @@
 //!
 //! A row defines the field and its default, the setter of the loader (and of the decoder, if it is
 //! marked `both`), the link in the table of options, the keyword in the Python package, and how
-//! reports print the setter call. The keyword is the name of the setter, or the name after `as`. A
-//! setter that does more than assign a field is written elsewhere, and listed under `named` at the
-//! end.
+//! reports print the setter call. The keyword is the name of the setter, or the name after `as`.
+//! `named` at the end lists setters that are written elsewhere, but can also be called by name.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ options! {
     }
 
     purpose "in which order", "The seed." {
-        /// Sets the seed for shuffling and for all augmentation; 0 by default.
+        /// Sets the seed for shuffling, for weighted draws and for all augmentation; 0 by default.
         ///
         /// ```
         /// # use warpfeed::{Augment, Loader};
@@ -92,9 +91,10 @@ options! {
         /// [`DenseMap`](crate::field::DenseMap) and [`Keypoints`](crate::field::Keypoints). Some
         /// annotations declare the size of the annotated image, or have a size of their own. The
         /// option has no effect if this size matches only the stored or only the rotated image.
-        /// In all other cases, the option decides, and the sample fails if the option is not set.
-        /// Examples are images that keep their size under the EXIF rotation (square, mirrored or
-        /// rotated by 180 degrees), and coordinates without a size, as in YOLO datasets.
+        /// If it matches both, or if there is no size, the option decides, and the sample fails if
+        /// the option is not set. Examples are images that keep their size under the EXIF rotation
+        /// (square, mirrored or rotated by 180 degrees), and coordinates without a size, as in YOLO
+        /// datasets. Images without an EXIF rotation do not need the option.
         ///
         /// ```
         /// # use warpfeed::{AnnotationFrame, Loader};
@@ -148,7 +148,7 @@ options! {
         both fn layout(layout: Layout) -> Layout = Layout::Nhwc;
 
         /// Sets the number of channels of the images: 3 by default, or 1 for grayscale. All steps
-        /// of the augmentation operate on RGB. The result is then converted to luminance, like
+        /// on `u8` pixels operate on RGB. The result is then converted to luminance, like
         /// Pillow's `convert("L")`, which leaves gray images unchanged. Finally, the image is
         /// normalized (with the first of the three means and standard deviations), erased and
         /// mixed.
@@ -194,11 +194,12 @@ options! {
         /// let loader = Loader::new("train").workers(8);
         /// ```
         ///
-        /// 0, the default, means one thread per core that this process may use. Use more workers if
-        /// a decoder or a transform blocks. Slow storage does not require more workers: if reads
+        /// 0, the default, means one thread per core that this process may use, but at most 768.
+        /// [Ranks](Self::local_world_size) on the same machine divide its cores. Use more workers
+        /// if a decoder or a transform blocks. Slow storage does not require more workers: if reads
         /// block on a disk or a network, reader threads read ahead for the workers. The loader
         /// starts 32 readers once several reads have blocked, and up to 512 as long as more readers
-        /// make reading faster. [`Batches::memory_plan`] includes their samples.
+        /// make reading faster. [`Batches::memory_plan`] includes the samples of the readers.
         ///
         /// Each worker uses a thread and scratch memory for its images. Opening fails with more
         /// than 768 workers.
@@ -224,12 +225,15 @@ options! {
         /// some are free.
         ///
         /// All slots are allocated when the loader is opened, limited by
-        /// [`memory_limit`](Self::memory_limit). Without a limit, automatic prefetching uses up to
-        /// 1 GiB, or 256 MiB of page-locked memory unless a device decodes videos, within the
-        /// available memory, but at least two batches. The operating system does not commit memory
-        /// for pages that are never touched.
-        /// With a device, the number of batches on the device is fixed at 2, and only the number of
-        /// host slots is adjusted.
+        /// [`memory_limit`](Self::memory_limit). Without a limit, the slots for automatic
+        /// prefetching take up to 1 GiB, or up to 256 MiB if they are page-locked and no device
+        /// decodes videos. Two batches are prepared ahead even if their slots take more than that,
+        /// provided that the memory is available. The operating system does not commit pageable
+        /// memory that is never touched.
+        ///
+        /// With a device, `prefetch` batches are also ready on the device. If the number is
+        /// adjusted automatically, 2 batches are ready on the device, and only the number of host
+        /// slots is adjusted.
         loader fn prefetch(batches: usize) -> usize = 0;
 
         /// Sets whether batches are in page-locked memory, from which a GPU can copy without
@@ -258,9 +262,10 @@ options! {
         ///   the driver reports this when the capture ends. The loader knows the streams from
         ///   [`cuda::stream`](crate::cuda::stream) and the streams passed to `release_on`.
         ///
-        /// Without a CUDA driver, the loader logs one warning and uses pageable memory, as
-        /// [`Batches::memory_plan`] shows. Page-locking takes about 0.3 ms per MB when the loader
-        /// is opened. Page-locked memory cannot be swapped out.
+        /// If page-locking fails, for example without a CUDA driver, the process logs one warning,
+        /// and the loader uses pageable memory, as [`Batches::memory_plan`] shows. Page-locking
+        /// takes about 0.3 ms per MB when the loader is opened. Page-locked memory cannot be
+        /// swapped out.
         both fn pinned(pinned: bool) -> bool = false, as pin_memory;
 
         /// Sets where JPEGs are decoded for batches in device memory; [`DecodeOn::Cpu`] by default.
@@ -306,8 +311,8 @@ options! {
         /// [`Stats::device_decode`] reports the decoding time.
         ///
         /// # Errors
-        /// Opening fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if `share` is less
-        /// than 0 or greater than 1.
+        /// Opening fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if `share` is not from
+        /// 0 to 1.
         ///
         /// [`Stats::device_decode`]: crate::Stats::device_decode
         both fn decode_share(share: f64) -> f64 = 1.0;
@@ -322,9 +327,9 @@ options! {
         /// ```
         ///
         /// An image takes 3 bytes per pixel: 0.5 to 0.6 MB for a photograph of ImageNet, which has
-        /// 0.11 MB as a JPEG. A cache that is smaller than the images holds those that are decoded
-        /// first, and later epochs are faster by this fraction. The first epoch is slower, because
-        /// images for the cache are decoded completely instead of only their crop.
+        /// 0.11 MB as a JPEG. A cache that is smaller than all images together holds the images
+        /// that are decoded first, and later epochs decode only the others. The first epoch is
+        /// slower, because images for the cache are decoded completely instead of only their crop.
         /// [`Stats::decoded_cache`](crate::Stats::decoded_cache) counts hits and misses.
         ///
         /// - Samples are still read in every epoch. An image with changed encoded bytes is
@@ -342,9 +347,9 @@ options! {
         /// Sets how the [cache of decoded images](Self::cache_decoded) stores JPEGs;
         /// [`CacheFormat::Pixels`] by default. Without a cache, this option has no effect.
         ///
-        /// If the pixels of a dataset do not fit in memory, its coefficients may:
-        /// [`CacheFormat::Coefficients`] takes about 0.25 MB for a photograph of ImageNet. Later epochs
-        /// then skip Huffman decoding, which takes most of the time to decode a JPEG.
+        /// If the pixels of a dataset do not fit in memory, its DCT coefficients may:
+        /// [`CacheFormat::Coefficients`] takes about 0.25 MB for a photograph of ImageNet. Later
+        /// epochs then skip Huffman decoding, which takes most of the time to decode a JPEG.
         ///
         /// ```
         /// use warpfeed::CacheFormat;
@@ -376,8 +381,8 @@ options! {
         /// epochs.
         loader fn epochs(epochs: u64) -> u64 = u64::MAX;
 
-        /// Sets whether tar shards are memory-mapped; `true` by default. With `false`, shards are
-        /// read with system calls.
+        /// Sets whether the files of a dataset, such as tar shards, may be memory-mapped; `true` by
+        /// default. With `false`, they are read with system calls.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -398,8 +403,9 @@ options! {
     purpose "limits and faults", "Errors and limits." {
         /// Sets the number of retries after a [transient](Error::is_transient) read error of the
         /// source (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM`, a timeout); 3
-        /// by default. 0 disables retries. If the last attempt fails, the sample fails. `EMFILE`,
-        /// `ENFILE` and `ENOMEM` end the epoch instead, because the sample does not cause them.
+        /// by default. 0 disables retries. If the last attempt fails, the sample fails. After
+        /// `EMFILE`, `ENFILE` and `ENOMEM`, the epoch ends instead, because the sample does not
+        /// cause these errors.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -408,19 +414,21 @@ options! {
         ///
         /// The loader waits 5 ms before the first retry, and four times as long before each further
         /// one, up to one second. Each retry is logged as a warning and counted in
-        /// [`Stats::retries`](crate::Stats::retries). Reads for [`resume`](Self::resume) and
-        /// [`balanced`](Self::balanced) are also retried, but retries for `balanced` are not
-        /// counted. Each worker has one buffer per retry.
+        /// [`Stats::retries`](crate::Stats::retries). Reads for [`resume`](Self::resume),
+        /// [`balanced`](Self::balanced), [`split_by_class`](Self::split_by_class) and
+        /// [`image_sizes`](Self::image_sizes) are also retried, but only the retries for `resume`
+        /// are counted. Each worker has one buffer per attempt.
         ///
         /// Opening fails if `times` is greater than 1,000, because so many retries would delay a
-        /// batch by a quarter of an hour.
+        /// batch by more than a quarter of an hour.
         loader fn retries(times: usize) -> usize = source::RETRIES;
 
         /// Sets whether a sample fails if its image has any damage; off by default.
         ///
         /// The decoder continues past damage inside a JPEG, as libjpeg does. By default, a loader
         /// counts such images in [`Stats::damaged`](crate::Stats::damaged), and logs one warning
-        /// per sample. The loader detects damage only in the data that it decodes. It does not
+        /// for each of the first 100 samples with damage. The loader detects damage only in the
+        /// data that it decodes. It does not
         /// detect damage outside the crop, damaged codes that happen to be valid, or excess data at
         /// the end of a segment.
         ///
@@ -448,13 +456,14 @@ options! {
         /// let loader = Loader::new("train").memory_limit(4 << 30);
         /// ```
         ///
-        /// Opening fails if the slots need more than the limit. Workers use the remaining memory as
+        /// Opening fails if the slots, the device memory and the minimum scratch memory of the
+        /// workers exceed the limit together. Workers use the remaining memory as additional
         /// scratch memory. With less of it, fewer large images are decoded at the same time.
         /// Automatic [`prefetch`](Self::prefetch) stays within the limit.
         ///
         /// Without a limit, opening fails if the plan needs more host memory than is available on
-        /// the machine or in the container's cgroup (Linux only). The scratch memory of workers is
-        /// then limited to half of what the slots leave free. Setting a limit replaces both rules.
+        /// the machine or in the container's cgroup (Linux only), and the additional scratch memory
+        /// is limited to half of the remaining memory. Setting a limit replaces both rules.
         both fn memory_limit(bytes: usize) -> Option<usize> = None;
 
         /// Limits the number of pixels that an image header may declare; 2^28 (16,384 by 16,384) by
@@ -471,8 +480,8 @@ options! {
         /// Limits the total size of the stored fields of a sample; 2^31 bytes by default. A larger
         /// sample fails before it is decoded.
         ///
-        /// Samples in mapped sources (tar and LMDB) and in requests are checked before they are
-        /// copied. In folders and tables, the sizes of a sample's files are checked before they are
+        /// Samples in memory-mapped files (tar shards and LMDB) are checked before they are copied.
+        /// In folders and tables, the sizes of a sample's files are checked before the files are
         /// read. Samples in tar shards with [`mmap(false)`](Self::mmap) are checked only after they
         /// have been read, and at most 2 GiB are read.
         ///

@@ -32,12 +32,12 @@ impl Loader {
     ///
     /// If a list contains both paths and sources, convert them with [`Dataset::from`].
     ///
-    /// A mixture is always shuffled with the [`seed`](Loader::seed). After every 10,000 draws, the
-    /// proportions are exact, and the draw counts of any two samples of a dataset differ by at most
-    /// 1; see [`sampler::Mixture`](Mixture). Within 10,000 draws, a dataset that is smaller than
-    /// its share repeats some samples before it has used all of them. The number of draws per epoch
-    /// is the total number of samples in all datasets. `batches.source().part(id)` returns the
-    /// index of the dataset that contains the sample `id`.
+    /// A mixture is always shuffled with the [`seed`](Loader::seed). By default, the proportions
+    /// are exact after every 10,000 draws, and the draw counts of any two samples of a dataset then
+    /// differ by at most 1; see [`sampler::Mixture`](Mixture). Within 10,000 draws, a dataset that
+    /// is smaller than its share repeats some samples before it has used all of them. By default,
+    /// the number of draws per epoch is the total number of selected samples in all datasets.
+    /// `batches.source().part(id)` returns the index of the dataset that contains the sample `id`.
     ///
     /// Samples keep their labels. If two datasets have different class names for the same label,
     /// opening fails unless [`match_labels_by_name`](Loader::match_labels_by_name) or
@@ -102,8 +102,8 @@ impl Loader {
     /// let loader = Loader::mixture([("photos", 0.7), ("sketches", 0.3)]).match_labels_by_name();
     /// ```
     ///
-    /// Opening fails if the loader is not a mixture, if [`keep_labels`](Loader::keep_labels) is
-    /// also set, or if a dataset has no class names.
+    /// Opening fails if the loader is not a mixture, if [`keep_labels`](Loader::keep_labels) or
+    /// [`classes`](Loader::classes) is also set, or if a dataset has no class names.
     pub fn match_labels_by_name(mut self) -> Self {
         self.sampling.match_labels_by_name = true;
         self
@@ -119,7 +119,8 @@ impl Loader {
     /// ```
     ///
     /// Opening fails if the loader is not a mixture, or if
-    /// [`match_labels_by_name`](Loader::match_labels_by_name) is also set.
+    /// [`match_labels_by_name`](Loader::match_labels_by_name) or [`classes`](Loader::classes) is
+    /// also set.
     pub fn keep_labels(mut self) -> Self {
         self.sampling.keep_labels = true;
         self
@@ -175,8 +176,9 @@ impl Loader {
     ///
     /// A custom sampler cannot be combined with [`shuffle`](Loader::shuffle),
     /// [`shuffle_window`](Loader::shuffle_window), [`weights`](Loader::weights),
-    /// [`balanced`](Loader::balanced) or a mixture, because each of them determines the order as
-    /// well. Set the [`seed`](Loader::seed) separately.
+    /// [`balanced`](Loader::balanced), [`buckets`](Loader::buckets),
+    /// [`size_buckets`](Loader::size_buckets) or a mixture, because each of them determines the
+    /// order as well. Set the [`seed`](Loader::seed) separately.
     ///
     /// The sampler must return source indices, as in [`BatchInfo::ids`](crate::BatchInfo::ids),
     /// even with a [`subset`](Loader::subset). If it returns a sample outside the subset, the batch
@@ -195,8 +197,8 @@ impl Loader {
     /// ```
     ///
     /// A sample that is listed twice is delivered twice, with different augmentation. The list
-    /// takes 8 bytes per index. The ids in batches and all other options still refer to source
-    /// indices.
+    /// takes 8 bytes per index, or 12 if a sample is listed twice. The ids in batches and all other
+    /// options still refer to source indices.
     pub fn subset(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.sampling.subset = Some(indices.into_iter().collect());
         self
@@ -220,8 +222,9 @@ impl Loader {
     /// [`sampler::split`].
     ///
     /// # Errors
-    /// Returns an error if the dataset cannot be opened, and [`ErrorKind::Config`] if a share is
-    /// outside 0 to 1, if the sum of the shares exceeds 1, or if the loader is a mixture.
+    /// Returns an error if the dataset or its class list cannot be opened, and
+    /// [`ErrorKind::Config`] if a share is outside 0 to 1, if the sum of the shares exceeds 1, or
+    /// if the loader is a mixture.
     pub fn split<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
         let (loader, source) = self.open_source()?;
         let indices = loader.selected_indices(&*source);
@@ -239,7 +242,8 @@ impl Loader {
     /// ```
     ///
     /// # Errors
-    /// See [`split`](Loader::split). In addition, fails if a sample has no label.
+    /// See [`split`](Loader::split). In addition, fails if a label cannot be read, or if a sample
+    /// has no label.
     pub fn split_by_class<const N: usize>(self, shares: [f64; N], seed: u64) -> Result<[Loader; N]> {
         let (loader, source) = self.open_source()?;
         let indices = loader.selected_indices(&*source);
@@ -332,8 +336,9 @@ impl Loader {
     /// `lengths` contains the length of each sample of the source, in any unit, even with a
     /// [`subset`](Loader::subset). `bounds` contains the inclusive upper bound of each bucket.
     /// [`shuffle`](Loader::shuffle) shuffles the samples within each bucket, and then the batches.
-    /// Opening fails if the number of lengths differs from the number of samples, or if the bounds
-    /// are not in increasing order.
+    /// Opening fails if the number of lengths differs from the number of samples, if the bounds are
+    /// not in increasing order, or if a mixture, [`repeat`](Loader::repeat) or another option that
+    /// determines the order is also set.
     pub fn buckets(mut self, lengths: impl IntoIterator<Item = u32>, bounds: impl IntoIterator<Item = u32>) -> Self {
         let (lengths, bounds) = (lengths.into_iter().collect(), bounds.into_iter().collect());
         self.sampling.buckets = Some(Buckets::Lengths { lengths, bounds });
@@ -373,10 +378,12 @@ impl Loader {
     /// images with their own augmentation keep their size.
     ///
     /// Opening fails if the number of images differs from the number of samples, if there are no
-    /// sizes or more than 256, or if the loader uses [`LastBatch::Pad`](crate::LastBatch::Pad),
+    /// sizes or more than 256, if a size is listed twice, or if the loader uses a mixture,
+    /// [`repeat`](Loader::repeat), [`LastBatch::Pad`](crate::LastBatch::Pad),
     /// [`Augment::from_epoch`](crate::Augment::from_epoch),
-    /// [`Augment::mosaic`](crate::Augment::mosaic) or
-    /// [`Augment::copy_paste`](crate::Augment::copy_paste).
+    /// [`Augment::mosaic`](crate::Augment::mosaic),
+    /// [`Augment::copy_paste`](crate::Augment::copy_paste), or another option that determines the
+    /// order.
     pub fn size_buckets(
         mut self,
         images: impl IntoIterator<Item = Size>,
@@ -387,12 +394,13 @@ impl Loader {
         self
     }
 
-    /// Reads the header of each image of the dataset, on all cores, and returns the image sizes
-    /// after the EXIF orientation has been applied. An image with an unreadable header has the size
-    /// 0x0; the loader reports the error when it loads the sample.
+    /// Reads each sample of the dataset and the header of its image, on all cores, and returns the
+    /// image sizes after the EXIF orientation has been applied. An image with an unreadable header
+    /// has the size 0x0; the loader reports the error when it loads the sample.
     ///
     /// # Errors
-    /// If the dataset cannot be opened, or if a sample cannot be read.
+    /// If the dataset cannot be opened, if a sample cannot be read, or if the loader has no image
+    /// field.
     pub fn image_sizes(&self) -> Result<Vec<Size>> {
         let source = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?.0;
         let (codecs, retries, kinds) = (self.images.codecs(), self.images.retries, self.fields()?);

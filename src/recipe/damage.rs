@@ -1,4 +1,4 @@
-//! Logs each sample with a damaged image once.
+//! Logs each of the first 100 samples with a damaged image once.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

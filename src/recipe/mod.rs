@@ -1,5 +1,6 @@
 //! Processes samples and complete batches, without threads or counters. The result for a sample
-//! depends only on (seed, epoch, sample).
+//! depends only on (seed, epoch, variant, sample) and on the sampler, from which other samples of
+//! the epoch are drawn.
 //!
 //! 1. `recipe`: [`Recipe`], the steps that read, plan, decode, transform and write a sample.
 //! 2. `sample_image`: the images of a sample with their plans, and which of them are decoded

@@ -1,8 +1,9 @@
 //! [`Recipe`]: the steps that read, plan, decode, transform and write a sample, and that finish a
 //! batch.
 //!
-//! All workers share one recipe, in which only the list of damaged samples is mutable. The random
-//! numbers of a sample depend only on (seed, epoch, sample).
+//! All workers share one recipe. The list of damaged samples, the cache of decoded images and an
+//! order that the program changes are mutable; all other data is constant. The random numbers of a
+//! sample depend only on (seed, variant, sample); see [`Occurrence`](crate::sampler::Occurrence).
 
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ pub(crate) struct Recipe {
     pub(crate) damage_log: DamageLog,
     /// Whether a copy of a different sample of the batch replaces a failed sample.
     pub(crate) replaces_failed: bool,
-    /// Whether a failed sample becomes a black image, with an error.
+    /// Whether the images of a failed sample become black and its other fields zeros, with an error.
     pub(crate) blanks_failed: bool,
     /// Whether the samples are arrays in memory that workers [copy](Recipe::copy).
     pub(crate) can_copy: bool,
@@ -357,7 +358,7 @@ impl Recipe {
     }
 
     /// Returns the number of bytes needed to compute the fields of a sample. `context` describes
-    /// the sample's first image.
+    /// the image that the fields follow.
     pub(crate) fn memory(&self, sample: &Sample<'_>, context: ImageContext<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
             // Fields are computed one after the other, so the maximum is enough.
@@ -366,7 +367,7 @@ impl Recipe {
         })
     }
 
-    /// Writes a field of a sample. `context` describes the sample's first image.
+    /// Writes a field of a sample. `context` describes the image that the field follows.
     pub(crate) fn write(
         &self,
         field: &Member,
@@ -449,7 +450,8 @@ impl Recipe {
     }
 }
 
-/// Replaces each failed sample with zeros. Its error names the sample's row in the batch.
+/// Replaces the images of each failed sample with black, and its other fields with zeros. The error
+/// of the sample names its row in the batch.
 fn blank_failed(fields: &Fields, full: &mut Full) {
     (0..full.len()).for_each(|row| blank(fields, full, row));
 }

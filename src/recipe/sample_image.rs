@@ -15,8 +15,8 @@ pub(crate) struct SampleImage<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) frames: Option<Frames<'a>>,
     pub(crate) damaged_frames: u32,
-    /// The image with its header, or `None` if the image has been decoded, or if a different image
-    /// is decoded in its place.
+    /// The image with its header, or `None` if the image has been decoded, is in the cache or is
+    /// invisible, or if a different image is decoded in its place.
     pub(crate) encoded_image: Option<EncodedImage<'a>>,
     pub(crate) cached_pixels: Option<Arc<Pixels>>,
     pub(crate) admission: Option<Admission<'a>>,
@@ -40,7 +40,7 @@ pub(crate) struct SampleImage<'a> {
     /// Size of the decoded pixels in bytes.
     pub(crate) pixel_bytes: usize,
     /// Decoding time in ns, if it was measured for this image alone. 0 for an image that uses the
-    /// decoded pixels of another image.
+    /// decoded pixels of another image or of the cache.
     pub(crate) decode_ns: Option<u64>,
     /// Index of the image's field among the image fields of the sample.
     pub(crate) field: usize,
@@ -181,7 +181,8 @@ mod tests {
     use crate::transform::Augment;
 
     /// Applies `share_decoding` to views of the `regions` of one source image. For each view,
-    /// returns the view with which it is decoded, and the region that is decoded.
+    /// returns the view whose decoded pixels it uses, if any, and its own region. If the view is
+    /// decoded itself, the region contains the views that use its pixels.
     fn shared(file: &[u8], regions: &[Rect], max_memory: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
         let sample_image = |&region: &Rect| {

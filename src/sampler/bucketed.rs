@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 /// longest sample of their batch.
 ///
 /// A bucket contains the samples with lengths in a certain range. The concatenation of all buckets
-/// is divided into batches, so a batch contains samples from two buckets only at the boundary
+/// is divided into batches, so a batch contains samples from several buckets only at the boundaries
 /// between them. If the sampler shuffles, each epoch first shuffles the samples within each bucket,
 /// and then the batches. An incomplete batch contains the longest samples and is always last. With
-/// [`LastBatch::Drop`](super::LastBatch::Drop), each epoch drops different samples.
+/// [`LastBatch::Drop`](super::LastBatch::Drop), each shuffled epoch drops different samples.
 ///
 /// The sampler needs 8 bytes of memory per sample.
 ///

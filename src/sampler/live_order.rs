@@ -37,9 +37,9 @@ pub(crate) struct History {
 
 /// An order that can be changed from any position onward.
 pub(crate) trait UpdatableOrder: Sampler {
-    /// Returns the order with `change` added, and the position at which it takes effect. Changes at
-    /// later positions are removed. The result may drop data that only positions before `keep_from`
-    /// need.
+    /// Returns the order with `change` added, and the position at which the change takes effect.
+    /// Earlier calls for the same or later positions are removed. The result may drop data that
+    /// only positions before `keep_from` need.
     fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)>;
 
     fn history(&self) -> History;

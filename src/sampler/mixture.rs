@@ -32,8 +32,8 @@ use crate::error::{Error, Result};
 
 /// A sampler that draws samples from several concatenated datasets in given proportions.
 ///
-/// Draws are made in rounds of 10,000. Each round has the exact proportions, and the sources
-/// alternate at random. Within a round, the proportions vary randomly: 600 draws contain 200 ± 11
+/// Draws are made in rounds, of 10,000 draws by default. Each round has the exact proportions, and
+/// the sources alternate at random. Within a round, the proportions vary randomly: 600 draws contain 200 ± 11
 /// samples from a source with a proportion of one third (one standard deviation,
 /// `sqrt(n p (1 - p) (1 - n / 10,000))` for `n` draws). Each source is traversed repeatedly, with a
 /// new shuffle for each pass. Passes continue across epochs: one epoch contains several passes over
@@ -131,7 +131,9 @@ impl Mixture {
     ///
     /// # Errors
     /// The same errors as for [`of`](Mixture::of). Also fails if the options contradict each other
-    /// or the number of sources.
+    /// or the number of sources, if they set
+    /// [`global_batch_sizes`](MixtureOptions::global_batch_sizes), or if an epoch has fewer samples
+    /// than a batch of one source.
     pub fn with_options(
         sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>)>,
         options: &MixtureOptions,

@@ -84,7 +84,8 @@ impl Permutation {
         self.len
     }
 
-    /// Returns the position of `value` in the permutation. `value` must be less than `len`.
+    /// Returns the number that the permutation with key `key` assigns to `value`, which must be
+    /// less than `len`.
     pub(super) fn apply(&self, key: u64, value: u64) -> u64 {
         self.walk(value, |(left, right), mask| {
             (0..ROUNDS).fold((left, right), |(left, right), round| {
@@ -103,7 +104,8 @@ impl Permutation {
         for first in values.clone().step_by(CHUNK) {
             let count = (values.end - first).min(CHUNK as u64) as usize;
             let mut mapped: [u64; CHUNK] = array::from_fn(|i| first + i as u64);
-            // The first elements are the indices of the values that are still out of range.
+            // The first `unplaced` elements are the indices of the values that are still to be
+            // mapped.
             let mut pending: [u8; CHUNK] = array::from_fn(|i| i as u8);
             let mut unplaced = count;
             while unplaced > 0 {

@@ -32,7 +32,8 @@ pub enum LastBatch {
     /// [`BatchInfo::valid`](crate::BatchInfo::valid)).
     ///
     /// All batches on all ranks have the same number of samples, even if the global batch size is
-    /// not divisible by the world size.
+    /// not divisible by the world size. If the datasets of a mixture have their own batch sizes,
+    /// this applies to the batches of each dataset.
     Pad,
 }
 

@@ -108,7 +108,7 @@ impl<'s> Parts<'s> {
             image: None,
             label: Some(
                 "no label: these images have one class per box, which field::Boxes reads; use \
-                 without(\"label\"), or unlabeled(true) to read -1"
+                 drop_field(\"label\"), or unlabeled(true) to read -1"
                     .into(),
             ),
         });

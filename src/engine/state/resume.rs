@@ -27,7 +27,8 @@ const PROBES: u64 = 8;
 const POSITIONS: u64 = 256;
 
 /// The position of a run. A different process can continue the run from this position, with any
-/// number of workers and ranks. A serialized checkpoint takes a few hundred bytes.
+/// number of workers and ranks. A serialized checkpoint without a history of changes takes a few
+/// hundred bytes.
 ///
 /// [`Batches::checkpoint`](crate::Batches::checkpoint) and
 /// [`LoaderHandle::checkpoint`](crate::LoaderHandle::checkpoint) return a checkpoint, and
@@ -39,7 +40,9 @@ const POSITIONS: u64 = 256;
 /// - the seed, the global batch sizes, and the [budget](crate::Loader::budget) of a batch;
 /// - the number of samples in the source and in the epoch;
 /// - the indices and keys of the samples at eight positions of epoch 0;
-/// - a hash of the samples at 256 positions of the checkpoint's epoch.
+/// - a hash of the samples at 256 positions of the checkpoint's epoch;
+/// - the augmentation steps of an image field, unless [`any_augment`](Checkpoint::any_augment) was
+///   called.
 ///
 /// So the check detects a different seed, batch size, order, subset or set of weights, and added or
 /// removed samples. Renamed samples are detected only if one of the eight samples is renamed.
@@ -49,9 +52,6 @@ const POSITIONS: u64 = 256;
 /// inside an epoch, and the eight samples are at fixed indices of the source. Before you resume
 /// such a loader, restore the state from the start of that epoch, so that the order is the same
 /// again.
-///
-/// A checkpoint also contains the augmentation steps of each image field. A loader with different
-/// steps is rejected, unless [`any_augment`](Checkpoint::any_augment) was called.
 ///
 /// After [`set_mixture`](crate::Batches::set_mixture) or
 /// [`set_weights`](crate::Batches::set_weights), a checkpoint also contains the history of these
@@ -77,9 +77,10 @@ pub struct Checkpoint {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     batch_sizes: Vec<u64>,
     samples: u64,
-    /// 0 if the order was not evaluated.
-    epoch_samples: u64,
     /// Number of samples in the epoch, or 0 if the order was not evaluated.
+    epoch_samples: u64,
+    /// Hash of the samples at some positions of the epoch, or `None` if the order was not
+    /// evaluated.
     order: Option<u64>,
     /// Whether the order may depend on state. If so, the positions of the probes are source indices
     /// instead of positions in epoch 0.
