@@ -417,7 +417,8 @@ options! {
         /// [`Stats::retries`](crate::Stats::retries). Reads for [`resume`](Self::resume),
         /// [`balanced`](Self::balanced), [`split_by_class`](Self::split_by_class) and
         /// [`image_sizes`](Self::image_sizes) are also retried, but only the retries for `resume`
-        /// are counted. Each worker has one buffer per attempt.
+        /// are counted. Each worker has eight buffers per attempt, one for each sample that it
+        /// processes at the same time.
         ///
         /// Opening fails if `times` is greater than 1,000, because so many retries would delay a
         /// batch by more than a quarter of an hour.

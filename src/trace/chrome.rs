@@ -2,8 +2,8 @@
 //!
 //! The format is described at
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>. The file is a
-//! JSON object with complete events (`"ph": "X"`) and counters (`"ph": "C"`). After each window,
-//! the file is a complete JSON document.
+//! JSON object with complete events (`"ph": "X"`), counters (`"ph": "C"`), and metadata events with
+//! the names of the rows (`"ph": "M"`). After each window, the file is a complete JSON document.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -152,7 +152,7 @@ impl Counters {
 
     pub(crate) fn end_read(&self, index: usize, ns: u64, bytes: usize) {
         nvtx::pop();
-        let reader = self.readers[index].get().expect("`reads` was called for this reader");
+        let reader = self.readers[index].get().expect("`begin_read` was called for this reader");
         reader.sample.store(0, Relaxed);
         reader.read.add(ns, bytes);
     }

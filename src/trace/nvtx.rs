@@ -60,10 +60,15 @@ mod tool {
     /// Number of functions in each module. The modules 1 to 6 are core, CUDA, OpenCL, CUDA runtime,
     /// core 2 (domains) and sync. There is no module 0.
     const MODULE_LENS: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
+    /// `NVTX_CB_MODULE_CORE`.
     const CORE: usize = 1;
+    /// `NVTX_CBID_CORE_RangePushA`.
     const RANGE_PUSH_A: usize = 9;
+    /// `NVTX_CBID_CORE_RangePop`.
     const RANGE_POP: usize = 11;
+    /// `NVTX_ETID_CALLBACKS`.
     const CALLBACKS: u32 = 1;
+    /// `NVTX_ETID_VERSIONINFO`.
     const VERSION: u32 = 3;
 
     static SLOTS: [[Slot; 16]; MODULE_LENS.len()] =

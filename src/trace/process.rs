@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! The operating system's counters for this process and its threads. On systems other than Unix,
-//! all counters are 0.
+//! all counters are 0 or unknown.
 
 use std::fs;
 use std::io::Read;
@@ -89,15 +89,14 @@ impl ThreadUsage {
 pub(crate) struct SchedulerStats(PathBuf);
 
 impl SchedulerStats {
-    /// Returns the path for the calling thread, or `None` if the system does not report scheduler
-    /// statistics, which only Linux does.
+    /// Returns the path for the calling thread, or `None` on systems other than Linux.
     pub(crate) fn of_this_thread() -> Option<Self> {
         Some(SchedulerStats(Path::new("/proc").join(fs::read_link("/proc/thread-self").ok()?).join("schedstat")))
     }
 
     /// Returns the time in seconds for which the thread was runnable but not running, or `None`
-    /// after the thread has ended. This is the second number in `schedstat`, in ns (see the
-    /// kernel's `sched-stats.rst`). Does not allocate.
+    /// if the thread has ended or the kernel does not report the time. This is the second number in
+    /// `schedstat`, in ns (see the kernel's `sched-stats.rst`). Does not allocate.
     pub(crate) fn delayed_seconds(&self) -> Option<f64> {
         // The file contains three numbers of at most 20 digits each.
         let mut line = [0; 96];

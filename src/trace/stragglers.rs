@@ -18,8 +18,8 @@ impl Evidence<'_> {
         ahead + self.stats.stages().map(|(_, stage)| stage.p50_seconds).sum::<f64>()
     }
 
-    /// Returns the samples that are so slow that a batch waits for them, each with the excess of
-    /// its time over the typical time, in seconds. If `are_simultaneous` is true, returns only
+    /// Returns the samples that are so slow that a batch waits for them, each with the total excess
+    /// of its times over the typical time, in seconds. If `are_simultaneous` is true, returns only
     /// samples that are not large and were slow at the same moment as another sample. If it is
     /// false, returns all other slow samples.
     pub(super) fn slow_samples(&self, are_simultaneous: bool) -> Vec<(&Straggler, f64)> {

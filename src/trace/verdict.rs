@@ -27,9 +27,10 @@ const MIN_START_SHARE: f64 = 0.25;
 /// The bottleneck of a loader, with the evidence. `Display` prints [`text`](Verdict::text).
 ///
 /// The first matching rule decides. *Waited* is the fraction of time in which the consumer's stream
-/// waited on the device, provided that at least half of the batches were timed on the device. For
-/// batches in host memory, *waited* is the fraction of time in which the consumer waited on the
-/// host. *Busy* is the fraction of their time that the workers spent in their stages.
+/// waited on the device, provided that at least half of the batches were timed on the device. If
+/// fewer were timed, it is the greater of this fraction and the fraction of time in which the
+/// consumer waited on the host. For batches in host memory, only the host counts. *Busy* is the
+/// fraction of their time that the workers spent in their stages.
 ///
 /// 1. Fewer than 4 batches were delivered: [`Unclear`](Bottleneck::Unclear).
 /// 2. Waited less than 5 %: [`Step`](Bottleneck::Step).
@@ -50,7 +51,7 @@ const MIN_START_SHARE: f64 = 0.25;
 ///    [`Workers`](Bottleneck::Workers) if there are fewer workers than cores and the workers hardly
 ///    wait for a core. Otherwise, they are [`Decode`](Bottleneck::Decode),
 ///    [`Transform`](Bottleneck::Transform) and [`Field`](Bottleneck::Field).
-/// 6. At least half of the wait is for the first batch of an epoch:
+/// 6. At least half of the wait is for the first batches of two or more epochs:
 ///    [`EpochStart`](Bottleneck::EpochStart).
 /// 7. Readers had at least 2 reads in flight on average: [`Read`](Bottleneck::Read) or
 ///    [`Network`](Bottleneck::Network).

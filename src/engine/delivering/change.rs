@@ -40,8 +40,9 @@ impl<B> Batches<B> {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader is not a mixture, if the
     /// proportions are invalid, if they would change the length of the run (see
-    /// [`once`](crate::sampler::MixtureOptions::once)), or if images are combined with other
-    /// samples of the epoch, as in a mosaic. After an error, nothing has changed.
+    /// [`once`](crate::sampler::MixtureOptions::once)), if images are combined with other samples
+    /// of the epoch, as in a mosaic, or if `after` exceeds 2^24. After an error, nothing has
+    /// changed.
     pub fn set_mixture(&self, proportions: &[f64], after: u64) -> Result<BatchIndex> {
         self.change(UpdateKind::Proportions, proportions, after)
     }
@@ -56,13 +57,13 @@ impl<B> Batches<B> {
     /// same number on every rank.
     ///
     /// Every rank must make the same calls after the same batches. [Checkpoints](crate::Checkpoint)
-    /// contain the calls that affect the epoch in progress. After a call, earlier epochs can no
-    /// longer be requested.
+    /// contain the calls that affect the epoch in progress. After a call, the weights of earlier
+    /// epochs may be lost, and requesting such an epoch then fails.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened without weights, if
-    /// the weights are invalid, or if images are combined with other samples of the epoch, as in a
-    /// mosaic. After an error, nothing has changed.
+    /// the weights are invalid, if images are combined with other samples of the epoch, as in a
+    /// mosaic, or if `after` exceeds 2^24. After an error, nothing has changed.
     pub fn set_weights(&self, weights: &[f64], after: u64) -> Result<BatchIndex> {
         self.change(UpdateKind::Weights, weights, after)
     }

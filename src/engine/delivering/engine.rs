@@ -294,7 +294,7 @@ impl<B> Engine<B> {
     /// Applies the error policy. Returns an error and releases the slot if a sample failed and the
     /// policy is to stop, if every sample failed, or if the machine ran out of memory or file
     /// descriptors. Other failures are recorded only when the program receives the batch
-    /// ([`Shared::record_failures`]).
+    /// ([`Shared::record_failures`]). With a batch sampler, returns the slot unchanged.
     pub(crate) fn check_failures(&mut self, full: Full) -> Result<Full> {
         let mut failures: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
         let (None, Some((_, last_error))) = (&self.batch_sampler, failures.last().cloned()) else { return Ok(full) };

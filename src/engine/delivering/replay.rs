@@ -26,8 +26,9 @@ impl<B> Batches<B> {
     ///
     /// # Errors
     /// Returns the first error of the batches, as described for [`Epoch`](crate::Epoch). Returns
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `n` is 0 or exceeds the configured
-    /// [prefetch](crate::Loader::prefetch) plus 1. If prefetch is automatic, the maximum is 3.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the epoch has no batches, or if `n` is 0
+    /// or exceeds the configured [prefetch](crate::Loader::prefetch) plus 1. If prefetch is
+    /// automatic, the maximum is 3, or 2 if there is not enough memory for two batches ahead.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
         Ok(self.replay_while(n, &mut || Some(TICK))?.expect("idle never gives up"))
     }

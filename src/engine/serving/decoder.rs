@@ -71,9 +71,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 ///   [`timeout`](crate::DecoderBuilder::timeout). So receive responses roughly in the order of the
 ///   requests, and copy batches that you want to keep.
 /// - **Large images** are decoded on the device as long as all images of a request fit into the
-///   device buffer. This buffer holds 10,240 blocks of 8x8 samples times
-///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 327,680 blocks (one
-///   12-megapixel photograph). Workers decode the other images, with bit-identical results. Set
+///   device buffer. This buffer holds 16,384 blocks of 8x8 samples times
+///   [`batch_size`](crate::DecoderBuilder::batch_size), but at least 524,288 blocks (a photograph
+///   of 12 megapixels has 281,250 if its chroma is subsampled by 2 in both directions). Workers
+///   decode the other images, with bit-identical results. Set
 ///   [`max_pixels`](crate::DecoderBuilder::max_pixels) to reject images that are too large to
 ///   serve.
 ///

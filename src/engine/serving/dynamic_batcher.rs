@@ -59,7 +59,8 @@ const BATCHES_AHEAD: usize = 2;
 /// ```
 ///
 /// - **Bad images** do not affect other images, including other images of the same request.
-/// - **Overload.** Two batches are decoded ahead of the consumer, and further requests are queued.
+/// - **Overload.** Up to three batches are decoded ahead of the consumer: two that wait to be
+///   received, and the next one. Further requests are queued.
 ///   Requests fail with [`ErrorKind::Busy`] while the queue contains
 ///   [`max_queued`](crate::DecoderBuilder::max_queued) requests.
 /// - **Memory.** The bytes of a request stay in memory until its batch is decoded. An image with
@@ -136,8 +137,8 @@ impl<B, T> DynamicBatcher<B, T> {
     }
 
     /// Waits until the next batch is started, and returns it. Returns `None` after
-    /// [`close`](DynamicBatcher::close), once every request is in a batch. Several threads may call
-    /// this method, and each call returns a different batch.
+    /// [`close`](DynamicBatcher::close), once all batches have been returned. Several threads may
+    /// call this method, and each call returns a different batch.
     pub fn next(&self) -> Option<DynamicBatch<B, T>> {
         check_process("decoder", self.process).ok()?;
         self.batches.as_ref()?.recv().ok()

@@ -1,10 +1,10 @@
 //! Divides JPEG decoding between the workers and the device.
 //!
-//! The device is faster, so by default it decodes. But every part that a worker decodes leaves the
-//! device more time for the consumer's own work. So a worker decodes a part if it can finish long
-//! before the consumer needs the batch, and if the workers have time to spare after copying data
-//! for the device. Without these two conditions, all workers would start decoding at once, and the
-//! device would run out of batches.
+//! With [`DecodeOn::Auto`], the device decodes unless a worker has time to do so, because the device
+//! is faster. But every part that a worker decodes leaves the device more time for the consumer's
+//! own work. So a worker decodes a part if it can finish long before the consumer needs the batch,
+//! and if the workers have time to spare after copying data for the device. Without these two
+//! conditions, all workers would start decoding at once, and the device would run out of batches.
 //!
 //! The time until the consumer needs a batch is estimated from the number of batches before it, on
 //! the device and in host memory, and from the average time between two batches.

@@ -23,7 +23,8 @@ const READ_AHEAD_BYTES: usize = 128 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScratchPlan {
     pub(crate) workers: usize,
-    /// Memory that each worker always needs: one output image, and scratch memory for mixing.
+    /// Memory that each worker always needs: one output image, and scratch memory for effects,
+    /// pasted objects and mixing.
     pub(crate) fixed_bytes: usize,
     /// A worker's own share, in addition to `fixed_bytes`.
     pub(crate) worker_bytes: usize,

@@ -148,8 +148,8 @@ impl<'a> PartFiller<'a> {
         Ok(group.zip(is_stored).filter(|(_, is_stored)| !is_stored).map(|(frame, _)| frame).collect())
     }
 
-    /// Decodes frames into `self.pixels[used..]`. Returns those that are in the cache of decoded
-    /// images instead.
+    /// Decodes frames into `self.pixels[used_buffers..]`. Frames that are in the cache of decoded
+    /// images are not decoded, and their pixels are returned.
     fn decode_frames(
         &mut self,
         sample: &mut ReadSample<'a>,
@@ -213,7 +213,7 @@ impl<'a> PartFiller<'a> {
     }
 
     /// Transforms the frames in `group` and writes them to the batch. Frames that are not in the
-    /// cache are in `self.pixels[used..]`.
+    /// cache are in `self.pixels[used_buffers..]`.
     fn write_frames(
         &mut self,
         sample: &mut ReadSample<'a>,
