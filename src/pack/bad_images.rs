@@ -33,7 +33,7 @@ pub(super) enum ImageProblem {
 
 impl ImageProblem {
     /// Checks an image. `refusal` is the error if the image could not be recoded. Returns `None` if
-    /// the image is valid and was recoded. Fails only if memory runs out.
+    /// the image is valid and there is no such error. Fails only if memory runs out.
     pub(super) fn find(codecs: &Codecs, bytes: &[u8], refusal: Option<Error>) -> Result<Option<ImageProblem>> {
         let condition = codecs.open(bytes).map_or_else(Condition::Damaged, |mut image| image.check());
         Ok(match condition {
@@ -104,7 +104,7 @@ impl BadImages {
         self.bad_count == 0
     }
 
-    /// Fails if there are bad images. The error names the first of them, and the option that stores
+    /// Fails if there are bad images. The error names the first ten, and the option that stores
     /// them unchanged.
     pub(super) fn check(&self) -> Result<()> {
         if self.is_empty() {

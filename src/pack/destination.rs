@@ -5,7 +5,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `NAME.plan.partial` | the plan, written by the first part |
+//! | `NAME.plan.partial` | the plan, written by the first process |
 //! | `NAME-000017.tar.PLAN.partial` | a complete shard, or in a store the manifest entry of a complete shard |
 //! | `NAME.part-00003-of-00064.PLAN.json` | the manifest of a complete part |
 //! | `NAME-000017.tar`, `NAME.manifest.json` | the merged dataset; in a store, shards have these names before the merge |
@@ -17,7 +17,7 @@
 //! | `NAME-000017.tar.PLAN.HEX.partial` | a shard that an attempt is writing and has locked |
 //! | `NAME.part-00003-of-00064.PLAN.partial` | the journal of a part, which lists its complete shards |
 //! | `NAME.merge.partial` | the plan of a merge that has begun to rename shards |
-//! | `NAME.lock.partial` | the lock of a merge, or of a [`TarWriter`](super::TarWriter) |
+//! | `NAME.lock.partial` | the lock of a process that merges or discards files, or of a [`TarWriter`](super::TarWriter) |
 //!
 //! Complete files appear atomically, so readers never see an incomplete file. An **attempt** is a
 //! process that packs a part. Two attempts to pack the same part write to different files, and the
@@ -91,8 +91,8 @@ pub(super) trait Destination: Sync {
     /// other process holds the lock.
     fn lock(&self) -> Result<Lock>;
 
-    /// Renames the checked `shards` of `plan` to their final names, replacing the shards
-    /// `existing_shards` of an old dataset, and writes the manifest.
+    /// Renames the checked `shards` of `plan` to their final names unless they already have these
+    /// names, replacing the shards `existing` of an old dataset, and writes the manifest.
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest>;
 }
 

@@ -2,8 +2,9 @@
 //!
 //! A process writes a shard under a unique name. The process then adds a hard link under the name
 //! of a complete shard: unlike a rename, a hard link cannot overwrite the shard of a concurrent
-//! process. The journal of a part records its complete shards with their checksums. A lock file
-//! prevents concurrent merges.
+//! process. If the file system does not support hard links, the process renames the shard. The
+//! journal of a part records its complete shards with their checksums. A lock file prevents
+//! concurrent merges if the file system supports locks.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -147,7 +148,8 @@ impl Destination for FolderDestination {
         loop {
             match try_lock(&path)? {
                 Attempted::Locked(lock) => return Ok(Box::new(lock)),
-                // If the folder is missing or read-only, no other process can merge either.
+                // If the folder is missing or read-only, no other process can merge either. If the
+                // file system does not support locks, a warning has been logged.
                 Attempted::Unsupported => return Ok(Box::new(())),
                 Attempted::Held if is_stopped() => return Err(stopped_error()),
                 Attempted::Held => std::thread::sleep(LOCK_RETRY_INTERVAL),

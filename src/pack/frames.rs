@@ -30,8 +30,8 @@ pub(super) fn frames_target(target: &Path) -> Result<PathBuf> {
 }
 
 /// Writes the metadata of `source` next to the frames at `target`, and returns the frames as a
-/// source. Several processes may do this at the same time. Fails if the source has no episodes, or
-/// if a file exists with a different content.
+/// source. Several processes may do this at the same time. Fails if the name of `target` is not
+/// UTF-8, if the source is not a LeRobot dataset, or if a file exists with a different content.
 pub(super) fn divide(source: &dyn Source, target: &Path, stores: &Stores) -> Result<Arc<dyn Source>> {
     let name = target.file_name().and_then(|name| name.to_str());
     let name =

@@ -4,7 +4,9 @@ use crate::error::{Error, Result, reserve};
 use crate::source::{CLASSES_MEMBER, KEY_RECORD, Sample};
 
 const BLOCK_BYTES: usize = 512;
+/// The end of a tar file: two blocks of zeros.
 pub(super) const END_BLOCKS: [u8; 2 * BLOCK_BYTES] = [0; 2 * BLOCK_BYTES];
+/// Maximum size in a ustar header, which has 11 octal digits.
 const MAX_OCTAL_SIZE: u64 = (1 << 33) - 1;
 
 /// Appends the members of `sample` to `out`. Returns the sample's stem: the path of its files
@@ -106,8 +108,8 @@ fn split_path(path: &str) -> Option<(&str, &str)> {
     (1..=155).contains(&slash).then(|| (&path[..slash], &path[slash + 1..])).filter(|(_, name)| !name.is_empty())
 }
 
-/// Returns a PAX record, `LENGTH KEYWORD=VALUE
-/// `, where LENGTH includes its own digits.
+/// Returns a PAX record: `LENGTH KEYWORD=VALUE` and a line feed, where LENGTH is the length of the
+/// whole record.
 fn pax_record(keyword: &str, value: &str) -> String {
     let base_len = keyword.len() + value.len() + 3;
     let mut len = base_len + 1;

@@ -22,8 +22,8 @@ const MAX_NAMED: usize = 10;
 ///
 /// A merge checks that all parts exist, that they were packed from the same source with the same
 /// options, that no sample is missing or duplicated, and that the checksums of all shards are
-/// correct. Then it renames the shards and writes the manifest of the dataset. An interrupted merge
-/// can be run again.
+/// correct. In a folder, the merge then renames the shards. Finally, it writes the manifest of the
+/// dataset. An interrupted merge can be run again.
 ///
 /// ```no_run
 /// use warpfeed::pack::Merge;
@@ -286,7 +286,8 @@ pub(super) fn missing_ranges(complete_parts: impl Iterator<Item = u64>, part_cou
     ranges.join(",")
 }
 
-/// Combines the shards of all parts. Fails if samples are missing or duplicated.
+/// Combines the shards of all parts. Fails if samples are missing or duplicated, or if the source
+/// has changed between two parts.
 fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartManifest]) -> Result<Vec<ShardEntry>> {
     let mut shards: Vec<ShardEntry> = Vec::new();
     let mut previous: Option<&PartManifest> = None;

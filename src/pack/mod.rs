@@ -22,8 +22,9 @@
 //!     shards.
 //! 11. `frames`: the metadata and the numeric features of a packed LeRobot dataset.
 //!
-//! Files are renamed from names that end in `.partial` when they are complete, so a file with the
-//! name of the target is always complete.
+//! In a folder, files are renamed from names that end in `.partial` when they are complete. In a
+//! store, an object appears when its upload is complete. So a file with the name of the target is
+//! always complete.
 
 mod array;
 mod bad_images;

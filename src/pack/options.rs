@@ -180,7 +180,8 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets the maximum size of a tar shard in bytes. `OUT.tar` becomes `OUT-000000.tar`,
-    /// `OUT-000001.tar`, … By default, a single file is written.
+    /// `OUT-000001.tar`, … Only a shard of a single sample may exceed this size. By default, a
+    /// single file is written.
     ///
     /// If only a [`part`](Pack::part) is packed, this is the approximate average size of a shard.
     pub fn shard_size(mut self, bytes: u64) -> Self {
@@ -240,7 +241,8 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Sets a callback that is called on the calling thread after each sample is written.
+    /// Sets a callback that is called on the calling thread after each sample is processed, and
+    /// once for each complete shard of an interrupted run.
     pub fn progress(mut self, progress: impl FnMut(&Progress) + 'a) -> Self {
         self.progress = Some(Box::new(progress));
         self
@@ -266,9 +268,9 @@ impl<'a> Pack<'a> {
     /// Packs to `target`. If the name ends in `.lmdb`, writes an LMDB database. If it ends in
     /// `.tar`, writes tar shards.
     ///
-    /// A file with its final name is always complete, because files are written under temporary
-    /// names. If the target consists of shards, an interrupted pack can be run again and continues
-    /// after the last complete shard. A manifest, `OUT.manifest.json`, is written at the end. A
+    /// A file with its final name is always complete. If the target consists of shards, an
+    /// interrupted pack can be run again and continues after the last complete shard, and a
+    /// manifest, `OUT.manifest.json`, is written at the end. A
     /// [`CancelToken`](crate::source::CancelToken) of the calling thread interrupts the pack.
     ///
     /// # Errors
@@ -434,7 +436,8 @@ impl<'a> Pack<'a> {
     ///
     /// # Errors
     /// Same as [`to`](Pack::to). The writer may already have received the samples before the one
-    /// that caused the error. It is dropped without a call to [`finish`](DatasetWriter::finish).
+    /// that caused the error. The writer is dropped without a call to
+    /// [`finish`](DatasetWriter::finish).
     pub fn to_writer(mut self, mut writer: Box<dyn DatasetWriter + '_>) -> Result<Report> {
         self.recode.unwrap_or_default().check(&self.codecs)?;
         source::check_retries(self.retries)?;

@@ -26,7 +26,8 @@ pub(super) struct PreparedSample {
 
 /// An image of a sample that is ready to be written.
 pub(super) struct PreparedImage {
-    /// What was done to the image, or `None` if it was stored unchanged because recoding failed.
+    /// What was done to the image, or `None` if it was stored unchanged because it could not be
+    /// recoded or decoded.
     pub(super) treatment: Option<Treatment>,
     pub(super) problem: Option<ImageProblem>,
     /// Sizes in bytes before and after recoding.

@@ -17,13 +17,14 @@ const NEW_SUFFIX: &str = ".new";
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
 ///
 /// Each field of a sample is stored as `KEY.FIELD`, and the label as `KEY.cls`. Headers have the
-/// POSIX ustar format, preceded by a PAX header if a name or size requires one. Owners and times
+/// POSIX ustar format, preceded by a PAX header if a name, size or key requires one. Owners and times
 /// are zero, so that the same samples result in the same bytes.
 ///
 /// **Keys.** In WebDataset, a key ends at the first dot of its last component, and adjacent files
 /// with the same key form a sample. Readers would misinterpret a key with a dot in its last
-/// component, with an empty component or the component `..`, or equal to the previous key. A
-/// similar name replaces such a key, and the PAX record `WARPFEED.key` contains the original.
+/// component, with an empty component, with the component `.` or `..`, with a zero byte, or equal
+/// to the previous key. A similar name replaces such a key, and the PAX record `WARPFEED.key`
+/// contains the original.
 /// [`Tar`](crate::source::Tar) reads this record, and other readers ignore it.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
@@ -60,8 +61,8 @@ impl TarWriter {
     /// [`finish`](DatasetWriter::finish) renames. Removes files of interrupted writers.
     ///
     /// # Errors
-    /// If the target or one of its shards exists and `force` is not set, or if another process is
-    /// packing to the same target.
+    /// If the target or one of its shards exists and `force` is not set, if an existing target is
+    /// not a file, or if another process is packing to the same target.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let names = ShardNames::new(target.as_ref(), options.shard_size.is_some());
         let check = || match names.existing_shards()?.first() {

@@ -8,7 +8,7 @@ use crate::source::temp_files::{Attempted, Locked, try_lock};
 use crate::source::{Location, Sample};
 
 /// Writes samples to a dataset. A writer that is dropped without a call to
-/// [`finish`](DatasetWriter::finish) removes its files.
+/// [`finish`](DatasetWriter::finish) must remove its files.
 pub trait DatasetWriter: Send {
     /// Appends a sample.
     ///
