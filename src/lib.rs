@@ -158,6 +158,7 @@ mod pages {
     page!(BadSamples, "../docs/bad-samples.md");
     page!(Augmentation, "../docs/augmentation.md");
     page!(MasksAndBoxes, "../docs/masks-and-boxes.md");
+    page!(Patches, "../docs/patches.md");
     page!(OnTheGpu, "../docs/on-the-gpu.md");
     page!(SeveralGpus, "../docs/several-gpus.md");
     page!(Resuming, "../docs/resuming.md");
