@@ -26,20 +26,20 @@ pub(crate) struct DataArgs {
     /// train_masks/*_mask, in which * is the name of the image
     #[arg(long, value_name = "FOLDER")]
     masks: Option<PathBuf>,
-    /// Column with the image paths (tables only) [default: path, file, image, filename, file_name
-    /// or img]
+    /// Column with the images, or with their paths in a table [default in tables: path, file, image,
+    /// filename, file_name or img]
     #[arg(long, value_name = "COLUMN")]
     image_column: Option<String>,
     /// Base folder of the paths (tables only) [default: the table's folder]
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
-    /// Column with the labels (tables only) [default: label, class, cls or category]
+    /// Column with the labels [default in tables: label, class, cls or category]
     #[arg(long, value_name = "COLUMN")]
     label_column: Option<String>,
     /// Column with paths of additional files, such as masks (tables only)
     #[arg(long, value_name = "COLUMN")]
     file_column: Vec<String>,
-    /// Other columns to read (tables only) [default: all]
+    /// Other columns to read [default: all]
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     columns: Option<Vec<String>>,
     /// Combine several numeric columns into one vector field (tables only)
@@ -58,7 +58,7 @@ pub(crate) struct DataArgs {
 #[derive(clap::Args, Default, Clone, Copy)]
 pub(crate) struct AnnotationFrameArgs {
     /// Whether annotations refer to the stored or to the EXIF-rotated image. Used only if the size
-    /// that the annotations declare does not settle it
+    /// of the annotated image is unknown or fits both
     #[arg(long, value_name = "IMAGE", value_enum)]
     annotations_follow: Option<Follow>,
 }

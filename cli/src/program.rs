@@ -2,7 +2,7 @@
 //! library.
 //!
 //! Results go to stdout, and progress and warnings to stderr. The exit code is 0 for success, 1 for
-//! an error or if `verify` finds a problem, and 2 for an invalid command line.
+//! an error or if a command that checks data finds a problem, and 2 for an invalid command line.
 
 use std::ffi::OsString;
 use std::io;

@@ -88,7 +88,8 @@ pub struct BatchLoader<O> {
 }
 
 impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
-    /// Iterators of one loader run in sequence: each starts when the previous one is dropped.
+    /// Iterators of one loader run in sequence: each starts when the previous one is exhausted or
+    /// dropped.
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let (sender, batches) = mpsc::sync_channel(0);
         let error = match self.range {

@@ -26,8 +26,8 @@
 //! ```
 //!
 //! The loader reuses a fixed number of batch buffers, called slots. burn's `Bytes` refer directly
-//! to a slot, so batches are not copied in host memory. The loader refills the slot after burn
-//! drops the last reference to it.
+//! to a slot, so batches are not copied in host memory, except that the CPU backend converts `u8`
+//! images to floats. The loader refills the slot after burn drops the last reference to it.
 //!
 //! | backend | copies | slot released |
 //! |---|---|---|

@@ -15,7 +15,7 @@ pub trait ToBurn: Sized {
     /// device's float type, with values from 0 to 255. Other images keep their element type.
     ///
     /// # Errors
-    /// If burn does not support the element type of the images. If the samples have no labels: the
+    /// If the images are clips, which have more than four axes. If the samples have no labels: the
     /// error names the first sample.
     ///
     /// # Panics
@@ -74,7 +74,7 @@ impl BurnBatch {
     /// Returns the images, as [`to_burn`](ToBurn::to_burn) does.
     ///
     /// # Errors
-    /// If burn does not support the element type of the images.
+    /// If the images are clips, which have more than four axes.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -137,7 +137,7 @@ impl BurnBatch {
     /// Writing to the data copies it first.
     ///
     /// # Errors
-    /// If there is no such field, or if burn does not support its element type.
+    /// If there is no such field, or if its elements are `i16`, `i32` or `u16`.
     pub fn data(&self, name: &str) -> Result<TensorData> {
         let view = self.field_named(name)?;
         let dtype = match view.dtype() {
@@ -148,7 +148,8 @@ impl BurnBatch {
             Dtype::Bf16 => DType::BF16,
             Dtype::I64 => DType::I64,
             other => {
-                return Err(refused(name, &format!("burn does not support elements of type {}", other.name())));
+                let supported = "uint8, int64, float16, bfloat16, float32 or float64";
+                return Err(refused(name, &format!("its elements are {}: expected {supported}", other.name())));
             }
         };
         let part = FieldBytes { batch: self.0.clone(), field: name.to_owned() };

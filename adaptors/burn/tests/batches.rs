@@ -1,5 +1,5 @@
-//! A CPU tensor of any field and element type aliases the slot of its batch, and keeps the slot in
-//! use until it is dropped. Writing to a tensor does not change the slot.
+//! The data of any field, and CPU tensors of floating-point images, alias the slot of their batch. A
+//! tensor keeps the slot in use until it is dropped. Writing to a tensor does not change the slot.
 
 mod samples;
 
@@ -14,7 +14,7 @@ fn bytes_of(data: TensorData) -> Bytes {
 }
 
 #[test]
-fn images_and_labels_alias_the_slot() {
+fn images_alias_the_slot_and_labels_have_the_index_type() {
     let device = Device::flex();
     for (dtype, expected) in [(Dtype::F32, DType::F32), (Dtype::F16, DType::F16), (Dtype::Bf16, DType::BF16)] {
         for layout in [Layout::Nhwc, Layout::Nchw] {

@@ -2,7 +2,7 @@
 
     python train_torch.py PATH [--epochs 3] [--side 32] [--batch 32] [--widths 12,24,48] [--rate 0.05] [--workers 16]
 
-PATH contains one folder per class. Every fifth sample is held out. Prints the same as the example:
+PATH contains one folder per class. Every fifth sample is held out. Prints what the example prints:
 loss, held-out accuracy, images per second, and the fraction of the time spent waiting for batches.
 """
 import argparse

@@ -7,8 +7,8 @@ use candle_core::{Device, Error, Result, Tensor};
 /// Converts batches to candle tensors. Each tensor owns a copy of its field, so it stays valid
 /// after the batch is dropped.
 ///
-/// Element types are preserved: `u8`, `f32`, `f16`, `bf16` and `i64` become `U8`, `F32`, `F16`,
-/// `BF16` and `I64`. Other types are an error that names the field.
+/// Element types are preserved: `u8`, `i64`, `f16`, `bf16`, `f32` and `f64` become `U8`, `I64`,
+/// `F16`, `BF16`, `F32` and `F64`. For any other type, the error names the field.
 ///
 /// Errors of warpfeed are converted to candle errors with the same message.
 pub trait ToCandle: Fields {
@@ -119,5 +119,6 @@ pub trait Fields {
 }
 
 pub(crate) fn no_dtype(name: &str, dtype: warpfeed::Dtype) -> Error {
-    Error::msg(format!("{name}: candle does not support elements of type {}", dtype.name()))
+    let supported = "uint8, int64, float16, bfloat16, float32 or float64";
+    Error::msg(format!("{name}: its elements are {}: expected {supported}", dtype.name()))
 }

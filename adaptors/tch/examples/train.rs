@@ -5,7 +5,7 @@
 //! cargo run --release --example train [-- PATH [EPOCHS]]
 //! ```
 //!
-//! With the `cuda` feature, the example runs on the first GPU.
+//! With the `cuda` feature, the example runs on the first GPU if there is one.
 //!
 //! Without a path, the example fails unless the held-out accuracy is well above chance.
 

@@ -21,6 +21,7 @@ unsafe extern "C" {
     ) -> bool;
 }
 
+/// Size of the buffer for an error message, in bytes.
 const MESSAGE: usize = 1024;
 
 /// Wraps `memory` as a tensor without a copy. The memory is released when the last tensor with this

@@ -27,7 +27,7 @@ fn address(tensor: &Tensor) -> usize {
 }
 
 #[test]
-fn images_and_labels_alias_the_slot() {
+fn images_alias_the_slot_and_labels_are_equal() {
     for (dtype, kind) in
         [(Dtype::U8, Kind::Uint8), (Dtype::F32, Kind::Float), (Dtype::F16, Kind::Half), (Dtype::Bf16, Kind::BFloat16)]
     {

@@ -44,7 +44,8 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Folder {
-    /// Folder of the cache [default: $XDG_CACHE_HOME/warpfeed/blocks, or ~/.cache/warpfeed/blocks]
+    /// Folder of the cache [default: $WARPFEED_CACHE/blocks, $XDG_CACHE_HOME/warpfeed/blocks, or
+    /// ~/.cache/warpfeed/blocks]
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -63,7 +64,8 @@ struct Warm {
     /// Dataset in a store
     #[arg(value_name = "URL")]
     url: PathBuf,
-    /// Folder of the cache [default: $XDG_CACHE_HOME/warpfeed/blocks, or ~/.cache/warpfeed/blocks]
+    /// Folder of the cache [default: $WARPFEED_CACHE/blocks, $XDG_CACHE_HOME/warpfeed/blocks, or
+    /// ~/.cache/warpfeed/blocks]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Maximum size of the cache, such as 500GB

@@ -36,8 +36,8 @@ Examples:
 
 The disk is measured only if the dataset is not yet cached in memory.
 The line 'first reading' shows how much came from the disk.
-For shards in a store, the output compares the cost of a full shuffle and of
-shuffle_window, and suggests one.")]
+For tar shards in a store, the output compares the cost of a full shuffle and
+of shuffle_window, and suggests one.")]
 pub(crate) struct Args {
     #[command(flatten)]
     measured: Measured,
@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 const MEASUREMENT_TIME: Duration = Duration::from_millis(1500);
 const RUN_TIME: Duration = Duration::from_secs(3);
-/// Limits for the measurements of one thread.
+/// Maximum number of samples, and of their bytes, for the measurements of one thread.
 const MAX_SAMPLES: usize = 2000;
 const MAX_BYTES: usize = 512 << 20;
 const GPU_PREFETCH: usize = 4;
@@ -152,7 +152,7 @@ impl Args {
         }
         let chosen = match on_gpu {
             Some(_) => "decoding on the GPU is fastest".to_owned(),
-            None => format!("{workers} workers are the fewest that reach 97 % of the best speed"),
+            None => format!("the fewest workers that reach 97 % of the best speed: {workers}"),
         };
         if let Some([numbers, choice]) = requests.map(|requests| requests.lines()) {
             writeln!(out, "{numbers}\n\n{choice}")?;
@@ -197,7 +197,8 @@ fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
     (runs.iter().position(|run| rate(run) >= 0.97 * best).unwrap_or(0), best)
 }
 
-/// The verdict never recommends more workers, because runs with more workers were not faster.
+/// Returns the verdict on the best run, without a suggestion to use more workers, because runs with
+/// more workers were not faster.
 fn verdict_of_best(stats: &Stats) -> Verdict {
     let mut stats = stats.clone();
     stats.cores = stats.cores.min(stats.workers);

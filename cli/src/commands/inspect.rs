@@ -214,7 +214,7 @@ impl Args {
     }
 }
 
-/// Reads the header of an image, or of the first frame of a clip.
+/// Reads the header of an image, or of the first frame of a clip. Returns `None` for an empty clip.
 fn see_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<SeenImage>> {
     let frames = Frames::matches(bytes).then(|| Frames::read(bytes)).transpose()?;
     let Some(first) = frames.map_or(Some(bytes), |frames| frames.get(0)) else { return Ok(None) };
@@ -226,7 +226,8 @@ fn see_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<Seen
     }))
 }
 
-/// Returns the format and the header of the image, or `None` if the sample has no image.
+/// Returns the label, the headers of the images, the names of the other fields, and the annotations.
+/// Returns `None` if the sample has no main image, and the source names no image fields.
 fn see(
     source: &dyn Source,
     index: usize,

@@ -10,7 +10,7 @@ use warpfeed::pack::{Merge, Overview, Pack, Psnr, RawSize, Recode, Refused, Repo
 use crate::data::{DataArgs, stores};
 use crate::log::say;
 use crate::option_names::in_flags;
-use crate::size::{bytes, parse_bytes};
+use crate::size::{bytes, counted, parse_bytes};
 use crate::{Outcome, progress};
 
 /// Pack a dataset of any format into an LMDB or tar shards
@@ -57,7 +57,8 @@ pub(crate) struct Args {
     /// Output, instead of TO
     #[arg(long, value_name = "OUT", requires = "from")]
     to: Option<PathBuf>,
-    /// Maximum size of a tar shard, such as 1GB or 512MiB [default: one file]
+    /// Maximum size of a tar shard, such as 1GB or 512MiB; with --part, the average size [default:
+    /// one file]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     shard_size: Option<u64>,
     /// Number of samples per tar shard, instead of --shard-size
@@ -245,10 +246,8 @@ fn lines(path: &Path) -> warpfeed::Result<Vec<String>> {
 fn merge(target: &Path, force: bool, quick: bool) -> Outcome {
     let merged = Merge::new(target).stores(stores()).force(force).quick(quick).run()?;
     if !merged.orphans.is_empty() {
-        say(format_args!(
-            "warpfeed: warning: {} files do not belong to the set and are ignored:",
-            merged.orphans.len()
-        ));
+        let ignored = counted(merged.orphans.len() as u64, "file does", "files do");
+        say(format_args!("warpfeed: warning: {ignored} not belong to the set and will be ignored:"));
         merged.orphans.iter().take(MAX_LISTED).for_each(|path| say(format_args!("  {}", path.display())));
     }
     print_summary(target, &merged.report, true)
@@ -270,10 +269,17 @@ fn progress(target: &Path) -> Outcome {
 /// Prints the counts and sizes. If the shards are a whole dataset, also prints the pattern that
 /// opens them.
 fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
-    warn("could not be recoded and were stored unchanged", report.refused_count, &report.refused);
-    warn("are damaged but can be decoded", report.damaged_count, &report.damaged);
+    let (one, many) = ("image could not be recoded and was", "images could not be recoded and were");
+    warn(
+        &format!("{} stored unchanged", counted(report.refused_count, one, many)),
+        report.refused_count,
+        &report.refused,
+    );
+    let damaged = counted(report.damaged_count, "image is", "images are");
+    warn(&format!("{damaged} damaged but can be decoded"), report.damaged_count, &report.damaged);
     if report.duplicate_keys > 0 {
-        say(format_args!("warpfeed: warning: {} samples repeat the key of an earlier sample", report.duplicate_keys));
+        let repeating = counted(report.duplicate_keys, "sample repeats", "samples repeat");
+        say(format_args!("warpfeed: warning: {repeating} the key of an earlier sample"));
     }
 
     let done = [
@@ -312,11 +318,12 @@ fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn warn(so: &str, count: u64, which: &[Refused]) {
+/// Prints the warning `text` with the first of the `count` images, or nothing if `count` is 0.
+fn warn(text: &str, count: u64, which: &[Refused]) {
     if count == 0 {
         return;
     }
-    say(format_args!("warpfeed: warning: {count} images {so}:"));
+    say(format_args!("warpfeed: warning: {text}:"));
     for Refused { index, key, reason, .. } in which.iter().take(MAX_LISTED) {
         say(format_args!("  sample {index} ({key}): {}", in_flags(reason)));
     }

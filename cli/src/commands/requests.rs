@@ -38,8 +38,8 @@ pub(super) struct Requests {
 
 impl Requests {
     /// Estimates the requests from a run of the loader on the dataset at `path`, with `samples`
-    /// samples of `mean` bytes. Returns `None` if the dataset is local, or if its samples are not
-    /// adjacent in one object, so that one request cannot fetch several of them.
+    /// samples of `mean` bytes. Returns `None` if the dataset is local or does not consist of tar
+    /// shards. In tar shards, samples are adjacent, so one request can fetch several of them.
     pub(super) fn of(
         path: &Path,
         kind: &str,

@@ -24,7 +24,8 @@ use crate::{Outcome, progress};
 /// hashes.
 ///
 /// Prints one line per bad sample to stdout, in the order of the dataset: the sample's number, key
-/// and file, and the cause. If a damaged sample can be decoded, the cause begins with 'damaged: '.
+/// and file, and the cause. Shards that do not match their hash are listed first. If a damaged
+/// sample can be decoded, the cause begins with 'damaged: '.
 /// The totals go to stderr. The exit code is 1 if a sample cannot be decoded or a shard does not
 /// match its hash. Damaged samples change the exit code only with --strict.
 #[derive(clap::Args)]
@@ -227,7 +228,8 @@ fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option
     Ok(tolerated)
 }
 
-/// Sets `deep` if the image is valid but contains values that do not fit into 8 bits.
+/// Returns the condition of an image. Sets `deep` if the image is valid but contains values that do
+/// not fit into 8 bits.
 fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();

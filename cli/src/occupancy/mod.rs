@@ -69,7 +69,7 @@ pub struct Occupancy {
     /// Maximum number of resident warps.
     pub max_warps: u32,
     /// Number of blocks that each resource alone would allow, in the order of [`Factor`], or
-    /// `u32::MAX` if the kernel does not use the resource.
+    /// `u32::MAX` if the resource does not limit the number.
     pub allowed: [(Factor, u32); 4],
 }
 

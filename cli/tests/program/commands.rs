@@ -345,7 +345,7 @@ fn verify_inspect_and_pack_agree_on_what_is_damaged() {
     assert!(shown.contains("damaged      1; ") && shown.contains(&cause) && !shown.contains("unreadable"), "{shown}");
     let (code, out, err) = run(&["pack", "set", "loose.lmdb"]);
     assert_eq!(code, Some(0));
-    let named = "1 images are damaged but can be decoded:\n  sample ";
+    let named = "1 image is damaged but can be decoded:\n  sample ";
     assert!(err.contains(named) && err.contains(&format!(" ({zeroed}): {cause}\n")), "{err}");
     assert!(out.contains(": 10 repacked, 1 unchanged, 1 unchanged (not recodable)\n"), "{out}");
 

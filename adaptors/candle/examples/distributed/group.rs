@@ -47,13 +47,13 @@ impl Group {
             stream.read_exact(&mut bytes)?;
             Id::uninit(bytes.map(|byte| byte as std::ffi::c_char))
         };
-        // A step and its all-reduce then need no event in between.
+        // NCCL uses candle's stream, so a step and its all-reduce need no event in between.
         let stream = device.as_cuda_device()?.cuda_stream();
         let nccl = Comm::from_rank(stream, rank.rank, rank.world_size, id).map_err(failed)?;
         Ok(Group { nccl, device: device.clone() })
     }
 
-    /// Returns the mean over all processes. `tensor` must be `f32` and contiguous.
+    /// Returns the element-wise mean over all processes. `tensor` must be `f32`.
     pub(crate) fn average(&self, tensor: &Tensor) -> Result<Tensor> {
         self.reduce(tensor, &ReduceOp::Avg)
     }

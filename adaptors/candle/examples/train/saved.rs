@@ -40,7 +40,7 @@ pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measured, sgd: &S
     Ok(())
 }
 
-/// [`Sgd::restore`] restores the weights, which are still on the host.
+/// The content of a checkpoint. [`Sgd::restore`] copies `tensors` into the network and the optimizer.
 pub(crate) struct Saved {
     /// The loader's position, for [`Loader::resume`](warpfeed::Loader::resume).
     pub(crate) loader: Checkpoint,
