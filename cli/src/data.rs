@@ -26,8 +26,8 @@ pub(crate) struct DataArgs {
     /// train_masks/*_mask, in which * is the name of the image
     #[arg(long, value_name = "FOLDER")]
     masks: Option<PathBuf>,
-    /// Column with the images, or with their paths in a table [default in tables: path, file, image,
-    /// filename, file_name or img]
+    /// Column with the images, or with their paths in a table [default in tables: path, file,
+    /// image, filename, file_name or img]
     #[arg(long, value_name = "COLUMN")]
     image_column: Option<String>,
     /// Base folder of the paths (tables only) [default: the table's folder]

@@ -20,17 +20,21 @@ use super::kernels::Backend;
 use super::layout::{Color, Layout, MAX_COMPONENTS, Upsampling, Window};
 use super::lengths::Lengths;
 use super::segments::{self, Refusal, Segment, Unstuff, uncached};
+use crate::error::reserve_exact;
 use crate::orientation::Orientation;
 use crate::pixels::Rect;
 
 /// Maximum number of components. Devices do not decode CMYK.
 const MAX_GRID_COMPONENTS: usize = 3;
+/// Maximum number of DC tables, and of AC tables.
 const MAX_TABLES: usize = 2;
+/// Size of a Huffman table in the output, in bytes.
 const TABLE_BYTES: usize = 16 + 256;
+/// Size of a segment's entry in the output, in bytes: four `u32`.
 const ENTRY_BYTES: usize = 16;
 /// Flag in a segment's number of MCUs: the segment continues after the last needed MCU. Must equal
-/// `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. Images have fewer than 2^26 MCUs, so
-/// the bit is free.
+/// `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. Images have at most 2^26 MCUs, so the
+/// bit is free.
 pub const CUT: u32 = 1 << 31;
 /// Maximum size of the data in bytes, because the device uses 32-bit bit offsets.
 const MAX_BYTES: usize = 1 << 28;
@@ -178,8 +182,10 @@ impl Bitstream {
     }
 
     /// Collects the data that is needed to decode `region` of the upright image. Returns `None` if
-    /// the region is not inside the image, if the data exceeds `limit` bytes, or if devices cannot
-    /// decode the image: it is progressive, visibly damaged or in an unsupported format.
+    /// the region is not inside the image, if the data exceeds `limit` bytes, if an allocation
+    /// fails, or if devices cannot decode the image: it is progressive, CMYK, visibly damaged or in
+    /// an unsupported format, its DC coefficients may exceed 32 bits, or its rotated pixels do not
+    /// fit into the memory of the coefficients.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, closed, .. } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
@@ -251,7 +257,8 @@ impl Bitstream {
                     let bytes = grown.max(INITIAL_CAPACITY).min(max_bytes);
                     // Growing the old buffer would need both buffers at the same time.
                     self.stream = Vec::new();
-                    self.stream = vec![0; bytes];
+                    reserve_exact(&mut self.stream, bytes).ok()?;
+                    self.stream.resize(bytes, 0);
                 }
                 Err(_) => return None,
             }
@@ -423,7 +430,7 @@ mod tests {
 
     #[test]
     fn segments_that_a_file_cannot_contain_are_not_listed() {
-        // The header claims 16384 x 16384 pixels with a restart marker after each block.
+        // The header declares 16384 x 16384 pixels with a restart marker after each block.
         let mut jpeg = gray(16, 1);
         let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
         jpeg[frame + 5..frame + 9].copy_from_slice(&[0x40, 0, 0x40, 0]);

@@ -1,5 +1,5 @@
-//! [`Coefficients`]: the plain decoder, which decodes every scan of a Huffman-coded file into
-//! planes of quantized coefficients.
+//! [`Coefficients`]: the plain decoder, which decodes the scans of a Huffman-coded file into planes
+//! of quantized coefficients.
 //!
 //! The plain decoder is slower than decoding in lanes, but supports every kind of file. Damage has
 //! the same effect as in libjpeg: an invalid code counts as symbol 0, zero bits follow a segment
@@ -84,11 +84,8 @@ impl Coefficients {
         self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
     }
 
-    /// Describes the damage in the decoded file.
-    ///
-    /// The following counts as damage: everything that libjpeg warns about, a missing EOI marker,
-    /// coefficients beyond the end of a block, and coefficients with more bits than 8-bit images
-    /// can have. libjpeg silently accepts the last two, although T.81 forbids them.
+    /// Describes the first damage in the decoded file. See [damaged files](crate#damaged-files) for
+    /// what counts as damage.
     pub(crate) fn damage(&self) -> Option<String> {
         match self.fault {
             Some(Fault { scan: 1, mcu, mcu_count }) => {
@@ -105,7 +102,8 @@ impl Coefficients {
         }
     }
 
-    /// Decodes all scans of the file in `bytes`.
+    /// Decodes the file in `bytes`: all scans of a progressive file, and the scans of a sequential
+    /// file until each component has been decoded.
     pub(crate) fn decode(&mut self, bytes: &[u8], header: &Header) -> Result<()> {
         let frame = &header.frame;
         if let Some(kind) = frame.foreign_kind() {
@@ -115,10 +113,10 @@ impl Coefficients {
         self.lay_out(frame)?;
         let mut header = header.clone();
         for scans in 1.. {
-            let offset = self.scan(bytes, &header, scans)?;
-            if scans == MAX_SCANS {
+            if scans > MAX_SCANS {
                 return Err(Error::new(format!("jpeg has more than {MAX_SCANS} scans")));
             }
+            let offset = self.scan(bytes, &header, scans)?;
             if frame.coding != Coding::Progressive && self.planes().iter().all(|plane| plane.missing[0] == 0) {
                 self.closed = is_closed(bytes, offset);
                 return Ok(());
@@ -294,6 +292,21 @@ mod tests {
                 assert!(actual.data[start..start + row.len()] == *row, "block row {y} differs");
             }
         }
+    }
+
+    #[test]
+    fn a_file_may_have_256_scans() {
+        let options = Options { progressive: true, ..Options::new(50, 1, 1) };
+        let jpeg = libjpeg::encode(&[128; 64], 8, 8, 1, &options);
+        let scans: Vec<usize> = (0..jpeg.len()).filter(|&i| jpeg[i..].starts_with(&[0xff, 0xda])).collect();
+        let (last, end) = (scans[scans.len() - 1], jpeg.len() - 2);
+        let decode = |count: usize| {
+            let repeated = jpeg[last..end].repeat(count - scans.len());
+            let jpeg = [&jpeg[..end], &repeated, &jpeg[end..]].concat();
+            Coefficients::default().decode(&jpeg, &Header::read(&jpeg).unwrap())
+        };
+        assert_eq!(decode(256), Ok(()));
+        assert_eq!(decode(257).unwrap_err().to_string(), "jpeg has more than 256 scans");
     }
 
     #[test]

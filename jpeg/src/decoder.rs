@@ -27,7 +27,8 @@ pub struct Job<'a> {
     pub out: &'a mut Pixels,
     /// The result of decoding.
     pub result: Result<()>,
-    /// The coefficients, if [`keep_coefficients`](Job::keep_coefficients) was called.
+    /// The coefficients, if [`keep_coefficients`](Job::keep_coefficients) was called and stored
+    /// them.
     pub coefficients: Option<CompactCoefficients>,
     /// Maximum number of bytes of `coefficients`, or 0.
     keep: usize,
@@ -128,7 +129,8 @@ impl Decoder {
     }
 
     /// Decodes `region` of an image into `rows`, its pixels without padding. Returns `false` if the
-    /// file is damaged or has an unusual format: use [`decode`](Decoder::decode) then.
+    /// file is damaged or has an unusual format, or if the region is not inside the image. In this
+    /// case, [`decode`](Decoder::decode) decodes the file or returns the error.
     ///
     /// Several threads can decode adjacent rows of a [divisible](Jpeg::is_divisible) image into the
     /// same buffer.
@@ -211,7 +213,8 @@ impl Decoder {
     }
 
     /// Frees the buffers for coefficients and for pixels before the EXIF orientation is applied, if
-    /// they exceed `limit` bytes in total. Returns the number of bytes that remain allocated.
+    /// they exceed `limit` bytes in total. Returns the number of bytes of these buffers that remain
+    /// allocated.
     pub fn keep(&mut self, limit: usize) -> usize {
         let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
         let kept_bytes = self.plain.coefficients.memory() + stored;

@@ -6,8 +6,8 @@ use std::panic::resume_unwind;
 /// The result type of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a file was rejected, with the position in the file, such as
-/// `jpeg ends at byte 4096 in MCU 61 of 132`.
+/// The reason why a file could not be decoded, with the position in the file if there is one, such
+/// as `jpeg ends at byte 4096 in MCU 61 of 132`.
 ///
 /// `Debug` prints the same text as `Display`.
 #[derive(Clone, PartialEq, Eq)]
@@ -27,8 +27,9 @@ impl Error {
     }
 }
 
-/// Reserves capacity for `more` elements. Allocations with a size that depends on the file must use
-/// this function, because an infallible allocation aborts the process when memory runs out.
+/// Reserves capacity for `more` elements. Decoding uses this function for large allocations with a
+/// size that depends on the file, because an infallible allocation aborts the process when memory
+/// runs out.
 pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
     vec.try_reserve(more).map_err(|_| out_of_memory::<T>(more))
 }

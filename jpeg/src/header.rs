@@ -177,7 +177,8 @@ impl Header {
     /// Reads a file from SOI to the end of its first SOS segment.
     ///
     /// # Errors
-    /// If a segment is invalid. The message states the marker and its byte offset.
+    /// If SOI or SOS is missing, or if a segment is invalid. For an invalid segment, the message
+    /// states the marker and its byte offset.
     pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
         if cfg!(debug_assertions) {
             HEADERS_READ.set(HEADERS_READ.get() + 1);

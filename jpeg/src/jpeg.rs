@@ -33,7 +33,7 @@ impl<'a> Jpeg<'a> {
     /// Reads the header of a file, from SOI to the first SOS. Does not allocate.
     ///
     /// # Errors
-    /// If the header is invalid, or if the kind of JPEG is not supported. For an invalid header,
+    /// If the header is invalid, or if the kind of JPEG is not supported. For an invalid segment,
     /// the message states the marker and its byte offset.
     pub fn open(bytes: &'a [u8]) -> Result<Self> {
         let header = Header::read(bytes)?;

@@ -56,8 +56,8 @@
 //! If libjpeg warns about damage and continues, this decoder also continues, with the same
 //! coefficients. The pixels equal libjpeg's, with two exceptions:
 //!
-//! If scans of the first ten coefficients of a progressive file are missing, libjpeg smooths the
-//! image. This decoder renders the coefficients that are present, without smoothing.
+//! - If scans of the first ten coefficients of a progressive file are missing, libjpeg smooths the
+//!   image. This decoder renders the coefficients that are present, without smoothing.
 //! - If values are far outside the 8-bit range before they are clamped, libjpeg's C code and its
 //!   SIMD code produce different results, so the result depends on the CPU. This decoder produces
 //!   the same values on every CPU.
@@ -91,15 +91,15 @@
 //!
 //! # Why it is fast
 //!
-//! Huffman decoding takes two thirds of the time to decode a JPEG. Other libraries decode one
-//! symbol at a time, and decode every symbol even if only a region or a smaller version of the
-//! image is needed. This decoder decodes several streams interleaved, two symbols at a time. The
-//! streams are the restart segments of a packed file, or several plain files. In a packed file, the
-//! decoder decodes only the segments that overlap the crop.
+//! Huffman decoding takes two thirds of the time to decode a JPEG. libjpeg-turbo decodes one
+//! symbol at a time, and decodes every symbol up to the end of the region even if only a region or
+//! a smaller version of the image is needed. This decoder decodes several streams interleaved, two
+//! symbols at a time. The streams are the restart segments of a packed file, or several plain
+//! files. In a packed file, the decoder decodes only the segments that overlap the crop.
 //!
 //! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust.
-//! To override the choice, set the `WARPFEED_JPEG` environment variable to `scalar`, `avx2` or
-//! `avx512`.
+//! To override the choice, set the `WARPFEED_JPEG` environment variable to `scalar`, `avx2`,
+//! `avx512` or `neon`.
 //!
 //! # Why it does not decode at half size
 //!

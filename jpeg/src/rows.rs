@@ -209,7 +209,7 @@ impl Stripe {
         self.upsampled = wide;
     }
 
-    /// Returns the samples of row `y` from column `x` on. The row must have been
+    /// Returns the samples of row `y`, starting at column `x`. The row must have been
     /// [upsampled](Stripe::upsample).
     fn line(&self, component: &Component, x: u32, y: u32) -> &[u8] {
         match component.upsampling {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Without PATH, the example generates images of six classes. burn prints the metrics of every
-//! epoch and a table at the end, and logs them in `target/learner`. Without PATH, the exit code is 0
-//! only if the held-out accuracy is well above chance.
+//! epoch and a table at the end, and logs them in `target/learner`. Without PATH, the exit code is
+//! 0 only if the held-out accuracy is well above chance.
 
 use std::process::ExitCode;
 use std::sync::Arc;

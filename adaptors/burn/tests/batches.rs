@@ -1,5 +1,6 @@
-//! The data of any field, and CPU tensors of floating-point images, alias the slot of their batch. A
-//! tensor keeps the slot in use until it is dropped. Writing to a tensor does not change the slot.
+//! The data of any field, and CPU tensors of floating-point images, alias the slot of their batch.
+//! A tensor keeps the slot in use until it is dropped. Writing to a tensor does not change the
+//! slot.
 
 mod samples;
 

@@ -226,8 +226,9 @@ fn see_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<Seen
     }))
 }
 
-/// Returns the label, the headers of the images, the names of the other fields, and the annotations.
-/// Returns `None` if the sample has no main image, and the source names no image fields.
+/// Returns the label, the headers of the images, the names of the other fields, and the
+/// annotations. Returns `None` if the sample has no main image, and the source names no image
+/// fields.
 fn see(
     source: &dyn Source,
     index: usize,

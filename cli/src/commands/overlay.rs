@@ -27,8 +27,8 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Examines the first samples. Masks are drawn if each of these samples has a mask. Box masks are
-    /// drawn if each of these samples that has boxes also has box masks.
+    /// Examines the first samples. Masks are drawn if each of these samples has a mask. Box masks
+    /// are drawn if each of these samples that has boxes also has box masks.
     pub(super) fn of(source: &dyn Source, follow: AnnotationFrameArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();

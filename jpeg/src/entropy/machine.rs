@@ -4,8 +4,8 @@
 //! each buffer, and free lanes decode the pieces of the image. The backends' pointers into the
 //! buffers are unchecked, which saves several bounds checks per symbol.
 //!
-//! **Invariants** of [`Machine`]. The unsafe code of the backends relies on them, and only this
-//! file changes the fields that they mention.
+//! **Invariants** of [`Machine`]. The unsafe code of the backends relies on them. Only this file
+//! changes the fields that they mention, and the backends change the lanes.
 //! - `stream` ends with [`SLACK_BYTES`] bytes that do not belong to any slot, and a lane's `bit` is
 //!   at most `limit`, the first bit of these bytes. A backend compares `bit` with `limit` at least
 //!   once per block. Within a block, `bit` advances by less than 256 bytes, and a read extends at
@@ -34,12 +34,14 @@ use crate::huffman::Spec;
 /// Maximum number of bytes of each kind of memory that a thread keeps after a large image.
 pub(crate) const KEPT_BYTES: usize = 64 << 20;
 
+/// Number of lanes if the backend has no vectors, or if vectors do not pay off.
 const SCALAR_LANES: usize = 3;
 /// Maximum number of tables in use for which vectors pay off: the tables of all lanes must fit in
 /// the L1 cache. An image has four tables, so this limit allows two images with their own tables,
 /// or any number with the standard tables.
 #[cfg(target_arch = "x86_64")]
 const MAX_VECTOR_TABLES: usize = 8;
+/// Minimum number of busy lanes for which vectors pay off.
 #[cfg(target_arch = "x86_64")]
 const MIN_VECTOR_LANES: usize = 7;
 /// Number of blocks after a lane's end to which the lane may write before it stops.
@@ -180,8 +182,8 @@ impl Machine {
         }
     }
 
-    /// Returns the offset of a cached or newly built table. Evicts a table to make room, but none
-    /// that was used after the time `before`.
+    /// Returns the index of a cached or newly built table. Evicts a table to make room, but none
+    /// that is in use or was requested after the time `before`.
     fn table(&mut self, spec: &Spec, ac: bool, before: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached.iter().position(|c| c.ac == ac && c.spec == *spec) {
@@ -356,8 +358,8 @@ mod tests {
         assert!(refused(&mut machine), "the lane was stopped");
     }
 
-    /// Tests that an image keeps its own tables: the ten blocks per MCU use the first tables again
-    /// after the last tables were created.
+    /// Tests that an image keeps its own tables: creating the tables of an MCU's last block must
+    /// not evict the tables of its first block.
     #[test]
     fn an_image_does_not_evict_its_own_tables() {
         let mut machine = Machine::new(Backend::scalar());

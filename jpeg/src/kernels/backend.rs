@@ -27,8 +27,8 @@ impl Backend {
         }
     }
 
-    /// Chooses the instruction set that the `WARPFEED_JPEG` environment variable names. Without the
-    /// variable, chooses the CPU's best one.
+    /// Chooses the instruction set that the `WARPFEED_JPEG` environment variable names. Chooses the
+    /// CPU's best one if the variable is not set, or names one that the CPU does not support.
     pub(crate) fn choose() -> Backend {
         let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();

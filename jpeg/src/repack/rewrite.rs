@@ -13,11 +13,12 @@ use crate::markers::next_marker;
 /// pixels.
 ///
 /// The result is a sequential JPEG with one scan, and baseline unless a quantization table has
-/// 16-bit values. Each MCU row has about eight restart markers, at least 32 and at most 64 pixels
-/// apart. If the image is narrower than that, the distance is a whole row. An APP9 segment lists
-/// the lengths of the data between the markers, so that a decoder need not search for the markers.
-/// The Huffman tables are the standard tables, except where a table optimized for the image saves
-/// more than 512 bytes.
+/// 16-bit values. Restart markers divide each MCU row into about eight segments, each at least 32
+/// and at most 64 pixels wide. If the image is narrower than that, a segment is a whole row. An
+/// APP9 segment lists the lengths of the data between the markers, so that a decoder need not
+/// search for the markers. It is left out if there are fewer than 16 markers, or if the lengths do
+/// not fit in one segment. The Huffman tables are the standard tables, except where the standard
+/// table lacks a symbol, or a table optimized for the image saves more than 512 bytes.
 ///
 /// The result retains everything that affects pixels: the JFIF segment without its thumbnail,
 /// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. ICC
@@ -26,9 +27,9 @@ use crate::markers::next_marker;
 /// bytes.
 ///
 /// # Errors
-/// If the coding is lossless, arithmetic, hierarchical or 12-bit; if an MCU would have more than 10
-/// blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds damage, even if decoders
-/// tolerate it. After an error, `out` is unchanged.
+/// If the header is invalid; if the coding is lossless, arithmetic, hierarchical or 12-bit; if an
+/// MCU would have more than 10 blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds
+/// damage, even if decoders tolerate it. After an error, `out` is unchanged.
 ///
 /// ```
 /// use warpfeed_jpeg::repack;

@@ -73,7 +73,7 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
     body.extend([0, 63, 0]);
     segment(out, 0xda, &[&body]);
 
-    // About one byte in 256 is `ff` and needs a stuffed zero. Reserve space for four times as many.
+    // About one byte in 256 is `ff` and needs a stuffed zero. Reserve space for twice as many.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
     let mut from = out.len();
     for (i, tokens) in tokens.segments().enumerate() {

@@ -36,8 +36,8 @@ pub(crate) fn collect(
     search(data, segments, stream, unstuff)
 }
 
-/// Copies the segments at the positions that `lengths` give. Returns `false` if `lengths` do not
-/// match `data`.
+/// Copies the segments at the positions that follow from `lengths`. Returns `false` if `lengths` do
+/// not match `data`.
 fn jump(
     data: &[u8],
     lengths: Lengths<'_>,

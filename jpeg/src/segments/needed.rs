@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::error::reserve_exact;
 use crate::layout::{Layout, Window};
 
 /// Length in bytes of a marker, and of an `ff` with its stuffed zero.
@@ -47,9 +48,9 @@ pub(crate) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
     count
 }
 
-/// Replaces `segments` with the segments that `window` needs, in order. Returns `None` if the data
-/// of `bytes` bytes cannot contain that many: each segment has at least one byte, and a marker
-/// follows it.
+/// Replaces `segments` with the segments that `window` needs, in order. Returns `None` if an
+/// allocation fails, or if the data of `bytes` bytes cannot contain that many: each segment has at
+/// least one byte, and a marker follows it unless it is the last one.
 pub(crate) fn needed(
     layout: &Layout,
     window: &Window,
@@ -62,7 +63,7 @@ pub(crate) fn needed(
     if count > (bytes + MARKER) / (1 + MARKER) {
         return None;
     }
-    segments.reserve_exact(count);
+    reserve_exact(segments, count).ok()?;
     let (interval, mcus) = (length(layout, interval), layout.mcus.0 * layout.mcus.1);
     for (first, last) in rows(layout, window) {
         for index in first / interval..=last / interval {

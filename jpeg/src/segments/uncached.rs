@@ -17,8 +17,8 @@ pub(crate) fn copy(from: &[u8], out: &mut [u8]) {
     let chunks = lines.as_chunks_mut::<LINE>();
     for (from, to) in from.0.iter().zip(chunks.0) {
         for offset in (0..LINE).step_by(16) {
-            // SAFETY: both arrays have 16 bytes from `offset` on, and `chunks` is aligned to a
-            // cache line. Every x86-64 CPU has SSE2.
+            // SAFETY: both arrays have 16 bytes at `offset`, and `chunks` is aligned to a cache
+            // line. Every x86-64 CPU has SSE2.
             unsafe {
                 _mm_stream_si128(to.as_mut_ptr().add(offset).cast(), _mm_loadu_si128(from.as_ptr().add(offset).cast()))
             };

@@ -30,8 +30,8 @@ pub(super) fn scalar(data: &[u8], mut offset: usize, stream: &mut [u8], mut writ
 
 const STEP: usize = 32;
 
-/// Copies from `data[at..]` to `stream[written..]` until the next `ff` or the end of the data. May
-/// write a few more bytes, which the next call overwrites.
+/// Copies from `data[offset..]` to `stream[written..]` until the next `ff` or the end of the data.
+/// May write a few more bytes, which the next call overwrites.
 fn copy_until_ff(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     while let (Some(from), Some(to)) =
         (data[offset..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>())

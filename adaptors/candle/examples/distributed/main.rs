@@ -10,8 +10,9 @@
 //! every global batch ([`Loader::distributed`]). The processes average their gradients over NCCL,
 //! in one all-reduce per step. Without PATH, the program generates images of six classes.
 //!
-//! The exit code is 0 only if all processes end with bit-identical weights and the held-out accuracy
-//! is well above chance. Without a GPU, the program prints a message, and the exit code is 0.
+//! The exit code is 0 only if all processes end with bit-identical weights and the held-out
+//! accuracy is well above chance. Without a GPU, the program prints a message, and the exit code is
+//! 0.
 
 mod group;
 #[path = "../train/net.rs"]

@@ -40,7 +40,8 @@ pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measured, sgd: &S
     Ok(())
 }
 
-/// The content of a checkpoint. [`Sgd::restore`] copies `tensors` into the network and the optimizer.
+/// The content of a checkpoint. [`Sgd::restore`] copies `tensors` into the network and the
+/// optimizer.
 pub(crate) struct Saved {
     /// The loader's position, for [`Loader::resume`](warpfeed::Loader::resume).
     pub(crate) loader: Checkpoint,
