@@ -147,7 +147,8 @@ impl PackedTokens {
         if files.len() == 0 {
             return Err(Error::in_source("the files contain no tokens").at_path(path));
         }
-        let max_documents = files.each().flat_map(|(_, rows, _)| rows.rows.windows(2)).map(|row| row[1] - row[0]).max();
+        let max_documents =
+            files.entries().flat_map(|(_, rows, _)| rows.rows.windows(2)).map(|row| row[1] - row[0]).max();
         Ok(PackedTokens { files, kind, packing, max_documents: max_documents.unwrap_or(0) })
     }
 
@@ -158,7 +159,7 @@ impl PackedTokens {
 
     /// Returns the fraction of all tokens that are padding.
     pub fn padding(&self) -> f64 {
-        let documents = self.files.each().flat_map(|(_, rows, _)| &rows.documents);
+        let documents = self.files.entries().flat_map(|(_, rows, _)| &rows.documents);
         let tokens: u64 = documents.map(|document| u64::from(document.len)).sum();
         1.0 - tokens as f64 / (self.files.len() as f64 * self.packing.length as f64)
     }
@@ -305,7 +306,7 @@ impl Source for PackedTokens {
             let hash = rows.rows.iter().fold(hash.text(&rows.name), |hash, &row| hash.number(row as u64));
             rows.documents.iter().fold(hash, |hash, document| hash.number(document.first).number(document.len.into()))
         };
-        Some(self.files.each().fold(hash, of_file).end())
+        Some(self.files.entries().fold(hash, of_file).end())
     }
 
     fn has_images(&self) -> Option<bool> {
@@ -324,7 +325,7 @@ impl Source for PackedTokens {
 impl fmt::Debug for PackedTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PackedTokens")
-            .field("files", &self.files.each().len())
+            .field("files", &self.files.entries().len())
             .field("rows", &self.len())
             .field("packing", &self.packing)
             .finish_non_exhaustive()

@@ -407,7 +407,7 @@ impl Source for TokenFile {
 impl fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokens")
-            .field("files", &self.files.each().len())
+            .field("files", &self.files.entries().len())
             .field("windows", &self.len())
             .field("length", &self.length)
             .finish_non_exhaustive()

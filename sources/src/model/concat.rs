@@ -122,10 +122,10 @@ impl Concat {
         (part, if part == 0 { index } else { index - self.ends[part - 1] })
     }
 
-    /// Maps the label `old` of dataset `part`.
-    fn label_of(&self, part: usize, old: Option<i64>) -> Result<Option<i64>> {
-        let (Some(old), Some(relabel)) = (old, self.relabel.get(part)) else { return Ok(old) };
-        relabel.of(old).map(Some)
+    /// Maps `label`, a label of dataset `part`.
+    fn label_of(&self, part: usize, label: Option<i64>) -> Result<Option<i64>> {
+        let (Some(label), Some(relabel)) = (label, self.relabel.get(part)) else { return Ok(label) };
+        relabel.of(label).map(Some)
     }
 }
 
@@ -195,21 +195,21 @@ impl Source for Concat {
     /// Starts the prefetcher of each dataset with a share of the byte budget in proportion to its
     /// [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let wanted = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
-        let (all, mut start) = (self.parts.iter().map(wanted).sum::<u128>().max(1), 0);
+        let requested_bytes = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
+        let (total_bytes, mut first_sample) = (self.parts.iter().map(requested_bytes).sum::<u128>().max(1), 0);
         // Scale each factor to less than 2^64, so that the products fit in 128 bits.
-        let unit = all.div_ceil(1 << 64);
-        let share = |wanted: u128| (wanted / unit * order.bytes() as u128 / all.div_ceil(unit)) as usize;
-        let mut parts = Vec::new();
+        let unit = total_bytes.div_ceil(1 << 64);
+        let share = |bytes: u128| (bytes / unit * order.bytes() as u128 / total_bytes.div_ceil(unit)) as usize;
+        let mut prefetchers = Vec::new();
         for (part, &end) in self.parts.iter().zip(&self.ends) {
-            parts.extend(part.follow(order.part(share(wanted(part)), start as u64..end as u64)));
-            start = end;
+            prefetchers.extend(part.follow(order.part(share(requested_bytes(part)), first_sample as u64..end as u64)));
+            first_sample = end;
         }
-        (!parts.is_empty()).then(|| Box::new(Prefetchers(parts)) as Box<dyn Prefetcher>)
+        (!prefetchers.is_empty()).then(|| Box::new(Prefetchers(prefetchers)) as Box<dyn Prefetcher>)
     }
 
     fn ahead_bytes(&self) -> usize {
-        self.parts.iter().fold(0, |all, part| all.saturating_add(part.ahead_bytes()))
+        self.parts.iter().fold(0, |total_bytes, part| total_bytes.saturating_add(part.ahead_bytes()))
     }
 
     fn video_pixels(&self) -> u64 {
@@ -240,11 +240,11 @@ impl Source for Concat {
     }
 
     fn verify(&self, samples: Range<usize>, found: &mut dyn FnMut(Error)) {
-        let mut start = 0;
+        let mut first_sample = 0;
         for (part, &end) in self.parts.iter().zip(&self.ends) {
-            let within = |index: usize| index.clamp(start, end) - start;
-            part.verify(within(samples.start)..within(samples.end), found);
-            start = end;
+            let index_in_part = |index: usize| index.clamp(first_sample, end) - first_sample;
+            part.verify(index_in_part(samples.start)..index_in_part(samples.end), found);
+            first_sample = end;
         }
     }
 
@@ -282,9 +282,9 @@ impl Source for Concat {
 
     /// Returns whether the datasets have images, or `None` if some have and others do not.
     fn has_images(&self) -> Option<bool> {
-        let mut known = self.parts.iter().map(|part| part.has_images());
-        let first = known.next()??;
-        known.all(|other| other == Some(first)).then_some(first)
+        let mut has_images = self.parts.iter().map(|part| part.has_images());
+        let has_images_in_first = has_images.next()??;
+        has_images.all(|other| other == Some(has_images_in_first)).then_some(has_images_in_first)
     }
 
     fn images(&self) -> Vec<String> {
@@ -298,15 +298,15 @@ impl Source for Concat {
 
     /// Returns the fields of all datasets, or `None` if the fields of one are unknown.
     fn fields(&self) -> Option<Vec<String>> {
-        let mut all = Vec::new();
+        let mut names = Vec::new();
         for part in &self.parts {
             for name in part.fields()? {
-                if !all.contains(&name) {
-                    all.push(name);
+                if !names.contains(&name) {
+                    names.push(name);
                 }
             }
         }
-        Some(all)
+        Some(names)
     }
 
     fn kind(&self) -> &'static str {

@@ -21,19 +21,20 @@ pub(crate) enum Relabel {
 impl Relabel {
     /// Returns the new label. Fails if the old label has no class name, or if its class has no new
     /// label.
-    pub(crate) fn of(&self, old: i64) -> Result<i64> {
-        let index = usize::try_from(old).ok();
+    pub(crate) fn of(&self, label: i64) -> Result<i64> {
+        let index = usize::try_from(label).ok();
         match self {
-            Relabel::Unnamed(names) if index.is_some_and(|index| index < *names) => Ok(old),
+            Relabel::Unnamed(names) if index.is_some_and(|index| index < *names) => Ok(label),
             Relabel::Unnamed(names) => Err(Error::in_source(format!(
-                "label {old} is outside the list of {names} classes, which are numbered from 0"
+                "label {label} is outside the list of {names} classes, which are numbered from 0"
             ))),
             Relabel::Named { classes, set, how } => match index.and_then(|index| classes.get(index)) {
                 Some((_, Some(new))) => Ok(*new),
                 Some((name, None)) => Err(Error::in_source(format!("class {name:?} is not in the list of classes"))),
                 None => {
-                    let named = classes.len();
-                    let cause = format!("label {old} has no name: {set} names {named} classes, and labels are {how}");
+                    let name_count = classes.len();
+                    let cause =
+                        format!("label {label} has no name: {set} names {name_count} classes, and labels are {how}");
                     Err(Error::in_source(cause))
                 }
             },

@@ -60,12 +60,12 @@ impl Lacks {
     /// Returns advice for a table without a label column. `candidates` are the columns that contain
     /// integers. Returns `None` if there are none.
     pub(crate) fn label_of(candidates: &[&str]) -> Option<Arc<str>> {
-        let first = candidates.first()?;
-        let (listed, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
+        let first_candidate = candidates.first()?;
+        let (names, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
         Some(
             format!(
-                "no label column was found; \"{listed}\" {have} integers: select one with \
-                 TableOptions::label({first:?}), or read -1 with unlabeled(true)"
+                "no label column was found; \"{names}\" {have} integers: select one with \
+                 TableOptions::label({first_candidate:?}), or read -1 with unlabeled(true)"
             )
             .into(),
         )
@@ -218,18 +218,18 @@ impl<'a> Sample<'a> {
         if value < first || value == i64::from(VOID) {
             return Ok(value);
         }
-        let new = self.class(value - first)?.saturating_add(first);
-        if new == i64::from(VOID) {
-            let class = new - first;
+        let new_value = self.class(value - first)?.saturating_add(first);
+        if new_value == i64::from(VOID) {
+            let class = new_value - first;
             return Err(Error::in_source(format!(
                 "class {class} would have the value {VOID} in the mask, which means that a pixel belongs to no class"
             )));
         }
-        Ok(new)
+        Ok(new_value)
     }
 
-    fn renumbered(&self, number: i64, done: usize) -> Result<i64> {
-        self.relabels[done..].iter().flatten().try_fold(number, |number, relabel| relabel.of(number))
+    fn renumbered(&self, number: i64, skipped: usize) -> Result<i64> {
+        self.relabels[skipped..].iter().flatten().try_fold(number, |number, relabel| relabel.of(number))
     }
 
     /// Replaces the key.
@@ -304,8 +304,8 @@ impl<'a> Sample<'a> {
             Label::Text(bytes) => {
                 let text = std::str::from_utf8(bytes).map(str::trim).ok();
                 text.and_then(|t| t.parse().ok()).ok_or_else(|| {
-                    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
-                    Error::in_source(format!("field \"cls\" is not a number: {shown:?}"))
+                    let excerpt = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
+                    Error::in_source(format!("field \"cls\" is not a number: {excerpt:?}"))
                 })?
             }
         };

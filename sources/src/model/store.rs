@@ -50,7 +50,7 @@ impl Location {
 fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once("://")?;
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
-    (scheme.starts_with(|first: char| first.is_ascii_alphabetic()) && scheme.bytes().all(is_valid)).then_some(scheme)
+    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.bytes().all(is_valid)).then_some(scheme)
 }
 
 /// An object in a [`Store`].
@@ -124,14 +124,14 @@ pub trait Store: Send + Sync {
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
-        let read = match bytes.try_reserve_exact(len) {
+        let result = match bytes.try_reserve_exact(len) {
             Ok(()) => {
                 bytes.resize(len, 0);
                 self.read(object, range.start, &mut bytes)
             }
             Err(_) => Err(Error::new(ErrorKind::Memory, format!("cannot allocate {len} bytes")).at_path(&object.url)),
         };
-        reply.done(read.map(|()| bytes));
+        reply.done(result.map(|()| bytes));
     }
 
     /// Creates an upload to `url`, for `Pack`, without sending a request. The default returns an
@@ -235,7 +235,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     forward! { |this| **this;
         fn list(prefix: &str) -> Result<Vec<Object>>;
         fn object(url: &str) -> Result<Object>;
-        fn read(object: &Object, at: u64, to: &mut [u8]) -> Result<()>;
+        fn read(object: &Object, offset: u64, out: &mut [u8]) -> Result<()>;
         fn read_ranges(object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()>;
         fn fetch(object: &Object, range: Range<u64>, reply: ReadCompletion);
         fn create(url: &str) -> Result<Box<dyn Upload>>;
@@ -264,26 +264,30 @@ pub struct ReadCompletion {
     shared: Arc<Shared>,
     /// The callback for the result. Only the owner accesses it. The mutex makes `ReadCompletion`
     /// `Sync`, as futures that move between threads require.
-    done: Mutex<Option<Done>>,
+    on_result: Mutex<Option<OnResult>>,
 }
 
-type Done = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
+type OnResult = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
 
 /// State that the store and the reader share.
 #[derive(Default)]
 struct Shared {
     /// Nanoseconds from the start of the request to its first byte, or 0.
-    first: AtomicU64,
+    first_byte_nanos: AtomicU64,
     /// Nanoseconds from the start of the request to its latest bytes, or 0.
-    latest: AtomicU64,
+    progress_nanos: AtomicU64,
     canceled: AtomicBool,
 }
 
 impl ReadCompletion {
-    /// Creates a completion that passes the result to `done`, which may run on any thread and
+    /// Creates a completion that passes the result to `on_result`, which may run on any thread and
     /// should return quickly.
-    pub fn new(done: impl FnOnce(Result<Vec<u8>>) + Send + 'static) -> Self {
-        ReadCompletion { started: Instant::now(), shared: Arc::default(), done: Mutex::new(Some(Box::new(done))) }
+    pub fn new(on_result: impl FnOnce(Result<Vec<u8>>) + Send + 'static) -> Self {
+        ReadCompletion {
+            started: Instant::now(),
+            shared: Arc::default(),
+            on_result: Mutex::new(Some(Box::new(on_result))),
+        }
     }
 
     pub(crate) fn canceler(&self) -> Canceler {
@@ -292,20 +296,20 @@ impl ReadCompletion {
 
     /// Records the arrival of the first byte.
     pub fn first_byte(&self) {
-        let nanos = self.progress_now();
+        let nanos = self.record_progress();
         // A relaxed ordering suffices for a measurement.
-        let _ = self.shared.first.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.shared.first_byte_nanos.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Records that bytes have arrived. A request that makes no progress for two minutes is
     /// retried, so a store with longer requests should call this method whenever bytes arrive.
     pub fn progress(&self) {
-        self.progress_now();
+        self.record_progress();
     }
 
-    fn progress_now(&self) -> u64 {
+    fn record_progress(&self) -> u64 {
         let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
-        self.shared.latest.store(nanos, Ordering::Relaxed);
+        self.shared.progress_nanos.store(nanos, Ordering::Relaxed);
         nanos
     }
 
@@ -317,22 +321,22 @@ impl ReadCompletion {
     /// Completes the request with the bytes of the range or with an error.
     pub fn done(mut self, bytes: Result<Vec<u8>>) {
         self.first_byte();
-        if let Some(done) = self.take() {
-            done(bytes);
+        if let Some(on_result) = self.take() {
+            on_result(bytes);
         }
     }
 
-    /// Returns a completion that transforms the result with `then`, for stores that wrap a
+    /// Returns a completion that transforms the result with `convert`, for stores that wrap a
     /// different store.
     #[must_use]
-    pub fn map(mut self, then: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<u8>> + Send + 'static) -> Self {
-        let done = self.take().map(|done| -> Done { Box::new(move |bytes| done(then(bytes))) });
-        self.done = Mutex::new(done);
+    pub fn map(mut self, convert: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<u8>> + Send + 'static) -> Self {
+        let on_result = self.take().map(|on_result| -> OnResult { Box::new(move |bytes| on_result(convert(bytes))) });
+        self.on_result = Mutex::new(on_result);
         self
     }
 
-    fn take(&mut self) -> Option<Done> {
-        self.done.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+    fn take(&mut self) -> Option<OnResult> {
+        self.on_result.get_mut().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -344,18 +348,18 @@ impl Canceler {
     }
 
     pub(crate) fn first_byte(&self) -> Option<Duration> {
-        Some(self.0.first.load(Ordering::Relaxed)).filter(|&nanos| nanos > 0).map(Duration::from_nanos)
+        Some(self.0.first_byte_nanos.load(Ordering::Relaxed)).filter(|&nanos| nanos > 0).map(Duration::from_nanos)
     }
 
     pub(crate) fn progress(&self) -> Duration {
-        Duration::from_nanos(self.0.latest.load(Ordering::Relaxed))
+        Duration::from_nanos(self.0.progress_nanos.load(Ordering::Relaxed))
     }
 }
 
 impl Drop for ReadCompletion {
     fn drop(&mut self) {
-        if let Some(done) = self.take() {
-            done(Err(Error::in_source("the store dropped a request without completing it").transient()));
+        if let Some(on_result) = self.take() {
+            on_result(Err(Error::in_source("the store dropped a request without completing it").transient()));
         }
     }
 }

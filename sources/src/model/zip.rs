@@ -52,7 +52,7 @@ type Span = Range<usize>;
 
 /// A copy of a sample of all datasets. Its bytes are in a buffer.
 #[derive(Default)]
-struct Copy {
+struct SampleCopy {
     key: Span,
     label: Option<Label>,
     /// Name, content and type of each field.
@@ -74,13 +74,13 @@ impl Zip {
         let Some(len) = parts.first().map(|part| part.len()) else {
             return Err(Error::config("zip: no datasets; pass at least one"));
         };
-        if let Some(number) = parts.iter().position(|part| part.len() != len) {
-            let other = &parts[number];
+        if let Some(part) = parts.iter().position(|part| part.len() != len) {
+            let mismatched = &parts[part];
             return Err(Error::config(format!(
-                "zip: dataset {number} ({}) has {}, but dataset 0 ({}) has {len}; all need the same samples in \
+                "zip: dataset {part} ({}) has {}, but dataset 0 ({}) has {len}; all need the same samples in \
                  the same order",
-                other.kind(),
-                counted(other.len(), "sample", "samples"),
+                mismatched.kind(),
+                counted(mismatched.len(), "sample", "samples"),
                 parts[0].kind()
             )));
         }
@@ -125,7 +125,7 @@ impl Zip {
         let mut buffer = BUFFER.take();
         let copy = self.copy(index, draw, &mut buffer, scratch);
         BUFFER.set(buffer);
-        let (Copy { key, label, fields }, scratch) = (copy?, &*scratch);
+        let (SampleCopy { key, label, fields }, scratch) = (copy?, &*scratch);
         let text =
             |span: Span| std::str::from_utf8(&scratch[span]).map_err(|_| Error::in_source("zip: a name is not UTF-8"));
         let mut sample = Sample::new(text(key)?);
@@ -146,9 +146,9 @@ impl Zip {
         Ok(sample)
     }
 
-    /// Copies sample `index` of all datasets to `to`.
-    fn copy(&self, index: usize, draw: Option<u64>, buffer: &mut Vec<u8>, to: &mut Vec<u8>) -> Result<Copy> {
-        let mut copy = Copy::default();
+    /// Copies sample `index` of all datasets to `out`.
+    fn copy(&self, index: usize, draw: Option<u64>, buffer: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<SampleCopy> {
+        let mut copy = SampleCopy::default();
         for (number, part) in self.parts.iter().enumerate() {
             let sample = match draw {
                 Some(draw) => part.source.read_drawn(index, draw, buffer)?,
@@ -160,12 +160,12 @@ impl Zip {
                 )));
             }
             if number == 0 {
-                copy.key = append_parts(to, &[sample.key().as_bytes()]);
-            } else if self.checks_keys && to[copy.key.clone()] != *sample.key().as_bytes() {
+                copy.key = append_parts(out, &[sample.key().as_bytes()]);
+            } else if self.checks_keys && out[copy.key.clone()] != *sample.key().as_bytes() {
                 return Err(Error::in_source(format!(
                     "zip: sample {index} has the key {:?} in dataset 0 ({}) and {:?} in dataset {number} ({}); the \
                      datasets need the same samples in the same order, or use Zip::by_index if only the keys differ",
-                    String::from_utf8_lossy(&to[copy.key.clone()]),
+                    String::from_utf8_lossy(&out[copy.key.clone()]),
                     self.parts[0].source.kind(),
                     sample.key(),
                     part.source.kind()
@@ -173,24 +173,24 @@ impl Zip {
             }
             if copy.label.is_none() {
                 copy.label = match sample.label_text() {
-                    Some(text) => Some(Label::Text(append_parts(to, &[text]))),
+                    Some(text) => Some(Label::Text(append_parts(out, &[text]))),
                     None => sample.label()?.map(Label::Class),
                 };
             }
             for (name, value) in sample.fields() {
-                let name = append_parts(to, &[part.prefix.as_bytes(), name.as_bytes()]);
-                copy.fields.push((name, append_parts(to, &[value.memory()]), value.moved(&[])?));
+                let name = append_parts(out, &[part.prefix.as_bytes(), name.as_bytes()]);
+                copy.fields.push((name, append_parts(out, &[value.memory()]), value.moved(&[])?));
             }
         }
         Ok(copy)
     }
 }
 
-/// Appends `parts` to `to`, and returns their range.
-fn append_parts(to: &mut Vec<u8>, parts: &[&[u8]]) -> Span {
-    let start = to.len();
-    parts.iter().for_each(|bytes| to.extend_from_slice(bytes));
-    start..to.len()
+/// Appends `parts` to `out`, and returns their range.
+fn append_parts(out: &mut Vec<u8>, parts: &[&[u8]]) -> Span {
+    let start = out.len();
+    parts.iter().for_each(|bytes| out.extend_from_slice(bytes));
+    start..out.len()
 }
 
 impl Source for Zip {
@@ -209,12 +209,12 @@ impl Source for Zip {
     /// Starts the prefetcher of each dataset with a share of the byte budget in proportion to its
     /// [`ahead_bytes`](Source::ahead_bytes).
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let all = self.parts.iter().map(|part| part.source.ahead_bytes() as u128).sum::<u128>().max(1);
-        let share = |part: &Part| (order.bytes() as u128 * part.source.ahead_bytes() as u128 / all) as usize;
+        let total_bytes = self.parts.iter().map(|part| part.source.ahead_bytes() as u128).sum::<u128>().max(1);
+        let share = |part: &Part| (order.bytes() as u128 * part.source.ahead_bytes() as u128 / total_bytes) as usize;
         let parts = self.parts.iter();
-        let parts: Vec<_> =
+        let prefetchers: Vec<_> =
             parts.filter_map(|part| part.source.follow(order.part(share(part), 0..self.len as u64))).collect();
-        (!parts.is_empty()).then(|| Box::new(Prefetchers(parts)) as Box<dyn Prefetcher>)
+        (!prefetchers.is_empty()).then(|| Box::new(Prefetchers(prefetchers)) as Box<dyn Prefetcher>)
     }
 
     fn ahead_bytes(&self) -> usize {
@@ -274,10 +274,10 @@ impl Source for Zip {
     /// Returns whether any dataset has images. Images in a dataset with a prefix count, although
     /// they may be ordinary fields there.
     fn has_images(&self) -> Option<bool> {
-        let known: Vec<_> = self.parts.iter().map(|part| part.source.has_images()).collect();
-        match known.contains(&Some(true)) {
+        let has_images: Vec<_> = self.parts.iter().map(|part| part.source.has_images()).collect();
+        match has_images.contains(&Some(true)) {
             true => Some(true),
-            false => known.iter().all(|known| *known == Some(false)).then_some(false),
+            false => has_images.iter().all(|answer| *answer == Some(false)).then_some(false),
         }
     }
 
@@ -285,20 +285,20 @@ impl Source for Zip {
     /// or if a dataset with a prefix may have images, because the names of the image fields are
     /// then unknown.
     fn fields(&self) -> Option<Vec<String>> {
-        let mut all = Vec::new();
+        let mut names = Vec::new();
         for Part { source, prefix } in &self.parts {
             if !prefix.is_empty() && source.has_images() != Some(false) {
                 return None;
             }
-            all.extend(source.fields()?.iter().map(|name| format!("{prefix}{name}")));
+            names.extend(source.fields()?.iter().map(|name| format!("{prefix}{name}")));
         }
-        Some(all)
+        Some(names)
     }
 
     fn images(&self) -> Vec<String> {
-        let named =
+        let prefixed_names =
             |part: &Part| part.source.images().into_iter().map(|name| format!("{}{name}", part.prefix)).collect();
-        self.parts.iter().flat_map::<Vec<String>, _>(named).collect()
+        self.parts.iter().flat_map::<Vec<String>, _>(prefixed_names).collect()
     }
 
     fn kind(&self) -> &'static str {

@@ -272,7 +272,8 @@ fn datasets_in(folder: Tree<'_>) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in folder.entries() {
         let (name, is_folder) = entry?;
-        let start = if is_folder { folder.within(&name, |inside| inside.start(INDEX))? } else { Vec::new() };
+        let start =
+            if is_folder { folder.in_subfolder(&name, |subfolder| subfolder.first_bytes(INDEX))? } else { Vec::new() };
         if DATA_FORMATS.iter().any(|format| (format.is_file)(Path::new(INDEX), &start)) {
             names.push(name);
         }

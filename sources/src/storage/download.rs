@@ -20,13 +20,13 @@ pub(crate) struct Companions {
     /// The folder to download instead of the file, if the file refers to other files in it.
     pub(crate) folder: fn(&str) -> Option<&str>,
     /// An additional file, which is downloaded if it exists.
-    pub(crate) beside: fn(&str) -> Option<String>,
+    pub(crate) companion_url: fn(&str) -> Option<String>,
     /// Whether to exclude a file in a folder from the download.
-    pub(crate) without: fn(&str) -> bool,
+    pub(crate) is_excluded: fn(&str) -> bool,
 }
 
 impl Companions {
-    pub(crate) const NONE: Self = Companions { folder: |_| None, beside: |_| None, without: |_| false };
+    pub(crate) const NONE: Self = Companions { folder: |_| None, companion_url: |_| None, is_excluded: |_| false };
 
     /// Rules for an `index.json`: its whole folder is downloaded, because the file refers to files
     /// in it.
@@ -43,7 +43,7 @@ pub(crate) fn download(companions: &Companions, remote: &Remote, url: &str) -> R
 
 /// Splits `url` into its parent and its last component. Returns `None` for a bucket.
 fn split(url: &str) -> Option<(&str, &str)> {
-    url.rsplit_once('/').filter(|(above, _)| !above.ends_with('/'))
+    url.rsplit_once('/').filter(|(parent, _)| !parent.ends_with('/'))
 }
 
 struct Downloader<'a> {
@@ -71,8 +71,8 @@ impl Downloader<'_> {
                 };
             }
         };
-        if let Some(beside) = (self.companions.beside)(url) {
-            objects.extend(self.remote.repeated(move |store| store.object(&beside)).ok());
+        if let Some(companion_url) = (self.companions.companion_url)(url) {
+            objects.extend(self.remote.repeated(move |store| store.object(&companion_url)).ok());
         }
         Ok(Some(self.objects(parent, &objects)?.join(name)))
     }
@@ -87,7 +87,7 @@ impl Downloader<'_> {
     fn list(&self, url: &str) -> Result<Vec<Object>> {
         let mut objects = self.remote.list_now(url)?;
         // Some stores represent a folder by an object with a trailing slash.
-        objects.retain(|object| !object.url.ends_with('/') && !(self.companions.without)(&object.url));
+        objects.retain(|object| !object.url.ends_with('/') && !(self.companions.is_excluded)(&object.url));
         Ok(objects)
     }
 

@@ -148,7 +148,7 @@ impl OpenFile {
                 Ok(())
             }
             Content::Read { file, .. } => file.read(offset, out),
-            Content::Stored { object, remote } => remote.direct(object, offset, out),
+            Content::Stored { object, remote } => remote.read_direct(object, offset, out),
             Content::Memory(bytes) => {
                 out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
                 Ok(())
@@ -187,14 +187,14 @@ impl OpenFile {
     /// outside a loader's order.
     pub(crate) fn get<'a>(&'a self, offset: u64, len: u64, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (start, end) = (offset.min(self.len()), offset.saturating_add(len).min(self.len()));
-        let read = match self.map() {
+        let bytes = match self.map() {
             Some(map) => {
                 let bytes = &map[start as usize..end as usize];
                 self.load(bytes, end).map(|()| bytes)
             }
             None => grow_to(scratch, end - start).and_then(|out| self.fill(start, out).map(|()| &*out)),
         };
-        read.map_err(|e| e.at_path(&self.path))
+        bytes.map_err(|e| e.at_path(&self.path))
     }
 
     /// Loads the pages of `bytes`, a slice of the map that ends at offset `end`. A failure counts
@@ -202,8 +202,8 @@ impl OpenFile {
     /// short.
     pub(crate) fn load(&self, bytes: &[u8], end: u64) -> Result<()> {
         fetch(bytes, Map::Usual).map_err(|e| {
-            let still_long = std::fs::metadata(&self.path).is_ok_and(|now| now.len() >= end);
-            if still_long { e.transient() } else { e }
+            let is_long_enough = std::fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() >= end);
+            if is_long_enough { e.transient() } else { e }
         })
     }
 }

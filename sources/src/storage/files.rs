@@ -9,7 +9,7 @@ use super::OpenFile;
 use crate::error::{Error, Result, push};
 use crate::model::{Lookahead, Prefetcher};
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Parts, Remote, ahead_of};
+use crate::storage::ahead::{Parts, Remote, prefetch_bytes};
 
 /// All files of a dataset, either local or in a single store. Samples are numbered consecutively
 /// across all files. `T` describes the locations of the samples in a file.
@@ -70,12 +70,12 @@ impl<T> Files<T> {
     }
 
     /// Yields each file, its `T`, and the index of its first sample.
-    pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = (&OpenFile, &T, usize)> + Clone {
+    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = (&OpenFile, &T, usize)> + Clone {
         self.files.iter().zip(&self.starts).map(|((file, layout), start)| (file, layout, *start))
     }
 
     /// Returns the index of the file with sample `index`, and the sample's index within it.
-    pub(crate) fn indices(&self, index: usize) -> (usize, usize) {
+    pub(crate) fn file_and_index(&self, index: usize) -> (usize, usize) {
         assert!(index < self.len(), "sample {index} of {}", self.len());
         // An empty file starts where the next one does, so the last file that starts at or before
         // `index` is not empty.
@@ -85,7 +85,7 @@ impl<T> Files<T> {
 
     /// Returns the file with sample `index`, its `T`, and the sample's index within it.
     pub(crate) fn locate(&self, index: usize) -> (&OpenFile, &T, usize) {
-        let (file, index) = self.indices(index);
+        let (file, index) = self.file_and_index(index);
         let (file, layout) = &self.files[file];
         (file, layout, index)
     }
@@ -93,9 +93,9 @@ impl<T> Files<T> {
     /// Like [`locate`](Files::locate), but first checks that the file is unchanged if
     /// [`check`](Files::check) has been called since the last read.
     pub(crate) fn open(&self, index: usize) -> Result<(&OpenFile, &T, usize)> {
-        let place = self.locate(index);
-        place.0.check_once(self.requested_checks.load(Ordering::Relaxed))?;
-        Ok(place)
+        let location = self.locate(index);
+        location.0.check_once(self.requested_checks.load(Ordering::Relaxed))?;
+        Ok(location)
     }
 
     pub(crate) fn path(&self, index: usize) -> &Path {
@@ -125,7 +125,7 @@ impl<T> Files<T> {
 
     /// Returns the size of the prefetch buffer in bytes, or 0 for local files.
     pub(crate) fn ahead_bytes(&self) -> usize {
-        self.remote().map_or(0, |_| ahead_of(self.files.iter().map(|(file, _)| file.len())))
+        self.remote().map_or(0, |_| prefetch_bytes(self.files.iter().map(|(file, _)| file.len())))
     }
 
     /// Starts prefetching from a store. `range` returns the byte range of a sample, given its
@@ -142,7 +142,7 @@ impl<T> Files<T> {
         let objects = self.files.iter().filter_map(|(file, _)| Some(file.object()?.0.clone()));
         let files = self.clone();
         let part = move |sample: u64| {
-            let (file, index) = files.indices(usize::try_from(sample).ok()?);
+            let (file, index) = files.file_and_index(usize::try_from(sample).ok()?);
             Some((u32::try_from(file).ok()?, range(&files.files[file].1, index)))
         };
         remote.follow(order, Parts::new(objects.collect(), part))

@@ -31,7 +31,7 @@ impl DatasetLocation {
         Ok(DatasetLocation { path, part: None, storage })
     }
 
-    pub(crate) fn here(path: &Path) -> Self {
+    pub(crate) fn local(path: &Path) -> Self {
         DatasetLocation { path: path.to_owned(), part: None, storage: Storage::Machine { mapped: true } }
     }
 

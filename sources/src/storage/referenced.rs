@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::ahead::{Parts, Remote, ahead_of, wide};
+use super::ahead::{Parts, Remote, prefetch_bytes, widened};
 use crate::error::{Error, Result};
 use crate::machine::bytes::grow_to;
 use crate::model::store::Stores;
@@ -46,18 +46,18 @@ pub(crate) fn url_of(root: &str, cell: &str) -> String {
 }
 
 /// The objects under the URL of a folder, listed on first use.
-pub(crate) struct Below<'a> {
+pub(crate) struct FolderListing<'a> {
     root: &'a str,
     listed: OnceCell<Vec<Object>>,
 }
 
-impl<'a> Below<'a> {
+impl<'a> FolderListing<'a> {
     pub(crate) fn new(root: &'a str) -> Self {
-        Below { root, listed: OnceCell::new() }
+        FolderListing { root, listed: OnceCell::new() }
     }
 
     /// Returns whether an object exists at `url`, which must be under the folder.
-    pub(crate) fn has(&self, url: &str, stores: &Stores) -> Result<bool> {
+    pub(crate) fn contains(&self, url: &str, stores: &Stores) -> Result<bool> {
         if self.listed.get().is_none() {
             let _ = self.listed.set(list_sorted(&Remote::new(stores.of(self.root)?.clone()), self.root)?);
         }
@@ -103,14 +103,19 @@ impl std::fmt::Debug for ReferencedFiles {
 impl ReferencedFiles {
     /// Lists the folder that contains all `urls`, and finds the object at each URL. There are
     /// `width` consecutive URLs per sample. A URL is `None` if the file is not read.
-    pub(crate) fn of(urls: &[Option<String>], width: usize, below: Below<'_>, stores: &Stores) -> Result<Self> {
-        let mut named = urls.iter().flatten();
-        let first = named.next().ok_or_else(|| Error::in_source("no sample refers to a file"))?;
+    pub(crate) fn of(
+        urls: &[Option<String>],
+        width: usize,
+        listing: FolderListing<'_>,
+        stores: &Stores,
+    ) -> Result<Self> {
+        let mut present_urls = urls.iter().flatten();
+        let first = present_urls.next().ok_or_else(|| Error::in_source("no sample refers to a file"))?;
         let mut folder = &first[..first.rfind('/').map_or(0, |slash| slash + 1)];
-        for url in named {
-            let same = folder.bytes().zip(url.bytes()).take_while(|(a, b)| a == b).count();
+        for url in present_urls {
+            let common_len = folder.bytes().zip(url.bytes()).take_while(|(a, b)| a == b).count();
             folder = &folder
-                [..folder.as_bytes()[..same].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)];
+                [..folder.as_bytes()[..common_len].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)];
         }
         if folder.split_once("://").is_none_or(|(_, bucket)| bucket.is_empty()) {
             let other = urls.iter().flatten().find(|url| url.split('/').nth(2) != first.split('/').nth(2));
@@ -118,7 +123,7 @@ impl ReferencedFiles {
             return Err(Error::config(cause));
         }
         let remote = Remote::new(stores.of(folder)?.clone());
-        let objects = match below.listed.into_inner().filter(|_| folder.starts_with(below.root)) {
+        let objects = match listing.listed.into_inner().filter(|_| folder.starts_with(listing.root)) {
             Some(objects) => objects,
             None => list_sorted(&remote, folder)?,
         };
@@ -143,7 +148,7 @@ impl ReferencedFiles {
     }
 
     pub(crate) fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let files = wide(order, self.table.width);
+        let files = widened(order, self.table.width);
         let table = self.table.clone();
         self.remote.follow(files, Parts::new(self.table.objects.clone(), move |file| table.range(file)))
     }
@@ -154,6 +159,6 @@ impl ReferencedFiles {
 
     pub(crate) fn ahead_bytes(&self) -> usize {
         let files = (0..self.table.files.len() as u64).filter_map(|file| self.table.range(file));
-        ahead_of(files.map(|(_, range)| range.end))
+        prefetch_bytes(files.map(|(_, range)| range.end))
     }
 }

@@ -32,15 +32,15 @@ impl<'a> RowBytes<'a> {
     /// Adjusts the bytes after two changes: `storage`, from which they may be borrowed, was copied
     /// to offset `start` of a page, and the earlier content of the page was moved up by `moved`
     /// bytes.
-    pub(crate) fn moved<'b>(self, storage: &[u8], start: usize, moved: usize) -> RowBytes<'b> {
+    pub(crate) fn moved<'b>(self, storage: &[u8], start: usize, shift: usize) -> RowBytes<'b> {
         match self {
             // An empty slice may point outside `storage`.
             RowBytes::Borrowed([]) => RowBytes::Borrowed(&[]),
             RowBytes::Borrowed(bytes) => {
-                let from = start + bytes.as_ptr().addr() - storage.as_ptr().addr();
-                RowBytes::Page(from..from + bytes.len())
+                let offset = start + bytes.as_ptr().addr() - storage.as_ptr().addr();
+                RowBytes::Page(offset..offset + bytes.len())
             }
-            RowBytes::Page(range) => RowBytes::Page(range.start + moved..range.end + moved),
+            RowBytes::Page(range) => RowBytes::Page(range.start + shift..range.end + shift),
         }
     }
 

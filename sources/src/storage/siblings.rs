@@ -11,35 +11,35 @@ use crate::error::Result;
 /// datasets have few image folders, so more folders must be classes.
 const MAX_ENTRIES: usize = 16;
 /// Number of leading bytes that are read to recognize annotations.
-const START: usize = 4096;
+const HEAD_BYTES: usize = 4096;
 
 pub(crate) struct Siblings<'a> {
     pub(crate) tree: Tree<'a>,
     files: Vec<String>,
     /// The folders that contain images at any depth: path as a prefix, and names of the entries
     /// that are images or contain images.
-    pub(crate) above: Vec<(&'a str, Vec<&'a str>)>,
+    pub(crate) image_folders: Vec<(&'a str, Vec<&'a str>)>,
 }
 
 impl<'a> Siblings<'a> {
     /// Finds the folders that contain images. `images` yields the relative paths of the folder's
     /// images.
     pub(crate) fn of(tree: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<Self> {
-        let mut above: Vec<(&str, Vec<&str>)> = Vec::new();
+        let mut image_folders: Vec<(&str, Vec<&str>)> = Vec::new();
         for path in images {
             let starts = std::iter::once(0).chain(path.match_indices('/').map(|(offset, _)| offset + 1));
             for start in starts {
                 let (folder, entry) = (&path[..start], path[start..].split('/').next().unwrap_or_default());
-                match above.iter().position(|(other, _)| *other == folder) {
-                    Some(i) if !above[i].1.contains(&entry) && above[i].1.len() < MAX_ENTRIES => {
-                        above[i].1.push(entry);
+                match image_folders.iter().position(|(known, _)| *known == folder) {
+                    Some(i) if !image_folders[i].1.contains(&entry) && image_folders[i].1.len() < MAX_ENTRIES => {
+                        image_folders[i].1.push(entry);
                     }
-                    None if above.len() < MAX_ENTRIES => above.push((folder, vec![entry])),
+                    None if image_folders.len() < MAX_ENTRIES => image_folders.push((folder, vec![entry])),
                     _ => {}
                 }
             }
         }
-        Ok(Siblings { tree, files: tree.file_names()?, above })
+        Ok(Siblings { tree, files: tree.file_names()?, image_folders })
     }
 
     /// Returns the first file in the folder that has one of `extensions` and has leading bytes that
@@ -49,7 +49,7 @@ impl<'a> Siblings<'a> {
             Path::new(name).extension().is_some_and(|extension| extensions.iter().any(|e| extension == *e))
         };
         for name in self.files.iter().filter(has_extension).take(MAX_ENTRIES) {
-            if matches(&self.tree.start_of(name, START)?) {
+            if matches(&self.tree.leading_bytes(name, HEAD_BYTES)?) {
                 return Ok(Some(name));
             }
         }
@@ -60,13 +60,13 @@ impl<'a> Siblings<'a> {
     /// the images, enough to recognize the format.
     pub(crate) fn annotations(&self) -> Result<Vec<Vec<String>>> {
         let mut annotations = Vec::new();
-        for (parent, _) in &self.above {
+        for (parent, _) in &self.image_folders {
             for name in ["Annotations", "annotations"] {
                 let folder = format!("{parent}{name}");
                 if self.tree.has_folder(&folder)? {
                     let names = self
                         .tree
-                        .within(&folder, |tree| tree.entries().take(MAX_ENTRIES).collect::<Result<Vec<_>>>())?;
+                        .in_subfolder(&folder, |tree| tree.entries().take(MAX_ENTRIES).collect::<Result<Vec<_>>>())?;
                     let mut paths: Vec<_> = names.into_iter().map(|(name, _)| format!("{folder}/{name}")).collect();
                     paths.sort();
                     annotations.push(paths);

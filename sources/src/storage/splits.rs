@@ -24,15 +24,15 @@ use super::Storage;
 use crate::error::{Error, Result, counted};
 use crate::machine::file::has_extension;
 
-const USUAL: [(&str, &[&str]); 3] = [
+const SPLIT_NAMES: [(&str, &[&str]); 3] = [
     ("train", &["train", "training"]),
     ("validation", &["validation", "valid", "val", "dev"]),
     ("test", &["test", "testing", "eval", "evaluation"]),
 ];
 
-pub(crate) fn usual(word: &str) -> Option<&'static str> {
+pub(crate) fn usual_split(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
-    USUAL.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
+    SPLIT_NAMES.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
 }
 
 /// A split: its name, and its files sorted by name.
@@ -46,13 +46,13 @@ pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     if let Some(split) = numbered {
         return if prefixed { split.rsplit('-').next().unwrap_or(split) } else { split }.to_owned();
     }
-    if prefixed && let Some((_, last)) = stem.rsplit_once('-') {
-        return usual(last).unwrap_or(last).to_owned();
+    if prefixed && let Some((_, suffix)) = stem.rsplit_once('-') {
+        return usual_split(suffix).unwrap_or(suffix).to_owned();
     }
     let lower = stem.to_ascii_lowercase();
     let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphabetic()).collect();
-    match words.iter().find_map(|word| usual(word)) {
-        Some(usual) => usual.to_owned(),
+    match words.iter().find_map(|word| usual_split(word)) {
+        Some(usual_split) => usual_split.to_owned(),
         None => "train".to_owned(),
     }
 }
@@ -66,34 +66,34 @@ fn without_shard_number(stem: &str) -> Option<&str> {
 /// shards. Older files on the Hub end in a hash.
 fn shard(stem: &str) -> Option<(&str, u64, u64)> {
     let parse = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
-    let (start, count) = stem.rsplit_once("-of-")?;
+    let (stem_without_count, count) = stem.rsplit_once("-of-")?;
     let (count, hash) = count.split_once('-').unwrap_or((count, ""));
-    let (split, index) = start.rsplit_once('-')?;
+    let (split, index) = stem_without_count.rsplit_once('-')?;
     let is_valid = !split.is_empty() && hash.bytes().all(|byte| byte.is_ascii_alphanumeric());
     Some((split, parse(index)?, parse(count)?)).filter(|_| is_valid)
 }
 
 /// Checks that no shard of a split is missing, if the file names contain shard indices, and that
 /// all files belong to one dataset. `path` is the path of the dataset.
-pub(crate) fn complete(path: &Path, names: &[String]) -> Result<()> {
-    let parsed = |name: &String| {
+pub(crate) fn check_complete(path: &Path, names: &[String]) -> Result<()> {
+    let index_and_count = |name: &String| {
         let name = name.rsplit('/').next().unwrap_or(name);
         let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
         shard(stem).or_else(|| shard(name)).map(|(_, index, count)| (index, count))
     };
-    let shards: Vec<_> = names.iter().map(parsed).collect();
+    let shards: Vec<_> = names.iter().map(index_and_count).collect();
     let Some(count) = shards.iter().flatten().map(|(_, count)| *count).max() else { return Ok(()) };
     let error = |cause: String| Err(Error::in_source(cause).at_path(path));
-    if let Some(other) = shards.iter().position(|shard| shard.is_none_or(|(_, other)| other != count)) {
+    if let Some(stranger) = shards.iter().position(|shard| shard.is_none_or(|(_, stranger)| stranger != count)) {
         return error(format!(
             "{:?} does not belong to the {count} shards of this split: move it to a different folder",
-            names[other]
+            names[stranger]
         ));
     }
     let mut indices: Vec<u64> = shards.iter().flatten().map(|(index, _)| *index).collect();
     indices.sort_unstable();
-    if let Some(twice) = indices.windows(2).find(|pair| pair[0] == pair[1]) {
-        return error(format!("shard {} of {count} exists twice: remove the files of the older dataset", twice[0]));
+    if let Some(duplicate) = indices.windows(2).find(|pair| pair[0] == pair[1]) {
+        return error(format!("shard {} of {count} exists twice: remove the files of the older dataset", duplicate[0]));
     }
     // The number of files limits the search, because names may claim any number of shards.
     let missing = (0..count).take(indices.len() + 1).find(|index| indices.binary_search(index).is_err());
@@ -111,15 +111,15 @@ pub(crate) fn complete(path: &Path, names: &[String]) -> Result<()> {
 /// are no such files, the first folder of each path is a split, or a configuration in which file
 /// names determine the splits.
 #[cfg(any(feature = "parquet", test))]
-pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) -> Result<Vec<String>> {
-    let direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
-    if names.iter().any(direct) {
-        let splits = group(names.into_iter().filter(direct).collect(), false, |name| {
+pub(crate) fn select_split(path: &Path, names: Vec<String>, requested: Option<&str>) -> Result<Vec<String>> {
+    let is_direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
+    if names.iter().any(is_direct) {
+        let splits = group(names.into_iter().filter(is_direct).collect(), false, |name| {
             name.rsplit('/').next().unwrap_or(name).to_owned()
         });
-        let chosen = choose(path, splits, requested)?;
-        complete(path, &chosen)?;
-        return Ok(chosen);
+        let names = choose(path, splits, requested)?;
+        check_complete(path, &names)?;
+        return Ok(names);
     }
     let mut splits: Vec<Split<String>> = Vec::new();
     for name in names {
@@ -130,8 +130,9 @@ pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) ->
         }
     }
     // The only folder may be a configuration, as in `plain_text/train-00000-of-00001.parquet`.
-    let only = matches!(&splits[..], [(folder, _)] if usual(folder).is_none() && requested != Some(folder));
-    if only && requested.is_some() && !is_of_hub(path) {
+    let is_configuration =
+        matches!(&splits[..], [(folder, _)] if usual_split(folder).is_none() && requested != Some(folder));
+    if is_configuration && requested.is_some() && !is_hub_dataset(path) {
         let folder = &splits[0].0;
         return Err(Error::config(format!(
             "no such file or folder, and {} has no such split; its files are in the folder {folder:?}: open {} or one \
@@ -141,22 +142,22 @@ pub(crate) fn below(path: &Path, names: Vec<String>, requested: Option<&str>) ->
         ))
         .at_path(path.join(requested.unwrap_or_default())));
     }
-    let chosen = if only { splits.swap_remove(0).1 } else { choose(path, splits, requested)? };
-    let Some((folder, _)) = chosen.first().and_then(|name| name.split_once('/')) else { return Ok(chosen) };
-    if usual(folder).is_some() {
-        complete(path, &chosen)?;
-        return Ok(chosen);
+    let names = if is_configuration { splits.swap_remove(0).1 } else { choose(path, splits, requested)? };
+    let Some((folder, _)) = names.first().and_then(|name| name.split_once('/')) else { return Ok(names) };
+    if usual_split(folder).is_some() {
+        check_complete(path, &names)?;
+        return Ok(names);
     }
     let folder = folder.to_owned();
-    let inside = chosen.iter().map(|name| name[folder.len() + 1..].to_owned()).collect();
-    let chosen = below(&path.join(&folder), inside, requested.filter(|_| only))?;
-    Ok(chosen.into_iter().map(|name| format!("{folder}/{name}")).collect())
+    let names_inside = names.iter().map(|name| name[folder.len() + 1..].to_owned()).collect();
+    let names = select_split(&path.join(&folder), names_inside, requested.filter(|_| is_configuration))?;
+    Ok(names.into_iter().map(|name| format!("{folder}/{name}")).collect())
 }
 
 /// Returns whether `path` is a whole dataset on the Hugging Face Hub, such as
 /// `hf://datasets/org/name@revision`.
 #[cfg(any(feature = "parquet", test))]
-fn is_of_hub(path: &Path) -> bool {
+fn is_hub_dataset(path: &Path) -> bool {
     let name = path.to_str().and_then(|url| url.strip_prefix("hf://datasets/")).map(|name| name.trim_end_matches('/'));
     name.is_some_and(|name| {
         let (name, revision) = name.split_once('@').unwrap_or((name, ""));
@@ -187,14 +188,14 @@ pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
 /// message lists the splits.
 pub(crate) fn choose<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-    let first = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());
-    let several = splits.len() > 1;
+    let first_path = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());
+    let has_several = splits.len() > 1;
     let cause = match requested {
         Some(requested) => match splits.into_iter().find(|(name, _)| name == requested) {
             Some((_, files)) => return Ok(files),
             None => format!("no split {requested:?}: expected one of {names}; no file or folder has this name either"),
         },
-        None if several => format!("found the splits {names}: append one to the path, for example {first}"),
+        None if has_several => format!("found the splits {names}: append one to the path, for example {first_path}"),
         None => return Ok(splits.into_iter().next().map_or_else(Vec::new, |(_, files)| files)),
     };
     Err(Error::config(cause).at_path(path))
@@ -230,37 +231,37 @@ mod tests {
         let names = |list: &[&str]| -> Vec<String> { list.iter().map(|name| (*name).to_owned()).collect() };
         let path = Path::new("hf://datasets/org/set@refs/pr/1");
         let files = names(&["plain/test-00000-of-00001.parquet", "plain/train-00000-of-00001.parquet"]);
-        let e = below(path, files.clone(), None).unwrap_err();
+        let e = select_split(path, files.clone(), None).unwrap_err();
         assert!(e.cause().contains("the splits test, train"), "{e}");
-        assert!(below(path, files.clone(), Some("plain")).is_err());
-        assert_eq!(below(path, files.clone(), Some("train")).unwrap(), files[1..]);
+        assert!(select_split(path, files.clone(), Some("plain")).is_err());
+        assert_eq!(select_split(path, files.clone(), Some("train")).unwrap(), files[1..]);
         let deep = names(&["default/test/0000.parquet", "default/train/0000.parquet"]);
-        assert!(below(path, deep.clone(), None).is_err());
-        assert_eq!(below(path, deep.clone(), Some("train")).unwrap(), deep[1..]);
+        assert!(select_split(path, deep.clone(), None).is_err());
+        assert_eq!(select_split(path, deep.clone(), Some("train")).unwrap(), deep[1..]);
         let custom = names(&["left/0000.parquet", "right/0000.parquet"]);
-        assert_eq!(below(path, custom.clone(), Some("right")).unwrap(), custom[1..]);
+        assert_eq!(select_split(path, custom.clone(), Some("right")).unwrap(), custom[1..]);
     }
 
     #[test]
     fn splits_of_a_different_dataset_are_not_found() {
         let files = vec!["other/train-00000-of-00001.parquet".to_owned()];
         for path in ["x", "s3://bucket", "hf://datasets/org/set/part"] {
-            let e = below(Path::new(path), files.clone(), Some("train")).unwrap_err();
+            let e = select_split(Path::new(path), files.clone(), Some("train")).unwrap_err();
             assert!(
                 e.cause().contains("no such file or folder") && e.cause().contains(&format!("{path}/other")),
                 "{e}"
             );
             assert_eq!(e.path(), Some(&*Path::new(path).join("train")));
-            assert_eq!(below(Path::new(path), files.clone(), None).unwrap(), files);
+            assert_eq!(select_split(Path::new(path), files.clone(), None).unwrap(), files);
         }
-        assert_eq!(below(Path::new("hf://datasets/org/set"), files.clone(), Some("train")).unwrap(), files);
+        assert_eq!(select_split(Path::new("hf://datasets/org/set"), files.clone(), Some("train")).unwrap(), files);
     }
 
     #[test]
     fn a_missing_or_foreign_shard_is_rejected() {
         let cause = |list: &[&str]| {
             let names: Vec<String> = list.iter().map(|name| (*name).to_owned()).collect();
-            complete(Path::new("set"), &names).err().map(|e| e.cause().to_owned()).unwrap_or_default()
+            check_complete(Path::new("set"), &names).err().map(|e| e.cause().to_owned()).unwrap_or_default()
         };
         assert_eq!(cause(&["a.parquet", "b.parquet"]), "");
         assert_eq!(cause(&["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"]), "");

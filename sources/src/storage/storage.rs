@@ -38,11 +38,11 @@ impl Storage {
     pub(crate) fn list(&mut self, url: &str) -> Result<()> {
         let Storage::Store { remote, listed } = self else { return Ok(()) };
         let url = url.trim_end_matches('/');
-        let is_known = |first: &Object| first.url.strip_prefix(url).is_some_and(|rest| rest.starts_with('/'));
-        if !listed.first().is_some_and(is_known) {
-            let mut found = remote.list(url)?;
-            found.sort_by(|a, b| a.url.cmp(&b.url));
-            *listed = found.into();
+        let is_listed = |first: &Object| first.url.strip_prefix(url).is_some_and(|suffix| suffix.starts_with('/'));
+        if !listed.first().is_some_and(is_listed) {
+            let mut objects = remote.list(url)?;
+            objects.sort_by(|a, b| a.url.cmp(&b.url));
+            *listed = objects.into();
         }
         Ok(())
     }
@@ -121,30 +121,30 @@ impl Storage {
         Ok(OpenFile::in_store(object, remote.clone()))
     }
 
-    pub(crate) fn read(&self, path: &Path, most: u64) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
         match self {
-            Storage::Machine { .. } => file::read(path, most).map_err(|e| Error::io(path, &e)),
-            Storage::Store { .. } => read_whole(&self.open(path)?, most),
+            Storage::Machine { .. } => file::read(path, max_bytes).map_err(|e| Error::io(path, &e)),
+            Storage::Store { .. } => read_whole(&self.open(path)?, max_bytes),
         }
     }
 
     /// Reads a file, or returns `None` if it does not exist.
-    pub(crate) fn find(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn find(&self, path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>> {
         let Storage::Store { remote, listed } = self else {
-            return file::exists(path)?.then(|| self.read(path, most)).transpose();
+            return file::exists(path)?.then(|| self.read(path, max_bytes)).transpose();
         };
         let url = url_of(path)?.to_owned();
         if !listed.is_empty() {
-            let found = listed.binary_search_by(|object| object.url.cmp(&url)).ok();
-            return found.map(|_| self.read(path, most)).transpose();
+            let object = listed.binary_search_by(|object| object.url.cmp(&url)).ok();
+            return object.map(|_| self.read(path, max_bytes)).transpose();
         }
-        let found = remote.repeated(move |store| match store.object(&url) {
+        let object = remote.repeated(move |store| match store.object(&url) {
             // Not all stores report missing objects as such, so every permanent error means that
             // the file does not exist.
             Err(e) if !e.is_transient() => Ok(None),
-            found => found.map(Some),
+            object => object.map(Some),
         })?;
-        found.map(|object| read_whole(&OpenFile::in_store(object, remote.clone()), most)).transpose()
+        object.map(|object| read_whole(&OpenFile::in_store(object, remote.clone()), max_bytes)).transpose()
     }
 
     /// Calls a function for each item on several threads. Results are in the order of the items.
@@ -162,9 +162,9 @@ fn url_of(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| Error::in_source("the URL is not UTF-8").at_path(path))
 }
 
-fn read_whole(file: &OpenFile, most: u64) -> Result<Vec<u8>> {
-    if file.len() > most {
-        let cause = format!("the file exceeds the limit of {most} bytes");
+fn read_whole(file: &OpenFile, max_bytes: u64) -> Result<Vec<u8>> {
+    if file.len() > max_bytes {
+        let cause = format!("the file exceeds the limit of {max_bytes} bytes");
         return Err(Error::in_source(cause).at_path(&file.path));
     }
     let mut bytes = Vec::new();

@@ -34,16 +34,16 @@ impl<'a> Tree<'a> {
     pub(crate) fn has_file(self, name: &str) -> Result<bool> {
         match self {
             Tree::Local(folder) => Ok(file::metadata(&folder.join(name))?.is_some_and(|info| !info.is_dir())),
-            Tree::Stored(..) => Ok(self.below().any(|(path, _)| path == name)),
+            Tree::Stored(..) => Ok(self.objects_below().any(|(path, _)| path == name)),
         }
     }
 
     pub(crate) fn has_folder(self, name: &str) -> Result<bool> {
         match self {
             Tree::Local(folder) => file::is_folder(folder.join(name)),
-            Tree::Stored(..) => {
-                Ok(self.below().any(|(path, _)| path.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))))
-            }
+            Tree::Stored(..) => Ok(self
+                .objects_below()
+                .any(|(path, _)| path.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')))),
         }
     }
 
@@ -54,20 +54,21 @@ impl<'a> Tree<'a> {
             Tree::Local(folder) => folder,
             Tree::Stored(..) => {
                 let mut seen = BTreeSet::new();
-                return Box::new(self.below().filter_map(move |(name, _)| match name.split_once('/') {
+                return Box::new(self.objects_below().filter_map(move |(name, _)| match name.split_once('/') {
                     Some((folder, _)) => seen.insert(folder.to_owned()).then(|| Ok((folder.to_owned(), true))),
                     None => Some(Ok((name.to_owned(), false))),
                 }));
             }
         };
-        let failed = move |e: io::Error| Error::io(folder, &e);
+        let io_error = move |e: io::Error| Error::io(folder, &e);
         match fs::read_dir(folder) {
-            Err(e) => Box::new(std::iter::once(Err(failed(e)))),
-            Ok(listed) => Box::new(listed.filter_map(move |entry| {
-                let kind = entry.and_then(|entry| Ok((is_folder(&entry)?, entry.file_name())));
-                let entry =
-                    kind.map(|(kind, name)| kind.map(|is_folder| (name.to_string_lossy().into_owned(), is_folder)));
-                entry.map_err(failed).transpose()
+            Err(e) => Box::new(std::iter::once(Err(io_error(e)))),
+            Ok(entries) => Box::new(entries.filter_map(move |entry| {
+                let is_folder_and_name = entry.and_then(|entry| Ok((is_folder(&entry)?, entry.file_name())));
+                let entry = is_folder_and_name.map(|(is_folder_and_name, name)| {
+                    is_folder_and_name.map(|is_folder| (name.to_string_lossy().into_owned(), is_folder))
+                });
+                entry.map_err(io_error).transpose()
             })),
         }
     }
@@ -87,7 +88,7 @@ impl<'a> Tree<'a> {
         self.entries().try_fold(0, |count, entry| Ok(count + usize::from(matches(entry?))))
     }
 
-    pub(crate) fn within<R>(self, name: &str, f: impl FnOnce(Tree<'_>) -> R) -> R {
+    pub(crate) fn in_subfolder<R>(self, name: &str, f: impl FnOnce(Tree<'_>) -> R) -> R {
         match self {
             Tree::Local(folder) => f(Tree::Local(&folder.join(name))),
             Tree::Stored(url, objects, remote) => {
@@ -97,18 +98,18 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns up to [`START`] leading bytes of a file, or nothing if it does not exist.
-    pub(crate) fn start(self, name: &str) -> Result<Vec<u8>> {
-        self.start_of(name, START)
+    pub(crate) fn first_bytes(self, name: &str) -> Result<Vec<u8>> {
+        self.leading_bytes(name, START)
     }
 
-    /// Like [`start`](Tree::start), but returns up to `len` bytes.
-    pub(crate) fn start_of(self, name: &str, len: usize) -> Result<Vec<u8>> {
+    /// Like [`first_bytes`](Tree::first_bytes), but returns up to `len` bytes.
+    pub(crate) fn leading_bytes(self, name: &str, len: usize) -> Result<Vec<u8>> {
         match self {
             Tree::Local(folder) => {
                 let path = folder.join(name);
                 if file::is_file(&path)? { file::start(&path, len) } else { Ok(Vec::new()) }
             }
-            Tree::Stored(_, _, remote) => match self.below().find(|(path, _)| *path == name) {
+            Tree::Stored(_, _, remote) => match self.objects_below().find(|(path, _)| *path == name) {
                 Some((_, object)) => remote.bytes(object, 0, object.len.min(len as u64)),
                 None => Ok(Vec::new()),
             },
@@ -119,19 +120,20 @@ impl<'a> Tree<'a> {
     /// the folder, its subfolders, and their subfolders, and returns the files at the first of
     /// these depths that has any. Skips hidden files and folders.
     pub(crate) fn files(self, extension: &str) -> Result<Vec<String>> {
-        let has_extension =
-            |name: &str| Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension));
+        let has_extension = |name: &str| {
+            Path::new(name).extension().is_some_and(|file_extension| file_extension.eq_ignore_ascii_case(extension))
+        };
         let Tree::Local(root) = self else {
             let files_below: Vec<&str> =
-                self.below().map(|(name, _)| name).filter(|name| has_extension(name)).collect();
+                self.objects_below().map(|(name, _)| name).filter(|name| has_extension(name)).collect();
             let names_at = |depth: usize| files_below.iter().filter(move |name| name.matches('/').count() == depth);
             let folder =
                 |name: &'a str, depth: usize| name.match_indices('/').nth(depth - 1).map(|(end, _)| &name[..end]);
-            let few = |depth: usize| {
-                let folders: BTreeSet<_> = self.below().filter_map(|(name, _)| folder(name, depth)).collect();
+            let has_few_folders = |depth: usize| {
+                let folders: BTreeSet<_> = self.objects_below().filter_map(|(name, _)| folder(name, depth)).collect();
                 folders.len() <= MAX_FOLDERS
             };
-            let depths = (0..=MAX_DEPTH).take_while(|&depth| depth == 0 || few(depth));
+            let depths = (0..=MAX_DEPTH).take_while(|&depth| depth == 0 || has_few_folders(depth));
             let depth = depths.into_iter().find(|&depth| names_at(depth).next().is_some());
             let mut names: Vec<String> = depth.into_iter().flat_map(names_at).map(|name| (*name).to_owned()).collect();
             // Sort by component, so that the files of a folder stay together.
@@ -140,13 +142,13 @@ impl<'a> Tree<'a> {
         };
         let mut folders = vec![root.to_owned()];
         for _ in 0..=MAX_DEPTH {
-            let (mut files, mut inside) = (Vec::<PathBuf>::new(), Vec::new());
+            let (mut files, mut subfolders) = (Vec::<PathBuf>::new(), Vec::new());
             for folder in &folders {
                 for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
                     let entry = entry.map_err(|e| Error::io(folder, &e))?;
                     let path = entry.path();
                     match is_folder(&entry).map_err(|e| Error::io(&path, &e))? {
-                        Some(true) => inside.push(path),
+                        Some(true) => subfolders.push(path),
                         Some(false) if has_extension(&entry.file_name().to_string_lossy()) => files.push(path),
                         _ => {}
                     }
@@ -160,32 +162,32 @@ impl<'a> Tree<'a> {
                 let error = |path: &Path| Error::in_source("the name is not UTF-8").at_path(path);
                 return files.iter().map(|path| name(path).ok_or_else(|| error(path))).collect();
             }
-            if inside.len() > MAX_FOLDERS {
+            if subfolders.len() > MAX_FOLDERS {
                 break;
             }
-            inside.sort();
-            folders = inside;
+            subfolders.sort();
+            folders = subfolders;
         }
         Ok(Vec::new())
     }
 
     /// Yields each object below the URL with its relative name, without hidden objects.
-    fn below(self) -> impl Iterator<Item = (&'a str, &'a Object)> {
+    fn objects_below(self) -> impl Iterator<Item = (&'a str, &'a Object)> {
         let (url, objects) = match self {
             Tree::Local(_) => ("", &[][..]),
             Tree::Stored(url, objects, _) => (url.trim_end_matches('/'), objects),
         };
         objects.iter().filter_map(move |object| {
             let name = object.url.strip_prefix(url)?.strip_prefix('/')?;
-            let hidden = name.split('/').any(|part| part.starts_with('.'));
+            let is_hidden = name.split('/').any(|part| part.starts_with('.'));
             // Some stores represent a folder by an object with a trailing slash.
-            (!hidden && !name.is_empty() && !name.ends_with('/')).then_some((name, object))
+            (!is_hidden && !name.is_empty() && !name.ends_with('/')).then_some((name, object))
         })
     }
 }
 
 /// Returns whether an entry is a folder. Returns `None` if the entry is hidden, is neither a file
-/// nor a folder, or is a dangling link. (In stores, `Tree::below` skips hidden objects.)
+/// nor a folder, or is a dangling link. (In stores, `Tree::objects_below` skips hidden objects.)
 fn is_folder(entry: &fs::DirEntry) -> io::Result<Option<bool>> {
     if entry.file_name().as_encoded_bytes().starts_with(b".") {
         return Ok(None);
@@ -270,6 +272,9 @@ mod tests {
         for e in errors.into_iter().chain([tree.files("npy").err()]) {
             assert_eq!(e.unwrap().path(), Some(&*file));
         }
-        assert!(tree.start("index.json").unwrap().is_empty() && !tree.has_file("x").unwrap(), "a file has no children");
+        assert!(
+            tree.first_bytes("index.json").unwrap().is_empty() && !tree.has_file("x").unwrap(),
+            "a file has no children"
+        );
     }
 }

@@ -25,7 +25,7 @@ const MAX_GROUP: u64 = 16 << 20;
 const MAX_GAP: u64 = 64 << 10;
 
 /// Returns the prefetch key of the group of pictures that starts with packet `first`.
-pub(crate) fn number_of(file: u32, first: usize) -> u64 {
+pub(crate) fn group_key(file: u32, first: usize) -> u64 {
     u64::from(file) << 32 | first as u64
 }
 
@@ -41,14 +41,14 @@ pub(crate) struct VideoFile {
 impl VideoFile {
     /// Reads the sample table of `file`.
     pub(crate) fn new(file: OpenFile, name: String) -> Result<Self> {
-        let at = |e: Error| e.at_path(&file.path);
-        let track = warpfeed_video::open(&Ranges(&file)).map_err(|e| at(of_video(e)))?;
-        warpfeed_video::check(track.config().codec).map_err(|e| at(Error::in_source(e.to_string())))?;
+        let with_path = |e: Error| e.at_path(&file.path);
+        let track = warpfeed_video::open(&Ranges(&file)).map_err(|e| with_path(from_video_error(e)))?;
+        warpfeed_video::check(track.config().codec).map_err(|e| with_path(Error::in_source(e.to_string())))?;
         Ok(VideoFile { file, track, name, number: None })
     }
 
     /// Sets the number of the file in the dataset, for prefetch keys.
-    pub(crate) fn numbered(self, number: Option<u32>) -> Self {
+    pub(crate) fn with_number(self, number: Option<u32>) -> Self {
         VideoFile { number, ..self }
     }
 
@@ -77,20 +77,20 @@ impl VideoFile {
 
     /// Returns a reader of the packets of one sample's frames.
     pub(crate) fn packets(self: &Arc<Self>) -> Packets {
-        Packets { video: self.clone(), read: Vec::new() }
+        Packets { video: self.clone(), read_runs: Vec::new() }
     }
 
     /// Returns the packets of each group of pictures that contains some of `packets`.
     fn groups_with(&self, packets: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        let (all, mut next) = (self.track.packets(), packets.start);
+        let (packets_in_track, mut next_packet) = (self.track.packets(), packets.start);
         std::iter::from_fn(move || {
-            if next >= packets.end {
+            if next_packet >= packets.end {
                 return None;
             }
-            let start = all[..=next].iter().rposition(|packet| packet.is_key).unwrap_or(0);
-            let after = all[next + 1..].iter().position(|packet| packet.is_key);
-            next = after.map_or(all.len(), |len| next + 1 + len);
-            Some(start..next)
+            let start = packets_in_track[..=next_packet].iter().rposition(|packet| packet.is_key).unwrap_or(0);
+            let next_key = packets_in_track[next_packet + 1..].iter().position(|packet| packet.is_key);
+            next_packet = next_key.map_or(packets_in_track.len(), |len| next_packet + 1 + len);
+            Some(start..next_packet)
         })
     }
 
@@ -108,19 +108,19 @@ impl VideoFile {
     /// Returns the first packet and the byte range of each group of pictures that `frames` need.
     /// Omits groups that are not read at once.
     pub(crate) fn groups(&self, frames: &[usize]) -> Vec<(usize, Range<u64>)> {
-        let mut found: Vec<(usize, Range<u64>)> = Vec::new();
+        let mut groups: Vec<(usize, Range<u64>)> = Vec::new();
         for &frame in frames {
-            for group in self.groups_with(self.needed(frame)) {
-                if found.iter().all(|(first, _)| *first != group.start) {
-                    found.extend(self.group_bytes(group.clone()).map(|bytes| (group.start, bytes)));
+            for group in self.groups_with(self.needed_packets(frame)) {
+                if groups.iter().all(|(first, _)| *first != group.start) {
+                    groups.extend(self.group_bytes(group.clone()).map(|bytes| (group.start, bytes)));
                 }
             }
         }
-        found
+        groups
     }
 
     /// Returns the packets that the decoder needs for a frame.
-    fn needed(&self, frame: usize) -> Range<usize> {
+    fn needed_packets(&self, frame: usize) -> Range<usize> {
         self.track.start_of(frame)..self.track.packet_of(frame) + 1
     }
 
@@ -154,29 +154,29 @@ fn end(packet: &Packet) -> u64 {
 pub(crate) struct Packets {
     video: Arc<VideoFile>,
     /// Bytes that were read from a store, with their offsets.
-    read: Vec<(u64, Vec<u8>)>,
+    read_runs: Vec<(u64, Vec<u8>)>,
 }
 
 impl Packets {
-    pub(crate) fn append_record(&mut self, frame: usize, to: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn append_record(&mut self, frame: usize, out: &mut Vec<u8>) -> Result<()> {
         let track = self.video.track();
-        let packets = self.video.needed(frame);
+        let packets = self.video.needed_packets(frame);
         let label = format!("{}: frame {frame} at {} s", self.video.name, track.time(frame).seconds());
-        self.start(&label, packets.len() as u32, to)?;
+        self.start(&label, packets.len() as u32, out)?;
         self.fetch(packets.clone(), frame)?;
-        self.append(packets, frame, to)
+        self.append(packets, frame, out)
     }
 
     /// Appends the start of a record to which packets of one group of pictures can be appended.
     /// After each packet, the bytes are the record of a frame.
-    pub(crate) fn start_group(&self, to: &mut Vec<u8>) -> Result<()> {
-        self.start(&self.video.name, record::ALL, to)
+    pub(crate) fn start_group(&self, out: &mut Vec<u8>) -> Result<()> {
+        self.start(&self.video.name, record::ALL, out)
     }
 
-    fn start(&self, label: &str, count: u32, to: &mut Vec<u8>) -> Result<()> {
+    fn start(&self, label: &str, count: u32, out: &mut Vec<u8>) -> Result<()> {
         let VideoFile { file, track, .. } = &*self.video;
         file.check()?;
-        record::start(track.config(), track.orientation(), label, count, to).map_err(of_video)
+        record::start(track.config(), track.orientation(), label, count, out).map_err(from_video_error)
     }
 
     /// Reads packets from a store. Does nothing for a local file. `frame` is the frame that needs
@@ -184,19 +184,20 @@ impl Packets {
     pub(crate) fn fetch(&mut self, packets: Range<usize>, frame: usize) -> Result<()> {
         let VideoFile { file, track, number, .. } = &*self.video;
         let Some((object, remote)) = file.object() else { return Ok(()) };
-        let all = track.packets();
-        self.read.retain(|read| all[packets.clone()].iter().any(|packet| find(read, packet).is_some()));
+        let all_packets = track.packets();
+        self.read_runs.retain(|run| all_packets[packets.clone()].iter().any(|packet| find(run, packet).is_some()));
         for group in self.video.groups_with(packets.clone()) {
-            let needed = group.start.max(packets.start)..group.end.min(packets.end);
-            let missing: Vec<&Packet> = all[needed].iter().filter(|packet| self.found(packet).is_none()).collect();
+            let needed_in_group = group.start.max(packets.start)..group.end.min(packets.end);
+            let missing: Vec<&Packet> =
+                all_packets[needed_in_group].iter().filter(|packet| self.bytes_of(packet).is_none()).collect();
             if missing.is_empty() {
                 continue;
             }
             if let Some((number, range)) = number.zip(self.video.group_bytes(group.clone())) {
                 let mut bytes = Vec::new();
-                let to = grow_to(&mut bytes, range.end - range.start)?;
-                if remote.read_prefetched(number_of(number, group.start), object, range.start, to)? {
-                    self.read.push((range.start, bytes));
+                let out = grow_to(&mut bytes, range.end - range.start)?;
+                if remote.read_prefetched(group_key(number, group.start), object, range.start, out)? {
+                    self.read_runs.push((range.start, bytes));
                     continue;
                 }
             }
@@ -206,33 +207,33 @@ impl Packets {
                 self.video.check_end(&range, frame)?;
                 let mut bytes = Vec::new();
                 file.fill(range.start, grow_to(&mut bytes, range.end - range.start)?)?;
-                self.read.push((range.start, bytes));
+                self.read_runs.push((range.start, bytes));
             }
         }
         Ok(())
     }
 
     /// Returns the bytes of a packet, or `None` if it was not read from a store.
-    fn found(&self, packet: &Packet) -> Option<&[u8]> {
-        self.read.iter().find_map(|read| find(read, packet))
+    fn bytes_of(&self, packet: &Packet) -> Option<&[u8]> {
+        self.read_runs.iter().find_map(|run| find(run, packet))
     }
 
     /// Appends `packets` to a record. Packets in a store must have been [fetched](Packets::fetch)
     /// before. `frame` is the frame that needs the packets, for messages.
-    pub(crate) fn append(&self, packets: Range<usize>, frame: usize, to: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn append(&self, packets: Range<usize>, frame: usize, out: &mut Vec<u8>) -> Result<()> {
         let mut page = Vec::new();
         // Packets of a video are often adjacent.
         for run in self.video.track.packets()[packets].chunk_by(|a, b| end(a) == b.offset && !self.is_stored()) {
             let range = run[0].offset..end(&run[run.len() - 1]);
-            let mut rest = match self.found(&run[0]) {
+            let mut remaining = match self.bytes_of(&run[0]) {
                 Some(bytes) => bytes,
                 None => self.video.bytes(range, frame, &mut page)?,
             };
             for packet in run {
-                let (bytes, next) = rest.split_at(packet.size as usize);
-                append(to, &packet.size.to_le_bytes())?;
-                append(to, bytes)?;
-                rest = next;
+                let (bytes, after_packet) = remaining.split_at(packet.size as usize);
+                append(out, &packet.size.to_le_bytes())?;
+                append(out, bytes)?;
+                remaining = after_packet;
             }
         }
         Ok(())
@@ -245,8 +246,8 @@ impl Packets {
 
 /// Returns the bytes of `packet` in `bytes`, which start at offset `start` of the file.
 fn find<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Option<&'a [u8]> {
-    let from = usize::try_from(packet.offset.checked_sub(*start)?).ok()?;
-    bytes.get(from..from.checked_add(packet.size as usize)?)
+    let offset = usize::try_from(packet.offset.checked_sub(*start)?).ok()?;
+    bytes.get(offset..offset.checked_add(packet.size as usize)?)
 }
 
 /// The most recently used video files of a dataset.
@@ -265,7 +266,7 @@ pub(crate) type Listener = dyn Fn(&VideoFile) + Send + Sync;
 struct OpenFiles {
     /// Each open file, and the time of its last use.
     files: HashMap<usize, (Arc<VideoFile>, u64)>,
-    uses: u64,
+    clock: u64,
     packets: usize,
     /// Files with tables that are being read.
     opening: HashSet<usize>,
@@ -314,8 +315,8 @@ impl VideoFiles {
         let file = Arc::new(read()?);
         let mut open = self.locked();
         open.packets += file.track.packets().len();
-        let now = open.uses;
-        open.files.insert(index, (file.clone(), now));
+        let last_use = open.clock;
+        open.files.insert(index, (file.clone(), last_use));
         open.shrink(index, self.max_files);
         drop(open);
         let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -326,22 +327,26 @@ impl VideoFiles {
 
     /// Fails if an open file has changed.
     pub(crate) fn check(&self) -> Result<()> {
-        self.locked().files.values().try_for_each(|(own, _)| own.check())
+        self.locked().files.values().try_for_each(|(file, _)| file.check())
     }
 }
 
 impl OpenFiles {
     fn find(&mut self, index: usize) -> Option<Arc<VideoFile>> {
-        self.uses += 1;
-        let (file, used) = self.files.get_mut(&index)?;
-        *used = self.uses;
+        self.clock += 1;
+        let (file, last_use) = self.files.get_mut(&index)?;
+        *last_use = self.clock;
         Some(file.clone())
     }
 
     /// Closes the least recently used files, but never the file `latest`.
     fn shrink(&mut self, latest: usize, max_files: usize) {
         while (self.packets > MAX_PACKETS || self.files.len() > max_files) && self.files.len() > 1 {
-            let oldest = self.files.iter().filter(|(at, _)| **at != latest).min_by_key(|(_, (_, used))| *used);
+            let oldest = self
+                .files
+                .iter()
+                .filter(|(file_index, _)| **file_index != latest)
+                .min_by_key(|(_, (_, last_use))| *last_use);
             let Some((&oldest, _)) = oldest else { break };
             if let Some((file, _)) = self.files.remove(&oldest) {
                 self.packets -= file.track.packets().len();
@@ -371,15 +376,15 @@ impl Input for Ranges<'_> {
         self.0.len()
     }
 
-    fn read_at(&self, offset: u64, to: &mut [u8]) -> std::io::Result<()> {
-        let end = offset.checked_add(to.len() as u64).filter(|&end| end <= self.0.len());
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        let end = offset.checked_add(out.len() as u64).filter(|&end| end <= self.0.len());
         end.ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        self.0.fill(offset, to).map_err(std::io::Error::other)
+        self.0.fill(offset, out).map_err(std::io::Error::other)
     }
 }
 
 /// Converts an error of the video library. Storage errors stay unchanged.
-fn of_video(e: warpfeed_video::Error) -> Error {
+fn from_video_error(e: warpfeed_video::Error) -> Error {
     let (kind, text) = (e.kind(), e.to_string());
     if kind == ErrorKind::Io
         && let Some(Ok(e)) = e.into_io().map(|e| e.downcast::<Error>())

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::video::{Listener, VideoFile, VideoFiles, number_of};
+use super::video::{Listener, VideoFile, VideoFiles, group_key};
 use crate::error::{Result, guarded};
 use crate::machine::CancelToken;
 use crate::model::{BatchIndex, Lookahead, Object, Prefetcher};
@@ -26,20 +26,20 @@ const MAX_THREADS: usize = 16;
 const WHOLE: usize = u32::MAX as usize;
 
 pub(crate) fn whole_file_key(file: u32) -> u64 {
-    number_of(file, WHOLE)
+    group_key(file, WHOLE)
 }
 
 /// Maps each sample to the videos and the frames that it needs.
 pub(crate) trait VideoSamples: Send + Sync + 'static {
-    /// Calls `with` for each file that a sample reads.
-    fn files(&self, sample: u64, with: &mut dyn FnMut(u32));
+    /// Calls `visit` for each file that a sample reads.
+    fn files(&self, sample: u64, visit: &mut dyn FnMut(u32));
 
     /// Returns the index of the object that contains a file, and the object's length if the whole
     /// object is read. Returns `None` if the file is not prefetched.
     fn object(&self, file: u32) -> Option<(u32, Option<u64>)>;
 
-    /// Calls `with` for each collection of video files of the dataset.
-    fn each_table(&self, with: &mut dyn FnMut(&VideoFiles));
+    /// Calls `visit` for each collection of video files of the dataset.
+    fn each_table(&self, visit: &mut dyn FnMut(&VideoFiles));
 
     /// Returns the open file, or `None` if its sample table has not been read.
     fn find(&self, file: u32) -> Option<Arc<VideoFile>>;
@@ -67,15 +67,15 @@ pub(crate) fn follow(
         stop: CancelToken::new(move || is_closed.load(Ordering::Relaxed)),
         state: Mutex::default(),
     });
-    let (of_batch, of_order, of_number) = (ahead.clone(), order.clone(), ahead.clone());
-    let numbers = move |batch| Some(of_batch.lock().numbers(batch));
-    let units = Lookahead::new(order.bytes(), move |epoch| of_order.batches(epoch), numbers);
-    let find = move |number| of_number.lock().ranges.get(&number).map(|(object, range, _)| (*object, range.clone()));
-    let of_batch = ahead.clone();
-    let parts = Parts::new(objects, find).known_later(move |batch| of_batch.is_known(batch));
-    let groups = remote.follow(units, parts)?;
-    let opened = ahead.clone();
-    let listener: Arc<Listener> = Arc::new(move |video| opened.opened(video));
+    let (ahead_of_order, order_of_groups, ahead_of_ranges) = (ahead.clone(), order.clone(), ahead.clone());
+    let group_keys = move |batch| Some(ahead_of_order.lock().group_keys(batch));
+    let group_order = Lookahead::new(order.bytes(), move |epoch| order_of_groups.batches(epoch), group_keys);
+    let find = move |key| ahead_of_ranges.lock().ranges.get(&key).map(|(object, range, _)| (*object, range.clone()));
+    let ahead_of_batches = ahead.clone();
+    let parts = Parts::new(objects, find).with_later_ranges(move |batch| ahead_of_batches.is_known(batch));
+    let groups = remote.follow(group_order, parts)?;
+    let ahead_of_listener = ahead.clone();
+    let listener: Arc<Listener> = Arc::new(move |video| ahead_of_listener.add_opened(video));
     ahead.samples.each_table(&mut |files| files.listen(&listener));
     Some(Box::new(VideoPrefetcher { ahead, groups, closed, _listener: listener }))
 }
@@ -100,7 +100,7 @@ struct State {
     threads: usize,
     /// The prefetch keys of the batch's groups of pictures, each with the position of its sample in
     /// the batch.
-    numbers: Vec<(usize, u64)>,
+    group_keys: Vec<(usize, u64)>,
     /// For each prefetch key, its object, its byte range, and the last batch that needs it.
     ranges: HashMap<u64, (u32, Range<u64>, BatchIndex)>,
 }
@@ -116,17 +116,17 @@ struct Reader {
 
 impl State {
     /// Returns the prefetch keys of a batch's groups of pictures, in the order of its samples.
-    fn numbers(&mut self, batch: BatchIndex) -> Vec<u64> {
-        self.numbers.sort_by_key(|(position, _)| *position);
-        let own = self.numbers.iter().filter(|_| self.batch == Some(batch));
-        own.map(|(_, number)| *number).collect()
+    fn group_keys(&mut self, batch: BatchIndex) -> Vec<u64> {
+        self.group_keys.sort_by_key(|(position, _)| *position);
+        let keys = self.group_keys.iter().filter(|_| self.batch == Some(batch));
+        keys.map(|(_, key)| *key).collect()
     }
 
     /// Adds a prefetch key that a sample of the current batch needs.
-    fn add(&mut self, reader: Reader, number: u64, (object, range): (u32, Range<u64>)) {
+    fn add(&mut self, reader: Reader, key: u64, (object, range): (u32, Range<u64>)) {
         let Some(batch) = self.batch else { return };
-        self.numbers.push((reader.position, number));
-        self.ranges.insert(number, (object, range, batch));
+        self.group_keys.push((reader.position, key));
+        self.ranges.insert(key, (object, range, batch));
     }
 }
 
@@ -144,7 +144,7 @@ impl VideoAhead {
             return state.unread.is_empty();
         }
         state.batch = Some(batch);
-        state.numbers.clear();
+        state.group_keys.clear();
         state.readers.clear();
         let samples = self.order.drawn_samples(batch).unwrap_or_default();
         for (position, (sample, draw)) in samples.into_iter().enumerate() {
@@ -164,8 +164,8 @@ impl VideoAhead {
                 },
             }
         }
-        let wanted = state.queue.len().min(MAX_THREADS);
-        while state.threads < wanted {
+        let max_threads = state.queue.len().min(MAX_THREADS);
+        while state.threads < max_threads {
             let ahead = self.clone();
             let thread = std::thread::Builder::new().name("warpfeed-fetch".to_owned());
             if thread.spawn(move || ahead.read_tables()).is_err() {
@@ -184,7 +184,7 @@ impl VideoAhead {
     fn add_groups(&self, state: &mut State, file: u32, object: u32, video: &VideoFile) {
         for reader in state.readers.get(&file).cloned().unwrap_or_default() {
             for (first, range) in video.groups(&self.samples.frames(reader.sample, reader.draw, file, video)) {
-                state.add(reader, number_of(file, first), (object, range));
+                state.add(reader, group_key(file, first), (object, range));
             }
         }
     }
@@ -195,25 +195,25 @@ impl VideoAhead {
         loop {
             let file = {
                 let mut state = self.lock();
-                let next = state.queue.pop_front().filter(|_| !self.stop.is_set());
-                if next.is_none() {
+                let next_file = state.queue.pop_front().filter(|_| !self.stop.is_set());
+                if next_file.is_none() {
                     state.threads -= 1;
                 }
-                next
+                next_file
             };
             let Some(file) = file else { return };
             let video = self.stop.during(|| guarded(|| self.samples.open(file)));
-            self.read_table(file, video.ok().as_deref());
+            self.add_table(file, video.ok().as_deref());
         }
     }
 
-    fn opened(&self, video: &VideoFile) {
-        video.number().into_iter().for_each(|file| self.read_table(file, Some(video)));
+    fn add_opened(&self, video: &VideoFile) {
+        video.number().into_iter().for_each(|file| self.add_table(file, Some(video)));
     }
 
     /// Adds the groups of pictures of a file, or none if it cannot be opened. Plans the batch if
     /// this was its last file.
-    fn read_table(&self, file: u32, video: Option<&VideoFile>) {
+    fn add_table(&self, file: u32, video: Option<&VideoFile>) {
         let mut state = self.lock();
         if !state.unread.remove(&file) {
             return;
@@ -242,13 +242,13 @@ impl Prefetcher for VideoPrefetcher {
             let mut state = self.ahead.lock();
             // Plan again, because the order may have changed.
             state.batch = None;
-            state.ranges.retain(|_, (_, _, last)| *last >= batch);
+            state.ranges.retain(|_, (_, _, last_batch)| *last_batch >= batch);
         }
         self.groups.start(batch);
     }
 
     fn done(&self, batch: BatchIndex) {
-        self.ahead.lock().ranges.retain(|_, (_, _, last)| *last > batch);
+        self.ahead.lock().ranges.retain(|_, (_, _, last_batch)| *last_batch > batch);
         self.groups.done(batch);
     }
 

@@ -21,7 +21,7 @@ use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::ColumnChoice;
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Parts, Remote, ahead_of, wide};
+use crate::storage::ahead::{Parts, Remote, prefetch_bytes, widened};
 use crate::storage::{DatasetLocation, OpenFile, RowBytes, are_unchanged};
 #[cfg(feature = "hdf5")]
 use crate::values::grants::Grant;
@@ -118,7 +118,7 @@ impl Arrays {
     /// of samples. Also fails if an array has an unsupported element type or memory order.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        Self::with(&DatasetLocation::here(path), kind_of(path)?, &Options::default())
+        Self::with(&DatasetLocation::local(path), kind_of(path)?, &Options::default())
     }
 
     /// Opens the arrays at `location`. `kind` is `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
@@ -360,7 +360,7 @@ impl Source for Arrays {
             let (columns, width) = (self.columns.clone(), self.columns.len());
             let part = move |read: u64| columns[read as usize % width].byte_range(read as usize / width);
             let objects = self.files.iter().filter_map(|file| Some(file.object()?.0.clone()));
-            return remote.follow(wide(order, width), Parts::new(objects.collect(), part));
+            return remote.follow(widened(order, width), Parts::new(objects.collect(), part));
         }
         self.grant_caches(&order)
     }
@@ -371,7 +371,7 @@ impl Source for Arrays {
 
     fn ahead_bytes(&self) -> usize {
         if self.remote().is_some() {
-            return ahead_of(self.files.iter().map(|file| file.len()));
+            return prefetch_bytes(self.files.iter().map(|file| file.len()));
         }
         #[cfg(feature = "hdf5")]
         return self.caches().fold(0, |total, (_, bytes)| total.saturating_add(bytes));

@@ -108,7 +108,7 @@ impl Arrow {
     /// If a file is damaged, if the files have different columns, or if a folder contains several
     /// splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
+        Self::with(&DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
     /// Opens the dataset at `location`, with the split `location.part`.
@@ -172,7 +172,7 @@ impl Arrow {
             .collect::<Result<_>>()?;
         let uses = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
         let names = |column: usize| &*arrow.fields[column].name;
-        let classes = features.classes(uses.used().map(names), uses.label().map(names))?;
+        let classes = features.classes(uses.used_columns().map(names), uses.label().map(names))?;
         let find = |row, column, scratch: &mut Vec<u8>| arrow.find(row, column, scratch);
         let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, arrow.len(), find);
         arrow.columns = learned.map_err(|e| e.at_path(path))?;
@@ -257,7 +257,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
             path.file_name().unwrap_or_default().to_string_lossy().into_owned()
         });
         let chosen = splits::choose(path, grouped, split)?;
-        splits::complete(path, &chosen.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())?;
+        splits::check_complete(path, &chosen.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())?;
         return Ok(chosen);
     }
     let (state, json) = read(STATE)?;
@@ -317,7 +317,7 @@ impl Source for Arrow {
 impl std::fmt::Debug for Arrow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Arrow")
-            .field("files", &self.files.each().len())
+            .field("files", &self.files.entries().len())
             .field("columns", &self.columns)
             .finish_non_exhaustive()
     }

@@ -32,7 +32,7 @@ fn files(folder: Tree<'_>) -> Result<usize> {
         }
     }
     for name in folders {
-        let has_video = folder.within(&name, |folder| {
+        let has_video = folder.in_subfolder(&name, |folder| {
             folder.entries().try_fold(false, |has_video, entry| {
                 let (name, is_folder) = entry?;
                 Ok::<_, crate::error::Error>(has_video || (!is_folder && is_video(&name)))

@@ -15,7 +15,7 @@ use crate::model::value::Element;
 use crate::model::{Choices, Frames, Lookahead, Numbers, Object, Prefetcher, Sample, Source, Value};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Remote, ahead_of, identity};
+use crate::storage::ahead::{Remote, identity, prefetch_bytes};
 use crate::storage::{DatasetLocation, OpenFile, Storage};
 use crate::values::video::{VideoFile, VideoFiles};
 use crate::values::video_ahead::{VideoSamples, follow, whole_file_key};
@@ -202,7 +202,7 @@ impl Videos {
     fn table(&self, video: usize) -> Result<Arc<VideoFile>> {
         self.open.get(video, || {
             let name = self.name(video)?.to_owned();
-            Ok(VideoFile::new(self.storage.open(&self.path_of(video))?, name)?.numbered(number(video)))
+            Ok(VideoFile::new(self.storage.open(&self.path_of(video))?, name)?.with_number(number(video)))
         })
     }
 
@@ -322,7 +322,7 @@ impl Source for Clips {
     }
 
     fn ahead_bytes(&self) -> usize {
-        ahead_of((0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1.len)))
+        prefetch_bytes((0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1.len)))
     }
 
     /// Opens the first video.

@@ -38,7 +38,7 @@ fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     if let Some(json) = around.file(&["json"], is_coco)? {
         return open(json);
     }
-    for (above, names) in &around.above {
+    for (above, names) in &around.image_folders {
         for folder in names.iter().map(|name| format!("{above}{name}")) {
             if around.tree.has_file(&format!("{folder}/{COCO_JSON}"))? {
                 return Ok(Some(format!("a COCO dataset: open {folder:?}, or a different folder with {COCO_JSON}")));

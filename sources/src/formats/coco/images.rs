@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::machine::file;
 use crate::machine::slashes::normalize_separators;
 use crate::model::store::Stores;
-use crate::storage::referenced::Below;
+use crate::storage::referenced::FolderListing;
 use crate::values::annotated::below;
 
 /// Finds the folder of the image called `name`, which the file at `json` lists.
@@ -66,7 +66,7 @@ fn display(folder: &Path) -> String {
 pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<String> {
     let candidates: Vec<String> = candidates(Path::new(json)).iter().filter_map(|path| resolved(path)).collect();
     for folder in &candidates {
-        if Below::new(folder).has(&format!("{folder}{name}"), stores)? {
+        if FolderListing::new(folder).contains(&format!("{folder}{name}"), stores)? {
             return Ok(folder.clone());
         }
     }

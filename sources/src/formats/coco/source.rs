@@ -13,7 +13,7 @@ use crate::format::Format;
 use crate::machine::slashes::root;
 use crate::model::{Sample, Source};
 use crate::options::Options;
-use crate::storage::referenced::{Below, ReferencedFiles, delegate_to_stored};
+use crate::storage::referenced::{FolderListing, ReferencedFiles, delegate_to_stored};
 use crate::storage::{OpenFile, Storage};
 use crate::values::annotated::{Parts, below, check_box, key_and_field};
 
@@ -172,7 +172,7 @@ impl Coco {
             };
             let url = |image: &Image| below(&image.name).is_ok().then(|| format!("{root}{}", image.name));
             let urls: Vec<Option<String>> = set.images.iter().map(url).collect();
-            let stored = Some(ReferencedFiles::of(&urls, 1, Below::new(&root), stores)?);
+            let stored = Some(ReferencedFiles::of(&urls, 1, FolderListing::new(&root), stores)?);
             let json = OpenFile::in_memory(json.to_owned(), set.segmentations(&bytes));
             return Ok(Coco { json, root, set, formats, stored });
         }

@@ -16,7 +16,7 @@ use crate::machine::slashes::normalize_separators;
 use crate::model::{Lookahead, Object, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Parts, Remote, ahead_of, identity};
+use crate::storage::ahead::{Parts, Remote, identity, prefetch_bytes};
 use crate::storage::{DatasetLocation, Storage};
 
 /// Images in a folder.
@@ -93,7 +93,7 @@ impl Folder {
     /// no images. The message then lists the supported extensions and the extensions that were
     /// found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&DatasetLocation::here(path.as_ref()), &Options::new())
+        Self::with(&DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
     /// Opens a folder, or the objects under a URL. If `options` requests an index, the listing of a
@@ -243,7 +243,7 @@ impl Source for Folder {
     }
 
     fn ahead_bytes(&self) -> usize {
-        ahead_of(self.files.objects().map(|object| object.len))
+        prefetch_bytes(self.files.objects().map(|object| object.len))
     }
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {

@@ -27,7 +27,7 @@ fn is_folder(folder: Tree<'_>) -> Result<bool> {
     if !folder.has_folder("meta")? {
         return Ok(false);
     }
-    folder.within("meta", |meta| {
+    folder.in_subfolder("meta", |meta| {
         let lists = ["episodes.jsonl", "tasks.jsonl", "tasks.parquet"];
         Ok(meta.has_file("info.json")?
             && (meta.has_folder("episodes")?

@@ -19,12 +19,12 @@ use crate::model::value::Element;
 use crate::model::{Frames, Lookahead, Prefetcher, Sample};
 use crate::stats::NetworkStats;
 #[cfg(feature = "video")]
-use crate::storage::ahead::AHEAD;
+use crate::storage::ahead::MAX_PREFETCH;
 use crate::values::record::Found;
 
 /// The columns that are compared with the metadata when a sample is read: the episode index, the
 /// index of the frame within the episode, and the time in seconds.
-pub(super) const CHECKED: [&str; 3] = ["episode_index", "frame_index", TIMESTAMP];
+pub(super) const CHECKED_COLUMNS: [&str; 3] = ["episode_index", "frame_index", TIMESTAMP];
 
 struct EpisodeImages {
     /// The episode's part of a video file, or `None` if the images are not frames of a video.
@@ -49,9 +49,9 @@ pub(super) struct Reader {
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
-    /// The column index of each name in [`CHECKED`], or `None` if the column does not exist.
-    checked: [Option<usize>; 3],
-    reach: Option<(i64, i64)>,
+    /// The column index of each name in [`CHECKED_COLUMNS`], or `None` if the column does not exist.
+    checked_columns: [Option<usize>; 3],
+    delta_range: Option<(i64, i64)>,
 }
 
 impl Reader {
@@ -61,18 +61,26 @@ impl Reader {
         tasks: BTreeMap<i64, String>,
         (fps, tolerance_s): (f64, f64),
     ) -> Result<Self> {
-        let checked = CHECKED.map(|name| rows.column_index(name));
-        let all = Reader { rows, features: Vec::new(), tasks: Arc::new(tasks), fps, tolerance_s, checked, reach: None };
-        all.selecting(features)
+        let checked_columns = CHECKED_COLUMNS.map(|name| rows.column_index(name));
+        let reader = Reader {
+            rows,
+            features: Vec::new(),
+            tasks: Arc::new(tasks),
+            fps,
+            tolerance_s,
+            checked_columns,
+            delta_range: None,
+        };
+        reader.selecting(features)
     }
 
     /// Returns a reader for `features` that shares this reader's files.
     pub(super) fn selecting(&self, features: Vec<Feature>) -> Result<Self> {
-        let read = || features.iter().filter(|feature| feature.has.0);
-        let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
-        let reach = deltas().min().zip(deltas().max());
-        let mut places: Vec<usize> = self.compared().chain(read().map(|feature| feature.place)).collect();
-        places.extend(self.checked[2].filter(|_| reach.is_some()));
+        let read_features = || features.iter().filter(|feature| feature.has.0);
+        let deltas = || read_features().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
+        let delta_range = deltas().min().zip(deltas().max());
+        let mut places: Vec<usize> = self.key_columns().chain(read_features().map(|feature| feature.place)).collect();
+        places.extend(self.checked_columns[2].filter(|_| delta_range.is_some()));
         places.sort_unstable();
         places.dedup();
         Ok(Reader {
@@ -81,8 +89,8 @@ impl Reader {
             tasks: self.tasks.clone(),
             fps: self.fps,
             tolerance_s: self.tolerance_s,
-            checked: self.checked,
-            reach,
+            checked_columns: self.checked_columns,
+            delta_range,
         })
     }
 
@@ -104,46 +112,49 @@ impl Reader {
 
     /// Returns the columns that a sample needs, each with the offsets of the needed frames from the
     /// sample's frame.
-    fn needed(&self) -> Vec<(usize, Vec<i64>)> {
-        let read = self.features.iter().filter(|feature| feature.has.0);
-        let own = read.map(|feature| (feature.place, feature.deltas.clone().unwrap_or_else(|| vec![0])));
-        let times = self.checked[2].zip(self.reach).map(|(place, (least, most))| (place, vec![least, most]));
-        own.chain(self.compared().map(|place| (place, vec![0]))).chain(times).collect()
+    fn needed_columns(&self) -> Vec<(usize, Vec<i64>)> {
+        let read_features = self.features.iter().filter(|feature| feature.has.0);
+        let own_columns =
+            read_features.map(|feature| (feature.place, feature.deltas.clone().unwrap_or_else(|| vec![0])));
+        let time_columns = self.checked_columns[2]
+            .zip(self.delta_range)
+            .map(|(place, (min_delta, max_delta))| (place, vec![min_delta, max_delta]));
+        own_columns.chain(self.key_columns().map(|place| (place, vec![0]))).chain(time_columns).collect()
     }
 
     /// Returns the columns that reading a sample compares with the metadata.
-    fn compared(&self) -> impl Iterator<Item = usize> {
-        self.checked.into_iter().take(2).flatten()
+    fn key_columns(&self) -> impl Iterator<Item = usize> {
+        self.checked_columns.into_iter().take(2).flatten()
     }
 
     /// Returns a prefetcher for the rows that the samples of `order` need.
     pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let needed = NeededRows::new(frames.clone(), &self.rows, self.needed());
-        let needed = Arc::new(needed) as Arc<dyn SampleRows>;
+        let needed_rows = NeededRows::new(frames.clone(), &self.rows, self.needed_columns());
+        let needed_rows = Arc::new(needed_rows) as Arc<dyn SampleRows>;
         #[cfg(feature = "video")]
         {
             let samples = 0..frames.len() as u64;
-            let of_videos = order.bytes() as u128 * self.video_bytes() as u128 / self.ahead_bytes().max(1) as u128;
-            let of_videos = of_videos as usize;
-            let rows = self.rows.follow(&order.part(order.bytes() - of_videos, samples.clone()), &needed);
+            let video_budget = order.bytes() as u128 * self.video_bytes() as u128 / self.ahead_bytes().max(1) as u128;
+            let video_budget = video_budget as usize;
+            let rows = self.rows.follow(&order.part(order.bytes() - video_budget, samples.clone()), &needed_rows);
             let deltas = |feature: &Feature| feature.deltas.clone().unwrap_or_else(|| vec![0]);
             let videos = self.read_videos().map(|(feature, video)| (video.clone(), deltas(feature))).collect();
-            let videos = NeededFrames::follow(frames.clone(), self.fps, videos, &order.part(of_videos, samples));
+            let videos = NeededFrames::follow(frames.clone(), self.fps, videos, &order.part(video_budget, samples));
             Some(Box::new(Prefetchers([Some(rows), videos].into_iter().flatten().collect())))
         }
         #[cfg(not(feature = "video"))]
-        Some(self.rows.follow(order, &needed))
+        Some(self.rows.follow(order, &needed_rows))
     }
 
     #[cfg(feature = "video")]
     fn read_videos(&self) -> impl Iterator<Item = (&Feature, &Arc<Video>)> {
-        let read = self.features.iter().filter(|feature| feature.has.0);
-        read.filter_map(|feature| Some((feature, feature.video.as_ref()?)))
+        let read_features = self.features.iter().filter(|feature| feature.has.0);
+        read_features.filter_map(|feature| Some((feature, feature.video.as_ref()?)))
     }
 
     #[cfg(feature = "video")]
     fn video_bytes(&self) -> usize {
-        self.read_videos().fold(0, |all: usize, (_, video)| all.saturating_add(video.ahead_bytes())).min(AHEAD)
+        self.read_videos().fold(0, |all: usize, (_, video)| all.saturating_add(video.ahead_bytes())).min(MAX_PREFETCH)
     }
 
     pub(super) fn ahead_bytes(&self) -> usize {
@@ -165,12 +176,12 @@ impl Reader {
     }
 
     pub(super) fn network(&self) -> Option<NetworkStats> {
-        let all = self.rows.network();
+        let row_stats = self.rows.network();
         #[cfg(feature = "video")]
         if let Some(videos) = self.read_videos().find_map(|(_, video)| video.network()) {
-            return Some(all.map_or(videos.clone(), |all| all.plus(&videos)));
+            return Some(row_stats.map_or(videos.clone(), |row_stats| row_stats.plus(&videos)));
         }
-        all
+        row_stats
     }
 
     pub(super) fn path(&self, row: usize) -> Option<PathBuf> {
@@ -183,7 +194,7 @@ impl Reader {
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.check_once(frame.row())?;
         let mut fields = Fields::begin(frame, &self.features, scratch);
-        self.check_place(frame, scratch)?;
+        self.check_row(frame, scratch)?;
         for feature in &self.features {
             if feature.has.0 {
                 let content = self.content(feature, frame, scratch)?;
@@ -212,14 +223,14 @@ impl Reader {
                 other => Err(self.rows.error(row, place, format_args!("holds {}: expected text", other.kind()))),
             },
             Kind::Image | Kind::Video => {
-                let mut video = EpisodeImages::open(feature, frame)?;
+                let mut images = EpisodeImages::open(feature, frame)?;
                 let Some(deltas) = &feature.deltas else {
-                    self.encoded(feature, &mut video, row, scratch)?;
+                    self.append_image(feature, &mut images, row, scratch)?;
                     return Ok(Content::Bytes(start..scratch.len()));
                 };
                 let mut ends = Vec::with_capacity(deltas.len());
                 for &delta in deltas {
-                    self.encoded(feature, &mut video, frame.at(delta).0, scratch)?;
+                    self.append_image(feature, &mut images, frame.at(delta).0, scratch)?;
                     ends.push(scratch.len());
                 }
                 let starts = std::iter::once(start).chain(ends.iter().copied());
@@ -230,11 +241,11 @@ impl Reader {
                 Ok(Content::Bytes(start..scratch.len()))
             }
             Kind::Numbers { shape, element } => {
-                let mut found = None;
+                let mut row_element = None;
                 for &delta in feature.deltas.as_deref().unwrap_or(&[0]) {
                     let row = frame.at(delta).0;
-                    let element = self.numbers(row, place, (shape, *element), scratch)?;
-                    if *found.get_or_insert(element) != element {
+                    let element = self.append_numbers(row, place, (shape, *element), scratch)?;
+                    if *row_element.get_or_insert(element) != element {
                         return Err(self.rows.error(
                             row,
                             place,
@@ -244,13 +255,13 @@ impl Reader {
                 }
                 let frames = feature.deltas.iter().map(Vec::len);
                 let shape = frames.chain(shape.iter().copied()).collect();
-                Ok(Content::Numbers { element: found.unwrap_or(*element), shape, data: start..scratch.len() })
+                Ok(Content::Numbers { element: row_element.unwrap_or(*element), shape, data: start..scratch.len() })
             }
         }
     }
 
     /// Appends the encoded image or the video frame of `row`. `images` belongs to the same episode.
-    fn encoded(
+    fn append_image(
         &self,
         feature: &Feature,
         #[cfg_attr(not(feature = "video"), expect(unused_variables, reason = "only videos need it"))]
@@ -263,10 +274,10 @@ impl Reader {
             let seconds = self.seconds(row, feature.place, scratch)?;
             return video.append(seconds, self.tolerance_s, scratch);
         }
-        self.image(row, feature.place, scratch)
+        self.append_stored_image(row, feature.place, scratch)
     }
 
-    fn image(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<()> {
+    fn append_stored_image(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<()> {
         let start = scratch.len();
         let cause = match self.rows.find(row, place, scratch)? {
             Found::Bytes(_) if format::of(&scratch[start..]).is_some() => return Ok(()),
@@ -281,7 +292,7 @@ impl Reader {
     }
 
     /// Appends the numbers to `scratch`, and returns their type.
-    fn numbers(
+    fn append_numbers(
         &self,
         row: usize,
         place: usize,
@@ -289,46 +300,49 @@ impl Reader {
         scratch: &mut Vec<u8>,
     ) -> Result<Element> {
         let (start, expected) = (scratch.len(), shape.iter().product::<usize>());
-        let found = self.rows.find(row, place, scratch)?;
-        let wrong = |what: String| {
+        let content = self.rows.find(row, place, scratch)?;
+        let shape_error = |what: String| {
             Err(self.rows.error(row, place, format_args!("{what}: expected the shape {shape:?}, as in meta/info.json")))
         };
-        match found {
-            Found::Numbers { element, shape: found, .. } => match found.iter().product::<usize>() {
+        match content {
+            Found::Numbers { element, shape: row_shape, .. } => match row_shape.iter().product::<usize>() {
                 count if count == expected => Ok(element),
-                count => wrong(format!("holds {count} numbers")),
+                count => shape_error(format!("holds {count} numbers")),
             },
             Found::Json(_) => {
                 let text = scratch.split_off(start);
                 match serde_json::from_slice(&text).is_ok_and(|value| flatten(&value, shape, nested, scratch)) {
                     true => Ok(nested),
-                    false => wrong("holds lists of a different shape, or values of a different type".to_owned()),
+                    false => shape_error("holds lists of a different shape, or values of a different type".to_owned()),
                 }
             }
-            other => wrong(format!("holds {}", other.kind())),
+            other => shape_error(format!("holds {}", other.kind())),
         }
     }
 
     /// Checks that the row contains the expected episode and frame, and that the time between the
     /// first and the last frame of the sample matches `fps`.
-    fn check_place(&self, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
+    fn check_row(&self, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
         let row = frame.row();
-        let expected = [(self.checked[0], frame.episode.episode as i64), (self.checked[1], frame.frame as i64)];
-        for (place, expected) in expected {
-            let Some(place) = place else { continue };
-            let found = self.rows.integer(row, place, scratch)?;
-            if found != expected {
-                let cause = format!("holds {found} in the row of {}, but the metadata lists {expected}", key(frame));
-                return Err(self.rows.error(row, place, cause));
+        let expected =
+            [(self.checked_columns[0], frame.episode.episode as i64), (self.checked_columns[1], frame.frame as i64)];
+        for (column, expected) in expected {
+            let Some(column) = column else { continue };
+            let actual = self.rows.integer(row, column, scratch)?;
+            if actual != expected {
+                let cause = format!("holds {actual} in the row of {}, but the metadata lists {expected}", key(frame));
+                return Err(self.rows.error(row, column, cause));
             }
         }
-        let (Some(place), Some((least, most))) = (self.checked[2], self.reach) else { return Ok(()) };
-        let ends = [frame.at(least).0, frame.at(most).0];
+        let (Some(place), Some((min_delta, max_delta))) = (self.checked_columns[2], self.delta_range) else {
+            return Ok(());
+        };
+        let rows = [frame.at(min_delta).0, frame.at(max_delta).0];
         let mut seconds = [0.0; 2];
-        for (seconds, row) in seconds.iter_mut().zip(ends) {
+        for (seconds, row) in seconds.iter_mut().zip(rows) {
             *seconds = self.seconds(row, place, scratch)?;
         }
-        match time_error(frame, ends, seconds, (self.fps, self.tolerance_s)) {
+        match time_error(frame, rows, seconds, (self.fps, self.tolerance_s)) {
             Some(cause) => Err(self.rows.error(row, place, cause)),
             None => Ok(()),
         }
@@ -341,29 +355,29 @@ impl Reader {
 
 /// Appends the numbers in nested lists as elements of type `element`. Returns whether all lists
 /// have the lengths in `shape` and contain only numbers of this type.
-fn flatten(value: &serde_json::Value, shape: &[usize], element: Element, to: &mut Vec<u8>) -> bool {
-    let Some((&len, inside)) = shape.split_first() else { return number(value, element, to) };
+fn flatten(value: &serde_json::Value, shape: &[usize], element: Element, out: &mut Vec<u8>) -> bool {
+    let Some((&len, inner_shape)) = shape.split_first() else { return number(value, element, out) };
     let items = value.as_array().filter(|items| items.len() == len);
-    items.is_some_and(|items| items.iter().all(|item| flatten(item, inside, element, to)))
+    items.is_some_and(|items| items.iter().all(|item| flatten(item, inner_shape, element, out)))
 }
 
-fn number(value: &serde_json::Value, element: Element, to: &mut Vec<u8>) -> bool {
-    fn of<const N: usize>(bytes: Option<[u8; N]>, to: &mut Vec<u8>) -> bool {
-        bytes.is_some_and(|bytes| append(to, &bytes).is_ok())
+fn number(value: &serde_json::Value, element: Element, out: &mut Vec<u8>) -> bool {
+    fn append_number<const N: usize>(bytes: Option<[u8; N]>, out: &mut Vec<u8>) -> bool {
+        bytes.is_some_and(|bytes| append(out, &bytes).is_ok())
     }
-    let flag = value.as_bool().map(i64::from);
-    let signed = || value.as_i64().or(flag);
-    let unsigned = || value.as_u64().or(flag.map(|flag| flag as u64));
+    let truth = value.as_bool().map(i64::from);
+    let signed = || value.as_i64().or(truth);
+    let unsigned = || value.as_u64().or(truth.map(|truth| truth as u64));
     match element {
-        Element::F32 => of(value.as_f64().map(|number| (number as f32).to_ne_bytes()), to),
-        Element::F64 => of(value.as_f64().map(f64::to_ne_bytes), to),
-        Element::U8 => of(unsigned().and_then(|n| u8::try_from(n).ok()).map(u8::to_ne_bytes), to),
-        Element::U16 => of(unsigned().and_then(|n| u16::try_from(n).ok()).map(u16::to_ne_bytes), to),
-        Element::U32 => of(unsigned().and_then(|n| u32::try_from(n).ok()).map(u32::to_ne_bytes), to),
-        Element::U64 => of(unsigned().map(u64::to_ne_bytes), to),
-        Element::I8 => of(signed().and_then(|n| i8::try_from(n).ok()).map(i8::to_ne_bytes), to),
-        Element::I16 => of(signed().and_then(|n| i16::try_from(n).ok()).map(i16::to_ne_bytes), to),
-        Element::I32 => of(signed().and_then(|n| i32::try_from(n).ok()).map(i32::to_ne_bytes), to),
-        Element::I64 => of(signed().map(i64::to_ne_bytes), to),
+        Element::F32 => append_number(value.as_f64().map(|number| (number as f32).to_ne_bytes()), out),
+        Element::F64 => append_number(value.as_f64().map(f64::to_ne_bytes), out),
+        Element::U8 => append_number(unsigned().and_then(|n| u8::try_from(n).ok()).map(u8::to_ne_bytes), out),
+        Element::U16 => append_number(unsigned().and_then(|n| u16::try_from(n).ok()).map(u16::to_ne_bytes), out),
+        Element::U32 => append_number(unsigned().and_then(|n| u32::try_from(n).ok()).map(u32::to_ne_bytes), out),
+        Element::U64 => append_number(unsigned().map(u64::to_ne_bytes), out),
+        Element::I8 => append_number(signed().and_then(|n| i8::try_from(n).ok()).map(i8::to_ne_bytes), out),
+        Element::I16 => append_number(signed().and_then(|n| i16::try_from(n).ok()).map(i16::to_ne_bytes), out),
+        Element::I32 => append_number(signed().and_then(|n| i32::try_from(n).ok()).map(i32::to_ne_bytes), out),
+        Element::I64 => append_number(signed().map(i64::to_ne_bytes), out),
     }
 }

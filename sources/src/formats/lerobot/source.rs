@@ -13,7 +13,7 @@ use super::frames::FrameIndex;
 use super::info::Info;
 use super::options::LeRobotOptions;
 use super::packed::{Packed, PackedReader};
-use super::read::{CHECKED, Reader};
+use super::read::{CHECKED_COLUMNS, Reader};
 use super::stats::{self, FeatureStats};
 use super::text::DatasetFolder;
 use crate::error::{Error, Result};
@@ -122,7 +122,8 @@ impl LeRobot {
             let reader = PackedReader::open(&root, (&packed, rows), features, tasks, rate)?;
             return Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Packed(reader) });
         }
-        let uses = |name: &str| CHECKED.contains(&name) || chosen.iter().any(|feature| feature.column() == name);
+        let uses =
+            |name: &str| CHECKED_COLUMNS.contains(&name) || chosen.iter().any(|feature| feature.column() == name);
         let (rows, frames) = FrameIndex::open(&root, &info, (&all, &episodes), uses)?;
         let videos = root.with_separate_requests();
         let dataset = (&videos, &info, &*episodes);

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, push};
 use crate::model::{Lookahead, Object, Prefetcher};
 use crate::stats::NetworkStats;
 use crate::storage::Storage;
-use crate::storage::ahead::ahead_of;
+use crate::storage::ahead::prefetch_bytes;
 use crate::values::video::{Packets, VideoFile, VideoFiles};
 use crate::values::video_ahead::{VideoSamples, follow};
 
@@ -87,7 +87,7 @@ impl Video {
         self.open.get(index, || {
             let path = &self.files[index];
             let name = path.strip_prefix(&self.root.path).unwrap_or(path).display().to_string();
-            Ok(VideoFile::new(self.root.storage.open(path)?, name)?.numbered(self.number(index)))
+            Ok(VideoFile::new(self.root.storage.open(path)?, name)?.with_number(self.number(index)))
         })
     }
 
@@ -115,7 +115,7 @@ impl Video {
 
     /// Returns the bytes that prefetching needs, which is 0 for local files.
     pub(super) fn ahead_bytes(&self) -> usize {
-        ahead_of((0..self.files.len()).filter_map(|index| Some(self.object(index)?.len)))
+        prefetch_bytes((0..self.files.len()).filter_map(|index| Some(self.object(index)?.len)))
     }
 
     /// Returns the counters of the requests for all videos of the dataset.

@@ -6,7 +6,7 @@ use crate::options::{DataFormat, with_feature};
 use crate::storage::tree::INDEX;
 
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
-    is_folder: |folder| Ok(is_index(Path::new(INDEX), &folder.start(INDEX)?)),
+    is_folder: |folder| Ok(is_index(Path::new(INDEX), &folder.first_bytes(INDEX)?)),
     is_file: is_index,
     ..DataFormat::new(
         "litdata",

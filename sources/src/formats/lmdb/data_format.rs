@@ -11,7 +11,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     has_parts: true,
     companions: Some(Companions {
         // Do not copy the lock file, because opening the database creates it.
-        without: |url| url.ends_with("/lock.mdb") || url.ends_with("-lock"),
+        is_excluded: |url| url.ends_with("/lock.mdb") || url.ends_with("-lock"),
         ..Companions::NONE
     }),
     ..DataFormat::new(

@@ -19,7 +19,7 @@ use crate::model::value::Element;
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{AHEAD, Remote};
+use crate::storage::ahead::{MAX_PREFETCH, Remote};
 use crate::storage::splits;
 use crate::storage::{DatasetLocation, are_unchanged};
 use crate::values::features::{Features, FileFeatures};
@@ -77,7 +77,7 @@ impl Parquet {
     /// If a file is damaged, if the files have different columns, or if a folder contains several
     /// splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(DatasetLocation::here(path.as_ref()), &Options::new())
+        Self::with(DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
     /// Opens the dataset at `location`. A folder's own name may end in `.parquet`, as in Spark
@@ -89,7 +89,7 @@ impl Parquet {
         };
         let path = &*location.path;
         let files = if is_folder {
-            let names = splits::below(path, location.tree().files("parquet")?, location.part.as_deref())?;
+            let names = splits::select_split(path, location.tree().files("parquet")?, location.part.as_deref())?;
             names.iter().map(|name| location.storage.join(path, name)).collect()
         } else {
             vec![path.to_owned()]
@@ -117,7 +117,7 @@ impl Parquet {
             .collect::<Result<_>>()?;
         set.columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
         let names = |column_index: usize| &*set.fields[column_index].name;
-        let classes = features.classes(set.columns.used().map(names), set.columns.label().map(names))?;
+        let classes = features.classes(set.columns.used_columns().map(names), set.columns.label().map(names))?;
         set.prepare()?;
         let uses = std::mem::take(&mut set.columns);
         let find = |row, column_index, scratch: &mut Vec<u8>| set.find(row, column_index, scratch);
@@ -180,7 +180,7 @@ impl Parquet {
         for &(file, group) in &self.files.groups {
             let part = &self.files.parts[file as usize];
             let row_group = part.meta.row_group(group as usize);
-            for column_index in self.columns.used() {
+            for column_index in self.columns.used_columns() {
                 let leaves = match self.fields[column_index].form {
                     Form::Flat(leaf) => [Some(leaf), None],
                     Form::File { bytes, path } => [Some(bytes), path],
@@ -238,7 +238,7 @@ impl Parquet {
     }
 
     pub(super) fn needed(&self) -> Vec<NeededLeaf> {
-        let used = self.columns.used().map(|column_index| match self.fields[column_index].form {
+        let used = self.columns.used_columns().map(|column_index| match self.fields[column_index].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: false }),
             Form::List { leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: true }),
             Form::Unsupported(_) => None,
@@ -253,7 +253,7 @@ impl Parquet {
             Form::List { leaf, levels } => Some((column_index, leaf, Some(levels))),
             Form::Unsupported(_) => None,
         };
-        let used: Vec<_> = self.columns.used().filter_map(chunk_of).collect();
+        let used: Vec<_> = self.columns.used_columns().filter_map(chunk_of).collect();
         self.files.groups.iter().flat_map(move |&(file, group)| {
             used.clone().into_iter().map(move |(column_index, leaf, levels)| {
                 (Chunk { bytes: 0, lists: levels.is_some(), file, group, column: column_index }, leaf, levels)
@@ -374,7 +374,7 @@ impl Source for Parquet {
             part.column(chunk.group, leaf, levels, &self.page_limit).unpacked_bytes()
         };
         let bytes = self.chunks().map(unpacked).fold(0, u64::saturating_add);
-        let bytes = bytes.clamp(1 << 20, AHEAD as u64);
+        let bytes = bytes.clamp(1 << 20, MAX_PREFETCH as u64);
         // For a store, only half of the bytes are cache. The cache must hold the largest column
         // chunk that is read in one piece, and some pages.
         let chunk = self.largest_unsplit.map_or(0, |unsplit| 2 * (unsplit.bytes.min(MAX_CHUNK) + EXTRA_CACHE));

@@ -11,8 +11,10 @@ use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile, Storage};
 use crate::values::items::{Items, Rows, Samples};
 
-const COMPANIONS: Companions =
-    Companions { beside: |url| Some(format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url))), ..Companions::NONE };
+const COMPANIONS: Companions = Companions {
+    companion_url: |url| Some(format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url))),
+    ..Companions::NONE
+};
 
 /// Opens a RecordIO file, and the `.idx` file next to it if there is one. If a file in an object
 /// store has no `.idx` file, the file is downloaded, because finding its records requires reading

@@ -90,7 +90,7 @@ impl Table {
 
     /// Warns if the name of a class may denote a missing label.
     fn warn_doubtful(&self, column: usize, labels: Option<&Labels>) {
-        if let Some(name) = labels.and_then(Labels::doubtful) {
+        if let Some(name) = labels.and_then(Labels::doubtful_name) {
             let (file, column) = (self.file.display(), &self.columns.names[column]);
             tracing::warn!(
                 "{file}: column {column:?}: {name:?} is treated as a class; if it means that the label is missing, \

@@ -20,7 +20,7 @@ use crate::machine::slashes::normalize_separators;
 use crate::model::store::Stores;
 use crate::model::{Classes, Sample, Source};
 use crate::options::TableOptions;
-use crate::storage::referenced::{Below, ReferencedFiles, delegate_to_stored, is_url, url_of};
+use crate::storage::referenced::{FolderListing, ReferencedFiles, delegate_to_stored, is_url, url_of};
 use crate::values::record::Labels;
 
 /// The samples in a table: a CSV, TSV or JSON Lines file.
@@ -138,10 +138,12 @@ impl Table {
         }
         let root = prefix(&root).map_err(|e| e.at_path(path))?;
         let folder = root.clone();
-        let below = Below::new(&folder);
+        let folder_listing = FolderListing::new(&folder);
         let is_file = |cell: &str| match is_url(&root) {
             // A URL outside the folder counts as text instead of a path.
-            true => Ok(url_of(&root, cell).starts_with(&root) && below.has(&url_of(&root, cell), stores)?),
+            true => {
+                Ok(url_of(&root, cell).starts_with(&root) && folder_listing.contains(&url_of(&root, cell), stores)?)
+            }
             false => Ok(!is_url(cell) && file::is_file(Path::new(&root).join(cell))?),
         };
         let columns = Columns::new(names, &first, &texts, is_file, options);
@@ -157,12 +159,17 @@ impl Table {
         let mut table =
             Table { file, root, text, starts, syntax, columns, labels, formats, omitted_extensions, stored };
         table.learn(classes, lenient, &first, options.label.is_some())?;
-        table.find_files(&first, below, stores).map_err(|e| e.at_path(path))?;
+        table.find_files(&first, folder_listing, stores).map_err(|e| e.at_path(path))?;
         Ok(table)
     }
 
     /// Looks up the files that rows refer to, if they are in an object store.
-    fn find_files(&mut self, first: &[Option<(Cell, String)>], below: Below<'_>, stores: &Stores) -> Result<()> {
+    fn find_files(
+        &mut self,
+        first: &[Option<(Cell, String)>],
+        folder_listing: FolderListing<'_>,
+        stores: &Stores,
+    ) -> Result<()> {
         let columns: Vec<usize> = self.columns.paths().collect();
         let value = |column: usize| first.get(column)?.as_ref().map(|(_, value)| value.as_str());
         let named_url = |&column: &usize| value(column).is_some_and(is_url);
@@ -189,7 +196,7 @@ impl Table {
                 Some(url_of(&self.root, cell) + self.omitted_extension(column, cell))
             }));
         }
-        self.stored = Some(ReferencedFiles::of(&urls, columns.len(), below, stores)?);
+        self.stored = Some(ReferencedFiles::of(&urls, columns.len(), folder_listing, stores)?);
         Ok(())
     }
 

@@ -235,7 +235,7 @@ fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]
 fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
     let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MAX_INDEX) else { return Ok(None) };
     let mut bytes = vec![0; len];
-    let result = match remote.direct(index, 0, &mut bytes) {
+    let result = match remote.read_direct(index, 0, &mut bytes) {
         Ok(()) => sidecar::decode_for(&bytes, shard.len, None),
         Err(e) if matches!(e.kind(), ErrorKind::Io | ErrorKind::Timeout | ErrorKind::Memory) => return Err(e),
         Err(_) => None,

@@ -72,7 +72,7 @@ impl Tar {
     /// or differs from its manifest. Also fails if there are no samples, or if a folder contains
     /// several sets, unmerged parts, or tar files that do not belong to its set.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&DatasetLocation::here(path.as_ref()))
+        Self::with(&DatasetLocation::local(path.as_ref()))
     }
 
     /// Opens shards like [`open`](Tar::open), but without memory maps: samples are copied into the
@@ -88,7 +88,7 @@ impl Tar {
     /// See [`open`](Tar::open).
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
         let location =
-            DatasetLocation { storage: Storage::Machine { mapped: false }, ..DatasetLocation::here(path.as_ref()) };
+            DatasetLocation { storage: Storage::Machine { mapped: false }, ..DatasetLocation::local(path.as_ref()) };
         Self::with(&location)
     }
 
@@ -139,7 +139,7 @@ impl Tar {
         let classes = named.map_or_else(Vec::new, |(_, index)| index.classes.clone());
         let tar = Tar { shards: Arc::new(Files::new(shards, Index::len)?), classes, only: None };
         if tar.is_empty() {
-            let shards = tar.shards.each().len();
+            let shards = tar.shards.entries().len();
             let cause = format!("no samples in {shards} tar files: no member has a file extension");
             return Err(Error::in_source(cause).at_path(path));
         }
@@ -294,7 +294,7 @@ impl Source for Tar {
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        Some(self.shards.each().fold(Hash::default(), |hash, (_, index, _)| hash.number(index.hash())).end())
+        Some(self.shards.entries().fold(Hash::default(), |hash, (_, index, _)| hash.number(index.hash())).end())
     }
 
     fn classes(&self) -> &[String] {
@@ -309,7 +309,7 @@ impl Source for Tar {
 impl std::fmt::Debug for Tar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tar")
-            .field("shards", &self.shards.each().len())
+            .field("shards", &self.shards.entries().len())
             .field("len", &self.len())
             .finish_non_exhaustive()
     }

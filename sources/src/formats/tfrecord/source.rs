@@ -59,7 +59,7 @@ impl TfRecord {
     /// If a file is damaged, compressed or missing, or if its records are not `tf.train.Example`
     /// messages.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&DatasetLocation::here(path.as_ref()), &Options::default())
+        Self::with(&DatasetLocation::local(path.as_ref()), &Options::default())
     }
 
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
@@ -188,13 +188,13 @@ fn shards_in(storage: &Storage, folder: &Path, requested: Option<&str>) -> Resul
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let paths =
         splits::choose(folder, splits::group(storage.files_in(folder, is_records_name)?, false, name), requested)?;
-    splits::complete(folder, &paths.iter().map(name).collect::<Vec<_>>())?;
+    splits::check_complete(folder, &paths.iter().map(name).collect::<Vec<_>>())?;
     Ok(paths)
 }
 
 impl Source for TfRecord {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (shard, record) = self.shards.indices(index);
+        let (shard, record) = self.shards.file_and_index(index);
         scratch.clear();
         write!(scratch, "{}/{record}", self.names[shard]).expect("writing to a Vec succeeds");
         let key = RowBytes::Page(0..scratch.len());
@@ -235,7 +235,7 @@ impl Source for TfRecord {
 impl fmt::Debug for TfRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TfRecord")
-            .field("shards", &self.shards.each().len())
+            .field("shards", &self.shards.entries().len())
             .field("len", &self.len())
             .field("rows", &self.rows)
             .finish_non_exhaustive()

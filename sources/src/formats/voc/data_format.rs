@@ -29,9 +29,9 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
 
 /// Returns a hint if the opened image folder looks like part of a Pascal VOC dataset.
 fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
-    for (above, names) in &around.above {
+    for (above, names) in &around.image_folders {
         let set = above.trim_end_matches('/');
-        if names.contains(&IMAGES) && !set.is_empty() && around.tree.within(set, is_voc)? {
+        if names.contains(&IMAGES) && !set.is_empty() && around.tree.in_subfolder(set, is_voc)? {
             return Ok(Some(format!("a Pascal VOC dataset: open {set:?}")));
         }
     }

@@ -44,7 +44,7 @@ fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
         return open(yaml);
     }
-    for (above, names) in &around.above {
+    for (above, names) in &around.image_folders {
         if names.contains(&IMAGES) && !above.is_empty() && around.tree.has_folder(&format!("{above}{LABELS}"))? {
             return open(above.trim_end_matches('/'));
         }

@@ -51,9 +51,9 @@ struct State {
     /// Batches that have not been planned yet, or `None` while no order is active.
     batches: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
     /// First batch that is planned.
-    from: BatchIndex,
+    first_planned: BatchIndex,
     /// First batch after the end of the plan.
-    next: BatchIndex,
+    next_unplanned: BatchIndex,
     /// The batch that was last passed to `start`, or the first batch after all batches that have
     /// been passed to `done` since.
     reached: BatchIndex,
@@ -61,7 +61,7 @@ struct State {
     pending: VecDeque<(BatchIndex, u64)>,
     /// For each planned sample, the batches that need it and the IDs of its pieces, ordered by
     /// batch.
-    samples: HashMap<u64, VecDeque<(BatchIndex, u64)>>,
+    planned_samples: HashMap<u64, VecDeque<(BatchIndex, u64)>>,
     pieces: HashMap<u64, Piece>,
     /// Pieces to request, ordered by the first batch that needs them.
     queue: BTreeSet<(BatchIndex, u64)>,
@@ -69,16 +69,16 @@ struct State {
     retries: BTreeSet<(Instant, u64)>,
     /// Requests in flight, by ID, oldest first.
     flights: BTreeMap<u64, Flight>,
-    weight: usize,
+    weight_in_flight: usize,
     piece_bytes: usize,
     /// Total size of the planned samples that are in the cache, by batch. These bytes count against
     /// the budget. If they did not, the plan could get so far ahead that the cache would evict them
     /// before they are read.
     cached_bytes: BTreeMap<BatchIndex, usize>,
-    /// Planned batches without bytes to request. At most [`round::EMPTY`] are planned.
-    empty: BTreeSet<BatchIndex>,
+    /// Planned batches without bytes to request. At most [`round::MAX_EMPTY`] are planned.
+    empty_batches: BTreeSet<BatchIndex>,
     /// Number of threads that wait for work.
-    idle: usize,
+    idle_threads: usize,
     /// Number of threads, including idle ones.
     threads: usize,
     /// Whether the store blocks during requests: it has completed a request before its `fetch`
@@ -97,20 +97,20 @@ impl Fetcher {
         let state = State {
             closed: false,
             batches: None,
-            from: BatchIndex::default(),
-            next: BatchIndex::default(),
+            first_planned: BatchIndex::default(),
+            next_unplanned: BatchIndex::default(),
             reached: BatchIndex::default(),
             pending: VecDeque::new(),
-            samples: HashMap::new(),
+            planned_samples: HashMap::new(),
             pieces: HashMap::new(),
             queue: BTreeSet::new(),
             retries: BTreeSet::new(),
             flights: BTreeMap::new(),
-            weight: 0,
+            weight_in_flight: 0,
             piece_bytes: 0,
             cached_bytes: BTreeMap::new(),
-            empty: BTreeSet::new(),
-            idle: 0,
+            empty_batches: BTreeSet::new(),
+            idle_threads: 0,
             threads: 0,
             blocks: false,
             last_lost_check: now,
@@ -131,18 +131,19 @@ impl Fetcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fills `to` with the bytes of `sample`, which are at `range` in the sample's object. Returns
-    /// false if the sample is neither planned nor cached, or if its piece was dropped. `whole` is
-    /// the sample's object if the caller knows that `range` is the whole sample. Without `whole`,
-    /// the cache is searched only if [`Parts`] has the same range for the sample.
+    /// Fills `out` with the bytes of `sample`, which are at `range` in the sample's object. Returns
+    /// false if the sample is neither planned nor cached, or if its piece was dropped.
+    /// `whole_object` is the sample's object if the caller knows that `range` is the whole sample.
+    /// Without `whole_object`, the cache is searched only if [`Parts`] has the same range for the
+    /// sample.
     ///
     /// Fails with the error of the request's last attempt, or if the reader was canceled.
     pub(super) fn read(
         self: &Arc<Self>,
         sample: u64,
-        whole: Option<&Object>,
+        whole_object: Option<&Object>,
         range: Range<u64>,
-        to: &mut [u8],
+        out: &mut [u8],
     ) -> Result<bool> {
         let planned = {
             let mut state = self.lock();
@@ -154,24 +155,24 @@ impl Fetcher {
         let Some((batch, id, object, start, answer)) = planned else {
             // A cached sample has no piece.
             let tier = self.cache.as_ref().and_then(|cache| {
-                let of_plan = || {
+                let planned_object = || {
                     let (object, part) = self.parts.part(sample)?;
                     (part == range).then(|| self.parts.object(object))
                 };
-                cache.get(whole.or_else(of_plan)?, range.start, to)
+                cache.get(whole_object.or_else(planned_object)?, range.start, out)
             });
             if let Some(tier) = tier {
-                self.counts.cache_hit(tier, to.len());
+                self.counts.record_cache_hit(tier, out.len());
             }
             return Ok(tier.is_some());
         };
         let outcome = answer.wait();
-        let read = match outcome {
+        let result = match outcome {
             Outcome::Bytes(bytes) => {
-                to.copy_from_slice(&bytes[(range.start - start) as usize..][..to.len()]);
-                self.counts.used.fetch_add(to.len() as u64, Ordering::Relaxed);
+                out.copy_from_slice(&bytes[(range.start - start) as usize..][..out.len()]);
+                self.counts.used_bytes.fetch_add(out.len() as u64, Ordering::Relaxed);
                 if let Some(cache) = &self.cache {
-                    cache.offer(self.parts.object(object), range.start, to, sample, self.order.after(batch));
+                    cache.offer(self.parts.object(object), range.start, out, sample, self.order.after(batch));
                 }
                 Ok(true)
             }
@@ -183,7 +184,7 @@ impl Fetcher {
         let mut state = self.lock();
         state.release_sample(id);
         self.resume(state);
-        read
+        result
     }
 
     /// Plans a round, if possible. The source calls this function when the byte ranges of more
@@ -196,7 +197,7 @@ impl Fetcher {
     /// Returns whether `sample` is planned and has not been read yet.
     #[cfg(feature = "parquet")]
     pub(super) fn is_planned(&self, sample: u64) -> bool {
-        self.lock().samples.contains_key(&sample)
+        self.lock().planned_samples.contains_key(&sample)
     }
 
     /// Plans a round if enough of the budget is free, and wakes or starts a thread if there is
@@ -206,15 +207,15 @@ impl Fetcher {
         if !state.has_work() {
             return;
         }
-        let wanted = if state.blocks { MAX_THREADS } else { 1 };
-        if state.idle > 0 || state.threads >= wanted {
+        let max_threads = if state.blocks { MAX_THREADS } else { 1 };
+        if state.idle_threads > 0 || state.threads >= max_threads {
             self.work.notify_one();
             return;
         }
         state.threads += 1;
         let fetcher = self.clone();
-        let started = std::thread::Builder::new().name("warpfeed-fetch".to_owned()).spawn(move || fetcher.run());
-        if let Err(e) = started {
+        let spawned = std::thread::Builder::new().name("warpfeed-fetch".to_owned()).spawn(move || fetcher.run());
+        if let Err(e) = spawned {
             state.threads -= 1;
             if state.threads == 0 {
                 // No thread can send requests, so the samples must be read directly.
@@ -241,13 +242,15 @@ impl Fetcher {
                     state = self.lock();
                 }
                 None => {
-                    let timeout = state.next_wakeup().map(|at| at.saturating_duration_since(now));
-                    state.idle += 1;
+                    let timeout = state.next_wakeup().map(|wakeup| wakeup.saturating_duration_since(now));
+                    state.idle_threads += 1;
                     state = match timeout {
-                        Some(wait) => self.work.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0,
+                        Some(timeout) => {
+                            self.work.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0
+                        }
                         None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
                     };
-                    state.idle -= 1;
+                    state.idle_threads -= 1;
                 }
             }
         }
@@ -270,7 +273,7 @@ impl Fetcher {
         });
         let weight = weight(range.end - range.start);
         state.flights.insert(flight, Flight { piece: id, weight, sent_at, cancel: reply.canceler() });
-        state.weight += weight;
+        state.weight_in_flight += weight;
         state.pace.record_request();
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         self.counts.hedges.fetch_add(u64::from(hedge), Ordering::Relaxed);
@@ -291,14 +294,14 @@ impl State {
     /// Removes a request, or returns `None` if it has already been removed.
     fn remove_flight(&mut self, flight: u64) -> Option<Flight> {
         let removed = self.flights.remove(&flight)?;
-        self.weight -= removed.weight;
+        self.weight_in_flight -= removed.weight;
         Some(removed)
     }
 
     /// Removes the first occurrence of `sample` from the plan, and returns its batch and piece. The
     /// caller must call `release_sample` once it no longer needs the piece.
     fn take_planned(&mut self, sample: u64) -> Option<(BatchIndex, u64)> {
-        let Some(planned) = self.samples.get_mut(&sample) else {
+        let Some(planned) = self.planned_samples.get_mut(&sample) else {
             // The sample is not in a piece, so the caller will read it directly.
             if let Some(index) = self.pending.iter().position(|(_, other)| *other == sample) {
                 self.pending.remove(index);
@@ -307,7 +310,7 @@ impl State {
         };
         let first = planned.pop_front().expect("entries are never empty");
         if planned.is_empty() {
-            self.samples.remove(&sample);
+            self.planned_samples.remove(&sample);
         }
         Some(first)
     }
@@ -341,9 +344,9 @@ impl State {
     fn drop_batches(&mut self, is_dropped: impl Fn(BatchIndex) -> bool) {
         self.pending.retain(|(batch, _)| !is_dropped(*batch));
         self.cached_bytes.retain(|batch, _| !is_dropped(*batch));
-        self.empty.retain(|batch| !is_dropped(*batch));
+        self.empty_batches.retain(|batch| !is_dropped(*batch));
         let mut dropped = Vec::new();
-        self.samples.retain(|_, planned| {
+        self.planned_samples.retain(|_, planned| {
             planned.retain(|(batch, id)| {
                 let is_dropped = is_dropped(*batch);
                 dropped.extend(is_dropped.then_some(*id));
@@ -360,8 +363,8 @@ impl State {
         self.drop_batches(|_| true);
         // The remaining pieces, with requests in flight or waiting readers, will not be requested
         // again, so wake the readers.
-        let waiting: Vec<u64> = self.pieces.keys().copied().collect();
-        for id in waiting {
+        let ids: Vec<u64> = self.pieces.keys().copied().collect();
+        for id in ids {
             let piece = self.pieces.get_mut(&id).expect("the ids are keys of the map");
             if !piece.answered {
                 piece.answered = true;
@@ -373,7 +376,7 @@ impl State {
     }
 
     fn may_send(&self) -> bool {
-        self.pace.may_send(self.flights.len(), self.weight)
+        self.pace.may_send(self.flights.len(), self.weight_in_flight)
     }
 
     fn has_work(&self) -> bool {
@@ -382,20 +385,20 @@ impl State {
 
     /// Returns the piece to request now, and whether the request is a hedge.
     fn next_request(&mut self, now: Instant) -> Option<(u64, bool)> {
-        while let Some(&(at, id)) = self.retries.first()
-            && at <= now
+        while let Some(&(retry_at, id)) = self.retries.first()
+            && retry_at <= now
         {
             self.retries.pop_first();
             if let Some(piece) = self.pieces.get(&id) {
                 self.queue.insert((piece.batch, id));
             }
         }
-        if let Some(late) = self.pace.late() {
-            let late = self.flights.values().take_while(|flight| now >= flight.sent_at + late);
+        if let Some(late_after) = self.pace.late_after() {
+            let late_flights = self.flights.values().take_while(|flight| now >= flight.sent_at + late_after);
             let is_open = |id: &u64| self.pieces.get(id).is_some_and(|piece| !piece.answered && !piece.hedged);
-            let found = late.map(|flight| flight.piece).find(is_open);
-            if let Some(id) = found
-                && self.pace.hedge()
+            let piece_id = late_flights.map(|flight| flight.piece).find(is_open);
+            if let Some(id) = piece_id
+                && self.pace.try_hedge()
             {
                 return Some((id, true));
             }
@@ -408,13 +411,13 @@ impl State {
 
     /// Returns the time at which an idle thread must look for work even without a notification.
     fn next_wakeup(&self) -> Option<Instant> {
-        let retries = self.retries.first().map(|(at, _)| *at);
-        let unhedged = |flight: &&Flight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.hedged);
-        let late = self.pace.late().and_then(|late| {
+        let retries = self.retries.first().map(|(retry_at, _)| *retry_at);
+        let is_unhedged = |flight: &&Flight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.hedged);
+        let late = self.pace.late_after().and_then(|late_after| {
             // A late request that must not be hedged yet is left to the next search for lost
             // requests.
-            let sent_at = self.flights.values().find(unhedged)?.sent_at;
-            (sent_at + late > Instant::now()).then_some(sent_at + late)
+            let sent_at = self.flights.values().find(is_unhedged)?.sent_at;
+            (sent_at + late_after > Instant::now()).then_some(sent_at + late_after)
         });
         let lost = (!self.flights.is_empty()).then(|| self.last_lost_check + LOST_CHECK_INTERVAL);
         [retries, late, lost].into_iter().flatten().min()
@@ -428,14 +431,14 @@ impl Prefetcher for FetcherHandle {
     fn start(&self, batch: BatchIndex) {
         let fetcher = &self.0;
         let mut state = fetcher.lock();
-        if state.batches.is_some() && (state.from..=state.next).contains(&batch) {
+        if state.batches.is_some() && (state.first_planned..=state.next_unplanned).contains(&batch) {
             state.drop_batches(|other| other < batch);
         } else {
             state.reset();
             state.batches = Some(Box::new(fetcher.order.from(batch)));
-            state.next = batch;
+            state.next_unplanned = batch;
         }
-        (state.from, state.reached) = (batch, batch);
+        (state.first_planned, state.reached) = (batch, batch);
         if let Some(cache) = &fetcher.cache {
             cache.start(batch);
         }
@@ -446,11 +449,11 @@ impl Prefetcher for FetcherHandle {
         let mut state = self.0.lock();
         state.drop_batches(|other| other == batch);
         // Batches may complete out of order, so only move forward.
-        let after = self.0.order.after(batch);
-        if after > state.reached {
-            state.reached = after;
+        let next_batch = self.0.order.after(batch);
+        if next_batch > state.reached {
+            state.reached = next_batch;
             if let Some(cache) = &self.0.cache {
-                cache.start(after);
+                cache.start(next_batch);
             }
         }
         self.0.resume(state);

@@ -16,9 +16,9 @@ mod remote;
 mod request;
 
 #[cfg(feature = "parquet")]
-pub(crate) use remote::AHEAD;
+pub(crate) use remote::MAX_PREFETCH;
 pub use remote::Remote;
-pub(crate) use remote::ahead_of;
+pub(crate) use remote::prefetch_bytes;
 #[cfg(any(feature = "annotations", feature = "arrays", feature = "tables"))]
-pub(crate) use request::wide;
+pub(crate) use request::widened;
 pub(crate) use request::{Parts, identity};

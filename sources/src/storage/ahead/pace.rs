@@ -97,7 +97,7 @@ impl Trial {
 struct Responses {
     count: u32,
     /// Number of responses that arrived while more requests were queued.
-    full: u32,
+    saturated: u32,
     weight: f64,
     /// The weight in flight when a response arrived, summed over the responses.
     in_flight: f64,
@@ -108,7 +108,7 @@ struct Responses {
 impl Responses {
     fn add(&mut self, other: &Responses) {
         self.count += other.count;
-        self.full += other.full;
+        self.saturated += other.saturated;
         self.weight += other.weight;
         self.in_flight += other.in_flight;
         self.weighted_latency += other.weighted_latency;
@@ -126,9 +126,9 @@ pub(super) struct Pace {
     /// Maximum weight in flight.
     window: f64,
     /// The window with the best rate so far.
-    base: f64,
-    /// The rate with the window `base`.
-    best: f64,
+    best_window: f64,
+    /// The rate with the window `best_window`.
+    best_rate: f64,
     trial: Trial,
     /// Number of rounds to wait before a trial with more requests.
     pause: u32,
@@ -139,11 +139,11 @@ pub(super) struct Pace {
     round: Responses,
     /// Start of the last overload. After the first overload, there are no more trials, and the
     /// window grows slowly.
-    refused: Option<Duration>,
+    last_overload: Option<Duration>,
     /// The last latencies, in seconds.
     latencies: Vec<f64>,
     /// Index in `latencies` of the latency to replace next.
-    next: usize,
+    next_latency: usize,
     sent: u64,
     hedges: u64,
 }
@@ -152,16 +152,16 @@ impl Pace {
     pub(super) fn new() -> Self {
         Pace {
             window: INITIAL_WINDOW,
-            base: INITIAL_WINDOW,
-            best: 0.0,
+            best_window: INITIAL_WINDOW,
+            best_rate: 0.0,
             trial: Trial::First,
             pause: MIN_PAUSE,
             rounds: 0,
             measured: Responses::default(),
             round: Responses::default(),
-            refused: None,
+            last_overload: None,
             latencies: Vec::new(),
-            next: 0,
+            next_latency: 0,
             sent: 0,
             hedges: 0,
         }
@@ -178,24 +178,30 @@ impl Pace {
     }
 
     /// Records a response. `in_flight` is the total weight in flight before the response, and
-    /// `full` is true if further requests were waiting to be sent.
-    pub(super) fn record_response(&mut self, latency: Duration, bytes: u64, in_flight: usize, full: bool) {
+    /// `is_saturated` is true if further requests were waiting to be sent.
+    pub(super) fn record_response(&mut self, latency: Duration, bytes: u64, in_flight: usize, is_saturated: bool) {
         if self.latencies.len() < MAX_LATENCIES {
             self.latencies.push(latency.as_secs_f64());
         } else {
-            self.latencies[self.next] = latency.as_secs_f64();
+            self.latencies[self.next_latency] = latency.as_secs_f64();
         }
-        self.next = (self.next + 1) % MAX_LATENCIES;
+        self.next_latency = (self.next_latency + 1) % MAX_LATENCIES;
         let weight = weight(bytes) as f64;
         // A few very late responses to requests from an earlier window must not dominate the sum.
-        let typical = self.late().map_or(latency, |late| latency.min(late));
-        let (in_flight, weighted_latency) = (in_flight as f64, weight * typical.as_secs_f64());
-        self.round.add(&Responses { count: 1, full: u32::from(full), weight, in_flight, weighted_latency });
+        let capped_latency = self.late_after().map_or(latency, |late_after| latency.min(late_after));
+        let (in_flight, weighted_latency) = (in_flight as f64, weight * capped_latency.as_secs_f64());
+        self.round.add(&Responses {
+            count: 1,
+            saturated: u32::from(is_saturated),
+            weight,
+            in_flight,
+            weighted_latency,
+        });
         if self.round.weight < self.window || self.round.count < MIN_RESPONSES {
             return;
         }
         let round = std::mem::take(&mut self.round);
-        if 10 * round.full >= 9 * round.count {
+        if 10 * round.saturated >= 9 * round.count {
             self.end_round(&round);
         } else if self.trial == Trial::More {
             // Too few requests were queued, so the round is not informative. Either the loader does
@@ -206,38 +212,39 @@ impl Pace {
 
     /// Ends a round during which requests were nearly always queued.
     fn end_round(&mut self, round: &Responses) {
-        if self.refused.is_some() {
+        if self.last_overload.is_some() {
             self.window = (self.window + 1.0).min(MAX_WINDOW);
             return;
         }
         self.rounds += 1;
-        let (settled, last) = self.trial.rounds(self.pause);
-        if self.rounds > settled {
+        let (warm_up, all_rounds) = self.trial.rounds(self.pause);
+        if self.rounds > warm_up {
             self.measured.add(round);
         }
-        if self.rounds < last {
+        if self.rounds < all_rounds {
             return;
         }
         let rate = self.measured.rate();
         let next = match self.trial {
             Trial::First | Trial::Pause { try_more: true } => {
-                self.best = rate;
+                self.best_rate = rate;
                 Trial::More
             }
             Trial::Pause { try_more: false } => {
-                self.best = rate;
+                self.best_rate = rate;
                 Trial::Fewer
             }
-            Trial::More if rate >= FASTER_RATIO * self.best => {
-                let min_scaling = 1.0 + MIN_SCALING * (self.window / self.base - 1.0);
-                let next = if rate >= min_scaling * self.best { Trial::More } else { Trial::Pause { try_more: false } };
-                (self.base, self.best, self.pause) = (self.window, rate, MIN_PAUSE);
+            Trial::More if rate >= FASTER_RATIO * self.best_rate => {
+                let min_scaling = 1.0 + MIN_SCALING * (self.window / self.best_window - 1.0);
+                let next =
+                    if rate >= min_scaling * self.best_rate { Trial::More } else { Trial::Pause { try_more: false } };
+                (self.best_window, self.best_rate, self.pause) = (self.window, rate, MIN_PAUSE);
                 next
             }
             Trial::More => return self.end_failed_trial(),
-            Trial::Fewer if rate >= AS_FAST_RATIO * self.best => {
+            Trial::Fewer if rate >= AS_FAST_RATIO * self.best_rate => {
                 // Compare with the best rate, so that small decreases cannot add up.
-                (self.base, self.best) = (self.window, rate.max(self.best));
+                (self.best_window, self.best_rate) = (self.window, rate.max(self.best_rate));
                 Trial::Fewer
             }
             Trial::Fewer => Trial::Pause { try_more: true },
@@ -252,30 +259,33 @@ impl Pace {
     }
 
     fn start(&mut self, trial: Trial) {
-        let trial =
-            if trial == Trial::Fewer && self.base <= MIN_WINDOW { Trial::Pause { try_more: true } } else { trial };
+        let trial = if trial == Trial::Fewer && self.best_window <= MIN_WINDOW {
+            Trial::Pause { try_more: true }
+        } else {
+            trial
+        };
         self.window = match trial {
             Trial::More if self.pause == MAX_PAUSE && self.trial != Trial::More => {
-                (SMALL_STEP * self.base).min(MAX_WINDOW)
+                (SMALL_STEP * self.best_window).min(MAX_WINDOW)
             }
-            Trial::More => (STEP * self.base).min(MAX_WINDOW),
-            Trial::Fewer => (self.base / STEP).max(MIN_WINDOW),
-            Trial::First | Trial::Pause { .. } => self.base,
+            Trial::More => (STEP * self.best_window).min(MAX_WINDOW),
+            Trial::Fewer => (self.best_window / STEP).max(MIN_WINDOW),
+            Trial::First | Trial::Pause { .. } => self.best_window,
         };
         (self.trial, self.rounds, self.measured) = (trial, 0, Responses::default());
     }
 
     /// Halves the window once per overload.
     pub(super) fn record_refusal(&mut self, now: Duration) {
-        if self.refused.is_none_or(|last| now >= last + OVERLOAD) {
-            self.refused = Some(now);
+        if self.last_overload.is_none_or(|overload| now >= overload + OVERLOAD) {
+            self.last_overload = Some(now);
             self.window = (self.window / 2.0).max(1.0);
         }
     }
 
     /// Returns the latency beyond which a request is late, or `None` while too few latencies are
     /// known.
-    pub(super) fn late(&self) -> Option<Duration> {
+    pub(super) fn late_after(&self) -> Option<Duration> {
         if self.latencies.len() < MIN_LATENCIES {
             return None;
         }
@@ -286,10 +296,10 @@ impl Pace {
     }
 
     /// Returns whether a late request may be hedged. If so, counts the hedge.
-    pub(super) fn hedge(&mut self) -> bool {
-        let may = self.refused.is_none() && (self.hedges + 1) as f64 <= MAX_HEDGED * self.sent as f64;
-        self.hedges += u64::from(may);
-        may
+    pub(super) fn try_hedge(&mut self) -> bool {
+        let may_hedge = self.last_overload.is_none() && (self.hedges + 1) as f64 <= MAX_HEDGED * self.sent as f64;
+        self.hedges += u64::from(may_hedge);
+        may_hedge
     }
 }
 
@@ -356,7 +366,7 @@ mod tests {
                 let weighs = (in_flight.len() + 1) * weight(self.size);
                 pace.record_response(answer - sent, self.size, weighs, full);
             }
-            (bytes as f64 / seconds / self.rate, pace.base as usize)
+            (bytes as f64 / seconds / self.rate, pace.best_window as usize)
         }
 
         /// Returns the bandwidth-delay product as a weight.
@@ -388,7 +398,7 @@ mod tests {
                 let in_flight = (pace.window as usize).min(MAX_REQUESTS);
                 pace.record_response(Duration::from_secs_f64(seconds(in_flight)), 1000, in_flight, true);
             }
-            pace.base
+            pace.best_window
         };
         // The link is saturated: every request waits for all other requests in flight.
         assert_eq!(answers(20_000, &|in_flight| in_flight as f64 / 1000.0), MIN_WINDOW);
@@ -401,7 +411,7 @@ mod tests {
     fn a_trial_that_fails_by_chance_is_repeated_soon() {
         let (mut pace, mut answers) = (Pace::new(), 0);
         // The link has a high latency, and new connections are slow at first.
-        while pace.base <= INITIAL_WINDOW {
+        while pace.best_window <= INITIAL_WINDOW {
             let slow = pace.trial == Trial::More && answers < 5_000;
             let seconds = if slow { 0.3 } else { 0.2 };
             let in_flight = (pace.window as usize).min(MAX_REQUESTS);
@@ -437,13 +447,13 @@ mod tests {
     #[test]
     fn late_requests_are_detected_and_few_are_hedged() {
         let mut pace = Pace::new();
-        assert_eq!(pace.late(), None);
+        assert_eq!(pace.late_after(), None);
         for n in 0..1000u64 {
             let latency = if n % 50 == 0 { 9.0 } else { 0.1 };
             pace.record_request();
             pace.record_response(Duration::from_secs_f64(latency), 10, 1, false);
         }
-        assert_eq!(pace.late(), Some(Duration::from_millis(200)));
-        assert_eq!((0..1000).filter(|_| pace.hedge()).count(), 50);
+        assert_eq!(pace.late_after(), Some(Duration::from_millis(200)));
+        assert_eq!((0..1000).filter(|_| pace.try_hedge()).count(), 50);
     }
 }

@@ -68,21 +68,22 @@ pub(super) fn adjacent_count(samples: &[SampleRange]) -> usize {
     ranges.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
 }
 
-/// Merges `samples` into requests with at most `unused` unused bytes in total, sorted by the first
-/// batch that needs them.
-pub(super) fn pieces(mut samples: Vec<SampleRange>, mut unused: u64) -> Vec<Piece> {
+/// Merges `samples` into requests with at most `max_unused` unused bytes in total, sorted by the
+/// first batch that needs them.
+pub(super) fn pieces(mut samples: Vec<SampleRange>, mut max_unused: u64) -> Vec<Piece> {
     samples.sort_by_key(|part| (part.object, part.range.start, part.batch));
-    let (mut pieces, mut used, mut wasted) = (Vec::<Piece>::new(), 0, 0);
+    let (mut pieces, mut needed_bytes, mut wasted_bytes) = (Vec::<Piece>::new(), 0, 0);
     for part in samples {
-        used += part.range.end - part.range.start;
+        needed_bytes += part.range.end - part.range.start;
         if let Some(last) = pieces.last_mut()
             && last.object == part.object
             && part.range.end.max(last.range.end) - last.range.start <= MAX_REQUEST
         {
             let gap = part.range.start.saturating_sub(last.range.end);
-            if gap <= unused && (gap <= FREE_GAP || (gap <= MAX_GAP && wasted + gap <= used / WASTE)) {
-                unused -= gap;
-                wasted += if gap > FREE_GAP { gap } else { 0 };
+            if gap <= max_unused && (gap <= FREE_GAP || (gap <= MAX_GAP && wasted_bytes + gap <= needed_bytes / WASTE))
+            {
+                max_unused -= gap;
+                wasted_bytes += if gap > FREE_GAP { gap } else { 0 };
                 last.range.end = last.range.end.max(part.range.end);
                 last.batch = last.batch.min(part.batch);
                 last.samples.push(part);

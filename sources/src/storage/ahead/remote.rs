@@ -14,12 +14,12 @@ use crate::stats::NetworkStats;
 
 /// Maximum prefetch buffer of a source in a store, in bytes. This is enough for 10 Gbit/s with a
 /// latency of 200 ms, and for reading the blocks of a windowed shuffle with large requests.
-pub(crate) const AHEAD: usize = 256 << 20;
+pub(crate) const MAX_PREFETCH: usize = 256 << 20;
 
 /// Returns the size of a dataset's prefetch buffer in bytes. `objects` yields the lengths of its
 /// objects, and their sum is an upper limit.
-pub(crate) fn ahead_of(objects: impl Iterator<Item = u64>) -> usize {
-    usize::try_from(objects.fold(0, u64::saturating_add)).map_or(AHEAD, |all| all.min(AHEAD))
+pub(crate) fn prefetch_bytes(objects: impl Iterator<Item = u64>) -> usize {
+    usize::try_from(objects.fold(0, u64::saturating_add)).map_or(MAX_PREFETCH, |all| all.min(MAX_PREFETCH))
 }
 
 /// A store with retries, prefetching, and request counters.
@@ -40,36 +40,36 @@ impl Remote {
         &*self.store
     }
 
-    /// Fills `to` with the bytes of `sample`, which start at `at` in `object`. Waits for the
+    /// Fills `out` with the bytes of `sample`, which start at `offset` in `object`. Waits for the
     /// request if the sample is being prefetched. Errors are never transient, because transient
     /// errors have been retried.
-    pub(crate) fn read(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-        if to.is_empty() {
+    pub(crate) fn read(&self, sample: u64, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+        if out.is_empty() {
             return Ok(());
         }
         for fetcher in self.fetchers() {
-            if fetcher.read(sample, None, at..at + to.len() as u64, to)? {
+            if fetcher.read(sample, None, offset..offset + out.len() as u64, out)? {
                 return Ok(());
             }
         }
-        self.direct(object, at, to)?;
-        self.counts.used.fetch_add(to.len() as u64, Ordering::Relaxed);
+        self.read_direct(object, offset, out)?;
+        self.counts.used_bytes.fetch_add(out.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Fills `to` with the bytes of `sample`, which start at `at` in `object`, if they have been
+    /// Fills `out` with the bytes of `sample`, which start at `offset` in `object`, if they have been
     /// prefetched or are in the cache. Returns whether this is the case.
     #[cfg(feature = "video")]
-    pub(crate) fn read_prefetched(&self, sample: u64, object: &Object, at: u64, to: &mut [u8]) -> Result<bool> {
+    pub(crate) fn read_prefetched(&self, sample: u64, object: &Object, offset: u64, out: &mut [u8]) -> Result<bool> {
         for fetcher in self.fetchers() {
-            if fetcher.read(sample, Some(object), at..at + to.len() as u64, to)? {
+            if fetcher.read(sample, Some(object), offset..offset + out.len() as u64, out)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Plans batches with byte ranges that have become [known](Parts::known_later).
+    /// Plans batches with byte ranges that have become [known](Parts::with_later_ranges).
     #[cfg(feature = "video")]
     pub(crate) fn plan_again(&self) {
         self.fetchers().iter().for_each(Fetcher::plan_again);
@@ -91,43 +91,43 @@ impl Remote {
         self.fetchers().iter().any(|fetcher| fetcher.is_planned(sample))
     }
 
-    /// Fills `to` from `object` at offset `at`, without prefetched bytes.
-    pub(crate) fn direct(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
+    /// Fills `out` from `object` at offset `offset`, without prefetched bytes.
+    pub(crate) fn read_direct(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         if cancel::CancelToken::current().is_some() {
             // The store may still be writing after a canceled read has returned, so it gets a
             // separate buffer.
-            to.copy_from_slice(&self.bytes(object, at, to.len() as u64)?);
+            out.copy_from_slice(&self.bytes(object, offset, out.len() as u64)?);
             return Ok(());
         }
-        self.attempts(object, at..at + to.len() as u64, || self.store.read(object, at, to))
+        self.with_retries(object, offset..offset + out.len() as u64, || self.store.read(object, offset, out))
     }
 
-    /// Returns the `len` bytes at `at` of `object`, without prefetched bytes.
+    /// Returns the `len` bytes at `offset` of `object`, without prefetched bytes.
     ///
     /// # Errors
     /// If the bytes cannot be read, even with retries.
-    pub fn bytes(&self, object: &Object, at: u64, len: u64) -> Result<Vec<u8>> {
-        self.attempts(object, at..at + len, || {
+    pub fn bytes(&self, object: &Object, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.with_retries(object, offset..offset + len, || {
             let (store, object) = (self.store.clone(), object.clone());
             cancel::cancelable(move || {
                 let mut bytes = Vec::new();
-                store.read(&object, at, grow_to(&mut bytes, len)?)?;
+                store.read(&object, offset, grow_to(&mut bytes, len)?)?;
                 Ok(bytes)
             })
         })
     }
 
-    fn attempts<T>(&self, object: &Object, range: Range<u64>, mut request: impl FnMut() -> Result<T>) -> Result<T> {
+    fn with_retries<T>(&self, object: &Object, range: Range<u64>, mut request: impl FnMut() -> Result<T>) -> Result<T> {
         let mut attempt = 1;
         loop {
             self.counts.requests.fetch_add(1, Ordering::Relaxed);
-            let answer = request();
-            match &answer {
+            let response = request();
+            match &response {
                 Ok(_) => _ = self.counts.bytes.fetch_add(range.end - range.start, Ordering::Relaxed),
                 Err(e) if e.is_throttled() => _ = self.counts.refusals.fetch_add(1, Ordering::Relaxed),
                 Err(_) => {}
             }
-            match answer {
+            match response {
                 Err(e) if e.is_transient() && attempt < MAX_ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
                     log_retry(attempt, &e);
@@ -163,11 +163,11 @@ impl Remote {
         loop {
             self.counts.requests.fetch_add(1, Ordering::Relaxed);
             let (store, request) = (self.store.clone(), request.clone());
-            let answer = cancel::cancelable(move || request(&*store));
-            if answer.as_ref().is_err_and(Error::is_throttled) {
+            let response = cancel::cancelable(move || request(&*store));
+            if response.as_ref().is_err_and(Error::is_throttled) {
                 self.counts.refusals.fetch_add(1, Ordering::Relaxed);
             }
-            match answer {
+            match response {
                 Err(e) if e.is_transient() && attempt < MAX_ATTEMPTS => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
                     log_retry(attempt, &e);

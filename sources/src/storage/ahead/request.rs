@@ -21,31 +21,31 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Returns the index of a sample's object, and the sample's byte range in that object.
-type Find = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
+type ByteRange = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
 
 /// Returns whether the byte ranges of a batch are known.
 type IsKnown = dyn Fn(BatchIndex) -> bool + Send + Sync;
 
 pub(crate) struct Parts {
     objects: Arc<[Object]>,
-    find: Box<Find>,
+    byte_range: Box<ByteRange>,
     is_known: Option<Box<IsKnown>>,
 }
 
 impl Parts {
-    /// Creates the byte ranges of a dataset. `find` returns `None` for a sample that must not be
+    /// Creates the byte ranges of a dataset. `byte_range` returns `None` for a sample that must not be
     /// prefetched.
     pub(crate) fn new(
         objects: Arc<[Object]>,
-        find: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
+        byte_range: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
     ) -> Self {
-        Parts { objects, find: Box::new(find), is_known: None }
+        Parts { objects, byte_range: Box::new(byte_range), is_known: None }
     }
 
     /// Delays the plan of a batch until `is_known` returns true. `is_known` must not block. When
     /// the result changes, the source calls [`Remote::plan_again`](super::Remote::plan_again).
     #[cfg(feature = "video")]
-    pub(crate) fn known_later(self, is_known: impl Fn(BatchIndex) -> bool + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_later_ranges(self, is_known: impl Fn(BatchIndex) -> bool + Send + Sync + 'static) -> Self {
         Parts { is_known: Some(Box::new(is_known)), ..self }
     }
 
@@ -54,7 +54,7 @@ impl Parts {
     }
 
     pub(super) fn part(&self, sample: u64) -> Option<(u32, Range<u64>)> {
-        (self.find)(sample)
+        (self.byte_range)(sample)
     }
 
     pub(super) fn object(&self, index: u32) -> &Object {
@@ -70,19 +70,21 @@ impl Parts {
 
 /// Converts an order of samples to an order of reads. The reads of sample `n` have the indices from
 /// `n * width` to `(n + 1) * width - 1`.
-pub(crate) fn wide(order: Lookahead, width: usize) -> Lookahead {
+pub(crate) fn widened(order: Lookahead, width: usize) -> Lookahead {
     let width = width as u64;
-    let (all, samples, bytes) = (order.clone(), order.clone(), order.bytes());
+    let (sample_order, samples, bytes) = (order.clone(), order.clone(), order.bytes());
     let reads = move |batch| {
         let samples = samples.samples(batch)?;
         Some(samples.into_iter().flat_map(|sample| sample * width..(sample + 1) * width).collect())
     };
-    let next = move |epoch, read, from| match order.next_use(read / width, BatchIndex { epoch, batch: from }, 1) {
-        NextUse::At(index) => Position::At(index.batch),
-        NextUse::Later => Position::Absent,
-        NextUse::Unknown => Position::Unknown,
-    };
-    Lookahead::new(bytes, move |epoch| all.batches(epoch), reads).with_next(next)
+    let next =
+        move |epoch, read, first_batch| match order.next_use(read / width, BatchIndex { epoch, batch: first_batch }, 1)
+        {
+            NextUse::At(index) => Position::At(index.batch),
+            NextUse::Later => Position::Absent,
+            NextUse::Unknown => Position::Unknown,
+        };
+    Lookahead::new(bytes, move |epoch| sample_order.batches(epoch), reads).with_next(next)
 }
 
 /// Returns a hash of the versions of `objects`, which depends on their order.
@@ -105,7 +107,7 @@ pub(crate) struct Counts {
     pub(crate) hedges: AtomicU64,
     pub(crate) refusals: AtomicU64,
     /// Number of received bytes that belong to samples.
-    pub(crate) used: AtomicU64,
+    pub(crate) used_bytes: AtomicU64,
     /// Number of reads and of bytes that the in-memory cache served, followed by those of the
     /// on-disk cache.
     pub(crate) cache_hits: [[AtomicU64; 2]; 2],
@@ -127,19 +129,19 @@ impl std::fmt::Debug for Times {
 }
 
 impl Counts {
-    pub(super) fn cache_hit(&self, tier: Tier, len: usize) {
+    pub(super) fn record_cache_hit(&self, tier: Tier, len: usize) {
         let [reads, bytes] = &self.cache_hits[usize::from(tier == Tier::Folder)];
         reads.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Records a response. `took` is the time to the last byte, and `first` the time to the first
+    /// Records a response. `latency` is the time to the last byte, and `first_byte_latency` the time to the first
     /// byte.
-    pub(super) fn answered(&self, took: Duration, first: Duration, bytes: usize) {
+    pub(super) fn record_response(&self, latency: Duration, first_byte_latency: Duration, bytes: usize) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        times.answers.add(ns(took), bytes);
-        times.first_bytes.add(ns(first), 0);
+        times.answers.add(ns(latency), bytes);
+        times.first_bytes.add(ns(first_byte_latency), 0);
     }
 
     pub(super) fn stats(&self) -> NetworkStats {
@@ -153,7 +155,7 @@ impl Counts {
             hedges: load(&self.hedges),
             refusals: load(&self.refusals),
             bytes: load(&self.bytes),
-            used_bytes: load(&self.used),
+            used_bytes: load(&self.used_bytes),
             answers: stats(&times.answers),
             first_bytes: stats(&times.first_bytes),
             memory_hits: load(memory_hits),
@@ -168,9 +170,9 @@ impl Counts {
 /// Returns a random duration between half of the nominal pause and all of it, so that requests that
 /// fail together are not retried together.
 pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
-    let full = (FIRST_PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
+    let nominal_pause = (FIRST_PAUSE * 4u32.saturating_pow(attempt - 1).min(1 << 20)).min(LONGEST_PAUSE);
     let random = (salt ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    full.mul_f64(0.5 + random as f64 / f64::from(1 << 25))
+    nominal_pause.mul_f64(0.5 + random as f64 / f64::from(1 << 25))
 }
 
 /// Logs a retry. The user sees a warning after attempt [`WARN_AFTER`], because nothing else

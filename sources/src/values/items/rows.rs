@@ -85,7 +85,7 @@ impl<L: Layout> Rows<L> {
         if items.len() == 0 {
             return Err(Error::in_source(format!(
                 "no samples in {}",
-                counted(items.files.each().len(), "file", "files")
+                counted(items.files.entries().len(), "file", "files")
             )));
         }
         if layout.names().len() > MAX_COLUMNS {
@@ -100,21 +100,23 @@ impl<L: Layout> Rows<L> {
             ));
         }
         let choice = options.column_choice();
-        let named = |name: &String| [&choice.image, &choice.label].iter().any(|named| named.as_ref() == Some(name));
-        let chosen = |name: &String| named(name) || choice.columns.as_ref().is_none_or(|chosen| chosen.contains(name));
+        let is_named =
+            |name: &String| [&choice.image, &choice.label].iter().any(|selected| selected.as_ref() == Some(name));
+        let is_selected =
+            |name: &String| is_named(name) || choice.columns.as_ref().is_none_or(|names| names.contains(name));
         let mut scratch = Vec::new();
         let mut column = |(column, name): (usize, &String)| {
             let mut first = || column_bytes(&items, &layout, 0, column, &mut scratch).map(<[u8]>::to_vec);
             match layout.column_type(column, &mut first) {
                 Ok(column_type) => Ok(Column::new(name, column_type)),
-                Err(e) if chosen(name) => Err(e),
+                Err(e) if is_selected(name) => Err(e),
                 // Ignore the error, because an unused column may have an unsupported encoding.
                 Err(_) => Ok(Column::new(name, ColumnType::Bytes)),
             }
         };
         let mut all_columns = layout.names().iter().enumerate().map(&mut column).collect::<Result<Vec<_>>>()?;
-        let encoded = all_columns.iter().any(|column| column.column_type == ColumnType::Images);
-        let pixels = match (encoded, choice.image.as_deref()) {
+        let has_encoded_images = all_columns.iter().any(|column| column.column_type == ColumnType::Images);
+        let pixels = match (has_encoded_images, choice.image.as_deref()) {
             (true, None) => None,
             (_, requested) => pixels::choose(&arrays(&items, &layout, &all_columns), requested)?,
         };
@@ -123,17 +125,17 @@ impl<L: Layout> Rows<L> {
         }
         let mut columns = Columns::new(&all_columns, &choice)?;
         if let Some(label) = columns.label().filter(|&label| all_columns[label].column_type == ColumnType::Text) {
-            let text = |row: usize, see: &mut dyn FnMut(&str)| {
+            let text = |row: usize, visit: &mut dyn FnMut(&str)| {
                 with_cell(&items, &layout, row, label, &mut Vec::new(), |cell| {
                     if let Cell::Text(text) = cell {
-                        see(text);
+                        visit(text);
                     }
                     Ok(())
                 })
             };
-            columns.learn(options.classes.as_ref(), options.lenient, |see| {
+            columns.learn(options.classes.as_ref(), options.lenient, |visit| {
                 if items.files.remote().is_none() {
-                    return (0..items.len()).try_for_each(|row| text(row, &mut |text| see(row, text)));
+                    return (0..items.len()).try_for_each(|row| text(row, &mut |text| visit(row, text)));
                 }
                 // Start many threads, because they mostly wait for responses from the store.
                 let texts = on_threads(STORE_THREADS, &(0..items.len()).collect::<Vec<_>>(), |&row| {
@@ -141,7 +143,7 @@ impl<L: Layout> Rows<L> {
                     text(row, &mut |text| content = Some(text.to_owned())).map(|()| content)
                 })?;
                 let texts = texts.into_iter().enumerate();
-                texts.for_each(|(row, text)| text.iter().for_each(|text| see(row, text)));
+                texts.for_each(|(row, text)| text.iter().for_each(|text| visit(row, text)));
                 Ok(())
             })?;
         }
@@ -163,11 +165,11 @@ impl<L: Layout> Rows<L> {
                 _ => Ok(content),
             }
         };
-        let named = |(column, range): (usize, Range<usize>)| {
+        let find_named = |(column, range): (usize, Range<usize>)| {
             let bytes = item.get(range).ok_or_else(|| Error::in_source("its bytes are missing"));
             bytes.and_then(|bytes| find(column, bytes)).map_err(|e| column_error(e, &names[column]))
         };
-        ranges.into_iter().enumerate().map(named).collect()
+        ranges.into_iter().enumerate().map(find_named).collect()
     }
 }
 
@@ -177,7 +179,7 @@ const MAX_EXAMINED: usize = 64;
 /// Returns the columns that contain arrays, with the shapes in the first undamaged sample.
 fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candidate> {
     let (mut scratch, mut buffer) = (Vec::new(), Vec::new());
-    let mut of_row = |row: usize| {
+    let mut candidates_in = |row: usize| {
         let mut candidates = Vec::new();
         for (index, column) in
             columns.iter().enumerate().filter(|(_, column)| column.column_type == ColumnType::Numbers)
@@ -190,7 +192,7 @@ fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candi
         }
         Ok::<_, Error>(candidates)
     };
-    (0..items.len().min(MAX_EXAMINED)).find_map(|row| of_row(row).ok()).unwrap_or_default()
+    (0..items.len().min(MAX_EXAMINED)).find_map(|row| candidates_in(row).ok()).unwrap_or_default()
 }
 
 /// Number of leading bytes of a sample that are read from a store to find a column. Most labels are
@@ -206,12 +208,12 @@ fn column_bytes<'a, L: Layout>(
 ) -> Result<&'a [u8]> {
     let (len, head) = (items.len_of(row), layout.head());
     let is_stored = items.files.remote().is_some();
-    let start = items.peek(row, 0..if is_stored { START.max(head as u64) } else { head as u64 }, scratch)?;
-    let start_len = start.len();
+    let head_bytes = items.peek(row, 0..if is_stored { START.max(head as u64) } else { head as u64 }, scratch)?;
+    let read_len = head_bytes.len();
     let ranges =
-        layout.column_ranges(row, &start[..head.min(start_len)], len).map_err(|e| e.at_path(items.path(row)))?;
+        layout.column_ranges(row, &head_bytes[..head.min(read_len)], len).map_err(|e| e.at_path(items.path(row)))?;
     let range = ranges[column].clone();
-    if is_stored && range.end <= start_len {
+    if is_stored && range.end <= read_len {
         return Ok(&scratch[range]);
     }
     items.peek(row, range.start as u64..range.end as u64, scratch)
@@ -228,8 +230,10 @@ fn with_cell<L: Layout, T>(
 ) -> Result<T> {
     let (bytes, mut buffer) = (column_bytes(items, layout, row, column, scratch)?, Vec::new());
     let content = layout.find(row, column, bytes, &mut buffer);
-    let named = |e| column_error(e, &layout.names()[column]);
-    content.and_then(|content| content.cell(&buffer).map_err(named).and_then(f)).map_err(|e| e.at_path(items.path(row)))
+    let name_column = |e| column_error(e, &layout.names()[column]);
+    content
+        .and_then(|content| content.cell(&buffer).map_err(name_column).and_then(f))
+        .map_err(|e| e.at_path(items.path(row)))
 }
 
 impl<L: Layout> Source for Rows<L> {

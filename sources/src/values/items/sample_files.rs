@@ -73,7 +73,7 @@ thread_local! {
 }
 
 /// Clears the page and writes the key of sample `index` to it.
-fn begin(page: &mut Vec<u8>, index: usize) -> Range<usize> {
+fn write_key(page: &mut Vec<u8>, index: usize) -> Range<usize> {
     page.clear();
     write!(page, "{index}").expect("writing to a Vec cannot fail");
     0..page.len()
@@ -97,9 +97,10 @@ impl Items {
 
     /// Checks the hash of each file that has its first sample in `samples`.
     pub(crate) fn verify(&self, samples: Range<usize>, on_error: &mut dyn FnMut(Error)) {
-        let chosen = self.files.each().zip(&self.checksums).filter(|((.., start), _)| samples.contains(start));
-        let chosen = chosen.filter_map(|((file, ..), sum)| Some((file, sum.as_ref()?)));
-        let (checkable, unknown): (Vec<_>, Vec<_>) = chosen.partition(|(_, sum)| sum.is_known());
+        let selected_files =
+            self.files.entries().zip(&self.checksums).filter(|((.., start), _)| samples.contains(start));
+        let selected_files = selected_files.filter_map(|((file, ..), sum)| Some((file, sum.as_ref()?)));
+        let (checkable, unknown): (Vec<_>, Vec<_>) = selected_files.partition(|(_, sum)| sum.is_known());
         if let Some((file, sum)) = unknown.first() {
             tracing::warn!(
                 "{}: the index contains only the unsupported hash {}, so {} not verified",
@@ -154,29 +155,29 @@ impl Items {
         if let Some(map) = file.map() {
             let item = &map[span.start as usize..span.end as usize];
             file.load(item, span.end)?;
-            let key = begin(scratch, index);
+            let key = write_key(scratch, index);
             return Ok((parse(item, scratch)?, key));
         }
         file.fill_for(index as u64, span.start, grow_to(scratch, len as u64)?)?;
         let mut buffer = CONVERTED.take();
-        let key = begin(&mut buffer, index);
+        let key = write_key(&mut buffer, index);
         let item = &scratch[..len];
         // Append the converted bytes after the sample in the scratch buffer.
-        let moved = |content: Found<'_>| -> Found<'a> { content.map(|part| part.moved(item, 0, len)) };
-        let row = parse(item, &mut buffer).map(|row| row.into_iter().map(moved).collect::<Row<'a>>());
-        let copied = grow_to(scratch, (len + buffer.len()) as u64).map(|to| to[len..].copy_from_slice(&buffer));
+        let move_content = |content: Found<'_>| -> Found<'a> { content.map(|part| part.moved(item, 0, len)) };
+        let row = parse(item, &mut buffer).map(|row| row.into_iter().map(move_content).collect::<Row<'a>>());
+        let appended = grow_to(scratch, (len + buffer.len()) as u64).map(|out| out[len..].copy_from_slice(&buffer));
         CONVERTED.set(buffer);
-        copied?;
+        appended?;
         Ok((row?, len + key.start..len + key.end))
     }
 
-    /// Reads the bytes of sample `index` in `within`, a range that may exceed the sample. Use this
+    /// Reads the bytes of sample `index` in `range`, a range that may exceed the sample. Use this
     /// function for reads outside a loader's order.
-    pub(crate) fn peek<'a>(&'a self, index: usize, within: Range<u64>, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    pub(crate) fn peek<'a>(&'a self, index: usize, range: Range<u64>, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let (file, samples, index) = self.files.open(index)?;
         let span = samples.span(index);
-        let clamped = |offset: u64| span.start.saturating_add(offset).min(span.end);
-        let (start, end) = (clamped(within.start), clamped(within.end.max(within.start)));
+        let clamp_offset = |offset: u64| span.start.saturating_add(offset).min(span.end);
+        let (start, end) = (clamp_offset(range.start), clamp_offset(range.end.max(range.start)));
         file.get(start, end - start, scratch)
     }
 }

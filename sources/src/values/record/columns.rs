@@ -115,11 +115,11 @@ impl AllColumns<'_> {
     }
 
     /// Warns about columns of unsupported types, or fails if the user has selected one of them.
-    fn check_read(&self, chosen: Option<&[usize]>) -> Result<()> {
+    fn check_supported(&self, selected: Option<&[usize]>) -> Result<()> {
         for (column, Column { name, column_type }) in self.0.iter().enumerate() {
             let ColumnType::Unsupported(what) = column_type else { continue };
-            match chosen {
-                Some(chosen) if chosen.contains(&column) => {
+            match selected {
+                Some(selected) if selected.contains(&column) => {
                     return Err(Error::config(format!("column {name:?} holds {what}, which are not supported")));
                 }
                 Some(_) => {}
@@ -132,8 +132,8 @@ impl AllColumns<'_> {
     fn image(&self, choice: &ColumnChoice) -> Result<Option<usize>> {
         let is_image = |column_type| column_type == ColumnType::Images;
         let Some(name) = &choice.image else {
-            let first = || self.0.iter().position(|column| is_image(column.column_type));
-            return Ok(self.preferred(&IMAGES, is_image).or_else(first));
+            let first_image_column = || self.0.iter().position(|column| is_image(column.column_type));
+            return Ok(self.preferred(&IMAGES, is_image).or_else(first_image_column));
         };
         let column = self.named(name)?;
         if !matches!(self.0[column].column_type, ColumnType::Images | ColumnType::Bytes) {
@@ -182,17 +182,17 @@ impl Columns {
     /// same field, or if there are more columns than a sample can have fields. If a selected column
     /// is missing or has the wrong type, the message lists the columns.
     pub(crate) fn new(columns: &[Column], choice: &ColumnChoice) -> Result<Self> {
-        let every_column = AllColumns(columns);
+        let all_columns = AllColumns(columns);
         let names = choice.columns.as_ref();
-        let chosen: Option<Vec<usize>> =
-            names.map(|names| names.iter().map(|name| every_column.named(name)).collect::<Result<_>>()).transpose()?;
-        every_column.check_read(chosen.as_deref())?;
-        let (image, label) = (every_column.image(choice)?, every_column.label(choice)?);
+        let selected: Option<Vec<usize>> =
+            names.map(|names| names.iter().map(|name| all_columns.named(name)).collect::<Result<_>>()).transpose()?;
+        all_columns.check_supported(selected.as_deref())?;
+        let (image, label) = (all_columns.image(choice)?, all_columns.label(choice)?);
         let is_field = |index: &usize| {
             Some(*index) != image
                 && Some(*index) != label
                 && !matches!(columns[*index].column_type, ColumnType::Unsupported(_))
-                && chosen.as_ref().is_none_or(|chosen| chosen.contains(index))
+                && selected.as_ref().is_none_or(|selected| selected.contains(index))
         };
         let fields = (0..columns.len()).filter(is_field).map(|index| Field::new(index, &columns[index])).collect();
         let integers = columns.iter().enumerate().filter(|(index, column)| {
@@ -208,15 +208,17 @@ impl Columns {
     /// Selects the columns at `places` for a caller that reads columns by index. The result cannot
     /// build samples.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
-    pub(crate) fn of_indices(places: impl IntoIterator<Item = usize>) -> Self {
+    pub(crate) fn of_indices(indices: impl IntoIterator<Item = usize>) -> Self {
         let field = |column| Field { column, name: String::new(), images: Vec::new() };
-        Columns { fields: places.into_iter().map(field).collect(), ..Columns::default() }
+        Columns { fields: indices.into_iter().map(field).collect(), ..Columns::default() }
     }
 
     fn check(&self) -> Result<()> {
         let names: Vec<&str> = self.fields.iter().map(|field| &*field.name).collect();
-        if let Some(twice) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
-            return Err(Error::config(format!("two columns would become the field {twice:?}; rename one")));
+        if let Some(duplicate) =
+            names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name))
+        {
+            return Err(Error::config(format!("two columns would become the field {duplicate:?}; rename one")));
         }
         let (fields, max_fields) = (names.len() + usize::from(self.image.is_some()), MAX_FIELDS);
         if fields > max_fields {
@@ -242,10 +244,10 @@ impl Columns {
     }
 
     pub(crate) fn uses(&self, column: usize) -> bool {
-        self.used().any(|used| used == column)
+        self.used_columns().any(|other| other == column)
     }
 
-    pub(crate) fn used(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn used_columns(&self) -> impl Iterator<Item = usize> {
         self.image.into_iter().chain(self.fields.iter().map(|field| field.column)).chain(self.label)
     }
 
@@ -274,12 +276,12 @@ impl Columns {
             self.labels = Some(Arc::new(Labels::Named(names)));
         }
         if columns[label].column_type == ColumnType::Text {
-            self.learn(classes, lenient, |see| {
+            self.learn(classes, lenient, |visit| {
                 let mut scratch = Vec::new();
                 (0..rows).try_for_each(|row| {
                     scratch.clear();
                     if let Cell::Text(text) = find(row, label, &mut scratch)?.cell(&scratch)? {
-                        see(row, text);
+                        visit(row, text);
                     }
                     Ok(())
                 })
@@ -288,20 +290,20 @@ impl Columns {
         Ok(self)
     }
 
-    /// Assigns class indices to text labels. `each` must call its argument with the index and the
+    /// Assigns class indices to text labels. `visit_rows` must call its argument with the index and the
     /// label of each row. `classes` is the user's class list. If `lenient` is true, a class outside
     /// the list is an error only when one of its samples is read.
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
         lenient: bool,
-        each: impl FnOnce(&mut dyn FnMut(usize, &str)) -> Result<()>,
+        visit_rows: impl FnOnce(&mut dyn FnMut(usize, &str)) -> Result<()>,
     ) -> Result<()> {
         if self.label.is_none() {
             return Ok(());
         }
         let mut learner = Learner::names();
-        each(&mut |row, text| learner.see(row, text))?;
+        visit_rows(&mut |row, text| learner.see(row, text))?;
         let (labels, unknown) = learner.labels(classes, |_, _| {});
         if let Some(unknown) = unknown.filter(|_| !lenient) {
             return Err(Error::config(format!("row {}: {}", unknown.row, unknown.cause(classes))));
@@ -357,7 +359,7 @@ impl Columns {
         write!(scratch, "{row}").expect("writing to a Vec cannot fail");
         let key = scratch.len();
         let mut contents = ArrayVec::<(usize, Found<'a>), { MAX_FIELDS + 1 }>::new();
-        for column in self.used() {
+        for column in self.used_columns() {
             contents.push((column, find(column, scratch)?));
         }
         let scratch: &'a [u8] = scratch;
@@ -435,9 +437,9 @@ impl Field {
 /// Lists the names and types of columns, for a message.
 fn describe_columns(columns: &[Column]) -> String {
     let describe = |column: &Column| format!("{:?} ({})", column.name, column.column_type.description());
-    let shown: Vec<String> = columns.iter().take(20).map(describe).collect();
-    let more = columns.len() - shown.len();
-    format!("{}{}", shown.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
+    let descriptions: Vec<String> = columns.iter().take(20).map(describe).collect();
+    let omitted = columns.len() - descriptions.len();
+    format!("{}{}", descriptions.join(", "), if omitted > 0 { format!(" and {omitted} more") } else { String::new() })
 }
 
 #[cfg(test)]

@@ -17,17 +17,17 @@ pub(crate) enum Labels {
     /// The labels are integers, and the dataset contains their class names.
     Named(Vec<String>),
     /// The labels are class names. `numbers` contains the index of each.
-    Names { classes: Vec<String>, numbers: HashMap<String, i64> },
+    Names { classes: Vec<String>, labels: HashMap<String, i64> },
 }
 
 /// Examines the values of a column one by one.
 #[derive(Debug, Default)]
 pub(crate) struct Learner {
     /// Whether any value is a number but not an integer.
-    floats: bool,
+    has_floats: bool,
     /// First row with a value that is not a number.
-    text: Option<usize>,
-    /// Values from row `text` on, each with the first row that contains it.
+    first_text_row: Option<usize>,
+    /// Values from row `first_text_row` on, each with the first row that contains it.
     names: HashMap<String, usize>,
     integers: usize,
     /// Number of values that are not numbers.
@@ -42,11 +42,11 @@ pub(crate) struct Learner {
 }
 
 /// Strings that programs write instead of missing values.
-const MISSING: [&str; 8] = ["na", "n/a", "nan", "null", "none", "nil", "?", "<na>"];
+const MISSING_MARKERS: [&str; 8] = ["na", "n/a", "nan", "null", "none", "nil", "?", "<na>"];
 
 /// Returns whether `value` denotes a missing value in a column of numbers.
 fn is_missing(value: &str) -> bool {
-    value.len() <= 4 && MISSING.iter().any(|missing| missing.eq_ignore_ascii_case(value))
+    value.len() <= 4 && MISSING_MARKERS.iter().any(|missing| missing.eq_ignore_ascii_case(value))
 }
 
 /// A class that is not in the given list.
@@ -60,10 +60,10 @@ pub(crate) struct Unknown {
 
 impl Unknown {
     pub(crate) fn cause(&self, list: Option<&Classes>) -> String {
-        let (name, listed) = (&self.name, list.map_or(0, |list| list.names().len()));
+        let (name, list_len) = (&self.name, list.map_or(0, |list| list.names().len()));
         let others = if self.others > 0 { format!(" (and {} more)", self.others) } else { String::new() };
         format!(
-            "class {name:?}{others} is not in the list of {listed} classes; add the missing names, or skip these \
+            "class {name:?}{others} is not in the list of {list_len} classes; add the missing names, or skip these \
              samples with OnError::Skip"
         )
     }
@@ -72,14 +72,14 @@ impl Unknown {
 impl Learner {
     /// Creates a learner for a column of class names, which may look like numbers.
     pub(crate) fn names() -> Self {
-        Learner { text: Some(0), ..Learner::default() }
+        Learner { first_text_row: Some(0), ..Learner::default() }
     }
 
     pub(crate) fn see(&mut self, row: usize, value: &str) {
         self.rows = self.rows.max(row + 1);
         let is_integer = parse_integer(value).is_some();
         self.integers += usize::from(is_integer);
-        if self.text.is_none() {
+        if self.first_text_row.is_none() {
             if is_integer {
                 if let Some(number) = padded(value) {
                     self.padded.entry(number).or_insert_with(|| (row, value.to_owned()));
@@ -91,68 +91,72 @@ impl Learner {
                 return;
             }
             if value.parse::<f64>().is_ok() {
-                return self.floats = true;
+                return self.has_floats = true;
             }
-            self.text = Some(row);
+            self.first_text_row = Some(row);
         }
         self.texts += usize::from(!is_integer);
-        self.name(row, value);
+        self.add_name(row, value);
     }
 
     /// If the column contains both integers and text, returns the number of integers, the number of
     /// texts, and the first row with text. In such a column, all values are class names.
     pub(crate) fn mixed(&self) -> Option<(usize, usize, usize)> {
-        self.text.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
+        self.first_text_row.filter(|_| self.integers > 0).map(|row| (self.integers, self.texts, row))
     }
 
     /// Returns two labels, with their rows, that are the same integer but have different numbers of
     /// leading zeros, such as `007` and `07`: they may have been meant as different classes.
-    /// `again` visits values, as for [`labels`](Learner::labels).
+    /// `revisit` visits values, as for [`labels`](Learner::labels).
     pub(crate) fn equal_integers(
         &self,
-        again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
+        revisit: impl Fn(usize, &mut dyn FnMut(usize, &str)),
     ) -> Option<[(usize, String); 2]> {
-        if self.text.is_some() || self.padded.is_empty() {
+        if self.first_text_row.is_some() || self.padded.is_empty() {
             return None;
         }
-        let mut number = None;
-        again(self.rows, &mut |row, value| {
-            let digits = value.bytes().all(|byte| byte.is_ascii_digit());
-            let first = value.parse().ok().filter(|_| digits && number.is_none()).and_then(|n| self.padded.get(&n));
-            if let Some((other, text)) = first.filter(|(_, text)| text != value) {
-                let mut both = [(*other, text.clone()), (row, value.to_owned())];
-                both.sort();
-                number = Some(both);
+        let mut equal_labels = None;
+        revisit(self.rows, &mut |row, value| {
+            let has_only_digits = value.bytes().all(|byte| byte.is_ascii_digit());
+            let first_occurrence = value
+                .parse()
+                .ok()
+                .filter(|_| has_only_digits && equal_labels.is_none())
+                .and_then(|n| self.padded.get(&n));
+            if let Some((first_row, text)) = first_occurrence.filter(|(_, text)| text != value) {
+                let mut occurrences = [(*first_row, text.clone()), (row, value.to_owned())];
+                occurrences.sort();
+                equal_labels = Some(occurrences);
             }
         });
-        number
+        equal_labels
     }
 
-    fn name(&mut self, row: usize, value: &str) {
+    fn add_name(&mut self, row: usize, value: &str) {
         match self.names.get_mut(value) {
-            Some(first) => *first = row.min(*first),
+            Some(first_row) => *first_row = row.min(*first_row),
             None => _ = self.names.insert(value.to_owned(), row),
         }
     }
 
     /// Returns the labels, and a class that is not in `list`, if any. The labels are `None` if all
     /// values are numbers but some are not integers. If `list` is given, its names are the classes.
-    /// If the column contains text but its first rows do not, calls `again` with the number of
-    /// these rows and a function that `again` must call with each of their values.
+    /// If the column contains text but its first rows do not, calls `revisit` with the number of
+    /// these rows and a function that `revisit` must call with each of their values.
     pub(crate) fn labels(
         mut self,
         list: Option<&Classes>,
-        again: impl Fn(usize, &mut dyn FnMut(usize, &str)),
+        revisit: impl Fn(usize, &mut dyn FnMut(usize, &str)),
     ) -> (Option<Labels>, Option<Unknown>) {
         // In a column of numbers, a missing-value marker makes its sample invalid. If a list
         // defines the classes, or if there are no numbers, the marker is a class name.
-        let marks_are_names = list.is_some() || self.integers == 0 && !self.floats;
-        let revisited = match (self.text, self.missing.filter(|_| marks_are_names)) {
-            (Some(text), _) => text,
+        let markers_are_names = list.is_some() || self.integers == 0 && !self.has_floats;
+        let revisited_rows = match (self.first_text_row, self.missing.filter(|_| markers_are_names)) {
+            (Some(first_text_row), _) => first_text_row,
             (None, Some(_)) => self.rows,
-            (None, None) => return ((!self.floats).then_some(Labels::Numbers), None),
+            (None, None) => return ((!self.has_floats).then_some(Labels::Numbers), None),
         };
-        again(revisited, &mut |row, value| self.name(row, value));
+        revisit(revisited_rows, &mut |row, value| self.add_name(row, value));
         let classes: Vec<String> = match list {
             Some(list) => list.names().to_vec(),
             None => {
@@ -161,19 +165,19 @@ impl Learner {
                 names
             }
         };
-        let numbers: HashMap<String, i64> = classes.iter().cloned().zip(0..).collect();
+        let labels: HashMap<String, i64> = classes.iter().cloned().zip(0..).collect();
         let mut unknown: Vec<(&usize, &String)> =
-            self.names.iter().filter(|(name, _)| !numbers.contains_key(*name)).map(|(name, row)| (row, name)).collect();
+            self.names.iter().filter(|(name, _)| !labels.contains_key(*name)).map(|(name, row)| (row, name)).collect();
         unknown.sort_unstable();
         let others = unknown.len().saturating_sub(1);
         let unknown = unknown.first().map(|&(row, name)| Unknown { name: name.clone(), row: *row, others });
-        (Some(Labels::Names { classes, numbers }), unknown)
+        (Some(Labels::Names { classes, labels }), unknown)
     }
 }
 
 impl Labels {
     /// Returns a class name that usually denotes a missing value, so it is probably unintended.
-    pub(crate) fn doubtful(&self) -> Option<&str> {
+    pub(crate) fn doubtful_name(&self) -> Option<&str> {
         let Labels::Names { classes, .. } = self else { return None };
         let is_doubtful = |name: &&String| is_missing(name) && !name.eq_ignore_ascii_case("none");
         classes.iter().find(is_doubtful).map(String::as_str)
@@ -184,12 +188,12 @@ impl Labels {
             Labels::Numbers | Labels::Named(_) => {
                 parse_integer(value).ok_or_else(|| format!("label {value:?} is not an integer"))
             }
-            Labels::Names { numbers, .. } => {
-                let listed = numbers.len();
-                numbers
+            Labels::Names { labels, .. } => {
+                let class_count = labels.len();
+                labels
                     .get(value)
                     .copied()
-                    .ok_or_else(|| format!("class {value:?} is not in the list of {listed} classes"))
+                    .ok_or_else(|| format!("class {value:?} is not in the list of {class_count} classes"))
             }
         }
     }

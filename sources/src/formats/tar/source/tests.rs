@@ -35,8 +35,8 @@ fn epoch_checks_only_the_shards_it_reads() {
     }
     // The pattern lists each of the 100 files a hundred times.
     let tar = Tar::open(root.path().join(format!("{{00..99}}{{{}}}.tar", ",".repeat(99)))).unwrap();
-    assert_eq!(tar.shards.each().len(), 10_000);
-    let checked_in = |epoch| tar.shards.each().filter(|(file, ..)| file.checked() == epoch).count();
+    assert_eq!(tar.shards.entries().len(), 10_000);
+    let checked_in = |epoch| tar.shards.entries().filter(|(file, ..)| file.checked() == epoch).count();
     for epoch in 1..3 {
         tar.check().unwrap();
         assert_eq!(checked_in(epoch), 0, "the start of an epoch checks no shard");

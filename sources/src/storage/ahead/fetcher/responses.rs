@@ -17,9 +17,9 @@ impl Fetcher {
         let mut guard = self.lock();
         let state = &mut *guard;
         state.blocks |= blocked;
-        let weight_in_flight = state.weight;
+        let weight_in_flight = state.weight_in_flight;
         let Some(Flight { piece: id, sent_at, cancel, .. }) = state.remove_flight(flight) else { return };
-        let took = now.saturating_duration_since(sent_at);
+        let latency = now.saturating_duration_since(sent_at);
         let size = bytes.as_ref().map_or(0, Vec::len) as u64;
         self.counts.bytes.fetch_add(size, Ordering::Relaxed);
         let Some(piece) = state.pieces.get_mut(&id) else { return };
@@ -31,7 +31,7 @@ impl Fetcher {
                 Err(Error::in_source(format!("the store returned {received} bytes instead of {len}")).transient())
             }
         });
-        let done = piece.answered || piece.unread == 0;
+        let is_done = piece.answered || piece.unread == 0;
         let mut outage = None;
         match bytes {
             Ok(bytes) => {
@@ -40,14 +40,14 @@ impl Fetcher {
                 piece.answer.set(Outcome::Bytes(Arc::new(bytes)));
                 let others = state.flights.values().filter(|other| other.piece == id);
                 others.for_each(|other| other.cancel.cancel());
-                let full = !state.queue.is_empty();
-                self.counts.answered(took, cancel.first_byte().unwrap_or(took), size as usize);
-                state.pace.record_response(took, size, weight_in_flight, full);
+                let is_saturated = !state.queue.is_empty();
+                self.counts.record_response(latency, cancel.first_byte().unwrap_or(latency), size as usize);
+                state.pace.record_response(latency, size, weight_in_flight, is_saturated);
             }
             // Ignore the error: the piece is complete, or a different request for the same bytes
             // may still succeed.
-            Err(_) if done || piece.in_flight > 0 => {}
-            Err(e) => outage = self.failed(state, id, e, now),
+            Err(_) if is_done || piece.in_flight > 0 => {}
+            Err(e) => outage = self.handle_error(state, id, e, now),
         }
         state.release(id);
         self.resume(guard);
@@ -59,7 +59,7 @@ impl Fetcher {
 
     /// Schedules a retry if the error is transient. If the failure should be logged, returns the
     /// number of attempts and the error.
-    fn failed(&self, state: &mut State, id: u64, e: Error, now: Instant) -> Option<(u32, Error)> {
+    fn handle_error(&self, state: &mut State, id: u64, e: Error, now: Instant) -> Option<(u32, Error)> {
         let piece = state.pieces.get_mut(&id)?;
         let object = self.parts.object(piece.object);
         if e.is_throttled() {

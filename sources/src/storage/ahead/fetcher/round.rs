@@ -17,7 +17,7 @@ use crate::storage::ahead::plan::{SampleRange, adjacent_count, allowance, neighb
 /// Maximum number of samples that a round takes in order, and of later samples that it checks for
 /// adjacency.
 const MAX_SAMPLES: usize = 1 << 16;
-pub(super) const EMPTY: usize = 256;
+pub(super) const MAX_EMPTY: usize = 256;
 /// An order reads in blocks if at least `1 / BLOCKS` of the selected samples adjoin a different
 /// one.
 const BLOCKS: usize = 4;
@@ -25,11 +25,11 @@ const BLOCKS: usize = 4;
 struct Round {
     free_bytes: usize,
     /// Total size of the selected samples in bytes.
-    taken: usize,
+    selected_bytes: usize,
     /// Bytes reserved for the gaps between samples.
-    gaps: u64,
+    gap_bytes: u64,
     samples: Vec<SampleRange>,
-    ended: bool,
+    order_ended: bool,
 }
 
 fn len(part: &SampleRange) -> usize {
@@ -43,29 +43,31 @@ impl Fetcher {
         if state.closed || state.batches.is_none() || (free_bytes < bytes / 2 && !state.pieces.is_empty()) {
             return;
         }
-        let near = free_bytes / 2;
-        let mut round = Round { free_bytes, taken: 0, gaps: 0, samples: Vec::new(), ended: true };
+        let max_bytes = free_bytes / 2;
+        let mut round = Round { free_bytes, selected_bytes: 0, gap_bytes: 0, samples: Vec::new(), order_ended: true };
         for _ in 0..MAX_SAMPLES {
             let Some((batch, sample)) = self.next_sample(state, &mut round) else { break };
             let Some(part) = self.part(batch, sample) else { continue };
-            if len(&part) > round.free_bytes || round.taken > 0 && round.taken + len(&part) > near {
+            if len(&part) > round.free_bytes
+                || round.selected_bytes > 0 && round.selected_bytes + len(&part) > max_bytes
+            {
                 state.pending.push_front((batch, sample));
                 break;
             }
-            self.take(state, &mut round, part);
+            self.select(state, &mut round, part);
         }
-        if round.taken > 0 {
-            self.take_neighbors(state, &mut round);
+        if round.selected_bytes > 0 {
+            self.select_neighbors(state, &mut round);
         }
-        if round.samples.is_empty() && self.cache.is_none() && round.ended {
+        if round.samples.is_empty() && self.cache.is_none() && round.order_ended {
             // Either the order has no more samples, or none of the remaining ones fits in the
             // budget.
             state.batches = None;
         }
-        for piece in pieces(round.samples, round.gaps + round.free_bytes as u64) {
+        for piece in pieces(round.samples, round.gap_bytes + round.free_bytes as u64) {
             let id = state.next_id();
             for part in &piece.samples {
-                let planned = state.samples.entry(part.sample).or_default();
+                let planned = state.planned_samples.entry(part.sample).or_default();
                 let index = planned.partition_point(|(batch, _)| *batch <= part.batch);
                 planned.insert(index, (part.batch, id));
             }
@@ -88,19 +90,19 @@ impl Fetcher {
 
     /// Adds later samples that adjoin samples of `round`, or any samples if the order does not read
     /// in blocks. Moves all other samples to `pending`.
-    fn take_neighbors(&self, state: &mut State, round: &mut Round) {
-        let (mut later, mut seen) = (Vec::new(), 0);
-        while seen < round.free_bytes && later.len() < MAX_SAMPLES {
+    fn select_neighbors(&self, state: &mut State, round: &mut Round) {
+        let (mut later, mut later_bytes) = (Vec::new(), 0);
+        while later_bytes < round.free_bytes && later.len() < MAX_SAMPLES {
             let Some((batch, sample)) = self.next_sample(state, round) else { break };
             let Some(part) = self.part(batch, sample) else { continue };
-            seen += len(&part);
+            later_bytes += len(&part);
             later.push(part);
         }
         let is_neighbor = neighbors(&round.samples, &later);
         let mut others = Vec::new();
         for (part, is_neighbor) in later.into_iter().zip(is_neighbor) {
             if is_neighbor && len(&part) <= round.free_bytes {
-                self.take(state, round, part);
+                self.select(state, round, part);
             } else {
                 others.push(part);
             }
@@ -109,7 +111,7 @@ impl Fetcher {
         let has_blocks = adjacent_count > 0 && BLOCKS * adjacent_count >= round.samples.len();
         let mut others = others.into_iter().peekable();
         while !has_blocks && let Some(part) = others.next_if(|part| len(part) <= round.free_bytes) {
-            self.take(state, round, part);
+            self.select(state, round, part);
         }
         let skipped: Vec<_> = others.map(|part| (part.batch, part.sample)).collect();
         skipped.into_iter().rev().for_each(|sample| state.pending.push_front(sample));
@@ -120,23 +122,23 @@ impl Fetcher {
             if let Some(sample) = state.pending.pop_front() {
                 return Some(sample);
             }
-            if state.empty.len() >= EMPTY {
-                round.ended = false;
+            if state.empty_batches.len() >= MAX_EMPTY {
+                round.order_ended = false;
                 return None;
             }
             let batches = state.batches.as_mut()?;
-            if !self.parts.are_known(state.next) {
-                round.ended = false;
+            if !self.parts.are_known(state.next_unplanned) {
+                round.order_ended = false;
                 return None;
             }
             let (batch, samples) = batches.next()?;
-            state.next = self.order.after(batch);
+            state.next_unplanned = self.order.after(batch);
             if samples.is_empty() {
-                round.ended = false;
+                round.order_ended = false;
                 // No call of `done` would remove the entry of a batch that was completed before it
                 // was planned.
                 if batch >= state.reached {
-                    state.empty.insert(batch);
+                    state.empty_batches.insert(batch);
                 }
             }
             state.pending.extend(samples.into_iter().map(|sample| (batch, sample)));
@@ -153,10 +155,10 @@ impl Fetcher {
 
     /// Adds a sample, which must fit in the round. The bytes of a cached sample are counted but not
     /// requested.
-    fn take(&self, state: &mut State, round: &mut Round, part: SampleRange) {
+    fn select(&self, state: &mut State, round: &mut Round, part: SampleRange) {
         let size = len(&part);
         round.free_bytes -= size;
-        round.taken += size;
+        round.selected_bytes += size;
         let is_cached =
             |cache: &Arc<dyn ObjectCache>| cache.has(self.parts.object(part.object), part.range.start, size as u64);
         if self.cache.as_ref().is_some_and(is_cached) {
@@ -166,7 +168,7 @@ impl Fetcher {
         // Reserve bytes for a gap, in case this sample shares a request with others.
         let gap = allowance(size).min(round.free_bytes);
         round.free_bytes -= gap;
-        round.gaps += gap as u64;
+        round.gap_bytes += gap as u64;
         round.samples.push(part);
     }
 }
