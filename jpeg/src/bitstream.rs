@@ -136,7 +136,7 @@ pub struct Bitstream {
     unstuff: Unstuff,
     segments: Vec<Segment>,
     stream: Vec<u8>,
-    streamed: usize,
+    stream_len: usize,
     quant: ArrayVec<[u16; 64], MAX_GRID_COMPONENTS>,
     tables: ArrayVec<(Spec, bool), { 2 * MAX_TABLES }>,
 }
@@ -147,7 +147,7 @@ impl Default for Bitstream {
             unstuff: Backend::choose().unstuff(),
             segments: Vec::new(),
             stream: Vec::new(),
-            streamed: 0,
+            stream_len: 0,
             quant: ArrayVec::new(),
             tables: ArrayVec::new(),
         }
@@ -177,7 +177,7 @@ impl Bitstream {
     /// Frees the memory if it exceeds `limit` bytes.
     pub fn keep(&mut self, limit: usize) {
         if self.memory() > limit {
-            (self.segments, self.stream, self.streamed) = (Vec::new(), Vec::new(), 0);
+            (self.segments, self.stream, self.stream_len) = (Vec::new(), Vec::new(), 0);
         }
     }
 
@@ -187,18 +187,18 @@ impl Bitstream {
     /// an unsupported format, its DC coefficients may exceed 32 bits, or its rotated pixels do not
     /// fit into the memory of the coefficients.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
-        let Jpeg { bytes, header, layout, closed, .. } = jpeg;
+        let Jpeg { bytes, header, layout, has_eoi, .. } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
         let (frame, scan) = (&header.frame, &header.scan);
-        let in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.components().len());
+        let is_in_order = scan.components().iter().map(|c| usize::from(c.index)).eq(0..layout.components().len());
         let color = match layout.color {
             Color::Gray => 0,
             Color::YCbCr => 1,
             Color::Rgb => 2,
             Color::Cmyk | Color::Ycck => return None,
         };
-        let sequential = frame.coding != Coding::Progressive && in_order && layout.blocks <= 10;
-        if !sequential || !closed || check_length(bytes, header).is_err() {
+        let is_sequential = frame.coding != Coding::Progressive && is_in_order && layout.blocks <= 10;
+        if !is_sequential || !has_eoi || check_length(bytes, header).is_err() {
             return None;
         }
         let interval = match header.restart_interval {
@@ -210,14 +210,14 @@ impl Bitstream {
             self.quant.push(header.quant(bytes, component.quant)?);
         }
         self.tables.clear();
-        let mut used = ArrayVec::<(u32, u32), MAX_COMPONENTS>::new();
+        let mut table_indices = ArrayVec::<(u32, u32), MAX_COMPONENTS>::new();
         for component in scan.components() {
             let dc = self.table(header.huffman(bytes, false, component.dc).ok()?, false)?;
             let ac = self.table(header.huffman(bytes, true, component.ac).ok()?, true)?;
-            used.push((dc, ac));
+            table_indices.push((dc, ac));
         }
         let max_blocks = layout.components().iter().map(|component| u64::from(component.h * component.v)).max()?;
-        if u64::from(interval) * max_blocks * self.most_difference() > MAX_DC {
+        if u64::from(interval) * max_blocks * self.max_dc_difference() > MAX_DC {
             return None;
         }
         let orientation = jpeg.orientation();
@@ -225,23 +225,24 @@ impl Bitstream {
         let data = &bytes[scan.data..];
         let limit = limit.min(MAX_BYTES);
         let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY_BYTES)?;
-        let free = limit.checked_sub(self.entries_at())?.checked_sub(entries)?;
+        let free_bytes = limit.checked_sub(self.entries_offset())?.checked_sub(entries)?;
         segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
         let lengths = header.lengths(bytes, layout.mcus.0 * layout.mcus.1);
-        self.collect(data, lengths, header.restart_interval > 0, free)?;
-        self.streamed = self.segments.last()?.bytes.end;
+        self.collect(data, lengths, header.restart_interval > 0, free_bytes)?;
+        self.stream_len = self.segments.last()?.bytes.end;
         if self.len() > limit {
             return None;
         }
         // As in `Transit::begin`, so that a few bytes cannot expand to a large image.
-        let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
-        self.segments.iter().all(enough).then_some(())?;
-        let mut grid = self.grid(layout, &window, color, &used);
+        let has_enough_bytes = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
+        self.segments.iter().all(has_enough_bytes).then_some(())?;
+        let mut grid = self.grid(layout, &window, color, &table_indices);
         grid.turned = OrientationFlags::from_orientation(orientation);
         // A device writes the upright pixels to the memory of the coefficients, which have two
         // bytes each, so the pixels must fit in that memory.
-        let turned = region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.components.len();
-        (grid.turned == 0 || turned <= 2 * grid.kept_blocks()).then_some(grid)
+        let upright_blocks =
+            region.width.div_ceil(8) as usize * region.height.div_ceil(8) as usize * grid.components.len();
+        (grid.turned == 0 || upright_blocks <= 2 * grid.kept_blocks()).then_some(grid)
     }
 
     /// Collects the segments and their data. The buffer starts small, because the segments may be a
@@ -253,8 +254,9 @@ impl Bitstream {
             match segments::collect(data, lengths, &mut self.segments, &mut self.stream, self.unstuff) {
                 Ok(()) => return Some(()),
                 Err(Refusal::BufferFull) if self.stream.len() < max_bytes => {
-                    let grown = if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { max_bytes };
-                    let bytes = grown.max(INITIAL_CAPACITY).min(max_bytes);
+                    let larger_bytes =
+                        if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { max_bytes };
+                    let bytes = larger_bytes.max(INITIAL_CAPACITY).min(max_bytes);
                     // Growing the old buffer would need both buffers at the same time.
                     self.stream = Vec::new();
                     reserve_exact(&mut self.stream, bytes).ok()?;
@@ -265,8 +267,8 @@ impl Bitstream {
         }
     }
 
-    fn grid(&self, layout: &Layout, window: &Window, color: u32, used: &[(u32, u32)]) -> Grid {
-        let components = layout.components().iter().zip(used).map(|(component, &(dc, ac))| GridComponent {
+    fn grid(&self, layout: &Layout, window: &Window, color: u32, table_indices: &[(u32, u32)]) -> Grid {
+        let components = layout.components().iter().zip(table_indices).map(|(component, &(dc, ac))| GridComponent {
             h: component.h,
             v: component.v,
             first: component.first,
@@ -315,7 +317,7 @@ impl Bitstream {
     /// Returns a power of two that bounds the magnitude of a DC difference. Baseline encoders code
     /// differences of at most 11 bits. The limit [`MAX_DC`] then allows a million blocks, or 67
     /// megapixels.
-    fn most_difference(&self) -> u64 {
+    fn max_dc_difference(&self) -> u64 {
         let sizes = self.tables.iter().filter(|(_, ac)| !ac).flat_map(|(spec, _)| spec.values());
         1 << sizes.copied().max().unwrap_or(0).min(15)
     }
@@ -323,20 +325,20 @@ impl Bitstream {
     /// Returns the number of bytes that [`write`](Bitstream::write) writes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
-        self.data_at() + self.streamed
+        self.data_offset() + self.stream_len
     }
 
-    fn entries_at(&self) -> usize {
+    fn entries_offset(&self) -> usize {
         self.quant.len() * 128 + self.tables.len() * TABLE_BYTES
     }
 
-    fn data_at(&self) -> usize {
-        self.entries_at() + self.segments.len() * ENTRY_BYTES
+    fn data_offset(&self) -> usize {
+        self.entries_offset() + self.segments.len() * ENTRY_BYTES
     }
 
     /// Writes the data to `out`, which must have [`len`](Bitstream::len) bytes.
     pub fn write(&self, out: &mut [u8]) {
-        let data = self.data_at();
+        let data = self.data_offset();
         let (quant, rest) = out.split_at_mut(self.quant.len() * 128);
         let (tables, rest) = rest.split_at_mut(self.tables.len() * TABLE_BYTES);
         let (entries, stream) = rest.split_at_mut(self.segments.len() * ENTRY_BYTES);
@@ -358,7 +360,7 @@ impl Bitstream {
                 *out = word.to_le_bytes();
             }
         }
-        uncached::copy(&self.stream[..self.streamed], stream);
+        uncached::copy(&self.stream[..self.stream_len], stream);
     }
 }
 

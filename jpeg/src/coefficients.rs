@@ -25,7 +25,7 @@ pub(crate) struct Coefficients {
     planes: Vec<Plane>,
     count: usize,
     fault: Option<Fault>,
-    closed: bool,
+    has_eoi: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +94,7 @@ impl Coefficients {
             Some(Fault { scan, mcu, mcu_count }) => {
                 Some(format!("jpeg data is damaged in MCU {mcu} of {mcu_count}, scan {scan}"))
             }
-            None if !self.closed => Some(NO_EOI.to_owned()),
+            None if !self.has_eoi => Some(NO_EOI.to_owned()),
             None if self.is_unfinished() => {
                 Some("jpeg is progressive and lacks scans; other decoders smooth such an image".to_owned())
             }
@@ -118,7 +118,7 @@ impl Coefficients {
             }
             let offset = self.scan(bytes, &header, scans)?;
             if frame.coding != Coding::Progressive && self.planes().iter().all(|plane| plane.missing[0] == 0) {
-                self.closed = is_closed(bytes, offset);
+                self.has_eoi = is_closed(bytes, offset);
                 return Ok(());
             }
             // Files without EOI are common. If all bits of the coefficients are present, the pixels
@@ -126,7 +126,7 @@ impl Coefficients {
             match header.next_scan(bytes, offset) {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.closed = true;
+                    self.has_eoi = true;
                     break;
                 }
                 Err(e) if self.planes().iter().any(|plane| plane.missing.iter().any(|&bits| bits != 0)) => {
@@ -145,12 +145,17 @@ impl Coefficients {
         let (across, down) = frame.mcus();
         let extent =
             |c: &super::header::Component| ((across * u32::from(c.h)) as usize, (down * u32::from(c.v)) as usize);
-        let largest = frame.components().iter().map(extent).map(|(wide, high)| wide * high * 64).max();
+        let largest = frame
+            .components()
+            .iter()
+            .map(extent)
+            .map(|(width_in_blocks, height_in_blocks)| width_in_blocks * height_in_blocks * 64)
+            .max();
         if largest.is_some_and(|coefficients| coefficients > u32::MAX as usize) {
             let Size { width, height } = frame.size;
             return Err(Error::new(format!("a JPEG with {width}x{height} pixels is too large to decode")));
         }
-        (self.fault, self.closed) = (None, false);
+        (self.fault, self.has_eoi) = (None, false);
         self.count = frame.components().len();
         self.planes.resize_with(self.count.max(self.planes.len()), Plane::new);
         for (plane, component) in self.planes.iter_mut().zip(frame.components()) {
@@ -170,59 +175,59 @@ impl Coefficients {
     /// scan contains bits in an order that T.81 forbids (G.1.1.1).
     fn tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
-        let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
+        let sos_error = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
         let mut tables = [const { (None, None) }; 4];
-        let mut disordered = false;
+        let mut is_disordered = false;
         for (slot, component) in tables.iter_mut().zip(scan.components()) {
             let plane = &mut self.planes[usize::from(component.index)];
             if plane.missing[0] < 0 {
                 let quant = frame.components()[usize::from(component.index)].quant;
                 let table = header.quant(bytes, quant);
-                plane.quant = table.ok_or_else(|| named(format!("quantization table {quant} is not defined")))?;
+                plane.quant = table.ok_or_else(|| sos_error(format!("quantization table {quant} is not defined")))?;
             }
             match mode {
                 Mode::Sequential => plane.missing = [0; 64],
                 _ => {
-                    disordered |= scan.start > 0 && plane.missing[0] < 0;
+                    is_disordered |= scan.start > 0 && plane.missing[0] < 0;
                     for bits in &mut plane.missing[scan.start.into()..=usize::from(scan.end)] {
-                        disordered |= (*bits).max(0) != scan.high as i8;
+                        is_disordered |= (*bits).max(0) != scan.high as i8;
                         *bits = scan.low as i8;
                     }
                 }
             }
             if mode.needs_dc() {
-                let spec = header.huffman(bytes, false, component.dc).map_err(named)?;
-                slot.0 = Some(Lookup::new(&spec, false).map_err(|e| named(e.to_string()))?);
+                let spec = header.huffman(bytes, false, component.dc).map_err(sos_error)?;
+                slot.0 = Some(Lookup::new(&spec, false).map_err(|e| sos_error(e.to_string()))?);
             }
             if mode.needs_ac() {
-                let spec = header.huffman(bytes, true, component.ac).map_err(named)?;
-                slot.1 = Some(Lookup::new(&spec, true).map_err(|e| named(e.to_string()))?);
+                let spec = header.huffman(bytes, true, component.ac).map_err(sos_error)?;
+                slot.1 = Some(Lookup::new(&spec, true).map_err(|e| sos_error(e.to_string()))?);
             }
         }
-        Ok((tables, disordered))
+        Ok((tables, is_disordered))
     }
 
     /// Decodes scan `number` (from 1) of the file. Returns the offset at which the scan ends.
     fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
         let (frame, scan) = (&header.frame, &header.scan);
-        let named = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
-        let mode = Mode::of(frame.coding, scan).map_err(named)?;
-        let (tables, disordered) = self.tables(bytes, header, mode)?;
+        let sos_error = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
+        let mode = Mode::for_scan(frame.coding, scan).map_err(sos_error)?;
+        let (tables, is_disordered) = self.tables(bytes, header, mode)?;
         // In a scan of a single component, an MCU is one block, and the frame's padding blocks are
         // absent.
-        let single = scan.components().len() == 1;
-        let (across, down) = if single { frame.blocks(scan.components()[0].index.into()) } else { frame.mcus() };
+        let is_single = scan.components().len() == 1;
+        let (across, down) = if is_single { frame.blocks(scan.components()[0].index.into()) } else { frame.mcus() };
         let blocks: u32 = scan
             .components()
             .iter()
             .map(|c| frame.components()[usize::from(c.index)])
             .map(|c| u32::from(c.h * c.v))
             .sum();
-        if !single && blocks > 10 {
-            return Err(named(format!("{blocks} blocks in an MCU; the limit is 10")));
+        if !is_single && blocks > 10 {
+            return Err(sos_error(format!("{blocks} blocks in an MCU; the limit is 10")));
         }
         let mut state = State::new(bytes, scan.data);
-        state.bits.faults += u32::from(disordered);
+        state.bits.faults += u32::from(is_disordered);
         let mut restart = 0;
         for mcu in 0..across * down {
             if header.restart_interval > 0 && mcu > 0 && mcu % header.restart_interval == 0 {
@@ -239,7 +244,7 @@ impl Coefficients {
             for (i, (component, (dc, ac))) in scan.components().iter().zip(&tables).enumerate() {
                 let plane = &mut self.planes[usize::from(component.index)];
                 let shape = frame.components()[usize::from(component.index)];
-                let (h, v) = if single { (1, 1) } else { (usize::from(shape.h), usize::from(shape.v)) };
+                let (h, v) = if is_single { (1, 1) } else { (usize::from(shape.h), usize::from(shape.v)) };
                 for (row, column) in (0..v).flat_map(|row| (0..h).map(move |column| (row, column))) {
                     let offset = ((y * v + row) * plane.blocks_per_row + x * h + column) * 64;
                     let block = (&mut plane.data[offset..offset + 64]).try_into().expect("a block has 64 coefficients");

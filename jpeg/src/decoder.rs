@@ -31,7 +31,7 @@ pub struct Job<'a> {
     /// them.
     pub coefficients: Option<CompactCoefficients>,
     /// Maximum number of bytes of `coefficients`, or 0.
-    keep: usize,
+    max_coefficient_bytes: usize,
     /// If set, the buffer that receives the pixels instead of `out`.
     rows: Option<&'a mut [u8]>,
 }
@@ -40,7 +40,7 @@ impl<'a> Job<'a> {
     /// Creates a job to decode `region` of `jpeg` into `out`.
     #[inline]
     pub fn new(jpeg: &'a Jpeg<'a>, region: Rect, out: &'a mut Pixels) -> Self {
-        Job { jpeg, region, out, result: Ok(()), coefficients: None, keep: 0, rows: None }
+        Job { jpeg, region, out, result: Ok(()), coefficients: None, max_coefficient_bytes: 0, rows: None }
     }
 
     /// Stores the [coefficients](Job::coefficients), so that the image can be decoded again
@@ -50,11 +50,11 @@ impl<'a> Job<'a> {
     #[must_use]
     #[inline]
     pub fn keep_coefficients(mut self, max_bytes: usize) -> Self {
-        self.keep = if self.region == Rect::full(self.jpeg.size()) { max_bytes } else { 0 };
+        self.max_coefficient_bytes = if self.region == Rect::full(self.jpeg.size()) { max_bytes } else { 0 };
         self
     }
 
-    /// Returns the buffer for the pixels. [`Flight::free_buffers`] must have allocated it.
+    /// Returns the buffer for the pixels. [`ActiveImage::free_buffers`] must have allocated it.
     fn rgb(&mut self) -> &mut [u8] {
         match &mut self.rows {
             Some(rows) => rows,
@@ -67,24 +67,24 @@ impl<'a> Job<'a> {
 pub struct Decoder {
     backend: Backend,
     machine: Machine,
-    flights: Vec<Flight>,
-    idle: Vec<Flight>,
+    active_images: Vec<ActiveImage>,
+    idle_images: Vec<ActiveImage>,
     /// For each busy lane, its job and its piece.
     lanes: Vec<(usize, Ticket)>,
     plain: Plain,
 }
 
 /// An image that is being decoded in lanes, with its job and its buffer.
-struct Flight {
+struct ActiveImage {
     job: usize,
     transit: Transit,
     /// The pixels before the EXIF orientation is applied. Unused for an upright image.
-    stored: Vec<u8>,
+    stored_rgb: Vec<u8>,
     orientation: Orientation,
     region: Rect,
     lanes: usize,
-    damaged: bool,
-    done: bool,
+    is_damaged: bool,
+    is_done: bool,
 }
 
 impl Default for Decoder {
@@ -109,8 +109,8 @@ impl Decoder {
         Decoder {
             backend,
             machine: Machine::new(backend.entropy()),
-            flights: Vec::new(),
-            idle: Vec::new(),
+            active_images: Vec::new(),
+            idle_images: Vec::new(),
             lanes: Vec::new(),
             plain: Plain::default(),
         }
@@ -164,31 +164,31 @@ impl Decoder {
     /// # Ok::<(), warpfeed_jpeg::Error>(())
     /// ```
     pub fn decode_group(&mut self, jobs: &mut [Job<'_>]) {
-        if !self.flights.is_empty() {
+        if !self.active_images.is_empty() {
             // The decoder is still in use only if the previous group panicked, because of a bug in
             // this crate.
             *self = Decoder::with_backend(self.backend);
         }
-        let mut next = 0;
+        let mut next_job = 0;
         loop {
             while self.machine.has_free_lane() {
                 if self.start_lane() {
                     continue;
                 }
-                if next == jobs.len() {
+                if next_job == jobs.len() {
                     break;
                 }
-                match self.start_job(jobs, next) {
-                    Ok(true) => next += 1,
+                match self.start_job(jobs, next_job) {
+                    Ok(true) => next_job += 1,
                     Ok(false) => break,
                     Err(e) => {
-                        jobs[next].result = Err(e);
-                        next += 1;
+                        jobs[next_job].result = Err(e);
+                        next_job += 1;
                     }
                 }
             }
             if self.lanes.is_empty() {
-                debug_assert!(self.flights.is_empty() && next == jobs.len());
+                debug_assert!(self.active_images.is_empty() && next_job == jobs.len());
                 return;
             }
             self.machine.run();
@@ -206,8 +206,8 @@ impl Decoder {
             return Ok(None);
         }
         let coefficients = &mut self.plain.coefficients;
-        let decoded = coefficients.decode(jpeg.bytes, &jpeg.header);
-        let damage = decoded.map(|()| coefficients.damage());
+        let result = coefficients.decode(jpeg.bytes, &jpeg.header);
+        let damage = result.map(|()| coefficients.damage());
         coefficients.shrink(KEPT_BYTES);
         damage
     }
@@ -216,23 +216,23 @@ impl Decoder {
     /// they exceed `limit` bytes in total. Returns the number of bytes of these buffers that remain
     /// allocated.
     pub fn keep(&mut self, limit: usize) -> usize {
-        let stored: usize = self.idle.iter().map(|flight| flight.stored.capacity()).sum();
-        let kept_bytes = self.plain.coefficients.memory() + stored;
+        let stored_bytes: usize = self.idle_images.iter().map(|image| image.stored_rgb.capacity()).sum();
+        let kept_bytes = self.plain.coefficients.memory() + stored_bytes;
         if kept_bytes <= limit {
             return kept_bytes;
         }
         self.plain.coefficients.shrink(0);
-        self.idle.iter_mut().for_each(|flight| flight.stored = Vec::new());
+        self.idle_images.iter_mut().for_each(|image| image.stored_rgb = Vec::new());
         0
     }
 
     /// Starts an idle lane on the next piece of an image. Returns `false` if no started image has
     /// pieces left.
     fn start_lane(&mut self) -> bool {
-        for flight in self.flights.iter_mut().filter(|flight| !flight.damaged) {
-            if let Some(ticket) = flight.transit.start(&mut self.machine) {
-                flight.lanes += 1;
-                self.lanes.push((flight.job, ticket));
+        for image in self.active_images.iter_mut().filter(|image| !image.is_damaged) {
+            if let Some(ticket) = image.transit.start(&mut self.machine) {
+                image.lanes += 1;
+                self.lanes.push((image.job, ticket));
                 return true;
             }
         }
@@ -246,35 +246,35 @@ impl Decoder {
         let jpeg = job.jpeg;
         job.region.within(jpeg.size())?;
         check_length(jpeg.bytes, &jpeg.header)?;
-        let mut flight = self.idle.pop().unwrap_or_else(Flight::new);
+        let mut image = self.idle_images.pop().unwrap_or_else(ActiveImage::new);
         let orientation = jpeg.orientation();
-        flight.region = orientation.region(job.region, jpeg.layout.size);
-        (flight.job, flight.orientation) = (index, orientation);
-        (flight.lanes, flight.damaged, flight.done) = (0, false, false);
+        image.region = orientation.region(job.region, jpeg.layout.size);
+        (image.job, image.orientation) = (index, orientation);
+        (image.lanes, image.is_damaged, image.is_done) = (0, false, false);
         if let Some(compact) = &jpeg.coefficients {
-            self.plain.expand(self.backend, compact, &mut flight, job);
-            self.idle.push(flight);
+            self.plain.expand(self.backend, compact, &mut image, job);
+            self.idle_images.push(image);
             return Ok(true);
         }
         // Only the plain decoder reads the whole file, so only it detects missing pixels outside
         // the region.
-        let started = if jpeg.closed {
-            flight.transit.begin(&mut self.machine, self.backend, jpeg, flight.region, job.keep)
+        let outcome = if jpeg.has_eoi {
+            image.transit.begin(&mut self.machine, self.backend, jpeg, image.region, job.max_coefficient_bytes)
         } else {
             Err(Refusal::Never)
         };
-        match started {
+        match outcome {
             Ok(()) => {
-                flight.free_buffers(job);
-                self.flights.push(flight);
+                image.free_buffers(job);
+                self.active_images.push(image);
             }
             Err(Refusal::Later) => {
-                self.idle.push(flight);
+                self.idle_images.push(image);
                 return Ok(false);
             }
             Err(Refusal::Never) => {
-                job.result = self.plain(&mut flight, job);
-                self.idle.push(flight);
+                job.result = self.plain(&mut image, job);
+                self.idle_images.push(image);
             }
         }
         Ok(true)
@@ -285,56 +285,56 @@ impl Decoder {
             let Some(bit) = self.machine.finished(lane) else { continue };
             self.machine.stop(lane);
             let (job, ticket) = self.lanes.swap_remove(lane);
-            let flight = self.flights.iter_mut().find(|f| f.job == job).expect("a lane's image is in flight");
-            flight.lanes -= 1;
-            if flight.transit.finish(&mut self.machine, ticket, bit).is_none() {
-                flight.damaged = true;
+            let image = self.active_images.iter_mut().find(|f| f.job == job).expect("a lane's image is in flight");
+            image.lanes -= 1;
+            if image.transit.finish(&mut self.machine, ticket, bit).is_none() {
+                image.is_damaged = true;
             }
-            if !flight.damaged {
-                let (orientation, stored) = (flight.orientation, &mut flight.stored);
-                let rgb = if orientation.is_upright() { jobs[job].rgb() } else { stored };
-                flight.done = flight.transit.render(&self.machine, self.backend.kernels(), rgb);
+            if !image.is_damaged {
+                let (orientation, stored_rgb) = (image.orientation, &mut image.stored_rgb);
+                let rgb = if orientation.is_upright() { jobs[job].rgb() } else { stored_rgb };
+                image.is_done = image.transit.render(&self.machine, self.backend.kernels(), rgb);
             }
         }
-        for i in (0..self.flights.len()).rev() {
-            let flight = &self.flights[i];
-            if flight.lanes > 0 || !(flight.done || flight.damaged) {
+        for i in (0..self.active_images.len()).rev() {
+            let image = &self.active_images[i];
+            if image.lanes > 0 || !(image.is_done || image.is_damaged) {
                 continue;
             }
-            let mut flight = self.flights.remove(i);
-            let kept = flight.transit.take_kept();
-            flight.transit.end(&mut self.machine);
-            let job = &mut jobs[flight.job];
-            job.result = if flight.damaged {
-                self.plain(&mut flight, job)
+            let mut image = self.active_images.remove(i);
+            let coefficients = image.transit.take_coefficients();
+            image.transit.end(&mut self.machine);
+            let job = &mut jobs[image.job];
+            job.result = if image.is_damaged {
+                self.plain(&mut image, job)
             } else {
-                job.coefficients = kept;
-                flight.deliver(job);
+                job.coefficients = coefficients;
+                image.deliver(job);
                 Ok(())
             };
-            self.idle.push(flight);
+            self.idle_images.push(image);
         }
     }
 
-    fn plain(&mut self, flight: &mut Flight, job: &mut Job<'_>) -> Result<()> {
+    fn plain(&mut self, image: &mut ActiveImage, job: &mut Job<'_>) -> Result<()> {
         match job.rows {
-            None => self.plain.decode(self.backend, flight, job),
+            None => self.plain.decode(self.backend, image, job),
             Some(_) => Err(Error::new("cannot decode rows separately: the jpeg is damaged or has an unusual format")),
         }
     }
 }
 
-impl Flight {
+impl ActiveImage {
     fn new() -> Self {
-        Flight {
+        ActiveImage {
             job: 0,
             transit: Transit::default(),
-            stored: Vec::new(),
+            stored_rgb: Vec::new(),
             orientation: Orientation::default(),
             region: Rect::new(0, 0, 0, 0),
             lanes: 0,
-            damaged: false,
-            done: false,
+            is_damaged: false,
+            is_done: false,
         }
     }
 
@@ -343,13 +343,13 @@ impl Flight {
             job.out.reset(job.region.size());
         }
         if !self.orientation.is_upright() {
-            resize(&mut self.stored, job.rgb().len(), 0);
+            resize(&mut self.stored_rgb, job.rgb().len(), 0);
         }
     }
 
     fn deliver(&mut self, job: &mut Job<'_>) {
         if !self.orientation.is_upright() {
-            self.orientation.turn(&self.stored, self.region.size(), job.rgb());
+            self.orientation.turn(&self.stored_rgb, self.region.size(), job.rgb());
         }
         job.out.set_origin(job.region.x, job.region.y);
         job.result = Ok(());
@@ -365,43 +365,43 @@ struct Plain {
 }
 
 impl Plain {
-    fn decode(&mut self, backend: Backend, flight: &mut Flight, job: &mut Job<'_>) -> Result<()> {
-        let decoded = self.coefficients.decode(job.jpeg.bytes, &job.jpeg.header);
-        if decoded.is_ok() {
+    fn decode(&mut self, backend: Backend, image: &mut ActiveImage, job: &mut Job<'_>) -> Result<()> {
+        let result = self.coefficients.decode(job.jpeg.bytes, &job.jpeg.header);
+        if result.is_ok() {
             let (planes, damage) = (self.coefficients.planes(), self.coefficients.damage());
             let quant = std::array::from_fn(|i| planes.get(i).map_or([0; 64], |plane| plane.quant));
-            let keep = if damage.is_none() { job.keep } else { 0 };
-            render(backend, &mut self.rows, (flight, job), (&mut self.coefficients, &quant), keep);
-            job.coefficients = self.rows.take_kept(&quant);
+            let max_coefficient_bytes = if damage.is_none() { job.max_coefficient_bytes } else { 0 };
+            render(backend, &mut self.rows, (image, job), (&mut self.coefficients, &quant), max_coefficient_bytes);
+            job.coefficients = self.rows.take_coefficients(&quant);
             job.out.set_damage(damage);
         }
         self.coefficients.shrink(KEPT_BYTES);
-        decoded
+        result
     }
 
-    fn expand(&mut self, backend: Backend, compact: &CompactCoefficients, flight: &mut Flight, job: &mut Job<'_>) {
+    fn expand(&mut self, backend: Backend, compact: &CompactCoefficients, image: &mut ActiveImage, job: &mut Job<'_>) {
         let mut blocks = Expanded { compact, kernels: backend.kernels(), row: &mut self.expanded };
-        render(backend, &mut self.rows, (flight, job), (&mut blocks, &compact.quant), 0);
+        render(backend, &mut self.rows, (image, job), (&mut blocks, &compact.quant), 0);
     }
 }
 
 fn render<B: Blocks>(
     backend: Backend,
     rows: &mut Rows,
-    (flight, job): (&mut Flight, &mut Job<'_>),
+    (image, job): (&mut ActiveImage, &mut Job<'_>),
     (blocks, quant): (&mut B, &[[u16; 64]; MAX_COMPONENTS]),
-    keep: usize,
+    max_coefficient_bytes: usize,
 ) {
     let layout = &job.jpeg.layout;
-    let window = Window::new(layout, flight.region);
-    flight.free_buffers(job);
-    let rgb = if flight.orientation.is_upright() { job.rgb() } else { &mut flight.stored };
+    let window = Window::new(layout, image.region);
+    image.free_buffers(job);
+    let rgb = if image.orientation.is_upright() { job.rgb() } else { &mut image.stored_rgb };
     let view = View { kernels: backend.kernels(), layout, window: &window, quant };
-    rows.begin(layout, &window, keep);
+    rows.begin(layout, &window, max_coefficient_bytes);
     for row in window.rows.clone() {
         rows.mcu_row(&view, row, blocks, rgb);
     }
-    flight.deliver(job);
+    image.deliver(job);
 }
 
 impl Blocks for Coefficients {

@@ -24,7 +24,7 @@ pub struct Jpeg<'a> {
     pub(crate) layout: Layout,
     /// Whether a marker follows the data of the first scan. If none does, the file may be
     /// truncated.
-    pub(crate) closed: bool,
+    pub(crate) has_eoi: bool,
     /// If set, the image is decoded from these coefficients instead of the bytes.
     pub(crate) coefficients: Option<Arc<CompactCoefficients>>,
 }
@@ -38,8 +38,8 @@ impl<'a> Jpeg<'a> {
     pub fn open(bytes: &'a [u8]) -> Result<Self> {
         let header = Header::read(bytes)?;
         let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
-        let closed = is_closed(bytes, header.scan.data);
-        Ok(Jpeg { bytes, header, layout, closed, coefficients: None })
+        let has_eoi = is_closed(bytes, header.scan.data);
+        Ok(Jpeg { bytes, header, layout, has_eoi, coefficients: None })
     }
 
     /// Ignores the color space and the EXIF orientation in the file. Call this method for a JPEG in
@@ -162,7 +162,7 @@ impl<'a> Jpeg<'a> {
     /// Estimates how much memory decoding `region` needs, in bytes, including the decoded pixels.
     /// In practice, the estimate is an upper bound.
     pub fn memory(&self, region: Rect) -> u64 {
-        let Jpeg { bytes, header, layout, closed, coefficients: compact } = self;
+        let Jpeg { bytes, header, layout, has_eoi, coefficients: compact } = self;
         let frame = &header.frame;
         let pixels = region.size().area() * BYTES_PER_PIXEL * if self.orientation().is_upright() { 1 } else { 2 };
         // The lanes decode a copy of the data in a buffer that is a quarter larger.
@@ -175,7 +175,7 @@ impl<'a> Jpeg<'a> {
         // files with several scans, files without EOI, and damaged files, which the header does not
         // reveal.
         let in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
-        let in_lanes = frame.coding != Coding::Progressive && in_order && blocks <= 10 && *closed;
+        let in_lanes = frame.coding != Coding::Progressive && in_order && blocks <= 10 && *has_eoi;
         let coefficients =
             if in_lanes || compact.is_some() { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
         pixels + data + columns + coefficients

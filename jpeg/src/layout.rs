@@ -93,8 +93,8 @@ impl Layout {
         let mut blocks = 0;
         let empty =
             Component { h: 1, v: 1, first: 0, across: 1, down: 1, size: frame.size, upsampling: Upsampling::None };
-        let mut laid_out = [empty; MAX_COMPONENTS];
-        for (component, c) in laid_out.iter_mut().zip(components) {
+        let mut layout_components = [empty; MAX_COMPONENTS];
+        for (component, c) in layout_components.iter_mut().zip(components) {
             let (h, v) = if gray { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
             if h_max % h != 0 || v_max % v != 0 {
                 return Err(format!("a JPEG with sampling factors {h}x{v} that do not divide {h_max}x{v_max}"));
@@ -113,7 +113,15 @@ impl Layout {
         }
         let mcu = (8 * h_max, 8 * v_max);
         let mcus = (frame.size.width.div_ceil(mcu.0), frame.size.height.div_ceil(mcu.1));
-        Ok(Layout { size: frame.size, color, components: laid_out, count: components.len(), mcus, mcu, blocks })
+        Ok(Layout {
+            size: frame.size,
+            color,
+            components: layout_components,
+            count: components.len(),
+            mcus,
+            mcu,
+            blocks,
+        })
     }
 
     pub(super) fn components(&self) -> &[Component] {
@@ -145,15 +153,15 @@ impl Window {
         let mut spans: [Span; MAX_COMPONENTS] = Default::default();
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
         for (component, span) in layout.components().iter().zip(&mut spans) {
-            let margin = |looks: bool| u32::from(looks);
+            let margin = |has_neighbors: bool| u32::from(has_neighbors);
             let reach = |from: u32, count: u32, step: u32, margin: u32, end: u32| {
                 let (first, last) = (from / step, (from + count - 1) / step);
                 first.saturating_sub(margin) / 8..((last + margin).min(end - 1)) / 8 + 1
             };
-            let sideways = margin(component.upsampling.needs_horizontal_neighbors());
-            let upright = margin(component.upsampling.needs_vertical_neighbors());
-            span.columns = reach(region.x, region.width, component.across, sideways, component.size.width);
-            span.rows = reach(region.y, region.height, component.down, upright, component.size.height);
+            let horizontal_margin = margin(component.upsampling.needs_horizontal_neighbors());
+            let vertical_margin = margin(component.upsampling.needs_vertical_neighbors());
+            span.columns = reach(region.x, region.width, component.across, horizontal_margin, component.size.width);
+            span.rows = reach(region.y, region.height, component.down, vertical_margin, component.size.height);
             columns.start = columns.start.min(span.columns.start / component.h);
             columns.end = columns.end.max((span.columns.end - 1) / component.h + 1);
             rows.start = rows.start.min(span.rows.start / component.v);

@@ -63,10 +63,11 @@ impl Stripe {
 }
 
 impl Rows {
-    /// Prepares to convert the window. Keeps the coefficients if they take at most `keep` bytes;
-    /// the window must then be the whole image.
-    pub(crate) fn begin(&mut self, layout: &Layout, window: &Window, keep: usize) {
-        self.kept = if keep == 0 { None } else { CompactCoefficients::new(layout, keep) };
+    /// Prepares to convert the window. Keeps the coefficients if they take at most
+    /// `max_coefficient_bytes` bytes; the window must then be the whole image.
+    pub(crate) fn begin(&mut self, layout: &Layout, window: &Window, max_coefficient_bytes: usize) {
+        self.kept =
+            if max_coefficient_bytes == 0 { None } else { CompactCoefficients::new(layout, max_coefficient_bytes) };
         self.next = window.region.y;
         for (i, (stripe, component)) in self.stripes.iter_mut().zip(layout.components()).enumerate() {
             let span = window.span(i);
@@ -82,7 +83,7 @@ impl Rows {
     }
 
     /// Returns the coefficients of the image after its last row.
-    pub(crate) fn take_kept(&mut self, quant: &[[u16; 64]; MAX_COMPONENTS]) -> Option<CompactCoefficients> {
+    pub(crate) fn take_coefficients(&mut self, quant: &[[u16; 64]; MAX_COMPONENTS]) -> Option<CompactCoefficients> {
         self.kept.take()?.finish(quant)
     }
 
@@ -172,11 +173,11 @@ impl Stripe {
         idct(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
         if component.upsampling.needs_horizontal_neighbors() {
             // The triangle filter needs neighbors beyond the edges.
-            let end = MARGIN + component.size.width.saturating_sub(self.left) as usize;
+            let edge = MARGIN + component.size.width.saturating_sub(self.left) as usize;
             for row in rows.chunks_exact_mut(self.stride) {
                 row[MARGIN - 1] = row[MARGIN];
-                if end < row.len() {
-                    row[end] = row[end - 1];
+                if edge < row.len() {
+                    row[edge] = row[edge - 1];
                 }
             }
         }
@@ -184,29 +185,39 @@ impl Stripe {
 
     fn upsample(&mut self, kernels: &Kernels, component: &Component, x: u32, width: usize, y: u32) {
         let row = y / component.down;
-        let last = component.size.height - 1;
-        let far = if y.is_multiple_of(2) { row.saturating_sub(1) } else { (row + 1).min(last) };
-        let first = i64::from(x / component.across);
-        let n = (x as usize + width - 1) / component.across as usize + 1 - first as usize;
-        let mut wide = std::mem::take(&mut self.upsampled);
+        let last_row = component.size.height - 1;
+        let far_row = if y.is_multiple_of(2) { row.saturating_sub(1) } else { (row + 1).min(last_row) };
+        let first_sample = i64::from(x / component.across);
+        let count = (x as usize + width - 1) / component.across as usize + 1 - first_sample as usize;
+        let mut upsampled = std::mem::take(&mut self.upsampled);
         match component.upsampling {
             Upsampling::None => {}
-            Upsampling::H2V1 => (kernels.h2v1)(self.samples_from(row, first - 1), n, &mut wide),
+            Upsampling::H2V1 => (kernels.h2v1)(self.samples_from(row, first_sample - 1), count, &mut upsampled),
             Upsampling::H1V2 => {
                 let bias = 1 + (y % 2) as u8;
-                (kernels.h1v2)(self.samples_from(row, first), self.samples_from(far, first), n, bias, &mut wide);
+                (kernels.h1v2)(
+                    self.samples_from(row, first_sample),
+                    self.samples_from(far_row, first_sample),
+                    count,
+                    bias,
+                    &mut upsampled,
+                );
             }
-            Upsampling::H2V2 => {
-                (kernels.h2v2)(self.samples_from(row, first - 1), self.samples_from(far, first - 1), n, &mut wide)
-            }
+            Upsampling::H2V2 => (kernels.h2v2)(
+                self.samples_from(row, first_sample - 1),
+                self.samples_from(far_row, first_sample - 1),
+                count,
+                &mut upsampled,
+            ),
             Upsampling::Replicate(across, _) => {
-                for (group, &sample) in wide.chunks_exact_mut(across as usize).zip(&self.samples_from(row, first)[..n])
+                for (group, &sample) in
+                    upsampled.chunks_exact_mut(across as usize).zip(&self.samples_from(row, first_sample)[..count])
                 {
                     group.fill(sample);
                 }
             }
         }
-        self.upsampled = wide;
+        self.upsampled = upsampled;
     }
 
     /// Returns the samples of row `y`, starting at column `x`. The row must have been

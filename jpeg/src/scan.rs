@@ -21,14 +21,15 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    pub(super) fn of(coding: Coding, scan: &Scan) -> Result<Mode, String> {
+    pub(super) fn for_scan(coding: Coding, scan: &Scan) -> Result<Mode, String> {
         let Scan { start, end, high, low, .. } = *scan;
         if coding != Coding::Progressive {
             // Ignore the band: libjpeg only warns if a sequential scan declares one.
             return Ok(Mode::Sequential);
         }
-        let band = if start == 0 { end == 0 } else { start <= end && end < 64 && scan.components().len() == 1 };
-        if !band || low > 13 || (high != 0 && low + 1 != high) {
+        let is_valid_band =
+            if start == 0 { end == 0 } else { start <= end && end < 64 && scan.components().len() == 1 };
+        if !is_valid_band || low > 13 || (high != 0 && low + 1 != high) {
             return Err(format!("invalid progressive scan: coefficients {start} to {end}, bits {high} to {low}"));
         }
         Ok(match (start, high) {
@@ -93,10 +94,10 @@ impl<'a> State<'a> {
     fn dc(&mut self, component: usize, table: &Lookup, low: u8) -> Result<i32> {
         let size = self.bits.symbol(table);
         let difference = self.bits.signed(size);
-        let last = &mut self.last_dc[component];
-        *last = last.checked_add(difference).ok_or_else(|| Error::new("jpeg DC coefficient exceeds 32 bits"))?;
-        self.bits.faults += u32::from(size > DC_SIZE || last.unsigned_abs() >= 1 << (DC_SIZE.max(low) - low));
-        Ok(*last)
+        let last_dc = &mut self.last_dc[component];
+        *last_dc = last_dc.checked_add(difference).ok_or_else(|| Error::new("jpeg DC coefficient exceeds 32 bits"))?;
+        self.bits.faults += u32::from(size > DC_SIZE || last_dc.unsigned_abs() >= 1 << (DC_SIZE.max(low) - low));
+        Ok(*last_dc)
     }
 
     fn ac_sequential(&mut self, table: &Lookup, block: &mut [i16; 64]) {
@@ -146,10 +147,10 @@ impl<'a> State<'a> {
         while self.eob_run == 0 && k <= end {
             let symbol = self.bits.symbol(table);
             let (mut run, size) = (symbol >> 4, symbol & 15);
-            let mut new = 0;
+            let mut new_coefficient = 0;
             if size > 0 {
                 self.bits.faults += u32::from(size != 1);
-                new = if self.bits.take(1) == 1 { bit } else { -bit };
+                new_coefficient = if self.bits.take(1) == 1 { bit } else { -bit };
             } else if run != 15 {
                 self.eob_run = (1 << run) + self.bits.take(run);
                 break;
@@ -166,8 +167,8 @@ impl<'a> State<'a> {
                 k += 1;
             }
             self.bits.faults += u32::from(k > end);
-            if new != 0 {
-                block[usize::from(NATURAL[k])] = new;
+            if new_coefficient != 0 {
+                block[usize::from(NATURAL[k])] = new_coefficient;
             }
             k += 1;
         }

@@ -36,8 +36,8 @@ pub(crate) struct Transit {
     plan: Option<Plan>,
     segments: Vec<Segment>,
     bands: [Band; BANDS],
-    oldest: usize,
-    filling: usize,
+    oldest_band: usize,
+    filling_band: usize,
     next_row: u32,
     next_segment: usize,
     cursor: Cursor,
@@ -66,8 +66,8 @@ struct Cursor {
 struct Band {
     rows: Range<u32>,
     pieces: Vec<Piece>,
-    issued: usize,
-    finished: usize,
+    issued_pieces: usize,
+    finished_pieces: usize,
     /// For each MCU in the window's columns, the offset of its first coefficient.
     offsets: Vec<u32>,
 }
@@ -76,7 +76,7 @@ struct Band {
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     segment: usize,
-    first: u32,
+    first_mcu: u32,
     count: u32,
     block: usize,
 }
@@ -98,12 +98,12 @@ pub(crate) enum Refusal {
     Never,
 }
 
-/// Returns the initial size of the stream buffer. Segments contain `needed` of the image's
+/// Returns the initial size of the stream buffer. Segments contain `needed_mcus` of the image's
 /// `image_mcus` MCUs, and the whole data has `bytes` bytes. A region of a large image needs only a
 /// small part of the data, and allocating a buffer for all of it would take longer than decoding.
-fn first_capacity(bytes: usize, needed: u64, image_mcus: u64) -> usize {
+fn first_capacity(bytes: usize, needed_mcus: u64, image_mcus: u64) -> usize {
     const SMALL: usize = 1 << 20;
-    let share = (bytes as u64).saturating_mul(needed.min(image_mcus)) / image_mcus * 5 / 4;
+    let share = (bytes as u64).saturating_mul(needed_mcus.min(image_mcus)) / image_mcus * 5 / 4;
     bytes.min(SMALL.saturating_add(share as usize))
 }
 
@@ -130,15 +130,15 @@ fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
 }
 
 impl Transit {
-    /// Finds the segments that `region` of the stored image needs, and copies their data. `keep` is
-    /// the maximum number of bytes for the coefficients, or 0.
+    /// Finds the segments that `region` of the stored image needs, and copies their data.
+    /// `max_coefficient_bytes` is the maximum number of bytes for the coefficients, or 0.
     pub(crate) fn begin(
         &mut self,
         machine: &mut Machine,
         backend: Backend,
         jpeg: &Jpeg<'_>,
         region: Rect,
-        keep: usize,
+        max_coefficient_bytes: usize,
     ) -> Result<(), Refusal> {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         let (frame, scan) = (&header.frame, &header.scan);
@@ -170,11 +170,11 @@ impl Transit {
         };
         // A block takes at least two bits: one for its DC coefficient and one for its end. Without
         // this check, a few bytes could expand to a large image.
-        let enough = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
-        let is_valid = is_collected && self.segments.iter().all(enough);
-        self.rows.begin(layout, &window, if is_valid { keep } else { 0 });
+        let has_enough_bytes = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
+        let is_valid = is_collected && self.segments.iter().all(has_enough_bytes);
+        self.rows.begin(layout, &window, if is_valid { max_coefficient_bytes } else { 0 });
         self.next_row = self.segments[0].mcus.start / layout.mcus.0;
-        (self.oldest, self.filling, self.next_segment) = (0, 0, 0);
+        (self.oldest_band, self.filling_band, self.next_segment) = (0, 0, 0);
         for band in &mut self.bands {
             band.clear();
         }
@@ -212,8 +212,8 @@ impl Transit {
     }
 
     /// Returns the coefficients of a complete image.
-    pub(crate) fn take_kept(&mut self) -> Option<CompactCoefficients> {
-        self.rows.take_kept(&self.plan.as_ref()?.quant)
+    pub(crate) fn take_coefficients(&mut self) -> Option<CompactCoefficients> {
+        self.rows.take_coefficients(&self.plan.as_ref()?.quant)
     }
 
     /// Frees the image's memory in `machine`. None of the image's lanes may be busy.
@@ -227,37 +227,37 @@ impl Transit {
     fn fill(&mut self) {
         let plan = self.plan.as_ref().expect("an image was started");
         let (across, blocks) = (plan.layout.mcus.0, plan.layout.blocks);
-        let band = &mut self.bands[self.filling];
+        let band = &mut self.bands[self.filling_band];
         let rows = self.next_row..(self.next_row + plan.band_rows).min(plan.window.rows.end);
         let mcus = rows.start * across..rows.end * across;
         let columns = plan.window.columns.clone();
-        let shown = plan.window.rows.start.max(rows.start)..rows.end;
+        let visible_rows = plan.window.rows.start.max(rows.start)..rows.end;
         band.clear();
         resize(&mut band.offsets, rows.len() * columns.len(), 0);
-        let half = plan.slot.blocks.len() / BANDS;
-        let mut block = plan.slot.blocks.start + self.filling * half;
+        let band_blocks = plan.slot.blocks.len() / BANDS;
+        let mut block = plan.slot.blocks.start + self.filling_band * band_blocks;
         for (i, segment) in self.segments.iter().enumerate().skip(self.next_segment) {
-            let first = segment.mcus.start.max(mcus.start);
-            if first >= mcus.end {
+            let first_mcu = segment.mcus.start.max(mcus.start);
+            if first_mcu >= mcus.end {
                 break;
             }
-            let end = segment.mcus.end.min(mcus.end);
+            let end_mcu = segment.mcus.end.min(mcus.end);
             if segment.mcus.end <= mcus.end {
                 self.next_segment = i + 1;
             }
-            if first >= end {
+            if first_mcu >= end_mcu {
                 continue;
             }
-            band.pieces.push(Piece { segment: i, first, count: end - first, block });
-            for row in (first / across).max(shown.start)..=((end - 1) / across) {
-                let visible = (row * across + columns.start).max(first)..(row * across + columns.end).min(end);
+            band.pieces.push(Piece { segment: i, first_mcu, count: end_mcu - first_mcu, block });
+            for row in (first_mcu / across).max(visible_rows.start)..=((end_mcu - 1) / across) {
+                let visible = (row * across + columns.start).max(first_mcu)..(row * across + columns.end).min(end_mcu);
                 for mcu in visible {
                     let index =
                         (row - rows.start) as usize * columns.len() + (mcu - row * across - columns.start) as usize;
-                    band.offsets[index] = ((block + ((mcu - first) * blocks) as usize) * 64) as u32;
+                    band.offsets[index] = ((block + ((mcu - first_mcu) * blocks) as usize) * 64) as u32;
                 }
             }
-            block += Machine::blocks_to_reserve(((end - first) * blocks) as usize);
+            block += Machine::blocks_to_reserve(((end_mcu - first_mcu) * blocks) as usize);
         }
         self.next_row = rows.end;
         band.rows = rows;
@@ -265,29 +265,30 @@ impl Transit {
 
     pub(crate) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
         let plan = self.plan.as_ref()?;
-        if self.bands[self.filling].issued == self.bands[self.filling].pieces.len() {
-            let next = (self.filling + 1) % BANDS;
-            if self.next_row >= plan.window.rows.end || !self.bands[next].pieces.is_empty() {
+        if self.bands[self.filling_band].issued_pieces == self.bands[self.filling_band].pieces.len() {
+            let next_band = (self.filling_band + 1) % BANDS;
+            if self.next_row >= plan.window.rows.end || !self.bands[next_band].pieces.is_empty() {
                 return None;
             }
-            self.filling = next;
+            self.filling_band = next_band;
             self.fill();
         }
         let plan = self.plan.as_ref()?;
-        let (band, before) = (&self.bands[self.filling], &self.bands[(self.filling + BANDS - 1) % BANDS]);
-        let (index, piece) = (band.issued, *band.pieces.get(band.issued)?);
+        let (band, previous_band) =
+            (&self.bands[self.filling_band], &self.bands[(self.filling_band + BANDS - 1) % BANDS]);
+        let (index, piece) = (band.issued_pieces, *band.pieces.get(band.issued_pieces)?);
         let segment = &self.segments[piece.segment];
-        let Cursor { bit, dc } = if piece.first == segment.mcus.start {
+        let Cursor { bit, dc } = if piece.first_mcu == segment.mcus.start {
             Cursor { bit: (plan.slot.stream.start + segment.bytes.start) * 8, dc: [0; MAX_COMPONENTS] }
-        } else if before.finished < before.issued {
+        } else if previous_band.finished_pieces < previous_band.issued_pieces {
             // The segment's piece in the previous band is still being decoded.
             return None;
         } else {
             self.cursor
         };
         machine.start(bit, piece.block, (piece.count * plan.layout.blocks) as usize, plan.pattern);
-        self.bands[self.filling].issued += 1;
-        Some(Ticket { band: self.filling, piece: index, dc })
+        self.bands[self.filling_band].issued_pieces += 1;
+        Some(Ticket { band: self.filling_band, piece: index, dc })
     }
 
     /// Ends the lane of a piece, which stopped at `bit`. Returns `None` if the data is damaged: the
@@ -295,11 +296,11 @@ impl Transit {
     pub(crate) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
         let band = &mut self.bands[ticket.band];
-        band.finished += 1;
+        band.finished_pieces += 1;
         let piece = band.pieces[ticket.piece];
         let segment = &self.segments[piece.segment];
         let unread = ((plan.slot.stream.start + segment.bytes.end) * 8).checked_sub(bit)?;
-        let continues = piece.first + piece.count < segment.mcus.end;
+        let continues = piece.first_mcu + piece.count < segment.mcus.end;
         if !continues && !segment.may_leave(unread) {
             return None;
         }
@@ -326,19 +327,19 @@ impl Transit {
     pub(crate) fn render(&mut self, machine: &Machine, kernels: &Kernels, rgb: &mut [u8]) -> bool {
         let Some(plan) = &self.plan else { return true };
         let view = View { kernels, layout: &plan.layout, window: &plan.window, quant: &plan.quant };
-        while !self.bands[self.oldest].pieces.is_empty() {
-            let band = &mut self.bands[self.oldest];
-            if band.finished < band.pieces.len() {
+        while !self.bands[self.oldest_band].pieces.is_empty() {
+            let band = &mut self.bands[self.oldest_band];
+            if band.finished_pieces < band.pieces.len() {
                 return false;
             }
             let mut blocks = BandBlocks { plan, band, coefficients: machine.coefficients() };
             for row in band.rows.start.max(plan.window.rows.start)..band.rows.end {
                 self.rows.mcu_row(&view, row, &mut blocks, rgb);
             }
-            let end = band.rows.end;
-            self.bands[self.oldest].clear();
-            self.oldest = (self.oldest + 1) % BANDS;
-            if end >= plan.window.rows.end {
+            let end_row = band.rows.end;
+            self.bands[self.oldest_band].clear();
+            self.oldest_band = (self.oldest_band + 1) % BANDS;
+            if end_row >= plan.window.rows.end {
                 return true;
             }
         }
@@ -350,7 +351,7 @@ impl Band {
     fn clear(&mut self) {
         self.pieces.clear();
         self.offsets.clear();
-        (self.issued, self.finished) = (0, 0);
+        (self.issued_pieces, self.finished_pieces) = (0, 0);
     }
 }
 
@@ -368,18 +369,18 @@ impl Blocks for BandBlocks<'_> {
         let window = &self.plan.window.columns;
         let mcus =
             &self.band.offsets[(row / component.v - self.band.rows.start) as usize * window.len()..][..window.len()];
-        let inside = (component.first + row % component.v * component.h) * 64;
-        let first = columns.start / component.h;
+        let block_offset = (component.first + row % component.v * component.h) * 64;
+        let first_mcu = columns.start / component.h;
         if component.h == 1 {
-            let mcus = &mcus[(first - window.start) as usize..][..columns.len()];
-            offsets.extend(mcus.iter().map(|&mcu| mcu + inside));
+            let mcus = &mcus[(first_mcu - window.start) as usize..][..columns.len()];
+            offsets.extend(mcus.iter().map(|&mcu| mcu + block_offset));
         } else {
             for (&mcu, index) in
-                mcus[(first - window.start) as usize..].iter().zip(first..(columns.end - 1) / component.h + 1)
+                mcus[(first_mcu - window.start) as usize..].iter().zip(first_mcu..(columns.end - 1) / component.h + 1)
             {
                 let columns_of_mcu =
                     (index * component.h).max(columns.start)..((index + 1) * component.h).min(columns.end);
-                offsets.extend(columns_of_mcu.map(|column| mcu + inside + (column - index * component.h) * 64));
+                offsets.extend(columns_of_mcu.map(|column| mcu + block_offset + (column - index * component.h) * 64));
             }
         }
         self.coefficients

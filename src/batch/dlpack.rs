@@ -167,10 +167,10 @@ impl DlpackTensor {
     /// If `axes` is not a permutation of the axes.
     #[must_use]
     pub fn permuted(mut self, axes: &[usize]) -> Self {
-        let mut sorted = axes.to_vec();
-        sorted.sort_unstable();
+        let mut sorted_axes = axes.to_vec();
+        sorted_axes.sort_unstable();
         assert!(
-            sorted.into_iter().eq(0..self.shape.len()),
+            sorted_axes.into_iter().eq(0..self.shape.len()),
             "{axes:?} is not a permutation of the axes of shape {:?}",
             self.shape
         );

@@ -15,11 +15,11 @@ fn mul_add_in_f64(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
     // The exact rounding error of the sum (Knuth's TwoSum).
-    let back = sum - product;
-    let rest = (product - (sum - back)) + (c - back);
+    let addend = sum - product;
+    let rounding_error = (product - (sum - addend)) + (c - addend);
     let mut bits = sum.to_bits();
-    if sum.is_finite() && rest != 0.0 && bits.is_multiple_of(2) {
-        let is_larger = (rest > 0.0) == (sum > 0.0);
+    if sum.is_finite() && rounding_error != 0.0 && bits.is_multiple_of(2) {
+        let is_larger = (rounding_error > 0.0) == (sum > 0.0);
         bits = if is_larger { bits + 1 } else { bits - 1 };
     }
     f64::from_bits(bits) as f32

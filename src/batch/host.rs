@@ -133,8 +133,8 @@ impl HostBatch {
     /// Returns the number of rows of each sample in the field `name`, or `None` if this is not a
     /// [`Ragged`](crate::field::Ragged) field. Rows after this number are padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
-        let named = |field: &str| field.strip_suffix(COUNT) == Some(name);
-        let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
+        let is_counts = |field: &str| field.strip_suffix(COUNT) == Some(name);
+        let span = self.full().schema().spans.iter().position(|span| is_counts(&span.field.name))?;
         self.view(span).as_i64()
     }
 
@@ -159,10 +159,10 @@ impl HostBatch {
         let named = |field: &str| field.strip_suffix(ENDS) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
         let ends = self.view(span).elements::<i32>()?;
-        let row = self.full().schema().named(name).map(|span| self.view(span).sample_shape[0])?;
+        let row_tokens = self.full().schema().named(name).map(|span| self.view(span).sample_shape[0])?;
         let mut lengths = vec![0];
         for (index, ends) in ends.chunks_exact(ends.len() / self.len()).enumerate() {
-            let start = i32::try_from(index * row).expect("a batch has fewer than 2^31 tokens");
+            let start = i32::try_from(index * row_tokens).expect("a batch has fewer than 2^31 tokens");
             for &end in ends {
                 let end = start.checked_add(end).expect("a batch has fewer than 2^31 tokens");
                 if lengths.last() != Some(&end) {
@@ -239,12 +239,12 @@ impl Drop for HostBatch {
 
 impl std::fmt::Debug for HostBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = f.debug_struct("HostBatch");
-        shown.field("epoch", &self.epoch()).field("number", &self.number());
+        let mut debug = f.debug_struct("HostBatch");
+        debug.field("epoch", &self.epoch()).field("number", &self.number());
         for field in self.fields() {
-            shown.field(&field.name, &self.field(&field.name));
+            debug.field(&field.name, &self.field(&field.name));
         }
-        shown.finish()
+        debug.finish()
     }
 }
 

@@ -199,8 +199,8 @@ impl BatchInfo {
     }
 
     pub(crate) fn damaged(&self) -> u64 {
-        let sound = self.samples[..self.len()].iter().filter(|sample| sample.fault.is_none());
-        sound.map(|sample| u64::from(sample.damaged)).sum()
+        let delivered = self.samples[..self.len()].iter().filter(|sample| sample.fault.is_none());
+        delivered.map(|sample| u64::from(sample.damaged)).sum()
     }
 
     /// Returns how the samples were mixed ([`Augment::mix`](crate::Augment::mix)), or `None` if
@@ -230,10 +230,10 @@ impl BatchInfo {
         if self.header.labeled {
             return Ok(field);
         }
-        let usual = "no label, and no other sample of its batch has one: remove labels with drop_field(\"label\"), \
+        let default_cause = "no label, and no other sample of its batch has one: remove labels with drop_field(\"label\"), \
                      read -1 with unlabeled(true), or name the column or array with labels with \
                      TableOptions::label";
-        let cause = self.samples[0].advice.as_deref().unwrap_or(usual);
+        let cause = self.samples[0].advice.as_deref().unwrap_or(default_cause);
         Err(Error::in_source(cause).at_sample(self.header.entries[0].sample, &self.samples[0].key))
     }
 }

@@ -6,8 +6,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{Mixing, OnValues};
 
 /// Mixes each image of a batch with a partner, usually the previous image. `effects(i)` returns the
-/// effects on values of image `i`. `scratch_image` is scratch memory for one image, and `last` for
-/// a copy of the last image.
+/// effects on values of image `i`. `scratch_image` is scratch memory for one image, and
+/// `last_image` for a copy of the last image.
 ///
 /// Each row of `images` starts with the image as `u8` HWC, which is never larger than the image in
 /// its final type. This allows mixing the unrounded images in place.
@@ -20,31 +20,33 @@ pub(crate) fn mix<E: AsRef<[OnValues]>>(
     images: &mut [u8],
     (count, effects): (usize, impl Fn(usize) -> E),
     scratch_image: &mut [u8],
-    last: &mut Vec<u8>,
+    last_image: &mut Vec<u8>,
 ) -> Result<()> {
-    let (row_bytes, image) = (writer.sample_bytes(), writer.image_bytes());
-    if count.checked_mul(row_bytes) != Some(images.len()) || scratch_image.len() != image {
+    let (row_bytes, image_bytes) = (writer.sample_bytes(), writer.image_bytes());
+    if count.checked_mul(row_bytes) != Some(images.len()) || scratch_image.len() != image_bytes {
         let (bytes, scratch) = (images.len(), scratch_image.len());
         let cause = format!(
             "cannot mix {count} images of {row_bytes} bytes each: the batch has {bytes} bytes, and the scratch memory \
-             has {scratch} bytes for an image of {image} bytes"
+             has {scratch} bytes for an image of {image_bytes} bytes"
         );
         return Err(Error::new(ErrorKind::Transform, cause));
     }
-    last.clear();
-    last.extend_from_slice(&images[count.saturating_sub(1) * row_bytes..][..if count == 0 { 0 } else { image }]);
+    last_image.clear();
+    last_image
+        .extend_from_slice(&images[count.saturating_sub(1) * row_bytes..][..if count == 0 { 0 } else { image_bytes }]);
     // Mix the last image first, so that each partner is still unmixed when it is needed.
     for index in (0..count).rev() {
-        scratch_image.copy_from_slice(&images[index * row_bytes..][..image]);
-        let (before, rest) = images.split_at_mut(index * row_bytes);
+        scratch_image.copy_from_slice(&images[index * row_bytes..][..image_bytes]);
+        let (earlier_rows, later_rows) = images.split_at_mut(index * row_bytes);
         let partner = Mixing::partner(index, count);
-        let pixels = if index == 0 { &last[..] } else { &before[partner * row_bytes..][..image] };
-        let (mine, theirs) = (effects(index), effects(partner));
-        let (original, dst) = (UncastImage { pixels: scratch_image, effects: mine.as_ref() }, &mut rest[..row_bytes]);
+        let pixels = if index == 0 { &last_image[..] } else { &earlier_rows[partner * row_bytes..][..image_bytes] };
+        let (own_effects, partner_effects) = (effects(index), effects(partner));
+        let (own_image, dst) =
+            (UncastImage { pixels: scratch_image, effects: own_effects.as_ref() }, &mut later_rows[..row_bytes]);
         if count == 1 {
-            writer.write_changed(original, dst)?;
+            writer.write_changed(own_image, dst)?;
         } else {
-            writer.write_mixed(original, UncastImage { pixels, effects: theirs.as_ref() }, mixing, dst)?;
+            writer.write_mixed(own_image, UncastImage { pixels, effects: partner_effects.as_ref() }, mixing, dst)?;
         }
     }
     Ok(())

@@ -42,36 +42,38 @@ impl Full {
         self.header_mut().packed = packed;
     }
 
-    /// Closes the gaps between the samples in `span`, or restores the gaps if `together` is false.
-    /// Span `counts` contains the number of rows of each sample. Returns the total number of rows.
-    fn move_rows(&mut self, span: usize, counts: usize, together: bool) -> usize {
+    /// Closes the gaps between the samples in `span`, or restores the gaps if `is_packing` is
+    /// false. Span `counts` contains the number of rows of each sample. Returns the total number of
+    /// rows.
+    fn move_rows(&mut self, span: usize, counts: usize, is_packing: bool) -> usize {
         let Span { field, sample_bytes, .. } = &self.schema().spans[span];
         let (max_rows, capacity) = (field.shape[0], *sample_bytes);
         let row_bytes = capacity / max_rows;
         let rows = |full: &Full, sample: usize| {
-            let stored = full.bytes(counts).as_chunks().0[sample];
-            usize::try_from(i64::from_ne_bytes(stored)).unwrap_or(0).min(max_rows)
+            let row_count = full.bytes(counts).as_chunks().0[sample];
+            usize::try_from(i64::from_ne_bytes(row_count)).unwrap_or(0).min(max_rows)
         };
         let total_rows: usize = (0..self.len()).map(|sample| rows(self, sample)).sum();
-        let mut moved = 0;
+        let mut moved_rows = 0;
         for number in 0..self.len() {
             // When rows move toward the end of the array, start with the last sample, so that no
             // row is overwritten.
-            let sample = if together { number } else { self.len() - 1 - number };
+            let sample = if is_packing { number } else { self.len() - 1 - number };
             let count = rows(self, sample);
-            let packed = if together { moved } else { total_rows - moved - count } * row_bytes;
-            let (from, to) = if together { (sample * capacity, packed) } else { (packed, sample * capacity) };
-            if from != to {
-                self.bytes_mut(span).copy_within(from..from + count * row_bytes, to);
+            let packed_offset = if is_packing { moved_rows } else { total_rows - moved_rows - count } * row_bytes;
+            let (source, target) =
+                if is_packing { (sample * capacity, packed_offset) } else { (packed_offset, sample * capacity) };
+            if source != target {
+                self.bytes_mut(span).copy_within(source..source + count * row_bytes, target);
             }
-            moved += count;
+            moved_rows += count;
         }
         total_rows
     }
 
     /// Writes the cumulative patch counts of the first `images` grids in span `grids` to `span`.
     fn write_ends(&mut self, span: usize, grids: usize, images: usize) {
-        let (out, grids) = self.bytes_mut_beside(span, grids);
+        let (out, grids) = self.bytes_mut_with(span, grids);
         let grids = grids.as_chunks::<8>().0[..images * AXES].chunks_exact(AXES);
         let mut end = 0_i64;
         let ends = grids.map(|grid| {

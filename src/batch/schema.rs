@@ -235,9 +235,11 @@ impl Schema {
         let mut spans = Vec::new();
         for (field, role) in arrays {
             let elements = field.shape.iter().try_fold(field.dtype.bytes(), |n, &d| n.checked_mul(d));
-            let sized = elements.and_then(|one| Some((one, one.checked_mul(batch)?.checked_next_multiple_of(ALIGN)?)));
-            let next = sized.and_then(|(_, total)| bytes.checked_add(total)).filter(|&n| n <= isize::MAX as usize);
-            let (Some((sample_bytes, _)), Some(next)) = (sized, next) else {
+            let sizes = elements.and_then(|element_bytes| {
+                Some((element_bytes, element_bytes.checked_mul(batch)?.checked_next_multiple_of(ALIGN)?))
+            });
+            let end = sizes.and_then(|(_, total)| bytes.checked_add(total)).filter(|&n| n <= isize::MAX as usize);
+            let (Some((sample_bytes, _)), Some(end)) = (sizes, end) else {
                 return Err(Error::config(format!(
                     "a batch of {batch} samples of {:?} ({}) is larger than the address space",
                     field.shape,
@@ -245,7 +247,7 @@ impl Schema {
                 )));
             };
             spans.push(Span { field, role, offset: bytes, sample_bytes });
-            bytes = next;
+            bytes = end;
         }
         Ok(Schema { batch, spans, bytes })
     }
@@ -260,8 +262,8 @@ impl Schema {
 
     /// Returns the image field called `image`, or the first image field if none has this name.
     pub(crate) fn images(&self) -> Option<usize> {
-        let named = self.named("image").filter(|&span| self.spans[span].role == Role::Image);
-        named.or_else(|| self.find(Role::Image))
+        let image_span = self.named("image").filter(|&span| self.spans[span].role == Role::Image);
+        image_span.or_else(|| self.find(Role::Image))
     }
 
     pub(crate) fn sample_bytes(&self) -> usize {

@@ -99,7 +99,7 @@ impl Free {
         self.0.parts_left.store(len.div_ceil(group), Ordering::Relaxed);
         self.0.encoded.store(0, Ordering::Relaxed);
         self.0.blocks.store(0, Ordering::Relaxed);
-        let part = Part::of(self.0, info);
+        let part = Part::for_slot(self.0, info);
         (0..len).step_by(group).map(move |start| part(start..len.min(start + group)))
     }
 
@@ -126,7 +126,7 @@ pub(crate) struct Part {
 unsafe impl Send for Part {}
 
 impl Part {
-    fn of(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> Part + use<> {
+    fn for_slot(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> Part + use<> {
         assert!(
             info.samples.len() >= slot.schema().batch,
             "a slot has metadata for only {} samples",
@@ -152,8 +152,8 @@ impl Part {
     /// Returns the metadata of a sample. `row` must be in [`range`](Part::range).
     pub(crate) fn meta(&mut self, row: usize) -> &mut SampleInfo {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
-        // SAFETY: the row exists (`of` checks the length), only this part accesses it (invariant
-        // 3), and `&mut self` makes this the only borrow.
+        // SAFETY: the row exists (`for_slot` checks the length), only this part accesses it
+        // (invariant 3), and `&mut self` makes this the only borrow.
         unsafe { &mut *self.samples.add(row) }
     }
 
@@ -173,18 +173,18 @@ impl Part {
         let slot = &*self.slot;
         let schema = slot.schema();
         let span = schema.encoded()?;
-        let Role::Encoded { blocks: each } = schema.spans[span].role else { return None };
-        let take = |counter: &AtomicUsize, count: usize, limit: usize| {
-            let next = |reserved: usize| reserved.checked_add(count).filter(|&end| end <= limit);
-            counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
+        let Role::Encoded { blocks: sample_blocks } = schema.spans[span].role else { return None };
+        let reserve = |counter: &AtomicUsize, count: usize, limit: usize| {
+            let reserved_end = |reserved: usize| reserved.checked_add(count).filter(|&end| end <= limit);
+            counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserved_end).ok()
         };
         let capacity = schema.spans[span].sample_bytes * schema.batch;
-        let offset = take(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), capacity)?;
+        let offset = reserve(&slot.encoded, len.next_multiple_of(ENCODED_ALIGN), capacity)?;
         // Without space for the coefficients, the reserved bytes stay unused in this batch.
-        let block = take(&slot.blocks, blocks, each * schema.batch)?;
+        let block = reserve(&slot.blocks, blocks, sample_blocks * schema.batch)?;
         let bytes_of_span = slot.bytes(span, 0..schema.batch);
-        // SAFETY: the range is inside the span (checked by `take`), and the counter assigned it to
-        // only this call (invariant 4). `&mut self` limits this part to one borrow.
+        // SAFETY: the range is inside the span (checked by `reserve`), and the counter assigned it
+        // to only this call (invariant 4). `&mut self` limits this part to one borrow.
         let bytes = unsafe { std::slice::from_raw_parts_mut(bytes_of_span.cast::<u8>().add(offset), len) };
         Some((offset, block, bytes))
     }
@@ -197,8 +197,8 @@ impl Part {
 
     /// Marks the part as finished. Returns the full slot if this was its last unfinished part.
     pub(crate) fn finish(self) -> Option<Full> {
-        let last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
-        last.then(|| Full(self.slot))
+        let is_last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
+        is_last.then(|| Full(self.slot))
     }
 }
 
@@ -289,8 +289,8 @@ impl Full {
         if !role.is_packed() {
             return rows;
         }
-        let (len, of_each) = self.info().shape(span, &field.shape);
-        &rows[..len * of_each.iter().product::<usize>() * field.dtype.bytes()]
+        let (len, row_shape) = self.info().shape(span, &field.shape);
+        &rows[..len * row_shape.iter().product::<usize>() * field.dtype.bytes()]
     }
 
     /// Returns the address of a span, for callers that may write to its bytes.
@@ -304,12 +304,12 @@ impl Full {
         unsafe { &mut *self.0.bytes(span, 0..len) }
     }
 
-    pub(crate) fn bytes_mut_beside(&mut self, span: usize, beside: usize) -> (&mut [u8], &[u8]) {
-        assert_ne!(span, beside, "two fields");
+    pub(crate) fn bytes_mut_with(&mut self, span: usize, other_span: usize) -> (&mut [u8], &[u8]) {
+        assert_ne!(span, other_span, "two fields");
         let len = self.len();
         // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` excludes other borrows.
         // Spans do not overlap, because `Schema::new` laid them out in sequence.
-        unsafe { (&mut *self.0.bytes(span, 0..len), &*self.0.bytes(beside, 0..len)) }
+        unsafe { (&mut *self.0.bytes(span, 0..len), &*self.0.bytes(other_span, 0..len)) }
     }
 
     /// Divides the slot into parts again, to refill the rows in `rows`, which must be in ascending
@@ -322,7 +322,7 @@ impl Full {
         starts.dedup();
         let (slot, len) = (self.0.clone(), self.len());
         slot.parts_left.store(starts.len(), Ordering::Relaxed);
-        let part = Part::of(slot, self.info_mut());
+        let part = Part::for_slot(slot, self.info_mut());
         starts.into_iter().map(move |start| part(start..len.min(start + group)))
     }
 

@@ -11,15 +11,17 @@ use super::fused::mul_add;
 /// labels, followed by label smoothing. A label that is not a class contributes nothing.
 pub(crate) fn soft_label(label: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
     let (low, high) = (smoothing / row.len() as f32, 1.0 - smoothing);
-    let is = |label: i64, class: i64| if label == class { 1.0 } else { 0.0 };
+    let indicator = |label: i64, class: i64| if label == class { 1.0 } else { 0.0 };
     row.fill(low);
     for class in [Some(label), partner.map(|(label, _)| label)].into_iter().flatten() {
         let Some(share) = usize::try_from(class).ok().and_then(|class| row.get_mut(class)) else { continue };
-        let full = match partner {
-            Some((other, weight)) => is(other, class) * (1.0 - weight) + is(label, class) * weight,
-            None => is(label, class),
+        let target = match partner {
+            Some((partner_label, weight)) => {
+                indicator(partner_label, class) * (1.0 - weight) + indicator(label, class) * weight
+            }
+            None => indicator(label, class),
         };
-        *share = mul_add(high, full, low);
+        *share = mul_add(high, target, low);
     }
 }
 

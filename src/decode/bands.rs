@@ -19,25 +19,26 @@ const ALIGN: u32 = 32;
 pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     #[cfg(test)]
     BANDED.lock().unwrap().push(region);
-    let sound = halves(region, out.reset(region.size()), rows);
+    let is_sound = decode_halves(region, out.reset(region.size()), rows);
     out.set_origin(region.x, region.y);
-    sound
+    is_sound
 }
 
 /// All regions that this process has passed to [`decode`].
 #[cfg(test)]
 pub(crate) static BANDED: std::sync::Mutex<Vec<Rect>> = std::sync::Mutex::new(Vec::new());
 
-fn halves(region: Rect, out: &mut [u8], rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
+fn decode_halves(region: Rect, out: &mut [u8], rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     if region.height <= ROWS {
         return rows(region, out);
     }
     let middle = (region.y + region.height / 2).next_multiple_of(ALIGN);
     let top = Rect { height: middle - region.y, ..region };
     let bottom = Rect { y: middle, height: region.height - top.height, ..region };
-    let (above, below) = out.split_at_mut(top.size().area() as usize * 3);
-    let (above, below) = rayon::join(|| halves(top, above, rows), || halves(bottom, below, rows));
-    above && below
+    let (top_rows, bottom_rows) = out.split_at_mut(top.size().area() as usize * 3);
+    let (top_rows, bottom_rows) =
+        rayon::join(|| decode_halves(top, top_rows, rows), || decode_halves(bottom, bottom_rows, rows));
+    top_rows && bottom_rows
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ pub(crate) struct Admission<'a> {
     key: u128,
     bytes: usize,
     /// Maximum size of the coefficients in bytes; 0 if pixels are stored.
-    pub(crate) keep: usize,
+    pub(crate) max_coefficient_bytes: usize,
 }
 
 impl DecodedCache {
@@ -93,9 +93,13 @@ impl DecodedCache {
     }
 
     /// Returns how much memory decoding `image` needs in addition if its coefficients are stored.
-    pub(crate) fn kept_bytes(&self, image: &EncodedImage<'_>) -> usize {
-        let keeps = self.format == CacheFormat::Coefficients && image.is_jpeg();
-        if keeps { usize::try_from(image.size().area().saturating_mul(3)).unwrap_or(usize::MAX) } else { 0 }
+    pub(crate) fn max_coefficient_bytes(&self, image: &EncodedImage<'_>) -> usize {
+        let caches_coefficients = self.format == CacheFormat::Coefficients && image.is_jpeg();
+        if caches_coefficients {
+            usize::try_from(image.size().area().saturating_mul(3)).unwrap_or(usize::MAX)
+        } else {
+            0
+        }
     }
 
     pub(crate) fn find(&self, image: &mut EncodedImage<'_>) -> Lookup<'_> {
@@ -118,10 +122,15 @@ impl DecodedCache {
                 };
             }
             None => {
-                if let Some(bytes) = self.take(pixels) {
+                if let Some(bytes) = self.reserve(pixels) {
                     shard.insert(key, None);
                     self.misses.fetch_add(1, Relaxed);
-                    return Lookup::Admitted(Admission { cache: self, key, bytes, keep: self.kept_bytes(image) });
+                    return Lookup::Admitted(Admission {
+                        cache: self,
+                        key,
+                        bytes,
+                        max_coefficient_bytes: self.max_coefficient_bytes(image),
+                    });
                 }
             }
             Some(None) => {}
@@ -130,7 +139,7 @@ impl DecodedCache {
         Lookup::Declined
     }
 
-    fn take(&self, pixels: u64) -> Option<usize> {
+    fn reserve(&self, pixels: u64) -> Option<usize> {
         let bytes = footprint(usize::try_from(pixels).ok()?, 1)?;
         let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
         self.used.fetch_update(Relaxed, Relaxed, fits).ok().map(|_| bytes)
@@ -151,9 +160,10 @@ impl DecodedCache {
     }
 }
 
-/// Returns how much memory an entry takes if its data has `bytes` bytes in `large` allocations.
-fn footprint(bytes: usize, large: usize) -> Option<usize> {
-    let rounding = if bytes < 16 * PAGE { 0 } else { large * (PAGE - 1) };
+/// Returns how much memory an entry takes if its data has `bytes` bytes in `large_lists`
+/// allocations.
+fn footprint(bytes: usize, large_lists: usize) -> Option<usize> {
+    let rounding = if bytes < 16 * PAGE { 0 } else { large_lists * (PAGE - 1) };
     bytes.checked_add(rounding + ENTRY)
 }
 
@@ -164,8 +174,9 @@ impl Admission<'_> {
         if (pixels.size(), pixels.origin()) != (image, (0, 0)) {
             return;
         }
-        let cached =
-            guarded(|| Ok(self.smaller(coefficients).unwrap_or_else(|| Cached::Pixels(Arc::new(copy(pixels))))));
+        let cached = guarded(|| {
+            Ok(self.take_coefficients(coefficients).unwrap_or_else(|| Cached::Pixels(Arc::new(copy(pixels)))))
+        });
         if let Ok(cached) = cached {
             self.cache.shard(self.key).insert(self.key, Some(cached));
             self.cache.images.fetch_add(1, Relaxed);
@@ -175,7 +186,7 @@ impl Admission<'_> {
     }
 
     /// Returns `coefficients` if they take less memory than pixels, and frees the difference.
-    fn smaller(&mut self, coefficients: Option<CompactCoefficients>) -> Option<Cached> {
+    fn take_coefficients(&mut self, coefficients: Option<CompactCoefficients>) -> Option<Cached> {
         let coefficients = coefficients?;
         // The coefficients have four lists, one of which is always small.
         let bytes = footprint(coefficients.bytes(), 3).filter(|&bytes| bytes <= self.bytes)?;
@@ -252,7 +263,10 @@ mod tests {
     /// Decodes the whole image, and keeps its coefficients if the cache stores them.
     fn fill(admission: Admission<'_>, image: EncodedImage<'_>) -> Pixels {
         let (size, mut pixels) = (image.size(), Pixels::new());
-        let mut jobs = [Job { keep: admission.keep, ..Job::new(image, Rect::full(size), &mut pixels) }];
+        let mut jobs = [Job {
+            max_coefficient_bytes: admission.max_coefficient_bytes,
+            ..Job::new(image, Rect::full(size), &mut pixels)
+        }];
         decode_group(&mut jobs);
         let coefficients = jobs[0].coefficients.take();
         drop(jobs);

@@ -59,12 +59,12 @@ impl Color {
     }
 
     pub(super) fn bytes(self) -> u64 {
-        let each = match self.depth {
+        let value_bytes = match self.depth {
             Depth::U8 => 1,
             Depth::U16 => 2,
             Depth::F32 => 4,
         };
-        u64::from(self.channels) * each
+        u64::from(self.channels) * value_bytes
     }
 }
 
@@ -76,13 +76,13 @@ pub(super) struct Opened<'a> {
     /// 0.
     pub(super) check_memory: u64,
     /// Size before the EXIF orientation is applied.
-    pub(super) stored: Size,
+    pub(super) stored_size: Size,
     pub(super) orientation: Orientation,
 }
 
 impl Opened<'_> {
     pub(super) fn size(&self) -> Size {
-        self.orientation.size(self.stored)
+        self.orientation.size(self.stored_size)
     }
 
     pub(super) fn check_memory(&self) -> u64 {

@@ -146,23 +146,23 @@ pub(super) enum Header<'a> {
     Image(super::decoder::Opened<'a>),
     #[cfg(feature = "video")]
     Video(Options),
-    Own(Box<dyn Any + Send>),
+    Custom(Box<dyn Any + Send>),
 }
 
 impl<'a> EncodedImage<'a> {
     /// Creates an image with the upright size `size`, for [`Codec::open`].
     pub fn new(bytes: &'a [u8], size: Size) -> Self {
-        Self::with(bytes, size, Header::None(PhantomData))
+        Self::from_header(bytes, size, Header::None(PhantomData))
     }
 
-    pub(super) fn with(bytes: &'a [u8], size: Size, header: Header<'a>) -> Self {
+    pub(super) fn from_header(bytes: &'a [u8], size: Size, header: Header<'a>) -> Self {
         let orientation = match &header {
             Header::Jpeg(jpeg) => jpeg.orientation(),
             #[cfg(feature = "formats")]
             Header::Image(opened) => opened.orientation(),
             #[cfg(feature = "video")]
             Header::Video(_) => Orientation::default(),
-            Header::None(_) | Header::Own(_) => Orientation::default(),
+            Header::None(_) | Header::Custom(_) => Orientation::default(),
         };
         EncodedImage { bytes, size, orientation, header, codec: None }
     }
@@ -178,7 +178,7 @@ impl<'a> EncodedImage<'a> {
     /// Attaches data that the [`Codec`] has read from the header and needs for decoding.
     #[must_use]
     pub fn with_header(mut self, header: impl Any + Send) -> Self {
-        self.header = Header::Own(Box::new(header));
+        self.header = Header::Custom(Box::new(header));
         self
     }
 
@@ -186,12 +186,12 @@ impl<'a> EncodedImage<'a> {
     /// `H`.
     pub fn header<H: Any>(&self) -> Option<&H> {
         match &self.header {
-            Header::Own(header) => header.downcast_ref(),
+            Header::Custom(header) => header.downcast_ref(),
             _ => None,
         }
     }
 
-    pub(super) fn by(mut self, codec: &'a dyn Codec) -> Self {
+    pub(super) fn with_codec(mut self, codec: &'a dyn Codec) -> Self {
         self.codec = Some(codec);
         self
     }
@@ -208,7 +208,7 @@ impl<'a> EncodedImage<'a> {
 
     /// Returns the upright size and the EXIF orientation of the image.
     pub fn oriented(&self) -> Oriented {
-        Oriented::with(self.size, self.orientation)
+        Oriented::with_orientation(self.size, self.orientation)
     }
 
     /// Returns the codec's [memory estimate](Codec::memory) for decoding `region`.
@@ -256,7 +256,7 @@ impl<'a> EncodedImage<'a> {
     pub(crate) fn refuse_damage(&mut self) -> Result<()> {
         match self.check() {
             Condition::Sound => Ok(()),
-            Condition::Tolerated(what) => Err(Error::decode(format!("{what}: rejected, because strict is set"))),
+            Condition::Tolerated(damage) => Err(Error::decode(format!("{damage}: rejected, because strict is set"))),
             Condition::Damaged(e) => Err(e),
         }
     }
@@ -264,7 +264,7 @@ impl<'a> EncodedImage<'a> {
     /// Returns the information from the header.
     pub fn info(&self) -> Info {
         let jpeg = match &self.header {
-            Header::Jpeg(jpeg) => Some(JpegInfo::of(jpeg)),
+            Header::Jpeg(jpeg) => Some(JpegInfo::from_jpeg(jpeg)),
             _ => None,
         };
         let format = self.codec.map_or("", |codec| codec.format().name);
@@ -380,9 +380,9 @@ pub struct Job<'a> {
     /// The time that decoding took, or `None` if the image was decoded together with other images.
     pub(crate) time: Option<Duration>,
     /// Whether idle threads of the current pool may decode parts of the image.
-    pub(crate) divided: bool,
+    pub(crate) is_divided: bool,
     /// Maximum size in bytes of the `coefficients` that are kept; 0 keeps none.
-    pub(crate) keep: usize,
+    pub(crate) max_coefficient_bytes: usize,
     /// The coefficients of an undamaged JPEG that was decoded completely.
     pub(crate) coefficients: Option<CompactCoefficients>,
 }
@@ -390,7 +390,16 @@ pub struct Job<'a> {
 impl<'a> Job<'a> {
     /// Creates a job that decodes `region` of `image` into `out`.
     pub fn new(image: EncodedImage<'a>, region: Rect, out: &'a mut Pixels) -> Self {
-        Job { image, region, out, result: Ok(()), time: None, divided: false, keep: 0, coefficients: None }
+        Job {
+            image,
+            region,
+            out,
+            result: Ok(()),
+            time: None,
+            is_divided: false,
+            max_coefficient_bytes: 0,
+            coefficients: None,
+        }
     }
 
     /// Decodes this job on its own, and measures the time.
@@ -399,10 +408,10 @@ impl<'a> Job<'a> {
     }
 
     pub(super) fn run_with(&mut self, decode: impl FnOnce(&mut EncodedImage<'a>, Rect, &mut Pixels) -> Result<()>) {
-        let start = Instant::now();
+        let start_time = Instant::now();
         let is_inside = self.region.within(self.image.size()).map_err(crate::error::from_jpeg);
         self.result = is_inside.and_then(|()| decode(&mut self.image, self.region, self.out));
-        self.time = Some(start.elapsed());
+        self.time = Some(start_time.elapsed());
     }
 }
 

@@ -50,10 +50,10 @@ impl Oriented {
     /// Creates the value for an image with the upright size `size` and an EXIF orientation from 1
     /// to 8. Other values of `exif` stand for 1 (upright).
     pub fn new(size: Size, exif: u8) -> Self {
-        Self::with(size, Orientation::new(exif))
+        Self::with_orientation(size, Orientation::new(exif))
     }
 
-    pub(super) fn with(size: Size, orientation: Orientation) -> Self {
+    pub(super) fn with_orientation(size: Size, orientation: Orientation) -> Self {
         Oriented { size, orientation, annotated: None }
     }
 
@@ -86,10 +86,10 @@ impl Oriented {
         let Oriented { size: upright, orientation, annotated } = self;
         // `size` is its own inverse: here it converts the upright size to the stored one.
         let stored = orientation.size(upright);
-        let fits = |size: Size| declared.is_none_or(|declared| declared == size);
-        let follow = match (fits(stored), fits(upright)) {
+        let is_expected = |size: Size| declared.is_none_or(|declared| declared == size);
+        let frame_kind = match (is_expected(stored), is_expected(upright)) {
             (_, true) if orientation.is_upright() => AnnotationFrame::Upright,
-            (true, true) => annotated.ok_or_else(|| self.undecided())?,
+            (true, true) => annotated.ok_or_else(|| self.ambiguity_error())?,
             (true, false) => AnnotationFrame::Stored,
             (false, true) => AnnotationFrame::Upright,
             (false, false) => {
@@ -104,13 +104,13 @@ impl Oriented {
                 )));
             }
         };
-        Ok(match follow {
+        Ok(match frame_kind {
             AnnotationFrame::Stored => Frame { size: stored, upright, orientation },
             AnnotationFrame::Upright => Frame { size: upright, upright, orientation: Orientation::default() },
         })
     }
 
-    fn undecided(self) -> Error {
+    fn ambiguity_error(self) -> Error {
         let Size { width, height } = self.size;
         Error::in_source(format!(
             "EXIF rotates or mirrors the image (upright {width}x{height}), and the annotations fit both the stored and the \
@@ -150,8 +150,8 @@ impl Frame {
     /// 0 to the width contains all columns.
     pub fn corners(self, [x1, y1, x2, y2]: [f64; 4]) -> [f64; 4] {
         let [a, b, c, d] = if self.orientation.transposed { [y1, x1, y2, x2] } else { [x1, y1, x2, y2] };
-        let turn = |from: f64, to: f64, turned: bool, side: u32| {
-            if turned { (f64::from(side) - to, f64::from(side) - from) } else { (from, to) }
+        let turn = |from: f64, to: f64, is_flipped: bool, side: u32| {
+            if is_flipped { (f64::from(side) - to, f64::from(side) - from) } else { (from, to) }
         };
         let (a, c) = turn(a, c, self.orientation.mirrored, self.upright.width);
         let (b, d) = turn(b, d, self.orientation.flipped, self.upright.height);
@@ -162,14 +162,14 @@ impl Frame {
     /// [`Plan::point`](crate::transform::Plan::point): (0, 0) is the center of the first pixel.
     pub fn point(self, (x, y): (f64, f64)) -> (f64, f64) {
         let (x, y) = if self.orientation.transposed { (y, x) } else { (x, y) };
-        let turn = |v: f64, turned: bool, side: u32| if turned { f64::from(side) - 1.0 - v } else { v };
+        let turn = |v: f64, is_flipped: bool, side: u32| if is_flipped { f64::from(side) - 1.0 - v } else { v };
         (turn(x, self.orientation.mirrored, self.upright.width), turn(y, self.orientation.flipped, self.upright.height))
     }
 
     /// Maps the displacement (horizontal, vertical) to the upright image.
     pub fn displacement(self, (across, down): (f32, f32)) -> (f32, f32) {
         let (across, down) = if self.orientation.transposed { (down, across) } else { (across, down) };
-        let turn = |v: f32, turned: bool| if turned { -v } else { v };
+        let turn = |v: f32, is_flipped: bool| if is_flipped { -v } else { v };
         (turn(across, self.orientation.mirrored), turn(down, self.orientation.flipped))
     }
 
@@ -199,7 +199,7 @@ mod tests {
     const STORED: Size = Size { width: 6, height: 4 };
 
     fn oriented(tag: u8) -> Oriented {
-        Oriented::with(Orientation::new(tag).size(STORED), Orientation::new(tag))
+        Oriented::with_orientation(Orientation::new(tag).size(STORED), Orientation::new(tag))
     }
 
     #[test]

@@ -16,12 +16,12 @@ pub(crate) const MAX_PLANNED: usize = 32;
 /// Decodes all jobs. Consecutive jobs with the same codec are decoded together
 /// ([`Codec::decode_group`](super::Codec::decode_group)), which interleaves JPEGs.
 pub fn decode_group(jobs: &mut [Job<'_>]) {
-    let same = |a: &Job<'_>, b: &Job<'_>| match (a.image.codec, b.image.codec) {
-        _ if a.divided || b.divided => false,
+    let is_same_codec = |a: &Job<'_>, b: &Job<'_>| match (a.image.codec, b.image.codec) {
+        _ if a.is_divided || b.is_divided => false,
         (Some(a), Some(b)) => std::ptr::addr_eq(a, b),
         _ => false,
     };
-    for jobs in jobs.chunk_by_mut(same).flat_map(|jobs| jobs.chunks_mut(MAX_GROUP)) {
+    for jobs in jobs.chunk_by_mut(is_same_codec).flat_map(|jobs| jobs.chunks_mut(MAX_GROUP)) {
         match jobs[0].image.codec {
             Some(codec) => codec.decode_group(jobs),
             None => jobs.iter_mut().for_each(Job::run),

@@ -41,20 +41,20 @@ impl Image {
             Ok(decoder) => decoder,
             Err(e) => return self.read_as_map(bytes).ok_or(e),
         };
-        let (stored, orientation) = (decoder.size(), Orientation::new(decoder.orientation()));
-        Ok(Opened { decoder: Some(decoder), check_memory: 0, stored, orientation })
+        let (stored_size, orientation) = (decoder.size(), Orientation::new(decoder.orientation()));
+        Ok(Opened { decoder: Some(decoder), check_memory: 0, stored_size, orientation })
     }
 
     /// Opens a TIFF without an RGB form, such as one with six bands. Its size can still be checked.
     fn read_as_map<'a>(&self, bytes: &'a [u8]) -> Option<Opened<'a>> {
-        let stored = self.stored(bytes)?;
-        let check_memory = stored.check_memory().max(1);
-        let orientation = stored.orientation().map_or(Orientation::default(), |turned| turned.orientation());
-        Some(Opened { decoder: None, check_memory, stored: stored.size(), orientation })
+        let map = self.open_as_map(bytes)?;
+        let check_memory = map.check_memory().max(1);
+        let orientation = map.orientation().map_or(Orientation::default(), |turned| turned.orientation());
+        Some(Opened { decoder: None, check_memory, stored_size: map.size(), orientation })
     }
 
     /// Opens the file as a dense map, or returns `None` if a dense map cannot read it.
-    fn stored<'a>(&self, bytes: &'a [u8]) -> Option<FloatImage<'a>> {
+    fn open_as_map<'a>(&self, bytes: &'a [u8]) -> Option<FloatImage<'a>> {
         if self.format.name == format::TIFF.name { FloatImage::open(bytes).ok() } else { None }
     }
 
@@ -65,11 +65,11 @@ impl Image {
         options: Options,
         out: &mut [u8],
     ) -> Result<()> {
-        let Opened { decoder, stored, orientation, .. } = opened;
+        let Opened { decoder, stored_size, orientation, .. } = opened;
         let decoder = match decoder.take() {
             Some(decoder) => decoder,
             None => self.decoder(bytes).map_err(|e| {
-                let hint = if self.stored(bytes).is_some() { "; field::DenseMap reads its values" } else { "" };
+                let hint = if self.open_as_map(bytes).is_some() { "; field::DenseMap reads its values" } else { "" };
                 Error::decode(format!("{}{hint}", e.cause()))
             })?,
         };
@@ -81,15 +81,15 @@ impl Image {
             return self.read_image(bytes, decoder, out);
         }
         SCRATCH.with_borrow_mut(|[raw, rgb]| {
-            let raw = first_bytes(raw, stored.area().saturating_mul(color.bytes()))?;
+            let raw = first_bytes(raw, stored_size.area().saturating_mul(color.bytes()))?;
             self.read_image(bytes, decoder, raw)?;
             if orientation.is_upright() {
                 options.convert(raw, color, out);
                 return Ok(());
             }
-            let rgb = first_bytes(rgb, stored.area() * 3)?;
+            let rgb = first_bytes(rgb, stored_size.area() * 3)?;
             options.convert(raw, color, rgb);
-            orientation.turn(rgb, *stored, out);
+            orientation.turn(rgb, *stored_size, out);
             Ok(())
         })
     }
@@ -107,17 +107,17 @@ impl Image {
     }
 
     fn decoder<'a>(&self, bytes: &'a [u8]) -> Result<AnyDecoder<'a>> {
-        (self.open)(bytes, allocation_limit(self.options.max_pixels)).map_err(|e| self.fail(bytes, &e))
+        (self.open)(bytes, allocation_limit(self.options.max_pixels)).map_err(|e| self.decode_error(bytes, &e))
     }
 
     /// Decodes the pixels, and turns a panic in the decoder into an error.
     fn read_image(&self, bytes: &[u8], decoder: AnyDecoder<'_>, out: &mut [u8]) -> Result<()> {
         catch_unwind(AssertUnwindSafe(|| decoder.read(out)))
             .unwrap_or_else(|_| Err(format!("the {} decoder panicked", self.format.name)))
-            .map_err(|e| self.fail(bytes, &e))
+            .map_err(|e| self.decode_error(bytes, &e))
     }
 
-    fn fail(&self, bytes: &[u8], e: &str) -> Error {
+    fn decode_error(&self, bytes: &[u8], e: &str) -> Error {
         Error::decode(format!("{} of {} bytes: {e}", self.format.name, bytes.len()))
     }
 }
@@ -130,7 +130,7 @@ pub(super) fn allocation_limit(max_pixels: u64) -> usize {
 }
 
 /// Frees the scratch memory of the calling thread if it exceeds `limit` bytes.
-pub(super) fn keep(limit: usize) {
+pub(super) fn trim(limit: usize) {
     if SCRATCH.with_borrow(|scratch| scratch.iter().map(Vec::capacity).sum::<usize>()) > limit {
         release();
     }
@@ -155,31 +155,37 @@ fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8]> {
 }
 
 impl Options {
-    fn convert(self, from: &[u8], color: Color, out: &mut [u8]) {
+    fn convert(self, source: &[u8], color: Color, out: &mut [u8]) {
         match color.depth {
-            Depth::U8 => self.convert_values(from, color.channels, out, |[value]: [u8; 1]| value),
+            Depth::U8 => self.convert_values(source, color.channels, out, |[value]: [u8; 1]| value),
             Depth::U16 => {
-                self.convert_values(from, color.channels, out, |value| (u16::from_ne_bytes(value) >> 8) as u8)
+                self.convert_values(source, color.channels, out, |value| (u16::from_ne_bytes(value) >> 8) as u8)
             }
             Depth::F32 => {
-                self.convert_values(from, color.channels, out, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8)
+                self.convert_values(source, color.channels, out, |b| (f32::from_ne_bytes(b) * 255.0).round() as u8)
             }
         }
     }
 
     /// Converts pixels with `channels` channels to RGB. `narrow` converts a value of `N` bytes to 8
     /// bits.
-    fn convert_values<const N: usize>(self, from: &[u8], channels: u8, out: &mut [u8], narrow: impl Fn([u8; N]) -> u8) {
-        let (from, to) = (from.as_chunks::<N>().0, out.as_chunks_mut().0);
+    fn convert_values<const N: usize>(
+        self,
+        source: &[u8],
+        channels: u8,
+        out: &mut [u8],
+        narrow: impl Fn([u8; N]) -> u8,
+    ) {
+        let (source, target) = (source.as_chunks::<N>().0, out.as_chunks_mut().0);
         match channels {
-            1 => from.iter().zip(to).for_each(|(&gray, to)| *to = [narrow(gray); 3]),
+            1 => source.iter().zip(target).for_each(|(&gray, target)| *target = [narrow(gray); 3]),
             2 => {
-                let pixels = from.as_chunks().0.iter().zip(to);
+                let pixels = source.as_chunks().0.iter().zip(target);
                 pixels.for_each(|(&[gray, alpha], out)| *out = self.blend([narrow(gray); 3], narrow(alpha)));
             }
-            3 => from.as_chunks().0.iter().zip(to).for_each(|(pixel, to)| *to = pixel.map(&narrow)),
+            3 => source.as_chunks().0.iter().zip(target).for_each(|(pixel, target)| *target = pixel.map(&narrow)),
             _ => {
-                let pixels = from.as_chunks().0.iter().zip(to);
+                let pixels = source.as_chunks().0.iter().zip(target);
                 pixels.for_each(|(&[r, g, b, alpha], out)| *out = self.blend([r, g, b].map(&narrow), narrow(alpha)));
             }
         }

@@ -36,21 +36,21 @@ impl<'a> Indexed<'a> {
     /// Opens a mask. If `colors` is set, the value of a pixel is its color, as a 24-bit integer
     /// with red in the highest bits. Lossy formats are rejected.
     pub(crate) fn open(bytes: &'a [u8], colors: bool) -> Result<Self> {
-        let is = |format: format::Format| (format.matches)(bytes);
-        if is(format::JPEG) || (is(format::WEBP) && is_lossy(bytes)) {
-            let name = if is(format::JPEG) { "jpeg" } else { "lossy webp" };
+        let has_format = |format: format::Format| (format.matches)(bytes);
+        if has_format(format::JPEG) || (has_format(format::WEBP) && is_lossy(bytes)) {
+            let name = if has_format(format::JPEG) { "jpeg" } else { "lossy webp" };
             return Err(Error::decode(format!("{name} does not preserve the values of a mask: store the mask as PNG")));
         }
         let readers: [(format::Format, Open); 3] =
             [(format::GIF, formats::gif), (format::BMP, formats::bmp), (format::TIFF, formats::tiff)];
-        if colors || is(format::WEBP) {
+        if colors || has_format(format::WEBP) {
             let size = standard().open(bytes)?.size();
             return Ok(Indexed { bytes, form: Form::Colors { colors }, size });
         }
         let Some((reader, open)) = readers.into_iter().find(|(reader, _)| (reader.matches)(bytes)) else {
-            let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
+            let prefix = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
             return Err(Error::decode(format!(
-                "the data begins with {start:?}: expected PNG, GIF, BMP, TIFF or lossless WebP"
+                "the data begins with {prefix:?}: expected PNG, GIF, BMP, TIFF or lossless WebP"
             )));
         };
         let name = reader.name;
@@ -61,7 +61,7 @@ impl<'a> Indexed<'a> {
             }
             reader => reader,
         };
-        if !is(format::TIFF) {
+        if !has_format(format::TIFF) {
             return Err(Error::decode(match reader {
                 Ok(_) => format!("{name} of RGB: {ONE_NUMBER}"),
                 Err(e) => format!("{name}: {e}"),

@@ -45,7 +45,7 @@ pub struct JpegInfo {
 }
 
 impl JpegInfo {
-    pub(super) fn of(jpeg: &Jpeg<'_>) -> Self {
+    pub(super) fn from_jpeg(jpeg: &Jpeg<'_>) -> Self {
         JpegInfo {
             chroma: jpeg.chroma(),
             progressive: jpeg.is_progressive(),

@@ -22,7 +22,7 @@ impl Codec for Jpegs {
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let jpeg = Jpeg::open(bytes).map_err(from_jpeg)?;
-        Ok(EncodedImage::with(bytes, jpeg.size(), Header::Jpeg(jpeg)))
+        Ok(EncodedImage::from_header(bytes, jpeg.size(), Header::Jpeg(jpeg)))
     }
 
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
@@ -35,7 +35,7 @@ impl Codec for Jpegs {
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
         if let [job] = jobs
-            && job.divided
+            && job.is_divided
         {
             let start = Instant::now();
             let jpeg = opened(&job.image);
@@ -47,8 +47,8 @@ impl Codec for Jpegs {
         }
         for jobs in jobs.chunks_mut(MAX_GROUP) {
             let mut group = ArrayVec::<_, MAX_GROUP>::new();
-            for Job { image, region, out, keep, .. } in &mut *jobs {
-                group.push(jpeg::Job::new(opened(image), *region, out).keep_coefficients(*keep));
+            for Job { image, region, out, max_coefficient_bytes, .. } in &mut *jobs {
+                group.push(jpeg::Job::new(opened(image), *region, out).keep_coefficients(*max_coefficient_bytes));
             }
             DECODER.with_borrow_mut(|decoder| decoder.decode_group(&mut group));
             let results: ArrayVec<_, MAX_GROUP> = group.into_iter().map(|job| (job.result, job.coefficients)).collect();
@@ -79,7 +79,7 @@ fn opened<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
 }
 
 /// Frees the calling thread's decoder if it exceeds `limit` bytes, and returns its remaining bytes.
-pub(super) fn keep(limit: usize) -> usize {
+pub(super) fn trim(limit: usize) -> usize {
     DECODER.with_borrow_mut(|decoder| decoder.keep(limit))
 }
 

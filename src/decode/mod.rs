@@ -132,7 +132,7 @@ pub use info::{Info, JpegInfo};
 use options::Options;
 pub(crate) use png::{ONE_NUMBER, Pass, Png, Scratch as PngScratch};
 pub use raw::RawRgb;
-pub(crate) use scratch::{keep, release};
+pub(crate) use scratch::{release, trim};
 pub use standard::check;
 #[cfg(test)]
 pub(crate) use standard::standard;

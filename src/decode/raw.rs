@@ -40,9 +40,9 @@ fn npy(bytes: &[u8]) -> Result<Size> {
         _ => None,
     };
     let (width, height) = size.ok_or_else(|| {
-        let shown = npy.header_for_message();
+        let description = npy.header_for_message();
         Error::decode(format!(
-            "unsupported npy header {shown}: expected dtype '|u1' in C order with shape (height, width, 3)"
+            "unsupported npy header {description}: expected dtype '|u1' in C order with shape (height, width, 3)"
         ))
     })?;
     let size = Size::new(width, height);

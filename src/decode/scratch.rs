@@ -7,14 +7,14 @@ use super::jpegs;
 use super::video;
 
 /// Frees memory of the calling thread's codecs beyond `limit` bytes.
-pub(crate) fn keep(limit: usize) {
-    let kept_bytes = jpegs::keep(limit);
+pub(crate) fn trim(limit: usize) {
+    let retained_bytes = jpegs::trim(limit);
     #[cfg(feature = "video")]
-    let kept_bytes = kept_bytes + video::keep(limit - kept_bytes);
+    let retained_bytes = retained_bytes + video::trim(limit - retained_bytes);
     #[cfg(feature = "formats")]
-    image::keep(limit - kept_bytes);
+    image::trim(limit - retained_bytes);
     #[cfg(not(feature = "formats"))]
-    let _ = kept_bytes;
+    let _ = retained_bytes;
 }
 
 pub(crate) fn release() {

@@ -81,7 +81,7 @@ impl Codec for VideoFrames {
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
         let record = Record::parse(bytes).map_err(convert_error)?;
         let size = Orientation::new(record.orientation).size(Size::new(record.width, record.height));
-        Ok(EncodedImage::with(bytes, size, Header::Video(self.0)).with_orientation(record.orientation))
+        Ok(EncodedImage::from_header(bytes, size, Header::Video(self.0)).with_orientation(record.orientation))
     }
 
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
@@ -98,8 +98,8 @@ impl Codec for VideoFrames {
         let _lease = DecoderLease::begin(true);
         let records: Vec<_> = jobs.iter().map_while(|job| Record::parse(job.image.bytes()).ok()).collect();
         for (index, job) in jobs.iter_mut().enumerate() {
-            let later = records.get(index + 1..).unwrap_or_default();
-            job.run_with(|image, region, out| self.decode_before(image, region, out, later));
+            let later_records = records.get(index + 1..).unwrap_or_default();
+            job.run_with(|image, region, out| self.decode_before(image, region, out, later_records));
         }
     }
 
@@ -110,26 +110,27 @@ impl Codec for VideoFrames {
 }
 
 impl VideoFrames {
-    /// Decodes an image. The images in `later` follow it, so the decoder may already prepare them.
+    /// Decodes an image. The images in `later_records` follow it, so the decoder may already
+    /// prepare them.
     fn decode_before(
         &self,
         image: &EncodedImage<'_>,
         region: Rect,
         out: &mut Pixels,
-        later: &[Record<'_>],
+        later_records: &[Record<'_>],
     ) -> Result<()> {
         let record = Record::parse(image.bytes()).map_err(convert_error)?;
         let orientation = Orientation::new(record.orientation);
         let area = orientation.region(region, Size::new(record.width, record.height));
-        let shown = (area.x as usize, area.y as usize, area.width as usize, area.height as usize);
+        let visible_area = (area.x as usize, area.y as usize, area.width as usize, area.height as usize);
         let pixels = out.reset(region.size());
-        self.show(&record, later, |planes, Buffers { terms, stored }| {
+        self.show(&record, later_records, |planes, Buffers { terms, stored }| {
             if orientation.is_upright() {
-                return to_rgb(planes, shown, terms, pixels).map_err(convert_error);
+                return to_rgb(planes, visible_area, terms, pixels).map_err(convert_error);
             }
             reserve(stored, pixels.len().saturating_sub(stored.len()))?;
             stored.resize(pixels.len(), 0);
-            to_rgb(planes, shown, terms, stored).map_err(convert_error)?;
+            to_rgb(planes, visible_area, terms, stored).map_err(convert_error)?;
             orientation.turn(stored, area.size(), pixels);
             Ok(())
         })?;
@@ -138,11 +139,11 @@ impl VideoFrames {
     }
 
     /// Decodes the frame of a record with the decoder of the calling thread, and passes the frame
-    /// to `show`. The records in `later` are those that the caller decodes next.
+    /// to `show`. The records in `later_records` are those that the caller decodes next.
     fn show(
         &self,
         record: &Record<'_>,
-        later: &[Record<'_>],
+        later_records: &[Record<'_>],
         show: impl FnOnce(&Planes<'_>, &mut Buffers) -> Result<()>,
     ) -> Result<()> {
         let max_pixels = u32::try_from(self.0.max_pixels).unwrap_or(u32::MAX);
@@ -160,7 +161,7 @@ impl VideoFrames {
                 buffers: Buffers::default(),
             });
             *bytes = (*bytes).max(FrameDecoder::memory(record.codec, record.width, record.height));
-            decoder.decode(record, later, |planes| Ok(show(planes, buffers))).map_err(convert_error)?
+            decoder.decode(record, later_records, |planes| Ok(show(planes, buffers))).map_err(convert_error)?
         })
     }
 }
@@ -184,7 +185,7 @@ pub(crate) fn decode_planes(images: &[EncodedImage<'_>], mut store: impl FnMut(u
 }
 
 /// Frees the calling thread's decoder if it exceeds `limit` bytes, and returns its remaining bytes.
-pub(super) fn keep(limit: usize) -> usize {
+pub(super) fn trim(limit: usize) -> usize {
     STATE.with_borrow_mut(|state| match state {
         Some(State { bytes, .. }) if *bytes <= limit as u64 => *bytes as usize,
         _ => {
@@ -263,9 +264,9 @@ mod tests {
         let record = records().remove(0);
         let mut image = standard().open(&record).unwrap();
         image.decode(Rect::full(image.size()), &mut Pixels::new()).unwrap();
-        assert!(keep(1 << 30) > 0);
-        assert_eq!(keep(1000), 0);
-        assert_eq!(keep(1 << 30), 0);
+        assert!(trim(1 << 30) > 0);
+        assert_eq!(trim(1000), 0);
+        assert_eq!(trim(1 << 30), 0);
     }
 
     #[test]

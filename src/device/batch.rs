@@ -6,7 +6,7 @@ use std::ops::Deref;
 use arrayvec::ArrayVec;
 
 use super::gpu::Gpu;
-use super::ring::{Held, Shared, Variant};
+use super::ring::{ConsumerBatch, Shared, Variant};
 use super::spec::{MAX_AXES, Spec};
 use crate::batch::{BatchInfo, COUNT, Delivered, Dtype, Field, Role};
 use crate::error::Result;
@@ -22,10 +22,10 @@ use crate::error::Result;
 ///
 /// If several threads drop batches, don't open the loader with a per-thread default stream, because
 /// its handle means a different stream on each thread.
-pub struct DeviceBatch<G: Gpu>(pub(crate) Held<G>);
+pub struct DeviceBatch<G: Gpu>(pub(crate) ConsumerBatch<G>);
 
-impl<G: Gpu> From<Held<G>> for DeviceBatch<G> {
-    fn from(batch: Held<G>) -> Self {
+impl<G: Gpu> From<ConsumerBatch<G>> for DeviceBatch<G> {
+    fn from(batch: ConsumerBatch<G>) -> Self {
         DeviceBatch(batch)
     }
 }
@@ -82,7 +82,7 @@ impl<G: Gpu> DeviceBatch<G> {
     /// `image`, `label`, `soft_label` with [`Loader::soft_labels`](crate::Loader::soft_labels), or
     /// the name of a field added with [`Loader::field`](crate::Loader::field).
     pub fn field(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
-        let array = self.spec().named(name)?;
+        let array = self.spec().index_of(name)?;
         (!self.hides(self.spec().arrays[array].role)).then(|| self.tensor(array))
     }
 

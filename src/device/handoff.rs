@@ -64,23 +64,23 @@ pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
 struct Shared<W> {
     watch: W,
     /// Number of slots that are not yet free.
-    open: AtomicUsize,
-    idle: Mutex<Instant>,
+    open_slots: AtomicUsize,
+    idle_start: Mutex<Instant>,
     /// Whether a slot cannot be marked until a capture ends.
-    capturing: AtomicBool,
-    failed: Mutex<Option<Error>>,
+    is_capturing: AtomicBool,
+    failure: Mutex<Option<Error>>,
 }
 
 impl<W: Watch, T: Send + 'static> Handoff<W, T> {
     /// Starts the thread. It sends each slot to `free` once the slot's mark has completed.
     pub(crate) fn new(watch: W, free: Sender<T>) -> Result<Self> {
-        let idle = Mutex::new(Instant::now());
+        let idle_start = Mutex::new(Instant::now());
         let shared = Arc::new(Shared {
             watch,
-            open: AtomicUsize::new(0),
-            idle,
-            capturing: AtomicBool::new(false),
-            failed: Mutex::default(),
+            open_slots: AtomicUsize::new(0),
+            idle_start,
+            is_capturing: AtomicBool::new(false),
+            failure: Mutex::default(),
         });
         let (sender, returned) = unbounded();
         let thread = Thread { shared: shared.clone(), returned, free: free.clone(), waiting: Vec::new() };
@@ -97,7 +97,7 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
     /// Frees `slot` once `mark` has completed. If `mark` is `None`, the thread sets one as soon as
     /// it can.
     pub(crate) fn keep_until(&self, slot: T, mark: Option<W::Mark>) {
-        self.shared.open.fetch_add(1, SeqCst);
+        self.shared.open_slots.fetch_add(1, SeqCst);
         self.pass(slot, mark);
     }
 
@@ -133,7 +133,7 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
 
 impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
     fn keep(&self, slot: T) {
-        self.shared.open.fetch_add(1, SeqCst);
+        self.shared.open_slots.fetch_add(1, SeqCst);
         self.unmarked().push(slot);
         if self.is_waiting.load(SeqCst) {
             self.mark();
@@ -145,20 +145,20 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
         if is_waiting {
             self.mark();
         }
-        self.shared.failed.lock().expect("no code panics while holding this lock").clone().map_or(Ok(()), Err)
+        self.shared.failure.lock().expect("no code panics while holding this lock").clone().map_or(Ok(()), Err)
     }
 
     fn held_count(&self) -> usize {
-        self.shared.open.load(SeqCst)
+        self.shared.open_slots.load(SeqCst)
     }
 
     fn is_blocked_by_capture(&self) -> bool {
-        self.shared.capturing.load(SeqCst)
+        self.shared.is_capturing.load(SeqCst)
     }
 
     fn idle_since(&self) -> Option<Instant> {
-        let idle = *self.shared.idle.lock().expect("no code panics while holding this lock");
-        (self.held_count() == 0).then_some(idle)
+        let idle_start = *self.shared.idle_start.lock().expect("no code panics while holding this lock");
+        (self.held_count() == 0).then_some(idle_start)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -178,8 +178,8 @@ impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
 
 impl<W: Watch> Shared<W> {
     fn count_freed(&self) {
-        *self.idle.lock().expect("no code panics while holding this lock") = Instant::now();
-        self.open.fetch_sub(1, SeqCst);
+        *self.idle_start.lock().expect("no code panics while holding this lock") = Instant::now();
+        self.open_slots.fetch_sub(1, SeqCst);
     }
 }
 
@@ -192,18 +192,18 @@ struct Thread<W: Watch, T> {
 
 impl<W: Watch, T> Thread<W, T> {
     fn run(mut self) {
-        let mut open = true;
-        while open || !self.waiting.is_empty() {
-            let received = if self.waiting.is_empty() {
+        let mut is_open = true;
+        while is_open || !self.waiting.is_empty() {
+            let result = if self.waiting.is_empty() {
                 self.returned.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 self.returned.recv_timeout(POLL)
             };
-            match received {
+            match result {
                 Ok(slot) => self.waiting.push(slot),
                 Err(RecvTimeoutError::Timeout) => {}
                 // Sleep from now on, because receiving from a closed channel returns immediately.
-                Err(RecvTimeoutError::Disconnected) if open => open = false,
+                Err(RecvTimeoutError::Disconnected) if is_open => is_open = false,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
             }
             self.check_marks();
@@ -211,11 +211,11 @@ impl<W: Watch, T> Thread<W, T> {
     }
 
     fn check_marks(&mut self) {
-        let (mut index, mut capturing) = (0, false);
+        let (mut index, mut is_capturing) = (0, false);
         while let Some((_, mark)) = self.waiting.get_mut(index) {
-            match waits(&self.shared.watch, mark) {
-                Ok(waits) if waits != Waits::Over => {
-                    capturing |= waits == Waits::ForACapture;
+            match wait_state(&self.shared.watch, mark) {
+                Ok(waits) if waits != WaitState::Over => {
+                    is_capturing |= waits == WaitState::ForACapture;
                     index += 1;
                 }
                 Ok(_) => {
@@ -229,32 +229,32 @@ impl<W: Watch, T> Thread<W, T> {
                 Err(e) => {
                     let (slot, _) = self.waiting.remove(index);
                     std::mem::forget(slot);
-                    self.shared.failed.lock().expect("no code panics while holding this lock").get_or_insert(e);
+                    self.shared.failure.lock().expect("no code panics while holding this lock").get_or_insert(e);
                 }
             }
         }
-        self.shared.capturing.store(capturing, SeqCst);
+        self.shared.is_capturing.store(is_capturing, SeqCst);
     }
 }
 
 #[derive(PartialEq)]
-enum Waits {
+enum WaitState {
     Over,
     ForADevice,
     ForACapture,
 }
 
 /// Returns what a slot is waiting for. Sets the mark first if it is missing.
-fn waits<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<Waits> {
+fn wait_state<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<WaitState> {
     if mark.is_none() {
         match watch.mark_all(true)? {
-            Marked::At(new) => *mark = Some(new),
-            Marked::Capturing => return Ok(Waits::ForACapture),
-            Marked::Unable => return Ok(Waits::ForADevice),
+            Marked::At(new_mark) => *mark = Some(new_mark),
+            Marked::Capturing => return Ok(WaitState::ForACapture),
+            Marked::Unable => return Ok(WaitState::ForADevice),
         }
     }
-    let over = mark.as_ref().map_or(Ok(false), |mark| watch.is_done(mark))?;
-    Ok(if over { Waits::Over } else { Waits::ForADevice })
+    let is_done = mark.as_ref().map_or(Ok(false), |mark| watch.is_done(mark))?;
+    Ok(if is_done { WaitState::Over } else { WaitState::ForADevice })
 }
 
 /// A stream on which a program uploads batches from page-locked memory.

@@ -57,5 +57,5 @@ pub(crate) use gpu::{Decode, Gpu, Job};
 pub(crate) use locked::page_locked;
 #[cfg(test)]
 pub(crate) use ring::Variant;
-pub(crate) use ring::{CAPTURE, DeviceCounters, FullSlot, Held, HostFeed, Repair, Ring};
+pub(crate) use ring::{CAPTURE, ConsumerBatch, DeviceCounters, FullSlot, HostFeed, Repair, Ring};
 pub(crate) use spec::{SoftLabels, Spec, Target};

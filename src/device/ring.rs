@@ -26,14 +26,14 @@
 //! enclose the copy of the images, the conversion and the consumer's wait (`timing`).
 //!
 //! A ring *orders batches when they are taken* if a stream waits for a batch only when a thread
-//! takes the batch ([`Held::take_on`]). Decoders use such a ring. In other rings, `next`
+//! takes the batch ([`ConsumerBatch::take_on`]). Decoders use such a ring. In other rings, `next`
 //! makes the consumer's stream wait.
 //!
 //! **Invariants**
 //! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` has completed.
 //!    When the thread ends or fails, it first waits for the copy stream.
 //! 2. A device slot is a token (`Box<Slot>`) with exactly one owner: the channel of free slots, the
-//!    thread, the channel of messages, or one [`Held`].
+//!    thread, the channel of messages, or one [`ConsumerBatch`].
 //! 3. Every write to a device slot waits for the slot's `released`, and for no other event of the
 //!    consumer. The consumer's stream waits only for `ready` of the batch that it receives.
 //! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy
@@ -44,8 +44,8 @@
 //!    thread and the batches, and the memory is freed only after the device's work.
 //! 6. While the consumer's stream is being captured into a graph, the ring neither records an event
 //!    in the stream nor makes it wait. The slot of a batch that is dropped during the capture stays
-//!    in `deferred` until the next call to `next`. In a ring that orders batches when they are
-//!    taken, it stays there until the next batch is taken or dropped.
+//!    in `deferred_slots` until the next call to `next`. In a ring that orders batches when they
+//!    are taken, it stays there until the next batch is taken or dropped.
 //! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring as long as its streams have work.
 //! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch
@@ -63,7 +63,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-pub(crate) use self::consumer_batch::Held;
+pub(crate) use self::consumer_batch::ConsumerBatch;
 pub(crate) use self::device_stats::DeviceCounters;
 pub use self::device_stats::DeviceStats;
 pub(crate) use self::repair::{HostFeed, Repair};
@@ -94,7 +94,7 @@ pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
 /// Time that dropping the ring waits for its streams, which usually finish earlier.
 const GRACE: Duration = Duration::from_millis(20);
 
-pub(crate) struct Ring<G: Gpu, B = Held<G>> {
+pub(crate) struct Ring<G: Gpu, B = ConsumerBatch<G>> {
     shared: Arc<Shared<G>>,
     starts: Option<Sender<Course>>,
     messages: Receiver<Message<G>>,
@@ -117,15 +117,17 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
     let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs.iter().map(|spec| spec.batch).max().unwrap_or(0));
     let memory = gpu.memory(plan.total())?;
     let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
-    let variants =
-        specs.into_iter().map(|spec| Variant { layout: spec.layout(), small: spec.small_layout(), spec }).collect();
+    let variants = specs
+        .into_iter()
+        .map(|spec| Variant { layout: spec.layout(), small_layout: spec.small_layout(), spec })
+        .collect();
     // Every channel has capacity for everything that it can contain at once, so sending never
     // blocks.
     let (free, freed) = bounded(plan.slots);
     for i in 0..plan.slots {
         let (info, ready, released) = (BatchInfo::new(batch), gpu.event()?, gpu.event()?);
         let offset = i * plan.slot_bytes;
-        let slot = Slot { offset, info, ready, released, waited: None, handed_over: false, taken_back: false };
+        let slot = Slot { offset, info, ready, released, waited: None, is_handed_over: false, is_taken_back: false };
         free.send(Box::new(slot)).expect("the receiver is alive");
     }
     let shared = Shared {
@@ -137,14 +139,14 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
         plan,
         free,
         current_run: AtomicU64::new(0),
-        failed: Mutex::default(),
-        deferred: Mutex::default(),
+        failure: Mutex::default(),
+        deferred_slots: Mutex::default(),
         counters: Arc::default(),
     };
     Ok((Arc::new(shared), kernels, freed))
 }
 
-impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
+impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
     /// Allocates the device memory and starts the thread. `specs` contains the spec of each variant
     /// (see `engine/README.md`).
     pub(crate) fn new<F: HostFeed + 'static>(
@@ -157,33 +159,33 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         times: Arc<trace::Counters>,
     ) -> Result<Self> {
         let lanes = specs.first().and_then(|spec| spec.lanes);
-        let (shared, kernels, freed) = allocate(gpu, consumer, specs, prefetch)?;
+        let (shared, kernels, freed_slots) = allocate(gpu, consumer, specs, prefetch)?;
         let (gpu, plan) = (&shared.gpu, shared.plan);
         let (copy, lanes) = (gpu.stream()?, lanes.map_or(0, |lanes| lanes.count));
-        let converts = (0..lanes.max(1)).map(|_| gpu.stream()).collect::<Result<_>>()?;
+        let convert_streams = (0..lanes.max(1)).map(|_| gpu.stream()).collect::<Result<_>>()?;
         let workspace =
             |(staging, scratch), stream| Ok(Workspace { staging, scratch, stream, converted: gpu.event()? });
-        let large = (0..plan.staging).map(|i| workspace((plan.staging_buffer(i), plan.scratch()), 0));
-        let large = large.collect::<Result<_>>()?;
-        let small = (0..lanes).map(|lane| workspace(plan.lane(lane, lanes), lane)).collect::<Result<_>>()?;
+        let large_workspaces = (0..plan.staging).map(|i| workspace((plan.staging_buffer(i), plan.scratch()), 0));
+        let large_workspaces = large_workspaces.collect::<Result<_>>()?;
+        let small_workspaces = (0..lanes).map(|lane| workspace(plan.lane(lane, lanes), lane)).collect::<Result<_>>()?;
         // Room for all slots, an error, and the end of a run.
         let (sender, messages) = bounded(plan.slots + 2);
         let request = gpu.timed_event()?;
-        let (starts, started) = unbounded();
-        let (end, ended) = bounded(0);
+        let (starts, courses) = unbounded();
+        let (end_sender, ended) = bounded(0);
         let thread = Thread {
             shared: shared.clone(),
             feed: Some(feed),
-            end: Some(end),
-            started,
-            freed,
+            end_sender: Some(end_sender),
+            courses,
+            freed_slots,
             messages: sender,
             kernels,
             copy,
-            converts,
-            workspaces: [large, small],
+            convert_streams,
+            workspaces: [large_workspaces, small_workspaces],
             is_small: false,
-            sent: 0,
+            sent_batches: 0,
             flight: Flight::new(times),
             queue: VecDeque::new(),
         };
@@ -209,7 +211,7 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
     /// capture defers them.
     fn check_stall(&self, waited: Duration) -> Option<Error> {
         let held_count = self.shared.counters.held.load(Ordering::Relaxed);
-        let deferred = self.shared.deferred.lock().expect("no code panics while holding this lock").len();
+        let deferred = self.shared.deferred_slots.lock().expect("no code panics while holding this lock").len();
         if deferred > 0 && held_count + deferred == self.shared.plan.slots && waited > CAPTURE {
             let cause = format!(
                 "a stream is being captured into a CUDA graph, and until the capture ends, {deferred} device slots that a \
@@ -233,28 +235,28 @@ impl<G: Gpu, B: From<Held<G>>> Ring<G, B> {
         DeviceCounters { counters: self.shared.counters.clone(), plan: self.shared.plan }
     }
 
-    /// Makes a stream wait for a batch only when the batch is taken ([`Held::take_on`]).
+    /// Makes a stream wait for a batch only when the batch is taken ([`ConsumerBatch::take_on`]).
     pub(crate) fn order_when_taken(&self) {
         self.shared.order_on_take.store(true, Ordering::Relaxed);
     }
 
-    fn failed(&self, e: Error) -> Error {
+    fn fail(&self, e: Error) -> Error {
         self.shared.fail(&e);
         e
     }
 
-    fn hand_over(&mut self, mut slot: Box<Slot<G>>) -> Result<Held<G>> {
+    fn hand_over(&mut self, mut slot: Box<Slot<G>>) -> Result<ConsumerBatch<G>> {
         let shared = self.shared.clone();
         shared.check()?;
         self.next = slot.info.header.next;
         shared.counters.held.fetch_add(1, Ordering::Relaxed);
         if shared.is_ordered_when_taken() {
-            return Ok(Held::new(slot, shared));
+            return Ok(ConsumerBatch::new(slot, shared));
         }
-        slot.handed_over = true;
+        slot.is_handed_over = true;
         let waited = slot.waited.as_mut().expect("every sent batch has timed events");
         std::mem::swap(&mut waited.begin, &mut self.request);
-        let batch = Held::new(slot, shared);
+        let batch = ConsumerBatch::new(slot, shared);
         batch.wait().inspect_err(|e| batch.shared.fail(e))?;
         Ok(batch)
     }
@@ -274,8 +276,8 @@ impl<G: Gpu, B> Ring<G, B> {
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();
-            let since = Instant::now();
-            while !thread.is_finished() && since.elapsed() < GRACE {
+            let start = Instant::now();
+            while !thread.is_finished() && start.elapsed() < GRACE {
                 std::thread::sleep(POLL);
             }
             if thread.is_finished() {
@@ -285,7 +287,7 @@ impl<G: Gpu, B> Ring<G, B> {
     }
 }
 
-impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
+impl<G: Gpu, B: From<ConsumerBatch<G>>> Feed for Ring<G, B> {
     type Batch = B;
 
     fn start(&mut self, course: Course) {
@@ -313,7 +315,7 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
                 Ok(()) => {}
                 // The ring can still be used after this error.
                 Err(e) if e.kind() == ErrorKind::Capturing => return Some(Err(e)),
-                Err(e) => return Some(Err(self.failed(e))),
+                Err(e) => return Some(Err(self.fail(e))),
             }
         }
         loop {
@@ -328,9 +330,9 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
                 }
                 Ok((_, None)) => return None,
                 Err(RecvTimeoutError::Timeout) => {
-                    let released = if order_on_take { Ok(()) } else { self.shared.release_deferred() };
-                    if let Err(e) = released {
-                        return Some(Err(self.failed(e)));
+                    let result = if order_on_take { Ok(()) } else { self.shared.release_deferred() };
+                    if let Err(e) = result {
+                        return Some(Err(self.fail(e)));
                     }
                     if let Some(e) = self.check_stall(wait.since.elapsed()) {
                         return Some(Err(e));
@@ -338,9 +340,9 @@ impl<G: Gpu, B: From<Held<G>>> Feed for Ring<G, B> {
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     self.join();
-                    let gone =
+                    let panic_error =
                         || Error::new(ErrorKind::Panic, "the copy thread panicked; see standard error for the cause");
-                    return Some(Err(self.shared.failure().unwrap_or_else(gone)));
+                    return Some(Err(self.shared.failure().unwrap_or_else(panic_error)));
                 }
             }
         }

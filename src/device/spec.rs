@@ -117,13 +117,13 @@ impl Spec {
         let is_records = |role: Role| matches!(role, Role::Records { .. });
         let delivered: Vec<_> = spans().filter(|(_, span)| span.role.is_delivered()).collect();
         let records: Vec<_> = spans().filter(|(_, span)| is_records(span.role)).collect();
-        let shared = soft_labels.as_ref().and(schema.find(Role::Label)).is_some();
-        let first = delivered.len() + usize::from(shared);
+        let has_soft_labels = soft_labels.as_ref().and(schema.find(Role::Label)).is_some();
+        let first_records = delivered.len() + usize::from(has_soft_labels);
         let records_of = |image: usize| {
             let is_role = |role: Role| role == Role::Records { of: image };
-            records.iter().position(|(_, span)| is_role(span.role)).map(|index| first + index)
+            records.iter().position(|(_, span)| is_role(span.role)).map(|index| first_records + index)
         };
-        let mut arrays: Vec<Array> = Vec::with_capacity(first + records.len());
+        let mut arrays: Vec<Array> = Vec::with_capacity(first_records + records.len());
         for &(span, host) in &delivered {
             let array = Array { field: host.field.clone(), role: host.role, origin: Origin::Copied { span } };
             arrays.push(match host.role {
@@ -133,7 +133,7 @@ impl Spec {
         }
         let labels = arrays.iter().position(|array| array.role == Role::Label);
         if let (Some(SoftLabels { field, smoothing }), Some(labels)) = (soft_labels, labels) {
-            let (classes, records) = (field.shape.iter().product(), (!records.is_empty()).then_some(first));
+            let (classes, records) = (field.shape.iter().product(), (!records.is_empty()).then_some(first_records));
             let origin = Origin::SoftLabels { labels, classes, smoothing, records };
             arrays.push(Array { field, role: Role::SoftLabels, origin });
         }
@@ -172,7 +172,7 @@ impl Spec {
         self.arrays.iter().enumerate().filter(|(_, array)| array.role.is_delivered())
     }
 
-    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+    pub(crate) fn index_of(&self, name: &str) -> Option<usize> {
         self.delivered().find(|(_, array)| array.field.name == name).map(|(index, _)| index)
     }
 
@@ -182,8 +182,8 @@ impl Spec {
 
     /// Returns the index of the image array called `image`, or by default of the first image array.
     pub(crate) fn images(&self) -> Option<usize> {
-        let named = self.named("image").filter(|&index| self.arrays[index].role == Role::Image);
-        named.or_else(|| self.find(Role::Image))
+        let image_index = self.index_of("image").filter(|&index| self.arrays[index].role == Role::Image);
+        image_index.or_else(|| self.find(Role::Image))
     }
 
     /// Returns the device memory for batches of any of `specs`, with `prefetch` batches ready ahead
@@ -235,47 +235,51 @@ impl Spec {
 
     fn layout_for(&self, samples: usize) -> SlotLayout {
         let mut end = 0;
-        let mut take = |field: &Field| {
-            let start = end;
+        let mut reserve = |field: &Field| {
+            let offset = end;
             end += (self.batch * field.sample_bytes()).next_multiple_of(ALIGN);
-            start
+            offset
         };
-        let arrays: Vec<usize> = self.arrays.iter().map(|array| take(&array.field)).collect();
+        let arrays: Vec<usize> = self.arrays.iter().map(|array| reserve(&array.field)).collect();
         let slot_bytes = end;
-        let (mut copied, mut others, mut staged) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut computed, mut staging_bytes) = (Vec::new(), 0);
+        let (mut copied_uploads, mut other_uploads, mut staged_uploads) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut compute_steps, mut staging_bytes) = (Vec::new(), 0);
         for (index, array) in self.arrays.iter().enumerate() {
             let output = arrays[index];
-            let step = |from, records: Option<usize>, frames| Step {
+            let step = |source, records: Option<usize>, frames| Step {
                 array: index,
                 frames,
-                from,
+                source,
                 output,
                 records: records.map(|records| arrays[records]),
             };
             match array.origin {
-                Origin::Copied { span } if array.role == Role::Image => copied.push(Upload { span, offset: output }),
-                Origin::Copied { span } => others.push(Upload { span, offset: output }),
+                Origin::Copied { span } if array.role == Role::Image => {
+                    copied_uploads.push(Upload { span, offset: output })
+                }
+                Origin::Copied { span } => other_uploads.push(Upload { span, offset: output }),
                 Origin::Converted { span, frames, height, width, records, .. } => {
-                    staged.push(Upload { span, offset: staging_bytes });
-                    computed.push(step(At::Staging(staging_bytes), records, frames));
+                    staged_uploads.push(Upload { span, offset: staging_bytes });
+                    compute_steps.push(step(Location::Staging(staging_bytes), records, frames));
                     staging_bytes += (samples * frames * height * width * 3).next_multiple_of(ALIGN);
                 }
-                Origin::SoftLabels { labels, records, .. } => computed.push(step(At::Slot(arrays[labels]), records, 1)),
+                Origin::SoftLabels { labels, records, .. } => {
+                    compute_steps.push(step(Location::Slot(arrays[labels]), records, 1))
+                }
             }
         }
-        let images = copied.len();
-        copied.append(&mut others);
-        let large = if images == 0 { copied.len() } else { images };
+        let images = copied_uploads.len();
+        copied_uploads.append(&mut other_uploads);
+        let image_uploads = if images == 0 { copied_uploads.len() } else { images };
         let mut layout = SlotLayout {
             arrays,
             slot_bytes,
-            staged,
+            staged_uploads,
             staging_bytes,
-            copied,
-            large,
-            computed,
-            decoded: Vec::new(),
+            copied_uploads,
+            image_uploads,
+            compute_steps,
+            decode_steps: Vec::new(),
             scratch_bytes: 0,
             faults: 0..0,
             samples,
@@ -296,33 +300,33 @@ impl Spec {
         let [encoded_bytes, blocks] =
             [decoding.encoded_bytes, decoding.blocks].map(|total| total / self.batch * samples);
         (layout.encoded_bytes, layout.blocks) = (encoded_bytes, blocks);
-        let take = |end: &mut usize, bytes: usize| {
-            let start = *end;
+        let reserve = |end: &mut usize, bytes: usize| {
+            let offset = *end;
             *end += bytes.next_multiple_of(ALIGN);
-            start
+            offset
         };
-        let encoded = take(&mut layout.staging_bytes, encoded_bytes);
-        layout.staged.push(Upload { span: decoding.encoded, offset: encoded });
-        let coefficients = take(&mut layout.scratch_bytes, blocks * DecodeOps::COEFFICIENT_BYTES);
-        let planes = take(&mut layout.scratch_bytes, blocks * DecodeOps::PLANE_BYTES);
+        let encoded = reserve(&mut layout.staging_bytes, encoded_bytes);
+        layout.staged_uploads.push(Upload { span: decoding.encoded, offset: encoded });
+        let coefficients = reserve(&mut layout.scratch_bytes, blocks * DecodeOps::COEFFICIENT_BYTES);
+        let planes = reserve(&mut layout.scratch_bytes, blocks * DecodeOps::PLANE_BYTES);
         let sizes = decoding.images.iter().map(|image| image.frames * DecodeOps::axes_bytes(image.height, image.width));
-        let axes = take(&mut layout.scratch_bytes, samples * sizes.max().unwrap_or(0));
+        let axes = reserve(&mut layout.scratch_bytes, samples * sizes.max().unwrap_or(0));
         let frames = decoding.images.iter().map(|image| image.frames).max().unwrap_or(0);
-        let starts = take(&mut layout.scratch_bytes, DecodeOps::starts_bytes(encoded_bytes));
-        let tables = take(&mut layout.scratch_bytes, samples * frames * DecodeOps::TABLES_BYTES);
+        let starts = reserve(&mut layout.scratch_bytes, DecodeOps::starts_bytes(encoded_bytes));
+        let tables = reserve(&mut layout.scratch_bytes, samples * frames * DecodeOps::TABLES_BYTES);
         let faults = layout.scratch_bytes;
         for image in &decoding.images {
-            let records = take(&mut layout.staging_bytes, samples * image.frames * DecodeOps::BYTES);
-            layout.staged.push(Upload { span: image.records, offset: records });
-            let computed = layout.computed.iter().find(|step| step.array == image.array);
-            layout.decoded.push(DecodeStep {
+            let records = reserve(&mut layout.staging_bytes, samples * image.frames * DecodeOps::BYTES);
+            layout.staged_uploads.push(Upload { span: image.records, offset: records });
+            let compute_step = layout.compute_steps.iter().find(|step| step.array == image.array);
+            layout.decode_steps.push(DecodeStep {
                 array: image.array,
                 size: (image.height, image.width),
                 frames: image.frames,
                 span: image.records,
                 records,
                 encoded,
-                pixels: computed.map_or(At::Slot(layout.arrays[image.array]), |step| step.from),
+                pixels: compute_step.map_or(Location::Slot(layout.arrays[image.array]), |step| step.source),
                 coefficients,
                 planes,
                 axes,
@@ -330,7 +334,7 @@ impl Spec {
                 starts,
                 // The number of flags does not depend on `samples`, because all batches use the
                 // same host memory for them.
-                faults: take(&mut layout.scratch_bytes, self.batch * image.frames * DecodeOps::FAULT_BYTES),
+                faults: reserve(&mut layout.scratch_bytes, self.batch * image.frames * DecodeOps::FAULT_BYTES),
             });
         }
         layout.faults = faults..layout.scratch_bytes;
@@ -380,16 +384,16 @@ impl Array {
 pub(crate) struct SlotLayout {
     pub(crate) arrays: Vec<usize>,
     pub(crate) slot_bytes: usize,
-    pub(crate) staged: Vec<Upload>,
+    pub(crate) staged_uploads: Vec<Upload>,
     pub(crate) staging_bytes: usize,
-    pub(crate) copied: Vec<Upload>,
-    /// The first `large` copies of `copied` are timed. These are the copies of images, or all
-    /// copies if none is an image.
-    pub(crate) large: usize,
+    pub(crate) copied_uploads: Vec<Upload>,
+    /// The first `image_uploads` copies of `copied_uploads` are timed. These are the copies of
+    /// images, or all copies if none is an image.
+    pub(crate) image_uploads: usize,
     /// Computations, which run after all copies.
-    pub(crate) computed: Vec<Step>,
+    pub(crate) compute_steps: Vec<Step>,
     /// Decoding of the image fields, which runs before the computations.
-    pub(crate) decoded: Vec<DecodeStep>,
+    pub(crate) decode_steps: Vec<DecodeStep>,
     /// Size of the scratch memory for decoding, in bytes.
     pub(crate) scratch_bytes: usize,
     /// Range of the fault flags of all images in the scratch memory.
@@ -415,7 +419,7 @@ pub(crate) struct DecodeStep {
     pub(crate) records: usize,
     pub(crate) encoded: usize,
     /// Where the u8 pixels are written, with the shape (N, H, W, 3).
-    pub(crate) pixels: At,
+    pub(crate) pixels: Location,
     pub(crate) coefficients: usize,
     pub(crate) planes: usize,
     pub(crate) axes: usize,
@@ -438,14 +442,14 @@ pub(crate) struct Step {
     pub(crate) array: usize,
     /// Images per sample.
     pub(crate) frames: usize,
-    pub(crate) from: At,
+    pub(crate) source: Location,
     pub(crate) output: usize,
     pub(crate) records: Option<usize>,
 }
 
 /// An offset in a staging buffer or in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum Location {
     Staging(usize),
     Slot(usize),
 }
@@ -528,7 +532,7 @@ mod tests {
             let spec = one.of_requests();
             let (large, small, memory) = (spec.layout(), spec.small_layout().unwrap(), spec.memory(3));
             assert_eq!((small.samples, spec.lanes.unwrap().count), (samples, 4));
-            assert_eq!((&small.arrays, &small.copied), (&large.arrays, &large.copied));
+            assert_eq!((&small.arrays, &small.copied_uploads), (&large.arrays, &large.copied_uploads));
             assert_eq!(small.faults.len(), large.faults.len());
             assert_eq!(
                 (small.encoded_bytes * batch, small.blocks * batch),
@@ -551,19 +555,19 @@ mod tests {
     #[test]
     fn each_array_is_copied_converted_or_computed() {
         let full = spec(Dtype::F32, true).layout();
-        assert_eq!(full.staged, [Upload { span: 0, offset: 0 }]);
-        assert_eq!(full.copied, [Upload { span: 1, offset: 4352 }, Upload { span: 2, offset: 8704 }]);
+        assert_eq!(full.staged_uploads, [Upload { span: 0, offset: 0 }]);
+        assert_eq!(full.copied_uploads, [Upload { span: 1, offset: 4352 }, Upload { span: 2, offset: 8704 }]);
         let records = Some(8704);
         assert_eq!(
-            full.computed,
+            full.compute_steps,
             [
-                Step { array: 0, frames: 1, from: At::Staging(0), output: 0, records },
-                Step { array: 2, frames: 1, from: At::Slot(4352), output: 4608, records },
+                Step { array: 0, frames: 1, source: Location::Staging(0), output: 0, records },
+                Step { array: 2, frames: 1, source: Location::Slot(4352), output: 4608, records },
             ]
         );
         let plain = spec(Dtype::U8, false).layout();
-        assert!(plain.staged.is_empty() && plain.computed.is_empty());
-        assert_eq!((plain.copied.len(), plain.large), (2, 1), "only the image copy is timed");
+        assert!(plain.staged_uploads.is_empty() && plain.compute_steps.is_empty());
+        assert_eq!((plain.copied_uploads.len(), plain.image_uploads), (2, 1), "only the image copy is timed");
     }
 
     #[test]
@@ -573,7 +577,7 @@ mod tests {
             full.delivered().map(|(_, array)| &*array.field.name).collect::<Vec<_>>(),
             ["image", "label", "soft_label"]
         );
-        assert!(full.named("").is_none() && full.find(Role::Records { of: 0 }) == Some(3));
+        assert!(full.index_of("").is_none() && full.find(Role::Records { of: 0 }) == Some(3));
         let image = |name: &str| (field(name, Dtype::U8, &[2, 2, 3]), Role::Image);
         let target = Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, retouched: false };
         let images = |names: &[&str]| {

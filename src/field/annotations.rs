@@ -61,12 +61,12 @@ impl Annotations {
     ///   image was annotated. In that case, set [`Oriented::annotated`].
     pub fn read(sample: &Sample<'_>, image: impl Into<Oriented>) -> Result<Self> {
         let image = image.into();
-        let mut annotations = Annotations { has_boxes: encoded::has(sample, "boxes"), ..Annotations::default() };
+        let mut annotations = Annotations { has_boxes: encoded::has_field(sample, "boxes"), ..Annotations::default() };
         if annotations.has_boxes {
             annotations.read_boxes(sample, image)?;
         }
         if Mask::is_in(sample, "mask") {
-            match Mask::new(Dtype::I64).whole("mask", sample, image) {
+            match Mask::new(Dtype::I64).read_upright("mask", sample, image) {
                 Ok(values) => {
                     let mut pixels = BTreeMap::new();
                     values.into_iter().for_each(|value| *pixels.entry(value).or_default() += 1);
@@ -74,7 +74,7 @@ impl Annotations {
                 }
                 // A mask of colors has no map to classes here, so it only has to be decodable.
                 Err(e) if e.cause().ends_with(ONE_NUMBER) => {
-                    Mask::new(Dtype::I64).colors([]).whole("mask", sample, image)?;
+                    Mask::new(Dtype::I64).colors([]).read_upright("mask", sample, image)?;
                 }
                 Err(e) => return Err(e),
             }
@@ -88,7 +88,7 @@ impl Annotations {
         let box_count = self.boxes.len();
         let column = |name: &str| -> Result<Vec<i64>> {
             let mut numbers = Vec::new();
-            if !encoded::has(sample, name) {
+            if !encoded::has_field(sample, name) {
                 return Ok(numbers);
             }
             encoded::numbers(sample, name, &mut numbers)?;
@@ -115,7 +115,7 @@ impl Annotations {
                 self.has_masks = true;
             }
         }
-        if box_count > 0 && encoded::has(sample, "boxes.points") {
+        if box_count > 0 && encoded::has_field(sample, "boxes.points") {
             let mut numbers = Vec::new();
             let shape = encoded::numbers::<f32>(sample, "boxes.points", &mut numbers)?;
             let skeleton = Skeleton { count: numbers.len() / (3 * box_count), pairs: Vec::new() };

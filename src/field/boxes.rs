@@ -236,8 +236,8 @@ struct Scratch {
     numbers: Vec<f32>,
     name: String,
     segments: Segments,
-    drawn: Vec<u8>,
-    plane: Vec<u8>,
+    source_mask: Vec<u8>,
+    output_mask: Vec<u8>,
 }
 
 impl FieldType for Boxes {
@@ -252,7 +252,7 @@ impl FieldType for Boxes {
         if !(self.min_size >= 0.0 && self.min_size.is_finite()) {
             return Err(refuse(format!("min_size={}: expected 0 or more", self.min_size)));
         }
-        let array = |end: &str, dtype, shape| Field { name: format!("{name}{end}"), dtype, shape };
+        let array = |suffix: &str, dtype, shape| Field { name: format!("{name}{suffix}"), dtype, shape };
         let mut arrays = vec![array("", Dtype::F32, vec![self.max_boxes, 4]), array(COUNT, Dtype::I64, vec![])];
         for column in &self.columns {
             column.check().map_err(refuse)?;
@@ -328,10 +328,10 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
 }
 
-fn join_name<'a>(full: &'a mut String, name: &str, end: &str) -> &'a str {
-    full.clear();
-    full.extend([name, ".", end]);
-    full
+fn join_name<'a>(buffer: &'a mut String, name: &str, suffix: &str) -> &'a str {
+    buffer.clear();
+    buffer.extend([name, ".", suffix]);
+    buffer
 }
 
 impl Boxes {
@@ -355,49 +355,54 @@ impl Boxes {
             (Some(pasted), None) => self.hide(name, sample, (plan, frame, units), pasted, scratch)?,
             (None, _) => {}
         }
-        let hidden = pasted.filter(|pasted| tile.is_none() && pasted.len() > 0);
-        let Scratch { corners, visible_boxes, numbers, name: full, segments, drawn, .. } = scratch;
-        let (box_count, after) = (corners.len(), count + visible_boxes.len());
-        let first = count.min(self.max_boxes);
-        visible_boxes.truncate(self.max_boxes - first);
-        let range = |box_bytes: usize| first * box_bytes..(first + visible_boxes.len()) * box_bytes;
+        let cover = pasted.filter(|pasted| tile.is_none() && pasted.len() > 0);
+        let Scratch { corners, visible_boxes, numbers, name: name_buffer, segments, source_mask, .. } = scratch;
+        let (box_count, total) = (corners.len(), count + visible_boxes.len());
+        let first_row = count.min(self.max_boxes);
+        visible_boxes.truncate(self.max_boxes - first_row);
+        let range = |box_bytes: usize| first_row * box_bytes..(first_row + visible_boxes.len()) * box_bytes;
         self.write_boxes(plan, visible_boxes, &mut row.bytes(0)[range(16)]);
         let mut array = 2;
         for column in &self.columns {
             let indices = visible_boxes.iter().map(|visible_box| visible_box.index);
             let out = &mut row.bytes(array)[range(column.dtype.bytes())];
-            column.write(join_name(full, name, &column.name), sample, box_count, indices, out)?;
+            column.write(join_name(name_buffer, name, &column.name), sample, box_count, indices, out)?;
             array += 1;
         }
         if self.masks {
-            let name = join_name(full, name, "masks.json");
+            let name = join_name(name_buffer, name, "masks.json");
             let out = &mut row.bytes(array)[range(plan.output.area() as usize)];
-            let written = Self::write_masks(
+            let result = Self::write_masks(
                 name,
                 sample,
                 (plan, frame, units),
-                (box_count, visible_boxes, hidden),
-                (segments, drawn),
+                (box_count, visible_boxes, cover),
+                (segments, source_mask),
                 out,
             );
-            if drawn.capacity() > encoded::MAX_REUSED_BYTES {
-                (*segments, *drawn) = (Segments::default(), Vec::new());
+            if source_mask.capacity() > encoded::MAX_REUSED_BYTES {
+                (*segments, *source_mask) = (Segments::default(), Vec::new());
             }
-            written?;
+            result?;
             array += 1;
         }
         if let Some(points) = &self.points
             && box_count > 0
         {
-            points.read(join_name(full, name, "points"), sample, Some(box_count), 3, (frame, units), numbers)?;
+            points.read(join_name(name_buffer, name, "points"), sample, Some(box_count), 3, (frame, units), numbers)?;
             let out: &mut [f32] = bytemuck::cast_slice_mut(&mut row.bytes(array)[range(points.count * 12)]);
             out.fill(0.0);
-            let from = numbers.chunks_exact(points.count * 3);
+            let points_of_boxes = numbers.chunks_exact(points.count * 3);
             visible_boxes.iter().zip(out.chunks_exact_mut(points.count * 3)).for_each(|(visible_box, out)| {
-                points.write_points(from.clone().nth(visible_box.index).expect("one for each box"), plan, frame, out);
+                points.write_points(
+                    points_of_boxes.clone().nth(visible_box.index).expect("one for each box"),
+                    plan,
+                    frame,
+                    out,
+                );
             });
         }
-        Ok(after)
+        Ok(total)
     }
 
     fn pad(&self, count: usize, row: &mut RowMut<'_>) {
@@ -406,8 +411,8 @@ impl Boxes {
         for (index, column) in self.columns.iter().enumerate() {
             row.bytes(2 + index)[count * column.dtype.bytes()..].fill(column.padding());
         }
-        let others = usize::from(self.masks) + usize::from(self.points.is_some());
-        for array in (2 + self.columns.len()..).take(others) {
+        let array_count = usize::from(self.masks) + usize::from(self.points.is_some());
+        for array in (2 + self.columns.len()..).take(array_count) {
             let bytes = row.bytes(array);
             let box_bytes = bytes.len() / self.max_boxes;
             bytes[count * box_bytes..].fill(0);
@@ -424,7 +429,7 @@ impl Boxes {
         let Scratch { corners, visible_boxes, numbers, .. } = scratch;
         corners.clear();
         visible_boxes.clear();
-        let read = self.reader.read(name, sample, plan.oriented, numbers, corners)?;
+        let placement = self.reader.read(name, sample, plan.oriented, numbers, corners)?;
         for (index, corners) in corners.iter().enumerate() {
             let Some(clipped) = plan.clip_box(corners.map(f64::from)) else { continue };
             let [x1, y1, x2, y2] = clipped.corners;
@@ -432,7 +437,7 @@ impl Boxes {
                 visible_boxes.push(VisibleBox { index, corners: clipped.corners, visible: clipped.visible });
             }
         }
-        Ok(read)
+        Ok(placement)
     }
 
     fn write_boxes(&self, plan: &Plan, visible_boxes: &[VisibleBox], out: &mut [u8]) {

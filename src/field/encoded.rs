@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use super::json;
-use super::number::{Number, append_number, check_kept};
+use super::number::{Number, append_number, check_exact};
 use crate::batch::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::source::{Frames, Npy, Sample, Shape, Value};
@@ -56,17 +56,17 @@ fn find_optional<'a>(sample: &Sample<'a>, name: &str) -> Option<Encoded<'a>> {
     let fields = sample.fields();
     if let Some(&(name, value)) = fields.iter().find(|(have, _)| *have == name) {
         // In WebDataset, the name may be a bare suffix, such as `npy`.
-        let ends = |end: &str| name.ends_with(end) || name == &end[1..];
-        let encoding = SUFFIXES.iter().find(|(end, _)| ends(end)).map_or(Encoding::Raw, |(_, e)| *e);
+        let has_suffix = |suffix: &str| name.ends_with(suffix) || name == &suffix[1..];
+        let encoding = SUFFIXES.iter().find(|(suffix, _)| has_suffix(suffix)).map_or(Encoding::Raw, |(_, e)| *e);
         return Some(Encoded::new(name, value, encoding));
     }
-    SUFFIXES.iter().find_map(|&(end, encoding)| {
-        let &(name, value) = fields.iter().find(|(have, _)| have.strip_prefix(name) == Some(end))?;
+    SUFFIXES.iter().find_map(|&(suffix, encoding)| {
+        let &(name, value) = fields.iter().find(|(have, _)| have.strip_prefix(name) == Some(suffix))?;
         Some(Encoded::new(name, value, encoding))
     })
 }
 
-pub(crate) fn has(sample: &Sample<'_>, name: &str) -> bool {
+pub(crate) fn has_field(sample: &Sample<'_>, name: &str) -> bool {
     find_optional(sample, name).is_some()
 }
 
@@ -97,25 +97,25 @@ impl<'a> Encoded<'a> {
         dtype: Dtype,
         take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
-        self.with(dtype, append_number, take)
+        self.convert_numbers(dtype, append_number, take)
     }
 
     /// Like [`with_numbers`](Encoded::with_numbers), but fails if converting to `dtype` would
-    /// [change](check_kept) a number. Fields with image coordinates do not use this function,
+    /// [change](check_exact) a number. Fields with image coordinates do not use this function,
     /// because coordinates need not be exact.
-    pub(crate) fn with_kept_numbers<R>(
+    pub(crate) fn with_exact_numbers<R>(
         &self,
         dtype: Dtype,
         take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
         let write = |number: Number<'_>, dtype, out: &mut Vec<u8>| {
-            check_kept(number, dtype)?;
+            check_exact(number, dtype)?;
             append_number(number, dtype, out)
         };
-        self.with(dtype, write, take)
+        self.convert_numbers(dtype, write, take)
     }
 
-    fn with<R>(
+    fn convert_numbers<R>(
         &self,
         dtype: Dtype,
         write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
@@ -134,7 +134,7 @@ impl<'a> Encoded<'a> {
         }
         let is_array = matches!(self.encoding, Encoding::Npy | Encoding::Typed);
         let npy = is_array.then(|| self.npy()).transpose()?;
-        if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_like(npy, dtype)) {
+        if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| has_dtype(npy, dtype)) {
             return take(npy.data, Some(shape));
         }
         // The buffer is taken out of the thread-local variable, so that an error or a panic frees
@@ -146,7 +146,7 @@ impl<'a> Encoded<'a> {
             (None, Encoding::Json) => {
                 json::numbers(self.bytes, |number| write(number, dtype, &mut converted)).map_err(|e| self.error(e))?
             }
-            _ => self.text(dtype, write, &mut converted)?,
+            _ => self.parse_text(dtype, write, &mut converted)?,
         };
         let result = take(&converted, Some(&shape));
         if converted.capacity() <= MAX_REUSED_BYTES {
@@ -176,20 +176,21 @@ impl<'a> Encoded<'a> {
         }
         let npy = Npy::read(self.bytes).map_err(|e| self.error(format_args!("is not an array: {}", e.cause())))?;
         let is_supported = matches!((npy.kind, npy.size), (b'u' | b'i', 1 | 2 | 4 | 8) | (b'f', 2 | 4 | 8) | (b'b', 1));
-        let ordered = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
-        let Some(shape) = npy.shape.clone().filter(|_| is_supported && ordered && self.bytes.starts_with(b"\x93NUMPY"))
+        let is_c_order = !npy.fortran || npy.shape.as_ref().is_some_and(|shape| shape.len() < 2);
+        let Some(shape) =
+            npy.shape.clone().filter(|_| is_supported && is_c_order && self.bytes.starts_with(b"\x93NUMPY"))
         else {
             let cause = "expected booleans, integers or floats in C order";
             return Err(self.error(format_args!("is an .npy array of {}: {cause}", npy.header_for_message())));
         };
-        let claimed = shape.iter().try_fold(npy.size, |bytes, &axis| bytes.checked_mul(axis));
-        if claimed != Some(npy.data.len()) {
+        let expected_bytes = shape.iter().try_fold(npy.size, |bytes, &axis| bytes.checked_mul(axis));
+        if expected_bytes != Some(npy.data.len()) {
             let (actual, start) = (npy.data.len(), npy.start);
-            let Some(claimed) = claimed else {
+            let Some(expected_bytes) = expected_bytes else {
                 return Err(self.error(format_args!("is an .npy array of shape {shape:?}, which is too large")));
             };
             return Err(self.error(format_args!(
-                "is an .npy array of shape {shape:?}: expected {claimed} bytes of data after byte {start}, found \
+                "is an .npy array of shape {shape:?}: expected {expected_bytes} bytes of data after byte {start}, found \
                  {actual}"
             )));
         }
@@ -218,7 +219,7 @@ impl<'a> Encoded<'a> {
         Ok(shape.clone())
     }
 
-    fn text(
+    fn parse_text(
         &self,
         dtype: Dtype,
         write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
@@ -229,9 +230,9 @@ impl<'a> Encoded<'a> {
             self.error(format_args!("has invalid UTF-8 at byte {offset}"))
         })?;
         let mut count = 0;
-        let listed = text.contains(',');
+        let has_commas = text.contains(',');
         for part in text.split(',') {
-            if listed && part.trim().is_empty() {
+            if has_commas && part.trim().is_empty() {
                 return Err(self.error(format_args!("has no number between two commas, at index {count}")));
             }
             for number in part.split_whitespace() {
@@ -243,7 +244,7 @@ impl<'a> Encoded<'a> {
     }
 }
 
-pub(super) fn is_like(npy: &Npy<'_>, dtype: Dtype) -> bool {
+pub(super) fn has_dtype(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
         Dtype::U8 | Dtype::U16 => b'u',
         Dtype::F32 | Dtype::F64 | Dtype::F16 => b'f',

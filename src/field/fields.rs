@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::corners::BoxReader;
 use super::encoded;
 use super::field_type::{DecodeSettings, ImageContext};
-use super::image::{ImageField, MixScratch, Written};
+use super::image::{ArrayFormat, ImageField, MixScratch};
 use super::pasted::{Objects, Pasted};
 use super::per_frame::{PerFrame, clips};
 use super::split::{DecodeSpace, Split};
@@ -25,14 +25,14 @@ pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
     /// Name of the field that [delivers](FieldType::shows_image) the sample's image, if there are
     /// no image fields.
-    pub(crate) shown: Option<String>,
+    pub(crate) shown_field: Option<String>,
     /// Index of the image that masks and boxes follow: the first one with the loader's
     /// augmentation.
-    pub(crate) followed: Option<usize>,
+    pub(crate) followed_image: Option<usize>,
     label: Option<Label>,
     patches: Option<String>,
-    pub(crate) copied: Vec<Member>,
-    pub(crate) computed: Vec<Member>,
+    pub(crate) copied_fields: Vec<Member>,
+    pub(crate) computed_fields: Vec<Member>,
 }
 
 fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
@@ -134,7 +134,7 @@ impl Fields {
     pub(crate) fn new(
         fields: &[(String, FieldKind)],
         label: Label,
-        format: Written,
+        format: ArrayFormat,
         (augment, epoch): (&Augment, u64),
         split: Split,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
@@ -143,18 +143,18 @@ impl Fields {
         let mut arrays = Vec::new();
         let mut new_fields = Fields {
             images: Vec::new(),
-            shown: None,
-            followed: None,
+            shown_field: None,
+            followed_image: None,
             label: None,
             patches: None,
-            copied: Vec::new(),
-            computed: Vec::new(),
+            copied_fields: Vec::new(),
+            computed_fields: Vec::new(),
         };
         let clips = clips(fields);
         for (name, FieldKind(kind)) in fields {
             let span = arrays.len();
             if let FieldWriter::Image(source_name) = kind.maker() {
-                let image = Image::described(source_name, kind.augment(), kind.frames());
+                let image = Image::with_options(source_name, kind.augment(), kind.frames());
                 new_fields.add_image(name, image, &mut arrays, format, (augment, epoch), split)?;
                 continue;
             }
@@ -176,14 +176,14 @@ impl Fields {
             }
             let frames = frames.map(|count| PerFrame::new(name, count, &clips)).transpose()?;
             let bytes = field_arrays.iter().map(Field::sample_bytes).sum();
-            let out = if kind.copies() { &mut new_fields.copied } else { &mut new_fields.computed };
+            let out = if kind.copies() { &mut new_fields.copied_fields } else { &mut new_fields.computed_fields };
             out.push(Member { name: name.clone(), kind, first: span, arrays: field_arrays.len(), frames, bytes });
             let role = |array| role.unwrap_or_else(|| Patches::role(array, span));
             arrays.extend(field_arrays.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
         if new_fields.images.is_empty() {
             let shown = new_fields.members().find(|field| field.kind.shows_image()).map(|field| field.name.clone());
-            new_fields.shown = shown;
+            new_fields.shown_field = shown;
         }
         if new_fields.images.len() > MAX_IMAGES {
             let images = new_fields.images.len();
@@ -207,15 +207,15 @@ impl Fields {
         name: &str,
         image: Image,
         arrays: &mut Vec<(Field, Role)>,
-        format: Written,
+        format: ArrayFormat,
         (augment, epoch): (&Augment, u64),
         split: Split,
     ) -> Result<()> {
         check_clip(name, &image, augment)?;
         if let Some(view) = image.own_augment() {
             check_view(name, view, augment)?;
-        } else if self.followed.is_none() {
-            self.followed = Some(self.images.len());
+        } else if self.followed_image.is_none() {
+            self.followed_image = Some(self.images.len());
         }
         let size = image.own_augment().unwrap_or(augment).at_epoch(epoch).output_size();
         let (span, gray) = (arrays.len(), format.channels == 1);
@@ -243,29 +243,29 @@ impl Fields {
     }
 
     fn check_names(&self, arrays: &[(Field, Role)]) -> Result<()> {
-        let twice = arrays.iter().enumerate().find(|(i, (field, _))| {
+        let duplicate = arrays.iter().enumerate().find(|(i, (field, _))| {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
         // Text fields have no arrays.
         let texts = self.members().filter(|member| member.arrays == 0).map(|member| &member.name);
         let text = texts.into_iter().find(|text| arrays.iter().any(|(field, _)| field.name == **text));
-        if let Some(name) = twice.map(|(_, (field, _))| &field.name).or(text) {
+        if let Some(name) = duplicate.map(|(_, (field, _))| &field.name).or(text) {
             return Err(Error::config(format!("duplicate field {name:?}")));
         }
         Ok(())
     }
 
-    /// Checks that the fields and the augmentation are compatible. Set `moved` if custom transforms
-    /// may move pixels.
-    pub(crate) fn check(&self, augment: &Augment, moved: bool) -> Result<()> {
+    /// Checks that the fields and the augmentation are compatible. Set `moves_pixels` if custom
+    /// transforms may move pixels.
+    pub(crate) fn check(&self, augment: &Augment, moves_pixels: bool) -> Result<()> {
         if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_image()) {
-            if self.followed.is_none() && !self.images.is_empty() {
+            if self.followed_image.is_none() && !self.images.is_empty() {
                 return Err(Error::config(format!(
                     "field {name:?} follows the image, but the loader has only views of it, and each view has a different crop: \
                      add .field(\"image\", Image::new())"
                 )));
             }
-            if self.images.is_empty() && self.shown.is_none() {
+            if self.images.is_empty() && self.shown_field.is_none() {
                 return Err(Error::config(format!(
                     "field {name:?} follows the image, but the loader has no image: remove drop_field(\"image\") or add \
                      .field(\"image\", Image::new())"
@@ -282,7 +282,7 @@ impl Fields {
                     "field {name:?} follows the image, but masks and boxes cannot be mixed: remove Augment::mix or the field"
                 )));
             }
-            if moved {
+            if moves_pixels {
                 return Err(Error::config(format!(
                     "field {name:?} follows the image, but cannot follow pixels that Loader::transform moves: use Augment instead, \
                      or add .transform_moves_pixels(false) if the transform does not move pixels"
@@ -308,13 +308,13 @@ impl Fields {
                 and train on \"soft_label\", or use .drop_field(\"label\") to train without labels",
             ));
         }
-        if let (Some(name), Some(step)) = (&self.shown, augment.changes_colors()) {
+        if let (Some(name), Some(step)) = (&self.shown_field, augment.changes_colors()) {
             return Err(Error::config(format!(
                 "field {name:?} contains the image as stored, so {step} has no effect on it: remove the step, or add \
                  .field(\"image\", Image::new())"
             )));
         }
-        if augment.needs_boxes() && self.with_boxes().next().is_none() {
+        if augment.needs_boxes() && self.box_fields().next().is_none() {
             return Err(Error::config("augment: iou_crop needs a field with boxes, such as field::Boxes"));
         }
         if augment.needs_boxes()
@@ -341,18 +341,18 @@ impl Fields {
                 "augment: {step} needs an image field that uses the loader's augmentation, but there is none"
             )));
         }
-        let planned = self.images.len() - tiled + augment.max_images_of_all_epochs() * tiled;
-        if planned > MAX_PLANNED {
+        let image_count = self.images.len() - tiled + augment.max_images_of_all_epochs() * tiled;
+        if image_count > MAX_PLANNED {
             return Err(Error::config(format!(
-                "augment: {step} with {tiled} image fields needs {planned} images per sample: expected at most {MAX_PLANNED}"
+                "augment: {step} with {tiled} image fields needs {image_count} images per sample: expected at most {MAX_PLANNED}"
             )));
         }
         let joins = |kind: &dyn FieldType| match step {
             "mosaic" => kind.joins_images(),
             _ => !matches!(kind.pastes(), PasteRole::Not),
         };
-        let alone = |field: &&Member| field.kind.follows_image() && !joins(&*field.kind);
-        if let Some(Member { name, .. }) = self.members().find(alone) {
+        let is_incompatible = |field: &&Member| field.kind.follows_image() && !joins(&*field.kind);
+        if let Some(Member { name, .. }) = self.members().find(is_incompatible) {
             return Err(Error::config(format!(
                 "field {name:?} is transformed with a single image, but {step} combines several: remove Augment::{step} \
                  or the field"
@@ -394,35 +394,37 @@ impl Fields {
 
     /// Returns the loader's only field if it just copies the sample's field `name`. The fast path
     /// for stored numbers requires this.
-    pub(crate) fn alone(&self, name: &str) -> Option<&Member> {
-        let [field] = &self.copied[..] else { return None };
-        let has_others =
-            !self.images.is_empty() || self.shown.is_some() || self.label.is_some() || !self.computed.is_empty();
+    pub(crate) fn sole_copied_field(&self, name: &str) -> Option<&Member> {
+        let [field] = &self.copied_fields[..] else { return None };
+        let has_others = !self.images.is_empty()
+            || self.shown_field.is_some()
+            || self.label.is_some()
+            || !self.computed_fields.is_empty();
         let is_read =
-            || Sample::new("").with_field(name, &b""[..]).is_ok_and(|sample| encoded::has(&sample, &field.name));
+            || Sample::new("").with_field(name, &b""[..]).is_ok_and(|sample| encoded::has_field(&sample, &field.name));
         (!has_others && is_read()).then_some(field)
     }
 
     fn members(&self) -> impl Iterator<Item = &Member> {
-        self.copied.iter().chain(&self.computed)
+        self.copied_fields.iter().chain(&self.computed_fields)
     }
 
-    fn with_boxes(&self) -> impl Iterator<Item = (&str, BoxReader)> {
+    fn box_fields(&self) -> impl Iterator<Item = (&str, BoxReader)> {
         self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
     }
 
     /// Reads the boxes of a sample, in pixels of the upright image.
-    pub(crate) fn boxes(&self, sample: &Sample<'_>, original: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
+    pub(crate) fn boxes(&self, sample: &Sample<'_>, image: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
         }
         out.clear();
         let mut numbers = NUMBERS.take();
-        let read = self
-            .with_boxes()
-            .try_for_each(|(name, boxes)| boxes.read(name, sample, original, &mut numbers, out).map(drop));
+        let result = self
+            .box_fields()
+            .try_for_each(|(name, boxes)| boxes.read(name, sample, image, &mut numbers, out).map(drop));
         NUMBERS.set(numbers);
-        read
+        result
     }
 
     pub(crate) fn has_clips(&self) -> bool {
@@ -438,14 +440,14 @@ impl Fields {
     }
 
     pub(crate) fn computed_bytes(&self) -> usize {
-        self.computed.iter().map(|field| field.bytes).sum()
+        self.computed_fields.iter().map(|field| field.bytes).sum()
     }
 
     /// Marks samples that lack a label as failed. Must be called before failed samples are
     /// replaced.
-    pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
+    pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut Full) {
         if let Some(label) = &self.label {
-            label.judge(source, full);
+            label.mark_unlabeled(source, full);
         }
     }
 
@@ -460,7 +462,7 @@ impl Fields {
     /// Writes the arrays that depend on the whole batch.
     pub(crate) fn finish(&self, full: &mut Full) {
         if let Some(label) = &self.label {
-            label.soften(full);
+            label.write_soft_labels(full);
         }
         full.pack();
     }

@@ -100,7 +100,7 @@ impl Image {
         self
     }
 
-    pub(crate) fn described(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
+    pub(crate) fn with_options(of: Option<&str>, augment: Option<&Augment>, frames: Option<usize>) -> Self {
         Image { of: of.map(str::to_owned), augment: augment.cloned(), frames }
     }
 
@@ -144,20 +144,20 @@ impl Image {
         match frames.get(0).filter(|_| frames.len() == expected) {
             Some(first) => Ok((first, Some(frames))),
             None => {
-                let found = frames.len();
-                Err(Error::in_source(format!("field {name:?} has {found} frames: expected {expected}")))
+                let frame_count = frames.len();
+                Err(Error::in_source(format!("field {name:?} has {frame_count} frames: expected {expected}")))
             }
         }
     }
 
-    pub(super) fn bytes<'a>(of: Option<&str>, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
-        let found = match of {
+    pub(super) fn bytes<'a>(name: Option<&str>, sample: &Sample<'a>, codecs: &Codecs) -> Result<&'a [u8]> {
+        let bytes = match name {
             Some(name) => sample.bytes_named(|have| have == name).map(|field| field.1),
             None => codecs.image(sample).map(|(_, bytes)| bytes),
         };
-        found.ok_or_else(|| {
+        bytes.ok_or_else(|| {
             let names = sample.names();
-            Error::in_source(match of {
+            Error::in_source(match name {
                 Some(name) => format!("no image {name:?} among the fields {names:?}"),
                 None => match sample.lacks_image() {
                     Some(column) => format!("column {column:?} is null or empty, so the sample has no image"),
@@ -170,8 +170,9 @@ impl Image {
 
 /// Returns a suggestion for the error message if the name of a field looks like an image.
 fn hint(names: &[&str]) -> String {
-    let original =
-        |name: &&str| Some((name.to_string(), name.rsplit_once('.').filter(|(_, end)| is_image(end))?.0.to_owned()));
+    let original = |name: &&str| {
+        Some((name.to_string(), name.rsplit_once('.').filter(|(_, extension)| is_image(extension))?.0.to_owned()))
+    };
     match names.iter().find_map(original) {
         Some((name, column)) => format!(
             "; if {name:?} is the image, use TableOptions::image({column:?}) for a table, or \
@@ -183,7 +184,7 @@ fn hint(names: &[&str]) -> String {
 
 /// The format of the images in a batch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Written {
+pub(crate) struct ArrayFormat {
     /// Number of channels, 3 or 1.
     pub(crate) channels: usize,
     pub(crate) dtype: Dtype,
@@ -191,7 +192,7 @@ pub(crate) struct Written {
     pub(crate) normalize: Normalize,
 }
 
-impl Written {
+impl ArrayFormat {
     pub(super) fn array(&self, mut image: Field, frames: Option<usize>) -> (Field, Role) {
         image.shape[2] = self.channels;
         if self.layout == Layout::Nchw {
@@ -265,7 +266,7 @@ impl ImageField {
         (resizer, image): (&mut Resizer, &mut [u8]),
         row: &mut Row<'_>,
     ) -> Result<()> {
-        resizer.run(pixels, plan, self.unwritten(image, row))?;
+        resizer.run(pixels, plan, self.pixel_buffer(image, row))?;
         self.finish((plan, false), rng, transforms, image, row)
     }
 
@@ -275,7 +276,7 @@ impl ImageField {
 
     /// Returns the slice to which the RGB image is written: the row of the batch if the row can
     /// hold the image, which avoids a copy, and otherwise `image`.
-    pub(crate) fn unwritten<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
+    pub(crate) fn pixel_buffer<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.is_u8_in_batch(row) && !self.gray {
             &mut self.row_image(row)[..self.rgb_bytes()]
         } else {
@@ -295,7 +296,7 @@ impl ImageField {
         row: &mut Row<'_>,
     ) -> Result<()> {
         let (image, spare) = image.split_at_mut(self.rgb_bytes());
-        let mut finished = ImageMut::new(self.unwritten(image, row), plan.output.width, plan.output.height);
+        let mut finished = ImageMut::new(self.pixel_buffer(image, row), plan.output.width, plan.output.height);
         if !self.device_retouches(plan) {
             plan.retouch(&mut finished);
         }
@@ -318,8 +319,8 @@ impl ImageField {
     }
 
     fn row_image<'r>(&self, row: &'r mut Row<'_>) -> &'r mut [u8] {
-        let (each, frame) = (self.writer.sample_bytes(), row.frame());
-        &mut row.bytes(self.span)[frame * each..][..each]
+        let (row_bytes, frame) = (self.writer.sample_bytes(), row.frame());
+        &mut row.bytes(self.span)[frame * row_bytes..][..row_bytes]
     }
 
     pub(super) fn images(&self) -> usize {
@@ -332,10 +333,10 @@ impl ImageField {
     }
 
     fn device_retouches(&self, plan: &Plan) -> bool {
-        self.split.retouch && plan.drawn.runs_on_device()
+        self.split.retouch && plan.effects.runs_on_device()
     }
 
-    pub(crate) fn described(&self) -> (&Image, &str) {
+    pub(crate) fn image_and_name(&self) -> (&Image, &str) {
         (&self.image, &self.name)
     }
 
@@ -344,7 +345,7 @@ impl ImageField {
     }
 
     pub(crate) fn device_supports(&self, plan: &Plan) -> bool {
-        let is_supported = DecodeOps::supports(plan) && (plan.drawn.pixels.is_empty() || self.device_retouches(plan));
+        let is_supported = DecodeOps::supports(plan) && (plan.effects.pixels.is_empty() || self.device_retouches(plan));
         is_supported && self.may_decode_on_device()
     }
 
@@ -360,8 +361,8 @@ impl ImageField {
         (index, frame): (usize, usize),
     ) -> bool {
         let reserved = (stream.len() + DecodeOps::SLACK, grid.kept_blocks());
-        let write = |to: &mut [u8], encoded: Encoded| {
-            stream.write(&mut to[..stream.len()]);
+        let write = |target: &mut [u8], encoded: Encoded| {
+            stream.write(&mut target[..stream.len()]);
             DecodeOps::new(grid, plan, Encoded { bytes: stream.len(), ..encoded })
         };
         self.store_record(reserved, write, plan, part, (index, frame))
@@ -378,8 +379,8 @@ impl ImageField {
         (index, frame): (usize, usize),
     ) -> bool {
         let reserved = (yuv.len(), DecodeOps::rgb_blocks(plan.region.size()));
-        let write = |to: &mut [u8], encoded: Encoded| {
-            yuv.write(to);
+        let write = |target: &mut [u8], encoded: Encoded| {
+            yuv.write(target);
             DecodeOps::yuv(yuv, plan, encoded)
         };
         self.store_record(reserved, write, plan, part, (index, frame))
@@ -395,9 +396,9 @@ impl ImageField {
         (index, frame): (usize, usize),
     ) -> bool {
         let Some(decoding) = self.decoding else { return false };
-        let Some((offset, block, to)) = part.reserve_encoded(bytes, blocks) else { return false };
+        let Some((offset, block, target)) = part.reserve_encoded(bytes, blocks) else { return false };
         let place = index * self.images() + frame;
-        let Some(ops) = write(to, Encoded { place, offset, bytes, block }) else { return false };
+        let Some(ops) = write(target, Encoded { place, offset, bytes, block }) else { return false };
         ops.write(decode_record(part.bytes(decoding, index), frame));
         self.write_ops(plan, &mut Row::new(part, index).at_frame(frame));
         true
@@ -442,7 +443,7 @@ impl ImageField {
 
     fn write_ops(&self, plan: &Plan, row: &mut Row<'_>) {
         if let Some(records) = self.records {
-            let ops = SampleOps::new(&plan.drawn, self.device_retouches(plan));
+            let ops = SampleOps::new(&plan.effects, self.device_retouches(plan));
             let frame = row.frame();
             ops.write(record(&mut row.bytes(records)[frame * SampleOps::BYTES..]));
         }
@@ -456,7 +457,7 @@ impl ImageField {
         if self.is_converted_later(row) {
             return Ok(());
         }
-        let effects = if self.split.values() { &[][..] } else { &plan.drawn.values[..] };
+        let effects = if self.split.values() { &[][..] } else { &plan.effects.values[..] };
         if self.writer.is_copy() {
             self.writer.change(effects, self.row_image(row))?;
         } else {
@@ -469,26 +470,26 @@ impl ImageField {
     pub(crate) fn blank(&self, full: &mut Full, index: usize) {
         // A zero record makes a device leave the pixels unchanged.
         for span in self.records.into_iter().chain(self.decoding) {
-            let each = full.schema().spans[span].sample_bytes;
-            full.bytes_mut(span)[index * each..][..each].fill(0);
+            let row_bytes = full.schema().spans[span].sample_bytes;
+            full.bytes_mut(span)[index * row_bytes..][..row_bytes].fill(0);
         }
-        let (black, each) = (vec![0; self.writer.image_bytes()], self.writer.sample_bytes());
+        let (black, row_bytes) = (vec![0; self.writer.image_bytes()], self.writer.sample_bytes());
         for frame in index * self.images()..(index + 1) * self.images() {
-            let written = self.writer.write(&black, &mut full.bytes_mut(self.span)[frame * each..][..each]);
-            written.expect("the image and its row have the sizes that the writer expects");
+            let result = self.writer.write(&black, &mut full.bytes_mut(self.span)[frame * row_bytes..][..row_bytes]);
+            result.expect("the image and its row have the sizes that the writer expects");
         }
     }
 
     pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
-        let (MixScratch { own, last }, count) = (scratch, full.len());
-        resize(own, self.writer.image_bytes(), 0);
+        let (MixScratch { row_copy, last_image }, count) = (scratch, full.len());
+        resize(row_copy, self.writer.image_bytes(), 0);
         let Some(records) = self.records else {
-            return batch::mix(&self.writer, mixing, full.bytes_mut(self.span), (count, |_| []), own, last);
+            return batch::mix(&self.writer, mixing, full.bytes_mut(self.span), (count, |_| []), row_copy, last_image);
         };
-        let (images, records) = full.bytes_mut_beside(self.span, records);
+        let (images, records) = full.bytes_mut_with(self.span, records);
         let records = records.as_chunks().0;
         let effects = |index: usize| SampleOps::read_values(&records[index]);
-        batch::mix(&self.writer, mixing, images, (count, effects), own, last)
+        batch::mix(&self.writer, mixing, images, (count, effects), row_copy, last_image)
     }
 }
 
@@ -508,6 +509,6 @@ fn decode_record(records: &mut [u8], index: usize) -> &mut [u8; DecodeOps::BYTES
 
 #[derive(Default)]
 pub(crate) struct MixScratch {
-    own: Vec<u8>,
-    last: Vec<u8>,
+    row_copy: Vec<u8>,
+    last_image: Vec<u8>,
 }

@@ -15,8 +15,8 @@ pub(super) fn numbers<'a>(
 ) -> Result<Shape, String> {
     let mut lists = Lists { put: write, shape: Shape::new(), axes: None, count: 0 };
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let read = Level { lists: &mut lists, depth: 0 }.deserialize(&mut json).and_then(|()| json.end());
-    read.map_err(|e| format!("is not a JSON list of numbers: {e}"))?;
+    let result = Level { lists: &mut lists, depth: 0 }.deserialize(&mut json).and_then(|()| json.end());
+    result.map_err(|e| format!("is not a JSON list of numbers: {e}"))?;
     Ok(lists.shape)
 }
 
@@ -85,20 +85,20 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Visitor<'a> for Level<'_, F
         if depth == MAX_AXES || lists.axes.is_some_and(|axes| axes == depth) {
             return Err(A::Error::custom(format_args!("unexpected list at depth {depth}: expected a number")));
         }
-        let first = lists.shape.len() == depth;
-        if first {
+        let is_first = lists.shape.len() == depth;
+        if is_first {
             lists.shape.push(0);
         }
         let mut len = 0;
         while list.next_element_seed(Level { lists, depth: depth + 1 })?.is_some() {
             len += 1;
         }
-        if first {
+        if is_first {
             lists.shape[depth] = len;
         } else if lists.shape[depth] != len {
-            let before = lists.shape[depth];
+            let expected_len = lists.shape[depth];
             return Err(A::Error::custom(format_args!(
-                "a list of length {len} at the same level as a list of length {before}"
+                "a list of length {len} at the same level as a list of length {expected_len}"
             )));
         }
         Ok(())

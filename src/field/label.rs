@@ -72,7 +72,7 @@ impl Label {
 
     /// Checks the labels of a full batch: if only some of its samples have labels, the samples
     /// without a label fail.
-    pub(crate) fn judge(&self, source: &dyn Source, full: &mut Full) {
+    pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut Full) {
         let labels = |full: &Full, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)
         };
@@ -92,7 +92,7 @@ impl Label {
         }
     }
 
-    pub(crate) fn soften(&self, full: &mut Full) {
+    pub(crate) fn write_soft_labels(&self, full: &mut Full) {
         let spans = [Role::Label, Role::SoftLabels].map(|role| full.schema().find(role));
         let (Some((_, smoothing)), [Some(labels), Some(rows)]) = (self.soft, spans) else { return };
         let (count, row_bytes) = (full.len(), full.schema().spans[rows].sample_bytes);

@@ -155,8 +155,9 @@ impl Mask {
 
     fn find<'a>(&self, name: &str, sample: &Sample<'a>) -> Result<Encoded<'a>> {
         let name = self.of.as_deref().unwrap_or(name);
-        let ended = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
-        let Some(&(name, value)) = SUFFIXES.iter().find_map(|end| ended(end)) else {
+        let find_suffix =
+            |suffix: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(suffix));
+        let Some(&(name, value)) = SUFFIXES.iter().find_map(|suffix| find_suffix(suffix)) else {
             return Err(Error::in_source(format!(
                 "no mask {name:?} among the fields {:?}; supported suffixes are {}",
                 sample.names(),
@@ -195,8 +196,8 @@ impl FieldType for Mask {
                 "field {name:?}: ignore={ignore} does not fit into {dtype}, which holds {min} to {max}"
             )));
         }
-        let (first, last) = self.range();
-        let allows = |new: i64| new == self.fill || self.ignore == Some(new) || (first..=last).contains(&new);
+        let (min_value, max_value) = self.range();
+        let allows = |new: i64| new == self.fill || self.ignore == Some(new) || (min_value..=max_value).contains(&new);
         self.map.check(allows).map_err(|cause| Error::config(format!("field {name:?}: {cause}")))?;
         let shape = vec![output.height as usize, output.width as usize];
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape }])
@@ -224,33 +225,33 @@ impl FieldType for Mask {
 
     fn memory(&self, input: &Input<'_>) -> u64 {
         let plan = input.image();
-        let other = input.pasted().map_or(0, |_| plan.output.area());
-        let decoded = std::iter::once(input.sample).chain(input.tiles().iter().map(|tile| tile.sample));
-        let decoded = decoded.map(|sample| self.decoded_memory(input.name, sample)).max().unwrap_or(0);
-        (plan.warped_area() + other) * self.dtype.bytes() as u64 + decoded
+        let pasted_area = input.pasted().map_or(0, |_| plan.output.area());
+        let decoded_bytes = std::iter::once(input.sample).chain(input.tiles().iter().map(|tile| tile.sample));
+        let decoded_bytes = decoded_bytes.map(|sample| self.decoded_memory(input.name, sample)).max().unwrap_or(0);
+        (plan.warped_area() + pasted_area) * self.dtype.bytes() as u64 + decoded_bytes
     }
 
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let plan = input.image();
         self.write_tile(input.name, input.sample, (plan, true), row.bytes(0))?;
         for tile in input.others() {
-            let written = self.write_tile(input.name, tile.sample, (tile.plan, false), row.bytes(0));
-            written.map_err(|e| tile.blame(e))?;
+            let result = self.write_tile(input.name, tile.sample, (tile.plan, false), row.bytes(0));
+            result.map_err(|e| tile.blame(e))?;
         }
         let fill = self.fill.to_le_bytes();
         thread_local! {
             static COPY: RefCell<Vec<u8>> = RefCell::default();
             // This buffer consists of `i64` elements, so that it is aligned for every dtype.
-            static OTHER: RefCell<Vec<i64>> = RefCell::default();
+            static PASTED_MASK: RefCell<Vec<i64>> = RefCell::default();
         }
         for (tile, pasted) in input.tiles().iter().zip(input.pasted().filter(|pasted| pasted.len() > 0)) {
-            OTHER.with_borrow_mut(|other| {
+            PASTED_MASK.with_borrow_mut(|pasted_mask| {
                 let bytes = row.bytes(0).len();
-                resize(other, bytes.div_ceil(8), 0);
-                let other = &mut bytemuck::cast_slice_mut(other)[..bytes];
-                let written = self.write_tile(input.name, tile.sample, (tile.plan, true), other);
-                written.map_err(|e| tile.blame(e))?;
-                pasted.copy(other, row.bytes(0), self.dtype.bytes());
+                resize(pasted_mask, bytes.div_ceil(8), 0);
+                let pasted_mask = &mut bytemuck::cast_slice_mut(pasted_mask)[..bytes];
+                let result = self.write_tile(input.name, tile.sample, (tile.plan, true), pasted_mask);
+                result.map_err(|e| tile.blame(e))?;
+                pasted.copy(pasted_mask, row.bytes(0), self.dtype.bytes());
                 Ok::<_, Error>(())
             })?;
         }
@@ -267,21 +268,21 @@ impl Mask {
     /// fills all other pixels.
     fn write_tile(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), out: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
-        let written = match self.dtype {
+        let result = match self.dtype {
             Dtype::U8 => self.write_mask::<u8>(&field, sample, plan, out),
             Dtype::U16 => self.write_mask::<u16>(&field, sample, plan, out),
             Dtype::I16 => self.write_mask::<i16>(&field, sample, plan, out),
             Dtype::I32 => self.write_mask::<i32>(&field, sample, plan, out),
             _ => self.write_mask::<i64>(&field, sample, plan, out),
         };
-        written.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
+        result.map_err(|e| Error::new(e.kind(), format!("field {:?}: {}", field.name, e.cause())))
     }
 
     pub(super) fn is_in(sample: &Sample<'_>, name: &str) -> bool {
         Mask::new(Dtype::I64).find(name, sample).is_ok()
     }
 
-    pub(super) fn whole(&self, name: &str, sample: &Sample<'_>, image: Oriented) -> Result<Vec<i64>> {
+    pub(super) fn read_upright(&self, name: &str, sample: &Sample<'_>, image: Oriented) -> Result<Vec<i64>> {
         let (field, size) = (self.find(name, sample)?, image.size());
         let mut values = vec![0_i64; size.area() as usize];
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
@@ -294,8 +295,8 @@ impl Mask {
     /// Returns whether an image decoder reads the mask. PNG and NumPy arrays are read row by row by
     /// [`Sampler`] instead, unless pixels are read by color.
     fn is_decoded(&self, field: &Encoded<'_>) -> bool {
-        let other = !Png::matches(field.bytes) && !Npy::matches(field.bytes);
-        self.map.is_of_colors() || (other && field.encoding != Encoding::Typed)
+        let is_other_format = !Png::matches(field.bytes) && !Npy::matches(field.bytes);
+        self.map.is_of_colors() || (is_other_format && field.encoding != Encoding::Typed)
     }
 
     #[cfg_attr(not(feature = "formats"), allow(unused_variables))]
@@ -315,14 +316,14 @@ impl Mask {
         &self,
         field: &Encoded<'_>,
         sample: &Sample<'_>,
-        (plan, fills): (&Plan, bool),
+        (plan, fills_outside): (&Plan, bool),
         out: &mut [u8],
     ) -> Result<()> {
         thread_local! {
             static SAMPLER: RefCell<(Sampler, PngScratch)> = RefCell::default();
         }
         let ((min, max), ignore) = (self.range(), self.ignore);
-        let meaning = StoredValues::of(sample, field.name, &self.map, ignore)?;
+        let mapping = StoredValues::for_mask(sample, field.name, &self.map, ignore)?;
         let out = bytemuck::cast_slice_mut::<_, T>(out);
         let fill = self.fill;
         SAMPLER.with_borrow_mut(|(sampler, scratch)| {
@@ -334,12 +335,12 @@ impl Mask {
                     // Check the size before decoding the pixels.
                     let frame = plan.frame(Some(size))?;
                     image.read(&mut values)?;
-                    let mut plane = Plane { plan, frame, out, fill, fills, min, max, ignore, meaning };
+                    let mut plane = Plane { plan, frame, out, fill, fills_outside, min, max, ignore, mapping };
                     return sampler.values(&values, size, &mut plane);
                 }
-                let start = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
+                let prefix = String::from_utf8_lossy(&field.bytes[..field.bytes.len().min(16)]);
                 return Err(Error::decode(format!(
-                    "a mask of {} bytes that begins with {start:?} is not in a supported format: {}",
+                    "a mask of {} bytes that begins with {prefix:?} is not in a supported format: {}",
                     field.bytes.len(),
                     if self.map.is_of_colors() {
                         "a mask that is read by color must be a PNG, TIFF, GIF, BMP or WebP"
@@ -353,7 +354,8 @@ impl Mask {
             if field.encoding != Encoding::Typed && Png::matches(field.bytes) {
                 let png = Png::open(field.bytes, scratch)?;
                 let frame = plan.frame(Some(png.size()))?;
-                return sampler.png(png, &mut Plane { plan, frame, out, fill, fills, min, max, ignore, meaning });
+                return sampler
+                    .png(png, &mut Plane { plan, frame, out, fill, fills_outside, min, max, ignore, mapping });
             }
             let (npy, shape) = field.npy()?;
             let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.size) != (b'u', 8)) else {
@@ -362,7 +364,7 @@ impl Mask {
             };
             let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
             let frame = plan.frame(Some(Size::new(side(width), side(height))))?;
-            sampler.npy(&npy, &mut Plane { plan, frame, out, fill, fills, min, max, ignore, meaning })
+            sampler.npy(&npy, &mut Plane { plan, frame, out, fill, fills_outside, min, max, ignore, mapping })
         })
     }
 }

@@ -92,7 +92,7 @@ pub use field_type::{FieldKind, FieldType, FieldWriter, Input, PasteRole, RowMut
 pub(crate) use fields::{Fields, Member};
 pub use geometry::Geometry;
 pub use image::Image;
-pub(crate) use image::{ImageField, MixScratch, Written};
+pub(crate) use image::{ArrayFormat, ImageField, MixScratch};
 pub use keypoints::Keypoints;
 pub use label::Label;
 pub use mask::Mask;

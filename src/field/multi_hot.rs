@@ -40,7 +40,7 @@ pub struct MultiHot {
     classes: usize,
     indices: HashMap<String, usize>,
     dtype: Dtype,
-    one: Vec<u8>,
+    one_bytes: Vec<u8>,
     separator: Option<char>,
     duplicate: Option<String>,
 }
@@ -81,8 +81,8 @@ impl MultiHot {
             indices.insert(name, count);
             count += 1;
         }
-        let one = 1_f32.to_ne_bytes().to_vec();
-        MultiHot { classes: count, indices, dtype: Dtype::F32, one, separator: None, duplicate }
+        let one_bytes = 1_f32.to_ne_bytes().to_vec();
+        MultiHot { classes: count, indices, dtype: Dtype::F32, one_bytes, separator: None, duplicate }
     }
 
     /// Creates a field for classes without names. A label is an index from 0 to `classes - 1`.
@@ -94,8 +94,8 @@ impl MultiHot {
     #[must_use]
     pub fn dtype(mut self, dtype: Dtype) -> Self {
         self.dtype = dtype;
-        self.one.clear();
-        append_number(Number::Whole(1), dtype, &mut self.one).expect("1 fits into every type");
+        self.one_bytes.clear();
+        append_number(Number::Whole(1), dtype, &mut self.one_bytes).expect("1 fits into every type");
         self
     }
 
@@ -162,12 +162,12 @@ impl MultiHot {
             Encoding::Json => {
                 let mut json = serde_json::Deserializer::from_slice(field.bytes);
                 let list = List { kind: self, mark };
-                let read = json.deserialize_any(list).and_then(|()| json.end());
-                read.map_err(|e| field.error(format_args!("is not a list of labels: {e}")))
+                let result = json.deserialize_any(list).and_then(|()| json.end());
+                result.map_err(|e| field.error(format_args!("is not a list of labels: {e}")))
             }
             Encoding::Raw | Encoding::Npy | Encoding::Typed => field.with_numbers(Dtype::I64, |bytes, _| {
-                let (indices, rest) = bytes.as_chunks::<8>();
-                if !rest.is_empty() {
+                let (indices, remainder) = bytes.as_chunks::<8>();
+                if !remainder.is_empty() {
                     let actual = bytes.len();
                     return Err(field.error(format_args!("has {actual} bytes: expected 8 bytes for each label")));
                 }
@@ -232,6 +232,6 @@ impl FieldType for MultiHot {
         let (field, out) = (encoded::find(input.sample, input.name)?, row.bytes(0));
         out.fill(0);
         let size = self.dtype.bytes();
-        self.mark(&field, |class| out[class * size..][..size].copy_from_slice(&self.one))
+        self.mark(&field, |class| out[class * size..][..size].copy_from_slice(&self.one_bytes))
     }
 }

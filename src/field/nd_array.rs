@@ -54,7 +54,7 @@ impl FieldType for NdArray {
 
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let (field, out) = (encoded::find(input.sample, input.name)?, row.bytes(0));
-        field.with_kept_numbers(self.dtype, |bytes, shape| {
+        field.with_exact_numbers(self.dtype, |bytes, shape| {
             self.check(&field, bytes.len(), shape, out.len())?;
             out.copy_from_slice(bytes);
             Ok(())

@@ -14,9 +14,9 @@ pub(super) enum Number<'a> {
 impl Number<'_> {
     /// Reads the number in `word`. `kind` is NumPy's character code of the element type.
     pub(super) fn from_bytes(kind: u8, word: &[u8]) -> Self {
-        let mut wide = [0; 8];
-        wide[..word.len()].copy_from_slice(word);
-        let bits = u64::from_le_bytes(wide);
+        let mut padded_word = [0; 8];
+        padded_word[..word.len()].copy_from_slice(word);
+        let bits = u64::from_le_bytes(padded_word);
         let unused = 64 - 8 * word.len() as u32;
         match (kind, word.len()) {
             (b'b', _) => Number::Whole((bits != 0).into()),
@@ -52,8 +52,8 @@ const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 /// Checks that `dtype` preserves `number`: integers must be exact in 32-bit and 64-bit floats, and
 /// finite numbers must remain finite. Fractions may be rounded, as may integers in 16-bit floats.
 /// Errors have the form of [`append_number`].
-pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
-    let (rounded, wide): (fn(f64) -> f64, _) = match dtype {
+pub(super) fn check_exact(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
+    let (rounded, wider_type): (fn(f64) -> f64, _) = match dtype {
         Dtype::F32 => (|number| (number as f32).into(), "float64, or an integer type"),
         Dtype::F64 => (|number| number, "an integer type"),
         Dtype::F16 => (|number| f16::from_f64(number).into(), "float32"),
@@ -79,7 +79,7 @@ pub(super) fn check_kept(number: Number<'_>, dtype: Dtype) -> Result<(), String>
     match integer {
         _ if float.is_finite() && rounded(float).is_infinite() => Err(does_not_fit(number, dtype)),
         Some(integer) if is_exact && rounded(float) as i128 != integer => {
-            Err(format!("{integer}, which {} cannot hold exactly (read it as {wide})", dtype.name()))
+            Err(format!("{integer}, which {} cannot hold exactly (read it as {wider_type})", dtype.name()))
         }
         _ => Ok(()),
     }
@@ -135,6 +135,6 @@ fn does_not_fit(number: Number<'_>, dtype: Dtype) -> String {
 }
 
 fn not_a_number(text: &str) -> String {
-    let shown: String = text.chars().take(40).collect();
-    format!("{shown:?}, which is not a number")
+    let excerpt: String = text.chars().take(40).collect();
+    format!("{excerpt:?}, which is not a number")
 }

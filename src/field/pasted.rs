@@ -45,9 +45,9 @@ pub(crate) static NOTHING: Pasted = Pasted { chosen: Vec::new(), covered: Vec::n
 /// pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct VisiblePart {
-    pub(super) before: u64,
-    pub(super) after: u64,
-    pub(super) around: Rect,
+    pub(super) total_pixels: u64,
+    pub(super) visible_pixels: u64,
+    pub(super) bounds: Rect,
 }
 
 impl Pasted {
@@ -122,44 +122,44 @@ impl Pasted {
     /// Determines how much of a mask stays visible. `mask` contains 0 and 1, in rows of `width`
     /// pixels.
     pub(super) fn visible_part(&self, mask: &[u8], width: usize) -> VisiblePart {
-        let (mut before, mut after) = (0, 0);
+        let (mut total_pixels, mut visible_pixels) = (0, 0);
         let (mut left, mut right, mut top, mut bottom) = (width, 0, usize::MAX, 0);
         for (y, (mask, covered)) in mask.chunks_exact(width).zip(self.covered.chunks_exact(width)).enumerate() {
-            before += mask.iter().map(|&value| u64::from(value)).sum::<u64>();
+            total_pixels += mask.iter().map(|&value| u64::from(value)).sum::<u64>();
             let mut visible = mask.iter().zip(covered).map(|(value, covered)| *value > 0 && *covered == 0);
             let Some(first) = visible.clone().position(|visible| visible) else { continue };
-            after += visible.clone().filter(|visible| *visible).count() as u64;
+            visible_pixels += visible.clone().filter(|visible| *visible).count() as u64;
             let last = visible.rposition(|visible| visible).expect("there is at least one");
             (left, right) = (left.min(first), right.max(last + 1));
             (top, bottom) = (top.min(y), y + 1);
         }
-        let around = if after > 0 {
+        let bounds = if visible_pixels > 0 {
             Rect::new(left as u32, top as u32, (right - left) as u32, (bottom - top) as u32)
         } else {
             Rect::new(0, 0, 0, 0)
         };
-        VisiblePart { before, after, around }
+        VisiblePart { total_pixels, visible_pixels, bounds }
     }
 }
 
 /// Sets the zeros of a row or column to 2 if a 1 is at most `margin` away. `step` is the distance
 /// between two of its values.
 fn widen(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
-    let mut until = 0;
+    let mut dilated_end = 0;
     for index in 0..length {
         let value = &mut plane[start + index * step];
         match *value {
-            1 => until = index + margin + 1,
-            _ if index < until => *value = 2,
+            1 => dilated_end = index + margin + 1,
+            _ if index < dilated_end => *value = 2,
             _ => {}
         }
     }
-    let mut from = usize::MAX;
+    let mut dilated_start = usize::MAX;
     for index in (0..length).rev() {
         let value = &mut plane[start + index * step];
         match *value {
-            1 => from = index.saturating_sub(margin),
-            _ if index >= from => *value = 2,
+            1 => dilated_start = index.saturating_sub(margin),
+            _ if index >= dilated_start => *value = 2,
             _ => {}
         }
     }
@@ -209,14 +209,17 @@ mod tests {
             let visible: Vec<u32> =
                 (0..63).filter(|&index| mask[index as usize] > 0 && covered[index as usize] == 0).collect();
             let (x, y) = (visible.iter().map(|index| index % 9), visible.iter().map(|index| index / 9));
-            let around = match (x.clone().min(), y.clone().min()) {
+            let bounds = match (x.clone().min(), y.clone().min()) {
                 (Some(left), Some(top)) => {
                     Rect::new(left, top, x.max().unwrap() + 1 - left, y.max().unwrap() + 1 - top)
                 }
                 _ => Rect::new(0, 0, 0, 0),
             };
-            let before = mask.iter().map(|&v| u64::from(v)).sum();
-            assert_eq!(pasted.visible_part(&mask, 9), VisiblePart { before, after: visible.len() as u64, around });
+            let total_pixels = mask.iter().map(|&v| u64::from(v)).sum();
+            assert_eq!(
+                pasted.visible_part(&mask, 9),
+                VisiblePart { total_pixels, visible_pixels: visible.len() as u64, bounds }
+            );
         }
     }
 }

@@ -55,13 +55,13 @@ impl Sizing {
                     }
                 }
                 let size = Size::new(scaled(low, width) as u32, scaled(low, height) as u32);
-                Some(size).filter(|size| size.area() <= self.most_pixels())
+                Some(size).filter(|size| size.area() <= self.max_resized_pixels())
             }
         }
     }
 
     /// Returns an upper bound on the pixels of every [`size`](Sizing::size).
-    pub(super) fn most_pixels(self) -> u64 {
+    pub(super) fn max_resized_pixels(self) -> u64 {
         match self {
             Sizing::Pixels { factor, min: min_pixels, max: max_pixels } => {
                 let (factor, aspect) = (u64::from(factor), f64::from(MAX_ASPECT));
@@ -146,7 +146,7 @@ mod tests {
                 Sizing::Patches { patch: factor, max: 1 + min_pixels as u32 },
             ] {
                 let Some(resized) = rule.size(size) else { continue };
-                assert!(resized.area() <= rule.most_pixels(), "{size:?} becomes {resized:?} with {rule:?}");
+                assert!(resized.area() <= rule.max_resized_pixels(), "{size:?} becomes {resized:?} with {rule:?}");
                 assert!(resized.width.is_multiple_of(factor) && resized.height.is_multiple_of(factor));
             }
         }

@@ -240,8 +240,8 @@ impl Patches {
         }
     }
 
-    fn most_patches(&self) -> u64 {
-        self.sizing().most_pixels() / (u64::from(self.patch) * u64::from(self.patch))
+    fn max_image_patches(&self) -> u64 {
+        self.sizing().max_resized_pixels() / (u64::from(self.patch) * u64::from(self.patch))
     }
 
     fn patch_values(&self) -> usize {
@@ -350,45 +350,45 @@ impl Patches {
     fn open<'a>(&self, codecs: &'a Codecs, bytes: &'a [u8]) -> Result<(EncodedImage<'a>, Size)> {
         let image = codecs.open(bytes)?;
         let size = image.size();
-        let resized = self.sizing().size(size).ok_or_else(|| {
+        let new_size = self.sizing().size(size).ok_or_else(|| {
             let (Size { width, height }, max_aspect) = (size, MAX_ASPECT);
             Error::decode(format!(
                 "the image has {width}x{height} pixels: the longer side may be at most {max_aspect} times the shorter"
             ))
         })?;
-        Ok((image, resized))
+        Ok((image, new_size))
     }
 
     fn write_patches(&self, pixels: &[u8], size: Size, line: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
-        let (patch, width, each) = (self.patch as usize, size.width as usize, self.dtype.bytes());
-        let (across, patch_bytes) = (width / patch, self.patch_values() * each);
+        let (patch, width, element_bytes) = (self.patch as usize, size.width as usize, self.dtype.bytes());
+        let (patches_per_row, patch_bytes) = (width / patch, self.patch_values() * element_bytes);
         let writer = self.writer(size.width);
         resize(line, writer.sample_bytes(), 0);
         let line = &mut line[..writer.sample_bytes()];
         let (merge, temporal) = (self.merge as usize, self.temporal as usize);
         for (row, pixels) in pixels.chunks_exact(width * patch * 3).enumerate() {
             writer.write(pixels, line)?;
-            for column in 0..across {
+            for column in 0..patches_per_row {
                 // Both the blocks and the patches of a block are in row-major order.
-                let block = (row / merge) * (across / merge) + column / merge;
-                let place = (block * merge + row % merge) * merge + column % merge;
-                let out = &mut out[place * patch_bytes..][..patch_bytes];
+                let block = (row / merge) * (patches_per_row / merge) + column / merge;
+                let position = (block * merge + row % merge) * merge + column % merge;
+                let out = &mut out[position * patch_bytes..][..patch_bytes];
                 match self.layout {
                     PatchLayout::Naflex => {
-                        let (run, stride) = (patch * 3 * each, width * 3 * each);
-                        for (to, from) in out.chunks_exact_mut(run).zip(line.chunks_exact(stride)) {
-                            to.copy_from_slice(&from[column * run..][..run]);
+                        let (run_bytes, stride) = (patch * 3 * element_bytes, width * 3 * element_bytes);
+                        for (target, source) in out.chunks_exact_mut(run_bytes).zip(line.chunks_exact(stride)) {
+                            target.copy_from_slice(&source[column * run_bytes..][..run_bytes]);
                         }
                     }
                     PatchLayout::Qwen2Vl => {
-                        let (run, plane) = (patch * each, patch * patch * each);
+                        let (run_bytes, plane) = (patch * element_bytes, patch * patch * element_bytes);
                         for (channel, out) in out.chunks_exact_mut(plane * temporal).enumerate() {
-                            let (first, rest) = out.split_at_mut(plane);
-                            let from = line[channel * width * plane / patch..].chunks_exact(width * each);
-                            for (to, from) in first.chunks_exact_mut(run).zip(from) {
-                                to.copy_from_slice(&from[column * run..][..run]);
+                            let (first_frame, other_frames) = out.split_at_mut(plane);
+                            let source = line[channel * width * plane / patch..].chunks_exact(width * element_bytes);
+                            for (target, source) in first_frame.chunks_exact_mut(run_bytes).zip(source) {
+                                target.copy_from_slice(&source[column * run_bytes..][..run_bytes]);
                             }
-                            rest.chunks_exact_mut(plane).for_each(|to| to.copy_from_slice(first));
+                            other_frames.chunks_exact_mut(plane).for_each(|target| target.copy_from_slice(first_frame));
                         }
                     }
                 }
@@ -423,8 +423,8 @@ impl FieldType for Patches {
     fn arrays(&self, name: &str, _output: Size) -> Result<Vec<Field>> {
         self.check(name)?;
         let images = self.images.unwrap_or(1);
-        let patches = usize::try_from(self.most_patches()).unwrap_or(usize::MAX).saturating_mul(images);
-        let array = |end: &str, dtype, shape| Field { name: format!("{name}{end}"), dtype, shape };
+        let patches = usize::try_from(self.max_image_patches()).unwrap_or(usize::MAX).saturating_mul(images);
+        let array = |suffix: &str, dtype, shape| Field { name: format!("{name}{suffix}"), dtype, shape };
         Ok(vec![
             array("", self.dtype, vec![patches, self.patch_values()]),
             array(COUNT, Dtype::I64, vec![]),
@@ -448,11 +448,11 @@ impl FieldType for Patches {
         let mut max_memory = 0;
         // Ignore errors here, because `write` reports them.
         let _ = self.for_each_image(input.name, input.sample, codecs, |_, bytes| {
-            let (image, resized) = self.open(codecs, bytes)?;
-            let line = u64::from(resized.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;
-            let decoded = image.memory(Rect::full(image.size()));
-            let checked = if is_strict { image.check_memory() } else { 0 };
-            max_memory = max_memory.max(decoded.saturating_add(resized.area() * 3 + line).max(checked));
+            let (image, new_size) = self.open(codecs, bytes)?;
+            let line_bytes = u64::from(new_size.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;
+            let decode_bytes = image.memory(Rect::full(image.size()));
+            let check_bytes = if is_strict { image.check_memory() } else { 0 };
+            max_memory = max_memory.max(decode_bytes.saturating_add(new_size.area() * 3 + line_bytes).max(check_bytes));
             Ok(())
         });
         max_memory
@@ -466,8 +466,8 @@ impl FieldType for Patches {
         let patch_bytes = self.patch_values() * self.dtype.bytes();
         let (mut patches, mut images) = (0_usize, 0_usize);
         BUFFERS.with_borrow_mut(|buffers| {
-            let written = self.for_each_image(input.name, input.sample, codecs, |number, bytes| {
-                let (mut image, resized) = self.open(codecs, bytes)?;
+            let result = self.for_each_image(input.name, input.sample, codecs, |number, bytes| {
+                let (mut image, new_size) = self.open(codecs, bytes)?;
                 if is_strict {
                     image.refuse_damage()?;
                 }
@@ -477,25 +477,25 @@ impl FieldType for Patches {
                 if pixels.damage().is_some() {
                     row.add_damaged();
                 }
-                let plan = Plan::resized_crop(size, Rect::full(size), resized, Rect::full(resized));
+                let plan = Plan::resized_crop(size, Rect::full(size), new_size, Rect::full(new_size));
                 let plan = Plan { interpolation: self.interpolation, ..plan };
-                resize(rgb, resized.area() as usize * 3, 0);
-                let rgb = &mut rgb[..resized.area() as usize * 3];
+                resize(rgb, new_size.area() as usize * 3, 0);
+                let rgb = &mut rgb[..new_size.area() as usize * 3];
                 resizer.run(pixels, &plan, rgb)?;
-                let grid = [1, resized.height / self.patch, resized.width / self.patch].map(i64::from);
+                let grid = [1, new_size.height / self.patch, new_size.width / self.patch].map(i64::from);
                 let count = (grid[1] * grid[2]) as usize;
                 let out = row.bytes(0).get_mut(patches * patch_bytes..(patches + count) * patch_bytes);
                 let out = out.ok_or_else(|| {
                     Error::decode(format!("{count} patches of image {number} exceed the space of the batch"))
                 })?;
-                self.write_patches(rgb, resized, line, out)?;
+                self.write_patches(rgb, new_size, line, out)?;
                 let grids = &mut row.bytes(2)[images * 24..][..24];
                 grids.as_chunks_mut::<8>().0.iter_mut().zip(grid).for_each(|(out, axis)| *out = axis.to_ne_bytes());
                 (patches, images) = (patches + count, images + 1);
                 Ok(())
             });
             buffers.trim();
-            written
+            result
         })?;
         row.bytes(1).copy_from_slice(&(patches as i64).to_ne_bytes());
         row.bytes(3).copy_from_slice(&(images as i64).to_ne_bytes());

@@ -22,7 +22,7 @@ pub(super) struct PerFrame {
 pub(super) fn clips(fields: &[(String, FieldKind)]) -> Vec<(String, Image)> {
     let clip = |(name, FieldKind(kind)): &(String, FieldKind)| match kind.maker() {
         FieldWriter::Image(of) if kind.augment().is_none() && kind.frames().is_some() => {
-            Some((name.clone(), Image::described(of, None, kind.frames())))
+            Some((name.clone(), Image::with_options(of, None, kind.frames())))
         }
         _ => None,
     };
@@ -51,61 +51,62 @@ impl PerFrame {
 
     /// See [`FieldType::memory`].
     pub(super) fn memory(&self, kind: &dyn FieldType, input: &Input<'_>) -> u64 {
-        let mut most = 0;
+        let mut max_bytes = 0;
         // `write` reports the errors.
         let _ = self.for_each(kind, input, |_, input| {
-            most = most.max(kind.memory(input));
+            max_bytes = max_bytes.max(kind.memory(input));
             Ok(())
         });
-        most
+        max_bytes
     }
 
-    /// Calls `each` with every frame of the clip and its sample.
+    /// Calls `visit` with every frame of the clip and its sample.
     fn for_each(
         &self,
         kind: &dyn FieldType,
         input: &Input<'_>,
-        mut each: impl FnMut(usize, &Input<'_>) -> Result<()>,
+        mut visit: impl FnMut(usize, &Input<'_>) -> Result<()>,
     ) -> Result<()> {
         let (sample, (name, image)) = (input.sample, &self.clip);
         let clip = image.encoded(name, sample, input.settings().codecs, input.sample_rng())?.1;
         let clip = clip.expect("the image is a clip");
-        let reads = kind.reads(input.name);
+        let field_names = kind.reads(input.name);
         let is_read = |field: &str| {
-            let ends = |read: &String| field.strip_prefix(&**read).is_some_and(|end| SUFFIXES.contains(&end));
-            reads.iter().any(ends)
+            let has_suffix =
+                |field_name: &String| field.strip_prefix(&**field_name).is_some_and(|end| SUFFIXES.contains(&end));
+            field_names.iter().any(has_suffix)
         };
-        let mut divided = Vec::new();
+        let mut frame_fields = Vec::new();
         for (index, &(field, value)) in sample.fields().iter().enumerate().filter(|(_, (field, _))| is_read(field)) {
-            let values = Values::of(field, value, self.count)?;
+            let values = Values::read(field, value, self.count)?;
             self.check(field, values.len(), &clip)?;
-            divided.push((index, field, values));
+            frame_fields.push((index, field, values));
         }
         for frame in 0..self.count {
             // A clip of a video states which of the frames of the video it shows.
-            let stored = clip.index(frame).map_or(frame, |index| index as usize);
+            let stored_index = clip.index(frame).map_or(frame, |index| index as usize);
             let at_frame = |e: Error| {
                 let of_video = clip.index(frame).map_or(String::new(), |index| format!(", frame {index} of the video"));
                 Error::new(e.kind(), format!("frame {frame}{of_video}: {}", e.cause()))
             };
-            let mut of_frame = *sample;
-            for (index, field, values) in &divided {
-                of_frame.replace(*index, values.get(field, stored).map_err(at_frame)?);
+            let mut frame_sample = *sample;
+            for (index, field, values) in &frame_fields {
+                frame_sample.replace(*index, values.get(field, stored_index).map_err(at_frame)?);
             }
-            each(frame, &input.with_sample(&of_frame)).map_err(at_frame)?;
+            visit(frame, &input.with_sample(&frame_sample)).map_err(at_frame)?;
         }
         Ok(())
     }
 
-    /// Checks that a field with `found` values has one for each frame.
-    fn check(&self, field: &str, found: usize, clip: &Frames<'_>) -> Result<()> {
+    /// Checks that a field with `actual` values has one for each frame.
+    fn check(&self, field: &str, actual: usize, clip: &Frames<'_>) -> Result<()> {
         let (name, count) = (&self.clip.0, self.count);
         match (0..count).filter_map(|frame| clip.index(frame)).max() {
-            None if found != count => Err(Error::in_source(format!(
-                "field {field:?} has values for {found} frames: expected {count}, one for each frame of {name:?}"
+            None if actual != count => Err(Error::in_source(format!(
+                "field {field:?} has values for {actual} frames: expected {count}, one for each frame of {name:?}"
             ))),
-            Some(last) if found as u64 <= last => Err(Error::in_source(format!(
-                "field {field:?} has values for {found} frames, but {name:?} shows frame {last} of the video: expected \
+            Some(last) if actual as u64 <= last => Err(Error::in_source(format!(
+                "field {field:?} has values for {actual} frames, but {name:?} shows frame {last} of the video: expected \
                  a value for each frame of the video"
             ))),
             _ => Ok(()),
@@ -122,7 +123,7 @@ enum Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn of(name: &'a str, value: Value<'a>, count: usize) -> Result<Self> {
+    fn read(name: &'a str, value: Value<'a>, count: usize) -> Result<Self> {
         let field = Encoded::new(name, value, Encoding::Raw);
         if let Value::Bytes(bytes) = value
             && Frames::matches(bytes)
@@ -155,12 +156,12 @@ impl<'a> Values<'a> {
         let value = match self {
             Values::List(frames) => frames.get(index).map(Value::Bytes),
             Values::Array(npy, shape) => {
-                let each = npy.data.len() / shape[0];
-                let data = &npy.data[index * each..][..each];
-                let native = npy.size == 1 || npy.big_endian == cfg!(target_endian = "big");
+                let frame_bytes = npy.data.len() / shape[0];
+                let data = &npy.data[index * frame_bytes..][..frame_bytes];
+                let is_native = npy.size == 1 || npy.big_endian == cfg!(target_endian = "big");
                 // A boolean is a byte with the value 0 or 1.
                 let kind = if npy.kind == b'b' { b'u' } else { npy.kind };
-                native.then(|| Numbers::of_parts(kind, npy.size, data, &shape[1..])).flatten().map(Value::Numbers)
+                is_native.then(|| Numbers::of_parts(kind, npy.size, data, &shape[1..])).flatten().map(Value::Numbers)
             }
             Values::Json(values) => values.get(index).map(|value| Value::Bytes(value.get().as_bytes())),
         };

@@ -136,7 +136,7 @@ impl FieldType for Ragged {
         if self.plain {
             return self.write_rows(&field, &field.value.encoded(field.name), None, batch_row);
         }
-        field.with_kept_numbers(self.dtype, |bytes, shape| self.write_rows(&field, bytes, shape, batch_row))
+        field.with_exact_numbers(self.dtype, |bytes, shape| self.write_rows(&field, bytes, shape, batch_row))
     }
 }
 

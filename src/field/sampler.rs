@@ -11,13 +11,13 @@ use crate::transform::Plan;
 
 pub(super) trait Integer: Element {
     /// Converts `value`, which must fit into the type.
-    fn of(value: i64) -> Self;
+    fn from_i64(value: i64) -> Self;
 }
 
 macro_rules! integer {
     ($($type:ty),*) => {$(
         impl Integer for $type {
-            fn of(value: i64) -> Self {
+            fn from_i64(value: i64) -> Self {
                 value as $type
             }
         }
@@ -35,13 +35,13 @@ pub(super) struct Plane<'a, T> {
     /// Value of the pixels outside the image. Pixels of the image may also have this value.
     pub(super) fill: i64,
     /// Whether to fill the pixels outside the image.
-    pub(super) fills: bool,
+    pub(super) fills_outside: bool,
     /// Minimum of the allowed values other than `fill` and `ignore`.
     pub(super) min: i64,
     pub(super) max: i64,
     pub(super) ignore: Option<i64>,
     /// Maps stored values to new values. `None` if the stored values are delivered unchanged.
-    pub(super) meaning: Option<StoredValues<'a>>,
+    pub(super) mapping: Option<StoredValues<'a>>,
 }
 
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Sampler {
     pub(super) fn png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         let columns = &mut self.columns;
         plane.fill_around();
-        let (size, wide) = (png.size(), png.is_wide());
+        let (size, is_wide) = (png.size(), png.is_wide());
         let mut passes = png.passes().peekable();
         while let Some(pass) = passes.next() {
             plane.columns(pass, columns);
@@ -66,7 +66,7 @@ impl Sampler {
                 png.read(source + 1 - rows)?;
                 rows = source + 1;
                 let values = png.values();
-                if wide {
+                if is_wide {
                     let values = values.as_chunks::<2>().0;
                     plane.write_row(line, columns, (0, u16::MAX.into()), |column| {
                         u16::from_be_bytes(values[column as usize]).into()
@@ -97,15 +97,15 @@ impl Sampler {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
         let stride = plane.frame.size().width as usize * npy.size;
-        let any = (i64::MIN, i64::MAX);
+        let unbounded = (i64::MIN, i64::MAX);
         for (line, source) in plane.rows(Pass::WHOLE) {
             let row = &npy.data[source as usize * stride..][..stride];
             let columns = &self.columns;
             match npy.size {
-                1 => plane.write_row(line, columns, any, |column| read_element::<1>(npy, row, column))?,
-                2 => plane.write_row(line, columns, any, |column| read_element::<2>(npy, row, column))?,
-                4 => plane.write_row(line, columns, any, |column| read_element::<4>(npy, row, column))?,
-                _ => plane.write_row(line, columns, any, |column| read_element::<8>(npy, row, column))?,
+                1 => plane.write_row(line, columns, unbounded, |column| read_element::<1>(npy, row, column))?,
+                2 => plane.write_row(line, columns, unbounded, |column| read_element::<2>(npy, row, column))?,
+                4 => plane.write_row(line, columns, unbounded, |column| read_element::<4>(npy, row, column))?,
+                _ => plane.write_row(line, columns, unbounded, |column| read_element::<8>(npy, row, column))?,
             }
         }
         Ok(())
@@ -117,25 +117,26 @@ fn read_element<const N: usize>(npy: &Npy<'_>, row: &[u8], column: u32) -> i64 {
     if npy.big_endian {
         bytes.reverse();
     }
-    let mut wide = [0; 8];
-    wide[..N].copy_from_slice(&bytes);
+    let mut word = [0; 8];
+    word[..N].copy_from_slice(&bytes);
     let unused = 64 - 8 * N as u32;
-    let shifted = i64::from_le_bytes(wide) << unused;
+    let shifted = i64::from_le_bytes(word) << unused;
     if npy.kind == b'i' { shifted >> unused } else { (shifted as u64 >> unused) as i64 }
 }
 
 impl<'a, T: Integer> Plane<'a, T> {
     fn fill_around(&mut self) {
-        if self.fills && self.plan.target.size() != self.plan.output {
-            self.out.fill(T::of(self.fill));
+        if self.fills_outside && self.plan.target.size() != self.plan.output {
+            self.out.fill(T::from_i64(self.fill));
         }
     }
 
     /// Maps the output's columns, or rows if `vertical`, to indices in the mask. The indices are
     /// monotonic.
     fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
-        let (shown, plan, frame) = (self.plan.shown(), self.plan, self.frame);
-        let (start, length) = if vertical { (shown.y, shown.height) } else { (shown.x, shown.width) };
+        let (image_area, plan, frame) = (self.plan.shown(), self.plan, self.frame);
+        let (start, length) =
+            if vertical { (image_area.y, image_area.height) } else { (image_area.x, image_area.width) };
         (start..start + length).filter_map(move |line| {
             Some((line, if vertical { frame.down(plan.row(line)?) } else { frame.across(plan.column(line)?) }))
         })
@@ -146,8 +147,8 @@ impl<'a, T: Integer> Plane<'a, T> {
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
         columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(line, column)| {
-            let from = column.checked_sub(pass.x)?;
-            from.is_multiple_of(pass.across).then_some((line, from / pass.across))
+            let offset = column.checked_sub(pass.x)?;
+            offset.is_multiple_of(pass.across).then_some((line, offset / pass.across))
         }));
     }
 
@@ -158,8 +159,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         let is_descending = ends.next().zip(ends.next_back()).is_some_and(|(first, last)| first.1 > last.1);
         std::iter::from_fn(move || if is_descending { axis.next_back() } else { axis.next() }).filter_map(
             move |(line, row)| {
-                let from = row.checked_sub(pass.y)?;
-                from.is_multiple_of(pass.down).then_some((line, from / pass.down))
+                let offset = row.checked_sub(pass.y)?;
+                offset.is_multiple_of(pass.down).then_some((line, offset / pass.down))
             },
         )
     }
@@ -173,22 +174,22 @@ impl<'a, T: Integer> Plane<'a, T> {
         bounds: (i64, i64),
         value: impl Fn(u32) -> i64,
     ) -> Result<()> {
-        if let Some(mut meaning) = self.meaning.take() {
-            let written = self.write_mapped_row(line, columns, |column| meaning.map_value(value(column)));
-            self.meaning = Some(meaning);
-            return written;
+        if let Some(mut mapping) = self.mapping.take() {
+            let result = self.write_mapped_row(line, columns, |column| mapping.map_value(value(column)));
+            self.mapping = Some(mapping);
+            return result;
         }
-        let (width, shown) = (self.plan.output.width as usize, self.plan.shown());
+        let (width, image_area) = (self.plan.output.width as usize, self.plan.shown());
         if self.frame.is_transposed() {
             let column = &mut self.out[line as usize..];
-            columns.iter().for_each(|&(y, from)| column[y as usize * width] = T::of(value(from)));
+            columns.iter().for_each(|&(y, source)| column[y as usize * width] = T::from_i64(value(source)));
         } else {
             let row = &mut self.out[line as usize * width..][..width];
-            if columns.len() == shown.width as usize {
-                let out = row[shown.x as usize..].iter_mut().zip(columns);
-                out.for_each(|(out, &(_, column))| *out = T::of(value(column)));
+            if columns.len() == image_area.width as usize {
+                let out = row[image_area.x as usize..].iter_mut().zip(columns);
+                out.for_each(|(out, &(_, column))| *out = T::from_i64(value(column)));
             } else {
-                columns.iter().for_each(|&(x, column)| row[x as usize] = T::of(value(column)));
+                columns.iter().for_each(|&(x, column)| row[x as usize] = T::from_i64(value(column)));
             }
         }
         if self.min <= bounds.0 && bounds.1 <= self.max {
@@ -196,7 +197,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
         match columns.iter().find(|(_, column)| !self.allows(value(*column))) {
             None => Ok(()),
-            Some(&(other, column)) => Err(self.not_allowed(value(column), line, other)),
+            Some(&(index, column)) => Err(self.range_error(value(column), line, index)),
         }
     }
 
@@ -208,16 +209,16 @@ impl<'a, T: Integer> Plane<'a, T> {
         mut value: impl FnMut(u32) -> Result<i64>,
     ) -> Result<()> {
         let width = self.plan.output.width as usize;
-        for &(other, column) in columns {
-            let new = value(column).map_err(|e| {
-                let position = self.describe_position(line, other);
+        for &(index, column) in columns {
+            let new_value = value(column).map_err(|e| {
+                let position = self.describe_position(line, index);
                 Error::new(e.kind(), format!("{position}: {}", e.cause()))
             })?;
-            if !self.allows(new) {
-                return Err(self.not_allowed(new, line, other));
+            if !self.allows(new_value) {
+                return Err(self.range_error(new_value, line, index));
             }
-            let (x, y) = if self.frame.is_transposed() { (line, other) } else { (other, line) };
-            self.out[y as usize * width + x as usize] = T::of(new);
+            let (x, y) = if self.frame.is_transposed() { (line, index) } else { (index, line) };
+            self.out[y as usize * width + x as usize] = T::from_i64(new_value);
         }
         Ok(())
     }
@@ -226,14 +227,14 @@ impl<'a, T: Integer> Plane<'a, T> {
         value == self.fill || self.ignore == Some(value) || (self.min..=self.max).contains(&value)
     }
 
-    fn not_allowed(&self, value: i64, line: u32, other: u32) -> Error {
-        let (position, min, max) = (self.describe_position(line, other), self.min, self.max);
+    fn range_error(&self, value: i64, line: u32, index: u32) -> Error {
+        let (position, min, max) = (self.describe_position(line, index), self.min, self.max);
         Error::in_source(format!("the value {value} at {position}: expected {min} to {max}"))
     }
 
     /// Describes an output position by the column and row in the image, for error messages.
-    fn describe_position(&self, line: u32, other: u32) -> String {
-        let (x, y) = if self.frame.is_transposed() { (line, other) } else { (other, line) };
+    fn describe_position(&self, line: u32, index: u32) -> String {
+        let (x, y) = if self.frame.is_transposed() { (line, index) } else { (index, line) };
         format!("column {}, row {}", self.plan.column(x).unwrap_or(0), self.plan.row(y).unwrap_or(0))
     }
 }

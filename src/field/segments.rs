@@ -71,11 +71,11 @@ impl Crossings {
         if self.first > self.last {
             return;
         }
-        let (start, odd) = (self.first, &mut self.odd[self.first..=self.last]);
-        let mut pixels = memchr::memchr_iter(1, odd).map(|pixel| start + pixel);
-        while let Some(from) = pixels.next() {
+        let (first_pixel, odd) = (self.first, &mut self.odd[self.first..=self.last]);
+        let mut pixels = memchr::memchr_iter(1, odd).map(|pixel| first_pixel + pixel);
+        while let Some(pixel) = pixels.next() {
             let end = pixels.next().unwrap_or(mask.len());
-            mask[from..end].fill(1);
+            mask[pixel..end].fill(1);
         }
         odd.fill(0);
         (self.first, self.last) = (usize::MAX, 0);
@@ -117,8 +117,8 @@ impl Segments {
     fn parse(&mut self, json: &[u8]) -> Result<usize> {
         self.clear();
         let mut reader = serde_json::Deserializer::from_slice(json);
-        let parsed = List(self).deserialize(&mut reader).and_then(|()| reader.end());
-        parsed.map_err(|e| Error::in_source(format!("segmentations: {e}")))?;
+        let result = List(self).deserialize(&mut reader).and_then(|()| reader.end());
+        result.map_err(|e| Error::in_source(format!("segmentations: {e}")))?;
         Ok(self.items.len())
     }
 
@@ -152,20 +152,20 @@ impl Segments {
                 }
                 Ok(())
             }
-            Item::Runs([high, wide], first, end) => {
-                if (high, wide) != (height as u64, width as u64) {
+            Item::Runs([coded_height, coded_width], first, end) => {
+                if (coded_height, coded_width) != (height as u64, width as u64) {
                     return Err(Error::in_source(format!(
-                        "segmentation {index}: the run lengths are for {wide}x{high} pixels, but the image has \
+                        "segmentation {index}: the run lengths are for {coded_width}x{coded_height} pixels, but the image has \
                          {width}x{height}"
                     )));
                 }
                 let (mut position, mut is_ones) = (0u64, false);
                 for &run in &self.runs[first..end] {
-                    let next = position.saturating_add(run);
-                    if is_ones && next <= mask.len() as u64 {
-                        mask[position as usize..next as usize].fill(1);
+                    let run_end = position.saturating_add(run);
+                    if is_ones && run_end <= mask.len() as u64 {
+                        mask[position as usize..run_end as usize].fill(1);
                     }
-                    (position, is_ones) = (next, !is_ones);
+                    (position, is_ones) = (run_end, !is_ones);
                 }
                 if position != mask.len() as u64 {
                     let pixels = mask.len();
@@ -189,20 +189,20 @@ fn add_polygon(
     if vertices.len() < 3 || !points.len().is_multiple_of(2) {
         return Err(format!("{} numbers: expected an even number of at least 6", points.len()));
     }
-    let fine = |number: f64, scale: f64| {
+    let to_step = |number: f64, scale: f64| {
         let pixels = number * scale;
         if pixels.abs() > MAX_COORDINATE {
             return Err(format!("a point has the coordinate {pixels}, but the image has {width}x{height} pixels"));
         }
         Ok((STEPS_PER_PIXEL * pixels + 0.5) as i64)
     };
-    let point = |[x, y]: [f64; 2]| Ok::<_, String>((fine(x, scale.0)?, fine(y, scale.1)?));
-    let first = point(vertices[0])?;
-    let mut from = first;
-    for corner in vertices[1..].iter().map(|&corner| point(corner)).chain([Ok(first)]) {
+    let point = |[x, y]: [f64; 2]| Ok::<_, String>((to_step(x, scale.0)?, to_step(y, scale.1)?));
+    let first_vertex = point(vertices[0])?;
+    let mut previous = first_vertex;
+    for corner in vertices[1..].iter().map(|&corner| point(corner)).chain([Ok(first_vertex)]) {
         let corner = corner?;
-        add_edge(from, corner, (width, height), crossings)?;
-        from = corner;
+        add_edge(previous, corner, (width, height), crossings)?;
+        previous = corner;
     }
     Ok(())
 }
@@ -216,10 +216,10 @@ fn add_edge(
     crossings: &mut Crossings,
 ) -> Result<(), String> {
     let (dx, dy) = ((from.0 - to.0).abs(), (from.1 - to.1).abs());
-    let flat = dx >= dy;
+    let is_flat = dx >= dy;
     // Draw every edge in ascending order along its longer axis, so that polygons with a common edge
     // agree on its points.
-    let (start, end) = if (flat && from.0 > to.0) || (!flat && from.1 > to.1) { (to, from) } else { (from, to) };
+    let (start, end) = if (is_flat && from.0 > to.0) || (!is_flat && from.1 > to.1) { (to, from) } else { (from, to) };
     let (left, right) = (start.0.min(end.0), start.0.max(end.0));
     let (first, last) = ((left - 2 + 4).div_euclid(5).max(0), (right - 3).div_euclid(5).min(width as i64 - 1));
     let columns = (last - first + 1).max(0) as u64;
@@ -229,7 +229,7 @@ fn add_edge(
     })?;
     for column in first..=last {
         let middle = 5 * column + 2;
-        let y = if flat {
+        let y = if is_flat {
             let slope = (end.1 - start.1) as f64 / dx as f64;
             let y = |x: i64| (start.1 as f64 + slope * (x - start.0) as f64 + 0.5) as i64;
             y(middle).min(y(middle + 1))
@@ -237,16 +237,16 @@ fn add_edge(
             let slope = (end.0 - start.0) as f64 / dy as f64;
             let x = |step: i64| (start.0 as f64 + slope * step as f64 + 0.5) as i64;
             // x is monotonic, so bisection finds the last step before the crossing.
-            let (mut before, mut after) = (0, dy);
-            while after - before > 1 {
-                let step = before.midpoint(after);
+            let (mut low, mut high) = (0, dy);
+            while high - low > 1 {
+                let step = low.midpoint(high);
                 if (x(step) > middle) == (x(0) > middle) {
-                    before = step;
+                    low = step;
                 } else {
-                    after = step;
+                    high = step;
                 }
             }
-            start.1 + before
+            start.1 + low
         };
         let row = ((y as f64 + 0.5) / STEPS_PER_PIXEL - 0.5).clamp(0.0, height as f64).ceil() as usize;
         crossings.add(column as usize * height + row);

@@ -20,12 +20,12 @@ impl Skeleton {
         if count == 0 {
             return Err("0 points: expected at least 1".into());
         }
-        let mut paired = vec![false; count];
+        let mut is_paired = vec![false; count];
         for &(a, b) in &self.pairs {
             if a >= count || b >= count {
                 return Err(format!("the flip pair ({a}, {b}): expected points from 0 to {}", count - 1));
             }
-            if a == b || std::mem::replace(&mut paired[a], true) || std::mem::replace(&mut paired[b], true) {
+            if a == b || std::mem::replace(&mut is_paired[a], true) || std::mem::replace(&mut is_paired[b], true) {
                 return Err(format!("the flip pair ({a}, {b}): a point can be in only one pair"));
             }
         }
@@ -67,13 +67,13 @@ impl Skeleton {
 
     /// Writes a set of points to `out`. Points that are unlabeled or outside the output become (0,
     /// 0, 0).
-    pub(super) fn write_points(&self, from: &[f32], plan: &Plan, frame: Frame, out: &mut [f32]) {
-        let (from, to) = (from.as_chunks::<3>().0, out.as_chunks_mut::<3>().0);
-        for (&[x, y, visibility], to) in from.iter().zip(&mut *to) {
+    pub(super) fn write_points(&self, stored_points: &[f32], plan: &Plan, frame: Frame, out: &mut [f32]) {
+        let (stored_points, to) = (stored_points.as_chunks::<3>().0, out.as_chunks_mut::<3>().0);
+        for (&[x, y, visibility], to) in stored_points.iter().zip(&mut *to) {
             let (x, y) = plan.point(x.into(), y.into());
             let (x, y) = (x as f32, y as f32);
-            let shown = visibility > 0.0 && plan.shows(x.into(), y.into());
-            *to = if shown { [x, y, visibility] } else { [0.0; 3] };
+            let is_visible = visibility > 0.0 && plan.shows(x.into(), y.into());
+            *to = if is_visible { [x, y, visibility] } else { [0.0; 3] };
         }
         self.swap_pairs(plan, frame, to);
     }

@@ -100,37 +100,37 @@ pub(super) struct StoredValues<'a> {
 
 impl<'a> StoredValues<'a> {
     /// Creates the mapping for a mask, or returns `None` if the values do not change.
-    pub(super) fn of(
+    pub(super) fn for_mask(
         sample: &'a Sample<'a>,
         name: &str,
         map: &'a ValueMap,
         ignore: Option<i64>,
     ) -> Result<Option<Self>> {
         let stem = name.strip_suffix(".png").or_else(|| name.strip_suffix(".npy")).unwrap_or(name);
-        let first = if sample.is_relabeled() { sample.first_class_of_mask(stem)? } else { None };
-        let classes = first.map(|first| (sample, first));
+        let first_class = if sample.is_relabeled() { sample.first_class_of_mask(stem)? } else { None };
+        let classes = first_class.map(|first_class| (sample, first_class));
         Ok((classes.is_some() || !map.is_empty()).then_some(StoredValues { classes, map, ignore, last: None }))
     }
 
-    pub(super) fn map_value(&mut self, stored: i64) -> Result<i64> {
+    pub(super) fn map_value(&mut self, stored_value: i64) -> Result<i64> {
         if let Some((last, new)) = self.last
-            && last == stored
+            && last == stored_value
         {
             return Ok(new);
         }
         let value = match self.classes {
-            Some((sample, first)) => sample.mask_value(stored, first)?,
-            None => stored,
+            Some((sample, first_class)) => sample.mask_value(stored_value, first_class)?,
+            None => stored_value,
         };
         let map = self.map;
         let new = if map.is_empty() { Some(value) } else { map.new.get(&value).copied().or(self.ignore) };
         let new = new.ok_or_else(|| {
-            let what = describe_key(value, map.colors);
+            let key_text = describe_key(value, map.colors);
             Error::in_source(format!(
-                "{what} is not in the map of the mask: add it, or set ignore for all other values"
+                "{key_text} is not in the map of the mask: add it, or set ignore for all other values"
             ))
         })?;
-        self.last = Some((stored, new));
+        self.last = Some((stored_value, new));
         Ok(new)
     }
 }

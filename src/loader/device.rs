@@ -6,10 +6,10 @@ use super::Loader;
 use super::images::ImageOptions;
 use super::open::begin_trace;
 use crate::batch::{BatchWriter, Dtype, Layout, Normalize, Schema, Schemas, Slots};
-use crate::device::{DeviceBatch, Gpu, Held, Ring, SoftLabels, Spec, Target};
+use crate::device::{ConsumerBatch, DeviceBatch, Gpu, Ring, SoftLabels, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
-use crate::field::{DecodeSpace, FieldKind, FieldWriter, Split, Written};
+use crate::field::{ArrayFormat, DecodeSpace, FieldKind, FieldWriter, Split};
 use crate::transform::Augment;
 
 /// Memory per image for encoded data, in bytes, averaged over a batch. Typical photographs without
@@ -33,7 +33,7 @@ impl Loader {
     }
 
     /// Opens the loader on a device, and returns the ring from which [`Batches`] takes its batches.
-    pub(super) fn open_device<G: Gpu, B: From<Held<G>>>(
+    pub(super) fn open_device<G: Gpu, B: From<ConsumerBatch<G>>>(
         mut self,
         gpu: G,
         consumer: G::Stream,
@@ -42,7 +42,7 @@ impl Loader {
         let kinds = self.fields()?;
         let loader = self.with_classes()?;
         let format = loader.images.format(loader.images.layout)?;
-        let Written { dtype, layout, normalize, .. } = format;
+        let ArrayFormat { dtype, layout, normalize, .. } = format;
         BatchWriter::new(loader.dataset_augments()?[0].output_size(), dtype, layout, normalize)?;
         let split = loader.split_for(&kinds, dtype)?;
         let target = Target { dtype, layout, normalize, retouched: split.retouch };
@@ -54,7 +54,7 @@ impl Loader {
         };
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
         let device_bytes = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
-        let host_format = Written { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
+        let host_format = ArrayFormat { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
         let mut config = loader.open(kinds, host_format, split, device_bytes)?;
 
         let specs = specs(&config.schemas);

@@ -3,7 +3,7 @@
 use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::Codecs;
 use crate::error::{Error, Result};
-use crate::field::Written;
+use crate::field::ArrayFormat;
 
 pub(super) use super::option_table::ImageOptions;
 
@@ -38,7 +38,7 @@ impl ImageOptions {
     /// # Errors
     /// If the normalization does not fit the element type or is on the wrong scale, or if the
     /// number of channels is not supported.
-    pub(super) fn format(&self, layout: Layout) -> Result<Written> {
+    pub(super) fn format(&self, layout: Layout) -> Result<ArrayFormat> {
         let dtype = self.dtype.unwrap_or(if self.normalize.is_some() { Dtype::F32 } else { Dtype::U8 });
         if dtype == Dtype::U8 && self.normalize.is_some() {
             return Err(Error::config("normalize needs dtype f32, f16 or bf16; dtype is u8"));
@@ -51,6 +51,6 @@ impl ImageOptions {
         }
         let normalize = self.normalize.unwrap_or(Normalize::UNIT);
         normalize.check_scale()?;
-        Ok(Written { channels: self.channels, dtype, layout, normalize })
+        Ok(ArrayFormat { channels: self.channels, dtype, layout, normalize })
     }
 }

@@ -21,7 +21,7 @@ use crate::engine::{
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, guarded};
-use crate::field::{FieldKind, Fields, Pasted, Split, Written};
+use crate::field::{ArrayFormat, FieldKind, Fields, Pasted, Split};
 use crate::recipe::{Augments, DamageLog, Recipe, image_buffer_bytes};
 use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
@@ -93,7 +93,7 @@ impl Loader {
     pub(super) fn open(
         self,
         kinds: Vec<(String, FieldKind)>,
-        format: Written,
+        format: ArrayFormat,
         split: Split,
         device_bytes: impl Fn(&Schemas, usize) -> usize,
     ) -> Result<EngineConfig> {
@@ -106,7 +106,7 @@ impl Loader {
 /// The checked options of a loader, and its fields.
 struct CheckedLoader {
     loader: Loader,
-    format: Written,
+    format: ArrayFormat,
     split: Split,
     rank: Rank,
     global_batch: u64,
@@ -120,7 +120,7 @@ struct CheckedLoader {
 }
 
 impl CheckedLoader {
-    fn new(loader: Loader, kinds: Vec<(String, FieldKind)>, format: Written, split: Split) -> Result<Self> {
+    fn new(loader: Loader, kinds: Vec<(String, FieldKind)>, format: ArrayFormat, split: Split) -> Result<Self> {
         source::check_retries(loader.images.retries)?;
         let ImageOptions { decode_share, local_world_size, .. } = &loader.images;
         if !(0.0..=1.0).contains(decode_share) {
@@ -288,7 +288,7 @@ impl OpenLoader {
         let MemoryGrant { prefetch, scratch } = grant;
         let options = loader.to_string();
         let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
-        let computed_names = fields[0].computed.iter().map(|field| field.name.clone()).collect();
+        let computed_names = fields[0].computed_fields.iter().map(|field| field.name.clone()).collect();
         let is_decoder = loader.batch_sampler.is_some();
         let can_copy = !is_decoder && fields.iter().all(|fields| can_copy(&*read_source, fields));
         let recipe = Recipe {
@@ -399,7 +399,9 @@ fn can_copy(source: &dyn Source, fields: &Fields) -> bool {
     let result = guarded(|| {
         let names = source.fields().unwrap_or_default();
         let [name] = &names[..] else { return Ok(false) };
-        Ok(fields.alone(name).is_some() && !source.is_empty() && source.stored(0, &mut String::new()).is_some())
+        Ok(fields.sole_copied_field(name).is_some()
+            && !source.is_empty()
+            && source.stored(0, &mut String::new()).is_some())
     });
     result.unwrap_or(false)
 }

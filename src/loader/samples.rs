@@ -406,7 +406,7 @@ impl Loader {
         let (codecs, retries, kinds) = (self.images.codecs(), self.images.retries, self.fields()?);
         let mut images = kinds.iter().filter(|(_, FieldKind(kind))| kind.augment().is_none());
         let image = images.find_map(|(name, FieldKind(kind))| match kind.maker() {
-            FieldWriter::Image(source_field) => Some((name, Image::described(source_field, None, kind.frames()))),
+            FieldWriter::Image(source_field) => Some((name, Image::with_options(source_field, None, kind.frames()))),
             _ => None,
         });
         let (name, image) = image.ok_or_else(|| Error::config("image_sizes: the loader has no image field"))?;

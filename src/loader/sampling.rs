@@ -294,7 +294,7 @@ impl Sampling {
             };
             orders.push((samples, proportion, order, is_ready));
         }
-        Ok(Arc::new(Mixture::planned(orders, &options, clock, seed)?))
+        Ok(Arc::new(Mixture::with_clock(orders, &options, clock, seed)?))
     }
 
     /// Creates the order that draws samples by weight, if weights are set.

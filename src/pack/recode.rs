@@ -10,7 +10,7 @@ use super::repack_jpeg;
 use crate::decode::raw::npy_header;
 use crate::decode::{Codecs, Pixels, Rect, Size};
 use crate::error::{Error, Result, append, resize};
-use crate::transform::{Plan, Resizer, shorter_to};
+use crate::transform::{Plan, Resizer, resized_by_shorter_side};
 
 /// The codecs that decode encoded JPEGs, to compare their pixels. Custom codecs are excluded,
 /// because they may accept arbitrary bytes.
@@ -221,7 +221,7 @@ impl Scratch {
 
     fn raw(&mut self, image: Image<'_>, out: &mut Vec<u8>, raw_size: RawSize) -> Result<Treatment> {
         let (size, rgb) = self.resized(image, |size| match raw_size {
-            RawSize::Shorter(side) => shorter_to(size, side),
+            RawSize::Shorter(side) => resized_by_shorter_side(size, side),
             RawSize::Exact(size) => size,
         })?;
         out.extend_from_slice(&npy_header(size));

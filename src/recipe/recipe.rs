@@ -75,7 +75,7 @@ impl Recipe {
     /// the number of bytes, or `None` if the sample must be read and written like other samples.
     pub(crate) fn copy(&self, id: u64, part: &mut Part, row: usize) -> Option<usize> {
         let numbers = self.read_source.stored(id as usize, &mut part.meta(row).key)?;
-        let (bytes, field) = (numbers.parts().2.len(), &self.fields_of(part.header()).copied[0]);
+        let (bytes, field) = (numbers.parts().2.len(), &self.fields_of(part.header()).copied_fields[0]);
         (bytes as u64 <= self.sample_bytes && field.write_stored(numbers, part, row)).then_some(bytes)
     }
 
@@ -188,7 +188,7 @@ impl Recipe {
             }
             let mut plan = Plan { oriented, ..augment.plan_with(encoded.size(), boxes, &mut rng)? };
             if let Some(tile) = previous_tile {
-                plan.drawn = tile.plan.drawn.clone();
+                plan.effects = tile.plan.effects.clone();
                 rng = tile.rng.clone();
             }
             let (tile_count, tile) = tile.map_or((1, 0), |(join, tile)| (join.images(), tile));
@@ -296,7 +296,7 @@ impl Recipe {
         }
         guarded(|| {
             let (resizer, image) = scratch;
-            let canvas = field.unwritten(image, &mut output_row);
+            let canvas = field.pixel_buffer(image, &mut output_row);
             if has_pasted_objects && is_first {
                 resizer.run(pixels, plan, canvas)?;
             } else if has_pasted_objects {
@@ -325,7 +325,7 @@ impl Recipe {
     ) -> (Option<&'a Plan>, ArrayVec<Tile<'a>, { TILES - 1 }>) {
         let mut plans = images
             .iter()
-            .filter(|sample_image| Some(sample_image.field) == self.any_fields().followed)
+            .filter(|sample_image| Some(sample_image.field) == self.any_fields().followed_image)
             .map(|sample_image| &sample_image.plan);
         let plan = plans.next();
         (plan, plans.zip(partner_samples).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
@@ -342,7 +342,7 @@ impl Recipe {
     ) -> Result<()> {
         guarded(|| {
             let is_partner = |sample_image: &&SampleImage<'_>| {
-                sample_image.tile > 0 && Some(sample_image.field) == self.any_fields().followed
+                sample_image.tile > 0 && Some(sample_image.field) == self.any_fields().followed_image
             };
             let (Some(sample_image), Some((id, sample))) = (images.iter().find(is_partner), partner_samples.first())
             else {
@@ -363,7 +363,7 @@ impl Recipe {
         guarded(|| {
             // Fields are computed one after the other, so the maximum is enough.
             let memory = |field: &Member| field.memory(sample, context, self.rng(entry), self.decode_settings());
-            Ok(self.any_fields().computed.iter().map(memory).max().unwrap_or(0))
+            Ok(self.any_fields().computed_fields.iter().map(memory).max().unwrap_or(0))
         })
     }
 
@@ -402,7 +402,7 @@ impl Recipe {
     /// Finishes a batch, after all of its samples have been written.
     pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
         let fields = self.fields_of(full.header());
-        fields.judge(&*self.source, full);
+        fields.mark_unlabeled(&*self.source, full);
         if self.replaces_failed {
             replace_failed_samples(full);
         }

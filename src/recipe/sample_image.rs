@@ -101,7 +101,7 @@ impl<'a> SampleImage<'a> {
 
     /// Returns how many bytes of coefficients the decoder may keep for the cache.
     pub(crate) fn coefficient_bytes(&self) -> usize {
-        self.admission.as_ref().map_or(0, |admission| admission.keep)
+        self.admission.as_ref().map_or(0, |admission| admission.max_coefficient_bytes)
     }
 
     pub(crate) fn is_last_tile(&self) -> bool {

@@ -154,26 +154,26 @@ impl Bucketed {
         self.budget.as_ref().map(|_| self.clone() as Arc<dyn Batched>)
     }
 
-    fn limited(&self) -> &Budget {
+    fn own_budget(&self) -> &Budget {
         self.budget.as_ref().expect("only an order with a budget determines the batches")
     }
 
     /// Returns the permutation that shuffles the batches under a budget.
-    fn limited_batches(&self) -> Permutation {
-        Permutation::new(self.limited().ends.last().copied().unwrap_or(0))
+    fn batch_permutation(&self) -> Permutation {
+        Permutation::new(self.own_budget().ends.last().copied().unwrap_or(0))
     }
 
     /// Returns the index that a batch has before the batches are shuffled.
     fn in_order(&self, epoch: u64, batch: u64) -> u64 {
-        self.seed.map_or(batch, |seed| self.limited_batches().apply(epoch_key(seed, epoch), batch))
+        self.seed.map_or(batch, |seed| self.batch_permutation().apply(epoch_key(seed, epoch), batch))
     }
 
     /// Returns the positions of a batch. `batch` is its index before the batches are shuffled.
     fn range_of(&self, batch: u64) -> Range<u64> {
-        let Budget { counts, ends, .. } = self.limited();
+        let Budget { counts, ends, .. } = self.own_budget();
         let bucket = ends.partition_point(|end| *end <= batch);
-        let before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |before| ends[before]);
-        let start = before(&self.ends) + (batch - before(ends)) * counts[bucket];
+        let end_before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |previous| ends[previous]);
+        let start = end_before(&self.ends) + (batch - end_before(ends)) * counts[bucket];
         start..self.ends[bucket].min(start + counts[bucket])
     }
 
@@ -200,15 +200,15 @@ impl Bucketed {
 
 impl Batched for Bucketed {
     fn num_batches(&self, _epoch: u64) -> u64 {
-        self.limited_batches().len()
+        self.batch_permutation().len()
     }
 
     fn samples(&self, _epoch: u64) -> u64 {
-        self.limited().samples
+        self.own_budget().samples
     }
 
     fn largest(&self) -> u64 {
-        self.limited().counts.iter().copied().max().unwrap_or(0)
+        self.own_budget().counts.iter().copied().max().unwrap_or(0)
     }
 
     fn range(&self, epoch: u64, batch: u64) -> Range<u64> {
@@ -216,12 +216,13 @@ impl Batched for Bucketed {
     }
 
     fn batch_of(&self, epoch: u64, position: u64) -> Option<u64> {
-        let Budget { counts, ends, .. } = self.limited();
+        let Budget { counts, ends, .. } = self.own_budget();
         let bucket = self.ends.partition_point(|end| *end <= position);
-        let before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |before| ends[before]);
-        let batch = before(ends) + (position - before(&self.ends)) / counts[bucket];
-        let shuffled = || self.seed.map_or(batch, |seed| self.limited_batches().invert(epoch_key(seed, epoch), batch));
-        (batch < ends[bucket]).then(shuffled)
+        let end_before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |previous| ends[previous]);
+        let batch = end_before(ends) + (position - end_before(&self.ends)) / counts[bucket];
+        let invert_shuffle =
+            || self.seed.map_or(batch, |seed| self.batch_permutation().invert(epoch_key(seed, epoch), batch));
+        (batch < ends[bucket]).then(invert_shuffle)
     }
 
     fn begins(&self, _batch: u64) -> u64 {
@@ -229,17 +230,17 @@ impl Batched for Bucketed {
     }
 
     fn budget(&self) -> Option<u64> {
-        Some(self.limited().budget)
+        Some(self.own_budget().budget)
     }
 
     fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
         let batch = self.in_order(epoch, batch);
-        Some(self.sizes.as_ref()?[self.limited().ends.partition_point(|end| *end <= batch)])
+        Some(self.sizes.as_ref()?[self.own_budget().ends.partition_point(|end| *end <= batch)])
     }
 
     fn largest_of_size(&self, size: usize) -> Option<u64> {
         let bucket = self.sizes.as_ref()?.iter().position(|bucket_size| *bucket_size == size);
-        Some(bucket.map_or(1, |bucket| self.limited().counts[bucket]))
+        Some(bucket.map_or(1, |bucket| self.own_budget().counts[bucket]))
     }
 }
 
@@ -253,8 +254,8 @@ impl Sampler for Bucketed {
         let (key, batches, batch) = (epoch_key(seed, epoch), self.batches(), position / self.batch);
         let batch = if batch < batches.len() { batches.apply(key, batch) } else { batch };
         let place = if self.budget.is_some() { position } else { batch * self.batch + position % self.batch };
-        let (start, within, key) = self.bucket(key, place);
-        self.samples[(start + within.apply(key, place - start)) as usize].into()
+        let (start, shuffle, key) = self.bucket(key, place);
+        self.samples[(start + shuffle.apply(key, place - start)) as usize].into()
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
@@ -264,8 +265,8 @@ impl Sampler for Bucketed {
         let place = u64::from(*place);
         let Some(seed) = self.seed else { return Position::not_before(place, from) };
         let (key, batches) = (epoch_key(seed, epoch), self.batches());
-        let (start, within, of_bucket) = self.bucket(key, place);
-        let place = start + within.invert(of_bucket, place - start);
+        let (start, shuffle, bucket_key) = self.bucket(key, place);
+        let place = start + shuffle.invert(bucket_key, place - start);
         if self.budget.is_some() {
             return Position::not_before(place, from);
         }

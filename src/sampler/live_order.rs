@@ -160,8 +160,8 @@ impl LiveOrder {
         let (order, effective) = self.current().with_update(Update { from, values }, keep_from)?;
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         self.set(order);
-        let last = if begun.is_read_ahead { Some(BatchIndex { epoch: u64::MAX, batch: 0 }) } else { begun.last };
-        Ok((effective, last))
+        let last_batch = if begun.is_read_ahead { Some(BatchIndex { epoch: u64::MAX, batch: 0 }) } else { begun.last };
+        Ok((effective, last_batch))
     }
 
     fn values_of_drawn_samples(&self, values: &[f64]) -> Result<Vec<f64>> {
@@ -169,9 +169,9 @@ impl LiveOrder {
             return Ok(values.into());
         }
         if values.len() as u64 != self.samples {
-            let also = if self.subset.is_some() { "; pass one for every sample, even with a subset" } else { "" };
+            let hint = if self.subset.is_some() { "; pass one for every sample, even with a subset" } else { "" };
             return Err(Error::config(format!(
-                "set_weights: {} weights, but the source has {} samples{also}",
+                "set_weights: {} weights, but the source has {} samples{hint}",
                 values.len(),
                 self.samples
             )));
@@ -183,7 +183,7 @@ impl LiveOrder {
     }
 
     /// Returns the original order with the changes in `history`.
-    pub(crate) fn with(&self, history: &History) -> Result<Arc<dyn UpdatableOrder>> {
+    pub(crate) fn replay(&self, history: &History) -> Result<Arc<dyn UpdatableOrder>> {
         let mut order = self.original();
         for change in &history.changes {
             order = order.with_update(change.clone(), history.known_from)?.0;

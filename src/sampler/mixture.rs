@@ -54,7 +54,7 @@ use crate::error::{Error, Result};
 /// several sources.
 #[derive(Clone)]
 pub struct Mixture {
-    parts: Arc<[Component]>,
+    components: Arc<[Component]>,
     quotas: Arc<Quotas>,
     /// Number of positions per epoch.
     draws: u64,
@@ -141,51 +141,51 @@ impl Mixture {
         seed: u64,
     ) -> Result<Self> {
         if !options.own_sizes().is_empty() {
-            return refused(
+            return refuse(
                 "global_batch_sizes: a sampler cannot set the size of a batch; set the sizes in the options of a \
                  loader's mixture",
             );
         }
         let clock = Clock { batch, last: LastBatch::Keep, passes: 1 };
         let ready = |(samples, proportion, order)| (samples, proportion, order, true);
-        Self::planned(sources.into_iter().map(ready), options, clock, seed)
+        Self::with_clock(sources.into_iter().map(ready), options, clock, seed)
     }
 
     /// Creates a mixture for a loader. Each source is given as (number of samples, proportion,
     /// order, whether the order may be drawn from). An epoch consists of `clock.passes` passes.
-    pub(crate) fn planned(
+    pub(crate) fn with_clock(
         sources: impl IntoIterator<Item = (u64, f64, Arc<dyn Sampler>, bool)>,
         options: &MixtureOptions,
         clock: Clock,
         seed: u64,
     ) -> Result<Self> {
-        let (mut parts, mut first, mut draws) = (Vec::new(), 0u64, 0u64);
+        let (mut components, mut first, mut draws) = (Vec::new(), 0u64, 0u64);
         let mut proportions = Vec::new();
         for (samples, proportion, order, is_ready) in sources {
             let len = order.len(0);
             proportions.push(proportion);
-            parts.push(Component { first, samples, order, len, is_ready });
+            components.push(Component { first, samples, order, len, is_ready });
             (first, draws) = match (first.checked_add(samples), draws.checked_add(len)) {
                 (Some(first), Some(draws)) => (first, draws),
-                _ => return refused("the total number of samples overflows"),
+                _ => return refuse("the total number of samples overflows"),
             };
         }
-        let units: Arc<[u64]> = options.units(clock.batch, parts.len())?.into();
-        let limits = options.limits(parts.iter().zip(&*units).map(|(part, unit)| part.len / unit))?;
+        let units: Arc<[u64]> = options.units(clock.batch, components.len())?.into();
+        let limits = options.limits(components.iter().zip(&*units).map(|(component, unit)| component.len / unit))?;
         let round = options.draws_per_round()?;
-        check(&parts, &limits, &proportions, round)?;
+        check(&components, &limits, &proportions, round)?;
         let unit = units.iter().copied().max().unwrap_or(1);
-        let Some(draws) = batches(draws, &apportioned(&proportions, round), &units)?.checked_mul(unit) else {
-            return refused("the total number of samples overflows");
+        let Some(draws) = count_batches(draws, &apportioned(&proportions, round), &units)?.checked_mul(unit) else {
+            return refuse("the total number of samples overflows");
         };
         let Some(epoch) = draws.checked_mul(clock.passes) else {
-            return refused(format!("{} passes of {draws} samples overflow", clock.passes));
+            return refuse(format!("{} passes of {draws} samples overflow", clock.passes));
         };
         let mut quotas = Quotas::new(round, limits.clone().into(), &proportions);
-        let checked = |proportions: &[f64]| check(&parts, &limits, proportions, round);
-        options.change(&mut quotas, &proportions, (&units, draws, clock), checked)?;
+        let check_proportions = |proportions: &[f64]| check(&components, &limits, proportions, round);
+        options.change(&mut quotas, &proportions, (&units, draws, clock), check_proportions)?;
         Ok(Mixture {
-            parts: parts.into(),
+            components: components.into(),
             quotas: Arc::new(quotas),
             draws: epoch,
             units,
@@ -220,7 +220,7 @@ impl Mixture {
 
     /// Converts a position in an epoch to a position in the run. The result wraps after 2^64
     /// positions, but no run is that long.
-    fn in_run(&self, epoch: u64, position: u64) -> u64 {
+    fn run_position(&self, epoch: u64, position: u64) -> u64 {
         epoch.wrapping_mul(self.draws).wrapping_add(position)
     }
 
@@ -232,16 +232,16 @@ impl Mixture {
         let ticket = Permutation::new(section.draws).apply(self.key(round), place);
         let number = section.quotas.partition_point(|quota| quota.end <= ticket);
         let quota = section.quotas[number];
-        (number, quota.before + (round - section.first) * quota.draws + ticket - (quota.end - quota.draws))
+        (number, quota.draws_before + (round - section.first) * quota.draws + ticket - (quota.end - quota.draws))
     }
 
     /// Returns the source at a position, the pass over that source, and the position in that pass.
     fn draw(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
-        let run_position = self.in_run(epoch, position);
+        let run_position = self.run_position(epoch, position);
         let (number, turn) = self.turn(run_position / self.unit);
-        let (part, unit) = (&self.parts[number], self.units[number]);
+        let (component, unit) = (&self.components[number], self.units[number]);
         let turn = turn * unit + run_position % self.unit % unit;
-        (part, turn / part.len, turn % part.len)
+        (component, turn / component.len, turn % component.len)
     }
 
     fn size(&self, draw: u64) -> u64 {
@@ -255,15 +255,15 @@ impl Mixture {
         while draw < draws.end {
             let round = draw / per_round;
             let index = self.quotas.section(round);
-            let end = self.quotas.sections.get(index + 1).map_or(u64::MAX, |next| next.first);
-            let rounds = end.min(draws.end / per_round).saturating_sub(round);
+            let section_end = self.quotas.sections.get(index + 1).map_or(u64::MAX, |next| next.first);
+            let rounds = section_end.min(draws.end / per_round).saturating_sub(round);
             if draw % per_round == 0 && rounds > 0 {
                 samples += rounds * self.quotas.sections[index].samples(&self.units);
                 draw += rounds * per_round;
             } else {
-                let end = draws.end.min((round + 1) * per_round);
-                samples += (draw..end).map(|draw| self.size(draw)).sum::<u64>();
-                draw = end;
+                let round_end = draws.end.min((round + 1) * per_round);
+                samples += (draw..round_end).map(|draw| self.size(draw)).sum::<u64>();
+                draw = round_end;
             }
         }
         samples
@@ -272,63 +272,63 @@ impl Mixture {
     /// Returns the first position at which sample `index` of source `number` is drawn. `range`
     /// contains positions of the run, and lies within `section`.
     fn find(&self, section: &Section, number: usize, index: u64, range: (u64, u64)) -> Position {
-        let (part, quota, (first, end)) = (&self.parts[number], section.quotas[number], range);
+        let (component, quota, (first, end)) = (&self.components[number], section.quotas[number], range);
         let unit = self.units[number];
         if quota.draws == 0 {
             return Position::Absent;
         }
         // The turns of a source increase from round to round but are shuffled within a round, so
         // the search covers complete rounds.
-        let (before, per_round) = (quota.before * unit, quota.draws * unit);
-        let round_of = |turn: u64| section.first + (turn - before) / per_round;
-        let last = (end - 1) / self.round();
-        let mut turn = before + (first / self.round() - section.first) * per_round;
-        let mut best: Option<u64> = None;
+        let (turns_before, per_round) = (quota.draws_before * unit, quota.draws * unit);
+        let round_of = |turn: u64| section.first + (turn - turns_before) / per_round;
+        let last_round = (end - 1) / self.round();
+        let mut turn = turns_before + (first / self.round() - section.first) * per_round;
+        let mut nearest: Option<u64> = None;
         loop {
-            let pass = turn / part.len;
-            match part.order.position(pass, index, turn % part.len) {
+            let pass = turn / component.len;
+            match component.order.position(pass, index, turn % component.len) {
                 Position::Unknown => return Position::Unknown,
-                Position::At(place) if place < part.len => turn = pass * part.len + place,
+                Position::At(place) if place < component.len => turn = pass * component.len + place,
                 Position::At(_) | Position::Absent => {
-                    turn = (pass + 1) * part.len;
-                    if best.is_none() && round_of(turn) <= last {
+                    turn = (pass + 1) * component.len;
+                    if nearest.is_none() && round_of(turn) <= last_round {
                         continue;
                     }
-                    if best.is_none_or(|best| round_of(turn) > best / self.round()) {
+                    if nearest.is_none_or(|nearest| round_of(turn) > nearest / self.round()) {
                         break;
                     }
                     continue;
                 }
             }
             let round = round_of(turn);
-            if round > best.map_or(last, |best| best / self.round()) {
+            if round > nearest.map_or(last_round, |nearest| nearest / self.round()) {
                 break;
             }
-            let within = (turn - before) % per_round;
-            let ticket = quota.end - quota.draws + within / unit;
+            let offset = (turn - turns_before) % per_round;
+            let ticket = quota.end - quota.draws + offset / unit;
             let place = Permutation::new(section.draws).invert(self.key(round), ticket);
-            let sample = (round * self.quotas.round + place) * self.unit + within % unit;
+            let sample = (round * self.quotas.round + place) * self.unit + offset % unit;
             if sample >= first {
-                best = Some(best.map_or(sample, |best| best.min(sample)));
+                nearest = Some(nearest.map_or(sample, |nearest| nearest.min(sample)));
             }
             turn += 1;
         }
-        best.filter(|&best| best < end).map_or(Position::Absent, Position::At)
+        nearest.filter(|&nearest| nearest < end).map_or(Position::Absent, Position::At)
     }
 }
 
-fn refused<T>(cause: impl fmt::Display) -> Result<T> {
+fn refuse<T>(cause: impl fmt::Display) -> Result<T> {
     Err(Error::config(format!("mixture: {cause}")))
 }
 
 /// Returns the number of draws per pass, if a pass has at most `samples` samples. `quotas` are the
 /// draws per round, and `units` the samples per draw, from each source.
-fn batches(samples: u64, quotas: &[u64], units: &[u64]) -> Result<u64> {
+fn count_batches(samples: u64, quotas: &[u64], units: &[u64]) -> Result<u64> {
     let per_round: u128 = quotas.iter().zip(units).map(|(quota, unit)| u128::from(*quota) * u128::from(*unit)).sum();
     let draws = quotas.iter().map(|quota| u128::from(*quota)).sum::<u128>();
     let total = u128::from(samples) * draws / per_round;
     if total == 0 {
-        return refused(format!(
+        return refuse(format!(
             "per_set_batches: an epoch of {samples} samples is smaller than one global batch of {}",
             per_round.div_ceil(draws)
         ));
@@ -336,32 +336,35 @@ fn batches(samples: u64, quotas: &[u64], units: &[u64]) -> Result<u64> {
     Ok(total as u64)
 }
 
-fn check(parts: &[Component], limits: &[u64], proportions: &[f64], round: u64) -> Result<()> {
-    if proportions.len() != parts.len() {
-        return refused(format!("{} proportions, but {} sources", proportions.len(), parts.len()));
+fn check(components: &[Component], limits: &[u64], proportions: &[f64], round: u64) -> Result<()> {
+    if proportions.len() != components.len() {
+        return refuse(format!("{} proportions, but {} sources", proportions.len(), components.len()));
     }
-    if let Some(part) = proportions.iter().position(|p| !p.is_finite() || *p < 0.0) {
-        return refused(format!("proportion {part} is {}: expected a finite number of at least 0", proportions[part]));
+    if let Some(component) = proportions.iter().position(|p| !p.is_finite() || *p < 0.0) {
+        return refuse(format!(
+            "proportion {component} is {}: expected a finite number of at least 0",
+            proportions[component]
+        ));
     }
     if proportions.iter().all(|p| *p == 0.0) {
-        return refused(format!("all {} proportions are 0", proportions.len()));
+        return refuse(format!("all {} proportions are 0", proportions.len()));
     }
     let quotas = apportioned(proportions, round);
-    for (number, (&proportion, part)) in proportions.iter().zip(parts).enumerate() {
+    for (number, (&proportion, component)) in proportions.iter().zip(components).enumerate() {
         if proportion > 0.0 && quotas[number] == 0 {
-            return refused(format!("proportion {number} is {proportion}, which is less than one draw in {round}"));
+            return refuse(format!("proportion {number} is {proportion}, which is less than one draw in {round}"));
         }
-        if quotas[number] > 0 && part.len == 0 {
-            return refused(format!("source {number} has no samples to draw, but its proportion is {proportion}"));
+        if quotas[number] > 0 && component.len == 0 {
+            return refuse(format!("source {number} has no samples to draw, but its proportion is {proportion}"));
         }
-        if quotas[number] > 0 && !part.is_ready {
-            return refused(format!(
+        if quotas[number] > 0 && !component.is_ready {
+            return refuse(format!(
                 "source {number} cannot get the proportion {proportion}: its weights or labels were not read, because its \
                  proportion was 0 when the loader was opened; give it a small proportion from the start"
             ));
         }
         if quotas[number] > 0 && limits[number] == 0 {
-            return refused(format!("source {number} is drawn once but has fewer samples than a batch"));
+            return refuse(format!("source {number} is drawn once but has fewer samples than a batch"));
         }
     }
     Ok(())
@@ -380,30 +383,31 @@ impl Sampler for Mixture {
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        let (part, pass, place) = self.draw(epoch, position);
-        let Occurrence { index, variant } = part.order.at(pass, place);
+        let (component, pass, place) = self.draw(epoch, position);
+        let Occurrence { index, variant } = component.order.at(pass, place);
         assert!(
-            index < part.samples,
+            index < component.samples,
             "mixture: a sampler returned sample {index}, but its source has {} samples",
-            part.samples
+            component.samples
         );
-        Occurrence { index: part.first + index, variant }
+        Occurrence { index: component.first + index, variant }
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
-        let number = self.parts.partition_point(|part| part.first + part.samples <= index);
-        let Some(part) = self.parts.get(number) else { return Position::Absent };
-        let Some(end) = epoch.checked_add(1).and_then(|next| next.checked_mul(self.draws)) else {
+        let number = self.components.partition_point(|component| component.first + component.samples <= index);
+        let Some(component) = self.components.get(number) else { return Position::Absent };
+        let Some(end) = epoch.checked_add(1).and_then(|next_epoch| next_epoch.checked_mul(self.draws)) else {
             return Position::Unknown;
         };
-        let start = end - self.draws;
-        let (mut first, end) = (start.saturating_add(from), start + self.len(epoch));
+        let epoch_start = end - self.draws;
+        let (mut first, end) = (epoch_start.saturating_add(from), epoch_start + self.len(epoch));
         while first < end {
             let section = self.quotas.section(first / self.round());
-            let next = self.quotas.sections.get(section + 1).map_or(end, |next| end.min(next.first * self.round()));
-            match self.find(&self.quotas.sections[section], number, index - part.first, (first, next)) {
-                Position::Absent => first = next,
-                Position::At(sample) => return Position::At(sample - start),
+            let next = self.quotas.sections.get(section + 1);
+            let section_end = next.map_or(end, |next| end.min(next.first * self.round()));
+            match self.find(&self.quotas.sections[section], number, index - component.first, (first, section_end)) {
+                Position::Absent => first = section_end,
+                Position::At(sample) => return Position::At(sample - epoch_start),
                 Position::Unknown => return Position::Unknown,
             }
         }
@@ -413,7 +417,7 @@ impl Sampler for Mixture {
 
 impl UpdatableOrder for Mixture {
     fn with_update(&self, change: Update, _keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
-        check(&self.parts, &self.quotas.limits, &change.values, self.quotas.round)?;
+        check(&self.components, &self.quotas.limits, &change.values, self.quotas.round)?;
         let (round, mut quotas) = (change.from.div_ceil(self.round()), Quotas::clone(&self.quotas));
         let values = change.values.clone();
         quotas.change(round, &values);
@@ -422,16 +426,16 @@ impl UpdatableOrder for Mixture {
         changes.push(change);
         let (quotas, changes) = (Arc::new(quotas), changes.into());
         let changed = Mixture { quotas, changes, ..self.clone() };
-        let [new, old] = [&changed, self].map(|mixture| mixture.quotas.end());
-        if new != old {
-            let shown = |mixture: &Mixture, end: Option<u64>| match end {
+        let [new_end, old_end] = [&changed, self].map(|mixture| mixture.quotas.end());
+        if new_end != old_end {
+            let describe_end = |mixture: &Mixture, end: Option<u64>| match end {
                 Some(end) => format!("after {} samples", mixture.samples_of(0..end)),
                 None => "never".to_owned(),
             };
-            return refused(format!(
+            return refuse(format!(
                 "with the proportions {values:?}, the run would end {} instead of {}; raise the proportion of a repeated source above 0",
-                shown(&changed, new),
-                shown(self, old)
+                describe_end(&changed, new_end),
+                describe_end(self, old_end)
             ));
         }
         Ok((Arc::new(changed), round * self.round()))
@@ -456,7 +460,7 @@ impl Batched for Mixture {
     }
 
     fn samples(&self, epoch: u64) -> u64 {
-        let first = self.in_run(epoch, 0) / self.unit;
+        let first = self.run_position(epoch, 0) / self.unit;
         self.samples_of(first..first + self.num_batches(epoch))
     }
 
@@ -466,7 +470,7 @@ impl Batched for Mixture {
 
     fn range(&self, epoch: u64, batch: u64) -> Range<u64> {
         let start = batch * self.unit;
-        start..start + self.size(self.in_run(epoch, start) / self.unit)
+        start..start + self.size(self.run_position(epoch, start) / self.unit)
     }
 
     fn batch_of(&self, epoch: u64, position: u64) -> Option<u64> {
@@ -515,7 +519,7 @@ mod tests {
     fn proportions_are_exact_per_round_and_close_per_batch() {
         let order = mixture().draws(60_000);
         let mut counts = [0u64; 4];
-        let part = |sample: u64| match sample {
+        let component = |sample: u64| match sample {
             0..1000 => 0,
             1000..1070 => 1,
             _ => 3,
@@ -523,7 +527,7 @@ mod tests {
         let mut min_count = u64::MAX;
         for batch in 0..600 {
             let before = counts[0];
-            (0..100).for_each(|i| counts[part(order.index(1, batch * 100 + i))] += 1);
+            (0..100).for_each(|i| counts[component(order.index(1, batch * 100 + i))] += 1);
             min_count = min_count.min(counts[0] - before);
             if batch % 100 == 99 {
                 assert_eq!(counts, [5000, 2000, 0, 3000].map(|n| n * (batch / 100 + 1)));
@@ -545,8 +549,8 @@ mod tests {
             let (epoch, position) = (draw / 7_777, draw % 7_777);
             let Occurrence { index: sample, variant: pass } = order.at(epoch, position);
             assert!(seen.insert((sample, pass)), "sample {sample} occurs twice in pass {pass}");
-            let part = [0, 1000, 1070].iter().filter(|first| sample >= **first).count() - 1;
-            passes[part] = passes[part].max(pass);
+            let component = [0, 1000, 1070].iter().filter(|first| sample >= **first).count() - 1;
+            passes[component] = passes[component].max(pass);
         }
         assert_eq!(passes, [70_000 / 1000 - 1, 28_000 / 70 - 1, 0, 0]);
         assert_eq!(seen.iter().filter(|(sample, _)| *sample < 1000).count(), 70_000);
@@ -610,16 +614,16 @@ mod tests {
 
     #[test]
     fn invalid_proportions_are_refused() {
-        let refused = |sources: &[(u64, f64)], words: &str| {
+        let check_refused = |sources: &[(u64, f64)], words: &str| {
             let e = Mixture::new(sources, 0).unwrap_err().to_string();
             assert!(e.contains(words), "{e}");
         };
-        refused(&[(1, 1.0), (2, f64::NAN)], "proportion 1 is NaN");
-        refused(&[(1, 1.0), (2, -1.0)], "proportion 1 is -1");
-        refused(&[(1, 0.0), (2, 0.0)], "all 2 proportions are 0");
-        refused(&[], "all 0 proportions are 0");
-        refused(&[(1, 1.0), (0, 1.0)], "source 1 has no samples");
-        refused(&[(1, 1.0), (2, 1e-6)], "less than one draw in 10000");
-        refused(&[(u64::MAX, 1.0), (2, 1.0)], "the total number of samples overflows");
+        check_refused(&[(1, 1.0), (2, f64::NAN)], "proportion 1 is NaN");
+        check_refused(&[(1, 1.0), (2, -1.0)], "proportion 1 is -1");
+        check_refused(&[(1, 0.0), (2, 0.0)], "all 2 proportions are 0");
+        check_refused(&[], "all 0 proportions are 0");
+        check_refused(&[(1, 1.0), (0, 1.0)], "source 1 has no samples");
+        check_refused(&[(1, 1.0), (2, 1e-6)], "less than one draw in 10000");
+        check_refused(&[(u64::MAX, 1.0), (2, 1.0)], "the total number of samples overflows");
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Quota {
     /// Number of draws per round from this source and all sources before it.
     pub(super) end: u64,
     /// Number of draws from this source before the section.
-    pub(super) before: u64,
+    pub(super) draws_before: u64,
 }
 
 impl Section {
@@ -47,9 +47,9 @@ impl Quotas {
     /// Creates the quotas of rounds with fixed proportions. At least one of `proportions` must be
     /// greater than 0.
     pub(super) fn new(round: u64, limits: Box<[u64]>, proportions: &[f64]) -> Self {
-        let before = vec![0; limits.len()];
+        let draws_before = vec![0; limits.len()];
         let mut quotas = Quotas { round, limits, sections: Vec::new() };
-        quotas.extend(0, before, proportions);
+        quotas.extend(0, draws_before, proportions);
         quotas
     }
 
@@ -64,27 +64,28 @@ impl Quotas {
             return;
         }
         let section = &self.sections[self.section(round)];
-        let before = section.quotas.iter().map(|quota| quota.before + (round - section.first) * quota.draws).collect();
+        let draws_before =
+            section.quotas.iter().map(|quota| quota.draws_before + (round - section.first) * quota.draws).collect();
         self.sections.retain(|section| section.first < round);
-        self.extend(round, before, proportions);
+        self.extend(round, draws_before, proportions);
     }
 
     /// Returns the total number of draws, or `None` if it is unlimited.
     pub(super) fn end(&self) -> Option<u64> {
         let last = self.sections.last().filter(|last| last.draws == 0)?;
-        Some(last.quotas.iter().map(|quota| quota.before).sum())
+        Some(last.quotas.iter().map(|quota| quota.draws_before).sum())
     }
 
     /// Returns the first round that starts after at least `samples` samples, or after the end of
     /// the run.
     pub(super) fn round_after(&self, samples: u64, units: &[u64]) -> u64 {
         let mut remaining = samples;
-        for (section, next) in self.sections.iter().zip(self.sections[1..].iter().map(Some).chain([None])) {
+        for (section, next_section) in self.sections.iter().zip(self.sections[1..].iter().map(Some).chain([None])) {
             let per_round = section.samples(units);
             let rounds = if per_round == 0 { 0 } else { remaining.div_ceil(per_round) };
-            match next {
-                Some(next) if rounds > next.first - section.first => {
-                    remaining -= per_round * (next.first - section.first)
+            match next_section {
+                Some(next_section) if rounds > next_section.first - section.first => {
+                    remaining -= per_round * (next_section.first - section.first)
                 }
                 _ => return section.first + rounds,
             }
@@ -92,47 +93,52 @@ impl Quotas {
         unreachable!("the last section has no successor")
     }
 
-    /// Adds the sections from round `round` on. `before` contains the earlier draws from each
+    /// Adds the sections from round `round` on. `draws_before` contains the earlier draws from each
     /// source.
-    fn extend(&mut self, mut round: u64, mut before: Vec<u64>, proportions: &[f64]) {
+    fn extend(&mut self, mut round: u64, mut draws_before: Vec<u64>, proportions: &[f64]) {
         loop {
-            let remaining: Vec<u64> = self.limits.iter().zip(&before).map(|(limit, before)| limit - before).collect();
-            let mut open: Vec<f64> = proportions.to_vec();
-            open.iter_mut()
+            let remaining: Vec<u64> =
+                self.limits.iter().zip(&draws_before).map(|(limit, draws_before)| limit - draws_before).collect();
+            let mut open_proportions: Vec<f64> = proportions.to_vec();
+            open_proportions
+                .iter_mut()
                 .zip(&remaining)
                 .filter(|(_, draws_left)| **draws_left == 0)
                 .for_each(|(share, _)| *share = 0.0);
-            let mut draws = apportioned(&open, self.round);
-            let limited = |source: &usize| self.limits[*source] != u64::MAX && draws[*source] > 0;
-            let rounds = (0..remaining.len()).filter(limited).map(|source| remaining[source] / draws[source]).min();
+            let mut draws = apportioned(&open_proportions, self.round);
+            let is_limited = |source: &usize| self.limits[*source] != u64::MAX && draws[*source] > 0;
+            let rounds = (0..remaining.len()).filter(is_limited).map(|source| remaining[source] / draws[source]).min();
             if rounds == Some(0) {
-                draws = self.last_round(&remaining, open);
+                draws = self.last_round(&remaining, open_proportions);
             }
             let mut end = 0;
-            let quotas = draws.iter().zip(&before).map(|(&draws, &before)| {
+            let quotas = draws.iter().zip(&draws_before).map(|(&draws, &draws_before)| {
                 end += draws;
-                Quota { draws, end, before }
+                Quota { draws, end, draws_before }
             });
             let quotas = quotas.collect();
             self.sections.push(Section { first: round, draws: end, quotas });
             let (Some(rounds), true) = (rounds.map(|rounds| rounds.max(1)), end > 0) else { return };
-            before.iter_mut().zip(&draws).for_each(|(before, draws)| *before += draws * rounds);
+            draws_before.iter_mut().zip(&draws).for_each(|(draws_before, draws)| *draws_before += draws * rounds);
             round += rounds;
         }
     }
 
     /// Returns the quotas of a round in which a source ends. `remaining` contains the remaining
     /// draws from each source. Sources that do not end share them.
-    fn last_round(&self, remaining: &[u64], mut open: Vec<f64>) -> Vec<u64> {
-        let mut ending = vec![0; remaining.len()];
+    fn last_round(&self, remaining: &[u64], mut open_proportions: Vec<f64>) -> Vec<u64> {
+        let mut final_draws = vec![0; remaining.len()];
         loop {
-            let rest = self.round - ending.iter().sum::<u64>();
-            let draws = apportioned(&open, rest);
-            let ends: Vec<usize> = (0..remaining.len()).filter(|&source| draws[source] > remaining[source]).collect();
-            if ends.is_empty() {
-                return draws.iter().zip(&ending).map(|(draws, ending)| draws + ending).collect();
+            let remaining_draws = self.round - final_draws.iter().sum::<u64>();
+            let draws = apportioned(&open_proportions, remaining_draws);
+            let exhausted: Vec<usize> =
+                (0..remaining.len()).filter(|&source| draws[source] > remaining[source]).collect();
+            if exhausted.is_empty() {
+                return draws.iter().zip(&final_draws).map(|(draws, final_draws)| draws + final_draws).collect();
             }
-            ends.iter().for_each(|&source| (ending[source], open[source]) = (remaining[source], 0.0));
+            exhausted
+                .iter()
+                .for_each(|&source| (final_draws[source], open_proportions[source]) = (remaining[source], 0.0));
         }
     }
 }

@@ -165,16 +165,16 @@ impl Launcher {
                 Err(_) => Err(Error::config(format!("{name} is {text:?}, which is not a number"))),
             },
         };
-        let one_of_two = |there: &str, number, missing| {
+        let incomplete = |set_variable: &str, number, unset_variable| {
             let name = self.name;
             Err(Error::config(format!(
-                "{there} is {number}, but {missing} is not set: was this process started by {name}?"
+                "{set_variable} is {number}, but {unset_variable} is not set: was this process started by {name}?"
             )))
         };
         match (number(self.rank)?, number(self.world_size)?) {
             (None, None) => Ok(None),
-            (Some(n), None) => one_of_two(self.rank, n, self.world_size),
-            (None, Some(n)) => one_of_two(self.world_size, n, self.rank),
+            (Some(n), None) => incomplete(self.rank, n, self.world_size),
+            (None, Some(n)) => incomplete(self.world_size, n, self.rank),
             (Some(rank), Some(world_size)) if rank >= world_size => Err(Error::config(format!(
                 "{} is {rank}, but {} is {world_size}: ranks start at 0",
                 self.rank, self.world_size
@@ -183,9 +183,9 @@ impl Launcher {
             (Some(0), Some(world_size))
                 if world_size > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) =>
             {
-                let (missing, launcher) = self.started.expect("the guard checked this");
+                let (unset_variable, launcher) = self.started.expect("the guard checked this");
                 Err(Error::config(format!(
-                    "{} is 0 and {} is {world_size}, but {missing} is not set: this is the SLURM batch script itself, not a task; \
+                    "{} is 0 and {} is {world_size}, but {unset_variable} is not set: this is the SLURM batch script itself, not a task; \
                      start the program with {launcher}, or set rank(rank, world_size)",
                     self.rank, self.world_size
                 )))

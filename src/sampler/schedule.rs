@@ -203,9 +203,9 @@ impl Schedule {
 
     fn share_of(&self, rank: usize, samples: u64) -> Range<u64> {
         let (rank, world) = (rank as u64, self.rank.world_size as u64);
-        let (each, more) = (samples / world, samples % world);
-        let start = rank * each + rank.min(more);
-        start..start + each + u64::from(rank < more)
+        let (quotient, remainder) = (samples / world, samples % world);
+        let start = rank * quotient + rank.min(remainder);
+        start..start + quotient + u64::from(rank < remainder)
     }
 
     /// Returns the positions of the samples that pad the share of `rank`. They follow the padding
@@ -213,8 +213,8 @@ impl Schedule {
     fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
         let share = self.share_of(rank, samples);
         let min_share = self.min_share(samples);
-        let before = (rank as u64 * min_share).saturating_sub(share.start);
-        before..before + min_share.saturating_sub(share.end - share.start)
+        let offset = (rank as u64 * min_share).saturating_sub(share.start);
+        offset..offset + min_share.saturating_sub(share.end - share.start)
     }
 
     /// Returns the first batch of `epoch`, at or after `from`, in which a rank on this machine
@@ -225,10 +225,10 @@ impl Schedule {
             return Position::Absent;
         }
         if let Some(batches) = &self.batches {
-            return self.next_within(&**batches, epoch, sample, from);
+            return self.next_batch_within(&**batches, epoch, sample, from);
         }
         let samples = |batch: u64| self.batch.min(len - batch * self.batch);
-        let padded = [from, batches - 1]
+        let padded_batch = [from, batches - 1]
             .into_iter()
             .find(|&batch| machine.clone().any(|rank| self.pads(epoch, sample, self.padding(rank, samples(batch)))));
         let mut position = from * self.batch;
@@ -237,21 +237,21 @@ impl Schedule {
                 Position::Unknown => return Position::Unknown,
                 // A custom order that ignores `from` would cause an endless loop.
                 Position::At(next_position) if next_position < position => return Position::Unknown,
-                Position::At(next_position) if next_position / self.batch < padded.unwrap_or(batches) => {
-                    let (batch, place) = (next_position / self.batch, next_position % self.batch);
-                    let first = self.share_of(machine.start, samples(batch)).start;
-                    let end = self.share_of(machine.end - 1, samples(batch)).end;
-                    if (first..end).contains(&place) {
+                Position::At(next_position) if next_position / self.batch < padded_batch.unwrap_or(batches) => {
+                    let (batch, offset) = (next_position / self.batch, next_position % self.batch);
+                    let machine_start = self.share_of(machine.start, samples(batch)).start;
+                    let machine_end = self.share_of(machine.end - 1, samples(batch)).end;
+                    if (machine_start..machine_end).contains(&offset) {
                         return Position::At(batch);
                     }
                     position = next_position + 1;
                 }
-                Position::At(_) | Position::Absent => return padded.map_or(Position::Absent, Position::At),
+                Position::At(_) | Position::Absent => return padded_batch.map_or(Position::Absent, Position::At),
             }
         }
     }
 
-    fn next_within(&self, batches: &dyn Batched, epoch: u64, sample: u64, from: u64) -> Position {
+    fn next_batch_within(&self, batches: &dyn Batched, epoch: u64, sample: u64, from: u64) -> Position {
         let (machine, world) = (self.rank.machine(), self.rank.world_size as u64);
         // In a small batch, the first `world_size` samples may be padding, so their next batch is
         // unknown.
@@ -268,8 +268,9 @@ impl Schedule {
             if let Some(batch) = batches.batch_of(epoch, next_position).filter(|batch| *batch >= from) {
                 let range = batches.range(epoch, batch);
                 let samples = range.end - range.start;
-                let first = self.share_of(machine.start, samples).start;
-                if (first..self.share_of(machine.end - 1, samples).end).contains(&(next_position - range.start)) {
+                let machine_start = self.share_of(machine.start, samples).start;
+                if (machine_start..self.share_of(machine.end - 1, samples).end).contains(&(next_position - range.start))
+                {
                     return Position::At(batch);
                 }
             }
@@ -283,8 +284,8 @@ impl Schedule {
             && let Position::At(next_position) = self.order.position(epoch, sample, position)
             && (position..len).contains(&next_position)
         {
-            let ahead = (next_position + len - padding.start % len) % len;
-            if padding.start + ahead < padding.end {
+            let distance = (next_position + len - padding.start % len) % len;
+            if padding.start + distance < padding.end {
                 return true;
             }
             position = next_position + 1;

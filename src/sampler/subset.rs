@@ -19,7 +19,7 @@ pub struct Subset<O> {
     indices: Arc<[u64]>,
     /// For each position in `indices`, the number of earlier positions with the same sample. Empty
     /// if no sample is listed twice.
-    earlier: Arc<[u32]>,
+    copy_numbers: Arc<[u32]>,
     /// Positions in `indices`, sorted by sample. Computed when first needed.
     positions: OnceLock<Box<[u64]>>,
 }
@@ -34,24 +34,24 @@ impl<O: Sampler> Subset<O> {
         if indices.is_empty() {
             return Err(Error::config("subset: no samples"));
         }
-        let mut earlier = Vec::new();
+        let mut copy_numbers = Vec::new();
         if has_repetitions(&indices) {
             let mut positions: Vec<usize> = (0..indices.len()).collect();
             positions.sort_unstable_by_key(|&position| (indices[position], position));
-            earlier.resize(indices.len(), 0);
-            let twice = |pair: &&[usize]| indices[pair[0]] == indices[pair[1]];
-            positions.windows(2).filter(twice).for_each(|pair| earlier[pair[1]] = earlier[pair[0]] + 1);
+            copy_numbers.resize(indices.len(), 0);
+            let is_repeated = |pair: &&[usize]| indices[pair[0]] == indices[pair[1]];
+            positions.windows(2).filter(is_repeated).for_each(|pair| copy_numbers[pair[1]] = copy_numbers[pair[0]] + 1);
         }
-        Ok(Subset { inner, indices, earlier: earlier.into(), positions: OnceLock::new() })
+        Ok(Subset { inner, indices, copy_numbers: copy_numbers.into(), positions: OnceLock::new() })
     }
 }
 
 impl<O> Subset<O> {
     /// Returns the sample at the position in the list that `inner` contains.
-    fn listed(&self, inner: Occurrence) -> Occurrence {
+    fn map_occurrence(&self, inner: Occurrence) -> Occurrence {
         let Occurrence { index: position, variant } = inner;
         let index = self.indices[position as usize];
-        match self.earlier.get(position as usize) {
+        match self.copy_numbers.get(position as usize) {
             None | Some(0) => Occurrence { index, variant },
             Some(&copy) => Occurrence { index, variant: mix(variant ^ mix(u64::from(copy))) },
         }
@@ -66,17 +66,17 @@ fn has_repetitions(indices: &[u64]) -> bool {
     }
     let largest = indices.iter().copied().max().unwrap_or(0);
     if largest / 64 <= indices.len() as u64 {
-        let mut seen = vec![0u64; (largest / 64) as usize + 1];
+        let mut seen_bits = vec![0u64; (largest / 64) as usize + 1];
         return indices.iter().any(|index| {
-            let (word, bit) = (&mut seen[(index / 64) as usize], 1 << (index % 64));
-            let again = *word & bit != 0;
+            let (word, bit) = (&mut seen_bits[(index / 64) as usize], 1 << (index % 64));
+            let is_repeated = *word & bit != 0;
             *word |= bit;
-            again
+            is_repeated
         });
     }
-    let mut sorted = indices.to_vec();
-    sorted.sort_unstable();
-    sorted.windows(2).any(|pair| pair[0] == pair[1])
+    let mut sorted_indices = indices.to_vec();
+    sorted_indices.sort_unstable();
+    sorted_indices.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 impl<O: Sampler> Sampler for Subset<O> {
@@ -89,11 +89,11 @@ impl<O: Sampler> Sampler for Subset<O> {
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        self.listed(self.inner.at(epoch, position))
+        self.map_occurrence(self.inner.at(epoch, position))
     }
 
     fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
-        self.inner.for_each(epoch, positions, &mut |occurrence| take(self.listed(occurrence)));
+        self.inner.for_each(epoch, positions, &mut |occurrence| take(self.map_occurrence(occurrence)));
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
@@ -120,8 +120,8 @@ impl<O: Sampler> Sampler for Subset<O> {
 impl<O: UpdatableOrder> UpdatableOrder for Subset<O> {
     fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
         let (inner, effective) = self.inner.with_update(change, keep_from)?;
-        let (indices, earlier) = (self.indices.clone(), self.earlier.clone());
-        Ok((Arc::new(Subset { inner, indices, earlier, positions: OnceLock::new() }), effective))
+        let (indices, copy_numbers) = (self.indices.clone(), self.copy_numbers.clone());
+        Ok((Arc::new(Subset { inner, indices, copy_numbers, positions: OnceLock::new() }), effective))
     }
 
     fn history(&self) -> History {

@@ -251,7 +251,7 @@ fn compare_mixture(draw: &mut Draw) -> usize {
         let order: Arc<dyn Sampler> = Arc::new(Shuffled::new(len, Mixture::seed_within(naive.seed, number)));
         (len, proportion, order, true)
     });
-    let mixture = match Mixture::planned(orders, &options, clock, naive.seed) {
+    let mixture = match Mixture::with_clock(orders, &options, clock, naive.seed) {
         Ok(mixture) => mixture,
         Err(e) => {
             assert!(is_too_short(&e, &naive), "{e}");
@@ -272,7 +272,7 @@ fn compare_mixture(draw: &mut Draw) -> usize {
     let per_epoch = (epoch / unit) as usize;
     let list = naive.list(3 * per_epoch);
     let is_sized = naive.units.iter().any(|other| *other != unit);
-    let (resumed, changed) = (changes.with(&saved(&*changes.current())).unwrap(), changes.current());
+    let (resumed, changed) = (changes.replay(&saved(&*changes.current())).unwrap(), changes.current());
     for number in 0..3 {
         let (start, len) = (number as usize * per_epoch, list.len());
         let draws = &list[start.min(len)..(start + per_epoch).min(len)];
@@ -341,7 +341,7 @@ fn compare_weights(draw: &mut Draw) -> usize {
     }
     let changed = changes.current();
     let history = saved(&*changes.current());
-    let resumed = changes.with(&history).unwrap();
+    let resumed = changes.replay(&history).unwrap();
     for number in keep / epoch..keep / epoch + 2 {
         let occurrence_at = |position: u64| {
             let sample = number * epoch + position;

@@ -55,15 +55,15 @@ impl Weighted {
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
         let cells = Self::cells(weights)?;
         let draws = cells.len() as u64;
-        let first = Table { from: 0, cells: Arc::new(cells), change: None };
-        Ok(Weighted { tables: vec![first], known_from: 0, draws, seed })
+        let table = Table { from: 0, cells: Arc::new(cells), change: None };
+        Ok(Weighted { tables: vec![table], known_from: 0, draws, seed })
     }
 
     fn cells(weights: &[f64]) -> Result<Vec<Cell>> {
-        if let Some(place) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
+        if let Some(index) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
             return Err(Error::config(format!(
-                "weights: weight {place} is {}: expected a finite number of at least 0",
-                weights[place]
+                "weights: weight {index} is {}: expected a finite number of at least 0",
+                weights[index]
             )));
         }
         // Weights may be near the limit of f64. Dividing by the largest one first keeps their sum
@@ -81,34 +81,34 @@ impl Weighted {
             .enumerate()
             .map(|(i, w)| Cell { probability: w / largest / mean, alias: i as u64 })
             .collect();
-        // `waiting` contains two stacks: from the left, the cells below the mean; from the right,
+        // `stacks` contains two stacks: from the left, the cells below the mean; from the right,
         // all other cells.
-        let (mut waiting, mut less, mut more) = (vec![0; cells.len()], 0, cells.len());
+        let (mut stacks, mut small_end, mut large_start) = (vec![0; cells.len()], 0, cells.len());
         for (i, cell) in cells.iter().enumerate() {
             if cell.probability < 1.0 {
-                waiting[less] = i;
-                less += 1;
+                stacks[small_end] = i;
+                small_end += 1;
             } else {
-                more -= 1;
-                waiting[more] = i;
+                large_start -= 1;
+                stacks[large_start] = i;
             }
         }
-        while less > 0 && more < cells.len() {
-            less -= 1;
-            let (small, large) = (waiting[less], waiting[more]);
+        while small_end > 0 && large_start < cells.len() {
+            small_end -= 1;
+            let (small, large) = (stacks[small_end], stacks[large_start]);
             cells[small].alias = large as u64;
             cells[large].probability -= 1.0 - cells[small].probability;
             if cells[large].probability < 1.0 {
-                more += 1;
-                waiting[less] = large;
-                less += 1;
+                large_start += 1;
+                stacks[small_end] = large;
+                small_end += 1;
             }
         }
         // Except for rounding errors, each remaining cell has the mean weight. If its sample has
         // weight 0, the cell is assigned to the heaviest sample, so that samples with weight 0 are
         // never drawn.
         let heaviest = weights.iter().position(|w| *w == largest).expect("the largest weight is in the list") as u64;
-        for &i in waiting[..less].iter().chain(&waiting[more..]) {
+        for &i in stacks[..small_end].iter().chain(&stacks[large_start..]) {
             cells[i] = if weights[i] > 0.0 {
                 Cell { probability: 1.0, alias: i as u64 }
             } else {
@@ -121,8 +121,8 @@ impl Weighted {
     /// Returns the table for a position. If the weights are no longer known, panics with an
     /// [`Error`](crate::Error) as the payload, without calling the panic hook.
     fn table(&self, epoch: u64, position: u64) -> &[Cell] {
-        if let ([only], 0) = (&self.tables[..], self.known_from) {
-            return &only.cells;
+        if let ([table], 0) = (&self.tables[..], self.known_from) {
+            return &table.cells;
         }
         let draw = epoch.wrapping_mul(self.draws).wrapping_add(position);
         if draw < self.known_from {

@@ -34,7 +34,7 @@ pub struct Windowed {
     /// Number of samples per block. The last block of the source may be shorter.
     block: u64,
     /// Number of blocks per window. The last window of an epoch may have fewer.
-    per_window: u64,
+    blocks_per_window: u64,
 }
 
 const BLOCKS: u64 = 64;
@@ -50,7 +50,7 @@ impl Windowed {
     /// rounded up to a multiple of `block`.
     pub fn with_block(len: u64, seed: u64, window: u64, block: u64) -> Self {
         let block = block.clamp(1, len.max(1));
-        Windowed { len, seed, block, per_window: window.min(len).div_ceil(block).max(1) }
+        Windowed { len, seed, block, blocks_per_window: window.min(len).div_ceil(block).max(1) }
     }
 }
 
@@ -59,19 +59,19 @@ impl Windowed {
 struct Run {
     /// Number of samples per window or block.
     entry: u64,
-    short: u64,
+    short_index: u64,
     /// Number of samples that the short window or block lacks.
     missing: u64,
 }
 
 impl Run {
     fn start(&self, index: u64) -> u64 {
-        index * self.entry - if index > self.short { self.missing } else { 0 }
+        index * self.entry - if index > self.short_index { self.missing } else { 0 }
     }
 
     fn entry(&self, position: u64) -> u64 {
-        let after = position >= self.start(self.short + 1);
-        (position + if after { self.missing } else { 0 }) / self.entry
+        let is_after_short = position >= self.start(self.short_index + 1);
+        (position + if is_after_short { self.missing } else { 0 }) / self.entry
     }
 }
 
@@ -82,10 +82,10 @@ impl Sampler for Windowed {
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
         let layout = Layout::new(self, epoch);
-        let Window { first, start, shuffle, key, run } = layout.window(layout.windows.entry(position));
-        let inside = shuffle.apply(key, position - start);
-        let block = run.entry(inside);
-        layout.blocks.apply(layout.key, first + block) * self.block + inside - run.start(block)
+        let Window { first_block, start, shuffle, key, run } = layout.window(layout.windows.entry(position));
+        let offset = shuffle.apply(key, position - start);
+        let block = run.entry(offset);
+        layout.blocks.apply(layout.key, first_block + block) * self.block + offset - run.start(block)
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
@@ -94,9 +94,9 @@ impl Sampler for Windowed {
         }
         let layout = Layout::new(self, epoch);
         let block = layout.blocks.invert(layout.key, index / self.block);
-        let Window { first, start, shuffle, key, run } = layout.window(block / self.per_window);
-        let inside = run.start(block - first) + index % self.block;
-        Position::not_before(start + shuffle.invert(key, inside), from)
+        let Window { first_block, start, shuffle, key, run } = layout.window(block / self.blocks_per_window);
+        let offset = run.start(block - first_block) + index % self.block;
+        Position::not_before(start + shuffle.invert(key, offset), from)
     }
 }
 
@@ -105,13 +105,13 @@ struct Layout<'a> {
     key: u64,
     blocks: Permutation,
     /// Position of the short block among the blocks of the epoch.
-    short: u64,
+    short_index: u64,
     windows: Run,
 }
 
 struct Window {
     /// Position of the window's first block among the blocks of the epoch.
-    first: u64,
+    first_block: u64,
     /// Position of the window's first sample in the epoch.
     start: u64,
     shuffle: Permutation,
@@ -124,22 +124,30 @@ impl<'a> Layout<'a> {
         let key = epoch_key(order.seed, epoch);
         let blocks = Permutation::new(order.len.div_ceil(order.block));
         let missing = blocks.len() * order.block - order.len;
-        let short = blocks.invert(key, blocks.len() - 1);
-        let windows = Run { entry: order.per_window * order.block, short: short / order.per_window, missing };
-        Layout { order, key, blocks, short, windows }
+        let short_index = blocks.invert(key, blocks.len() - 1);
+        let windows = Run {
+            entry: order.blocks_per_window * order.block,
+            short_index: short_index / order.blocks_per_window,
+            missing,
+        };
+        Layout { order, key, blocks, short_index, windows }
     }
 
     fn window(&self, window: u64) -> Window {
         let (start, end) = (self.windows.start(window), self.windows.start(window + 1).min(self.order.len));
-        let first = window * self.order.per_window;
+        let first_block = window * self.order.blocks_per_window;
         // In a window without the short block, the index of the short block is past the end.
-        let short = if window == self.windows.short { self.short - first } else { self.order.per_window };
+        let short_index = if window == self.windows.short_index {
+            self.short_index - first_block
+        } else {
+            self.order.blocks_per_window
+        };
         Window {
-            first,
+            first_block,
             start,
             shuffle: Permutation::new(end - start),
             key: mix(self.key ^ mix(window)),
-            run: Run { entry: self.order.block, short, missing: self.windows.missing },
+            run: Run { entry: self.order.block, short_index, missing: self.windows.missing },
         }
     }
 }
@@ -174,11 +182,13 @@ mod tests {
                                 missing += order.block.min(len - b * order.block);
                             }
                             (complete, missing) = (complete + 1, missing - 1);
-                            if missing == 0 && (blocks.len() as u64 == order.per_window || complete == unseen.len()) {
+                            if missing == 0
+                                && (blocks.len() as u64 == order.blocks_per_window || complete == unseen.len())
+                            {
                                 break;
                             }
                         }
-                        assert!(missing == 0 && blocks.len() as u64 <= order.per_window);
+                        assert!(missing == 0 && blocks.len() as u64 <= order.blocks_per_window);
                         unseen = &unseen[complete..];
                     }
                 }

@@ -3,7 +3,7 @@
 use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::Rng;
-use crate::transform::ops::Drawn;
+use crate::transform::ops::SampleEffects;
 use crate::transform::settings::Settings;
 use crate::transform::step::{Setting, Sides, Step};
 use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
@@ -383,7 +383,7 @@ impl Augment {
         if plan.vertical_flip && self.settings.crop.keeps_corner() {
             plan.target.y = plan.output.height - plan.target.height;
         }
-        plan.drawn = Drawn::new(&self.settings.ops, self.settings.output, rng);
+        plan.effects = SampleEffects::new(&self.settings.ops, self.settings.output, rng);
         Ok(plan)
     }
 

@@ -21,7 +21,7 @@ pub enum Border {
 impl Border {
     /// Returns the minimum number of pixels along an axis that an image needs for a border of
     /// `width` pixels.
-    pub(super) fn needs(self, width: u32) -> u64 {
+    pub(super) fn min_image_side(self, width: u32) -> u64 {
         match self {
             Border::Constant | Border::Edge => 1,
             Border::Reflect => u64::from(width) + 1,
@@ -41,12 +41,12 @@ impl Border {
     /// Returns the index in `start..start + length` of the pixel that is repeated at `index`.
     fn source(self, index: usize, start: usize, length: usize) -> usize {
         let end = start + length;
-        let skipped = usize::from(self == Border::Reflect);
+        let skipped_edge = usize::from(self == Border::Reflect);
         match self {
             _ if (start..end).contains(&index) => index,
             Border::Constant | Border::Edge => index.clamp(start, end - 1),
-            Border::Reflect | Border::Symmetric if index < start => (2 * start + skipped - index - 1).min(end - 1),
-            Border::Reflect | Border::Symmetric => (2 * end - index - 1).saturating_sub(skipped).max(start),
+            Border::Reflect | Border::Symmetric if index < start => (2 * start + skipped_edge - index - 1).min(end - 1),
+            Border::Reflect | Border::Symmetric => (2 * end - index - 1).saturating_sub(skipped_edge).max(start),
         }
     }
 
@@ -64,8 +64,8 @@ impl Border {
             (0..x).chain(x + width..columns).for_each(|column| pixels[column] = pixels[self.source(column, x, width)]);
         }
         for row in (0..y).chain(y + height..rows) {
-            let from = self.source(row, y, height) * stride;
-            image.copy_within(from..from + stride, row * stride);
+            let source_start = self.source(row, y, height) * stride;
+            image.copy_within(source_start..source_start + stride, row * stride);
         }
     }
 }

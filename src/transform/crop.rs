@@ -96,11 +96,11 @@ impl Crop {
                 Plan::resized_crop(size, geometry::random_box(size, *scale, *ratio, rng), output, full_output)
             }
             Crop::Shorter(shorter) => {
-                let resized = geometry::shorter_to(size, *shorter);
+                let resized = geometry::resized_by_shorter_side(size, *shorter);
                 Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, resampling)
             }
             Crop::Cover => {
-                let resized = geometry::covering(size, output)?;
+                let resized = geometry::covering_size(size, output)?;
                 part_of(resized, geometry::center_box(resized, output)?)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, full_output),
@@ -109,22 +109,22 @@ impl Crop {
             }
             Crop::Stretch | Crop::Exact => Plan::resized_crop(size, full_area, output, full_output),
             Crop::Own { shrink } => {
-                let fits = size.width <= output.width && size.height <= output.height;
-                if !fits && !shrink {
+                let is_fitting = size.width <= output.width && size.height <= output.height;
+                if !is_fitting && !shrink {
                     const HINT: &str = ": raise this size, or add Augment::shrink_larger";
                     return Err(wrong_size_error(size, "but Augment::own_size allows at most", output, HINT));
                 }
-                let shown = if fits { size } else { geometry::fit_into(size, output) };
-                Plan::resized_crop(size, full_area, output, Rect::full(shown))
+                let fitted_size = if is_fitting { size } else { geometry::fitted_size(size, output) };
+                Plan::resized_crop(size, full_area, output, Rect::full(fitted_size))
             }
-            Crop::Letterbox => Plan::resized_crop(size, full_area, output, geometry::letterboxed(size, output)),
+            Crop::Letterbox => Plan::resized_crop(size, full_area, output, geometry::letterbox_area(size, output)),
             Crop::Jitter(factors) => {
-                let resized = geometry::jittered(size, output, *factors, MAX_SIDE, rng);
+                let resized = geometry::jittered_size(size, output, *factors, MAX_SIDE, rng);
                 part_of(resized, geometry::corner_or_random_area(resized, output, rng))
             }
             Crop::Resized([low, high]) => {
                 let shorter = low + rng.below(u64::from(high - low)) as u32;
-                let mut resized = geometry::shorter_to(size, shorter);
+                let mut resized = geometry::resized_by_shorter_side(size, shorter);
                 (resized.width, resized.height) = (resized.width.min(MAX_SIDE), resized.height.min(MAX_SIDE));
                 part_of(resized, geometry::random_area(resized, output, rng))
             }
@@ -132,7 +132,9 @@ impl Crop {
                 let resized = geometry::shortest_size(size, sides, *longest, rng);
                 Plan::resized_crop(size, full_area, output, Rect::full(resized))
             }
-            Crop::Padded { padding, border, if_needed } => padded(size, output, (*padding, *border, *if_needed), rng)?,
+            Crop::Padded { padding, border, if_needed } => {
+                plan_padded_crop(size, output, (*padding, *border, *if_needed), rng)?
+            }
             Crop::Iou(zoom) => zoom::plan(*zoom, size, output, boxes, rng),
         };
         Ok(plan.with_resampling(resampling))
@@ -149,9 +151,11 @@ impl Crop {
     }
 }
 
-/// Returns the error for an image of the wrong size. `says` connects the two sizes in the message.
-fn wrong_size_error(actual: Size, says: &str, size: Size, hint: &str) -> Error {
-    let text = format!("the image is {}x{}, {says} {}x{}{hint}", actual.width, actual.height, size.width, size.height);
+/// Returns the error for an image of the wrong size. `clause` connects the two sizes in the
+/// message.
+fn wrong_size_error(actual: Size, clause: &str, size: Size, hint: &str) -> Error {
+    let text =
+        format!("the image is {}x{}, {clause} {}x{}{hint}", actual.width, actual.height, size.width, size.height);
     Error::new(ErrorKind::Transform, text)
 }
 
@@ -189,37 +193,42 @@ fn check_sides(sides: &[u32], longest: u32, output: Size) -> Result<()> {
 
 /// Plans torchvision's `RandomCrop` with its padding modes. Draws one number for each axis along
 /// which the padded image is larger than the output, the vertical axis first.
-fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, bool), rng: &mut Rng) -> Result<Plan> {
-    let failed = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
+fn plan_padded_crop(
+    size: Size,
+    output: Size,
+    (padding, border, if_needed): (u32, Border, bool),
+    rng: &mut Rng,
+) -> Result<Plan> {
+    let error = |cause: String| Err(Error::new(ErrorKind::Transform, cause));
     let (image, crop) = (format!("{}x{}", size.width, size.height), format!("{}x{}", output.width, output.height));
     // Draws the position of the crop along an axis, relative to the edge of the image.
-    let mut along = |length: u32, output_side: u32| {
-        let mut before = padding;
+    let mut draw_start = |length: u32, output_side: u32| {
+        let mut border_pixels = padding;
         let mut padded_length = u64::from(length) + 2 * u64::from(padding);
         if padded_length < u64::from(output_side) {
             if !if_needed {
-                return failed(format!(
+                return error(format!(
                     "a random crop of {crop} with a padding of {padding} is larger than the image of {image}: \
                      pad the image with Augment::pad_if_needed"
                 ));
             }
             let missing = (u64::from(output_side) - padded_length) as u32;
-            before += missing;
+            border_pixels += missing;
             padded_length += 2 * u64::from(missing);
         }
-        if border.needs(before) > u64::from(length) {
+        if border.min_image_side(border_pixels) > u64::from(length) {
             let name = border.name();
-            return failed(format!("the image of {image} is too small for a border of {before} pixels ({name})"));
+            return error(format!("the image of {image} is too small for a border of {border_pixels} pixels ({name})"));
         }
         let start = if padded_length > u64::from(output_side) {
             rng.below(padded_length - u64::from(output_side) + 1) as i64
         } else {
             0
         };
-        Ok(start - i64::from(before))
+        Ok(start - i64::from(border_pixels))
     };
-    let y = along(size.height, output.height)?;
-    let x = along(size.width, output.width)?;
+    let y = draw_start(size.height, output.height)?;
+    let x = draw_start(size.width, output.width)?;
     // Computes the start of the visible section in the image and in the output, and its length.
     let visible = |start: i64, length: u32, output_side: u32| {
         let end = (start + i64::from(output_side)).min(i64::from(length));
@@ -228,7 +237,7 @@ fn padded(size: Size, output: Size, (padding, border, if_needed): (u32, Border, 
     let ((x, left, width), (y, top, height)) =
         (visible(x, size.width, output.width), visible(y, size.height, output.height));
     let plan = Plan::resized_crop(size, Rect::new(x, y, width, height), output, Rect::new(left, top, width, height));
-    Ok(Plan { border, bordered: true, ..plan })
+    Ok(Plan { border, is_bordered: true, ..plan })
 }
 
 #[cfg(test)]

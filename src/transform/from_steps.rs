@@ -25,7 +25,7 @@ impl Augment {
     /// constructor such as `train`. [`check`](Augment::check) reports all other errors.
     pub fn from_steps(steps: impl IntoIterator<Item = Step>) -> Result<Self> {
         let mut steps = steps.into_iter();
-        let begun = match steps.next() {
+        let first_augment = match steps.next() {
             Some(Step(Call::Setting(Setting::Preset { name, side }))) => Self::preset(&name, side),
             Some(Step(Call::Setting(setting))) if setting.is_constructor() => Self::begin(setting),
             Some(step) => {
@@ -35,7 +35,7 @@ impl Augment {
             }
             None => return Err(Error::config("augment: there are no steps: begin with a step such as train")),
         };
-        steps.try_fold(begun, |augment, step| match &step.0 {
+        steps.try_fold(first_augment, |augment, step| match &step.0 {
             Call::Setting(setting) if setting.is_constructor() => {
                 Err(Error::config(format!("augment: {step} can only be the first step")))
             }
@@ -68,7 +68,7 @@ impl Augment {
     }
 
     fn call(self, step: Step) -> Result<Self> {
-        let sampled = |policy: Policy, interpolation, fill: Option<[u8; 3]>| {
+        let with_sampling = |policy: Policy, interpolation, fill: Option<[u8; 3]>| {
             let policy = policy.interpolation(interpolation);
             if let Some(fill) = fill { policy.fill(fill) } else { policy }
         };
@@ -82,19 +82,19 @@ impl Augment {
             Call::Setting(Setting::Simclr {}) => return Ok(self.simclr()),
             Call::Setting(Setting::Dino { blur, solarize }) => return Ok(self.dino(blur, solarize)),
             Call::Setting(Setting::RandAugment { effects, magnitude, bins, interpolation, fill }) => {
-                sampled(Policy::rand_augment(effects, magnitude).bins(bins), interpolation, fill)
+                with_sampling(Policy::rand_augment(effects, magnitude).bins(bins), interpolation, fill)
             }
             Call::Setting(Setting::TrivialAugmentWide { bins, interpolation, fill }) => {
-                sampled(Policy::trivial_augment_wide().bins(bins), interpolation, fill)
+                with_sampling(Policy::trivial_augment_wide().bins(bins), interpolation, fill)
             }
             Call::Setting(Setting::AutoAugment { policy, interpolation, fill }) => {
-                sampled(Policy::auto_augment(policy), interpolation, fill)
+                with_sampling(Policy::auto_augment(policy), interpolation, fill)
             }
             Call::Setting(Setting::AugMix { severity, chains, depth, interpolation, fill }) => {
-                sampled(Policy::aug_mix().severity(severity).chains(chains, depth), interpolation, fill)
+                with_sampling(Policy::aug_mix().severity(severity).chains(chains, depth), interpolation, fill)
             }
             Call::Setting(Setting::Timm { policy, interpolation, fill }) => {
-                sampled(Policy::timm(&policy), interpolation, fill)
+                with_sampling(Policy::timm(&policy), interpolation, fill)
             }
             Call::Setting(setting) => return Ok(self.then(setting)),
         };

@@ -74,7 +74,7 @@ pub(super) fn center_box(size: Size, output: Size) -> Result<Rect> {
 
 /// Returns the size of torchvision's `Resize(side)`: the shorter side becomes `side`, and the
 /// longer side becomes `int(side * longer / shorter)`.
-pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
+pub(crate) fn resized_by_shorter_side(size: Size, side: u32) -> Size {
     let longer =
         |long: u32, short: u32| (u64::from(side) * u64::from(long) / u64::from(short)).min(u64::from(u32::MAX)) as u32;
     if size.width <= size.height {
@@ -86,7 +86,7 @@ pub(crate) fn shorter_to(size: Size, side: u32) -> Size {
 
 /// Returns the smallest size with the aspect ratio of `size` that covers `output`, rounded half to
 /// even.
-pub(super) fn covering(size: Size, output: Size) -> Result<Size> {
+pub(super) fn covering_size(size: Size, output: Size) -> Result<Size> {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
     let longer = |side: f64, min: u32| (side.round_ties_even() as u32).max(min);
     let resized = if w * height >= h * width {
@@ -108,7 +108,7 @@ pub(super) fn covering(size: Size, output: Size) -> Result<Size> {
 
 /// Returns the largest size with the aspect ratio of `size` that fits into `output`, rounded down
 /// as in torchvision's `Resize(size=None, max_size=side)`.
-pub(super) fn fit_into(size: Size, output: Size) -> Size {
+pub(super) fn fitted_size(size: Size, output: Size) -> Size {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(u64::from);
     let shorter = |product: u64, divisor: u64| (product / divisor).max(1) as u32;
     if w * height >= h * width {
@@ -121,7 +121,7 @@ pub(super) fn fit_into(size: Size, output: Size) -> Size {
 /// Returns the size and position of the image in Ultralytics' `LetterBox(output)`: the largest size
 /// that fits, rounded half to even, and centered. If the padding is odd, the extra pixel is on the
 /// right or at the bottom.
-pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
+pub(super) fn letterbox_area(size: Size, output: Size) -> Rect {
     let [w, h, width, height] = [size.width, size.height, output.width, output.height].map(f64::from);
     let factor = (height / h).min(width / w);
     // Unlike in Ultralytics, no side of a very thin image becomes 0.
@@ -133,10 +133,10 @@ pub(super) fn letterboxed(size: Size, output: Size) -> Rect {
 /// Draws the size of torchvision's `ScaleJitter`: the largest size that fits into `output`,
 /// multiplied by a factor that is drawn uniformly from `factors`. Sides are rounded down and
 /// clamped to `1..=max_side`. Draws one number.
-pub(super) fn jittered(size: Size, output: Size, factors: Interval, max_side: u32, rng: &mut Rng) -> Size {
+pub(super) fn jittered_size(size: Size, output: Size, factors: Interval, max_side: u32, rng: &mut Rng) -> Size {
     let [w, h] = [size.width, size.height].map(f64::from);
-    let fits = (f64::from(output.width) / w).min(f64::from(output.height) / h);
-    let factor = fits * rng.range(factors[0], factors[1]);
+    let fit_factor = (f64::from(output.width) / w).min(f64::from(output.height) / h);
+    let factor = fit_factor * rng.range(factors[0], factors[1]);
     let side = |length: f64| ((length * factor) as u32).clamp(1, max_side);
     Size::new(side(w), side(h))
 }
@@ -178,14 +178,14 @@ pub(super) fn random_area(size: Size, output: Size, rng: &mut Rng) -> Rect {
 
 /// Returns whether the center of the box (x1, y1, x2, y2) is strictly inside `crop`.
 pub(super) fn contains_center(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> bool {
-    let within = |center: f64, start: u32, length: u32| {
+    let contains = |center: f64, start: u32, length: u32| {
         f64::from(start) < center && center < f64::from(start) + f64::from(length)
     };
-    within((x1 + x2) / 2.0, crop.x, crop.width) && within((y1 + y2) / 2.0, crop.y, crop.height)
+    contains((x1 + x2) / 2.0, crop.x, crop.width) && contains((y1 + y2) / 2.0, crop.y, crop.height)
 }
 
 /// Maps `inner`, a box in an image resized from `size` to `resized`, back to the original image.
-pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
+pub(super) fn source_window(size: Size, resized: Size, inner: Rect) -> Window {
     let (sx, sy) =
         (f64::from(size.width) / f64::from(resized.width), f64::from(size.height) / f64::from(resized.height));
     let (x, y) = (f64::from(inner.x) * sx, f64::from(inner.y) * sy);
@@ -200,7 +200,7 @@ pub(super) fn window_of(size: Size, resized: Size, inner: Rect) -> Window {
 /// Returns the pixels that a filter reads when it maps `window` to `output`: the window and half a
 /// filter width around it, clipped to the image. Only these pixels are decoded and resized, with
 /// the same result as resizing the whole image before the crop.
-pub(super) fn support_of(size: Size, window: Window, output: Size, resampling: Resampling) -> Rect {
+pub(super) fn support_region(size: Size, window: Window, output: Size, resampling: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
         let radius = resampling.support() * resampling.width(length / f64::from(outputs));
         let low = (start - radius).floor().max(0.0) as u32;
@@ -220,10 +220,10 @@ mod tests {
     fn resizes_round_like_torchvision() {
         // The expected size is that of
         // torchvision.transforms.functional._compute_resized_output_size.
-        assert_eq!(shorter_to(Size::new(500, 375), 256), Size::new(341, 256));
-        assert_eq!(shorter_to(Size::new(375, 500), 256), Size::new(256, 341));
-        assert_eq!(shorter_to(Size::new(333, 500), 256), Size::new(256, 384));
-        assert_eq!(shorter_to(Size::new(1, 1), 256), Size::new(256, 256));
+        assert_eq!(resized_by_shorter_side(Size::new(500, 375), 256), Size::new(341, 256));
+        assert_eq!(resized_by_shorter_side(Size::new(375, 500), 256), Size::new(256, 341));
+        assert_eq!(resized_by_shorter_side(Size::new(333, 500), 256), Size::new(256, 384));
+        assert_eq!(resized_by_shorter_side(Size::new(1, 1), 256), Size::new(256, 256));
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn covering_sizes_are_the_smallest_ones() {
         let covered = |(w, h), (width, height)| {
-            let size = covering(Size::new(w, h), Size::new(width, height)).unwrap();
+            let size = covering_size(Size::new(w, h), Size::new(width, height)).unwrap();
             (size.width, size.height)
         };
         assert_eq!(covered((500, 375), (256, 256)), (341, 256));
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(covered((3, 1), (5, 2)), (6, 2));
         // 12.5 is rounded to 12, and 2.5 to 2, but not below the output.
         assert_eq!((covered((5, 2), (5, 5)), covered((4, 2), (5, 2))), ((12, 5), (5, 2)));
-        let e = covering(Size::new(60_000, 1), Size::new(2, 2)).unwrap_err().to_string();
+        let e = covering_size(Size::new(60_000, 1), Size::new(2, 2)).unwrap_err().to_string();
         assert!(e.contains("resized to 120000x2 to cover 2x2"), "{e}");
     }
 
@@ -269,18 +269,18 @@ mod tests {
         // `LetterBox`.
         for (image, output, (width, height), (left, top)) in LETTERBOXES {
             let [image, output] = [image, output].map(|(width, height)| Size::new(width, height));
-            assert_eq!(letterboxed(image, output), Rect::new(left, top, width, height), "{image:?} in {output:?}");
+            assert_eq!(letterbox_area(image, output), Rect::new(left, top, width, height), "{image:?} in {output:?}");
         }
     }
 
     #[test]
     fn fitted_sizes_round_like_torchvision() {
         // The expected sizes are from v2.Resize(size=None, max_size=640).
-        let fit = |width, height| fit_into(Size::new(width, height), Size::new(640, 640));
+        let fit = |width, height| fitted_size(Size::new(width, height), Size::new(640, 640));
         assert_eq!(fit(500, 375), Size::new(640, 480));
         assert_eq!(fit(333, 500), Size::new(426, 640));
         assert_eq!(fit(2000, 1), Size::new(640, 1), "torchvision returns an empty size");
-        assert_eq!(fit_into(Size::new(100, 100), Size::new(64, 32)), Size::new(32, 32));
+        assert_eq!(fitted_size(Size::new(100, 100), Size::new(64, 32)), Size::new(32, 32));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) use mosaic::TILES;
 #[cfg(test)]
 pub(crate) use mosaic::Tiling;
 pub use ops::{AutoAugment, ColorJitter, Erase, Policy, RandomAffine, RandomErasing};
-pub(crate) use ops::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
+pub(crate) use ops::{EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues, SampleEffects};
 #[cfg(test)]
 pub(crate) use ops::{Scratch, declarations, dispatch, numbers};
 pub(crate) use output_sizes::OutputSizes;
@@ -79,4 +79,4 @@ pub use view::ImageMut;
 
 pub use geometry::Window;
 #[cfg(feature = "pack")]
-pub(crate) use geometry::shorter_to;
+pub(crate) use geometry::resized_by_shorter_side;

@@ -132,12 +132,12 @@ impl Tiling {
     /// Plans one of the four images. They are numbered in row-major order. An invisible image has
     /// an empty target.
     pub(super) fn plan(&self, tile: usize, size: Size, output: Size, resampling: Resampling) -> Plan {
-        let fitted = geometry::fit_into(size, output);
-        let across = self.span(0, fitted.width, output.width, tile % 2 == 1);
-        let down = self.span(1, fitted.height, output.height, tile >= 2);
-        let resized = Size::new(across.resized, down.resized);
-        let part = Rect::new(across.offset, down.offset, across.length, down.length);
-        let target = Rect::new(across.start, down.start, across.length, down.length);
+        let fitted_size = geometry::fitted_size(size, output);
+        let horizontal = self.span(0, fitted_size.width, output.width, tile % 2 == 1);
+        let vertical = self.span(1, fitted_size.height, output.height, tile >= 2);
+        let resized = Size::new(horizontal.resized, vertical.resized);
+        let part = Rect::new(horizontal.offset, vertical.offset, horizontal.length, vertical.length);
+        let target = Rect::new(horizontal.start, vertical.start, horizontal.length, vertical.length);
         let plan = if target.size().area() == 0 || part == Rect::full(resized) {
             Plan::resized_crop(size, Rect::full(size), output, target)
         } else {
@@ -146,15 +146,15 @@ impl Tiling {
         Plan { resized, offset: (part.x, part.y), target, ..plan }.with_resampling(resampling)
     }
 
-    /// Places an image along an axis. If `after` is true, the image begins at the point where the
-    /// images meet; if it is false, the image ends there. `length` is the length of the image in
-    /// canvas pixels, and `side` is the length of the output.
-    fn span(&self, axis: usize, length: u32, side: u32, after: bool) -> Span {
+    /// Places an image along an axis. If `is_after` is true, the image begins at the point where
+    /// the images meet; if it is false, the image ends there. `length` is the length of the image
+    /// in canvas pixels, and `side` is the length of the output.
+    fn span(&self, axis: usize, length: u32, side: u32, is_after: bool) -> Span {
         let output = f64::from(side);
         let to_output = |canvas: f64| (self.scale * (canvas - output) + output * self.shift[axis]).round() as i64;
         let resized = (self.scale * f64::from(length)).round().clamp(1.0, MAX_SIDE) as i64;
         let edge = to_output(output * self.center[axis]);
-        let start = if after { edge } else { edge - resized };
+        let start = if is_after { edge } else { edge - resized };
         // Clip to the canvas, which may end inside the output.
         let (first, last) = (to_output(0.0).max(0), to_output(2.0 * output).min(i64::from(side)));
         let from = start.max(first);
@@ -231,7 +231,7 @@ mod tests {
                 hidden += 1;
                 continue;
             };
-            // `fit_into` may differ by one canvas pixel, and the position is rounded twice. The
+            // `fitted_size` may differ by one canvas pixel, and the position is rounded twice. The
             // scale multiplies these differences.
             let tolerance = 1.0 + 2.0 * tiling.scale;
             let near = actual.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance);

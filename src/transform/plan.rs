@@ -4,7 +4,7 @@ use crate::decode::{Frame, Oriented, Rect, Size};
 use crate::error::Result;
 use crate::transform::geometry;
 use crate::transform::interpolation::Resampling;
-use crate::transform::ops::{Drawn, Erase, OnValues, Warp};
+use crate::transform::ops::{Erase, OnValues, SampleEffects, Warp};
 use crate::transform::{Border, ImageMut, Interpolation, Window};
 
 /// The transformation of the image of one sample, as decided by
@@ -58,8 +58,8 @@ pub struct Plan {
     pub centered: bool,
     /// Whether the area outside `target` is a border of the image
     /// ([`Augment::random_crop`](crate::transform::Augment::random_crop)).
-    pub(crate) bordered: bool,
-    pub(crate) drawn: Drawn,
+    pub(crate) is_bordered: bool,
+    pub(crate) effects: SampleEffects,
 }
 
 /// A box in the output, returned by [`Plan::clip_box`].
@@ -77,14 +77,14 @@ impl Clipped {
     fn warped(self, warp: &Warp, output: Size) -> Option<Self> {
         let [x1, y1, x2, y2] = self.corners;
         let corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)].map(|corner| warp.forward(corner, output));
-        let around = |coordinates: [f64; 4], length: u32| {
+        let bounds = |coordinates: [f64; 4], length: u32| {
             let (low, high) =
                 coordinates.into_iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
             let clip = |v: f64| v.clamp(0.0, f64::from(length));
             (clip(low), clip(high), high - low)
         };
-        let (left, right, width) = around(corners.map(|(x, _)| x), output.width);
-        let (top, bottom, height) = around(corners.map(|(_, y)| y), output.height);
+        let (left, right, width) = bounds(corners.map(|(x, _)| x), output.width);
+        let (top, bottom, height) = bounds(corners.map(|(_, y)| y), output.height);
         let visible = self.visible * (right - left) * (bottom - top) / (width * height);
         (left < right && top < bottom).then_some(Clipped { corners: [left, top, right, bottom], visible })
     }
@@ -111,8 +111,8 @@ impl Plan {
             flip: false,
             vertical_flip: false,
             centered: false,
-            bordered: false,
-            drawn: Drawn::default(),
+            is_bordered: false,
+            effects: SampleEffects::default(),
         }
     }
 
@@ -125,9 +125,9 @@ impl Plan {
         output: Size,
         resampling: Resampling,
     ) -> Self {
-        let window = geometry::window_of(original, resized, part);
+        let window = geometry::source_window(original, resized, part);
         let full_plan = Self::resized_crop(original, Rect::full(original), output, Rect::full(part.size()));
-        let region = geometry::support_of(original, window, part.size(), resampling);
+        let region = geometry::support_region(original, window, part.size(), resampling);
         Plan { region, window, resized, offset: (part.x, part.y), ..full_plan }.with_resampling(resampling)
     }
 
@@ -162,12 +162,12 @@ impl Plan {
     fn to_unflipped_output(&self, x: f64, y: f64) -> (f64, f64) {
         let Plan { crop, resized, offset, target, .. } = self;
         // Dividing last maps the edges of the crop exactly to the edges of the target.
-        let along = |v: f64, [start, from, to, offset, target]: [u32; 5]| {
+        let map_axis = |v: f64, [start, from, to, offset, target]: [u32; 5]| {
             (v - f64::from(start)) * f64::from(to) / f64::from(from) - f64::from(offset) + f64::from(target)
         };
         (
-            along(x, [crop.x, crop.width, resized.width, offset.0, target.x]),
-            along(y, [crop.y, crop.height, resized.height, offset.1, target.y]),
+            map_axis(x, [crop.x, crop.width, resized.width, offset.0, target.x]),
+            map_axis(y, [crop.y, crop.height, resized.height, offset.1, target.y]),
         )
     }
 
@@ -175,34 +175,34 @@ impl Plan {
     /// the region. Returns `None` if the window is empty.
     pub(crate) fn filter(&self) -> Option<((f64, f64), (f64, f64))> {
         let Window { x, y, width, height } = self.window;
-        let within = |start: f64, length: f64, origin: u32, limit: u32| {
+        let clip_span = |start: f64, length: f64, origin: u32, limit: u32| {
             let start = (start - f64::from(origin)).max(0.0);
             (start, start + length.min(f64::from(limit) - start))
         };
-        let across = within(x, width, self.region.x, self.region.width);
-        let down = within(y, height, self.region.y, self.region.height);
-        let finite = [x, y, width, height].iter().all(|v| v.is_finite());
-        (finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
+        let across = clip_span(x, width, self.region.x, self.region.width);
+        let down = clip_span(y, height, self.region.y, self.region.height);
+        let is_finite = [x, y, width, height].iter().all(|v| v.is_finite());
+        (is_finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
     }
 
     /// Runs the effects on pixels, such as color jitter, on the resized image, which must have the
     /// size of the output.
     pub fn retouch(&self, image: &mut ImageMut<'_>) {
-        self.drawn.run(image);
+        self.effects.run(image);
     }
 
     /// Returns the rectangle that is erased after normalization, if any. The `value` of noise is
     /// its mean. Erasing does not change masks, boxes and points, as in torchvision's
     /// `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
-        self.drawn.values.first().map(OnValues::erased)
+        self.effects.values.first().map(OnValues::erased)
     }
 
     /// Returns the area of the output that custom transforms may change: the image without the fill
     /// around it. The area is the whole output if the fill is a border of the image, if geometric
     /// operations have moved the image, or if the output combines several images (`joins`).
     pub(crate) fn changeable(&self, joins: bool) -> Rect {
-        if joins || self.bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
+        if joins || self.is_bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
     }
 
     /// Returns the area of the output that shows the image, after flips.
@@ -232,7 +232,7 @@ impl Plan {
         if self.vertical_flip {
             y = f64::from(self.output.height) - 1.0 - y;
         }
-        self.drawn.warps().fold((x, y), |(x, y), warp| {
+        self.effects.warps().fold((x, y), |(x, y), warp| {
             let (x, y) = warp.forward((x + 0.5, y + 0.5), self.output);
             (x - 0.5, y - 0.5)
         })
@@ -242,26 +242,26 @@ impl Plan {
     /// is in the area that shows the image. As in torchvision's `SanitizeKeyPoints`, this includes
     /// the left and upper edges, but not the right and lower ones.
     pub fn shows(&self, x: f64, y: f64) -> bool {
-        let inside = |(x, y): (f64, f64), Rect { x: left, y: top, width, height }: Rect| {
-            let within = |v: f64, start: u32, length: u32| (0.0..f64::from(length)).contains(&(v - f64::from(start)));
-            within(x, left, width) && within(y, top, height)
+        let is_inside = |(x, y): (f64, f64), Rect { x: left, y: top, width, height }: Rect| {
+            let contains = |v: f64, start: u32, length: u32| (0.0..f64::from(length)).contains(&(v - f64::from(start)));
+            contains(x, left, width) && contains(y, top, height)
         };
         // The point must be inside the output before and after each operation.
         let mut point = (x, y);
-        for warp in self.drawn.warps().rev() {
-            if !inside(point, Rect::full(self.output)) {
+        for warp in self.effects.warps().rev() {
+            if !is_inside(point, Rect::full(self.output)) {
                 return false;
             }
             let (x, y) = warp.backward((point.0 + 0.5, point.1 + 0.5), self.output);
             point = (x - 0.5, y - 0.5);
         }
-        inside(point, self.shown())
+        is_inside(point, self.shown())
     }
 
     /// Returns whether geometric operations move the pixels of the output. [`column`](Plan::column)
     /// and [`row`](Plan::row) then refer to the output before these operations.
     pub fn is_warped(&self) -> bool {
-        self.drawn.warps().next().is_some()
+        self.effects.warps().next().is_some()
     }
 
     /// Returns how many pixels geometric operations on annotations copy.
@@ -272,7 +272,7 @@ impl Plan {
     /// Returns the source pixel that the output shows at (`x`, `y`), after all geometric
     /// operations, using nearest-neighbor sampling. Returns `None` for the fill color or border.
     pub fn pixel(&self, x: u32, y: u32) -> Option<(u32, u32)> {
-        let mut warps = self.drawn.warps().rev();
+        let mut warps = self.effects.warps().rev();
         let (x, y) = warps.try_fold((x, y), |(x, y), warp| warp.nearest_source(x, y, self.output))?;
         Some((self.column(x)?, self.row(y)?))
     }
@@ -281,13 +281,13 @@ impl Plan {
     /// using nearest-neighbor sampling. Pixels with a source outside the plane get the values of
     /// `fill`, repeated to the number of channels.
     pub(crate) fn warp_nearest<T: Copy>(&self, plane: &mut [T], channels: usize, fill: &[T], copy: &mut Vec<T>) {
-        self.drawn.warps().for_each(|warp| warp.move_nearest(plane, (self.output, channels), fill, copy));
+        self.effects.warps().for_each(|warp| warp.move_nearest(plane, (self.output, channels), fill, copy));
     }
 
     /// Applies the geometric operations to a map with `channels` values per pixel, with the same
     /// interpolation as for the image.
     pub(crate) fn warp_floats(&self, map: &mut [f32], channels: usize, fill: f32, copy: &mut Vec<f32>) {
-        for warp in self.drawn.warps() {
+        for warp in self.effects.warps() {
             if warp.is_bilinear() {
                 warp.move_floats(map, (self.output, channels), fill, copy);
             } else {
@@ -309,10 +309,10 @@ impl Plan {
                 continue;
             }
             let mut end = (f64::from(x) + 0.5, f64::from(y) + 0.5);
-            let from = self.drawn.warps().rev().fold(end, |end, warp| warp.backward(end, self.output));
+            let source = self.effects.warps().rev().fold(end, |end, warp| warp.backward(end, self.output));
             let start = end;
-            end = (from.0 + f64::from(flow[0]), from.1 + f64::from(flow[1]));
-            end = self.drawn.warps().fold(end, |end, warp| warp.forward(end, self.output));
+            end = (source.0 + f64::from(flow[0]), source.1 + f64::from(flow[1]));
+            end = self.effects.warps().fold(end, |end, warp| warp.forward(end, self.output));
             *flow = [(end.0 - start.0) as f32, (end.1 - start.1) as f32];
         }
     }
@@ -328,10 +328,10 @@ impl Plan {
             return None;
         }
         let ((left, top), (right, bottom)) = (self.to_unflipped_output(x1, y1), self.to_unflipped_output(x2, y2));
-        let clip = |from: f64, to: f64, start: u32, length: u32, mirrored: Option<u32>| {
+        let clip = |from: f64, to: f64, start: u32, length: u32, mirrored_width: Option<u32>| {
             let (start, end) = (f64::from(start), f64::from(start) + f64::from(length));
             let (from, to) = (from.clamp(start, end), to.clamp(start, end));
-            match mirrored {
+            match mirrored_width {
                 Some(width) => (f64::from(width) - to, f64::from(width) - from),
                 None => (from, to),
             }
@@ -346,7 +346,7 @@ impl Plan {
 
     /// Applies the geometric operations to a box. Returns `None` if the box leaves the output.
     pub(crate) fn warp_box(&self, clipped: Clipped) -> Option<Clipped> {
-        self.drawn.warps().try_fold(clipped, |clipped, warp| clipped.warped(warp, self.output))
+        self.effects.warps().try_fold(clipped, |clipped, warp| clipped.warped(warp, self.output))
     }
 
     /// Returns the column of the image that column `x` of the output shows, using nearest-neighbor
@@ -375,12 +375,12 @@ impl Plan {
 fn nearest(
     position: u32,
     output: u32,
-    mirrored: bool,
+    is_mirrored: bool,
     (target, length): (u32, u32),
     (start, from, to, offset): (u32, u32, u32, u32),
 ) -> Option<u32> {
-    let position = if mirrored { output - 1 - position } else { position };
+    let position = if is_mirrored { output - 1 - position } else { position };
     let position = position.checked_sub(target).filter(|&position| position < length)? + offset;
-    let scaled = (position as f32 * (from as f32 / to as f32)).floor();
-    Some(start + (scaled as u32).min(from - 1))
+    let source_position = (position as f32 * (from as f32 / to as f32)).floor();
+    Some(start + (source_position as u32).min(from - 1))
 }

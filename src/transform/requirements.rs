@@ -6,7 +6,7 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::transform::crop::Crop;
 use crate::transform::interpolation::Resampling;
-use crate::transform::ops::{Drawn, Op};
+use crate::transform::ops::{Op, SampleEffects};
 use crate::transform::presets;
 use crate::transform::{Augment, Border};
 
@@ -38,7 +38,7 @@ impl Augment {
                 return Err(Error::config(format!("augment: {name} of {p}: expected a probability from 0 to 1")));
             }
         }
-        Drawn::check(&self.settings.ops)?;
+        SampleEffects::check(&self.settings.ops)?;
         if let Some(mix) = &self.settings.mix {
             mix.check()?;
         }
@@ -48,14 +48,14 @@ impl Augment {
     }
 
     fn check_later(&self) -> Result<()> {
-        let mut before = 0;
+        let mut previous_epoch = 0;
         for (epoch, augment) in &self.later {
-            if *epoch <= before {
+            if *epoch <= previous_epoch {
                 return Err(Error::config(format!(
-                    "augment: from_epoch of {epoch} after epoch {before}: each call must pass a later epoch than the previous call"
+                    "augment: from_epoch of {epoch} after epoch {previous_epoch}: each call must pass a later epoch than the previous call"
                 )));
             }
-            before = *epoch;
+            previous_epoch = *epoch;
             if !augment.later.is_empty() {
                 return Err(Error::config(format!(
                     "augment: from_epoch of {epoch} with an augmentation that contains a from_epoch: call it on the first \
@@ -72,7 +72,7 @@ impl Augment {
         self.later.iter().map(|(first, _)| *first)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Augment> {
+    pub(super) fn all_augments(&self) -> impl Iterator<Item = &Augment> {
         std::iter::once(self).chain(self.later.iter().map(|(_, augment)| augment))
     }
 
@@ -82,7 +82,7 @@ impl Augment {
     }
 
     fn all_ops(&self) -> impl Iterator<Item = &Op> {
-        self.all().flat_map(|augment| &augment.settings.ops)
+        self.all_augments().flat_map(|augment| &augment.settings.ops)
     }
 
     /// Returns the number of bytes that the effects on pixels need for a sample, in addition to its
@@ -92,11 +92,13 @@ impl Augment {
             let per_pixel = augment.settings.ops.iter().filter(|op| !op.on_values()).map(|op| op.bytes_per_pixel());
             per_pixel.max().unwrap_or(0).saturating_mul(augment.settings.output.area())
         };
-        self.all().map(bytes).max().unwrap_or(0)
+        self.all_augments().map(bytes).max().unwrap_or(0)
     }
 
     pub(crate) fn pasted_outputs(&self) -> impl Iterator<Item = Size> {
-        self.all().filter(|augment| augment.settings.copy_paste.is_some()).map(|augment| augment.settings.output)
+        self.all_augments()
+            .filter(|augment| augment.settings.copy_paste.is_some())
+            .map(|augment| augment.settings.output)
     }
 
     pub(crate) fn changes_values(&self) -> bool {
@@ -115,21 +117,21 @@ impl Augment {
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn device_can_resize(&self) -> bool {
-        self.all().any(|augment| augment.settings.resampling() == Resampling::DEFAULT)
+        self.all_augments().any(|augment| augment.settings.resampling() == Resampling::DEFAULT)
     }
 
     pub(crate) fn repeats_borders(&self) -> bool {
-        self.all()
+        self.all_augments()
             .any(|augment| matches!(augment.settings.crop, Crop::Padded { border, .. } if border != Border::Constant))
     }
 
     pub(crate) fn needs_boxes(&self) -> bool {
-        self.all().any(|augment| matches!(augment.settings.crop, Crop::Iou(_)))
+        self.all_augments().any(|augment| matches!(augment.settings.crop, Crop::Iou(_)))
     }
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn mixes(&self) -> bool {
-        self.all().any(|augment| augment.settings.mix.is_some())
+        self.all_augments().any(|augment| augment.settings.mix.is_some())
     }
 
     /// Returns whether both augmentations mix batches in the same way in this epoch.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 use crate::transform::augment::check_area;
 use crate::transform::mosaic::{Mosaic, TILES, Tiling};
-use crate::transform::ops::Drawn;
+use crate::transform::ops::SampleEffects;
 use crate::transform::paste::{CopyPaste, Pasting};
 use crate::transform::step::Setting;
 use crate::transform::{Augment, Plan};
@@ -43,7 +43,7 @@ impl Augment {
         check_area(size)?;
         let mut plan = tiling.plan(tile, size, self.settings.output, self.settings.resampling());
         self.flip_plan(&mut plan, rng);
-        plan.drawn = Drawn::new(&self.settings.ops, self.settings.output, rng);
+        plan.effects = SampleEffects::new(&self.settings.ops, self.settings.output, rng);
         Ok(plan)
     }
 
@@ -98,15 +98,15 @@ impl Augment {
     }
 
     pub(crate) fn max_images_of_all_epochs(&self) -> usize {
-        self.all().map(Augment::max_images).max().unwrap_or(1)
+        self.all_augments().map(Augment::max_images).max().unwrap_or(1)
     }
 
     pub(crate) fn ever_tiles(&self) -> bool {
-        self.all().any(|augment| augment.settings.mosaic.is_some())
+        self.all_augments().any(|augment| augment.settings.mosaic.is_some())
     }
 
     pub(crate) fn ever_pastes(&self) -> bool {
-        self.all().any(|augment| augment.settings.copy_paste.is_some())
+        self.all_augments().any(|augment| augment.settings.copy_paste.is_some())
     }
 
     pub(crate) fn joins(&self) -> impl Iterator<Item = &'static str> {

@@ -49,18 +49,25 @@ impl Zoom {
 
 /// Plans the crop of torchvision's `RandomZoomOut`, `RandomIoUCrop` and `Resize`.
 pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Plan {
-    let (place, canvas) = zoom.map_or((Rect::full(size), size), |zoom| zoom.draw(size, rng));
+    let (image_area, canvas) = zoom.map_or((Rect::full(size), size), |zoom| zoom.draw(size, rng));
     let crop = if canvas == size {
         iou::draw(canvas, boxes, rng)
     } else {
-        let (x, y) = (place.x as f32, place.y as f32);
-        let moved: Vec<[f32; 4]> = boxes.iter().map(|[x1, y1, x2, y2]| [x1 + x, y1 + y, x2 + x, y2 + y]).collect();
-        iou::draw(canvas, &moved, rng)
+        let (x, y) = (image_area.x as f32, image_area.y as f32);
+        let moved_boxes: Vec<[f32; 4]> =
+            boxes.iter().map(|[x1, y1, x2, y2]| [x1 + x, y1 + y, x2 + x, y2 + y]).collect();
+        iou::draw(canvas, &moved_boxes, rng)
     };
-    let (x, width) =
-        along((place.x, size.width), crop.map_or((0, canvas.width), |rect| (rect.x, rect.width)), output.width);
-    let (y, height) =
-        along((place.y, size.height), crop.map_or((0, canvas.height), |rect| (rect.y, rect.height)), output.height);
+    let (x, width) = output_span(
+        (image_area.x, size.width),
+        crop.map_or((0, canvas.width), |rect| (rect.x, rect.width)),
+        output.width,
+    );
+    let (y, height) = output_span(
+        (image_area.y, size.height),
+        crop.map_or((0, canvas.height), |rect| (rect.y, rect.height)),
+        output.height,
+    );
     let part = Rect::new(x.0, y.0, x.1, y.1);
     let target = Rect::new(width.0, height.0, width.1, height.1);
     Plan { centered: crop.is_some(), ..Plan::resized_crop(size, part, output, target) }
@@ -69,15 +76,15 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
 /// Returns the section of an image in a crop of the canvas along one axis: its start and length in
 /// the image, and its start and length in the output, rounded to whole pixels. `place` and `length`
 /// are the start and length of the image on the canvas, `start` and `shown` those of the crop.
-fn along((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
-    let first = start.saturating_sub(place).min(length - 1);
-    let last = (start + shown).saturating_sub(place).clamp(first + 1, length);
+fn output_span((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
+    let first_pixel = start.saturating_sub(place).min(length - 1);
+    let end_pixel = (start + shown).saturating_sub(place).clamp(first_pixel + 1, length);
     let edge = |offset: u32| {
-        let scaled = (f64::from(place + offset) - f64::from(start)) * f64::from(output) / f64::from(shown);
-        scaled.round().clamp(0.0, f64::from(output)) as u32
+        let scaled_position = (f64::from(place + offset) - f64::from(start)) * f64::from(output) / f64::from(shown);
+        scaled_position.round().clamp(0.0, f64::from(output)) as u32
     };
-    let from = edge(first).min(output - 1);
-    ((first, last - first), (from, edge(last).max(from + 1) - from))
+    let from = edge(first_pixel).min(output - 1);
+    ((first_pixel, end_pixel - first_pixel), (from, edge(end_pixel).max(from + 1) - from))
 }
 
 #[cfg(test)]

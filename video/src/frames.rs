@@ -46,12 +46,12 @@ impl FrameDecoder {
 
     /// Returns the number of packets that were decoded since the decoder was created.
     pub fn decoded(&self) -> u64 {
-        let decoded = 0;
+        let frame_count = 0;
         #[cfg(feature = "av1")]
-        let decoded = decoded + self.av1.decoded();
+        let frame_count = frame_count + self.av1.decoded();
         #[cfg(feature = "nvdec")]
-        let decoded = decoded + self.nvdec.decoded();
-        decoded
+        let frame_count = frame_count + self.nvdec.decoded();
+        frame_count
     }
 
     /// Lets other threads use the GPU decoder until this thread decodes its next frame. Do not call

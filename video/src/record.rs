@@ -65,8 +65,9 @@ pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, out
     let codec = CODECS.iter().position(|codec| *codec == config.codec);
     let codec = codec.ok_or_else(|| Error::unsupported(unsupported(config.codec)))? as u8 + 1;
     // The label is only for messages.
-    let cut = (0..=label.len().min(usize::from(u16::MAX))).rev().find(|&end| label.is_char_boundary(end)).unwrap_or(0);
-    let label = &label[..cut];
+    let label_end =
+        (0..=label.len().min(usize::from(u16::MAX))).rev().find(|&end| label.is_char_boundary(end)).unwrap_or(0);
+    let label = &label[..label_end];
     reserve(out, HEAD + label.len() + config.record.len())?;
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&[codec, orientation]);
@@ -107,35 +108,38 @@ impl<'a> Record<'a> {
     ///
     /// If the record is damaged.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        let damaged = |what: &str| Error::damaged(format!("damaged record of a video frame: {what}"));
+        let damaged_record = |what: &str| Error::damaged(format!("damaged record of a video frame: {what}"));
         let head = bytes.get(..HEAD).filter(|head| head.starts_with(MAGIC));
-        let head = head.ok_or_else(|| damaged("the header is incomplete"))?;
+        let head = head.ok_or_else(|| damaged_record("the header is incomplete"))?;
         let number =
             |offset: usize| u32::from_le_bytes([head[offset], head[offset + 1], head[offset + 2], head[offset + 3]]);
         let codec = usize::from(head[8]).checked_sub(1).and_then(|index| CODECS.get(index));
-        let codec = *codec.ok_or_else(|| damaged(&format!("unknown codec {}", head[8])))?;
+        let codec = *codec.ok_or_else(|| damaged_record(&format!("unknown codec {}", head[8])))?;
         let orientation = head[9];
         if !(1..=8).contains(&orientation) {
-            return Err(damaged(&format!("the orientation is {orientation}: expected 1 to 8")));
+            return Err(damaged_record(&format!("the orientation is {orientation}: expected 1 to 8")));
         }
         let label_len = usize::from(u16::from_le_bytes([head[10], head[11]]));
-        let (label, body) =
-            bytes[HEAD..].split_at_checked(label_len).ok_or_else(|| damaged("the label extends past the end"))?;
-        let label = std::str::from_utf8(label).map_err(|_| damaged("the label is not UTF-8"))?;
+        let (label, body) = bytes[HEAD..]
+            .split_at_checked(label_len)
+            .ok_or_else(|| damaged_record("the label extends past the end"))?;
+        let label = std::str::from_utf8(label).map_err(|_| damaged_record("the label is not UTF-8"))?;
         let config =
-            body.get(..number(24) as usize).ok_or_else(|| damaged("the configuration extends past the end"))?;
-        let claimed = number(20);
+            body.get(..number(24) as usize).ok_or_else(|| damaged_record("the configuration extends past the end"))?;
+        let listed_count = number(20);
         let (mut rest, mut actual) = (&body[config.len()..], 0);
         while let Some((_, next)) = packet(rest) {
             (rest, actual) = (next, actual + 1);
         }
-        let count = if claimed == ALL { actual } else { claimed };
+        let count = if listed_count == ALL { actual } else { listed_count };
         if actual != count || count == 0 || !rest.is_empty() {
-            return Err(damaged(&format!("found {actual} complete packets, but the header lists {claimed}")));
+            return Err(damaged_record(&format!(
+                "found {actual} complete packets, but the header lists {listed_count}"
+            )));
         }
         let (width, height) = (number(12), number(16));
         if width == 0 || height == 0 {
-            return Err(damaged(&format!("the frame has {width}x{height} pixels")));
+            return Err(damaged_record(&format!("the frame has {width}x{height} pixels")));
         }
         Ok(Record { codec, width, height, orientation, label, config, count, body })
     }

@@ -44,7 +44,7 @@ pub struct Track {
     ticks_per_second: u64,
     packets: Vec<Packet>,
     /// Indices of the shown packets, in presentation order.
-    shown: Vec<u32>,
+    shown_packets: Vec<u32>,
     orientation: u8,
 }
 
@@ -64,15 +64,15 @@ impl Track {
                 packets.len()
             )));
         }
-        let mut shown = Vec::new();
-        crate::error::reserve(&mut shown, packets.len())?;
-        shown.extend((0..packets.len() as u32).filter(|&packet| packets[packet as usize].is_shown));
-        shown.sort_by_key(|&packet| packets[packet as usize].time);
+        let mut shown_packets = Vec::new();
+        crate::error::reserve(&mut shown_packets, packets.len())?;
+        shown_packets.extend((0..packets.len() as u32).filter(|&packet| packets[packet as usize].is_shown));
+        shown_packets.sort_by_key(|&packet| packets[packet as usize].time);
         let time = |packet: u32| packets[packet as usize].time;
-        if let Some(index) = shown.windows(2).position(|pair| time(pair[0]) == time(pair[1])) {
+        if let Some(index) = shown_packets.windows(2).position(|pair| time(pair[0]) == time(pair[1])) {
             return Err(Error::damaged(format!("frames {index} and {} have the same presentation time", index + 1)));
         }
-        Ok(Track { config, ticks_per_second, packets, shown, orientation: 1 })
+        Ok(Track { config, ticks_per_second, packets, shown_packets, orientation: 1 })
     }
 
     pub(crate) fn with_orientation(mut self, exif: u8) -> Self {
@@ -102,12 +102,12 @@ impl Track {
 
     /// Returns the number of frames that are shown.
     pub fn len(&self) -> usize {
-        self.shown.len()
+        self.shown_packets.len()
     }
 
     /// Returns whether no frame is shown.
     pub fn is_empty(&self) -> bool {
-        self.shown.is_empty()
+        self.shown_packets.is_empty()
     }
 
     /// Returns the index of the packet that contains a frame.
@@ -115,7 +115,7 @@ impl Track {
     /// # Panics
     /// If there is no such frame.
     pub fn packet_of(&self, frame: usize) -> usize {
-        self.shown[frame] as usize
+        self.shown_packets[frame] as usize
     }
 
     /// Returns the presentation time of a frame.
@@ -136,18 +136,18 @@ impl Track {
     /// Returns the frame nearest to `seconds`, or `None` if no frame is shown. If two frames are
     /// equally near, returns the first.
     pub fn nearest(&self, seconds: f64) -> Option<usize> {
-        let last = self.shown.len().checked_sub(1)?;
+        let last_frame = self.shown_packets.len().checked_sub(1)?;
         let distance = |frame: usize| (self.time(frame).seconds() - seconds).abs();
-        let next = self
-            .shown
+        let next_frame = self
+            .shown_packets
             .partition_point(|&packet| {
                 let ticks = self.packets[packet as usize].time;
                 Time { ticks, per_second: self.ticks_per_second }.seconds() < seconds
             })
-            .min(last);
-        match next.checked_sub(1) {
-            Some(before) if distance(before) <= distance(next) => Some(before),
-            _ => Some(next),
+            .min(last_frame);
+        match next_frame.checked_sub(1) {
+            Some(previous_frame) if distance(previous_frame) <= distance(next_frame) => Some(previous_frame),
+            _ => Some(next_frame),
         }
     }
 

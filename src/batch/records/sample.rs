@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 
 use crate::decode::Rect;
 use crate::transform::{
-    Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, Mixing, OnPixels, OnValues, Record, record,
+    EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, Mixing, OnPixels, OnValues, Record, SampleEffects, record,
 };
 
 record! {
@@ -39,27 +39,27 @@ impl SampleOps {
     /// Index of the first word of `cut`.
     const CUT_AT: usize = 4;
 
-    /// Creates a record that runs the effects on values in `drawn` and, if `retouches` is true, the
-    /// effects on pixels.
-    pub(crate) fn new(drawn: &Drawn, retouches: bool) -> Self {
-        let pixels = if retouches { &drawn.pixels[..] } else { &[] };
+    /// Creates a record that runs the effects on values in `effects` and, if `retouches` is true,
+    /// the effects on pixels.
+    pub(crate) fn new(effects: &SampleEffects, retouches: bool) -> Self {
+        let pixels = if retouches { &effects.pixels[..] } else { &[] };
         let mut ops = SampleOps {
             mixing: 0,
             partner: 0,
             weight: 0.0,
-            effects: (pixels.len() | drawn.values.len() << 16) as u32,
+            effects: (pixels.len() | effects.values.len() << 16) as u32,
             cut: Rect::new(0, 0, 0, 0),
             values: [Effect::NONE; EFFECTS_ON_VALUES],
             pixels: [Effect::NONE; EFFECTS_ON_PIXELS],
         };
-        ops.values.iter_mut().zip(drawn.values.iter().map(OnValues::effect)).for_each(|(out, effect)| *out = effect);
+        ops.values.iter_mut().zip(effects.values.iter().map(OnValues::effect)).for_each(|(out, effect)| *out = effect);
         ops.pixels.iter_mut().zip(pixels.iter().map(OnPixels::effect)).for_each(|(out, effect)| *out = effect);
         ops
     }
 
     /// Creates a record that runs all effects of `plan` on the device.
     pub fn of(plan: &crate::transform::Plan) -> Self {
-        Self::new(&plan.drawn, true)
+        Self::new(&plan.effects, true)
     }
 
     /// Adds mixing with the sample in row `partner`.
@@ -76,7 +76,7 @@ impl SampleOps {
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn write_mixing(record: &mut [u8; Self::BYTES], partner: usize, mixing: &Mixing) {
         let mut mixed = [0; Self::BYTES];
-        Self::new(&Drawn::default(), false).mix(partner, mixing).write(&mut mixed);
+        Self::new(&SampleEffects::default(), false).mix(partner, mixing).write(&mut mixed);
         for range in [0..3, Self::CUT_AT..Self::CUT_AT + 4] {
             let bytes = range.start * 4..range.end * 4;
             record[bytes.clone()].copy_from_slice(&mixed[bytes]);
@@ -130,8 +130,8 @@ mod tests {
             SampleOps::write_mixing(&mut entered, 3, &mixing);
             ops.mix(3, &mixing).write(&mut expected);
             assert_eq!(entered, expected);
-            assert_eq!(SampleOps::read_pixels(&entered), plan.drawn.pixels[..]);
-            assert_eq!(SampleOps::read_values(&entered), plan.drawn.values);
+            assert_eq!(SampleOps::read_pixels(&entered), plan.effects.pixels[..]);
+            assert_eq!(SampleOps::read_values(&entered), plan.effects.values);
         }
     }
 }

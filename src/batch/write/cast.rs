@@ -46,8 +46,8 @@ impl Kind {
 
 /// Returns the lowest `B` bytes of `bits`, in native byte order.
 pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
-    let little = bits.to_le_bytes();
-    std::array::from_fn(|i| little[if cfg!(target_endian = "big") { B - 1 - i } else { i }])
+    let little_endian = bits.to_le_bytes();
+    std::array::from_fn(|i| little_endian[if cfg!(target_endian = "big") { B - 1 - i } else { i }])
 }
 
 /// A vector path. Writes the first pixels of an image, as many as fill whole steps, and returns

@@ -44,11 +44,11 @@ impl BatchWriter {
             for (x, y) in pixels_of(effect.area()) {
                 // Writing rounds, so all effects of a pixel are applied at once, at the first
                 // effect that covers it.
-                if effects[..index].iter().any(|before| before.changes(x, y)) {
+                if effects[..index].iter().any(|earlier| earlier.changes(x, y)) {
                     continue;
                 }
                 let index = y as usize * self.size.width as usize + x as usize;
-                let value = OnValues::run_all(effects, x, y, self.plain(image, index));
+                let value = OnValues::run_all(effects, x, y, self.normalized(image, index));
                 let pixel = &mut image[index * self.channels..][..self.channels];
                 pixel.iter_mut().zip(value).for_each(|(out, value)| *out = self.cast.kind.bits(value) as u8);
             }
@@ -78,14 +78,13 @@ impl BatchWriter {
         }
         self.check_effects(original.effects)?;
         let weight = mixing.weight;
-        let mix = |first: [f32; 3], partner: [f32; 3]| {
-            std::array::from_fn(|c| partner[c] * (1.0 - weight) + first[c] * weight)
-        };
+        let mix =
+            |own: [f32; 3], partner: [f32; 3]| std::array::from_fn(|c| partner[c] * (1.0 - weight) + own[c] * weight);
         let blend = Blend { partner: partner.pixels, weight };
-        let done = self.vector.map_or(0, |vector| vector(&self.cast, original.pixels, Some(blend), dst));
-        let plain = done..self.size.area() as usize;
-        self.write_values(plain, dst, |index| {
-            mix(self.plain(original.pixels, index), self.plain(partner.pixels, index))
+        let vectorized_pixels = self.vector.map_or(0, |vector| vector(&self.cast, original.pixels, Some(blend), dst));
+        let remaining_pixels = vectorized_pixels..self.size.area() as usize;
+        self.write_values(remaining_pixels, dst, |index| {
+            mix(self.normalized(original.pixels, index), self.normalized(partner.pixels, index))
         });
         for effect in original.effects.iter().chain(partner.effects) {
             self.write_rect(effect.area(), dst, |index| mix(self.value(original, index), self.value(partner, index)));
@@ -99,7 +98,7 @@ impl BatchWriter {
 
     /// Returns the values of a pixel before any effects. For an image with one channel, all three
     /// values are the same, and only the first is written.
-    fn plain(&self, pixels: &[u8], index: usize) -> [f32; 3] {
+    fn normalized(&self, pixels: &[u8], index: usize) -> [f32; 3] {
         let pixel = &pixels[index * self.channels..][..self.channels];
         std::array::from_fn(|c| self.values[c][usize::from(pixel[c % self.channels])])
     }
@@ -111,7 +110,7 @@ impl BatchWriter {
             image.effects,
             (index % width) as u32,
             (index / width) as u32,
-            self.plain(image.pixels, index),
+            self.normalized(image.pixels, index),
         )
     }
 
@@ -136,13 +135,13 @@ impl BatchWriter {
         let dst = dst.as_chunks_mut::<B>().0;
         let cast = |value: [f32; 3]| value.map(|value| element::<B>(self.cast.kind.bits(value)));
         // Neighbors often have the same value, for example in an erased rectangle.
-        let mut last = ([0.0; 3], cast([0.0; 3]));
+        let mut cached = ([0.0; 3], cast([0.0; 3]));
         for index in pixels {
             let value = value(index);
-            if value.map(f32::to_bits) != last.0.map(f32::to_bits) {
-                last = (value, cast(value));
+            if value.map(f32::to_bits) != cached.0.map(f32::to_bits) {
+                cached = (value, cast(value));
             }
-            for (c, element) in last.1.into_iter().enumerate().take(self.channels) {
+            for (c, element) in cached.1.into_iter().enumerate().take(self.channels) {
                 let index = match self.cast.layout {
                     Layout::Nhwc => index * self.channels + c,
                     Layout::Nchw => c * plane + index,

@@ -41,10 +41,10 @@ impl BatchWriter {
             Dtype::F32 => Kind::F32,
             Dtype::F16 => Kind::F16,
             Dtype::Bf16 => Kind::Bf16,
-            other => {
+            unsupported => {
                 return Err(Error::config(format!(
                     "dtype {}: images support only u8, f32, f16 and bf16",
-                    other.name()
+                    unsupported.name()
                 )));
             }
         };
@@ -114,8 +114,8 @@ impl BatchWriter {
         if self.is_copy() {
             dst.copy_from_slice(image);
         } else {
-            let done = self.vector.map_or(0, |vector| vector(&self.cast, image, None, dst));
-            self.write_table(image, dst, done);
+            let vectorized_pixels = self.vector.map_or(0, |vector| vector(&self.cast, image, None, dst));
+            self.write_table(image, dst, vectorized_pixels);
         }
         Ok(())
     }
@@ -139,17 +139,17 @@ impl BatchWriter {
         ))
     }
 
-    /// Writes the pixels from index `from` on. This is the portable path, and the reference for the
-    /// vector path.
-    fn write_table(&self, image: &[u8], dst: &mut [u8], from: usize) {
+    /// Writes the pixels from index `first_pixel` on. This is the portable path, and the reference
+    /// for the vector path.
+    fn write_table(&self, image: &[u8], dst: &mut [u8], first_pixel: usize) {
         match self.cast.kind.bytes() {
-            1 => self.write_elements::<1>(image, dst, from),
-            2 => self.write_elements::<2>(image, dst, from),
-            _ => self.write_elements::<4>(image, dst, from),
+            1 => self.write_elements::<1>(image, dst, first_pixel),
+            2 => self.write_elements::<2>(image, dst, first_pixel),
+            _ => self.write_elements::<4>(image, dst, first_pixel),
         }
     }
 
-    fn write_elements<const B: usize>(&self, image: &[u8], dst: &mut [u8], from: usize) {
+    fn write_elements<const B: usize>(&self, image: &[u8], dst: &mut [u8], first_pixel: usize) {
         if self.channels == 1 {
             for (out, &pixel) in dst.as_chunks_mut::<B>().0.iter_mut().zip(image) {
                 *out = element::<B>(self.table[0][usize::from(pixel)]);
@@ -157,19 +157,19 @@ impl BatchWriter {
             return;
         }
         let plane = self.size.area() as usize;
-        let pixels = &image.as_chunks::<3>().0[from..];
+        let pixels = &image.as_chunks::<3>().0[first_pixel..];
         let dst = dst.as_chunks_mut::<B>().0;
         let element = |c: usize, value: u8| element::<B>(self.table[c][usize::from(value)]);
         match self.cast.layout {
             Layout::Nhwc => {
-                for (to, pixel) in dst[from * 3..].as_chunks_mut::<3>().0.iter_mut().zip(pixels) {
-                    *to = [element(0, pixel[0]), element(1, pixel[1]), element(2, pixel[2])];
+                for (target, pixel) in dst[first_pixel * 3..].as_chunks_mut::<3>().0.iter_mut().zip(pixels) {
+                    *target = [element(0, pixel[0]), element(1, pixel[1]), element(2, pixel[2])];
                 }
             }
             Layout::Nchw => {
                 for (c, out) in dst.chunks_exact_mut(plane).enumerate() {
-                    for (to, pixel) in out[from..].iter_mut().zip(pixels) {
-                        *to = element(c, pixel[c]);
+                    for (target, pixel) in out[first_pixel..].iter_mut().zip(pixels) {
+                        *target = element(c, pixel[c]);
                     }
                 }
             }

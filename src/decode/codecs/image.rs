@@ -21,7 +21,7 @@ impl Codec for Image {
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
-        self.read(bytes).map(|opened| EncodedImage::with(bytes, opened.size(), Header::Image(opened)))
+        self.read(bytes).map(|opened| EncodedImage::from_header(bytes, opened.size(), Header::Image(opened)))
     }
 
     fn memory(&self, image: &EncodedImage<'_>, _region: Rect) -> u64 {

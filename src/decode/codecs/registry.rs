@@ -174,7 +174,7 @@ impl Codecs {
                 self.options.max_pixels
             )));
         }
-        Ok(original.by(&**codec))
+        Ok(original.with_codec(&**codec))
     }
 }
 

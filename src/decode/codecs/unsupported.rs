@@ -20,8 +20,8 @@ pub(super) fn unsupported(bytes: &[u8]) -> Error {
             "{name} images are not supported; convert them, for example to PNG, or add a custom codec"
         )),
         None => {
-            let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
-            Error::decode(format!("no known image format starts with {start:?} ({} bytes in total)", bytes.len()))
+            let prefix = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
+            Error::decode(format!("no known image format starts with {prefix:?} ({} bytes in total)", bytes.len()))
         }
     }
 }

@@ -46,7 +46,7 @@ impl Field {
     }
 
     /// Returns the value of the field from 0 to 255, rounded down as in Pillow.
-    fn of(self, pixel: u32) -> u8 {
+    fn extract(self, pixel: u32) -> u8 {
         let value = u64::from(pixel >> self.shift) & ((1 << self.bits) - 1);
         match self.bits {
             0 => 0,
@@ -61,8 +61,8 @@ pub(in crate::decode) fn open(bytes: &[u8], _: usize) -> Result<AnyDecoder<'_>, 
 }
 
 fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
-    let end = || format!("the header ends at byte {}", bytes.len());
-    let digits = bytes.get(offset..offset + N).ok_or_else(end)?;
+    let end_error = || format!("the header ends at byte {}", bytes.len());
+    let digits = bytes.get(offset..offset + N).ok_or_else(end_error)?;
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
@@ -195,7 +195,7 @@ impl Bmp<'_> {
             Coding::Fields(bytes, fields) => self.each_row(bytes * 8, channels, out, |from, pixels| {
                 for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
                     let from = from.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
-                    pixel.iter_mut().zip(fields).for_each(|(to, field)| *to = field.of(from));
+                    pixel.iter_mut().zip(fields).for_each(|(to, field)| *to = field.extract(from));
                 }
             }),
         }

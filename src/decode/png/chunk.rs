@@ -4,10 +4,10 @@ use crate::error::{Error, Result};
 
 /// Returns the type of the chunk at `offset`, and the offset of the next one.
 pub(super) fn span(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize)> {
-    let cut = || Error::decode(format!("png ends at byte {} in the chunk at byte {offset}", bytes.len()));
-    let word = |offset: usize| bytes.get(offset..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut);
+    let cut_error = || Error::decode(format!("png ends at byte {} in the chunk at byte {offset}", bytes.len()));
+    let word = |offset: usize| bytes.get(offset..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut_error);
     let end = (offset + 12).checked_add(u32::from_be_bytes(*word(offset)?) as usize).filter(|&end| end <= bytes.len());
-    Ok((word(offset + 4)?, end.ok_or_else(cut)?))
+    Ok((word(offset + 4)?, end.ok_or_else(cut_error)?))
 }
 
 /// Like [`span`], but also verifies the checksum.

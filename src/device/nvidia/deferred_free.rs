@@ -18,26 +18,26 @@ const POLL: Duration = Duration::from_millis(1);
 
 struct Job {
     /// The work to wait for. `None` in tests.
-    after: Option<After>,
+    after: Option<IdleWait>,
     free: Box<dyn FnOnce() + Send>,
 }
 
 /// All work that was submitted to a device up to some point in time.
-struct After {
+struct IdleWait {
     context: Context,
     /// Event after this work, or `None` if the driver cannot record such an event.
     mark: Option<Event>,
-    marked: bool,
+    is_marked: bool,
 }
 
 struct Queue {
     jobs: Vec<Job>,
     /// Number of jobs that are not done, including the current one.
-    open: usize,
-    running: bool,
+    open_jobs: usize,
+    is_running: bool,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { jobs: Vec::new(), open: 0, running: false });
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { jobs: Vec::new(), open_jobs: 0, is_running: false });
 static DONE: Condvar = Condvar::new();
 
 fn queue() -> MutexGuard<'static, Queue> {
@@ -46,7 +46,7 @@ fn queue() -> MutexGuard<'static, Queue> {
 
 /// Runs `free` in `context` once all work that has been submitted to the device is done.
 pub(super) fn free_when_idle(context: Context, free: impl FnOnce() + Send + 'static) {
-    let mut after = After { mark: Event::new(&context).ok(), context, marked: false };
+    let mut after = IdleWait { mark: Event::new(&context).ok(), context, is_marked: false };
     // Record the event immediately, because a capture may start while the device is busy.
     after.try_mark();
     add(Job { after: Some(after), free: Box::new(free) });
@@ -55,10 +55,10 @@ pub(super) fn free_when_idle(context: Context, free: impl FnOnce() + Send + 'sta
 fn add(job: Job) {
     let mut queue = queue();
     queue.jobs.insert(0, job);
-    queue.open += 1;
-    if !queue.running {
+    queue.open_jobs += 1;
+    if !queue.is_running {
         let thread = std::thread::Builder::new().name("warpfeed-free".into()).spawn(work);
-        queue.running = thread.is_ok();
+        queue.is_running = thread.is_ok();
     }
 }
 
@@ -67,7 +67,7 @@ fn work() {
         let job = {
             let mut queue = queue();
             let Some(job) = queue.jobs.pop() else {
-                queue.running = false;
+                queue.is_running = false;
                 return;
             };
             job
@@ -82,17 +82,17 @@ fn work() {
             (job.free)();
         }
         drop(entered);
-        queue().open -= 1;
+        queue().open_jobs -= 1;
         DONE.notify_all();
     }
 }
 
-impl After {
+impl IdleWait {
     /// Records the event, unless a stream is being captured. If the driver cannot record such an
     /// event, there is nothing to wait for.
     fn try_mark(&mut self) {
         match self.mark.as_ref().map(Event::record_all) {
-            Some(Ok(Recorded::Yes)) => self.marked = true,
+            Some(Ok(Recorded::Yes)) => self.is_marked = true,
             Some(Ok(Recorded::NotNow)) => {}
             Some(Ok(Recorded::Never) | Err(_)) | None => self.mark = None,
         }
@@ -100,11 +100,11 @@ impl After {
 
     fn wait(&mut self) {
         loop {
-            if !self.marked {
+            if !self.is_marked {
                 self.try_mark();
             }
             let Some(mark) = &self.mark else { return };
-            if self.marked && !matches!(mark.is_done(), Ok(false)) {
+            if self.is_marked && !matches!(mark.is_done(), Ok(false)) {
                 return;
             }
             std::thread::sleep(POLL);
@@ -116,11 +116,11 @@ impl After {
 /// has been freed.
 pub(super) fn wait_until_freed(timeout: Duration) -> bool {
     let queue = queue();
-    if queue.open == 0 {
+    if queue.open_jobs == 0 {
         return false;
     }
-    let result = DONE.wait_timeout_while(queue, timeout, |queue| queue.open > 0);
-    result.expect("no code panics while holding this lock").0.open == 0
+    let result = DONE.wait_timeout_while(queue, timeout, |queue| queue.open_jobs > 0);
+    result.expect("no code panics while holding this lock").0.open_jobs == 0
 }
 
 #[cfg(test)]

@@ -143,12 +143,12 @@ impl Context {
             return Err(exiting_error());
         }
         let current = self.cudarc().cu_ctx();
-        if entered.before != current {
+        if entered.previous != current {
             // SAFETY: the context lives as long as the `Arc` in `self`.
             unsafe { result::ctx::set_current(current) }
                 .doing(|| format!("binding the context of device {}", self.ordinal()))?;
         }
-        entered.now = current;
+        entered.current = current;
         Ok(entered)
     }
 
@@ -198,12 +198,12 @@ thread_local! {
 /// A scope in which a context is current on one thread. Dropping it restores the previous context
 /// and capture mode of the thread.
 pub struct Entered {
-    before: sys::CUcontext,
-    now: sys::CUcontext,
+    previous: sys::CUcontext,
+    current: sys::CUcontext,
     /// The previous capture mode, or `None` in a nested scope or if the driver did not return it.
     mode: Option<sys::CUstreamCaptureMode>,
     /// False if the process is exiting. Driver calls are then forbidden.
-    entered: bool,
+    is_entered: bool,
     /// Counts the scope as a call in progress. `None` if the scope is resting or was not entered.
     pass: Option<Pass>,
     _on_this_thread: PhantomData<*const ()>,
@@ -220,14 +220,21 @@ impl Entered {
         let Some(pass) = exit::pass() else {
             let nowhere = std::ptr::null_mut();
             let (mode, pass) = (None, None);
-            return Entered { before: nowhere, now: nowhere, mode, entered: false, pass, _on_this_thread: PhantomData };
+            return Entered {
+                previous: nowhere,
+                current: nowhere,
+                mode,
+                is_entered: false,
+                pass,
+                _on_this_thread: PhantomData,
+            };
         };
         let before = result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut());
         Entered {
-            before,
-            now: before,
+            previous: before,
+            current: before,
             mode: (depth == 0).then(|| exchange(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)).flatten(),
-            entered: true,
+            is_entered: true,
             pass: Some(pass),
             _on_this_thread: PhantomData,
         }
@@ -235,7 +242,7 @@ impl Entered {
 
     /// Returns whether driver calls are forbidden because the process is exiting.
     pub(super) fn is_refused(&self) -> bool {
-        !self.entered
+        !self.is_entered
     }
 
     /// Lets a thread keep the scope while it is idle. A resting scope does not count as a call in
@@ -254,10 +261,10 @@ impl Drop for Entered {
         }
         let Some(_pass) = self.pass.take().or_else(exit::pass) else { return };
         self.mode.map(exchange);
-        let now = result::ctx::get_current().ok().flatten().unwrap_or(self.now);
-        if now != self.before {
+        let now = result::ctx::get_current().ok().flatten().unwrap_or(self.current);
+        if now != self.previous {
             // SAFETY: this context, or no context, was current on this thread before.
-            let _ = unsafe { result::ctx::set_current(self.before) };
+            let _ = unsafe { result::ctx::set_current(self.previous) };
         }
     }
 }
@@ -270,17 +277,17 @@ fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMo
 }
 
 pub(super) trait Doing<T> {
-    fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T>;
+    fn doing<S: Into<String>>(self, operation: impl FnOnce() -> S) -> Result<T>;
 }
 
 impl<T> Doing<T> for Result<T, DriverError> {
-    fn doing<S: Into<String>>(self, what: impl FnOnce() -> S) -> Result<T> {
+    fn doing<S: Into<String>>(self, operation: impl FnOnce() -> S) -> Result<T> {
         self.map_err(|e| {
             let words =
                 |text: Result<&std::ffi::CStr, DriverError>| text.ok().map(|t| t.to_string_lossy().into_owned());
             let name = words(e.error_name()).unwrap_or_else(|| format!("code {}", e.0 as u32));
             let meaning = words(e.error_string()).unwrap_or_else(|| "unknown to the driver".into());
-            Error::new(ErrorKind::Cuda, format!("{}: {name} ({meaning})", what().into()))
+            Error::new(ErrorKind::Cuda, format!("{}: {name} ({meaning})", operation().into()))
         })
     }
 }

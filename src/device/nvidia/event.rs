@@ -34,7 +34,7 @@ impl Event {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn new(context: &Context) -> Result<Self> {
-        Self::with(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+        Self::with_flags(context, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
     /// Creates an event that also records the time at which it completes, on the device's clock.
@@ -42,10 +42,10 @@ impl Event {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn timed(context: &Context) -> Result<Self> {
-        Self::with(context, sys::CUevent_flags::CU_EVENT_DEFAULT)
+        Self::with_flags(context, sys::CUevent_flags::CU_EVENT_DEFAULT)
     }
 
-    fn with(context: &Context, flags: sys::CUevent_flags) -> Result<Self> {
+    fn with_flags(context: &Context, flags: sys::CUevent_flags) -> Result<Self> {
         let _here = context.enter()?;
         let raw = result::event::create(flags).doing(|| "creating an event")?;
         Ok(Event { raw, context: context.clone() })
@@ -101,7 +101,7 @@ impl Event {
         // SAFETY: the handle is alive (invariant 1).
         match unsafe { result::event::query(self.raw) } {
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            other => other.doing(|| "querying an event").map(|()| true),
+            result => result.doing(|| "querying an event").map(|()| true),
         }
     }
 

@@ -3,19 +3,19 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::shared::{Shared, Slot, Used};
+use super::shared::{Shared, Slot, SlotUse};
 use crate::batch::{BatchInfo, Delivered};
 use crate::device::Gpu;
 use crate::error::Result;
 
 /// A batch that the consumer holds. Dropping it records an event in the streams that used the
 /// batch, and the slot is reused after that event.
-pub(crate) struct Held<G: Gpu> {
+pub(crate) struct ConsumerBatch<G: Gpu> {
     slot: Option<Box<Slot<G>>>,
     pub(crate) shared: Arc<Shared<G>>,
     /// The stream that the batch was taken on, or `None` for the consumer's stream. Unset until a
     /// stream waits for the batch.
-    taken: OnceLock<Option<G::Stream>>,
+    taken_on: OnceLock<Option<G::Stream>>,
     /// Whether a different framework has the address of the batch.
     exported: AtomicBool,
     /// The streams that use the batch. If there are none, the only user is the stream that the
@@ -23,10 +23,10 @@ pub(crate) struct Held<G: Gpu> {
     users: Mutex<Vec<G::Stream>>,
 }
 
-impl<G: Gpu> Held<G> {
+impl<G: Gpu> ConsumerBatch<G> {
     pub(super) fn new(slot: Box<Slot<G>>, shared: Arc<Shared<G>>) -> Self {
         let (taken_on, exported) = (OnceLock::new(), AtomicBool::new(false));
-        Held { slot: Some(slot), shared, taken: taken_on, exported, users: Mutex::default() }
+        ConsumerBatch { slot: Some(slot), shared, taken_on, exported, users: Mutex::default() }
     }
 
     /// Makes `stream`, or by default the consumer's stream, wait for the batch. In a ring that
@@ -38,7 +38,7 @@ impl<G: Gpu> Held<G> {
         self.shared.refuse_capture(used_stream)?;
         self.shared.release_deferred()?;
         gpu.wait(used_stream, &self.slot().ready)?;
-        let _ = self.taken.set(stream);
+        let _ = self.taken_on.set(stream);
         Ok(())
     }
 
@@ -54,7 +54,7 @@ impl<G: Gpu> Held<G> {
         self.shared.check()?;
         let mut users = self.users.lock().expect("no code panics while holding this lock");
         if !users.contains(&stream) {
-            let waits = self.taken.get().and_then(Option::as_ref).is_some_and(|taken_on| *taken_on == stream);
+            let waits = self.taken_on.get().and_then(Option::as_ref).is_some_and(|taken_on| *taken_on == stream);
             if !waits {
                 self.shared.refuse_capture(&stream)?;
                 self.shared.gpu.wait(&stream, &self.slot().ready)?;
@@ -74,11 +74,11 @@ impl<G: Gpu> Held<G> {
     /// `taken_on`.
     fn mark(&self, slot: &Slot<G>, users: &[G::Stream], taken_on: &G::Stream) -> Result<()> {
         let gpu = &self.shared.gpu;
-        let Some((first, others)) = users.split_first() else { return gpu.record(&slot.released, taken_on) };
-        for other in others {
-            let joined = gpu.event()?;
-            gpu.record(&joined, other)?;
-            gpu.wait(first, &joined)?;
+        let Some((first, other_streams)) = users.split_first() else { return gpu.record(&slot.released, taken_on) };
+        for stream in other_streams {
+            let done = gpu.event()?;
+            gpu.record(&done, stream)?;
+            gpu.wait(first, &done)?;
         }
         gpu.record(&slot.released, first)
     }
@@ -90,12 +90,12 @@ impl<G: Gpu> Held<G> {
     pub(super) fn wait(&self) -> Result<()> {
         let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
         gpu.wait(consumer, &slot.ready)?;
-        let _ = self.taken.set(None);
+        let _ = self.taken_on.set(None);
         gpu.record(&slot.waited.as_ref().expect("every sent batch has timed events").end, consumer)
     }
 }
 
-impl<G: Gpu> Delivered for Held<G> {
+impl<G: Gpu> Delivered for ConsumerBatch<G> {
     fn info(&self) -> &BatchInfo {
         &self.slot().info
     }
@@ -105,30 +105,31 @@ impl<G: Gpu> Delivered for Held<G> {
     }
 }
 
-impl<G: Gpu> Drop for Held<G> {
+impl<G: Gpu> Drop for ConsumerBatch<G> {
     fn drop(&mut self) {
         let Some(mut slot) = self.slot.take() else { return };
-        let Shared { gpu, consumer, counters, deferred, .. } = &*self.shared;
-        let Some(taken) = self.taken.take() else {
-            slot.taken_back = true;
+        let Shared { gpu, consumer, counters, deferred_slots, .. } = &*self.shared;
+        let Some(taken_on_stream) = self.taken_on.take() else {
+            slot.is_taken_back = true;
             self.shared.release(slot);
             counters.held.fetch_sub(1, Ordering::Relaxed);
             return;
         };
         if self.shared.failure().is_none() {
-            let taken_on = taken.as_ref().unwrap_or(consumer);
+            let taken_on = taken_on_stream.as_ref().unwrap_or(consumer);
             let users = std::mem::take(self.users.get_mut().expect("no code panics while holding this lock"));
             let capturing = || {
                 let mut streams = std::iter::once(taken_on).chain(&users);
                 streams.try_fold(false, |any, stream| Ok(any || gpu.is_capturing(stream)?))
             };
-            let used = if *self.exported.get_mut() { Used::Anywhere } else { Used::OnItsStream };
+            let slot_use = if *self.exported.get_mut() { SlotUse::Anywhere } else { SlotUse::OnItsStream };
             match capturing() {
-                Ok(capturing) if capturing || used == Used::Anywhere => {
+                Ok(capturing) if capturing || slot_use == SlotUse::Anywhere => {
                     // Only an event for all work on the device covers streams other than the
                     // consumer's.
-                    let used = if users.is_empty() && taken.is_none() { used } else { Used::Anywhere };
-                    deferred.lock().expect("no code panics while holding this lock").push((slot, used));
+                    let slot_use =
+                        if users.is_empty() && taken_on_stream.is_none() { slot_use } else { SlotUse::Anywhere };
+                    deferred_slots.lock().expect("no code panics while holding this lock").push((slot, slot_use));
                     if self.shared.is_ordered_when_taken()
                         && let Err(e) = self.shared.release_deferred()
                     {

@@ -34,7 +34,7 @@ pub(super) struct Flight<G: Gpu, H> {
 pub(super) struct Load<G: Gpu, H> {
     pub(super) host: H,
     /// Event after which the device no longer reads the slot.
-    pub(super) read: G::Event,
+    pub(super) done: G::Event,
     /// The fault flags, or `None` if the device decodes none of the images.
     pub(super) faults: Option<G::Faults>,
 }
@@ -83,7 +83,7 @@ impl<G: Gpu, H> Flight<G, H> {
     pub(super) fn free_completed(&mut self, gpu: &G) -> Result<Duration> {
         self.timing.read_completed(gpu)?;
         while let Some(load) = self.in_flight.front() {
-            if !gpu.is_done(&load.read)? {
+            if !gpu.is_done(&load.done)? {
                 return Ok(POLL);
             }
             let load = self.in_flight.pop_front().expect("the queue is not empty");
@@ -93,16 +93,16 @@ impl<G: Gpu, H> Flight<G, H> {
     }
 
     pub(super) fn free(&mut self, load: Load<G, H>) {
-        let Load { host, read: done, faults } = load;
+        let Load { host, done, faults } = load;
         drop(host);
         self.events.push(done);
         self.faults.extend(faults);
     }
 
     /// Takes over the timed events of a slot that the consumer has returned.
-    pub(super) fn returned(&mut self, slot: &mut Slot<G>) {
-        if let Some((what, pair)) = slot.stall() {
-            self.timing.recorded(what, pair);
+    pub(super) fn record_stall(&mut self, slot: &mut Slot<G>) {
+        if let Some((op, pair)) = slot.stall() {
+            self.timing.push(op, pair);
         }
     }
 }
@@ -111,7 +111,7 @@ impl<G: Gpu, H> Stage<G, H> {
     pub(super) fn is_due(&mut self, gpu: &G) -> Result<bool> {
         match self {
             Stage::Sent | Stage::Failed(_) => Ok(false),
-            Stage::Decoding(load) => gpu.is_done(&load.read),
+            Stage::Decoding(load) => gpu.is_done(&load.done),
             Stage::Repairing(repair) => Ok(repair.is_done()),
         }
     }

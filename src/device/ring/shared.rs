@@ -34,7 +34,7 @@ pub(crate) struct Shared<G: Gpu> {
     pub(crate) gpu: G,
     pub(crate) consumer: G::Stream,
     /// Whether a stream waits for a batch only when the batch is taken; see
-    /// [`Held::take_on`](super::Held::take_on).
+    /// [`ConsumerBatch::take_on`](super::ConsumerBatch::take_on).
     pub(super) order_on_take: AtomicBool,
     pub(crate) memory: G::Buffer,
     pub(super) variants: Vec<Variant>,
@@ -43,10 +43,10 @@ pub(crate) struct Shared<G: Gpu> {
     /// Number of the current run, or 0 if there is none.
     pub(super) current_run: AtomicU64,
     /// The first driver error. No driver calls are made after it.
-    pub(super) failed: Mutex<Option<Error>>,
+    pub(super) failure: Mutex<Option<Error>>,
     /// Slots of batches that were dropped during a capture or used on unknown streams. No event
     /// marks the end of their use.
-    pub(super) deferred: Mutex<Vec<(Box<Slot<G>>, Used)>>,
+    pub(super) deferred_slots: Mutex<Vec<(Box<Slot<G>>, SlotUse)>>,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Variant {
     pub(crate) spec: Spec,
     pub(crate) layout: SlotLayout,
     /// The layout of small batches, if they overlap. Array offsets equal those of `layout`.
-    pub(crate) small: Option<SlotLayout>,
+    pub(crate) small_layout: Option<SlotLayout>,
 }
 
 /// The memory of a batch on the device.
@@ -70,15 +70,15 @@ pub(crate) struct Slot<G: Gpu> {
     /// requested.
     pub(super) waited: Option<Pair<G>>,
     /// Whether the batch has been delivered, so that `waited` has been recorded.
-    pub(super) handed_over: bool,
+    pub(super) is_handed_over: bool,
     /// Whether the batch was prepared but never used. The next batch in this slot must then wait
     /// until the preparation is done.
-    pub(super) taken_back: bool,
+    pub(super) is_taken_back: bool,
 }
 
 /// The work that must end before a slot is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Used {
+pub(super) enum SlotUse {
     /// The work in the consumer's stream.
     OnItsStream,
     /// All work on the device.
@@ -91,9 +91,9 @@ pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 impl<G: Gpu> Slot<G> {
     /// Returns the events around the consumer's wait, if the batch was delivered.
     pub(super) fn stall(&mut self) -> Option<(TimedOp, Pair<G>)> {
-        let waited = std::mem::take(&mut self.handed_over).then(|| self.waited.take()).flatten()?;
+        let waited = std::mem::take(&mut self.is_handed_over).then(|| self.waited.take()).flatten()?;
         let (epoch, number) = (self.info.epoch(), self.info.number());
-        Some((TimedOp { what: TimedKind::Stall, epoch, number, bytes: 0 }, waited))
+        Some((TimedOp { kind: TimedKind::Stall, epoch, number, bytes: 0 }, waited))
     }
 }
 
@@ -108,7 +108,7 @@ impl<G: Gpu> Shared<G> {
 
     pub(super) fn take_back(&self, message: Option<Result<Box<Slot<G>>>>) {
         if let Some(Ok(mut slot)) = message {
-            slot.taken_back = true;
+            slot.is_taken_back = true;
             self.release(slot);
         }
     }
@@ -119,11 +119,12 @@ impl<G: Gpu> Shared<G> {
         let _ = self.free.send(slot);
     }
 
-    /// Records `request` in the consumer's stream, unless an earlier call has done so (`before`).
-    pub(super) fn record_request(&self, request: &G::Event, before: bool) -> Result<()> {
+    /// Records `request` in the consumer's stream, unless an earlier call has done so
+    /// (`is_recorded`).
+    pub(super) fn record_request(&self, request: &G::Event, is_recorded: bool) -> Result<()> {
         self.refuse_capture(&self.consumer)?;
         self.release_deferred()?;
-        if before { Ok(()) } else { self.gpu.record(request, &self.consumer) }
+        if is_recorded { Ok(()) } else { self.gpu.record(request, &self.consumer) }
     }
 
     pub(super) fn refuse_capture(&self, stream: &G::Stream) -> Result<()> {
@@ -145,20 +146,20 @@ impl<G: Gpu> Shared<G> {
     }
 
     pub(super) fn release_deferred(&self) -> Result<()> {
-        let mut deferred = self.deferred.lock().expect("no code panics while holding this lock");
-        if deferred.is_empty() || self.gpu.is_capturing(&self.consumer)? {
+        let mut deferred_slots = self.deferred_slots.lock().expect("no code panics while holding this lock");
+        if deferred_slots.is_empty() || self.gpu.is_capturing(&self.consumer)? {
             return Ok(());
         }
-        for (slot, used) in std::mem::take(&mut *deferred) {
-            let recorded = match used {
-                Used::OnItsStream => Recorded::Never,
-                Used::Anywhere => self.gpu.record_all(&slot.released)?,
+        for (slot, slot_use) in std::mem::take(&mut *deferred_slots) {
+            let recorded = match slot_use {
+                SlotUse::OnItsStream => Recorded::Never,
+                SlotUse::Anywhere => self.gpu.record_all(&slot.released)?,
             };
             match recorded {
                 Recorded::Yes => {}
                 Recorded::Never => self.gpu.record(&slot.released, &self.consumer)?,
                 Recorded::NotNow => {
-                    deferred.push((slot, used));
+                    deferred_slots.push((slot, slot_use));
                     continue;
                 }
             }
@@ -168,7 +169,7 @@ impl<G: Gpu> Shared<G> {
     }
 
     pub(super) fn failure(&self) -> Option<Error> {
-        self.failed.lock().expect("no code panics while holding this lock").clone()
+        self.failure.lock().expect("no code panics while holding this lock").clone()
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -176,6 +177,6 @@ impl<G: Gpu> Shared<G> {
     }
 
     pub(super) fn fail(&self, e: &Error) {
-        self.failed.lock().expect("no code panics while holding this lock").get_or_insert_with(|| e.clone());
+        self.failure.lock().expect("no code panics while holding this lock").get_or_insert_with(|| e.clone());
     }
 }

@@ -16,7 +16,7 @@ mod schedules;
 mod streams;
 
 /// Waits for the next batch without a timeout.
-fn next(ring: &mut Ring<Sim>) -> Option<Result<Held<Sim>>> {
+fn next(ring: &mut Ring<Sim>) -> Option<Result<ConsumerBatch<Sim>>> {
     ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100))))
 }
 
@@ -37,7 +37,7 @@ fn open_spec(sim: &Sim, spec: Spec, delay: u64) -> Result<Ring<Sim>> {
 /// Results of the consumer's kernels: the epoch, the batch, and whether all arrays were correct.
 type Seen = Arc<Mutex<Vec<(u64, u64, bool)>>>;
 
-fn read(batch: &Held<Sim>, seen: &Seen) {
+fn read(batch: &ConsumerBatch<Sim>, seen: &Seen) {
     let shared = &batch.shared;
     let (slot, info) = (batch.slot(), batch.info());
     let (epoch, number) = (info.epoch(), info.number());
@@ -184,7 +184,7 @@ fn open_timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> (Rin
     (ring, times)
 }
 
-fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Option<Held<Sim>> {
+fn next_timed(sim: &Sim, ring: &mut Ring<Sim>, times: &trace::Counters) -> Option<ConsumerBatch<Sim>> {
     let requested = times.record_request(ring.ready());
     let batch = next(ring)?.unwrap();
     let info = batch.info();
@@ -461,7 +461,7 @@ fn next_and_drop_during_a_capture_resume_after_it() {
         }
         // The simulated stream panics if an event or a wait becomes part of the capture.
         drop(batch);
-        assert_eq!(ring.shared.deferred.lock().unwrap().len(), 1);
+        assert_eq!(ring.shared.deferred_slots.lock().unwrap().len(), 1);
         ring.shared.consumer.capturing.store(false, Relaxed);
     }
     assert!(next(&mut ring).is_none());

@@ -18,7 +18,7 @@ use super::repair::{HostFeed, Repair};
 use super::shared::{FullSlot, Message, Shared, Slot};
 use super::timing::{Pair, TimedKind, TimedOp};
 use crate::batch::{BatchInfo, Course, DecodeOps, Wait, threads_ended_error};
-use crate::device::spec::{At, DecodeStep, SlotLayout, Upload};
+use crate::device::spec::{DecodeStep, Location, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
@@ -26,22 +26,22 @@ use crate::error::Result;
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
     pub(super) feed: Option<F>,
-    pub(super) end: Option<Sender<()>>,
-    pub(super) started: Receiver<Course>,
-    pub(super) freed: Receiver<Box<Slot<G>>>,
+    pub(super) end_sender: Option<Sender<()>>,
+    pub(super) courses: Receiver<Course>,
+    pub(super) freed_slots: Receiver<Box<Slot<G>>>,
     pub(super) messages: Sender<Message<G>>,
     pub(super) kernels: Vec<G::Kernels>,
     pub(super) copy: G::Stream,
     /// Streams for decoding and conversion. Large batches use the first one, and each small batch
     /// uses the stream of its workspace.
-    pub(super) converts: Vec<G::Stream>,
+    pub(super) convert_streams: Vec<G::Stream>,
     /// The workspaces for large batches, and those for small batches. Both use the same memory, so
     /// when the batches change from large to small or back, the next copy waits (see `copy`).
     pub(super) workspaces: [Vec<Workspace<G>>; 2],
     /// Whether the batch that was sent last is small.
     pub(super) is_small: bool,
     /// Number of batches sent so far, which determines the workspace of the next batch.
-    pub(super) sent: usize,
+    pub(super) sent_batches: usize,
     pub(super) flight: Flight<G, F::Batch>,
     pub(super) queue: VecDeque<Queued<G, F::Batch>>,
 }
@@ -50,7 +50,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     pub(super) fn run(mut self) {
         // If this fails, the first device call also fails, and reports the error.
         let _guard = self.shared.gpu.call_guard();
-        while let Ok(course) = self.started.recv() {
+        while let Ok(course) = self.courses.recv() {
             let run = course.run;
             if !self.shared.is_wanted(run) {
                 continue;
@@ -59,11 +59,11 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 wake_on_time();
             }
             self.feed().start(course);
-            let ended = self.batches(run);
+            let result = self.batches(run);
             self.take_back();
             self.feed().stop();
             if self.shared.is_wanted(run) {
-                let _ = self.messages.send((run, ended.err().map(Err)));
+                let _ = self.messages.send((run, result.err().map(Err)));
             }
             if self.shared.failure().is_some() {
                 break;
@@ -89,13 +89,13 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Sends batches to the device until the run ends or is canceled.
     fn batches(&mut self, run: u64) -> Result<()> {
-        let mut since = Instant::now();
+        let mut wait_start = Instant::now();
         loop {
             self.deliver(run)?;
             let Thread { shared, feed: Some(feed), flight, queue, .. } = self else {
                 unreachable!("the feed is taken only in `drop`")
             };
-            let (mut failed, mut due) = (None, false);
+            let (mut failure, mut has_due) = (None, false);
             let mut idle = || {
                 if !shared.is_wanted(run) {
                     return None;
@@ -103,16 +103,16 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 let wait = shared
                     .check()
                     .and_then(|()| Ok((flight.free_completed(&shared.gpu)?, is_due(&shared.gpu, queue)?)));
-                match wait.map_err(|e| failed = Some(e)).ok()? {
+                match wait.map_err(|e| failure = Some(e)).ok()? {
                     (_, true) => {
-                        due = true;
+                        has_due = true;
                         None
                     }
                     (wait, false) => Some(if queue.is_empty() { wait } else { shared.poll() }),
                 }
             };
-            let host = feed.next(&mut Wait::new(since, false, &mut idle));
-            if let Some(e) = failed {
+            let host = feed.next(&mut Wait::new(wait_start, false, &mut idle));
+            if let Some(e) = failure {
                 self.shared.fail(&e);
                 return Err(e);
             }
@@ -120,13 +120,13 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 Some(Ok(host)) => host,
                 // Deliver the earlier batches first.
                 Some(Err(e)) => return self.deliver_all(run).and(Err(e)),
-                None if due && self.shared.is_wanted(run) => continue,
+                None if has_due && self.shared.is_wanted(run) => continue,
                 None => return self.deliver_all(run),
             };
             let Some(slot) = self.free_slot(run)? else { return Ok(()) };
             let queued = self.send(host, slot).inspect_err(|e| self.shared.fail(e))?;
             self.queue.push_back(queued);
-            since = Instant::now();
+            wait_start = Instant::now();
         }
     }
 
@@ -135,7 +135,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         while let Some(Stage::Sent | Stage::Failed(_)) = self.queue.front().map(|queued| &queued.stage) {
             let Queued { mut slot, stage } = self.queue.pop_front().expect("the queue is not empty");
             if let Stage::Failed(e) = stage {
-                slot.taken_back = true;
+                slot.is_taken_back = true;
                 let _ = self.shared.free.send(slot);
                 return Err(e);
             }
@@ -159,18 +159,18 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Advances all queued batches, not only the first, so that repairs begin early.
     fn advance(&mut self) -> Result<()> {
-        for place in 0..self.queue.len() {
-            let (gpu, queued) = (&self.shared.gpu, &mut self.queue[place]);
+        for index in 0..self.queue.len() {
+            let (gpu, queued) = (&self.shared.gpu, &mut self.queue[index]);
             if !queued.stage.is_due(gpu).inspect_err(|e| self.shared.fail(e))? {
                 continue;
             }
-            let Queued { slot, stage } = self.queue.remove(place).expect("the index is in the queue");
+            let Queued { slot, stage } = self.queue.remove(index).expect("the index is in the queue");
             let queued = match stage {
                 Stage::Decoding(load) => self.check(load, slot),
-                Stage::Repairing(repair) => self.repaired(repair, slot)?,
+                Stage::Repairing(repair) => self.finish_repair(repair, slot)?,
                 stage => Queued { slot, stage },
             };
-            self.queue.insert(place, queued);
+            self.queue.insert(index, queued);
         }
         Ok(())
     }
@@ -180,30 +180,30 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
         let gpu = &self.shared.gpu;
         let layout = &self.shared.variant(load.host.info()).layout;
-        let damaged = |row: &usize| {
-            layout.decoded.iter().any(|step: &DecodeStep| {
-                let first = (step.faults - layout.faults.start) / DecodeOps::FAULT_BYTES + row * step.frames;
-                let mut images = first..first + step.frames;
+        let is_damaged_row = |row: &usize| {
+            layout.decode_steps.iter().any(|step: &DecodeStep| {
+                let first_flag = (step.faults - layout.faults.start) / DecodeOps::FAULT_BYTES + row * step.frames;
+                let mut images = first_flag..first_flag + step.frames;
                 load.faults.as_ref().is_some_and(|faults| images.any(|index| gpu.is_fault(faults, index)))
             })
         };
-        let damaged: Vec<usize> = (0..load.host.info().len()).filter(damaged).collect();
-        if damaged.is_empty() {
+        let damaged_rows: Vec<usize> = (0..load.host.info().len()).filter(is_damaged_row).collect();
+        if damaged_rows.is_empty() {
             let queued = Queued::sent(slot, &mut load.host);
             self.flight.free(load);
             return queued;
         }
-        let Load { host, read: done, faults } = load;
+        let Load { host, done, faults } = load;
         self.flight.events.push(done);
         self.flight.faults.extend(faults);
-        Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged)) }
+        Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged_rows)) }
     }
 
     /// Sends a batch to the device again, after workers have decoded some of its images.
-    fn repaired(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
+    fn finish_repair(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         match repair.take().ok_or_else(threads_ended_error).and_then(|batch| self.feed().repaired(batch)) {
             Ok(host) => {
-                slot.taken_back = true;
+                slot.is_taken_back = true;
                 self.send(host, slot).inspect_err(|e| self.shared.fail(e))
             }
             Err(e) => Ok(Queued { slot, stage: Stage::Failed(e) }),
@@ -214,14 +214,14 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// `None` if the run is canceled.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         self.flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
-        let ahead = self.queue.len() + self.messages.len();
-        self.feed().set_batches_ahead(ahead);
-        let mut slot = self.freed.try_recv().ok();
+        let batches_ahead = self.queue.len() + self.messages.len();
+        self.feed().set_batches_ahead(batches_ahead);
+        let mut slot = self.freed_slots.try_recv().ok();
         if slot.is_none() {
             slot = self.wait_for_slot(run)?;
         }
         if let Some(slot) = &mut slot {
-            self.flight.returned(slot);
+            self.flight.record_stall(slot);
         }
         Ok(slot)
     }
@@ -236,7 +236,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             // The consumer may need a queued batch before it returns a slot.
             self.deliver(run)?;
             let wait = if self.queue.is_empty() { wait } else { self.shared.poll() };
-            if let Ok(slot) = self.freed.recv_timeout(wait) {
+            if let Ok(slot) = self.freed_slots.recv_timeout(wait) {
                 return Ok(Some(slot));
             }
         }
@@ -245,42 +245,42 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// Queues the work that copies `host` into `slot` and converts it. Does not block.
     fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         let info = host.info();
-        let decodes = info.header.largest.iter().any(Option::is_some);
-        let computes = decodes || !self.shared.variant(info).layout.computed.is_empty();
-        let copied = self.flight.event(&self.shared.gpu)?;
+        let has_decoding = info.header.largest.iter().any(Option::is_some);
+        let has_compute = has_decoding || !self.shared.variant(info).layout.compute_steps.is_empty();
+        let copy_done = self.flight.event(&self.shared.gpu)?;
         if slot.waited.is_none() {
             slot.waited = Some(self.flight.timing.pair(&self.shared.gpu)?);
         }
         let time = self.flight.timing.pair(&self.shared.gpu)?;
-        let work = TimedOp { what: TimedKind::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
+        let work = TimedOp { kind: TimedKind::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
         // The host slot is in flight from its first upload on. Even if an upload fails, the slot
         // must not be freed before the copy stream has stopped.
-        self.flight.in_flight.push_back(Load { host, read: copied, faults: None });
+        self.flight.in_flight.push_back(Load { host, done: copy_done, faults: None });
         let is_small = self.is_small();
-        let switched = std::mem::replace(&mut self.is_small, is_small) != is_small;
-        let work = TimedOp { bytes: self.copy(&mut slot, &time, switched)?, ..work };
-        self.flight.timing.recorded(work, time);
-        let mut decoded = None;
-        if computes {
-            self.shared.gpu.wait(self.convert(), &self.flight.last().read)?;
-            if decodes {
-                decoded = Some(self.decode(&slot, work)?);
+        let has_switched = std::mem::replace(&mut self.is_small, is_small) != is_small;
+        let work = TimedOp { bytes: self.copy(&mut slot, &time, has_switched)?, ..work };
+        self.flight.timing.push(work, time);
+        let mut decoding = None;
+        if has_compute {
+            self.shared.gpu.wait(self.convert_stream(), &self.flight.last().done)?;
+            if has_decoding {
+                decoding = Some(self.decode(&slot, work)?);
             }
             self.compute(&slot, work)?;
         } else {
             self.shared.gpu.record(&slot.ready, &self.copy)?;
         }
-        self.sent += 1;
+        self.sent_batches += 1;
         self.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
-        let Some((done, faults)) = decoded else {
+        let Some((done, faults)) = decoding else {
             let load = self.flight.in_flight.back_mut().expect("pushed above");
             return Ok(Queued::sent(slot, &mut load.host));
         };
         // Keep the host slot until the flags are checked: if the device cannot decode an image,
         // workers need the encoded bytes in the slot.
-        let Load { host, read: copied, .. } = self.flight.in_flight.pop_back().expect("pushed above");
-        self.flight.events.push(copied);
-        Ok(Queued { slot, stage: Stage::Decoding(Load { host, read: done, faults: Some(faults) }) })
+        let Load { host, done: copy_done, .. } = self.flight.in_flight.pop_back().expect("pushed above");
+        self.flight.events.push(copy_done);
+        Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
     }
 
     /// Returns whether the host slot that was added last fits into a workspace for small batches.
@@ -292,17 +292,17 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             let blocks = info.header.largest.iter().flatten().map(|largest| largest.blocks).max();
             info.len() <= small.samples && encoded <= small.encoded_bytes && blocks.unwrap_or(0) <= small.blocks
         };
-        variant.small.as_ref().is_some_and(fits)
+        variant.small_layout.as_ref().is_some_and(fits)
     }
 
     fn layout(&self, info: &BatchInfo) -> &SlotLayout {
         let variant = self.shared.variant(info);
-        variant.small.as_ref().filter(|_| self.is_small).unwrap_or(&variant.layout)
+        variant.small_layout.as_ref().filter(|_| self.is_small).unwrap_or(&variant.layout)
     }
 
     fn workspace(&self) -> Option<&Workspace<G>> {
         let workspaces = &self.workspaces[usize::from(self.is_small)];
-        workspaces.get(self.sent % workspaces.len().max(1))
+        workspaces.get(self.sent_batches % workspaces.len().max(1))
     }
 
     /// Returns the offsets of the staging buffer and of the scratch memory. Both are 0 if there is
@@ -311,56 +311,56 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         self.workspace().map_or((0, 0), |workspace| (workspace.staging, workspace.scratch))
     }
 
-    fn convert(&self) -> &G::Stream {
-        &self.converts[self.workspace().map_or(0, |workspace| workspace.stream)]
+    fn convert_stream(&self) -> &G::Stream {
+        &self.convert_streams[self.workspace().map_or(0, |workspace| workspace.stream)]
     }
 
     /// Queues the uploads of the most recent host slot. Records `time` around the uploads of
-    /// images. If `switched`, the previous batch was of the other kind, large or small, so the
+    /// images. If `has_switched`, the previous batch was of the other kind, large or small, so the
     /// uploads wait for all earlier batches. Returns the number of image bytes.
-    fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>, switched: bool) -> Result<usize> {
+    fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>, has_switched: bool) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
-        let Load { host, read: copied, .. } = self.flight.last();
+        let Load { host, done: copy_done, .. } = self.flight.last();
         let layout = self.layout(host.info());
         let upload = |uploads: &[Upload], base: usize| {
             uploads.iter().try_for_each(|&Upload { span, offset }| {
                 counters.bytes.fetch_add(host.bytes(span).len() as u64, Ordering::Relaxed);
-                // SAFETY: `host` stays in flight until `copied` has completed (invariant 1), which
-                // is recorded below, in the same stream.
+                // SAFETY: `host` stays in flight until `copy_done` has completed (invariant 1),
+                // which is recorded below, in the same stream.
                 unsafe { gpu.upload(&self.copy, memory, base + offset, host.bytes(span)) }
             })
         };
-        if std::mem::take(&mut slot.taken_back) {
+        if std::mem::take(&mut slot.is_taken_back) {
             gpu.wait(&self.copy, &slot.ready)?;
         }
         // Time only the copies of images. The other copies are small, and the copy stream may wait
         // for the consumer between them.
-        let timed = |uploads: &[Upload], base: usize| {
+        let upload_timed = |uploads: &[Upload], base: usize| {
             gpu.record(&time.begin, &self.copy)?;
             upload(uploads, base)?;
             gpu.record(&time.end, &self.copy)
         };
-        let (large, rest) = layout.copied.split_at(layout.large);
+        let (timed_uploads, other_uploads) = layout.copied_uploads.split_at(layout.image_uploads);
         let images = match self.workspace() {
             Some(workspace) => {
                 gpu.wait(&self.copy, &workspace.converted)?;
-                if switched {
-                    let others = &self.workspaces[usize::from(!self.is_small)];
-                    others.iter().try_for_each(|other| gpu.wait(&self.copy, &other.converted))?;
+                if has_switched {
+                    let other_workspaces = &self.workspaces[usize::from(!self.is_small)];
+                    other_workspaces.iter().try_for_each(|workspace| gpu.wait(&self.copy, &workspace.converted))?;
                 }
-                timed(&layout.staged, workspace.staging)?;
+                upload_timed(&layout.staged_uploads, workspace.staging)?;
                 gpu.wait(&self.copy, &slot.released)?;
-                upload(&layout.copied, slot.offset)?;
-                &*layout.staged
+                upload(&layout.copied_uploads, slot.offset)?;
+                &*layout.staged_uploads
             }
             None => {
                 gpu.wait(&self.copy, &slot.released)?;
-                timed(large, slot.offset)?;
-                upload(rest, slot.offset)?;
-                large
+                upload_timed(timed_uploads, slot.offset)?;
+                upload(other_uploads, slot.offset)?;
+                timed_uploads
             }
         };
-        gpu.record(copied, &self.copy)?;
+        gpu.record(copy_done, &self.copy)?;
         Ok(images.iter().map(|upload| host.bytes(upload.span).len()).sum())
     }
 
@@ -371,62 +371,63 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         let time = self.flight.timing.pair(gpu)?;
         let (done, faults) = (self.flight.event(gpu)?, self.flight.faults.pop());
         let info = self.flight.last().host.info();
-        let (layout, (staging, scratch), convert) = (self.layout(info), self.memory(), self.convert());
-        let (numbers, from) = (layout.faults.len() / DecodeOps::FAULT_BYTES, scratch + layout.faults.start);
-        gpu.record(&time.begin, convert)?;
-        let images: usize = layout.decoded.iter().map(|step| step.frames).sum();
+        let (layout, (staging, scratch), convert_stream) = (self.layout(info), self.memory(), self.convert_stream());
+        let (numbers, first_flag) = (layout.faults.len() / DecodeOps::FAULT_BYTES, scratch + layout.faults.start);
+        gpu.record(&time.begin, convert_stream)?;
+        let images: usize = layout.decode_steps.iter().map(|step| step.frames).sum();
         if info.len() * images < numbers {
             // Clear the flags past the end of a partial batch, because they are fetched as well.
-            gpu.clear(convert, memory, from, layout.faults.len())?;
+            gpu.clear(convert_stream, memory, first_flag, layout.faults.len())?;
         }
         self.decode_images((staging, slot.offset, scratch), info)?;
         let mut faults = faults.map_or_else(|| gpu.faults(numbers), Ok)?;
         // SAFETY: the memory is kept, and not read, until `done` has completed, which is recorded
         // below, in the same stream. After an error, the memory is freed once the device has
         // finished.
-        unsafe { gpu.fetch(convert, memory, from, &mut faults) }?;
-        gpu.record(&done, convert)?;
-        gpu.record(&time.end, convert)?;
-        self.flight.timing.recorded(TimedOp { what: TimedKind::Decode, ..work }, time);
+        unsafe { gpu.fetch(convert_stream, memory, first_flag, &mut faults) }?;
+        gpu.record(&done, convert_stream)?;
+        gpu.record(&time.end, convert_stream)?;
+        self.flight.timing.push(TimedOp { kind: TimedKind::Decode, ..work }, time);
         Ok((done, faults))
     }
 
     fn compute(&mut self, slot: &Slot<G>, work: TimedOp) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
         let time = self.flight.timing.pair(gpu)?;
-        let (info, (staging, _), convert) = (self.flight.last().host.info(), self.memory(), self.convert());
-        gpu.record(&time.begin, convert)?;
-        for step in &self.layout(info).computed {
-            let from = match step.from {
-                At::Staging(offset) => staging + offset,
-                At::Slot(offset) => slot.offset + offset,
+        let (info, (staging, _), convert_stream) =
+            (self.flight.last().host.info(), self.memory(), self.convert_stream());
+        gpu.record(&time.begin, convert_stream)?;
+        for step in &self.layout(info).compute_steps {
+            let source = match step.source {
+                Location::Staging(offset) => staging + offset,
+                Location::Slot(offset) => slot.offset + offset,
             };
             let (output, records) = (slot.offset + step.output, step.records.map(|offset| slot.offset + offset));
-            let job = Job { array: step.array, from, output, records, count: info.len() * step.frames };
-            gpu.compute(convert, memory, &self.kernels[info.header.variant], job)?;
+            let job = Job { array: step.array, from: source, output, records, count: info.len() * step.frames };
+            gpu.compute(convert_stream, memory, &self.kernels[info.header.variant], job)?;
         }
-        gpu.record(&time.end, convert)?;
+        gpu.record(&time.end, convert_stream)?;
         if let Some(workspace) = self.workspace() {
-            gpu.record(&workspace.converted, convert)?;
+            gpu.record(&workspace.converted, convert_stream)?;
         }
-        gpu.record(&slot.ready, convert)?;
-        self.flight.timing.recorded(TimedOp { what: TimedKind::Convert, ..work }, time);
+        gpu.record(&slot.ready, convert_stream)?;
+        self.flight.timing.push(TimedOp { kind: TimedKind::Convert, ..work }, time);
         Ok(())
     }
 
     fn decode_images(&self, (staging, slot, scratch): (usize, usize, usize), info: &BatchInfo) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
-        let (layout, convert) = (self.layout(info), self.convert());
-        for (image, (step, largest)) in layout.decoded.iter().zip(&info.header.largest).enumerate() {
+        let (layout, convert_stream) = (self.layout(info), self.convert_stream());
+        for (image, (step, largest)) in layout.decode_steps.iter().zip(&info.header.largest).enumerate() {
             let count = info.len() * step.frames;
             let Some(largest) = *largest else {
                 // The device decodes none of these images.
-                gpu.clear(convert, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
+                gpu.clear(convert_stream, memory, scratch + step.faults, count * DecodeOps::FAULT_BYTES)?;
                 continue;
             };
             let pixels = match step.pixels {
-                At::Staging(offset) => staging + offset,
-                At::Slot(offset) => slot + offset,
+                Location::Staging(offset) => staging + offset,
+                Location::Slot(offset) => slot + offset,
             };
             let job = Decode {
                 image,
@@ -444,7 +445,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 count,
                 largest,
             };
-            gpu.decode(convert, memory, &self.kernels[info.header.variant], job)?;
+            gpu.decode(convert_stream, memory, &self.kernels[info.header.variant], job)?;
         }
         Ok(())
     }
@@ -458,14 +459,14 @@ impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
         // canceled batches.
         self.take_back();
         drop(self.feed.take());
-        drop(self.end.take());
-        for stream in self.converts.iter().chain([&self.copy]) {
+        drop(self.end_sender.take());
+        for stream in self.convert_streams.iter().chain([&self.copy]) {
             if let Err(e) = self.shared.gpu.synchronize(stream) {
                 self.shared.fail(&e);
             }
         }
-        while let Ok(mut slot) = self.freed.try_recv() {
-            self.flight.returned(&mut slot);
+        while let Ok(mut slot) = self.freed_slots.try_recv() {
+            self.flight.record_stall(&mut slot);
         }
         if self.shared.failure().is_none() {
             let _ = self.flight.timing.read_completed(&self.shared.gpu);

@@ -31,7 +31,7 @@ pub(super) enum TimedKind {
 /// A timed operation, and the batch that it belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimedOp {
-    pub(super) what: TimedKind,
+    pub(super) kind: TimedKind,
     pub(super) epoch: u64,
     pub(super) number: u64,
     pub(super) bytes: usize,
@@ -69,8 +69,8 @@ impl<G: Gpu> Timing<G> {
         }
     }
 
-    pub(super) fn recorded(&mut self, what: TimedOp, pair: Pair<G>) {
-        self.pending.push_back((what, pair));
+    pub(super) fn push(&mut self, op: TimedOp, pair: Pair<G>) {
+        self.pending.push_back((op, pair));
     }
 
     pub(super) fn read_completed(&mut self, gpu: &G) -> Result<()> {
@@ -79,27 +79,27 @@ impl<G: Gpu> Timing<G> {
             if !gpu.is_done(&pair.end)? {
                 break;
             }
-            let (what, pair) = self.pending.pop_front().expect("`front` returned an element");
+            let (op, pair) = self.pending.pop_front().expect("`front` returned an element");
             let ns = ns(gpu.elapsed_ms(&pair.begin, &pair.end)?);
-            match what.what {
+            match op.kind {
                 TimedKind::Copy => &self.counters.copy,
                 TimedKind::Decode => &self.counters.device_decode,
                 TimedKind::Convert => &self.counters.convert,
                 TimedKind::Stall => &self.counters.stall,
             }
-            .add(ns.max(0) as u64, what.bytes);
+            .add(ns.max(0) as u64, op.bytes);
             if let (Some(trace), Some(clock)) = (self.counters.trace(), &self.clock) {
                 // Work that began before the clock was set has a time before the window, so the
                 // trace discards it.
                 let begin = clock.host as i64 + self::ns(gpu.elapsed_ms(&clock.zero, &pair.begin)?);
-                let (row, name) = match what.what {
+                let (row, name) = match op.kind {
                     TimedKind::Copy => (Row::CopyStream, "copy"),
                     TimedKind::Decode => (Row::ConvertStream, "decode"),
                     TimedKind::Convert => (Row::ConvertStream, "convert"),
                     TimedKind::Stall => (Row::ConsumerStream, "wait for a batch"),
                 };
-                let bytes = (what.bytes > 0).then_some(what.bytes as u64);
-                let args = Args { epoch: Some(what.epoch), batch: Some(what.number), bytes, ..Args::default() };
+                let bytes = (op.bytes > 0).then_some(op.bytes as u64);
+                let args = Args { epoch: Some(op.epoch), batch: Some(op.number), bytes, ..Args::default() };
                 if begin >= 0 && trace.window() == Some(clock.window) {
                     trace.record_at(row, name, begin as u64, (begin + ns.max(0)) as u64, args);
                 }
@@ -123,12 +123,12 @@ impl<G: Gpu> Timing<G> {
         // The first recording on a stream can take a long time, so use the second one.
         let mut host = 0;
         for _ in 0..2 {
-            let before = trace.timestamp(Instant::now());
+            let start = trace.timestamp(Instant::now());
             gpu.record(&zero, &stream)?;
             while !gpu.is_done(&zero)? {
                 std::hint::spin_loop();
             }
-            host = before.midpoint(trace.timestamp(Instant::now()));
+            host = start.midpoint(trace.timestamp(Instant::now()));
         }
         self.clock = Some(Clock { stream, zero, host, window });
         Ok(())

@@ -242,7 +242,7 @@ impl Checkpoint {
             };
         };
         let history = History { changes: history.clone(), known_from: *history_from };
-        let order = live_order.with(&history);
+        let order = live_order.replay(&history);
         order
             .map(Some)
             .map_err(|e| Error::config(format!("resume: the history does not fit this loader: {}", e.cause())))

@@ -74,7 +74,7 @@ impl<'a> PartFiller<'a> {
         let pixel_bytes = first_frame.size().area().saturating_mul(3);
         let name = self.field_name(sample_image);
         let (region, mut max_memory) = (self.largest_region(sample_image), 0);
-        let cached_bytes = self.recipe.cache.as_ref().map_or(0, |cache| cache.kept_bytes(first_frame));
+        let cached_bytes = self.recipe.cache.as_ref().map_or(0, |cache| cache.max_coefficient_bytes(first_frame));
         for group in groups(frame_count) {
             // If only pixels count, all frames need the same memory, because they have the same
             // size.
@@ -175,9 +175,10 @@ impl<'a> PartFiller<'a> {
         let jobs = encoded_frames.into_iter().zip(buffers.iter_mut()).zip(&lookups);
         let jobs = jobs.filter_map(|((encoded, pixels), lookup)| match lookup {
             Lookup::Hit(_) => None,
-            Lookup::Admitted(admission) => {
-                Some(Job { keep: admission.keep, ..Job::new(encoded, Rect::full(size), pixels) })
-            }
+            Lookup::Admitted(admission) => Some(Job {
+                max_coefficient_bytes: admission.max_coefficient_bytes,
+                ..Job::new(encoded, Rect::full(size), pixels)
+            }),
             Lookup::Coefficients | Lookup::Declined => Some(Job::new(encoded, sample_image.region, pixels)),
         });
         let mut jobs: ArrayVec<Job<'_>, MAX_GROUP> = jobs.collect();

@@ -252,8 +252,13 @@ impl<'a> PartFiller<'a> {
             let mut plan_tile = |tile_sample: &Sample<'a>, tile: usize| {
                 let (tile, scratch) =
                     (join.map(|join| (join, tile)), (&group.sample_images[first_image..], &mut *self.boxes));
-                let sample_image =
-                    self.recipe.plan_image(field.described(), tile_sample, (variant, epoch, entry), tile, scratch)?;
+                let sample_image = self.recipe.plan_image(
+                    field.image_and_name(),
+                    tile_sample,
+                    (variant, epoch, entry),
+                    tile,
+                    scratch,
+                )?;
                 group.sample_images.push(SampleImage { field: index, ..sample_image });
                 Ok(())
             };
@@ -292,7 +297,7 @@ impl<'a> PartFiller<'a> {
                     copy_bytes.max(encoded.bitstream_memory(sample_image.plan.region, self.part.free_encoded_bytes()));
             }
         }
-        let field_plan = match &self.recipe.any_fields().shown {
+        let field_plan = match &self.recipe.any_fields().shown_field {
             Some(name) => {
                 let field = (&Image::new(), &**name);
                 Some(Box::new(
@@ -394,8 +399,8 @@ impl<'a> PartFiller<'a> {
             if !sample_image.is_on_device && sample_image.result.is_ok() && sample_image.is_visible() {
                 let coefficient_bytes = sample_image.coefficient_bytes();
                 jobs.push(Job {
-                    divided: sample_image.is_divided,
-                    keep: coefficient_bytes,
+                    is_divided: sample_image.is_divided,
+                    max_coefficient_bytes: coefficient_bytes,
                     ..Job::new(encoded, sample_image.region, pixels)
                 });
                 indices.push(index);
@@ -552,11 +557,11 @@ impl<'a> PartFiller<'a> {
         let context = ImageContext { plan, tiles: &tiles, pasted: has_pasted_objects.then_some(&**pasted) };
         let (sample, timing) = (&read_sample.sample, &mut read_sample.timing);
         if result.is_ok() {
-            result = fields.copied.iter().try_for_each(|field| recipe.write(field, sample, context, part, row));
+            result = fields.copied_fields.iter().try_for_each(|field| recipe.write(field, sample, context, part, row));
         }
         meter.finish_stage(Stage::Write, timing, part.schema().sample_bytes() - fields.computed_bytes());
         result?;
-        for (index, field) in fields.computed.iter().enumerate() {
+        for (index, field) in fields.computed_fields.iter().enumerate() {
             meter.enter_field(index, timing.id);
             let result = recipe.write(field, sample, context, part, row);
             meter.finish_field(index, timing, field.bytes);

@@ -176,7 +176,7 @@ impl Worker {
         let mut damaged_images = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in &recipe.fields_of(part.header()).images {
             let planned_image =
-                recipe.plan_image(field.described(), &sample, (variant, epoch, &entry), None, (&[], boxes));
+                recipe.plan_image(field.image_and_name(), &sample, (variant, epoch, &entry), None, (&[], boxes));
             let add_sample = |e| recipe.sample_error(entry.sample, sample.key(), e);
             let mut image = planned_image.map_err(add_sample)?;
             let (frames, mut damaged_frames) = (image.frames, 0);
@@ -331,7 +331,7 @@ fn trim_pixels(pixels: &mut [Pixels], max_bytes: usize) {
 /// retain up to half of it, and the decoders the rest.
 fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
     bitstream.keep(share.retained_bytes / 2);
-    decode::keep(share.retained_bytes - bitstream.memory());
+    decode::trim(share.retained_bytes - bitstream.memory());
 }
 
 /// Fills a slot with the first `sample_count` samples as a single part. Returns the batch and the

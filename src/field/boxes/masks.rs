@@ -15,8 +15,8 @@ impl Boxes {
         name: &str,
         sample: &Sample<'_>,
         placed: (&Plan, Frame, (f64, f64)),
-        (box_count, visible_boxes, hidden): (usize, &[VisibleBox], Option<&Pasted>),
-        (segments, drawn): (&mut Segments, &mut Vec<u8>),
+        (box_count, visible_boxes, cover): (usize, &[VisibleBox], Option<&Pasted>),
+        (segments, source_mask): (&mut Segments, &mut Vec<u8>),
         out: &mut [u8],
     ) -> Result<()> {
         if box_count == 0 {
@@ -25,9 +25,9 @@ impl Boxes {
         let plan = placed.0;
         let field = read_masks(name, sample, box_count, segments)?;
         for (out, visible_box) in out.chunks_exact_mut(plan.output.area() as usize).zip(visible_boxes) {
-            draw_mask(&field, visible_box.index, placed, (segments, drawn), out)?;
-            hidden.into_iter().for_each(|pasted| pasted.hide(out));
-            plan.warp_nearest(out, 1, &[0], drawn);
+            draw_mask(&field, visible_box.index, placed, (segments, source_mask), out)?;
+            cover.into_iter().for_each(|pasted| pasted.hide(out));
+            plan.warp_nearest(out, 1, &[0], source_mask);
         }
         Ok(())
     }
@@ -41,33 +41,33 @@ impl Boxes {
         pasted: &Pasted,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let Scratch { corners, visible_boxes, name: full, segments, drawn, plane, .. } = scratch;
+        let Scratch { corners, visible_boxes, name: name_buffer, segments, source_mask, output_mask, .. } = scratch;
         if visible_boxes.is_empty() || pasted.len() == 0 {
             return Ok(());
         }
         let plan = placed.0;
-        let field = read_masks(join_name(full, name, "masks.json"), sample, corners.len(), segments)?;
-        resize(plane, plan.output.area() as usize, 0);
+        let field = read_masks(join_name(name_buffer, name, "masks.json"), sample, corners.len(), segments)?;
+        resize(output_mask, plan.output.area() as usize, 0);
         let mut position = 0;
         while let Some(visible_box) = visible_boxes.get_mut(position) {
-            draw_mask(&field, visible_box.index, placed, (segments, drawn), plane)?;
-            let part = pasted.visible_part(plane, plan.output.width as usize);
-            let remains = match part.before {
-                _ if part.after == 0 => false,
-                before if before == part.after => true,
-                before => {
-                    let around = part.around;
+            draw_mask(&field, visible_box.index, placed, (segments, source_mask), output_mask)?;
+            let part_left = pasted.visible_part(output_mask, plan.output.width as usize);
+            let is_visible = match part_left.total_pixels {
+                _ if part_left.visible_pixels == 0 => false,
+                total_pixels if total_pixels == part_left.visible_pixels => true,
+                total_pixels => {
+                    let around = part_left.bounds;
                     let corners = [around.x, around.y, around.x + around.width, around.y + around.height];
-                    let visible = visible_box.visible * part.after as f64 / before as f64;
-                    let moved = plan.warp_box(Clipped { corners: corners.map(f64::from), visible });
-                    moved.is_some_and(|moved| {
-                        let [x1, y1, x2, y2] = moved.corners;
-                        (visible_box.corners, visible_box.visible) = (moved.corners, visible);
+                    let visible = visible_box.visible * part_left.visible_pixels as f64 / total_pixels as f64;
+                    let warped = plan.warp_box(Clipped { corners: corners.map(f64::from), visible });
+                    warped.is_some_and(|warped| {
+                        let [x1, y1, x2, y2] = warped.corners;
+                        (visible_box.corners, visible_box.visible) = (warped.corners, visible);
                         visible >= self.min_visible && x2 - x1 >= self.min_size && y2 - y1 >= self.min_size
                     })
                 }
             };
-            if remains {
+            if is_visible {
                 position += 1;
             } else {
                 visible_boxes.remove(position);
@@ -89,16 +89,16 @@ impl Objects for Boxes {
         pasted.clear(plan.output);
         SCRATCH.with_borrow_mut(|scratch| {
             let (frame, units) = self.select_visible(name, sample, plan, scratch)?;
-            let Scratch { corners, visible_boxes, name: full, segments, drawn, plane, .. } = scratch;
+            let Scratch { corners, visible_boxes, name: name_buffer, segments, source_mask, output_mask, .. } = scratch;
             if visible_boxes.is_empty() {
                 return Ok(());
             }
             pasted.choose(visible_boxes.iter().map(|visible_box| visible_box.index), rng);
-            let field = read_masks(join_name(full, name, "masks.json"), sample, corners.len(), segments)?;
-            resize(plane, plan.output.area() as usize, 0);
+            let field = read_masks(join_name(name_buffer, name, "masks.json"), sample, corners.len(), segments)?;
+            resize(output_mask, plan.output.area() as usize, 0);
             for position in 0..pasted.len() {
-                draw_mask(&field, pasted.object(position), (plan, frame, units), (segments, drawn), plane)?;
-                pasted.add(plane);
+                draw_mask(&field, pasted.object(position), (plan, frame, units), (segments, source_mask), output_mask)?;
+                pasted.add(output_mask);
             }
             pasted.widen(margin, plan.output);
             Ok(())
@@ -125,21 +125,21 @@ fn draw_mask(
     field: &encoded::Encoded<'_>,
     index: usize,
     (plan, frame, units): (&Plan, Frame, (f64, f64)),
-    (segments, drawn): (&mut Segments, &mut Vec<u8>),
+    (segments, source_mask): (&mut Segments, &mut Vec<u8>),
     out: &mut [u8],
 ) -> Result<()> {
-    segments.draw(index, frame.size(), units, drawn).map_err(|e| field.at_field(&e))?;
-    // `drawn` is column-major, in the coordinates of the annotated image.
-    let (width, shown, high) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
-    let (across, down) = if frame.is_transposed() { (1, high) } else { (high, 1) };
+    segments.draw(index, frame.size(), units, source_mask).map_err(|e| field.at_field(&e))?;
+    // `source_mask` is column-major, in the coordinates of the annotated image.
+    let (width, image_area, source_height) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
+    let (across, down) = if frame.is_transposed() { (1, source_height) } else { (source_height, 1) };
     out.fill(0);
     // A mask may extend beyond its box, so the whole visible area is copied.
-    for x in shown.x..shown.x + shown.width {
+    for x in image_area.x..image_area.x + image_area.width {
         let Some(column) = plan.column(x) else { continue };
         let column = frame.across(column) as usize * across;
-        for y in shown.y..shown.y + shown.height {
+        for y in image_area.y..image_area.y + image_area.height {
             let Some(row) = plan.row(y) else { continue };
-            out[y as usize * width + x as usize] = drawn[column + frame.down(row) as usize * down];
+            out[y as usize * width + x as usize] = source_mask[column + frame.down(row) as usize * down];
         }
     }
     Ok(())

@@ -61,7 +61,9 @@ fn a_field_without_a_suffix_has_precedence() {
     numbers(&sample, "x.json", &mut out).unwrap();
     numbers(&sample, "x.txt", &mut out).unwrap();
     assert_eq!(out, [2, 3]);
-    assert!(has(&sample, "x") && has(&sample, "x.npy") && !has(&sample, "y") && !has(&sample, ""));
+    assert!(
+        has_field(&sample, "x") && has_field(&sample, "x.npy") && !has_field(&sample, "y") && !has_field(&sample, "")
+    );
     let e = numbers::<u8>(&Sample::new("s").with_field("xx.txt", b"1").unwrap(), "x", &mut Vec::new()).unwrap_err();
     assert_eq!(e.cause(), "no field \"x\" among [\"xx.txt\"]");
 }
@@ -86,7 +88,7 @@ fn encoding_names_and_array_headers_are_recognized() {
 fn integers_stay_exact_and_fractions_are_rounded() {
     let converted = |name: &str, bytes: &[u8], dtype| {
         let sample = Sample::new("s").with_field(name, bytes).unwrap();
-        let read = find(&sample, name).unwrap().with_kept_numbers(dtype, |bytes, _| Ok(bytes.to_vec()));
+        let read = find(&sample, name).unwrap().with_exact_numbers(dtype, |bytes, _| Ok(bytes.to_vec()));
         read.map_err(|e| e.cause().to_owned())
     };
     let f64s = |numbers: &[f64]| npy("<f8", &[numbers.len()], bytemuck::cast_slice::<_, u8>(numbers));

@@ -91,7 +91,7 @@ fn loader(originals: &[Vec<u8>]) -> Loader {
     Loader::source(samples).batch_size(8).shuffle(3).workers(2).prefetch(2).augment(Augment::train(32))
 }
 
-impl<G: Gpu, B: From<Held<G>>> DeviceLoader<G, B> {
+impl<G: Gpu, B: From<ConsumerBatch<G>>> DeviceLoader<G, B> {
     fn start(&mut self, epoch: u64, first: u64) {
         self.ring.start(Course::one(epoch, first..self.shared.schedule.num_batches(epoch)));
     }
@@ -106,7 +106,7 @@ fn on_device(loader: Loader, epoch: u64, first: u64) -> Result<(Vec<Vec<u8>>, u6
 fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -> Result<(Vec<Vec<u8>>, u64)> {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream()?;
-    let mut opened = loader.open_device::<_, Held<Sim>>(sim.clone(), consumer)?;
+    let mut opened = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), consumer)?;
     opened.start(epoch, first);
     let mut batches = Vec::new();
     while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
@@ -117,20 +117,20 @@ fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -
 }
 
 /// Waits until the simulated device has finished `batch`, and returns its pixels.
-fn pixels(sim: &Sim, batch: &Held<Sim>) -> Vec<u8> {
+fn pixels(sim: &Sim, batch: &ConsumerBatch<Sim>) -> Vec<u8> {
     pixels_of(sim, batch, None)
 }
 
-fn pixels_of(sim: &Sim, batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
+fn pixels_of(sim: &Sim, batch: &ConsumerBatch<Sim>, name: Option<&str>) -> Vec<u8> {
     sim.synchronize(&batch.shared.consumer).unwrap();
     arrived(batch, name)
 }
 
 /// Returns the pixels of `batch`, which the device must have finished.
-fn arrived(batch: &Held<Sim>, name: Option<&str>) -> Vec<u8> {
+fn arrived(batch: &ConsumerBatch<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
     let Variant { spec, layout, .. } = shared.variant(&slot.info);
-    let images = name.map_or_else(|| spec.images(), |name| spec.named(name)).unwrap();
+    let images = name.map_or_else(|| spec.images(), |name| spec.index_of(name)).unwrap();
     let (field, (len, row)) = (&spec.arrays[images].field, spec.shape(images, &slot.info));
     let bytes = len * row.iter().product::<usize>() * field.dtype.bytes();
     let offset = slot.offset + layout.arrays[images];
@@ -387,7 +387,7 @@ fn a_loader_reports_host_decoding_once() {
 fn damaged_on_device(loader: Loader) -> (u64, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    let DeviceLoader { ring, shared } = loader.open_device::<_, Held<Sim>>(sim, consumer).unwrap();
+    let DeviceLoader { ring, shared } = loader.open_device::<_, ConsumerBatch<Sim>>(sim, consumer).unwrap();
     let mut batches = Batches::new(ring, &shared);
     batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
     let stats = batches.stats();
@@ -412,7 +412,7 @@ fn only_images_that_workers_decode_use_the_cache() {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
         let loader = loader.clone().decode_on(decode_on).cache_format(format);
-        let DeviceLoader { ring, shared } = loader.open_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
+        let DeviceLoader { ring, shared } = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), consumer).unwrap();
         let mut batches = Batches::new(ring, &shared);
         for (epoch, expected) in (0..).zip(&expected) {
             let actual: Vec<_> = batches.epoch(epoch).map(|batch| pixels(&sim, &batch.unwrap())).collect();
@@ -434,7 +434,7 @@ fn images_that_workers_decode_for_the_device_are_counted() {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
         let loader = loader(originals).augment(Augment::resize(70, 70)).decode_on(DecodeOn::Gpu).epochs(1);
-        let DeviceLoader { ring, shared } = loader.open_device::<_, Held<Sim>>(sim, consumer).unwrap();
+        let DeviceLoader { ring, shared } = loader.open_device::<_, ConsumerBatch<Sim>>(sim, consumer).unwrap();
         let mut batches = Batches::new(ring, &shared);
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         batches.stats()
@@ -526,7 +526,7 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
     assert!(rest == expected[4..], "batches 4 and later are the same");
     // Drop the loader in the middle of an epoch, while batches are in flight.
     let sim = Sim::new(Mistake::None, 200);
-    let mut opened = loader.open_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+    let mut opened = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
     for epoch in 0..20 {
         opened.start(epoch, 0);
         for _ in 0..epoch % 4 {
@@ -552,18 +552,18 @@ fn workers_decode_images_that_do_not_fit_on_the_device() {
     assert!((1..48).contains(&decoded), "{decoded}");
 }
 
-fn decoder(sim: &Sim) -> Decoder<Held<Sim>> {
+fn decoder(sim: &Sim) -> Decoder<ConsumerBatch<Sim>> {
     decoder_with(sim, |options| options)
 }
 
-fn decoder_with(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Decoder<Held<Sim>> {
+fn decoder_with(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Decoder<ConsumerBatch<Sim>> {
     open_decoder(sim, with).unwrap()
 }
 
-fn open_decoder(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Result<Decoder<Held<Sim>>> {
+fn open_decoder(sim: &Sim, with: impl Fn(DecoderBuilder) -> DecoderBuilder) -> Result<Decoder<ConsumerBatch<Sim>>> {
     let options = Decoder::builder().batch_size(8).workers(2).augment(Augment::eval(40, 36));
     let (loader, requests) = with(options).loader()?;
-    let DeviceLoader { ring, shared, .. } = loader.open_device::<_, Held<Sim>>(sim.clone(), sim.stream()?)?;
+    let DeviceLoader { ring, shared, .. } = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), sim.stream()?)?;
     Decoder::new(requests, Batches::new(ring, &shared))
 }
 
@@ -672,7 +672,7 @@ fn the_device_decodes_a_request_of_one_large_image() {
     let sim = Sim::new(Mistake::None, 20);
     let (loader, requests) = Decoder::builder().batch_size(1).workers(1).loader().unwrap();
     let DeviceLoader { ring, shared, .. } =
-        loader.open_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+        loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
     let decoder = Decoder::new(requests, Batches::new(ring, &shared)).unwrap();
     let samples = Samples::new(vec![OwnedSample::new("x").field("jpg", large.clone())]);
     let expected = on_host(Loader::source(samples), 0);
@@ -741,7 +741,8 @@ fn decode_share_limits_decoding_on_the_device() {
     let decoded = |share: f64| {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
-        let mut opened = loader.clone().decode_share(share).open_device::<_, Held<Sim>>(sim, consumer).unwrap();
+        let mut opened =
+            loader.clone().decode_share(share).open_device::<_, ConsumerBatch<Sim>>(sim, consumer).unwrap();
         for epoch in 0..20 {
             opened.start(epoch, 0);
             while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {

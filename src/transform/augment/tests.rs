@@ -171,7 +171,7 @@ fn mirrored_images_stay_in_the_upper_left_corner() {
 fn effects_run_in_the_order_of_the_calls() {
     let jitter = |factor: f64| ColorJitter::new().brightness(factor);
     let codes = |augment: Augment| -> Vec<_> {
-        plan(&augment, (24, 24)).drawn.pixels.iter().map(std::mem::discriminant).collect()
+        plan(&augment, (24, 24)).effects.pixels.iter().map(std::mem::discriminant).collect()
     };
     let train = || Augment::train(24);
     let (tone, blur) = (codes(train().jitter(jitter(0.1)))[0], codes(train().blur(3, (1.0, 1.0), 1.0))[0]);
@@ -195,7 +195,8 @@ fn the_chains_of_aug_mix_do_not_move_annotations() {
             let mut rng = Rng::new(1, 0, sample);
             let mixed = Augment::resize(40, 30).policy(policy.clone());
             let plan = mixed.plan(Size::new(80, 60), &mut rng).unwrap();
-            moved += plan.drawn.pixels.iter().filter(|e| matches!(e, crate::transform::ops::OnPixels::Warp(_))).count();
+            moved +=
+                plan.effects.pixels.iter().filter(|e| matches!(e, crate::transform::ops::OnPixels::Warp(_))).count();
             assert!(!plan.is_warped() && plan.point(20.0, 10.0) == (10.0, 5.0) && plan.pixel(3, 2) == Some((6, 4)));
             assert_eq!(plan.clip_box([8.0, 4.0, 20.0, 30.0]).unwrap().corners, [4.0, 2.0, 10.0, 15.0]);
         }

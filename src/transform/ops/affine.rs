@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Operation, check_probability};
-use super::registry::Drawn;
+use super::registry::SampleEffects;
 use super::warp::{Affine, Sampling, Warp};
 use crate::decode::Size;
 use crate::error::{Error, Result};
@@ -134,21 +134,21 @@ impl RandomAffine {
 
     fn warp(&self, size: Size, rng: &mut Rng) -> Warp {
         let mut affine = Affine::IDENTITY;
-        let mut drawn = |interval: Option<Interval>, out: &mut f64| {
+        let mut draw_into = |interval: Option<Interval>, out: &mut f64| {
             if let Some([low, high]) = interval {
                 *out = rng.range(low, high);
             }
         };
-        drawn(self.rotate, &mut affine.angle);
+        draw_into(self.rotate, &mut affine.angle);
         if let Some([across, down]) = self.translate {
             let max_shift = [across * f64::from(size.width), down * f64::from(size.height)];
             for (max_shift, out) in max_shift.into_iter().zip(&mut affine.translate) {
-                drawn(Some([-max_shift, max_shift]), out);
+                draw_into(Some([-max_shift, max_shift]), out);
                 *out = out.round_ties_even();
             }
         }
-        drawn(self.scale, &mut affine.scale);
-        [self.shear_x, self.shear_y].into_iter().zip(&mut affine.shear).for_each(|(shear, out)| drawn(shear, out));
+        draw_into(self.scale, &mut affine.scale);
+        [self.shear_x, self.shear_y].into_iter().zip(&mut affine.shear).for_each(|(shear, out)| draw_into(shear, out));
         // torchvision's classes fill with black, unlike its functions.
         let bilinear = self.interpolation == Interpolation::Bilinear;
         Warp::affine(affine, size, Sampling { bilinear, fill: Some(self.fill) })
@@ -187,8 +187,8 @@ impl Operation for RandomAffine {
         self.check_options()
     }
 
-    fn draw(&self, output: Size, rng: &mut Rng, drawn: &mut Drawn) {
-        drawn.push(self.warp(output, rng));
+    fn draw(&self, output: Size, rng: &mut Rng, effects: &mut SampleEffects) {
+        effects.push(self.warp(output, rng));
     }
 }
 
@@ -206,12 +206,12 @@ impl Operation for Perspective {
 
     /// Draws one number to decide whether to apply the effect, if the probability is less than 1,
     /// and then two per corner.
-    fn draw(&self, output: Size, rng: &mut Rng, drawn: &mut Drawn) {
+    fn draw(&self, output: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         let sampling = Sampling { bilinear: true, fill: Some([0; 3]) };
         if (self.probability >= 1.0 || rng.chance(self.probability))
             && let Some(warp) = draw_perspective(output, self.scale, sampling, rng)
         {
-            drawn.push(warp);
+            effects.push(warp);
         }
     }
 }

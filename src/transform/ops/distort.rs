@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Operation, check_probability};
-use super::registry::Drawn;
+use super::registry::SampleEffects;
 use super::tint::{Tint, permutation};
 use super::tone::Tone;
 use crate::decode::Size;
@@ -36,29 +36,29 @@ struct Params {
 }
 
 impl Params {
-    fn push(&self, drawn: &mut Drawn) {
-        let contrast = |drawn: &mut Drawn| {
+    fn push(&self, effects: &mut SampleEffects) {
+        let contrast = |effects: &mut SampleEffects| {
             if let Some(factor) = self.contrast {
-                drawn.push(Tone::contrast(factor));
+                effects.push(Tone::contrast(factor));
             }
         };
         if let Some(factor) = self.brightness {
-            drawn.push(Tone::brightness(factor));
+            effects.push(Tone::brightness(factor));
         }
         if self.contrast_first {
-            contrast(drawn);
+            contrast(effects);
         }
         if let Some(factor) = self.saturation {
-            drawn.push(Tint::saturation(factor));
+            effects.push(Tint::saturation(factor));
         }
         if let Some(turn) = self.hue {
-            drawn.push(Tint::hue(turn));
+            effects.push(Tint::hue(turn));
         }
         if !self.contrast_first {
-            contrast(drawn);
+            contrast(effects);
         }
         if let Some(channels) = self.channels {
-            drawn.push(Tint::permuted(channels));
+            effects.push(Tint::permuted(channels));
         }
     }
 }
@@ -79,13 +79,13 @@ impl Operation for Distort {
     /// Draws the effects. Each effect draws one number to decide whether to apply it, and then its
     /// parameters. One more number, before the permutation of the channels, decides where the
     /// contrast goes.
-    fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
+    fn draw(&self, _: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         let mut factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
         let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));
         let (saturation, hue) = (factor(SATURATION), factor(HUE));
         let contrast_first = rng.chance(0.5);
         let channels = rng.chance(self.probability).then(|| permutation(rng));
-        Params { brightness, contrast, saturation, hue, contrast_first, channels }.push(drawn);
+        Params { brightness, contrast, saturation, hue, contrast_first, channels }.push(effects);
     }
 }
 
@@ -112,9 +112,9 @@ mod tests {
                 channels: Some([2, 0, 1]),
             };
             let (mut ours, theirs) = (fixture("color"), fixture(&format!("distort.{name}")));
-            let mut drawn = Drawn::default();
-            params.push(&mut drawn);
-            drawn.run(&mut ImageMut::new(&mut ours, 32, 24));
+            let mut effects = SampleEffects::default();
+            params.push(&mut effects);
+            effects.run(&mut ImageMut::new(&mut ours, 32, 24));
             let far = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
             let off = ours.iter().zip(&theirs).filter(|(a, b)| a != b).count();
             assert!(far <= 1 && off * 100 <= ours.len(), "{name}: {off} of {} differ, by up to {far}", ours.len());
@@ -125,12 +125,12 @@ mod tests {
     #[test]
     fn effects_are_applied_independently() {
         let count = |probability: f64| {
-            let drawn = |sample| {
-                let mut drawn = Drawn::default();
-                Distort { probability }.draw(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut drawn);
-                drawn.pixels.len()
+            let effects = |sample| {
+                let mut effects = SampleEffects::default();
+                Distort { probability }.draw(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut effects);
+                effects.pixels.len()
             };
-            (0..2000).map(drawn).sum::<usize>()
+            (0..2000).map(effects).sum::<usize>()
         };
         assert_eq!((count(0.0), count(1.0)), (0, 10_000));
         assert!((4800..5200).contains(&count(0.5)), "{}", count(0.5));

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::erase::Erase;
 use super::noise::Noise;
 use super::operation::{Operation, check_probability};
-use super::registry::Drawn;
+use super::registry::SampleEffects;
 use crate::decode::{Rect, Size};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
@@ -121,7 +121,7 @@ impl Operation for RandomErasing {
 
     /// Draws one number to decide whether to erase, two per try, two for the position, and one more
     /// for noise or six more for a random color.
-    fn draw(&self, size: Size, rng: &mut Rng, drawn: &mut Drawn) {
+    fn draw(&self, size: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         if !rng.chance(self.probability) {
             return;
         }
@@ -135,7 +135,7 @@ impl Operation for RandomErasing {
                 let y = rng.below(u64::from(size.height - h) + 1) as u32;
                 let x = rng.below(u64::from(size.width - w) + 1) as u32;
                 let (rect, value) = (Rect::new(x, y, w, h), self.value);
-                drawn.values.push(match self.fill {
+                effects.values.push(match self.fill {
                     Fill::Value => Erase { rect, value }.into(),
                     Fill::Color(deviation) => {
                         Erase { rect, value: value.map(|v| v + deviation * normal(rng) as f32) }.into()
@@ -158,9 +158,9 @@ mod tests {
 
     fn draw_effect(erasing: &RandomErasing, sample: u64) -> Option<OnValues> {
         erasing.check().unwrap();
-        let mut drawn = Drawn::default();
-        erasing.draw(Size::new(40, 30), &mut Rng::new(3, 1, sample), &mut drawn);
-        drawn.values.first().copied()
+        let mut effects = SampleEffects::default();
+        erasing.draw(Size::new(40, 30), &mut Rng::new(3, 1, sample), &mut effects);
+        effects.values.first().copied()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Operation, check_probability};
-use super::registry::Drawn;
+use super::registry::SampleEffects;
 use super::tint::Tint;
 use super::tone::Tone;
 use crate::decode::Size;
@@ -118,7 +118,7 @@ impl Operation for ColorJitter {
 
     /// Draws one number to decide whether to jitter, if the probability is less than 1, then three
     /// numbers for the order and one for each enabled effect.
-    fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
+    fn draw(&self, _: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         if self.probability < 1.0 && !rng.chance(self.probability) {
             return;
         }
@@ -130,10 +130,10 @@ impl Operation for ColorJitter {
         for effect in order {
             let Some(factor) = factors[effect] else { continue };
             match effect {
-                0 => drawn.push(Tone::brightness(factor)),
-                1 => drawn.push(Tone::contrast(factor)),
-                2 => drawn.push(Tint::saturation(factor)),
-                _ => drawn.push(Tint::hue(factor)),
+                0 => effects.push(Tone::brightness(factor)),
+                1 => effects.push(Tone::contrast(factor)),
+                2 => effects.push(Tint::saturation(factor)),
+                _ => effects.push(Tint::hue(factor)),
             }
         }
     }
@@ -176,9 +176,9 @@ mod tests {
         let image = fixture("color");
         let run = |sample| {
             let mut image = image.clone();
-            let mut drawn = Drawn::default();
-            jitter.draw(Size::new(32, 24), &mut Rng::new(0, 0, sample), &mut drawn);
-            drawn.run(&mut ImageMut::new(&mut image, 32, 24));
+            let mut effects = SampleEffects::default();
+            jitter.draw(Size::new(32, 24), &mut Rng::new(0, 0, sample), &mut effects);
+            effects.run(&mut ImageMut::new(&mut image, 32, 24));
             image
         };
         assert_eq!(run(1), run(1));

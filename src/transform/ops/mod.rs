@@ -8,8 +8,8 @@
 //!    `sharpen`, `blur` and `warp` read surrounding pixels. `blend` mixes chains of effects.
 //! 4. `erase` and `noise`: effects on values. `halve`: an effect without device code, for tests.
 //! 5. This file: `effects!`, the list of effects and their operations.
-//! 6. `registry`: one type for all effects, and [`Drawn`], the effects that were drawn for one
-//!    sample.
+//! 6. `registry`: one type for all effects, and [`SampleEffects`], the effects that were drawn for
+//! one sample.
 //! 7. `operation`: [`Operation`], the trait of all operations.
 //! 8. `jitter`: [`ColorJitter`]. `distort`: color effects that are applied independently of each
 //!    other. `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a random perspective.
@@ -117,7 +117,7 @@ pub(crate) use op::Op;
 pub use policy::{AutoAugment, Policy};
 #[cfg(test)]
 pub(crate) use random_effect::EffectDescription;
-pub(crate) use registry::{Drawn, EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues};
+pub(crate) use registry::{EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues, SampleEffects};
 #[cfg(test)]
 pub(crate) use registry::{declarations, dispatch};
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::ops::Deref;
 
 use super::operation::Operation;
-use super::registry::{Drawn, EFFECTS_ON_PIXELS};
+use super::registry::{EFFECTS_ON_PIXELS, SampleEffects};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
@@ -60,13 +60,13 @@ macro_rules! with_rows {
 }
 effects!(with_rows);
 
-impl Drawn {
+impl SampleEffects {
     pub(crate) fn new(ops: &[Op], output: Size, rng: &mut Rng) -> Self {
-        let mut drawn = Drawn::default();
+        let mut effects = SampleEffects::default();
         for values in [true, false] {
-            ops.iter().filter(|op| op.on_values() == values).for_each(|op| op.draw(output, rng, &mut drawn));
+            ops.iter().filter(|op| op.on_values() == values).for_each(|op| op.draw(output, rng, &mut effects));
         }
-        drawn
+        effects
     }
 
     /// Checks the operations, and the limit on effects per sample.

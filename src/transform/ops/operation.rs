@@ -2,7 +2,7 @@
 
 use super::effect::PixelEffect;
 use super::random_effect::RandomEffect;
-use super::registry::{Drawn, OnPixels};
+use super::registry::{OnPixels, SampleEffects};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
@@ -35,8 +35,8 @@ pub(crate) trait Operation {
         1
     }
 
-    /// Adds the effects for one sample to `drawn`.
-    fn draw(&self, output: Size, rng: &mut Rng, drawn: &mut Drawn);
+    /// Adds the effects for one sample to `effects`.
+    fn draw(&self, output: Size, rng: &mut Rng, effects: &mut SampleEffects);
 }
 
 impl<R: RandomEffect> Operation for R
@@ -60,9 +60,9 @@ where
 
     /// Draws one number to decide whether to apply the effect, if the probability is less than 1,
     /// and then the random numbers of the effect.
-    fn draw(&self, _: Size, rng: &mut Rng, drawn: &mut Drawn) {
+    fn draw(&self, _: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         if self.probability() >= 1.0 || rng.chance(self.probability()) {
-            drawn.push(self.effect(rng));
+            effects.push(self.effect(rng));
         }
     }
 }

@@ -181,12 +181,12 @@ effects!(registry);
 
 /// The effects of one sample, in the order in which they run.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Drawn {
+pub(crate) struct SampleEffects {
     pub(crate) pixels: ArrayVec<OnPixels, EFFECTS_ON_PIXELS>,
     pub(crate) values: ArrayVec<OnValues, EFFECTS_ON_VALUES>,
 }
 
-impl Drawn {
+impl SampleEffects {
     pub(super) fn push(&mut self, effect: impl Into<OnPixels>) {
         self.pixels.push(effect.into());
     }

@@ -40,17 +40,17 @@ pub struct Picture {
 }
 
 /// Converts a reference to rav1d's type for a C pointer, which is `Option<NonNull<T>>`.
-fn to<T>(value: &mut T) -> Option<NonNull<T>> {
+fn pointer_to<T>(value: &mut T) -> Option<NonNull<T>> {
     Some(NonNull::from(value))
 }
 
-fn checked(code: i32, what: &str) -> Result<()> {
+fn check_status(code: i32, operation: &str) -> Result<()> {
     match -code {
         0 => Ok(()),
-        libc::ENOMEM => Err(Error::new(ErrorKind::Memory, format!("{what}: out of memory"))),
-        libc::ENOPROTOOPT => Err(Error::unsupported(format!("{what}: this variant of AV1 is not supported"))),
-        libc::ERANGE => Err(Error::damaged(format!("{what}: the frame is too large"))),
-        _ => Err(Error::damaged(format!("{what}: the data is damaged"))),
+        libc::ENOMEM => Err(Error::new(ErrorKind::Memory, format!("{operation}: out of memory"))),
+        libc::ENOPROTOOPT => Err(Error::unsupported(format!("{operation}: this variant of AV1 is not supported"))),
+        libc::ERANGE => Err(Error::damaged(format!("{operation}: the frame is too large"))),
+        _ => Err(Error::damaged(format!("{operation}: the data is damaged"))),
     }
 }
 
@@ -74,8 +74,8 @@ impl Decoder {
         settings.logger = unsafe { re_rav1d::include::dav1d::dav1d::Dav1dLogger::new(None, None) };
         let mut context = None;
         // SAFETY: invariant 2.
-        let code = unsafe { c::dav1d_open(to(&mut context), to(&mut settings)) };
-        checked(code.0, "AV1")?;
+        let code = unsafe { c::dav1d_open(pointer_to(&mut context), pointer_to(&mut settings)) };
+        check_status(code.0, "AV1")?;
         Ok(Decoder { context: context.ok_or_else(|| Error::damaged("AV1: no decoder"))? })
     }
 
@@ -90,7 +90,7 @@ impl Decoder {
         }
         let mut data = Dav1dData::default();
         // SAFETY: invariant 2.
-        let bytes = unsafe { c::dav1d_data_create(to(&mut data), packet.len()) };
+        let bytes = unsafe { c::dav1d_data_create(pointer_to(&mut data), packet.len()) };
         let bytes = NonNull::new(bytes)
             .ok_or_else(|| Error::new(ErrorKind::Memory, format!("cannot allocate {} bytes", packet.len())))?;
         // SAFETY: the function allocated this many bytes, and nothing else refers to them yet.
@@ -98,26 +98,26 @@ impl Decoder {
         let mut result = Ok(());
         while data.sz > 0 && result.is_ok() {
             // SAFETY: invariants 1 and 2.
-            let code = unsafe { c::dav1d_send_data(Some(self.context), to(&mut data)) }.0;
+            let code = unsafe { c::dav1d_send_data(Some(self.context), pointer_to(&mut data)) }.0;
             if code != -libc::EAGAIN {
-                result = checked(code, "AV1");
+                result = check_status(code, "AV1");
             }
             loop {
                 let mut output = Dav1dPicture::default();
                 // SAFETY: invariants 1 and 2.
-                let code = unsafe { c::dav1d_get_picture(Some(self.context), to(&mut output)) }.0;
+                let code = unsafe { c::dav1d_get_picture(Some(self.context), pointer_to(&mut output)) }.0;
                 match code {
                     0 => show(Picture { own: output }),
                     code if code == -libc::EAGAIN => break,
                     code => {
-                        result = result.and(checked(code, "AV1"));
+                        result = result.and(check_status(code, "AV1"));
                         break;
                     }
                 }
             }
         }
         // SAFETY: invariant 2. This call releases the data that was not consumed.
-        unsafe { c::dav1d_data_unref(to(&mut data)) };
+        unsafe { c::dav1d_data_unref(pointer_to(&mut data)) };
         result
     }
 
@@ -147,14 +147,14 @@ impl Drop for Decoder {
     fn drop(&mut self) {
         let mut context = Some(self.context);
         // SAFETY: invariants 1 and 2.
-        unsafe { c::dav1d_close(to(&mut context)) };
+        unsafe { c::dav1d_close(pointer_to(&mut context)) };
     }
 }
 
 impl Drop for Picture {
     fn drop(&mut self) {
         // SAFETY: invariants 2 and 3.
-        unsafe { c::dav1d_picture_unref(to(&mut self.own)) };
+        unsafe { c::dav1d_picture_unref(pointer_to(&mut self.own)) };
     }
 }
 

@@ -64,7 +64,7 @@ impl FrameDecoder {
         if record.codec != Codec::Av1 {
             return Err(Error::unsupported(unsupported(record.codec)));
         }
-        let last = record.count() - 1;
+        let last_position = record.count() - 1;
         if !self.continues(record) {
             self.start(record)?;
         }
@@ -72,12 +72,13 @@ impl FrameDecoder {
         for (position, packet) in record.packets().enumerate() {
             end += 4 + packet.len();
             if position >= self.count {
-                self.next(record, position, packet, end)?;
+                self.decode_packet(record, position, packet, end)?;
             }
         }
-        let picture = self.pictures.iter().find(|(position, ..)| *position == last);
-        let (.., picture) = picture
-            .ok_or_else(|| Error::damaged(format!("packet {} of {} shows no frame", last + 1, record.count())))?;
+        let picture = self.pictures.iter().find(|(position, ..)| *position == last_position);
+        let (.., picture) = picture.ok_or_else(|| {
+            Error::damaged(format!("packet {} of {} shows no frame", last_position + 1, record.count()))
+        })?;
         let planes = picture.planes()?;
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
             return Err(Error::damaged(format!(
@@ -120,22 +121,22 @@ impl FrameDecoder {
         Ok(())
     }
 
-    fn next(&mut self, record: &Record<'_>, position: usize, packet: &[u8], end: usize) -> Result<()> {
+    fn decode_packet(&mut self, record: &Record<'_>, position: usize, packet: &[u8], end: usize) -> Result<()> {
         let decoder = self.decoder.as_mut().ok_or_else(|| Error::damaged("no decoder"))?;
         check_size(packet, record)?;
-        let mut shown = None;
-        let result = decoder.decode(packet, |picture| shown = Some(picture));
+        let mut shown_picture = None;
+        let result = decoder.decode(packet, |picture| shown_picture = Some(picture));
         result.map_err(|e| Error::new(e.kind(), format!("packet {} of {}: {e}", position + 1, record.count())))?;
         self.decoded += 1;
-        if let Some(picture) = shown {
+        if let Some(picture) = shown_picture {
             if self.pictures.len() == MAX_PICTURES {
                 self.pictures.remove(0);
             }
             self.pictures.push((position, end, picture));
         }
-        let start = self.body.len();
-        crate::error::reserve(&mut self.body, end - start)?;
-        self.body.extend_from_slice(&record.body()[start..end]);
+        let body_len = self.body.len();
+        crate::error::reserve(&mut self.body, end - body_len)?;
+        self.body.extend_from_slice(&record.body()[body_len..end]);
         self.count = position + 1;
         Ok(())
     }

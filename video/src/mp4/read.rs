@@ -25,24 +25,24 @@ pub fn matches(bytes: &[u8]) -> bool {
 /// of the format that is not supported.
 pub fn read(input: &dyn Input) -> Result<Track> {
     let len = input.len();
-    let mut parsed: Option<(Movie, Fragments)> = None;
+    let mut movie_and_fragments: Option<(Movie, Fragments)> = None;
     let mut offset = 0;
     let mut bytes = Vec::new();
     while offset < len {
         let Some((kind, start, end)) = header(input, offset, len)? else { break };
         match &kind {
-            b"moov" if parsed.is_none() => {
+            b"moov" if movie_and_fragments.is_none() => {
                 load(input, start, end, &mut bytes)?;
                 let movie = Movie::parse(&bytes, len)?;
                 let is_whole = !movie.is_fragmented();
-                parsed = Some((movie, Fragments::default()));
+                movie_and_fragments = Some((movie, Fragments::default()));
                 // Only fragmented files have more tables.
                 if is_whole {
                     break;
                 }
             }
             b"moof" => {
-                if let Some((movie, fragments)) = &mut parsed {
+                if let Some((movie, fragments)) = &mut movie_and_fragments {
                     load(input, start, end, &mut bytes)?;
                     fragments.add(movie, &bytes, offset, len)?;
                 }
@@ -51,7 +51,7 @@ pub fn read(input: &dyn Input) -> Result<Track> {
         }
         offset = end;
     }
-    let (movie, _) = parsed.ok_or_else(|| {
+    let (movie, _) = movie_and_fragments.ok_or_else(|| {
         Error::damaged(format!("the file of {len} bytes has no \"moov\" box, which is the index of its packets"))
     })?;
     movie.track()

@@ -64,9 +64,9 @@ struct Group {
     parser: ffi::Parser,
     references: References,
     /// For each packet, the index of the image that it shows.
-    shown: Vec<Option<usize>>,
+    shown_images: Vec<Option<usize>>,
     /// The error that prevents decoding of more packets.
-    broken: Option<(ErrorKind, String)>,
+    failure_cause: Option<(ErrorKind, String)>,
     /// Whether images that precede the key frame in presentation order may follow.
     has_leading: bool,
 }
@@ -87,7 +87,7 @@ struct State {
     is_past_leading: bool,
     /// Whether the driver reports damage for this codec.
     reports_damage: bool,
-    failed: Option<Error>,
+    failure: Option<Error>,
     panic: Option<Box<dyn Any + Send>>,
     stream: ffi::Stream,
     host: HostMemory,
@@ -117,7 +117,7 @@ impl Decoder {
             vp9_color: (2, false),
             is_past_leading: false,
             reports_damage: true,
-            failed: None,
+            failure: None,
             panic: None,
             stream,
             host: HostMemory { data: null_mut(), bytes: 0 },
@@ -141,7 +141,7 @@ impl Decoder {
         self.end(&device);
         let state = self.state();
         state.images.clear();
-        (state.codec, state.failed, state.panic) = (config.codec, None, None);
+        (state.codec, state.failure, state.panic) = (config.codec, None, None);
         (state.format, state.key_order) = (None, None);
         (state.is_open, state.is_past_leading, state.reports_damage) = (false, false, true);
         let mut params = ffi::ParserParams::zeroed();
@@ -160,8 +160,8 @@ impl Decoder {
             bitstream,
             parser,
             references: References::default(),
-            shown: Vec::new(),
-            broken: None,
+            shown_images: Vec::new(),
+            failure_cause: None,
             has_leading: false,
         });
         Ok(())
@@ -181,21 +181,21 @@ impl Decoder {
         let device = self.state().device.clone();
         let _here = device.enter()?;
         let group = self.group.as_mut().expect("`start` precedes `push`");
-        let position = group.shown.len();
-        crate::error::reserve(&mut group.shown, 1)?;
-        let pushed = match &group.broken {
+        let position = group.shown_images.len();
+        crate::error::reserve(&mut group.shown_images, 1)?;
+        let result = match &group.failure_cause {
             Some((kind, why)) => Err(Error::new(*kind, why.clone())),
             None => group.push(&mut self.input, self.state, position, packet, &device),
         };
-        group.shown.push(pushed.as_ref().ok().copied().flatten());
+        group.shown_images.push(result.as_ref().ok().copied().flatten());
         // SAFETY: invariant 2. The parser is not running.
         let state = unsafe { self.state.as_mut() };
         if let Some(panic) = state.panic.take() {
             state.fail(&device);
-            group.broken = Some((ErrorKind::Device, "decoding panicked".into()));
+            group.failure_cause = Some((ErrorKind::Device, "decoding panicked".into()));
             resume_unwind(panic);
         }
-        let error = match (state.failed.take(), pushed) {
+        let error = match (state.failure.take(), result) {
             (Some(e), _) => {
                 state.fail(&device);
                 e
@@ -203,7 +203,7 @@ impl Decoder {
             (None, Err(e)) => e,
             (None, Ok(_)) => return Ok(()),
         };
-        group.broken.get_or_insert_with(|| (error.kind(), error.to_string()));
+        group.failure_cause.get_or_insert_with(|| (error.kind(), error.to_string()));
         Err(error)
     }
 
@@ -214,8 +214,8 @@ impl Decoder {
         let device = self.state().device.clone();
         let _here = device.enter()?;
         let group = self.group.as_ref().expect("`push` precedes `frame`");
-        let Some(shown) = group.shown[packet] else {
-            return Err(match &group.broken {
+        let Some(shown_image) = group.shown_images[packet] else {
+            return Err(match &group.failure_cause {
                 Some((kind, why)) => Error::new(*kind, why.clone()),
                 None => Error::damaged(format!(
                     "packet {packet} after the key frame shows no image: it refers to images before the key frame"
@@ -223,8 +223,8 @@ impl Decoder {
             });
         };
         let state = self.state();
-        let Some((surface, image)) = state.images.surface(shown) else { return Ok(false) };
-        state.read(surface, image.is_field, shown, packet, &device)?;
+        let Some((surface, image)) = state.images.surface(shown_image) else { return Ok(false) };
+        state.read(surface, image.is_field, shown_image, packet, &device)?;
         Ok(true)
     }
 
@@ -236,8 +236,8 @@ impl Decoder {
 
     /// Returns whether [`frame`](Self::frame) finds the frame of a packet in GPU memory.
     pub(super) fn has(&mut self, packet: usize) -> bool {
-        let shown = self.group.as_ref().and_then(|group| group.shown[packet]);
-        shown.is_some_and(|shown| self.state().images.surface(shown).is_some())
+        let shown_image = self.group.as_ref().and_then(|group| group.shown_images[packet]);
+        shown_image.is_some_and(|shown_image| self.state().images.surface(shown_image).is_some())
     }
 }
 
@@ -259,10 +259,10 @@ impl Drop for Decoder {
     }
 }
 
-fn fault(packet: usize, why: &str) -> Error {
+fn fault(packet: usize, cause: &str) -> Error {
     match packet {
-        0 => Error::damaged(format!("the packet of the key frame is damaged ({why})")),
-        packet => Error::damaged(format!("packet {packet} after the key frame is damaged ({why})")),
+        0 => Error::damaged(format!("the packet of the key frame is damaged ({cause})")),
+        packet => Error::damaged(format!("packet {packet} after the key frame is damaged ({cause})")),
     }
 }
 
@@ -281,13 +281,13 @@ impl Group {
             ErrorKind::Damaged => fault(position, &e.to_string()),
             _ => e,
         };
-        let Content { images: mut min, is_open } =
+        let Content { images: mut min_images, is_open } =
             self.bitstream.rewrite(packet, position == 0, input).map_err(damaged)?;
         let vp9 = match self.bitstream.codec() {
             Codec::Vp9 => Some(self.references.add(packet).map_err(damaged)?),
             _ => None,
         };
-        let first = {
+        let first_image = {
             // SAFETY: the parser is not running.
             let state = unsafe { state.as_mut() };
             if position == 0 {
@@ -307,26 +307,29 @@ impl Group {
         let status = unsafe { (device.driver().cuvid.parse)(self.parser, &raw mut source) };
         // SAFETY: the parser is not running.
         let state = unsafe { state.as_mut() };
-        if state.failed.is_some() || state.panic.is_some() {
+        if state.failure.is_some() || state.panic.is_some() {
             return Ok(None);
         }
         device.driver().check(status, || format!("parsing packet {position} after the key frame"))?;
-        let added = state.images.count() - first;
+        let added_images = state.images.count() - first_image;
         if let Some(vp9) = vp9 {
-            return match added {
-                _ if added == vp9.images => Ok(Some(vp9.shown)),
-                _ => Err(fault(position, &format!("it contains {} images, but the driver found {added}", vp9.images))),
+            return match added_images {
+                _ if added_images == vp9.images => Ok(Some(vp9.shown)),
+                _ => Err(fault(
+                    position,
+                    &format!("it contains {} images, but the driver found {added_images}", vp9.images),
+                )),
             };
         }
         // Images that precede the key frame in presentation order may be impossible to decode.
-        if added == 0 && position > 0 && self.has_leading && !state.is_past_leading {
-            min = 0;
+        if added_images == 0 && position > 0 && self.has_leading && !state.is_past_leading {
+            min_images = 0;
         }
-        match added {
-            _ if added < min => Err(fault(position, "the parser of the driver found no image in it")),
+        match added_images {
+            _ if added_images < min_images => Err(fault(position, "the parser of the driver found no image in it")),
             0 => Ok(None),
-            1 => Ok(Some(first)),
-            _ => Err(fault(position, &format!("it contains {added} images"))),
+            1 => Ok(Some(first_image)),
+            _ => Err(fault(position, &format!("it contains {added_images} images"))),
         }
     }
 }
@@ -343,7 +346,7 @@ struct Session {
 
 impl Session {
     /// Returns a decoder for a format. Reuses `session` if possible.
-    fn fit(session: Option<Session>, device: &Device, format: &Format, name: Codec) -> Result<Session> {
+    fn open(session: Option<Session>, device: &Device, format: &Format, name: Codec) -> Result<Session> {
         let driver = device.driver();
         let size = (format.coded_width, format.coded_height);
         let (bit_depth, surfaces) = (8 + format.bit_depth_luma_minus8, u32::from(format.min_surfaces) + DELAY);
@@ -462,13 +465,13 @@ impl State {
     unsafe fn guard(state: *mut c_void, function: impl FnOnce(&mut Self) -> Result<c_int>) -> c_int {
         // SAFETY: guaranteed by the caller.
         let state = unsafe { &mut *state.cast::<Self>() };
-        if state.failed.is_some() || state.panic.is_some() {
+        if state.failure.is_some() || state.panic.is_some() {
             return 0;
         }
         match catch_unwind(AssertUnwindSafe(|| function(state))) {
             Ok(Ok(value)) => value,
             Ok(Err(e)) => {
-                state.failed = Some(e);
+                state.failure = Some(e);
                 0
             }
             Err(panic) => {
@@ -490,15 +493,15 @@ impl State {
     /// Prepares for a format, and returns the number of surfaces.
     fn start(&mut self, format: &Format) -> Result<c_int> {
         let size = (format.coded_width, format.coded_height);
-        if let (Some(before), Some(session)) = (&self.format, &self.session) {
+        if let (Some(previous_format), Some(session)) = (&self.format, &self.session) {
             let kind = |f: &Format| (f.coded_width, f.coded_height, f.chroma, f.bit_depth_luma_minus8, area(f));
-            if kind(before) == kind(format) && u32::from(format.min_surfaces) + DELAY <= session.surfaces {
+            if kind(previous_format) == kind(format) && u32::from(format.min_surfaces) + DELAY <= session.surfaces {
                 return Ok(session.surfaces as c_int);
             }
             return Err(Error::unsupported(format!(
                 "the format of the video changes from {} x {} to {} x {} pixels in packet {} after a key frame, which \
                  is not supported",
-                before.coded_width, before.coded_height, size.0, size.1, self.packet
+                previous_format.coded_width, previous_format.coded_height, size.0, size.1, self.packet
             )));
         }
         let chroma = match format.chroma {
@@ -508,18 +511,19 @@ impl State {
             _ => "4:4:4",
         };
         let bit_depth = 8 + format.bit_depth_luma_minus8;
-        let what = || format!("{} of {} x {} pixels, {chroma} with {bit_depth} bits", self.codec, size.0, size.1);
+        let describe_format =
+            || format!("{} of {} x {} pixels, {chroma} with {bit_depth} bits", self.codec, size.0, size.1);
         if format.chroma != ffi::CHROMA_420 || format.bit_depth_luma_minus8 != format.bit_depth_chroma_minus8 {
-            return Err(Error::unsupported(format!("{} is not supported on the GPU: 4:2:0 is", what())));
+            return Err(Error::unsupported(format!("{} is not supported on the GPU: 4:2:0 is", describe_format())));
         }
         let device = self.device.clone();
-        device.check(self.codec, bit_depth.into(), size, what)?;
+        device.check(self.codec, bit_depth.into(), size, describe_format)?;
         let (left, top, right, bottom) = area(format);
         let fits = |from: c_int, to: c_int, max: u32| from >= 0 && from % 2 == 0 && from < to && to as u32 <= max;
         if !fits(left, right, size.0) || !fits(top, bottom, size.1) {
             return Err(Error::damaged(format!("the video shows the area {:?} of {size:?} pixels", area(format))));
         }
-        let session = Session::fit(self.session.take(), &device, format, self.codec)?;
+        let session = Session::open(self.session.take(), &device, format, self.codec)?;
         let surfaces = session.surfaces;
         self.session = Some(session);
         self.format = Some(*format);
@@ -557,7 +561,7 @@ impl State {
             return Ok(());
         }
         let driver = self.device.driver();
-        let since = Instant::now();
+        let wait_start = Instant::now();
         let mut is_damaged = false;
         while self.reports_damage {
             let mut state = DecodeStatus::zeroed();
@@ -572,7 +576,7 @@ impl State {
                 is_damaged = matches!(state.status, ffi::decoded::ERROR | ffi::decoded::CONCEALED);
                 break;
             }
-            if since.elapsed() > PATIENCE {
+            if wait_start.elapsed() > PATIENCE {
                 return Err(Error::new(ErrorKind::Device, "the video engine of the GPU does not respond"));
             }
             std::thread::sleep(Duration::from_micros(50));
@@ -586,7 +590,7 @@ impl State {
         let (Some(format), Some(session)) = (self.format, &self.session) else {
             return Err(Error::damaged("an image precedes its format"));
         };
-        let (handle, coded) = (session.handle, output_size(session.size));
+        let (handle, coded_size) = (session.handle, output_size(session.size));
         let driver = device.driver();
         let (left, top, right, bottom) = area(&format);
         let [left, top, right, bottom] = [left, top, right, bottom].map(|side| side as usize);
@@ -625,19 +629,19 @@ impl State {
             let status = unsafe { (driver.cuda.copy_2d)(&raw const copy, stream) };
             driver.check(status, || "copying a decoded frame to host memory".into())
         };
-        let copied = copy(top, width * sample, height, 0)
-            .and_then(|()| copy(coded.1 as usize + top / 2, row, chroma_height, luma_bytes));
+        let copy_result = copy(top, width * sample, height, 0)
+            .and_then(|()| copy(coded_size.1 as usize + top / 2, row, chroma_height, luma_bytes));
         // SAFETY: the stream is valid, and the address was mapped above.
         let (synchronized, unmapped) =
             unsafe { ((driver.cuda.stream_synchronize)(stream), (driver.cuvid.unmap)(handle, address)) };
-        copied?;
+        copy_result?;
         driver.check(synchronized, || "copying a decoded frame to host memory".into())?;
         driver.check(unmapped, || "releasing a decoded frame".into())?;
 
         // An engine decodes the images of a session one after the other, so all earlier images are
         // decoded.
-        let unknown: Vec<usize> = self.images.unknown(index).collect();
-        for surface in unknown {
+        let unknown_surfaces: Vec<usize> = self.images.unknown(index).collect();
+        for surface in unknown_surfaces {
             self.wait(surface)?;
         }
         if let Some(position) = self.images.fault(index) {

@@ -76,7 +76,7 @@ impl FrameDecoder {
             Some(pool) => pool.clone(),
             None => {
                 super::check(record.codec)?;
-                self.pool.insert(Pool::of(self.gpu)?).clone()
+                self.pool.insert(Pool::for_gpu(self.gpu)?).clone()
             }
         };
         if self.session.as_mut().is_some_and(|session| !session.continues(record)) {

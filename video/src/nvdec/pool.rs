@@ -42,7 +42,7 @@ struct Idle {
 
 impl Pool {
     /// Returns the pool of a GPU. The decoders are destroyed when the last user drops the pool.
-    pub(super) fn of(gpu: usize) -> Result<Arc<Self>> {
+    pub(super) fn for_gpu(gpu: usize) -> Result<Arc<Self>> {
         static POOLS: Mutex<Vec<(usize, Weak<Pool>)>> = Mutex::new(Vec::new());
         let device = Device::shared(gpu)?;
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,9 +67,9 @@ impl Pool {
     pub(super) fn take(&self, record: &Record<'_>) -> Result<Session> {
         let mut idle = self.idle();
         loop {
-            let best = idle.sessions.iter_mut().position(|session| session.continues(record));
-            let best = best.or_else(|| idle.sessions.iter().position(|session| session.fits(record)));
-            if let Some(index) = best {
+            let best_index = idle.sessions.iter_mut().position(|session| session.continues(record));
+            let best_index = best_index.or_else(|| idle.sessions.iter().position(|session| session.fits(record)));
+            if let Some(index) = best_index {
                 return Ok(idle.sessions.remove(index));
             }
             if idle.count < MAX_SESSIONS {
@@ -116,21 +116,21 @@ impl Session {
     /// identifier would result in a wrong frame. If the requested frame was already decoded, as in
     /// clips in presentation order, its image must still be in GPU memory.
     pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
-        let pushed = self.ends.len().min(record.count());
+        let pushed_packets = self.ends.len().min(record.count());
         self.fits(record)
-            && pushed > 0
-            && self.body.get(..self.ends[pushed - 1]).is_some_and(|body| record.body().starts_with(body))
-            && (pushed < record.count() || self.decoder.has(record.count() - 1))
+            && pushed_packets > 0
+            && self.body.get(..self.ends[pushed_packets - 1]).is_some_and(|body| record.body().starts_with(body))
+            && (pushed_packets < record.count() || self.decoder.has(record.count() - 1))
     }
 
     /// Decodes the frame of a record. Returns how many packets were decoded. After an error, the
     /// decoder starts again from a key frame with the next record.
     ///
-    /// The packets of `later` records in the same group of pictures are queued before the frame is
-    /// read, so that the engine continues while the caller converts the frame.
-    pub(super) fn decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<usize> {
-        let mut result = self.try_decode(record, later);
-        if result.is_err() && !later.is_empty() {
+    /// The packets of the `later_records` in the same group of pictures are queued before the frame
+    /// is read, so that the engine continues while the caller converts the frame.
+    pub(super) fn decode(&mut self, record: &Record<'_>, later_records: &[Record<'_>]) -> Result<usize> {
+        let mut result = self.try_decode(record, later_records);
+        if result.is_err() && !later_records.is_empty() {
             // A later packet may be damaged, or may have replaced the frame.
             self.ends.clear();
             result = self.try_decode(record, &[]);
@@ -146,13 +146,13 @@ impl Session {
         self.decoder.planes()
     }
 
-    fn try_decode(&mut self, record: &Record<'_>, later: &[Record<'_>]) -> Result<usize> {
+    fn try_decode(&mut self, record: &Record<'_>, later_records: &[Record<'_>]) -> Result<usize> {
         if !self.continues(record) {
             self.start(record)?;
         }
-        let before = self.ends.len();
+        let pushed_packets = self.ends.len();
         self.push(record)?;
-        for later in later {
+        for later in later_records {
             if !later.body().starts_with(record.body()) {
                 break;
             }
@@ -169,7 +169,7 @@ impl Session {
                 planes.width, planes.height, record.width, record.height
             )));
         }
-        Ok(self.ends.len() - before)
+        Ok(self.ends.len() - pushed_packets)
     }
 
     fn start(&mut self, record: &Record<'_>) -> Result<()> {

@@ -15,7 +15,7 @@ fn open_busy(sim: &Sim) -> (Ring<Sim>, crossbeam::channel::Sender<()>) {
 }
 
 /// Queues a slow kernel that reads the batch on `stream`, without adding any waits.
-fn read_there(stream: &SimStream, batch: &Held<Sim>, seen: &Seen) {
+fn read_there(stream: &SimStream, batch: &ConsumerBatch<Sim>, seen: &Seen) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
     let (epoch, number, offset) = (slot.info.epoch(), slot.info.number(), slot.offset);
     let images = expected_on_device(&batch.shared.variant(&slot.info).spec, epoch, number).swap_remove(0);

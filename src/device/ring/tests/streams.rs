@@ -14,7 +14,7 @@ enum Registration {
 
 /// Reads the batch on `stream`, like a framework that has the batch's address. Unless `wait` is
 /// set, the ring must have made the stream wait for the batch.
-fn read_on(stream: &SimStream, batch: &Held<Sim>, seen: &Seen, wait: bool) {
+fn read_on(stream: &SimStream, batch: &ConsumerBatch<Sim>, seen: &Seen, wait: bool) {
     let (slot, memory, seen) = (batch.slot(), batch.shared.memory.clone(), seen.clone());
     let spec = &batch.shared.variant(&slot.info).spec;
     let images = expected_on_device(spec, slot.info.epoch(), slot.info.number()).swap_remove(0);
@@ -107,9 +107,9 @@ fn a_batch_dropped_during_a_capture_is_released_after_it() {
     batch.shared.gpu.wait(&other, &batch.slot().ready).unwrap();
     batch.use_on_captured(used);
     drop(batch);
-    assert_eq!(ring.shared.deferred.lock().unwrap().len(), 1, "no event was recorded into the capture");
+    assert_eq!(ring.shared.deferred_slots.lock().unwrap().len(), 1, "no event was recorded into the capture");
     while let Some(batch) = next(&mut ring) {
         drop(batch.unwrap());
     }
-    assert!(ring.shared.deferred.lock().unwrap().is_empty());
+    assert!(ring.shared.deferred_slots.lock().unwrap().is_empty());
 }

@@ -147,7 +147,7 @@ fn damaged_frames_and_replaced_clips_match_the_host() {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
     let device = with_failures().decode_on(DecodeOn::Gpu);
-    let DeviceLoader { ring, shared } = device.open_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
+    let DeviceLoader { ring, shared } = device.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), consumer).unwrap();
     let mut device = Batches::new(ring, &shared);
     let found: Vec<_> = device.epoch(0).map(|batch| pixels_of(&sim, &batch.unwrap(), Some("clip"))).collect();
     assert!(found == expected);

@@ -72,7 +72,7 @@ impl Source for Recorded {
     }
 }
 
-fn open(source: &Arc<Recorded>, decode_on: DecodeOn, epochs: u64) -> (Batches<Held<Sim>>, Sim) {
+fn open(source: &Arc<Recorded>, decode_on: DecodeOn, epochs: u64) -> (Batches<ConsumerBatch<Sim>>, Sim) {
     opened(loader(source).decode_on(decode_on).epochs(epochs))
 }
 
@@ -81,14 +81,14 @@ fn loader(source: &Arc<Recorded>) -> Loader {
     loader.augment(Augment::train(32))
 }
 
-fn opened(loader: Loader) -> (Batches<Held<Sim>>, Sim) {
+fn opened(loader: Loader) -> (Batches<ConsumerBatch<Sim>>, Sim) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
     let DeviceLoader { ring, shared } = loader.open_device(sim.clone(), consumer).unwrap();
     (Batches::new(ring, &shared), sim)
 }
 
-fn all_pixels((batches, sim): &mut (Batches<Held<Sim>>, Sim), epoch: u64) -> Vec<Vec<u8>> {
+fn all_pixels((batches, sim): &mut (Batches<ConsumerBatch<Sim>>, Sim), epoch: u64) -> Vec<Vec<u8>> {
     batches.epoch(epoch).map(|batch| pixels(sim, &batch.unwrap())).collect()
 }
 
@@ -126,7 +126,7 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
     // checkpoints.
     let mut plain = open(&Recorded::new(), DecodeOn::Gpu, 1);
     for (epoch, count) in [(0, 9), (1, 9), (1, 9), (1, 2), (2, 9), (5, 5), (6, 0), (7, 1), (0, 9), (0, 9), (0, 9)] {
-        let some = |(batches, sim): &mut (Batches<Held<Sim>>, Sim)| {
+        let some = |(batches, sim): &mut (Batches<ConsumerBatch<Sim>>, Sim)| {
             let arrived: Vec<_> = batches.epoch(epoch).take(count).map(|batch| pixels(sim, &batch.unwrap())).collect();
             (arrived, batches.checkpoint())
         };
@@ -286,7 +286,8 @@ fn new_weights_begin_at_the_stated_batch_on_a_device() {
             let loader = Loader::source(Recorded::new()).weights(weights(first)).batch_size(4).workers(2).prefetch(3);
             opened(loader.augment(Augment::train(32)).decode_on(decode_on))
         };
-        let last = |(batches, sim): &mut (Batches<Held<Sim>>, Sim), change: &dyn Fn(&Batches<Held<Sim>>, usize)| {
+        let last = |(batches, sim): &mut (Batches<ConsumerBatch<Sim>>, Sim),
+                    change: &dyn Fn(&Batches<ConsumerBatch<Sim>>, usize)| {
             let (mut epoch, mut arrived) = (batches.epoch_from(0, 238), Vec::new());
             while let Some(batch) = epoch.next() {
                 arrived.push(pixels(sim, &batch.unwrap()));

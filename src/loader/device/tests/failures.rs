@@ -75,7 +75,8 @@ fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
 
 fn epoch(sim: &Sim, loader: &Loader) -> Seen {
     let (mut batches, mut errors) = (Vec::new(), Vec::new());
-    let opened = sim.stream().and_then(|stream| loader.clone().open_device::<_, Held<Sim>>(sim.clone(), stream));
+    let opened =
+        sim.stream().and_then(|stream| loader.clone().open_device::<_, ConsumerBatch<Sim>>(sim.clone(), stream));
     let mut device = match opened {
         Ok(device) => device,
         Err(e) => return (batches, vec![e]),
@@ -129,7 +130,7 @@ fn every_driver_call_may_fail_while_a_decoder_answers() {
             Ok(decoder) => decoder,
             Err(e) => return (batches, vec![e]),
         };
-        let mut take = |answer: Result<Held<Sim>>| match answer {
+        let mut take = |answer: Result<ConsumerBatch<Sim>>| match answer {
             Ok(batch) => {
                 batch.shared.consumer.finish();
                 batches.push(arrived(&batch, None));

@@ -102,8 +102,8 @@ fn train_rank(
     give: &Sender<(usize, At, Share)>,
 ) -> Checkpoint {
     let consumer = sim.stream().unwrap();
-    let DeviceLoader { ring, shared } = loader.open_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
-    let mut batches: Batches<Held<Sim>> = Batches::new(ring, &shared);
+    let DeviceLoader { ring, shared } = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), consumer).unwrap();
+    let mut batches: Batches<ConsumerBatch<Sim>> = Batches::new(ring, &shared);
     let mut remaining = steps;
     for epoch in batches.first_epoch()..EPOCHS {
         for batch in batches.epoch(epoch).take(remaining) {

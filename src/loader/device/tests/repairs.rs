@@ -78,7 +78,7 @@ fn reading(source: &Arc<Reads>) -> Loader {
     Loader::source(source.clone()).batch_size(8).shuffle(3).workers(2).prefetch(2).augment(Augment::resize(32, 32))
 }
 
-type Opened = (Batches<Held<Sim>>, Sim);
+type Opened = (Batches<ConsumerBatch<Sim>>, Sim);
 
 fn open(loader: Loader) -> Opened {
     let sim = Sim::new(Mistake::None, 20);

@@ -19,7 +19,7 @@ fn sized(edit: impl Fn(Augment) -> Augment) -> Augment {
 fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let sim = Sim::new(Mistake::None, 20);
     let consumer = sim.stream().unwrap();
-    let mut opened = loader.open_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
+    let mut opened = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), consumer).unwrap();
     let batches = opened.shared.schedule.num_batches(0);
     let first = BatchIndex { epoch: 0, batch: 0 };
     opened.ring.start(Course { run: 1, first, batches, repeats: false, epochs: 4 });
@@ -75,7 +75,7 @@ fn device_memory_fits_the_largest_size() {
         let loader = loader(&images).dtype(Dtype::F32).augment(augment.mix(Mix::mixup(0.2)));
         let loader = loader.soft_labels(7, 0.0).decode_on(DecodeOn::Gpu);
         let sim = Sim::new(Mistake::None, 20);
-        let opened = loader.open_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+        let opened = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
         let plan = opened.shared.memory;
         [plan.device_bytes, plan.staging_bytes, plan.host_bytes]
     };

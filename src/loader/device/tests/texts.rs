@@ -15,7 +15,7 @@ fn a_device_batch_contains_the_texts_of_its_samples() {
     for decode_on in [DecodeOn::Cpu, DecodeOn::Gpu] {
         let sim = Sim::new(Mistake::None, 20);
         let loader = loader.clone().decode_on(decode_on);
-        let mut opened = loader.open_device::<_, Held<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+        let mut opened = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
         opened.start(0, 0);
         let mut count = 0;
         while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {

@@ -84,7 +84,7 @@ fn damaged_video_frames_fail_on_a_device_as_on_the_host() {
         let sim = Sim::new(Mistake::None, 20);
         let consumer = sim.stream().unwrap();
         let device = loader.decode_on(DecodeOn::Gpu);
-        let DeviceLoader { ring, shared } = device.open_device::<_, Held<Sim>>(sim.clone(), consumer).unwrap();
+        let DeviceLoader { ring, shared } = device.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), consumer).unwrap();
         let mut device = Batches::new(ring, &shared);
         let found: Vec<_> = device.epoch(0).map(|batch| pixels_of(&sim, &batch.unwrap(), Some("clip"))).collect();
         assert!(found == expected, "strict {strict}");

@@ -13,7 +13,7 @@ use crate::transform::Interpolation;
 use crate::transform::mix::dirichlet;
 use crate::transform::ops::blend::Blend;
 use crate::transform::ops::operation::Operation;
-use crate::transform::ops::registry::{Drawn, EFFECTS_ON_PIXELS};
+use crate::transform::ops::registry::{EFFECTS_ON_PIXELS, SampleEffects};
 
 use crate::transform::ops::warp::Sampling;
 
@@ -235,19 +235,19 @@ impl Policy {
         &self,
         chains: u32,
         alpha: f64,
-        drawn: &mut Drawn,
+        effects: &mut SampleEffects,
         rng: &mut Rng,
-        mut chain: impl FnMut(&mut Rng, &mut Drawn),
+        mut chain: impl FnMut(&mut Rng, &mut SampleEffects),
     ) {
         let shares = dirichlet(alpha, 2, rng);
         let parts = dirichlet(alpha, chains as usize, rng);
-        let first = drawn.pixels.len();
-        drawn.push(Blend::begin(shares[0] as f32));
+        let first = effects.pixels.len();
+        effects.push(Blend::begin(shares[0] as f32));
         for (i, part) in parts.iter().enumerate() {
-            chain(rng, drawn);
-            drawn.push(Blend::chain(*part as f32 * shares[1] as f32, i + 1 == parts.len()));
+            chain(rng, effects);
+            effects.push(Blend::chain(*part as f32 * shares[1] as f32, i + 1 == parts.len()));
         }
-        drawn.join_chain(first);
+        effects.join_chain(first);
     }
 }
 
@@ -324,31 +324,34 @@ impl Operation for Policy {
         }
     }
 
-    fn draw(&self, output: Size, rng: &mut Rng, drawn: &mut Drawn) {
+    fn draw(&self, output: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         let sampling = self.sampling;
         match &self.form {
             Form::Mix { severity, chains, depth, alpha, all } => {
                 let space: &Space = if *all { &space::MIX } else { &space::MIX_PART };
-                self.mix(*chains, *alpha, drawn, rng, |rng, drawn| {
+                self.mix(*chains, *alpha, effects, rng, |rng, effects| {
                     for _ in 0..draw_depth(*depth, rng) {
                         let kind = space.draw(rng);
                         let level = rng.below((*severity).into()) as u32;
                         let magnitude = space.magnitude(kind, level, self.bins, output, rng);
-                        space::push(kind, magnitude, output, sampling, drawn);
+                        space::push(kind, magnitude, output, sampling, effects);
                     }
                 });
             }
             Form::Timm(Timm { recipe: Ok(recipe @ Recipe { mix: Some((chains, depth, alpha)), .. }), .. }) => {
-                self.mix(*chains, *alpha, drawn, rng, |rng, drawn| {
+                self.mix(*chains, *alpha, effects, rng, |rng, effects| {
                     for _ in 0..draw_depth(*depth, rng) {
-                        recipe.choose(rng, &mut |kind, magnitude| timm::push(kind, magnitude, output, sampling, drawn));
+                        recipe
+                            .choose(rng, &mut |kind, magnitude| timm::push(kind, magnitude, output, sampling, effects));
                     }
                 });
             }
             Form::Timm(Timm { .. }) => {
-                self.choose(output, rng, &mut |kind, magnitude| timm::push(kind, magnitude, output, sampling, drawn))
+                self.choose(output, rng, &mut |kind, magnitude| timm::push(kind, magnitude, output, sampling, effects))
             }
-            _ => self.choose(output, rng, &mut |kind, magnitude| space::push(kind, magnitude, output, sampling, drawn)),
+            _ => {
+                self.choose(output, rng, &mut |kind, magnitude| space::push(kind, magnitude, output, sampling, effects))
+            }
         }
     }
 }
@@ -364,8 +367,8 @@ impl Policy {
         magnitude: f64,
         output: Size,
         sampling: Sampling,
-        drawn: &mut Drawn,
+        effects: &mut SampleEffects,
     ) {
-        space::push(tests::kind(name), magnitude, output, sampling, drawn);
+        space::push(tests::kind(name), magnitude, output, sampling, effects);
     }
 }

@@ -4,7 +4,7 @@ use super::kind::Kind::{self, *};
 use crate::decode::Size;
 use crate::sampler::Rng;
 use crate::transform::ops::arithmetic::fused;
-use crate::transform::ops::registry::Drawn;
+use crate::transform::ops::registry::SampleEffects;
 use crate::transform::ops::sharpen::Sharpen;
 use crate::transform::ops::tint::Tint;
 use crate::transform::ops::tone::Tone;
@@ -135,7 +135,7 @@ impl Space {
 
 /// Adds the effect of torchvision's `_apply_image_or_video_transform`, unless it would not change
 /// the image.
-pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
+pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, effects: &mut SampleEffects) {
     let is_signed = !matches!(kind, Posterize | Solarize | AutoContrast | Equalize | Invert);
     if (is_signed && magnitude == 0.0) || (kind == Posterize && magnitude == 8.0) {
         return;
@@ -150,16 +150,16 @@ pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling,
         TranslateY => Affine { translate: [0.0, magnitude.trunc()], ..Affine::IDENTITY },
         // The sign differs because torchvision's `rotate` is counterclockwise.
         Rotate => Affine { angle: -magnitude, ..Affine::IDENTITY },
-        Brightness => return drawn.push(Tone::brightness(1.0 + magnitude)),
-        Color => return drawn.push(Tint::saturation(1.0 + magnitude)),
-        Contrast => return drawn.push(Tone::contrast(1.0 + magnitude)),
-        Sharpness => return drawn.push(Sharpen::by(1.0 + magnitude)),
-        Posterize => return drawn.push(Tone::posterize(magnitude as u32)),
-        Solarize => return drawn.push(Tone::solarize(255.0 * magnitude)),
-        AutoContrast => return drawn.push(Tone::autocontrast()),
-        Equalize => return drawn.push(Tone::equalize()),
-        Invert => return drawn.push(Tone::invert()),
+        Brightness => return effects.push(Tone::brightness(1.0 + magnitude)),
+        Color => return effects.push(Tint::saturation(1.0 + magnitude)),
+        Contrast => return effects.push(Tone::contrast(1.0 + magnitude)),
+        Sharpness => return effects.push(Sharpen::by(1.0 + magnitude)),
+        Posterize => return effects.push(Tone::posterize(magnitude as u32)),
+        Solarize => return effects.push(Tone::solarize(255.0 * magnitude)),
+        AutoContrast => return effects.push(Tone::autocontrast()),
+        Equalize => return effects.push(Tone::equalize()),
+        Invert => return effects.push(Tone::invert()),
         Identity | SolarizeAdd | Desaturate | Blur => return,
     };
-    drawn.push(Warp::affine(affine, output, sampling));
+    effects.push(Warp::affine(affine, output, sampling));
 }

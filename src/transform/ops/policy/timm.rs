@@ -7,8 +7,8 @@ use crate::decode::Size;
 use crate::sampler::Rng;
 use crate::transform::mix::normal;
 use crate::transform::ops::blur::{Blur as Blurred, MAX_RADIUS};
-use crate::transform::ops::registry::Drawn;
 use crate::transform::ops::registry::EFFECTS_ON_PIXELS;
+use crate::transform::ops::registry::SampleEffects;
 use crate::transform::ops::sharpen::Sharpen;
 use crate::transform::ops::tint::Tint;
 use crate::transform::ops::tone::Tone;
@@ -265,13 +265,13 @@ impl Recipe {
                 let mut chosen = arrayvec::ArrayVec::<Kind, EFFECTS_ON_PIXELS>::new();
                 for _ in 0..number {
                     let mut remaining = rng.unit() * weights.iter().sum::<f64>();
-                    let drawn = weights.iter().position(|weight| {
+                    let drawn_index = weights.iter().position(|weight| {
                         remaining -= weight;
                         remaining < 0.0
                     });
                     // If rounding errors leave no position, use the last kind with a positive
                     // weight.
-                    let index = drawn.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
+                    let index = drawn_index.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
                     chosen.push(kinds[index].0);
                     if weighted {
                         weights[index] = 0.0;
@@ -298,14 +298,14 @@ impl Recipe {
     }
 
     fn level(&self, kind: Kind, mean: f64, bits: Bits, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
-        let drawn = if self.deviation == f64::INFINITY {
+        let drawn_level = if self.deviation == f64::INFINITY {
             rng.range(0.0, mean)
         } else if self.deviation > 0.0 {
             mean + self.deviation * normal(rng)
         } else {
             mean
         };
-        let level = drawn.clamp(0.0, self.limit);
+        let level = drawn_level.clamp(0.0, self.limit);
         let magnitude = match kind {
             Blur if self.effects == Effects::Three => rng.range(0.1, 2.0 * (level / 10.0).min(1.0)),
             Rotate | ShearX | ShearY | TranslateX | TranslateY => {
@@ -343,7 +343,7 @@ impl Recipe {
 }
 
 /// Adds timm's effect for `kind`, with torchvision's rounding.
-pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, drawn: &mut Drawn) {
+pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling, effects: &mut SampleEffects) {
     let (width, height) = (f64::from(output.width), f64::from(output.height));
     let corner = [-0.5 * width, -0.5 * height];
     let shear =
@@ -354,24 +354,24 @@ pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling,
         TranslateX => Affine { translate: [-magnitude * width, 0.0], ..Affine::IDENTITY },
         TranslateY => Affine { translate: [0.0, -magnitude * height], ..Affine::IDENTITY },
         Rotate => Affine { angle: -magnitude, ..Affine::IDENTITY },
-        Brightness => return drawn.push(Tone::brightness(magnitude)),
-        Color | Desaturate => return drawn.push(Tint::saturation(magnitude)),
-        Contrast => return drawn.push(Tone::contrast(magnitude)),
-        Sharpness => return drawn.push(Sharpen::by(magnitude)),
-        Posterize => return drawn.push(Tone::posterize(magnitude as u32)),
-        Solarize => return drawn.push(Tone::solarize(magnitude)),
-        SolarizeAdd => return drawn.push(Tone::add(magnitude as u32)),
-        AutoContrast => return drawn.push(Tone::autocontrast()),
-        Equalize => return drawn.push(Tone::equalize()),
-        Invert => return drawn.push(Tone::invert()),
+        Brightness => return effects.push(Tone::brightness(magnitude)),
+        Color | Desaturate => return effects.push(Tint::saturation(magnitude)),
+        Contrast => return effects.push(Tone::contrast(magnitude)),
+        Sharpness => return effects.push(Sharpen::by(magnitude)),
+        Posterize => return effects.push(Tone::posterize(magnitude as u32)),
+        Solarize => return effects.push(Tone::solarize(magnitude)),
+        SolarizeAdd => return effects.push(Tone::add(magnitude as u32)),
+        AutoContrast => return effects.push(Tone::autocontrast()),
+        Equalize => return effects.push(Tone::equalize()),
+        Invert => return effects.push(Tone::invert()),
         Blur => {
             // The kernel extends three standard deviations to each side.
             let radius = ((3.0 * magnitude).ceil() as u32).min(MAX_RADIUS);
-            return drawn.push(Blurred::new(2 * radius + 1, magnitude));
+            return effects.push(Blurred::new(2 * radius + 1, magnitude));
         }
         Identity => return,
     };
-    drawn.push(Warp::affine(affine, output, sampling));
+    effects.push(Warp::affine(affine, output, sampling));
 }
 
 #[cfg(test)]

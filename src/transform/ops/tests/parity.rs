@@ -12,7 +12,7 @@ use crate::transform::ops::blend::Blend;
 use crate::transform::ops::blur::Blur;
 use crate::transform::ops::effect::Scratch;
 use crate::transform::ops::policy::Policy;
-use crate::transform::ops::registry::{Drawn, OnPixels};
+use crate::transform::ops::registry::{OnPixels, SampleEffects};
 use crate::transform::ops::tint::Tint;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 use crate::transform::{ImageMut, Interpolation, Plan, Resizer};
@@ -53,40 +53,40 @@ fn original(name: &str) -> (Size, Vec<u8>) {
 }
 
 impl Case {
-    fn effects(&self, size: Size) -> Drawn {
+    fn effects(&self, size: Size) -> SampleEffects {
         let sampling = Sampling { bilinear: self.bilinear, fill: self.fill };
-        let mut drawn = Drawn::default();
+        let mut effects = SampleEffects::default();
         let (right, below) = (f64::from(size.width) - 1.0, f64::from(size.height) - 1.0);
         match &*self.effect {
-            "Hue" => drawn.push(Tint::hue(self.magnitude)),
-            "Grayscale" => drawn.push(Tint::grayscale()),
-            "PermuteChannels" => drawn.push(Tint::permuted(self.channels)),
-            "GaussianBlur" => drawn.push(Blur::new(self.size, self.magnitude)),
+            "Hue" => effects.push(Tint::hue(self.magnitude)),
+            "Grayscale" => effects.push(Tint::grayscale()),
+            "PermuteChannels" => effects.push(Tint::permuted(self.channels)),
+            "GaussianBlur" => effects.push(Blur::new(self.size, self.magnitude)),
             "Affine" => {
                 let Case { angle, translate, scale, shear, .. } = *self;
                 let affine = Affine { angle, translate, scale, shear, ..Affine::IDENTITY };
-                drawn.push(Warp::affine(affine, size, sampling));
+                effects.push(Warp::affine(affine, size, sampling));
             }
             "Perspective" => {
                 let from = [[0.0, 0.0], [right, 0.0], [right, below], [0.0, below]];
-                drawn.push(Warp::perspective(from, self.corners, size, sampling).unwrap());
+                effects.push(Warp::perspective(from, self.corners, size, sampling).unwrap());
             }
             "AugMix" => {
                 let bilinear = Sampling { bilinear: true, fill: None };
-                let mut chain = |effects: &[(&str, f64)], weight: f32, last: bool| {
-                    effects
+                let mut chain = |chain_effects: &[(&str, f64)], weight: f32, last: bool| {
+                    chain_effects
                         .iter()
-                        .for_each(|(name, magnitude)| Policy::effect(name, *magnitude, size, bilinear, &mut drawn));
-                    drawn.push(Blend::chain(weight * 0.6, last));
+                        .for_each(|(name, magnitude)| Policy::effect(name, *magnitude, size, bilinear, &mut effects));
+                    effects.push(Blend::chain(weight * 0.6, last));
                 };
                 chain(&[("Posterize", 4.0)], 0.5, false);
                 chain(&[("Equalize", 0.0), ("Rotate", 10.0)], 0.3, false);
                 chain(&[("Solarize", 0.5)], 0.2, true);
-                drawn.pixels.insert(0, Blend::begin(0.4).into());
+                effects.pixels.insert(0, Blend::begin(0.4).into());
             }
-            name => Policy::effect(name, self.magnitude, size, sampling, &mut drawn),
+            name => Policy::effect(name, self.magnitude, size, sampling, &mut effects),
         }
-        drawn
+        effects
     }
 
     fn name(&self) -> String {
@@ -226,7 +226,7 @@ fn affine_transformations_of_boxes_match_torchvision() {
     for Moved { angle, translate, scale, shear, from, moved: to } in cases {
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         let affine = Affine { angle, translate, scale, shear, ..Affine::IDENTITY };
-        plan.drawn.push(Warp::affine(affine, size, Sampling::default()));
+        plan.effects.push(Warp::affine(affine, size, Sampling::default()));
         for (from, theirs) in from.into_iter().zip(to) {
             let ours = plan.clip_box(from);
             let [x1, y1, x2, y2] = theirs;
@@ -265,7 +265,7 @@ fn points_follow_their_pixels() {
         vec![Warp::affine(affine(-20.0), size, none), Warp::perspective(from, to, size, none).unwrap()],
     ] {
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
-        warps.into_iter().for_each(|warp| plan.drawn.push(warp));
+        warps.into_iter().for_each(|warp| plan.effects.push(warp));
         let mut seen = 0;
         for (x, y) in [(20, 20), (45, 35), (60, 22), (33, 50), (88, 1)] {
             let mut image = vec![0; 90 * 70 * 3];
