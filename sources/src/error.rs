@@ -52,10 +52,10 @@ type Panic = Box<dyn std::any::Any + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An operating-system call failed, or a read was canceled.
+    /// An operating-system call or a request to a store failed, or a read was canceled.
     Io,
-    /// An option or an argument is invalid. Most of these errors occur when a dataset or a loader
-    /// is opened.
+    /// An option, an argument or a credential is invalid. Most of these errors occur when a dataset
+    /// or a loader is opened.
     Config,
     /// A container (such as a tar file, an LMDB database or an index) is damaged or has unexpected
     /// content.

@@ -1,5 +1,5 @@
-//! Creates the HTTP clients of all stores. A response may take any time in total, and errors
-//! preserve the server's status.
+//! Creates the HTTP clients of all stores. A response may take any time in total, and errors of
+//! reads preserve the server's status.
 
 use std::fmt;
 use std::time::Duration;

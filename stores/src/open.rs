@@ -318,7 +318,6 @@ pub(crate) fn hub_endpoint() -> String {
 mod tests {
     use super::*;
 
-    /// Without an endpoint, a store uses the provider's own servers.
     #[test]
     fn a_store_without_an_endpoint_uses_the_bucket_in_the_url() {
         for (url, store) in [

@@ -424,7 +424,7 @@ fn a_dataset_opens_completely_or_not_at_all() {
 
     fs::copy(path_of("x-000003.tar"), path_of("more.tar")).unwrap();
     let e = open(root.path()).err().unwrap();
-    assert!(e.cause().contains("1 tar files that x.manifest.json does not list, such as more.tar"), "{e}");
+    assert!(e.cause().contains("1 tar file that x.manifest.json does not list, such as more.tar"), "{e}");
     assert_eq!(open(path_of("x.manifest.json")).unwrap().len(), 40);
     fs::remove_file(path_of("more.tar")).unwrap();
     Pack::new(&numbers(3)).shard_samples(2).to(path_of("y.tar")).unwrap();

@@ -387,7 +387,7 @@ fn invalid_yolo_files_fail_with_file_and_line() {
         (vec![("data.yaml", yaml)], "train: \"images\" does not exist; looked for "),
         (
             vec![("data.yaml", yaml), ("images/x.png", "")],
-            "no label files for any of the 1 images: the first file was expected at ",
+            "no label files were found for 1 image: the first file was expected at ",
         ),
         (vec![("data.yaml", yaml), ("images/x.txt", "x")], "no images"),
         (vec![("data.yaml", "names: [a")], "not YAML: "),

@@ -418,7 +418,10 @@ fn an_invalid_value_fails_with_its_key() {
         ),
         (b"\x81\x01\xc4\x01x", "key \"001\": messagepack: field name at byte 1 is not text"),
         (b"\x81\xa1\xff\xc4\x01x", "key \"001\": messagepack: field name at byte 1 is not UTF-8"),
-        (b"\x81\xa3cls\xcb\0\0\0\0\0\0\0\0", "key \"001\": field \"cls\" at byte 5: expected an integer"),
+        (
+            b"\x81\xa3cls\xcb\0\0\0\0\0\0\0\0",
+            "key \"001\": field \"cls\" at byte 5: expected an integer or decimal text",
+        ),
         (
             b"\x81\xa3jpg\xc4\x01xx",
             "key \"001\": messagepack: unexpected data after the map, which ends at byte 8 of 9",

@@ -277,7 +277,7 @@ fn a_different_value_fails_only_its_sample() {
     let mut scratch = Vec::new();
     for (index, expected) in [
         (37, "key \"037\": pickle: GLOBAL at byte 0: os.system is refused"),
-        (38, "key \"038\": the value is a tuple of 3 items: expected 2, like the first sample"),
+        (38, "key \"038\": the value is a tuple or list with 3 items: expected 2, like the first sample"),
         (39, "key \"039\": \"label\" is text, but other samples have integers"),
         (40, "key \"040\": pickle: truncated at byte 12980: the opcode STOP is missing"),
     ] {

@@ -111,7 +111,7 @@ fn an_endless_device_is_rejected() {
     let table = TableOptions::new().image("path").open(root.path().join("t.csv")).unwrap();
     assert!(first(&table).to_string().contains("a device, not a regular file"));
     let e = refused(Yolo::open(root.path().join("data.yaml")));
-    assert!(e.cause().contains("no label files for any of the 1 images"), "{e}");
+    assert!(e.cause().contains("no label files were found for 1 image"), "{e}");
 }
 
 #[test]

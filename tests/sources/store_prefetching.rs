@@ -560,5 +560,5 @@ fn images_below_a_url_equal_those_of_a_local_folder() {
         }
     }
     let e = options.open("mem://set/a/bird").err().unwrap();
-    assert!(e.cause().contains("found no .tar objects, and found no images among 1 objects"), "{e}");
+    assert!(e.cause().contains("found no .tar objects, and found no images among 1 object under"), "{e}");
 }

@@ -113,7 +113,7 @@ fn a_manifest_in_a_store_determines_the_shards() {
     }
     store.put("mem://set/more.tar", bytes("mem://set/s-000000.tar"));
     let e = options.open("mem://set").err().unwrap();
-    assert!(e.cause().contains("1 tar files that s.manifest.json does not list, such as more.tar"), "{e}");
+    assert!(e.cause().contains("1 tar file that s.manifest.json does not list, such as more.tar"), "{e}");
     assert_eq!(options.open(url).unwrap().len(), 40);
     store.0.lock().unwrap().remove("mem://set/more.tar");
     let shard = bytes("mem://set/s-000001.tar");

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
 use crate::storage::{Files, OpenFile, delegate_to_files};
@@ -166,8 +166,9 @@ impl TokenFile {
             let windows = (tokens + stride as u64).saturating_sub(length as u64) / stride as u64;
             if windows == 0 {
                 tracing::warn!(
-                    "{}: the file is ignored, because it has only {tokens} tokens, too few for a window of {length}",
-                    file.path.display()
+                    "{}: the file is ignored, because it has only {}, too few for a window of {length}",
+                    file.path.display(),
+                    counted(tokens, "token", "tokens")
                 );
             }
             let count = usize::try_from(windows)
@@ -406,7 +407,7 @@ impl Source for TokenFile {
 
 impl fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokens")
+        f.debug_struct("TokenFile")
             .field("files", &self.files.entries().len())
             .field("windows", &self.len())
             .field("length", &self.length)

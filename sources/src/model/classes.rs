@@ -9,7 +9,7 @@ use super::forward::forward;
 use super::relabel::Relabel;
 use super::source::Divided;
 use super::{Lookahead, Prefetcher, Sample, Source};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::machine::file::{self, MAX_FILE};
 use crate::stats::NetworkStats;
 
@@ -64,6 +64,7 @@ impl Classes {
     /// of names. In a text file, white space around names, empty lines at the end, and a byte order
     /// mark are ignored.
     ///
+    /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read. If its content is
     /// invalid, fails like [`new`](Classes::new), and the error contains the path of the file.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
@@ -131,9 +132,9 @@ impl Classes {
         let shown: Vec<String> = names.iter().take(MAX_SHOWN).map(|name| format!("{name:?}")).collect();
         let more = names.len() - shown.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let (shown, listed) = (shown.join(", "), self.names.len());
+        let (shown, listed) = (shown.join(", "), counted(self.names.len(), "name", "names"));
         Error::config(format!(
-            "classes: the dataset has classes that are not in the list of {listed} names: {shown}{more}; add them, or \
+            "classes: the dataset has classes that are not in the list of {listed}: {shown}{more}; add them, or \
              skip these samples with OnError::Skip"
         ))
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::classes::category_ids;
 use super::relabel::Relabel;
 use super::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::machine::hash::Hash;
 use crate::stats::NetworkStats;
 
@@ -150,9 +150,9 @@ fn common_names(parts: &[Arc<dyn Source>]) -> Result<Vec<String>> {
 /// Returns all class names, sorted, and for each dataset the mapping from old to new labels.
 fn labels_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel>)> {
     if let Some(part) = parts.iter().position(|part| part.classes().is_empty() && !part.is_empty()) {
-        let samples = parts[part].len();
+        let samples = counted(parts[part].len(), "sample", "samples");
         return Err(Error::config(format!(
-            "joined datasets: dataset {part} ({}, {samples} samples) has no class names, so its labels cannot be \
+            "joined datasets: dataset {part} ({}, {samples}) has no class names, so its labels cannot be \
              joined by class name: use keep_labels to leave them unchanged",
             parts[part].kind()
         )));

@@ -1,6 +1,6 @@
 //! [`Relabel`]: maps a dataset's labels to new labels.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 
 /// Maps the labels of a dataset to new labels.
 #[derive(Debug, Clone)]
@@ -26,15 +26,15 @@ impl Relabel {
         match self {
             Relabel::Unnamed(names) if index.is_some_and(|index| index < *names) => Ok(label),
             Relabel::Unnamed(names) => Err(Error::in_source(format!(
-                "label {label} is outside the list of {names} classes, which are numbered from 0"
+                "label {label} is outside the list of {}, which are numbered from 0",
+                counted(*names, "class", "classes")
             ))),
             Relabel::Named { classes, set, how } => match index.and_then(|index| classes.get(index)) {
                 Some((_, Some(new))) => Ok(*new),
                 Some((name, None)) => Err(Error::in_source(format!("class {name:?} is not in the list of classes"))),
                 None => {
-                    let name_count = classes.len();
-                    let cause =
-                        format!("label {label} has no name: {set} names {name_count} classes, and labels are {how}");
+                    let named = counted(classes.len(), "class", "classes");
+                    let cause = format!("label {label} has no name: {set} names {named}, and labels are {how}");
                     Err(Error::in_source(cause))
                 }
             },

@@ -41,7 +41,7 @@ impl TableOptions {
     }
 
     /// Sets the column with the image paths. These paths may point anywhere, whereas the paths of a
-    /// detected column must stay inside the table's folder.
+    /// detected column must stay inside the [`root`](TableOptions::root) folder.
     #[must_use]
     pub fn image(mut self, column: impl Into<String>) -> Self {
         self.image = Some(column.into());
@@ -82,7 +82,7 @@ impl TableOptions {
     /// Declares a column that contains the paths of files, such as masks. The content of the file
     /// becomes the sample's `<column>.<extension>` field, such as `mask.png`. Undeclared columns
     /// are treated the same way if their first 32 values look like paths with an extension, and at
-    /// least one of those files exists under the table's folder.
+    /// least one of those files exists in the [`root`](TableOptions::root) folder.
     #[must_use]
     pub fn file(mut self, column: impl Into<String>) -> Self {
         self.files.push(column.into());

@@ -16,14 +16,14 @@ const HEAD_BYTES: usize = 4096;
 pub(crate) struct Siblings<'a> {
     pub(crate) tree: Tree<'a>,
     files: Vec<String>,
-    /// The folders that contain images at any depth: path as a prefix, and names of the entries
-    /// that are images or contain images.
+    /// The folders with subfolders that contain images: the path with a trailing slash (empty for
+    /// the root), and the names of these subfolders.
     pub(crate) image_folders: Vec<(&'a str, Vec<&'a str>)>,
 }
 
 impl<'a> Siblings<'a> {
-    /// Finds the folders that contain images. `images` yields the relative paths of the folder's
-    /// images.
+    /// Finds the subfolders that contain images. `images` yields the relative paths of the folders
+    /// that contain images.
     pub(crate) fn of(tree: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<Self> {
         let mut image_folders: Vec<(&str, Vec<&str>)> = Vec::new();
         for path in images {

@@ -3,7 +3,7 @@
 //! If the order is known, the block with the most distant next use is evicted first. A new block is
 //! not admitted if it would be the first to be evicted. This is Belady's optimal algorithm ("A
 //! study of replacement algorithms for a virtual-storage computer", 1966), extended by bypassing.
-//! Next uses are not stored but computed with the inverse of the order. If the order is not known,
+//! The next use of a block is computed with the inverse of the order. If the order is not known,
 //! the least recently used block is evicted first.
 //!
 //! Next uses in different datasets are compared by their distance in epochs, because training and
@@ -24,8 +24,9 @@ pub(super) type Key = u128;
 /// Number of epochs in which a sample's next use is searched. With n machines, a sample returns to
 /// the same machine after n epochs on average.
 const SEARCHED_EPOCHS: u64 = 256;
-/// Maximum number of blocks that are ranked again for each new block. With 128 machines, this takes
-/// about 5 ms.
+/// Maximum number of blocks with outdated ranks that are ranked again for each new block. With 128
+/// machines, this takes about 5 ms. The same limit applies to the blocks of each dataset whose next
+/// uses have passed.
 const MAX_RANKED: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -279,8 +280,8 @@ impl Index {
 
     /// Returns the blocks to evict so that a new block of `bytes` bytes fits. Returns `None` if the
     /// new block would be evicted before them, or if some next uses are not known yet. The next use
-    /// of the new block is searched from `from` on, or from now on if it is `None`. Updates only
-    /// ranks: the caller must evict and add the blocks.
+    /// of the new block is searched starting at `from`, or at the loader's position if it is
+    /// `None`. Updates only ranks: the caller must evict and add the blocks.
     pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<BatchIndex>) -> Option<Vec<Key>> {
         if bytes > self.limit {
             return None;

@@ -25,6 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crc32fast::Hasher;
+use warpfeed_sources::internal::counted;
 use warpfeed_sources::{Error, Result};
 use warpfeed_sources::{Object, ReadParts, is_stopped};
 
@@ -231,7 +232,7 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
 }
 
 /// Drops the files that do not match their checksums, which are then downloaded again when the
-/// dataset is opened.
+/// dataset is opened. Returns the number of dropped files.
 pub(super) fn check(folder: &Folder) -> Result<u64> {
     let failed = |e: io::Error| Error::io(&folder.path, &e);
     let mut damaged = 0;
@@ -386,8 +387,8 @@ impl<'a> Dataset<'a> {
         let mut have = self.arrived().map_err(failed)?;
         let total: u64 = self.objects.iter().map(|object| object.len).sum();
         let mut arrived: u64 = have.iter().map(|(len, _)| len).sum();
-        let count = self.objects.len();
-        tracing::info!("{}: downloading {count} files of {total} bytes to {}", self.base, self.path.display());
+        let count = counted(self.objects.len(), "file", "files");
+        tracing::info!("{}: downloading {count} ({total} bytes) to {}", self.base, self.path.display());
         let mut last_log = Instant::now();
         let journal = self.path.join("arrived");
         let mut journal = OpenOptions::new().create(true).append(true).open(journal).map_err(failed)?;
@@ -500,7 +501,7 @@ fn record(index: usize, len: u64, checksum: u32) -> [u8; RECORD] {
     record
 }
 
-/// Returns the modification time of a file in nanoseconds since 1970.
+/// Returns the length of a file, and its modification time in nanoseconds since 1970.
 fn modified(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::metadata(path)?;
     let time = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -56,8 +56,9 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Opens the cache in the folder at `path`, which is created if it does not exist. Fails if the
-    /// folder contains other files, or is a cache of a different version. The inner result is an
-    /// error if the folder cannot be created or is not writable.
+    /// folder contains other files, is a cache of a different version, or, on Unix, belongs to
+    /// another user or is writable by all users. The inner result is an error if the folder cannot
+    /// be created or is not writable.
     pub(super) fn open(path: &Path) -> Result<io::Result<Self>> {
         let folder = Folder { path: path.to_owned() };
         folder.check_owner()?;
@@ -435,7 +436,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns all blocks that were ever added to the journal, including removed blocks.
+    /// Returns all blocks that the journal lists as added, including those that it lists as removed
+    /// later.
     pub(super) fn added(folder: &Folder) -> io::Result<HashSet<Key>> {
         let bytes = present(fs::read(folder.path.join(JOURNAL)))?.unwrap_or_default();
         let records = bytes.get(16..).unwrap_or_default().as_chunks::<RECORD>().0.iter();

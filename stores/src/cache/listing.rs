@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use warpfeed_sources::internal::counted;
 use warpfeed_sources::{CancelToken, Object, Store, is_stopped};
 use warpfeed_sources::{Error, Result};
 
@@ -194,13 +195,13 @@ fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Ob
     let cached = Listing::load(path).ok().flatten();
     let cached = cached.filter(|cached| cached.prefix == prefix && !cached.objects.is_empty());
     let Some(cached) = cached else { return Ok(None) };
-    let (count, age) = (cached.objects.len(), cached.age());
+    let (count, age) = (counted(cached.objects.len(), "object", "objects"), cached.age());
     if !cached.is_current(store)? {
         tracing::info!("{prefix}: objects have changed since the listing {age} s ago; listing again");
         return Ok(None);
     }
     tracing::info!(
-        "{prefix}: using the cached listing of {count} objects, which is {age} s old; to list again, run `warpfeed cache refresh`"
+        "{prefix}: using the cached listing of {count}, which is {age} s old; to list again, run `warpfeed cache refresh`"
     );
     Ok(Some(cached.objects))
 }

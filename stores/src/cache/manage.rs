@@ -31,9 +31,10 @@ pub struct Contents {
     /// Number of files that are cached whole, and the bytes that they occupy on disk, in whole
     /// pages. The key is the URL of the dataset.
     pub files: BTreeMap<String, (u64, u64)>,
-    /// Number of damaged blocks, listings and whole files. [`check`] drops them.
+    /// Number of damaged blocks, listings and whole files that [`check`] has dropped.
     pub damaged: u64,
-    /// Paths of files that the cache did not write. These files are never removed.
+    /// Paths of files that were not recognized as blocks. [`check`] drops damaged blocks among them,
+    /// and never removes the others.
     pub others: Vec<PathBuf>,
 }
 
@@ -72,7 +73,8 @@ fn drop_listing(path: &Path) -> Result<()> {
     }
 }
 
-/// Reads all blocks and whole files of the cache at `path`, and drops damaged blocks and files.
+/// Reads all blocks and whole files of the cache at `path`, and drops damaged blocks, listings and
+/// files.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
@@ -95,8 +97,8 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
             damaged.push(key);
         }
     }
-    // A file with a damaged header belongs to the cache if the journal ever listed it, or if it
-    // begins with the magic number of a block.
+    // A file with a damaged header belongs to the cache if the journal lists it, or if it begins
+    // with the magic number of a block.
     let added = Journal::added(&folder).map_err(|e| Error::io(&folder.path, &e))?;
     let named = |path: &PathBuf| {
         let key = Key::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
@@ -159,7 +161,7 @@ fn list_contents(folder: &Folder) -> Result<(Contents, Blocks)> {
     Ok((contents, blocks))
 }
 
-/// Writes a journal of the remaining blocks.
+/// Removes the blocks `keys`, and writes a journal of the remaining blocks.
 fn drop_blocks(folder: &Folder, keys: &[Key]) -> Result<()> {
     if keys.is_empty() {
         return Ok(());

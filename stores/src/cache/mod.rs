@@ -64,8 +64,8 @@ use tiered::TieredCache;
 /// that contains other files.
 ///
 /// **Listings.** The folder also caches the listings of stores, so that a folder of a million
-/// images is listed only once, by one of the ranks. When a dataset is opened, the cache compares
-/// eight of the objects with the server, and lists the objects again if any of the eight has
+/// images is listed only once, by one of the ranks. When a dataset is opened, the cache compares up
+/// to eight of the objects with the server, and lists the objects again if any of these has
 /// changed. If a different object has changed, reading it fails, and the objects are listed again
 /// when the dataset is next opened. New objects are found only after [`refresh`]. Listings do not
 /// count toward `bytes`.
@@ -178,9 +178,9 @@ pub struct Counts {
     pub disk: u64,
     /// Number of bytes read from the folder.
     pub disk_bytes: u64,
-    /// Number of reads from the store.
+    /// Number of reads from the store that were offered to the cache.
     pub misses: u64,
-    /// Number of bytes read from the store, without the gaps between samples.
+    /// Number of bytes of these reads, without the gaps between samples.
     pub missed_bytes: u64,
     /// Number of bytes written to the folder.
     pub written_bytes: u64,

@@ -1,9 +1,9 @@
 //! Combines the blocks in the memory of this process with the blocks in the shared folder.
 //!
-//! A read never waits for the folder's lock, or for another thread's access to a slow disk. The
-//! memory tier and the folder's index each have a mutex, which is held only for computation. To
-//! change the folder, a thread takes the journal's mutex, then the folder's lock, and finally, only
-//! briefly, the mutex of the index.
+//! A read never waits for another thread's access to a slow disk, or for the folder's lock unless
+//! it finds a damaged block. The memory tier and the folder's index each have a mutex, which is
+//! held only for computation. To change the folder, a thread takes the journal's mutex, then the
+//! folder's lock, and finally, only briefly, the mutex of the index.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};

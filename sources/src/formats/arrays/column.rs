@@ -54,8 +54,8 @@ impl fmt::Debug for Column {
 
 impl Column {
     /// Creates a column for an array in a file. The array starts at `offset`, and `len` is the
-    /// number of bytes that the file stores for it. Fails if shape and element type give a
-    /// different size.
+    /// number of bytes that the file stores for it. Fails if the shape and the element type imply a
+    /// different size, or if samples have no elements.
     pub(super) fn in_file(
         name: String,
         dtype: Dtype,

@@ -47,7 +47,7 @@ impl Filter {
         }
     }
 
-    /// Reverses the filter. The result has at most `limit` bytes.
+    /// Reverses the filter. Decompression produces at most `limit` + 1 bytes.
     pub(super) fn undo(self, bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>> {
         match self {
             Filter::Deflate => inflate(&bytes, limit),

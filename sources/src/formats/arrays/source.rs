@@ -49,8 +49,8 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 /// such as `train`, `val` or `test`, as in `train_images` or `x_test`. To select a split, append
 /// its name to the path: `pathmnist.npz/train`.
 ///
-/// **Checksums.** Opening an `.npz` or `.pt` archive verifies the checksums of up to 256 MiB of
-/// uncompressed arrays.
+/// **Checksums.** Opening a local `.npz` or `.pt` archive verifies the checksums of up to 256 MiB
+/// of uncompressed arrays.
 ///
 /// **Memory.** Files are memory-mapped, and reading a sample touches only the bytes of that sample.
 /// Compressed arrays of an `.npz` archive are decompressed into memory on opening, up to 4 GiB,
@@ -102,9 +102,12 @@ fn kind_of(path: &Path) -> Result<&'static str> {
         Some("h5" | "hdf5") => Ok("hdf5"),
         _ if is_folder(path)? => Ok("npy"),
         _ => {
-            let cause = "unknown array format: expected an .npy, .npz, .safetensors, .pt or .pth file, or a folder of \
-                         .npy files";
-            Err(Error::config(cause).at_path(path))
+            let hdf5 = if cfg!(feature = "hdf5") { ", .h5, .hdf5" } else { "" };
+            Err(Error::config(format!(
+                "unknown array format: expected an .npy, .npz, .safetensors{hdf5}, .pt or .pth file, or a folder of \
+                 .npy files"
+            ))
+            .at_path(path))
         }
     }
 }
@@ -309,7 +312,7 @@ fn check_columns(columns: &[Column]) -> Result<usize> {
     Ok(len)
 }
 
-/// Reads the columns of sample `row`. `first` is the position in the loader's order at which the
+/// Reads the columns of sample `index`. `first` is the position in the loader's order at which the
 /// first value is read, if a loader has planned these reads.
 fn read_row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,

@@ -1,4 +1,5 @@
-//! Reads files in the Arrow streaming format, which the Hugging Face `datasets` library writes.
+//! Reads Arrow files in the streaming or the file format, which the Hugging Face `datasets` library
+//! writes.
 //!
 //! 1. `source`: [`Arrow`], the source.
 //! 2. `stream`: parses and checks the message headers of a file.

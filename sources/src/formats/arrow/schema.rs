@@ -207,8 +207,8 @@ fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// Returns the layout of `field`, or `None` if the table is damaged. The field must not be
-/// dictionary-encoded.
+/// Returns the layout of `field`, or `None` if the table is damaged. The codes are those of the
+/// union `Type` in Arrow's `Schema.fbs`. The field must not be dictionary-encoded.
 fn kind(field: &Table<'_>) -> Option<Kind> {
     let (code, about) = (field.byte(2)?, field.table(3)?);
     // FlatBuffers omits a table of default values.

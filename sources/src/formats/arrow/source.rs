@@ -45,11 +45,12 @@ const SPLITS: &str = "dataset_dict.json";
 /// it unless [`TableOptions::image`] names the column.
 ///
 /// **Zero-copy.** Fields borrow from the memory map, except for 16-bit floats, which are converted
-/// to `f32`, and booleans, which are converted to `u8`.
+/// to `f32`, booleans, which are converted to `u8`, and nested values, which are converted to JSON.
 ///
-/// **Not supported**: dictionaries, decimals and unions. Columns of these types are ignored with a
-/// warning, unless they were selected explicitly, which is an error. Opening also fails if a file
-/// contains views or, like Feather files, compressed batches.
+/// **Not supported**: dictionaries, decimals, unions, intervals, run-length encoded values, and
+/// bytes inside nested values. Columns of these types are ignored with a warning, unless they were
+/// selected explicitly, which is an error. Opening also fails if a file contains views or, like
+/// Feather files, compressed batches.
 ///
 /// [`TableOptions::image`]: crate::TableOptions::image
 pub struct Arrow {
@@ -202,7 +203,7 @@ impl Arrow {
         })
     }
 
-    /// Detects the type of a column from its first value.
+    /// Detects the type of a column from its first values.
     fn sniff(&self, column: usize) -> Result<ColumnType> {
         sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
     }

@@ -127,6 +127,7 @@ impl Message {
             return Err(MessageError::Cut);
         }
         let header = message.table(2).ok_or(DAMAGED)?.ok_or("a message has no header")?;
+        // The type of a message is 1 for a schema, 2 for a dictionary batch, and 3 for a record batch.
         match (message.byte(1).ok_or(DAMAGED)?, stream) {
             // Version V4, encoded as 3, is from 2017 (Arrow 0.8), and V5 is from 2020 (Arrow 1.0).
             _ if !(3..=4).contains(&version) => {

@@ -115,6 +115,7 @@ impl Field {
 }
 
 impl Kind {
+    /// Returns the type with the given ID in `ffcv/types.py`.
     fn parse(code: u8, arguments: &[u8]) -> Self {
         match code {
             0 => Kind::Float,

@@ -68,9 +68,10 @@ impl BetonLayout {
             if let Some((offset, len)) = self.pointer(row, field)? {
                 let until = offset.checked_add(len).filter(|&until| offset >= data.start && until <= data.end);
                 let until = until.ok_or_else(|| {
-                    let (name, data) = (&field.name, data.clone());
+                    let (name, Range { start, end }) = (&field.name, data);
                     Error::in_source(format!(
-                        "field {name:?}: {len} bytes at byte {offset} are outside the data of the file ({data:?})"
+                        "field {name:?}: {len} bytes at byte {offset} are outside the data of the file (bytes {start} \
+                         to {end})"
                     ))
                 })?;
                 (start, end) = (start.min(offset), end.max(until));

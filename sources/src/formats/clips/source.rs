@@ -183,8 +183,8 @@ impl Videos {
         }
     }
 
-    /// Opens the video of sample `index`. `is_next` is true if a loader reads the sample in its
-    /// announced order, so that the bytes may have been prefetched.
+    /// Opens the video of sample `index`. `is_next` is false if only the key is needed. If it is
+    /// true, a loader may have prefetched the bytes.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.place(index);
         match self.object(video).zip(number(video)) {

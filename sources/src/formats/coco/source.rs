@@ -38,7 +38,8 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 ///   list of all categories sorted by ID, so COCO's category IDs 1 to 90 become 0 to 79.
 ///   [`classes`](Source::classes) returns their names.
 /// - **Masks**: `boxes.masks.json` is the n `segmentation`s (polygons or run-length codes), exactly
-///   as in the file. Samples have this field if any annotation in the file has a segmentation.
+///   as in the file, with `null` for a missing or empty one. Samples have this field if any
+///   annotation in the file has a segmentation.
 /// - **Keypoints**: `boxes.points.npy`, f32 of shape (n, K, 3), is the x, y and visibility of the K
 ///   `keypoints`, or zeros for boxes without keypoints. Samples have this field if the categories
 ///   define keypoints or any annotation has keypoints.

@@ -1,8 +1,8 @@
 //! Caches the listing of a folder `x` in the index file `x.warpfeed-index` next to it.
 //!
 //! [`index_file`] adds a magic number and a hash to the content, which is:
-//! 1. seven `u64`s: a hash of the known formats, the numbers of folders, samples, classes, labels
-//!    and names that are not UTF-8, and the total length of all paths;
+//! 1. seven `u64`s: a hash of the extensions of the custom formats, the numbers of folders,
+//!    samples, classes, labels and names that are not UTF-8, and the total length of all paths;
 //! 2. for each folder, its modification time in ns as a `u64`, and its name;
 //! 3. for each sample, the end of its path as a `u64`;
 //! 4. for each label, its value as a `u32`;
@@ -52,8 +52,8 @@ pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Listing> {
     names.map(|(names, _)| names)
 }
 
-/// Writes the index atomically, unless a folder was changed too recently. Failures are only logged,
-/// because without an index the folder is simply listed again.
+/// Writes the index atomically, unless a folder was changed too recently or has a name that is not
+/// UTF-8. Failures are only logged, because without an index the folder is simply listed again.
 pub(super) fn store(path: &Path, formats: &[Format], names: &Listing, visited: &Visited) {
     let Some(target) = path_of(path) else { return };
     let settled = |time: &Option<SystemTime>| {
@@ -61,7 +61,7 @@ pub(super) fn store(path: &Path, formats: &[Format], names: &Listing, visited: &
     };
     if visited.iter().any(|(name, time)| name.is_invalid || !settled(time)) {
         return tracing::info!(
-            "{}: not written, because a folder was changed less than 2 seconds ago",
+            "{}: not written, because a folder was changed less than 2 seconds ago or has a name that is not UTF-8",
             target.display()
         );
     }

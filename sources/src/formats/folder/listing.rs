@@ -119,7 +119,8 @@ impl Listing {
         self.ends.len()
     }
 
-    /// Yields the names of the class folders, or nothing if there are none.
+    /// Yields the path of each folder that contains samples, or nothing if the samples have no
+    /// classes.
     pub(super) fn class_folders(&self) -> impl Iterator<Item = &str> {
         let mut last = "";
         let folders = (0..self.labels.len()).filter_map(|index| Some(self.path(index).rsplit_once('/')?.0));

@@ -8,7 +8,7 @@ use super::listing::Listing;
 use super::masks::Masks;
 use super::store_listing::select;
 use super::walk::Wanted;
-use crate::error::{Error, Result, reserve};
+use crate::error::{Error, Result, counted, reserve};
 use crate::format::{self, Format};
 use crate::machine::bytes::grow_to;
 use crate::machine::file::{self, FIRST_READ, read_whole};
@@ -130,9 +130,9 @@ impl Folder {
         if !names.invalid_names.is_empty() {
             let (count, first) = (names.invalid_names.len(), names.path(names.invalid_names[0]));
             tracing::warn!(
-                "{}: {count} names are not UTF-8, such as {first:?}; reading these samples will fail until they are \
-                 renamed",
-                path.display()
+                "{}: {} not UTF-8, such as {first:?}; reading these samples will fail until they are renamed",
+                path.display(),
+                counted(count, "name is", "names are")
             );
         }
         let masks = match &options.masks {
@@ -142,7 +142,8 @@ impl Folder {
         Ok(Folder { names, formats, files: Files::Local { root, masks } })
     }
 
-    /// Yields the class folders as paths relative to `url`, or nothing if there are none.
+    /// Yields the path, relative to `url`, of each folder that contains samples, or nothing if the
+    /// samples have no classes.
     pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
         match &self.files {
             Files::Local { .. } => Box::new(self.names.class_folders()),

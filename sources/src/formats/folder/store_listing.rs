@@ -64,9 +64,10 @@ pub(crate) fn select(url: &str, objects: &[Object], kind: Wanted<'_>) -> Result<
         }
     }
     if images.is_empty() {
-        let (count, [_, nouns], extensions) = (objects.len(), kind.nouns(), kind.extensions());
+        let count = counted(objects.len(), "object", "objects");
+        let ([_, nouns], extensions) = (kind.nouns(), kind.extensions());
         return Err(Error::in_source(format!(
-            "found no {nouns} among {count} objects under this URL; looked for {extensions}"
+            "found no {nouns} among {count} under this URL; looked for {extensions}"
         )));
     }
     // Sort by class, then by the path of the folder within the class, then by file name.

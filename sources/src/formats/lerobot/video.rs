@@ -77,7 +77,8 @@ impl Video {
         Ok(video)
     }
 
-    /// Returns the number of pixels of a frame in the first file, which is open.
+    /// Returns the number of pixels of a frame in the first file, or 0 if the file is no longer
+    /// open.
     pub(super) fn pixels(&self) -> u64 {
         self.open.find(0).map_or(0, |file| file.pixels())
     }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::tree;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::machine::file::is_below;
 use crate::values::items::check_copies;
 
@@ -96,8 +96,8 @@ impl Index {
         }
         let names = tree::names(&spec)?;
         if names.len() != serializers.len() {
-            let (names, count) = (names.len(), serializers.len());
-            return Err(Error::in_source(format!("data_spec has {names} values, but data_format has {count}")));
+            let (names, count) = (counted(names.len(), "value", "values"), serializers.len());
+            return Err(Error::in_source(format!("data_spec has {names}, but data_format has {count}")));
         }
         if let Some(chunk) = chunks.iter().find(|chunk| !is_below(&chunk.filename)) {
             return Err(Error::in_source(format!(
@@ -154,11 +154,7 @@ mod tests {
             ("/config/item_loader", "Mine".into(), "the item loader \"Mine\""),
             ("/config/encryption", serde_json::json!({"algorithm": "fernet"}), "encrypted chunks are not supported"),
             ("/config/data_spec", Value::Null, "chunks without data_format and data_spec"),
-            (
-                "/config/data_format",
-                serde_json::json!(["jpeg", "int"]),
-                "data_spec has 1 values, but data_format has 2",
-            ),
+            ("/config/data_format", serde_json::json!(["jpeg", "int"]), "data_spec has 1 value, but data_format has 2"),
             ("/chunks/0/filename", "../x.bin".into(), "\"../x.bin\" must be a relative path"),
             ("/chunks/0/chunk_size", (-1).into(), "not the index of LitData chunks"),
         ] {

@@ -269,7 +269,7 @@ mod tests {
             let text = number.to_string();
             assert_eq!(part(true, text.as_bytes()).unwrap(), number, "as Lightning wrote it");
         }
-        assert!(part(false, b"7").unwrap_err().cause().contains("1 bytes"));
+        assert!(part(false, b"7").unwrap_err().cause().contains("of 1 byte does not match"));
         assert!(part(true, b"seven").unwrap_err().cause().contains("is not a 64-bit integer"));
         assert!(part(true, b"").is_err());
     }

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 
 /// A node in a sample's structure, as PyTorch serializes it.
 #[derive(Debug, Deserialize)]
@@ -56,7 +56,8 @@ impl Node {
             _ => return Err(format!("it has a node of type {kind:?}: expected dicts, lists and tuples")),
         };
         if keys.len() != self.children_spec.len() {
-            return Err(format!("a dict has {} keys but {} values", keys.len(), self.children_spec.len()));
+            let values = counted(self.children_spec.len(), "value", "values");
+            return Err(format!("a dict has {} but {values}", counted(keys.len(), "key", "keys")));
         }
         let dot = if path.is_empty() { "" } else { "." };
         keys.iter()
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!(names_of(&tuple).unwrap(), ["0", "1"]);
         assert_eq!(names_of(&dict).unwrap(), ["image", "meta.0", "meta.1", "7"]);
         for (root, cause) in [
-            (node("builtins.dict", "[]", &[leaf]), "0 keys but 1 values"),
+            (node("builtins.dict", "[]", &[leaf]), "0 keys but 1 value"),
             (node("builtins.dict", "{", &[leaf]), "invalid keys of a dict"),
             (node("mine.Point", "null", &[leaf]), "a node of type \"mine.Point\""),
             ("{}".into(), "missing field"),

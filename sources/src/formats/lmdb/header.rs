@@ -62,6 +62,7 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
                 offset + 20
             ));
         }
+        // `md_pad` of the database of free pages.
         page_size = u32_at(40) as usize;
         if !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
             return error(format!(
@@ -69,6 +70,7 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
                 offset + 40
             ));
         }
+        // The number of the last transaction, the last page and the map size.
         newest = newest.max((u64_at(144), u64_at(136), u64_at(32)));
     }
     let last_page = newest.1;

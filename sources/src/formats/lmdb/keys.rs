@@ -42,7 +42,8 @@ impl Keys {
         }
     }
 
-    /// Returns the value of sample `index`, and its key in the format of [`text`](Keys::text).
+    /// Returns the key of sample `index` in the format of [`text`](Keys::text), and its value, or
+    /// `None` if the database has no such key.
     pub(super) fn record<'a>(
         &'a self,
         snapshot: &'a Snapshot,
@@ -57,8 +58,8 @@ impl Keys {
         Ok((key, value))
     }
 
-    /// Returns the key of sample `index` as text, or in hexadecimal if the key is not UTF-8. Writes
-    /// computed keys to `scratch`.
+    /// Returns the key of sample `index` as text, or in hexadecimal if the key is not UTF-8 or
+    /// contains control characters. Writes computed keys to `scratch`.
     pub(super) fn text<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> RowBytes<'a> {
         scratch.clear();
         match self {

@@ -25,7 +25,7 @@ use crate::model::Sample;
 /// ```
 pub trait ValueFormat: Send + Sync {
     /// Returns the sample in `value`. `key` is the key in the database, in hexadecimal if it is not
-    /// UTF-8.
+    /// UTF-8 or contains control characters.
     ///
     /// # Errors
     /// If the value does not have the expected layout. The source adds the key to the error.
@@ -61,7 +61,9 @@ impl ValueFormat for MsgPack {
                 ("cls", Value::Int(class)) => sample = sample.with_label(class),
                 ("cls", Value::Bytes(label)) => sample.push("cls", label)?,
                 ("cls", _) => {
-                    return Err(Error::in_source(format!("field \"cls\" at byte {offset}: expected an integer")));
+                    return Err(Error::in_source(format!(
+                        "field \"cls\" at byte {offset}: expected an integer or decimal text"
+                    )));
                 }
                 // Python programs often use a file extension as the name (`JPEG`). Normalize it, so
                 // that fields have the same names in every format.
@@ -103,7 +105,7 @@ pub(super) fn classes(value: &[u8]) -> Result<Vec<String>> {
 }
 
 /// Reads values that are encoded images. Samples have no label, and their field is named after the
-/// image format, which is detected from the first bytes.
+/// image format, which is detected from the first bytes, or `img` if the format is unknown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RawValues;
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::format;
 use crate::model::Classes;
 use crate::model::Sample;
@@ -145,9 +145,9 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
 fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
     if let Some(items) = items(nodes.root()) {
         if items.len() != item_names.len() {
-            let (actual, first) = (items.len(), item_names.len());
+            let (actual, first) = (counted(items.len(), "item", "items"), item_names.len());
             return Err(Error::in_source(format!(
-                "the value is a tuple of {actual} items: expected {first}, like the first sample"
+                "the value is a tuple or list with {actual}: expected {first}, like the first sample"
             )));
         }
         let cell = |(name, &id): (&String, &Id)| read_cell(nodes, Cow::Owned(name.clone()), id, page);

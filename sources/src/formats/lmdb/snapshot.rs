@@ -47,8 +47,8 @@ const MAX_ATTEMPTS: usize = 64;
 const MIN_MAP_SIZE: u64 = 1 << 40;
 
 pub(super) struct Snapshot {
-    /// The transactions: one per core, but at least 2 and at most 64. Additional threads share
-    /// them.
+    /// The transactions: one per core, but at least 2 and at most 64, or fewer if the lock file has
+    /// no free reader slots. Additional threads share them.
     slots: Vec<Mutex<Slot>>,
     database: Database,
     path: PathBuf,

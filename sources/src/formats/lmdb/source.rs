@@ -8,7 +8,7 @@ use super::keys::{Keys, label_key};
 use super::layout::{self, Detected, RawValues, ValueFormat};
 use super::pickled::{self, MAX_SURVEYED, Pickled};
 use super::snapshot::Snapshot;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::machine::file;
 use crate::machine::hash::Hash;
 use crate::machine::identity::Identity;
@@ -305,8 +305,9 @@ impl Lmdb {
         let message = || {
             let commits = self.snapshot.last_commit().map_or(0, |last| last.saturating_sub(self.commit));
             format!(
-                "the file has grown by {grown} bytes in {commits} commits since it was opened; its writer cannot reuse \
-                 freed pages while the file is open"
+                "the file has grown by {grown} bytes in {} since it was opened; its writer cannot reuse \
+                 freed pages while the file is open",
+                counted(commits, "commit", "commits")
             )
         };
         if let Some(limit) = self.growth_limit

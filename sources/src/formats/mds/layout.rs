@@ -64,7 +64,7 @@ mod tests {
         let head = [3, 0, 0, 0, 1, 0, 0, 0];
         assert_eq!(&rows.column_ranges(0, &head, 20).unwrap()[..], [8..11, 11..19, 19..20]);
         let cause = |head: &[u8], len| rows.column_ranges(0, head, len).unwrap_err().cause().to_owned();
-        assert!(cause(&head, 19).contains("column \"c\" has 1 bytes at byte 19"));
+        assert!(cause(&head, 19).contains("column \"c\" has 1 byte at byte 19"));
         assert!(cause(&head, 21).contains("the columns have 20 bytes, but the sample has 21"));
         assert!(cause(&head[..4], 20).contains("column \"c\" has a missing length"));
         assert!(cause(&[0xff; 8], 20).contains("column \"a\" has 4294967295 bytes"));

@@ -295,7 +295,7 @@ impl Decoded {
     }
 }
 
-/// Appends the levels of the values to `definitions` and `repetitions`.
+/// Decodes the values of `rows` rows, and appends their levels to `definitions` and `repetitions`.
 fn decode_values<T: DataType>(
     column: &ColumnChunkMetaData,
     pages: Box<dyn PageReader>,

@@ -57,9 +57,9 @@ pub(super) struct Cache {
     decoded: AtomicUsize,
 }
 
-/// The maximum decoded size of a page for one column selection: the memory that the loaders of that
-/// selection have granted. All selections share the cache, but a page must fit in the memory of the
-/// loader that reads it.
+/// The maximum decoded size of a page for one column selection: the smallest memory grant of the
+/// loaders of that selection. All selections share the cache, but a page must fit in the memory of
+/// the loader that reads it.
 #[derive(Default)]
 pub(super) struct PageLimit {
     grants: Grants,

@@ -4,9 +4,9 @@
 //! `Encodings.md` of the Parquet format specifies the encodings `DELTA_BINARY_PACKED`,
 //! `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY`.
 
-/// Returns the decoded size of `DELTA_BYTE_ARRAY` data, in bytes. In this encoding, each value is a
-/// prefix of the previous value, followed by a suffix. Returns `None` if the data is damaged or
-/// contains more than `limit` values.
+/// Returns an upper bound of the decoded size of `DELTA_BYTE_ARRAY` data, in bytes. In this
+/// encoding, each value is a prefix of the previous value, followed by a suffix. Returns `None` if
+/// the data is damaged or contains more than `limit` values.
 pub(super) fn decoded_size(bytes: &[u8], limit: usize) -> Option<u64> {
     let (shared, rest) = sum(bytes, limit)?;
     check_count(rest, limit)?;
@@ -78,7 +78,7 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
     Some((total, bytes))
 }
 
-/// Reads the `width` bits from bit `bit` on, least significant bit first.
+/// Reads `width` bits, starting at bit `bit`, least significant bit first.
 fn read_bits(bytes: &[u8], bit: usize, width: usize) -> u32 {
     let mut word = [0; 8];
     let from = &bytes[(bit / 8).min(bytes.len())..];

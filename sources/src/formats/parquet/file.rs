@@ -253,8 +253,8 @@ impl ParquetFile {
         Ok(Some((u64::try_from(start).map_err(damaged)?, u64::try_from(len).map_err(damaged)?)))
     }
 
-    /// Returns the locations of a column chunk's pages, if they are known or the file contains a
-    /// page index for it. The column must not contain lists.
+    /// Returns the locations of a column chunk's pages if they are known. For a large column chunk
+    /// in a store, reads the file's page index, if there is one. The column must not contain lists.
     pub(super) fn index(&self, group: u32, leaf: u32) -> Result<Option<Arc<Index>>> {
         if let Some(index) = self.cached_index(group, leaf) {
             return Ok(Some(index));

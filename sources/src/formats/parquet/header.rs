@@ -53,6 +53,10 @@ pub(super) enum Kind {
 impl Header {
     /// Parses a header. Returns `None` if it is damaged or incomplete.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        // The fields of `PageHeader` in Parquet's Thrift definition are: 1, the type (0 for data, 2
+        // for a dictionary, 3 for data of version 2); 2 and 3, the uncompressed and the compressed
+        // size; 4, the checksum; 5, 7 and 8, the header of a data page, a dictionary page and a
+        // data page of version 2.
         let mut reader = Compact::new(bytes);
         let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
         let (mut values, mut about) = (0, None);
@@ -100,8 +104,8 @@ impl Header {
         Some(Header { len: reader.position(), compressed: compressed?, size: size?, crc, values, kind })
     }
 
-    /// Returns the number of rows. Returns `None` unless this is a data page of a column without
-    /// lists.
+    /// Returns the number of rows of a data page, or `None` for other pages. The number is correct
+    /// only for columns without lists.
     pub(super) fn rows(&self) -> Option<usize> {
         matches!(self.kind, Kind::DataV1 { .. } | Kind::DataV2 { .. }).then_some(self.values)
     }

@@ -130,6 +130,9 @@ impl<'a> Compact<'a> {
         (end <= self.bytes.len()).then_some(())
     }
 
+    /// Skips a value. Its type is 1 or 2 for booleans, 3 for a byte, 4 to 6 for integers, 7 for a
+    /// floating-point number, 8 for bytes, 9 for a list, 10 for a set, 11 for a map, and 12 for a
+    /// struct.
     pub(super) fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
             return None;

@@ -25,12 +25,12 @@ pub(super) struct Columns {
     pub(super) label: Option<usize>,
     /// The columns that contain paths, each with the stem of its field name.
     pub(super) files: Vec<(usize, String)>,
-    /// The path columns that no option names. Their paths must stay inside the table's folder.
+    /// The path columns that no option names. Their paths must stay inside the root folder.
     pub(super) detected: Vec<usize>,
     pub(super) fields: Vec<Field>,
     /// The name of each vector field, and the columns that it combines.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
-    /// Reasons why samples have no image or label, for messages.
+    /// The content of the messages about a sample without an image or a label.
     pub(super) lacks: Lacks,
 }
 
@@ -103,8 +103,8 @@ impl Header<'_> {
 }
 
 /// Returns whether the column `name` contains paths: all of its first values `texts` must look like
-/// paths, and at least one must exist in the table's folder. Logs a warning if all of them look
-/// like image paths but none exists.
+/// paths, and at least one must exist in the root folder. Logs a warning if all of them look like
+/// image paths but none exists.
 fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool>) -> Result<bool> {
     let may_be = |value: &String| Path::new(value).extension().is_some() && value.parse::<f64>().is_err();
     if texts.is_empty() || !texts.iter().all(may_be) {
@@ -117,8 +117,8 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
     }
     if texts.iter().all(|path| is_image_file(path) && !is_url(path)) {
         tracing::warn!(
-            "column {name:?} seems to contain image paths (such as {:?}), but none of the first {} files exist in the \
-             table's folder, so the column is read as text; set the root folder of the files, or name the column with \
+            "column {name:?} seems to contain image paths (such as {:?}), but none of the first {} exists in the root \
+             folder, so the column is read as text; set the root folder of the files, or name the column with \
              TableOptions::file({name:?})",
             texts[0],
             texts.len(),

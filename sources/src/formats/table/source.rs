@@ -58,8 +58,9 @@ use crate::values::record::Labels;
 /// sample with an absolute path or a `..` fails. In a column that you name with
 /// [`TableOptions::image`] or [`TableOptions::file`], paths may point anywhere. Only regular files
 /// of up to 2 GiB are read. Paths may omit the image extension, as in many tables with the
-/// `image_id,label` columns. The first 32 paths are checked. If one extension makes every path
-/// without an extension match a file, it is appended to all such paths in the column.
+/// `image_id,label` columns. The first 32 paths are checked. If at least one path without an
+/// extension matches a file with exactly one extension added, this extension is appended to all
+/// such paths in the column.
 ///
 /// **Quotes.** A CSV cell is quoted if its first character is a quote. Quoted cells may contain
 /// delimiters, line ends and doubled quotes. A delimiter, a line end or the end of the file must
@@ -78,7 +79,7 @@ use crate::values::record::Labels;
 /// option may also contain URLs. Opening lists the files once, and loaders prefetch them.
 ///
 /// **Memory.** The text of the table and 8 bytes per row stay in memory. Opening parses the text
-/// twice, and each row is parsed again when it is read.
+/// once, and again to read the labels, and each row is parsed again when it is read.
 pub struct Table {
     pub(super) file: PathBuf,
     /// The folder to which paths are relative, with a trailing `/`.

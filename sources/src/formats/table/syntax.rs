@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::cells::{Cell, Cells};
 use super::csv::{Csv, End};
 use super::json;
+use crate::error::counted;
 
 pub(super) enum Syntax {
     Csv(Csv),
@@ -55,12 +56,14 @@ impl Syntax {
         if json { Cell::Json } else { Cell::Text }
     }
 
-    /// Checks that a row has one cell per column.
+    /// Checks that a row of a CSV file has one cell per column.
     pub(super) fn complete(&self, cells: &Cells, columns: usize) -> Result<(), String> {
         match self {
-            Syntax::Csv(_) if cells.len() != columns => {
-                Err(format!("the row has {} cells, but the table has {columns} columns", cells.len()))
-            }
+            Syntax::Csv(_) if cells.len() != columns => Err(format!(
+                "the row has {}, but the table has {}",
+                counted(cells.len(), "cell", "cells"),
+                counted(columns, "column", "columns")
+            )),
             _ => Ok(()),
         }
     }

@@ -20,7 +20,7 @@ use crate::storage::tree::Tree;
 
 /// The suffix of a manifest's file name.
 pub const MANIFEST_END: &str = ".manifest.json";
-/// JSON key of the version number, which must be the first key of a manifest.
+/// JSON key of the version number.
 const KEY: &str = "\"warpfeed_set\"";
 /// The manifest format version that is read and written.
 pub const VERSION: u64 = 1;
@@ -116,9 +116,9 @@ impl Manifest {
             tars.keys().filter(|tar| !listed.contains(&***tar)).partition(|tar| is_numbered(tar, stem));
         if let (true, Some(first)) = (must_be_complete, others.first()) {
             return Err(Error::in_source(format!(
-                "the folder contains {} tar files that {name} does not list, such as {first}: open the manifest, or \
-                 move them to a separate folder",
-                others.len()
+                "the folder contains {} that {name} does not list, such as {first}: open the manifest, or move other \
+                 tar files to a separate folder",
+                counted(others.len(), "tar file", "tar files")
             )));
         }
         if let Some(first) = named.first() {
@@ -186,9 +186,9 @@ pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
         Some(stem) => {
             let parts = names().filter(|name| name.starts_with(&format!("{stem}.part-")) && name.ends_with(".json"));
             Err(Error::in_source(format!(
-                "the set {stem} is incomplete: {} finished parts were not merged; pack the missing parts, then merge \
+                "the set {stem} is incomplete: {} not merged; pack the missing parts, then merge \
                  all (warpfeed pack --merge {stem}.tar)",
-                parts.count()
+                counted(parts.count(), "finished part was", "finished parts were")
             )))
         }
     }
@@ -266,5 +266,6 @@ pub(super) fn check_samples(entry: &Entry, actual: usize) -> Result<()> {
     if entry.samples == actual as u64 {
         return Ok(());
     }
-    Err(Error::in_source(format!("the shard has {actual} samples, but its manifest claims {}", entry.samples)))
+    let actual = counted(actual, "sample", "samples");
+    Err(Error::in_source(format!("the shard has {actual}, but its manifest claims {}", entry.samples)))
 }

@@ -68,8 +68,8 @@ pub(crate) fn check_star(path: &Path) -> Result<()> {
     Err(Error::config(format!("no such file, and patterns with a star are not supported: {instead}")).at_path(path))
 }
 
-/// Returns a pattern with braces that expands to `texts`. They must be sorted and end in
-/// consecutive numbers of the same width.
+/// Returns a pattern with braces that expands to `texts`. Returns `None` unless they are sorted and
+/// end in consecutive numbers of the same width.
 fn brace_pattern(texts: &[String]) -> Option<String> {
     let start = texts.first()?.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits: Vec<&str> = texts.iter().map(|text| text.strip_prefix(start)).collect::<Option<_>>()?;

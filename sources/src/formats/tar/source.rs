@@ -139,8 +139,8 @@ impl Tar {
         let classes = named.map_or_else(Vec::new, |(_, index)| index.classes.clone());
         let tar = Tar { shards: Arc::new(Files::new(shards, Index::len)?), classes, only: None };
         if tar.is_empty() {
-            let shards = tar.shards.entries().len();
-            let cause = format!("no samples in {shards} tar files: no member has a file extension");
+            let shards = counted(tar.shards.entries().len(), "tar file", "tar files");
+            let cause = format!("no samples in {shards}: no member has a file extension");
             return Err(Error::in_source(cause).at_path(path));
         }
         Ok(tar)

@@ -37,6 +37,9 @@ use crate::values::record::{ColumnType, Found, Named, Rows, Survey};
 /// changed. In an object store, a file with an index is read with range requests, whereas a file
 /// without an index is downloaded.
 ///
+/// **Labels.** If the labels are text, opening reads all records to find the classes. In an object
+/// store, it then downloads the files.
+///
 /// **Checksums.** Building the index verifies the checksums of the record lengths. Reading a sample
 /// verifies both checksums of its record.
 ///
@@ -182,7 +185,7 @@ fn key_names(paths: &[PathBuf]) -> Vec<String> {
     }
 }
 
-/// Lists the shards in `folder` that belong to the wanted split, or to the only split if
+/// Lists the shards in `folder` that belong to the requested split, or to the only split if
 /// `requested` is `None`. Checks that no shard is missing.
 fn shards_in(storage: &Storage, folder: &Path, requested: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -4,10 +4,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use saphyr::{LoadableYamlNode, Yaml};
+use saphyr::{LoadableYamlNode, Scalar, Yaml};
 use saphyr_parser::{Event, Parser};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::machine::file;
 
 /// Maximum size of a YAML file, in bytes. A file with 20,000 classes takes about 500 kB.
@@ -56,7 +56,11 @@ impl Data {
         if let Some(count) = get("nc") {
             let actual = names.len();
             if actual > 0 && count.as_integer() != Some(actual as i64) {
-                return Err(format!("nc is {}, but names has {actual} entries", describe(count)));
+                return Err(format!(
+                    "nc is {}, but names has {}",
+                    describe(count),
+                    counted(actual, "entry", "entries")
+                ));
             }
         }
         let root = get("path").map(|value| text(value, "path")).transpose()?;
@@ -126,7 +130,20 @@ fn parse_points(value: &Yaml<'_>) -> Result<(usize, usize), String> {
 
 /// Formats the beginning of a value for messages.
 fn describe(value: &Yaml<'_>) -> String {
-    format!("{value:?}").chars().take(60).collect()
+    const MAX_CHARS: usize = 60;
+    let text = match value {
+        Yaml::Value(Scalar::Null) => "null".to_owned(),
+        Yaml::Value(Scalar::Boolean(value)) => value.to_string(),
+        Yaml::Value(Scalar::Integer(value)) => value.to_string(),
+        Yaml::Value(Scalar::FloatingPoint(value)) => value.to_string(),
+        Yaml::Value(Scalar::String(text)) => format!("{text:?}"),
+        Yaml::Sequence(items) => {
+            format!("[{}]", items.iter().take(MAX_CHARS).map(describe).collect::<Vec<_>>().join(", "))
+        }
+        Yaml::Mapping(_) => "a mapping".to_owned(),
+        _ => "a tagged or invalid value".to_owned(),
+    };
+    text.chars().take(MAX_CHARS).collect()
 }
 
 /// Finds the `data.yaml` for the images in `folder`, in this folder or its parent. A YAML file with
@@ -191,12 +208,12 @@ mod tests {
             ("a: [", "not YAML: "),
             (&deep[0], "line 1: lists and mappings are nested more than 64 deep"),
             (&deep[1], "line 1: lists and mappings are nested more than 64 deep"),
-            ("train: {a: b}\n", ": expected text"),
-            ("nc: 3\nnames: [a, b]\n", "names has 2"),
+            ("train: {a: b}\n", "train is a mapping: expected text"),
+            ("nc: 3\nnames: [a]\n", "nc is 3, but names has 1 entry"),
             ("names: {0: a, 2: b}\n", "names has the class 2 instead of 1"),
-            ("names: {a: b}\n", "names has the key"),
-            ("names: 5\n", ": expected a list or a mapping"),
-            ("kpt_shape: [17, 4]\n", ": expected [number of points, 2 or 3]"),
+            ("names: {a: b}\n", "names has the key \"a\""),
+            ("names: 5\n", "names is 5: expected a list or a mapping"),
+            ("kpt_shape: [17, 4]\n", "kpt_shape is [17, 4]: expected [number of points, 2 or 3]"),
         ] {
             let cause = Data::parse(text).unwrap_err();
             assert!(cause.contains(words), "{text:?}: {cause}");

@@ -1,6 +1,6 @@
 //! Parses label files, which contain one line per box.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::values::annotated::check_box;
 
 /// The boxes of an image. Parsing the next file reuses their memory.
@@ -63,15 +63,17 @@ impl Labels {
             }
             (None, _) => {
                 return Err(format!(
-                    "{count} numbers after the class: expected 4 for a box, or an even count of at least 6 for a \
-                     polygon"
+                    "{} after the class: expected 4 for a box, or an even count of at least 6 for a \
+                     polygon",
+                    counted(count, "number", "numbers")
                 ));
             }
             (Some((points, values)), _) => {
                 let needed = 4 + points * values;
                 return Err(format!(
-                    "{count} numbers after the class: expected {needed} for a box and {points} points of {values} \
-                     numbers"
+                    "{} after the class: expected {needed} for a box and {points} points of {values} \
+                     numbers",
+                    counted(count, "number", "numbers")
                 ));
             }
         };

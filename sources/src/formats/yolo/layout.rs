@@ -93,8 +93,8 @@ pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Forma
     Ok(items)
 }
 
-/// Reads a list of images. Each line contains the path of one image, relative to the folder of the
-/// list.
+/// Reads a list of images. Each line contains the path of one image, which is absolute or relative
+/// to the folder of the list.
 fn read_list(list: &Path) -> Result<Vec<Item>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;

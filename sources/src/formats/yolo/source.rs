@@ -107,8 +107,8 @@ impl Yolo {
         if let Some(first) = labeled.iter().position(|&labeled| !labeled) {
             let (count, first) = (items.len(), label_path(&items[first].path).concat());
             if missing == count {
-                let cause =
-                    format!("no label files for any of the {count} images: the first file was expected at {first}");
+                let images = counted(count, "image", "images");
+                let cause = format!("no label files were found for {images}: the first file was expected at {first}");
                 return Err(Error::in_source(cause).at_path(path));
             }
             let path = path.display();

@@ -33,7 +33,7 @@ pub(crate) fn column_ranges<'n>(
     for (name, size) in columns {
         let size = size.or_else(|| lengths.next());
         let end = size.and_then(|size| start.checked_add(size)).filter(|&end| end <= len).ok_or_else(|| {
-            let size = size.map_or("a missing length".to_owned(), |size| format!("{size} bytes"));
+            let size = size.map_or("a missing length".to_owned(), |size| counted(size, "byte", "bytes"));
             Error::in_source(format!("column {name:?} has {size} at byte {start}, but the sample has {len} bytes"))
         })?;
         ranges.push(start..end);

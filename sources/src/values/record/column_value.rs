@@ -5,7 +5,7 @@ use std::path::Path;
 use arrayvec::ArrayVec;
 
 use super::cells::Cell;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::machine::file::{self, MAX_FILE, is_below};
 use crate::model::Numbers;
 use crate::model::value::{AXES, Element};
@@ -127,9 +127,9 @@ impl<'a> Found<'a> {
             Found::Numbers { element, shape, data } => {
                 let bytes = data.of(page);
                 let numbers = Numbers::from_element(bytes, *element, shape);
-                let count = bytes.len();
+                let count = counted(bytes.len(), "byte", "bytes");
                 Cell::Numbers(numbers.ok_or_else(|| {
-                    Error::in_source(format!("{count} bytes do not match an array of shape {:?}", &shape[..]))
+                    Error::in_source(format!("the value of {count} does not match the shape {:?}", &shape[..]))
                 })?)
             }
             Found::TooManyAxes(shape) => {

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use super::cells::Cell;
 use super::column_value::Found;
 use super::labels::{Labels, Learner};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::format::{self, FORMATS};
 use crate::model::sample::{Lacks, MAX_FIELDS, are_one};
 use crate::model::{Classes, Sample};
@@ -338,8 +338,8 @@ impl Columns {
                     // Libraries that store class names write missing labels as negative numbers.
                     Labels::Named(_) if label < 0 => Ok(None),
                     Labels::Named(names) if label as usize >= names.len() => Err(Error::in_source(format!(
-                        "label {label} has no name: the dataset names {} classes",
-                        names.len()
+                        "label {label} has no name: the dataset names {}",
+                        counted(names.len(), "class", "classes")
                     ))),
                     _ => Ok(Some(label)),
                 }

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use crate::error::counted;
 use crate::model::Classes;
 
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(crate) struct Learner {
     has_floats: bool,
     /// First row with a value that is not a number.
     first_text_row: Option<usize>,
-    /// Values from row `first_text_row` on, each with the first row that contains it.
+    /// The values starting at row `first_text_row`, each with the first row that contains it.
     names: HashMap<String, usize>,
     integers: usize,
     /// Number of values that are not numbers.
@@ -60,10 +61,11 @@ pub(crate) struct Unknown {
 
 impl Unknown {
     pub(crate) fn cause(&self, list: Option<&Classes>) -> String {
-        let (name, list_len) = (&self.name, list.map_or(0, |list| list.names().len()));
+        let name = &self.name;
+        let classes = counted(list.map_or(0, |list| list.names().len()), "class", "classes");
         let others = if self.others > 0 { format!(" (and {} more)", self.others) } else { String::new() };
         format!(
-            "class {name:?}{others} is not in the list of {list_len} classes; add the missing names, or skip these \
+            "class {name:?}{others} is not in the list of {classes}; add the missing names, or skip these \
              samples with OnError::Skip"
         )
     }
@@ -189,11 +191,8 @@ impl Labels {
                 parse_integer(value).ok_or_else(|| format!("label {value:?} is not an integer"))
             }
             Labels::Names { labels, .. } => {
-                let class_count = labels.len();
-                labels
-                    .get(value)
-                    .copied()
-                    .ok_or_else(|| format!("class {value:?} is not in the list of {class_count} classes"))
+                let classes = counted(labels.len(), "class", "classes");
+                labels.get(value).copied().ok_or_else(|| format!("class {value:?} is not in the list of {classes}"))
             }
         }
     }
