@@ -2,11 +2,12 @@
 //! `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
 //!
 //! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. The batches are 224x224
-//! eval crops, normalized f16 (N, C, H, W). With a CUDA driver, the batches are in device memory,
-//! and each request size is measured twice: decoded on the GPU, and decoded on the CPU. "median ms"
-//! and "99 % ms" are latencies from the call until the batch is in memory, with one request at a
-//! time. "images/s" is the rate with one request at a time, and "in flight: images/s" the rate with
-//! four requests in flight. "on the device" is the percentage of images that the GPU decodes.
+//! center crops, normalized, as `f16` in the layout (N, C, H, W). With a CUDA driver, the batches
+//! are in device memory, and each request size is measured twice: decoded on the GPU, and decoded
+//! on the CPU. "median ms" and "99 % ms" are latencies from the call until the batch is in memory,
+//! with one request at a time. "images/s" is the rate with one request at a time, and "in flight:
+//! images/s" the rate with four requests in flight. "on the device" is the percentage of images
+//! that the GPU decodes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -26,7 +26,9 @@ pub use warpfeed_sources::{Table, TableOptions};
 #[cfg(all(feature = "lmdb", feature = "pack"))]
 pub(crate) use warpfeed_sources::internal::{CLASSES_KEY, lmdb_error};
 #[cfg(feature = "pack")]
-pub(crate) use warpfeed_sources::internal::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_END, MANIFEST_VERSION, PLAN_END};
+pub(crate) use warpfeed_sources::internal::{
+    CLASSES_MEMBER, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX,
+};
 pub(crate) use warpfeed_sources::internal::{Hash, Pool, RETRIES, check_retries, reads_ahead, retried, within};
 pub(crate) use warpfeed_sources::internal::{Join, Labels, Stores, are_one, labels_retried, no_sample};
 pub(crate) use warpfeed_sources::internal::{MAX_AXES, Npy, Shape};

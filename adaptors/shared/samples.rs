@@ -1,6 +1,6 @@
-//! Generates the test data for all adaptors: 50 samples, each with a small image, an array, and a
-//! variable number of rows. In each adaptor, `tests/samples/mod.rs` is a symlink to this file, so
-//! that packaged crates contain it.
+//! Generates the test data for all adaptors: 50 samples, each with a small image, an array of two
+//! numbers, and a variable number of tokens. In each adaptor, `tests/samples/mod.rs` is a symlink
+//! to this file, so that packaged crates contain it.
 
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
@@ -15,7 +15,7 @@ fn image(n: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns 50 samples. Sample `n` has `n % 5` rows of tokens and, if `labeled`, the label `n % 3`.
+/// Returns 50 samples. Sample `n` has `n % 5` tokens and, if `labeled`, the label `n % 3`.
 pub(crate) fn source(labeled: bool) -> Memory {
     let sample = |n: u64| {
         let sample = OwnedSample::new(format!("s{n}"))

@@ -3,20 +3,22 @@
 //!
 //! 1. `images`: the images to decode.
 //! 2. `turbo`: libjpeg-turbo.
-//! 3. `path`: reading, decoding, resizing and writing, compared with decoding and resizing alone.
+//! 3. `pipeline`: reading, decoding, resizing and writing, compared with decoding and resizing
+//!    alone.
 //!
 //! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. Without it, the images
 //! are generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD; without the library,
-//! its column is empty. "Packed" files have standard Huffman tables and restart markers (three to
-//! eight segments per row). Crops are chosen as in torchvision's RandomResizedCrop. libjpeg-turbo
-//! decodes both the full file and the file cut down to the segments of the crop.
+//! its column is empty. "Packed" files are JPEGs as `warpfeed pack` rewrites them, with standard
+//! Huffman tables and restart markers (three to eight segments per row). Crops are chosen as in
+//! torchvision's RandomResizedCrop. libjpeg-turbo decodes both the full file and a file that
+//! contains only the segments that the crop needs.
 //!
 //! The numbers are medians of five rounds, in microseconds of CPU time per image on one thread.
 
 mod images;
 #[path = "../../tests/libjpeg/mod.rs"]
 mod libjpeg;
-mod path;
+mod pipeline;
 mod turbo;
 
 use std::process::Command;
@@ -39,7 +41,7 @@ fn main() {
     }
     // A thread keeps its SIMD backend, so run a separate process for each backend.
     for backend in ["scalar", "avx2", "avx512"] {
-        println!("\n{backend} (if unsupported, the best backend of this CPU)");
+        println!("\n{backend}, or the best backend that this CPU supports");
         let program = std::env::current_exe().expect("the benchmark's own path");
         Command::new(program).env("WARPFEED_JPEG", backend).status().expect("the benchmark starts");
     }
@@ -105,7 +107,7 @@ fn measure() {
     for ((name, _), median) in rows.iter().zip(&medians) {
         println!("{name:40} {median:8.1} {:14.2} {:14.2}", medians[0] / median, medians[1] / median);
     }
-    path::measure(&images);
+    pipeline::measure(&images);
 }
 
 fn decode_in_groups<'a>(images: &'a [Image], outs: &mut [Pixels], input_of: impl Fn(&'a Image) -> (&'a [u8], Rect)) {
@@ -126,7 +128,7 @@ fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-/// Returns the CPU time of the thread or of the process, as `clock` selects.
+/// Returns the CPU time of the thread or the process, depending on `clock`.
 #[allow(unsafe_code)]
 fn cpu_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

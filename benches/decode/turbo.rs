@@ -3,7 +3,6 @@
 //! **Invariants**
 //! 1. The signatures match libjpeg-turbo's `turbojpeg.h`.
 //! 2. `_library` keeps the library loaded for as long as the function pointer is used.
-//! 3. `rgb` has room for `height` rows of `width` pixels.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_ulong, c_void};
@@ -33,7 +32,8 @@ impl Turbo {
     pub(super) fn decode(&self, jpeg: &[u8], size: Size, rgb: &mut Vec<u8>) {
         rgb.resize(size.area() as usize * 3, 0);
         let (width, height) = (size.width as c_int, size.height as c_int);
-        // SAFETY: invariants 1 to 3. The handle is only used by this thread.
+        // SAFETY: invariants 1 and 2. `rgb` has room for `height` rows of `width` pixels, and
+        // `Turbo` is not `Sync`, so no other thread uses the handle.
         unsafe {
             (self.decompress)(
                 self.handle,

@@ -1,13 +1,18 @@
-"""Compares the images/s of a loop in Python with the images/s of `warpfeed bench`, which loops in
-Rust, and measures the cost of a call to `next`.
+"""Compares the throughput of a loop in Python with `warpfeed bench`, which loops in Rust, and
+measures the duration of a call to `next`.
 
     python benches/rate.py train.lmdb [--seconds 8] [--rounds 5] [--batch 256]
 
-Both loops read the same data with the same options: random-resized crop to 224 pixels and flip, u8.
-`warpfeed bench` uses batches in host memory. `cuda` is the loop in Python with device batches.
-`again` is a second run of `warpfeed bench`, to show the noise between identical runs. Runs
-alternate, in an order that changes from round to round. Ratios are medians over the rounds, with
-quartiles.
+Both loops read the same data as `u8` images, with the same augmentation: a random resized crop to
+224 pixels, and a random flip.
+
+- `rust` is `warpfeed bench`, which uses batches in host memory. `again` is a second run of it, and
+  shows the noise between identical runs.
+- `numpy`, `torch` and `cuda` are loops in Python, with NumPy arrays, torch tensors on the host, and
+  torch tensors on the device.
+
+The order of the runs changes from round to round. For each run, the program prints the median rate,
+the median of its ratios to `rust` in the same round, the quartiles of the ratios, and all rates.
 """
 
 from __future__ import annotations
@@ -60,7 +65,7 @@ def python(args: argparse.Namespace, output: str) -> float:
 
 
 def cost_of_next(path: str, output: str) -> float:
-    """Returns the microseconds of a call to `next` if the batch is ready."""
+    """Returns the median duration of a call to `next` in microseconds, when a batch is ready."""
     loader = warpfeed.Loader(
         path, batch_size=1, prefetch=16, augment=warpfeed.Augment.resize(8, 8), unlabeled=True, **output_options(output)
     )

@@ -98,7 +98,7 @@ def create_loader(dataset: Any, input_size: Any, batch_size: int, is_training: b
     )
     unsupported = {name: value for name, value in options.items() if value and name not in IGNORED}
     if unsupported:
-        raise SystemExit(f"options without a counterpart in warpfeed: {unsupported}; leave them out")
+        raise SystemExit(f"warpfeed has no equivalent of {unsupported}; remove these options")
     return loader
 
 

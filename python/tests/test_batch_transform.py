@@ -1,5 +1,6 @@
-"""The result of a transform becomes the batch. An invalid result becomes an error that shows it.
-Random numbers depend only on the batch, so a resumed run gets the same ones."""
+"""The return value of a transform becomes the batch, and an invalid one is an error that describes
+it. The seed of a transform depends only on the loader's seed, the rank, the batch and the position
+of the transform, so a resumed run gets the same random numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
 
 
 @pytest.mark.parametrize(
-    ("f", "came"),
+    ("f", "expected"),
     [
         (lambda x, y: x, r"returned numpy.ndarray of shape \(16, 32, 32, 3\)"),
         (lambda x, y: (x,), "returned a tuple of 1"),
@@ -25,9 +26,9 @@ OPTIONS = {"batch_size": 16, "augment": Augment.train(32), "output": "numpy"}
         (lambda x, y: {0: x}, "returned a dict with the key 0"),
     ],
 )  # fmt: skip
-def test_a_result_that_is_not_a_batch_fails_with_its_value(mini: str, f: Any, came: str) -> None:
+def test_a_result_that_is_not_a_batch_fails_with_its_value(mini: str, f: Any, expected: str) -> None:
     prefix = r"batch_transform\[1\] \(<lambda>\) at batch 0 of epoch 0 \(samples 0, 1, .*\): TypeError: the function"
-    with pytest.raises(WarpfeedError, match=rf"{prefix} {came}: expected \(images, labels\), or a dict") as raised:
+    with pytest.raises(WarpfeedError, match=rf"{prefix} {expected}: expected \(images, labels\), or a dict") as raised:
         next(iter(Loader(mini, batch_transform=[lambda x, y: (x, y), f], **OPTIONS)))
     assert raised.value.kind == "transform" and isinstance(raised.value.__cause__, TypeError)
 

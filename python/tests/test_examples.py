@@ -30,7 +30,7 @@ def test_tokens() -> None:
 
 def test_lightning_module(mini: str) -> None:
     need("lightning")
-    # Two epochs of training with validation. Before, Lightning validates two batches.
+    # Two training epochs with validation, after Lightning's sanity check of two batches.
     assert "of 160 correct after 8 steps" in run_example("lightning_module", mini)
 
 
@@ -72,13 +72,13 @@ def test_timm_train(mini: str, tmp_path: Path) -> None:
     need("timm")
     (tmp_path / "train.py").write_text(TIMM)
     images = sorted(Path(mini).rglob("*.jpg"))
-    # timm sorts numbers in names by their values.
+    # timm sorts class names naturally: c2 before c10.
     for count, name in enumerate(["c1", "c2", "c10", "c20"], 1):
         (tmp_path / "set" / name).mkdir(parents=True)
         for number in range(count):
             (tmp_path / "set" / name / f"{number}.jpg").write_bytes(images[number].read_bytes())
     lines = run_example("timm_train", tmp_path / "train.py", tmp_path / "set").splitlines()
-    assert lines == ["2 [1, 2, 3, 4]", "options without a counterpart in warpfeed: {'num_aug_splits': 3}; leave them out"]
+    assert lines == ["2 [1, 2, 3, 4]", "warpfeed has no equivalent of {'num_aug_splits': 3}; remove these options"]
 
 
 def test_yolo_trainer(mini: str, tmp_path: Path) -> None:

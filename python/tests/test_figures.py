@@ -1,5 +1,5 @@
-"""A table states whether code has changed since it was measured, and the check of the tables still
-passes.
+"""A table of figures is marked as outdated if its code has changed, and the mark itself does not make
+the check of the tables fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def commit(repository: Path, name: str, line: str = "let a = 1;") -> str:
-    """Adds a line to a file in a commit."""
+    """Appends a line to a file, and commits it."""
     file = repository / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text((file.read_text() if file.exists() else "") + line + "\n")

@@ -96,7 +96,7 @@ def test_mask_classes_map_values_and_colors(tmp_path: Path, pil: Any) -> None:
     pil.fromarray(colors).save(tmp_path / "masks" / "a.png")
     by_color = {tuple(int(part) for part in (v, v // 2, 255 - v)): int(v) for v in (0, 1, 2)}
     assert np.array_equal(found(Mask("u8", classes=by_color, ignore=9)), np.where(mask == 255, 9, mask))
-    with pytest.raises(WarpfeedError, match=r"png of RGB.*Mask\(classes=\{\(128, 0, 0\): 1\}\)"):
+    with pytest.raises(WarpfeedError, match=r"this png is RGB.*Mask\(classes=\{\(128, 0, 0\): 1\}\)"):
         found(Mask("i64"))
     for classes in ({}, {"a": 1}, {0: 0.5}, {(1, 2): 0}):
         with pytest.raises((ConfigError, TypeError, ValueError)):

@@ -1,4 +1,5 @@
-"""Parts merge into the same dataset, whichever processes or job engine packed them."""
+"""Merged parts give the same dataset, whether plain processes, a Slurm array, Dask or Ray packed
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def whole(mini: str, folder: Path) -> dict[str, bytes]:
-    """Returns the files of the dataset when it is packed without parts."""
+    """Packs the dataset without parts, and returns its files."""
     warpfeed.pack(mini, folder / "x.tar", **OPTIONS)
     return files(folder)
 
@@ -82,7 +83,7 @@ def test_a_slurm_array_packs_and_verifies_its_parts(mini: str, tmp_path: Path) -
     assert files(tmp_path / "parts") == expected
     verified = [task(number, "verify", str(tmp_path / "parts"), "--part", "auto").stderr for number in (10, 12, 14)]
     assert [text.split(": ")[-1].split(" ")[0] for text in verified] == ["21", "21", "22"], verified
-    assert task(11, "verify", mini, "--part", "auto").returncode == 1, "between the steps"
+    assert task(11, "verify", mini, "--part", "auto").returncode == 1, "task ID 11 was accepted, which is not in the array"
 
 
 def test_dask_packs_the_parts_of_a_dataset(mini: str, tmp_path: Path) -> None:
@@ -103,9 +104,9 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
     ray = need("ray")
     import warpfeed.ray
 
-    # Ray copies local classes to its workers.
-    class Deadly:
-        """A dataset that kills the first process that reads from it, in the middle of a part."""
+    # The class is local, because Ray pickles local classes by value.
+    class KillsAWorker:
+        """A dataset whose 84th read kills its process, in the middle of a part."""
 
         def __init__(self, mark: Path) -> None:
             self.mark = mark
@@ -131,10 +132,10 @@ def test_ray_packs_all_parts_although_a_worker_is_killed(mini: str, tmp_path: Pa
         assert files(target.parent) == expected and merged["samples"] == 64 and reported == [(1, 2), (2, 2)]
 
         target, mark = tmp_path / "killed" / "x.tar", tmp_path / "mark"
-        warpfeed.ray.pack(Deadly(mark), target, parts=2, **OPTIONS)
+        warpfeed.ray.pack(KillsAWorker(mark), target, parts=2, **OPTIONS)
         assert mark.stat().st_size > 64 + 20 + 44, "no task was repeated"
         mark.write_bytes(b"." * 1000)
-        warpfeed.pack(Deadly(mark), tmp_path / "alive" / "x.tar", **OPTIONS)
+        warpfeed.pack(KillsAWorker(mark), tmp_path / "alive" / "x.tar", **OPTIONS)
         assert files(target.parent) == files(tmp_path / "alive")
 
         with pytest.raises(WarpfeedError, match="already exists"):

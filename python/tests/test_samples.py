@@ -203,7 +203,7 @@ def test_strings_are_fields_and_labels_may_be_missing() -> None:
         (lambda i: (pixels(i).astype(np.float32), 0), "must be '|u1'"),
         (lambda i: {1: pixels(i)}, "TypeError: "),
         (lambda i: {}, "no image among the fields"),
-        (lambda i: (b"", 0), "0 bytes, not an image"),
+        (lambda i: (b"", 0), r"the image is empty \(0 bytes\)"),
         (lambda i: (pixels(i)[:0], 0), "0 pixels"),
     ],
 )

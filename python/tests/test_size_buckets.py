@@ -1,5 +1,4 @@
-"""A batch of `SizeBuckets` contains images of similar aspect ratios, in the size of their
-bucket."""
+"""With `SizeBuckets`, each batch contains images of one bucket, resized and cropped to its size."""
 
 import math
 import random
@@ -37,7 +36,7 @@ def bucket(height, width):
 
 
 def cover(image, height, width):
-    """Resizes and crops with Pillow."""
+    """Scales the image with Pillow to cover (height, width), and crops the center."""
     scale = max(width / image.width, height / image.height)
     resized = max(width, round(image.width * scale)), max(height, round(image.height * scale))
     left, top = round((resized[0] - width) / 2), round((resized[1] - height) / 2)

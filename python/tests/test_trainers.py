@@ -16,14 +16,14 @@ from warpfeed import Augment, ConfigError, Loader, collate
 OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "augment": Augment.train(32), "normalize": "imagenet"}
 
 
-def seen(images: Any) -> int:
-    """Returns a fingerprint of a batch, which depends on its samples and crops."""
+def fingerprint(images: Any) -> int:
+    """Returns a fingerprint of the samples and crops of a batch."""
     return int(images.double().abs().sum() * 1000)
 
 
 def whole(mini: str, epochs: int, **options: Any) -> list[int]:
     loader = Loader(mini, **{**OPTIONS, **options})
-    return [seen(images) for epoch in range(epochs) for images, _ in loader.epoch_from(epoch, 0)]
+    return [fingerprint(images) for epoch in range(epochs) for images, _ in loader.epoch_from(epoch, 0)]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def module(torch: Any) -> Any:
 
         def training_step(self, batch, index):  # type: ignore[no-untyped-def]
             images, labels = batch
-            self.seen.append(seen(images))
+            self.seen.append(fingerprint(images))
             return torch.nn.functional.cross_entropy(self.model(images), labels)
 
         def validation_step(self, batch, index):  # type: ignore[no-untyped-def]
@@ -89,7 +89,7 @@ def test_a_data_module_of_lightning_resumes_after_the_same_batch(
     trainer(num_sanity_val_steps=0).fit(again, resumed, ckpt_path=tmp_path / "stopped.ckpt", weights_only=False)
     assert again.seen == expected[stop:]
     assert again.validated == 64 * (1 if stop > 4 else 2 if stop < 4 else again.validated // 64)
-    assert resumed._loaders == {}, "closed"
+    assert resumed._loaders == {}, "a loader is open after `fit`"
 
 
 def test_a_data_module_has_only_the_requested_loaders(mini: str, torch: Any, module: Any, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_data_module_has_only_the_requested_loaders(mini: str, torch: Any, mod
     )
     model = module()
     trainer.fit(model, data)
-    assert len(model.seen) == 1 and model.validated == 0, "no validation without a validation loader"
+    assert len(model.seen) == 1 and model.validated == 0, "a trainer without a validation loader has validated"
     with pytest.raises(ConfigError, match=r"^train=\{'batch_size': 3\}: expected the arguments of a Loader with 'data'"):
         DataModule(train={"batch_size": 3})
 
@@ -122,7 +122,7 @@ def test_accelerate_skip_names_the_exact_call_of_the_loader(mini: str, torch: An
         loader.set_epoch(epoch)
         active = loader.skip_first_batches(3) if epoch == 1 else loader
         assert len(active) == (1 if epoch == 1 else 4)
-        actual += [seen(images) for images, _ in active]
+        actual += [fingerprint(images) for images, _ in active]
     assert actual == expected[4 + 3 :]
     assert [len(loader.skip_first_batches(n)) for n in (0, 4, 9)] == [4, 0, 0]
     assert list(loader.skip_first_batches(4)) == []
@@ -136,7 +136,7 @@ def trainer(mini: str, torch: Any, tmp_path: Path) -> Any:
 
     class Trainer(warpfeed.hf.Loaders, transformers.Trainer):  # type: ignore[misc]
         def training_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
-            self.steps.append(seen(inputs["pixel_values"]))
+            self.steps.append(fingerprint(inputs["pixel_values"]))
             return super().training_step(model, inputs, *args, **options)
 
     def opened(loader: dict[str, Any] | None = None, **options: Any) -> Any:
@@ -169,7 +169,7 @@ def test_a_transformers_trainer_resumes_after_any_step(mini: str, trainer: Any, 
         assert again.steps == expected[stop:], stop
         assert again.state.epoch == 2.0 and again.state.global_step == 8
     metrics = [first.evaluate() for _ in range(2)]
-    assert metrics[0]["eval_a_loss"] == metrics[1]["eval_a_loss"], "every evaluation has the same batches"
+    assert metrics[0]["eval_a_loss"] == metrics[1]["eval_a_loss"], "two evaluations had different batches"
 
 
 def test_a_transformers_trainer_resumes_accumulated_gradients(mini: str, trainer: Any, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_used_trainer_resumes_an_earlier_checkpoint(
         same.train()
     assert same.steps == expected[:6]
     stop.stop = 0
-    # The trainer first resumes after it was stopped mid-epoch, and then after complete runs.
+    # The first resume follows a stop in mid-epoch. The others follow complete runs.
     for checkpoint in (4, 4, 2, 8):
         same.steps = []
         same.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{checkpoint}"))
@@ -221,17 +221,17 @@ def test_comparing_a_state_does_not_change_the_loader(mini: str, torch: Any) -> 
     # Compare mid-epoch, before the first batch, and after the last batch.
     for count in (2, 0, 4):
         batches = loader.epoch_from(1, 0)
-        actual = [seen(next(batches)[0]) for _ in range(count)]
+        actual = [fingerprint(next(batches)[0]) for _ in range(count)]
         epoch_before, state_before = loader.epoch, loader.state_dict()
         assert loader._position_of(state) == (0, 2)
-        assert loader._position_of({**state, "batch": 4}) == (1, 0), "the next epoch"
+        assert loader._position_of({**state, "batch": 4}) == (1, 0), "the end of epoch 0 is not the start of epoch 1"
         with pytest.raises(ConfigError, match="the seed differs"):
             loader._position_of({**state, "seed": 4})
         assert (loader.epoch, loader.state_dict()) == (epoch_before, state_before)
-        assert actual + [seen(images) for images, _ in batches] == expected[4:], "the epoch continues"
+        assert actual + [fingerprint(images) for images, _ in batches] == expected[4:], "the comparison changed the rest of the epoch"
         loader.set_epoch(0)
-        assert [seen(images) for images, _ in loader] == expected[:4], count
-        assert [seen(images) for images, _ in loader.epoch_from(0, 2)] == expected[2:4], count
+        assert [fingerprint(images) for images, _ in loader] == expected[:4], count
+        assert [fingerprint(images) for images, _ in loader.epoch_from(0, 2)] == expected[2:4], count
 
 
 def test_a_comparison_calls_a_sampler_with_restored_state(mini: str, torch: Any) -> None:
@@ -244,20 +244,20 @@ def test_a_comparison_calls_a_sampler_with_restored_state(mini: str, torch: Any)
         return Loader(mini, batch_size=16, sampler=order, augment=Augment.eval(40, 32), normalize="imagenet")
 
     first, loader = 7, opened()
-    expected = [seen(images) for images, _ in loader]
+    expected = [fingerprint(images) for images, _ in loader]
     run = loader.epoch_from(0, 0)
     next(run), next(run)
     state = loader.state_dict()
     first, later = 3, opened()
-    assert [seen(images) for images, _ in later] != expected
+    assert [fingerprint(images) for images, _ in later] != expected
     first = 7
     assert later._position_of(state) == (0, 2)
-    assert [seen(images) for images, _ in later.epoch_from(0, 2)] == expected[2:]
+    assert [fingerprint(images) for images, _ in later.epoch_from(0, 2)] == expected[2:]
 
 
 def test_concurrent_trainings_skip_their_own_batches(mini: str, trainer: Any, tmp_path: Path) -> None:
-    """The first run ends while the second is about to skip batches. At the same time, `DataLoader`
-    of torch skips batches as usual."""
+    """The first run ends while the second is about to skip batches. Meanwhile, torch's `DataLoader`
+    skips batches as usual."""
     accelerate = need("accelerate")
     transformers = need("transformers")
     import torch

@@ -1,5 +1,5 @@
-"""The package is fully typed. The stubs match the extension module, and both the package and user
-code pass mypy's strict checks."""
+"""The package is fully typed: the stubs match the extension module, the package passes mypy's strict
+checks, and mypy accepts correct user code and reports the mistakes in incorrect user code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Loader("a", normalize="ImageNet")
 NdArray(8)
 """
 
-#: A typical script with NumPy arrays. Every line is correct.
+#: A typical script with NumPy arrays, without mistakes.
 ARRAYS = """
 import numpy as np
 import warpfeed
@@ -97,28 +97,28 @@ Loader("a", device=torch.float16)
 """
 
 
-def ran(*command: str, cwd: Path) -> tuple[int, str]:
+def run_module(*command: str, cwd: Path) -> tuple[int, str]:
     process = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, cwd=cwd)
     return process.returncode, process.stdout + process.stderr
 
 
 def test_the_stubs_match_the_extension_module(tmp_path: Path) -> None:
-    code, output = ran("mypy.stubtest", "warpfeed._warpfeed", cwd=tmp_path)
+    code, output = run_module("mypy.stubtest", "warpfeed._warpfeed", cwd=tmp_path)
     assert code == 0, output
 
 
 def test_the_package_passes_strict_checks(tmp_path: Path) -> None:
     strict = ("mypy", "--strict", "--ignore-missing-imports", "--cache-dir", str(tmp_path))
-    code, output = ran(*strict, "-p", "warpfeed", cwd=tmp_path)
+    code, output = run_module(*strict, "-p", "warpfeed", cwd=tmp_path)
     assert code == 0, output
     assert (Path(warpfeed.__file__).parent / "py.typed").exists()
 
 
 def test_user_code_is_type_checked(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER)
-    code, output = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
+    code, output = run_module("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
     assert code == 1 and "Found 8 errors" in output, output
-    output = output.replace("builtins.", "")  # older mypy versions print it
+    output = output.replace("builtins.", "")  # older mypy versions print this prefix
     assert 'Revealed type is "warpfeed._report.Report"' in output and 'Revealed type is "list[list[int]]"' in output, output
     assert 'Argument "bach_size" to "Loader"' in output and 'Argument "decode_on" to "Decoder"' in output, output
     assert 'variable has type "int"' in output and 'incompatible type "str"; expected "int"' in output, output
@@ -137,12 +137,12 @@ def test_options_that_recommend_arrays_accept_them(tmp_path: Path) -> None:
         pass
     for name, script in scripts.items():
         (tmp_path / name).write_text(script)
-    code, output = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *scripts, cwd=tmp_path)
+    code, output = run_module("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *scripts, cwd=tmp_path)
     assert code == 0, output
 
 
 def test_torch_devices_and_dtypes_are_accepted(tmp_path: Path) -> None:
     need("torch")
     (tmp_path / "user.py").write_text(TORCH)
-    code, output = ran("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
+    code, output = run_module("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", cwd=tmp_path)
     assert code == 1 and "Found 1 error" in output and 'Argument "device" to "Loader"' in output, output

@@ -627,23 +627,26 @@ class Augment(_Calls):
 
     # The rows of src/transform/ops, which its tests write.
     def invert(self, probability: float = 0.5) -> Augment:
-        """Inverts all levels with this probability: torchvision's ``RandomInvert``."""
+        """Inverts all levels with the given probability, like torchvision's ``RandomInvert``."""
         return self._with("invert", float(probability))  # type: ignore[no-any-return]
 
     def posterize(self, bits: int, probability: float = 0.5) -> Augment:
-        """Keeps the upper ``bits`` of each level with this probability: torchvision's ``RandomPosterize``."""
+        """Keeps the upper ``bits`` of each level with the given probability, like torchvision's
+        ``RandomPosterize``."""
         return self._with("posterize", bits, float(probability))  # type: ignore[no-any-return]
 
     def solarize(self, threshold: float, probability: float = 0.5) -> Augment:
-        """Inverts levels of ``threshold`` or more with this probability: torchvision's ``RandomSolarize``."""
+        """Inverts levels of ``threshold`` or more with the given probability, like torchvision's
+        ``RandomSolarize``."""
         return self._with("solarize", float(threshold), float(probability))  # type: ignore[no-any-return]
 
     def equalize(self, probability: float = 0.5) -> Augment:
-        """Spreads the levels evenly with this probability: torchvision's ``RandomEqualize``."""
+        """Spreads the levels evenly with the given probability, like torchvision's ``RandomEqualize``."""
         return self._with("equalize", float(probability))  # type: ignore[no-any-return]
 
     def autocontrast(self, probability: float = 0.5) -> Augment:
-        """Stretches the levels to 0 to 255 with this probability: torchvision's ``RandomAutocontrast``."""
+        """Stretches the levels to 0 to 255 with the given probability, like torchvision's
+        ``RandomAutocontrast``."""
         return self._with("autocontrast", float(probability))  # type: ignore[no-any-return]
 
     def grayscale(self, probability: float = 0.1) -> Augment:
@@ -657,13 +660,13 @@ class Augment(_Calls):
         return self._with("permute_channels", float(probability))  # type: ignore[no-any-return]
 
     def sharpness(self, factor: float, probability: float = 0.5) -> Augment:
-        """Sharpens with this probability: torchvision's ``RandomAdjustSharpness``. The factor 0 smooths,
-        1 changes nothing, 2 sharpens."""
+        """Sharpens with the given probability, like torchvision's ``RandomAdjustSharpness``. The factor
+        0 smooths, 1 changes nothing, 2 sharpens."""
         return self._with("sharpness", float(factor), float(probability))  # type: ignore[no-any-return]
 
     def blur(self, kernel: int, sigma: Range = (0.1, 2.0), probability: float = 1.0) -> Augment:
-        """Blurs with this probability: torchvision's ``GaussianBlur(kernel, (low, high))`` in a
-        ``RandomApply``. ``kernel`` is odd and at most 63 pixels; ``sigma`` is (low, high)."""
+        """Blurs with the given probability, like torchvision's ``GaussianBlur(kernel, (low, high))`` in
+        a ``RandomApply``. ``kernel`` is odd and at most 63 pixels; ``sigma`` is (low, high)."""
         return self._with("blur", kernel, _pair(sigma), float(probability))  # type: ignore[no-any-return]
 
     # End of the rows.

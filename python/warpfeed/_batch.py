@@ -1,4 +1,4 @@
-"""The batch types that a loader delivers."""
+"""The batch types."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def valid(self) -> Any:
-        """Whether each sample is valid, as bool of shape (N,): False for padding and for
+        """Whether each sample is valid, as a bool array of shape (N,): False for padding and for
         replacements of skipped samples. With ``output="torch"``, this is a tensor on the device of
         the batch; otherwise it is a NumPy array.
 
-        ``(scores.argmax(1) == labels)[batch.valid].sum()`` counts each sample of the dataset
-        exactly once, even across ranks."""
+        ``(scores.argmax(1) == labels)[batch.valid].sum()`` counts the correct predictions of a
+        batch. Summed over all batches and ranks, it counts no sample twice."""
         valid = self._valid_list()
         return valid if self._delivery is None else self._delivery.flags(valid)
 
@@ -84,15 +84,15 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Height and width of each image without padding.
+        """Height and width of each image, excluding padding.
 
         Raises:
-            AttributeError: if the batch has ``views`` but no ``image``.
+            AttributeError: if all images of the loader are views.
         """
         return [(height, width) for _, _, width, height in self._image_rects()]
 
     def _image_rects(self) -> list[tuple[int, int, int, int]]:
-        """The rectangle (x, y, width, height) that each image without padding covers."""
+        """The rectangle (x, y, width, height) within each image that is not padding."""
         native = self._require_native()
         rects: list[tuple[int, int, int, int]] = list(native.image_rects())
         if any(valid and not width for (_, _, width, _), valid in zip(rects, native.valid(), strict=True)):
@@ -104,8 +104,8 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def unpadded(self) -> list[Any]:
-        """Each image without padding, as a view into ``images``. With ``Augment.own_size``, these
-        views have different sizes."""
+        """Each image with its padding cropped off, as a view of ``images``. With
+        ``Augment.own_size``, these views have different sizes."""
         rects, images = self._image_rects(), self._images()
         if images is None or self._delivery is None:
             raise AttributeError("the batch has no field 'image'")
@@ -121,8 +121,9 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
-        """The weight of each sample relative to its partner in a mixed batch, and for CutMix the
-        rectangle (x, y, width, height). None if the batch was not mixed."""
+        """The weight of a mixed batch, and for CutMix the rectangle (x, y, width, height). The weight
+        applies to each sample itself; its partner has ``1 - weight``. None if the batch was not
+        mixed."""
         mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._require_native().mixing()
         return mixing
 
@@ -138,8 +139,8 @@ class _CopiedProperties:
 
 
 def properties_of(native: Any) -> Any:
-    """Returns an object with the properties of the batch: a copy if all fields were copied, so that
-    the loader can reuse the batch's memory, and `native` otherwise."""
+    """Returns an object with the properties of the batch. This is `native`, or, if all fields were
+    copied, a copy of its properties, so that the loader can reuse the memory of the batch."""
     return _CopiedProperties(native) if native.copied else native
 
 
@@ -171,8 +172,8 @@ class Batch(_BatchProperties, tuple[Any, ...]):
 
 
 class FieldBatch(_BatchProperties, dict[str, Any]):
-    """A batch with fields other than an image and a label: a dict of fields by name. As with a
-    :class:`Batch`, ``batch.images`` is ``batch["image"]`` and ``batch.labels`` is
+    """A batch whose fields are not exactly an image and a label: a dict of fields by name. As with
+    a :class:`Batch`, ``batch.images`` is ``batch["image"]`` and ``batch.labels`` is
     ``batch["label"]``."""
 
     def __init__(
@@ -196,7 +197,8 @@ class FieldBatch(_BatchProperties, dict[str, Any]):
 
 
 class Collated(FieldBatch):
-    """The batch that ``collate`` receives: a dict of all fields, with the properties of the batch.
+    """The batch that ``collate`` receives: a dict of all fields, with properties such as ``epoch``
+    and ``ids``.
 
     Attributes:
         field_types: field types by name, as passed to the loader's ``fields`` option.

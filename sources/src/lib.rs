@@ -87,7 +87,7 @@ pub mod internal {
     pub use crate::error::{append, counted, guarded_with, panicked, reserve, resize};
     #[cfg(feature = "lmdb")]
     pub use crate::formats::{CLASSES_KEY, lmdb_error};
-    pub use crate::formats::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_END, MANIFEST_VERSION, PLAN_END};
+    pub use crate::formats::{CLASSES_MEMBER, KEY_RECORD, MANIFEST_SUFFIX, MANIFEST_VERSION, PLAN_SUFFIX};
     pub use crate::machine::{
         Hash, Pool, RETRIES, check_retries, during, reads_ahead, rename, retried, temp_files, within,
     };

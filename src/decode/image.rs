@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn errors_show_the_start_of_unknown_bytes() {
-        assert_eq!(decode(b"").unwrap_err().cause(), "0 bytes, not an image");
+        assert_eq!(decode(b"").unwrap_err().cause(), "the image is empty (0 bytes)");
         assert_eq!(
             decode(b"hello, this is a text file\n").unwrap_err().cause(),
             "no known image format starts with \"hello, this is a\" (27 bytes in total)"

@@ -1,6 +1,6 @@
-//! [`Indexed`]: reads masks in formats other than PNG. The value of a pixel is its palette index,
-//! or its gray value without a palette, as in Pillow. Optionally, the value is the color of the
-//! pixel.
+//! [`Indexed`]: reads masks in formats other than PNG. As in Pillow, the value of a pixel is its
+//! palette index or, if there is no palette, its gray level. Optionally, the value is the color of
+//! the pixel.
 
 use warpfeed_sources::format;
 
@@ -19,7 +19,7 @@ pub(crate) struct Indexed<'a> {
 
 enum Form<'a> {
     /// The image is decoded to RGB. The value of a pixel is its color if `colors` is set, and
-    /// otherwise the common value of its channels.
+    /// otherwise its gray level. The channels of gray pixels are equal.
     Colors {
         colors: bool,
     },
@@ -63,13 +63,13 @@ impl<'a> Indexed<'a> {
         };
         if !has_format(format::TIFF) {
             return Err(Error::decode(match reader {
-                Ok(_) => format!("{name} of RGB: {ONE_NUMBER}"),
+                Ok(_) => format!("this {name} is RGB, but {ONE_NUMBER}"),
                 Err(e) => format!("{name}: {e}"),
             }));
         }
         let stored = FloatImage::open(bytes)?;
         if stored.channels() != 1 {
-            return Err(Error::decode(format!("tiff of {} channels: {ONE_NUMBER}", stored.channels())));
+            return Err(Error::decode(format!("this tiff has {} channels, but {ONE_NUMBER}", stored.channels())));
         }
         let size = stored.size();
         Ok(Indexed { bytes, form: Form::Values(Box::new(stored)), size })

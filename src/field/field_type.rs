@@ -103,10 +103,11 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// Writes a sample from numbers in memory. This is a fast path for a loader without other
-    /// fields, if the source has the sample's `numbers` in [memory](crate::source::Source::stored).
-    /// Writes the same arrays as [`write`](FieldType::write) and returns true, or returns false to
-    /// leave the row to `write`. The default returns false.
+    /// Writes a sample from numbers in memory. This is a fast path, which is used if the loader has
+    /// no other fields and the source has the sample's `numbers` in
+    /// [memory](crate::source::Source::stored). Writes the same arrays as
+    /// [`write`](FieldType::write) and returns true, or returns false to leave the row to `write`.
+    /// The default returns false.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
@@ -169,9 +170,8 @@ pub enum FieldWriter<'a> {
     /// [`Loader::soft_labels`](crate::Loader::soft_labels). [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Class,
-    /// A worker calls [`FieldType::write`] of a [`Patches`](super::Patches), and the batch contains
-    /// the patches of all samples without padding. A field type that wraps `Patches` must return the
-    /// same arrays.
+    /// Like `Write`, for [`Patches`](super::Patches): the batch contains the patches of all samples
+    /// without padding. A field type that wraps `Patches` must return the same arrays.
     Patches,
 }
 
@@ -182,7 +182,7 @@ pub enum PasteRole<'a> {
     /// The field does not support pasting. A loader that pastes objects rejects the field if it
     /// follows the image.
     Not,
-    /// The field shows the pasted objects.
+    /// The field includes the pasted objects, such as their boxes or masks.
     Shows,
     /// The field's masks select the pixels that are pasted. The field also shows the pasted
     /// objects.
@@ -294,8 +294,8 @@ impl<'a> Input<'a> {
         self.rng.named(self.name)
     }
 
-    /// Returns the plan of the image. Panics if the sample has no image, so only field types that
-    /// follow the image may call this.
+    /// Returns the plan of the image. Panics if there is none, so only field types that follow the
+    /// image may call this.
     pub(super) fn image(&self) -> &'a Plan {
         self.plan.expect("a loader without images rejects field types that follow the image")
     }

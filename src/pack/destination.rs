@@ -36,7 +36,7 @@ use super::plan::Plan;
 use super::shard::Sink;
 use crate::error::{Error, Result};
 use crate::source::temp_files::{PARTIAL, is_hex};
-use crate::source::{MANIFEST_END, PLAN_END};
+use crate::source::{MANIFEST_SUFFIX, PLAN_SUFFIX};
 
 pub(super) const MERGE_SUFFIX: &str = ".merge.partial";
 
@@ -68,7 +68,7 @@ pub(super) trait Destination: Sync {
     fn uploads_in_place(&self) -> bool;
 
     fn is_merging(&self) -> Result<bool> {
-        let suffix = if self.uploads_in_place() { PLAN_END } else { MERGE_SUFFIX };
+        let suffix = if self.uploads_in_place() { PLAN_SUFFIX } else { MERGE_SUFFIX };
         Ok(self.get(suffix)?.is_some())
     }
 
@@ -164,11 +164,11 @@ pub(super) fn write_json<T: Serialize>(
 }
 
 pub(super) fn read_plan(destination: &dyn Destination) -> Result<Option<Plan>> {
-    read_json(destination, PLAN_END)
+    read_json(destination, PLAN_SUFFIX)
 }
 
 pub(super) fn read_manifest(destination: &dyn Destination) -> Result<Option<Manifest>> {
-    read_json(destination, MANIFEST_END)
+    read_json(destination, MANIFEST_SUFFIX)
 }
 
 pub(super) fn read_part(

@@ -20,7 +20,7 @@ use super::names::ShardNames;
 use super::plan::Plan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::temp_files::{Attempted, create, remove_abandoned, remove_if_there, sync_folder_of, try_lock};
-use crate::source::{MANIFEST_END, is_stopped, rename};
+use crate::source::{MANIFEST_SUFFIX, is_stopped, rename};
 
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -160,7 +160,7 @@ impl Destination for FolderDestination {
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest> {
         // Until all shards have been renamed, the folder does not contain a complete dataset.
         if !dest::is_renaming(self, plan)? {
-            self.remove(MANIFEST_END)?;
+            self.remove(MANIFEST_SUFFIX)?;
             // Removing the old shards before any new shard is renamed keeps the two datasets apart.
             existing.iter().try_for_each(|&old_shard| self.remove(&dest::shard_suffix(old_shard)))?;
             sync_folder_of(&self.names.target);
@@ -185,7 +185,7 @@ impl Destination for FolderDestination {
         }
         sync_folder_of(&self.names.target);
         let manifest = Manifest::new(plan.clone(), shards);
-        dest::write_json(self, MANIFEST_END, &manifest, false)?;
+        dest::write_json(self, MANIFEST_SUFFIX, &manifest, false)?;
         Ok(manifest)
     }
 }

@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::report::{Counts, Report};
 use super::writer::exists_error;
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::{CancelToken, PLAN_END, Store, Stores, during};
+use crate::source::{CancelToken, PLAN_SUFFIX, Store, Stores, during};
 
 const MAX_NAMED: usize = 10;
 
@@ -351,8 +351,8 @@ fn remove_leftovers(destination: &dyn Destination, manifest: Manifest) -> Result
     destination.remove_attempts(&files.attempts)?;
     let mut suffixes = destination.suffixes()?;
     // Remove these files last: if anything fails before, the merge can be run again.
-    for obsolete_suffix in [PLAN_END, MERGE_SUFFIX] {
-        if obsolete_suffix != PLAN_END || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
+    for obsolete_suffix in [PLAN_SUFFIX, MERGE_SUFFIX] {
+        if obsolete_suffix != PLAN_SUFFIX || dest::read_plan(destination)?.is_some_and(|plan| plan == manifest.plan) {
             destination.remove(obsolete_suffix)?;
             suffixes.retain(|suffix| suffix != obsolete_suffix);
         }

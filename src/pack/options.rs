@@ -18,7 +18,7 @@ use super::writer::{exists_error, no_samples_error};
 use super::{DatasetWriter, TarWriter, WriteOptions};
 use crate::decode::{Codec, Codecs};
 use crate::error::{Error, Result};
-use crate::source::{self, Location, MANIFEST_END, Source, Store, Stores};
+use crate::source::{self, Location, MANIFEST_SUFFIX, Source, Store, Stores};
 
 /// Packs a dataset: writes the samples of a [`Source`] to an LMDB database or to tar shards.
 ///
@@ -335,8 +335,8 @@ impl<'a> Pack<'a> {
                 (Some(_), Some(_)) => return Err(both_sizes_error()),
             };
             let destination = open_destination(target, &self.stores)?;
-            if !self.force && destination.get(MANIFEST_END)?.is_some() && !destination.is_merging()? {
-                return Err(exists_error(&destination.path_of(MANIFEST_END)));
+            if !self.force && destination.get(MANIFEST_SUFFIX)?.is_some() && !destination.is_merging()? {
+                return Err(exists_error(&destination.path_of(MANIFEST_SUFFIX)));
             }
             let (force, stores) = (self.force, self.stores.clone());
             let duplicate_keys = self.pack_shards(&*destination, size, (0, 1), true)?.duplicate_keys;

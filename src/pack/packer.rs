@@ -16,7 +16,7 @@ use super::report::{Counts, Tally};
 use super::shard::Shard;
 use super::writer::exists_error;
 use crate::error::{Error, Result};
-use crate::source::{self, MANIFEST_END, PLAN_END};
+use crate::source::{self, MANIFEST_SUFFIX, PLAN_SUFFIX};
 
 /// Packs one part. Continues after the last complete shard of the part.
 pub(super) struct Packer<'a> {
@@ -131,7 +131,7 @@ impl Packer<'_> {
                     (false, false) => {
                         let difference = manifest.plan.check(&self.plan, "the dataset", "this run").err();
                         let difference_text = difference.map_or(String::new(), |e| format!("; {}", e.cause()));
-                        let path = destination.path_of(MANIFEST_END);
+                        let path = destination.path_of(MANIFEST_SUFFIX);
                         return Err(
                             Error::config(format!("{}{difference_text}", exists_error(&path).cause())).at_path(path)
                         );
@@ -162,7 +162,7 @@ impl Packer<'_> {
         // The dataset may have been merged just before this process wrote the plan.
         let manifest = dest::read_manifest(destination)?.filter(|manifest| manifest.plan == self.plan);
         if manifest.is_some() {
-            destination.remove(PLAN_END)?;
+            destination.remove(PLAN_SUFFIX)?;
         }
         Ok(manifest)
     }
@@ -171,7 +171,7 @@ impl Packer<'_> {
     /// plan. Returns the manifest if the dataset has been merged in the meantime.
     fn write_plan(&self) -> Result<Option<Manifest>> {
         let destination = self.destination;
-        while !dest::write_json(destination, PLAN_END, &self.plan, true)? {
+        while !dest::write_json(destination, PLAN_SUFFIX, &self.plan, true)? {
             match dest::read_plan(destination)? {
                 Some(plan) if plan == self.plan => break,
                 Some(plan) if !self.force => {
@@ -185,12 +185,12 @@ impl Packer<'_> {
                     return Err(Error::config(format!(
                         "the target contains an unfinished pack, and {difference_text}; continue that pack with the same source and options, or {advice}"
                     ))
-                    .at_path(destination.path_of(PLAN_END)));
+                    .at_path(destination.path_of(PLAN_SUFFIX)));
                 }
                 Some(_) => {
                     let _lock = destination.lock()?;
                     if dest::read_plan(destination)?.is_some() {
-                        dest::write_json(destination, PLAN_END, &self.plan, false)?;
+                        dest::write_json(destination, PLAN_SUFFIX, &self.plan, false)?;
                         self.discard()?;
                         break;
                     }
@@ -238,7 +238,7 @@ impl Packer<'_> {
         match damaged_names.is_empty() {
             true => Ok(entries),
             false => Err(damaged_error(self.destination, &damaged_names, entries.len(), true)
-                .at_path(self.destination.path_of(MANIFEST_END))),
+                .at_path(self.destination.path_of(MANIFEST_SUFFIX))),
         }
     }
 
@@ -288,7 +288,7 @@ impl Packer<'_> {
             return Ok(());
         }
         if TemporaryFiles::from_suffixes(&self.destination.suffixes()?).is_empty() {
-            self.destination.remove(PLAN_END)?;
+            self.destination.remove(PLAN_SUFFIX)?;
         }
         Ok(())
     }
@@ -388,12 +388,12 @@ impl ShardSequence<'_, '_> {
                 return Err(Error::config(
                     "another process has started a pack with a different source or different options: use a different target",
                 )
-                .at_path(destination.path_of(PLAN_END)));
+                .at_path(destination.path_of(PLAN_SUFFIX)));
             }
             None => {
                 self.merged_manifest = dest::read_manifest(*destination)?.filter(|manifest| manifest.plan == *plan);
                 return Err(Error::config("the plan was removed while a part was being packed: pack the part again")
-                    .at_path(destination.path_of(PLAN_END)));
+                    .at_path(destination.path_of(PLAN_SUFFIX)));
             }
         }
         shard.into_sink().publish(&entry)?;

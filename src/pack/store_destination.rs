@@ -12,7 +12,7 @@ use super::manifests::{Manifest, ShardEntry};
 use super::plan::Plan;
 use super::writer::exists_error;
 use crate::error::{Error, Result};
-use crate::source::{MANIFEST_END, Object, Remote, Store, Upload};
+use crate::source::{MANIFEST_SUFFIX, Object, Remote, Store, Upload};
 
 /// Maximum size in bytes of a manifest or other small file.
 const MAX_SMALL_FILE_BYTES: u64 = 1 << 30;
@@ -143,16 +143,16 @@ impl Destination for StoreDestination {
 
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, _: &[u64]) -> Result<Manifest> {
         let manifest = Manifest::new(plan.clone(), shards);
-        if dest::write_json(self, MANIFEST_END, &manifest, true)? {
+        if dest::write_json(self, MANIFEST_SUFFIX, &manifest, true)? {
             return Ok(manifest);
         }
         match dest::read_manifest(self)? {
             Some(existing_manifest) if existing_manifest == manifest => Ok(manifest),
-            Some(_) => Err(exists_error(&self.path_of(MANIFEST_END))),
+            Some(_) => Err(exists_error(&self.path_of(MANIFEST_SUFFIX))),
             None => Err(Error::in_source(
                 "the store refused the manifest because of a concurrent write, but no object with this name exists: merge again",
             )
-            .at_path(self.path_of(MANIFEST_END))),
+            .at_path(self.path_of(MANIFEST_SUFFIX))),
         }
     }
 }

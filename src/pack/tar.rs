@@ -8,7 +8,7 @@ use super::shard::Shard;
 use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists_error, no_samples_error};
 use crate::error::{Error, Result};
 use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
-use crate::source::{MANIFEST_END, Sample};
+use crate::source::{MANIFEST_SUFFIX, Sample};
 
 /// Suffix of a shard that is being written. The complete shards of an unmerged
 /// [`Pack`](super::Pack) have a different suffix.
@@ -150,7 +150,7 @@ impl DatasetWriter for TarWriter {
         }
         if self.options.shard_size.is_some() && self.options.force {
             // Remove the old shards first, so that old and new shards are never mixed.
-            remove_if_there(&self.names.sibling_path(MANIFEST_END))?;
+            remove_if_there(&self.names.sibling_path(MANIFEST_SUFFIX))?;
             old_paths.iter().try_for_each(|path| remove_if_there(path))?;
             sync_folder_of(&self.names.target);
         }

@@ -339,7 +339,7 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
         let mut rgb = Cursor::new(Vec::new());
         image::RgbImage::new(16, 16).write_to(&mut rgb, image::ImageFormat::Png).unwrap();
         let e = fails(("mask.png", rgb.into_inner()), kind());
-        assert!(e.cause().contains("png of RGB: a mask has one number per pixel"), "{e}");
+        assert!(e.cause().contains("this png is RGB, but a mask has one number per pixel"), "{e}");
         assert_eq!(e.kind(), ErrorKind::Decode);
         let e = cause(("mask", b"GIFxxx".to_vec()), kind());
         assert!(

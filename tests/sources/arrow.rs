@@ -7,7 +7,7 @@ use std::path::Path;
 use warpfeed::Loader;
 use warpfeed::source::{Options, OwnedSample, Source, TableOptions, Value, open};
 
-use crate::formats::{agrees, fixture};
+use crate::formats::{assert_matches_reference, fixture};
 
 fn types(name: &str, columns: Option<&[&str]>) -> std::sync::Arc<dyn Source> {
     let columns = columns.map(|columns| TableOptions::new().columns(columns.iter().copied()));
@@ -16,8 +16,8 @@ fn types(name: &str, columns: Option<&[&str]>) -> std::sync::Arc<dyn Source> {
 
 #[test]
 fn a_saved_dataset_gives_the_same_batches_as_the_folder() {
-    agrees(fixture("arrow/saved"), |loader| loader);
-    agrees(fixture("arrow/saved"), |loader| loader.mmap(false));
+    assert_matches_reference(fixture("arrow/saved"), |loader| loader);
+    assert_matches_reference(fixture("arrow/saved"), |loader| loader.mmap(false));
 }
 
 #[test]

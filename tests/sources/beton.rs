@@ -5,12 +5,12 @@ use std::fs;
 
 use warpfeed::source::{Options, open};
 
-use crate::formats::{agrees, copy, fixture};
+use crate::formats::{assert_matches_reference, copy, fixture};
 
 #[test]
 fn beton_files_give_the_batches_of_the_folder() {
-    agrees(fixture("beton/train.beton"), |loader| loader);
-    agrees(fixture("beton/train.beton"), |loader| loader.mmap(false));
+    assert_matches_reference(fixture("beton/train.beton"), |loader| loader);
+    assert_matches_reference(fixture("beton/train.beton"), |loader| loader.mmap(false));
     assert_eq!(open(fixture("beton/train.beton")).unwrap().kind(), "beton");
 }
 

@@ -1,5 +1,5 @@
 //! Tests that damaged, truncated and malicious tar and LMDB files fail with an error that names the
-//! location. They must never cause a panic, a hang or a silently lost sample.
+//! location. They must never cause a panic, a hang, or the silent loss of a sample.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -156,7 +156,7 @@ fn one_bad_tar_sample_leaves_the_others_valid() {
             assert!(error.path() == Some(&path) && error.cause().contains(words), "{error}");
         }
     }
-    // A sample may have at most 16 fields and a label.
+    // A sample with 16 fields and a label is valid.
     let path = write_file(&root, "x.tar", &tar(&[many(16), vec![file("b.cls", b"4")]].concat()));
     for source in [Tar::open(&path).unwrap(), Tar::open_unmapped(&path).unwrap()] {
         let mut scratch = Vec::new();
@@ -239,6 +239,7 @@ fn an_lmdb_without_mmap_is_refused_with_an_alternative() {
 #[test]
 fn a_stale_or_damaged_index_is_rebuilt() {
     let root = tempfile::tempdir().unwrap();
+    // An index is written only for shards above 16 MiB.
     let large = vec![7; 17 << 20];
     let path = write_file(&root, "x.tar", &tar(&[file("a.jpg", &large), file("b.jpg", b"1")]));
     let index = root.path().join("x.tar.index");
@@ -346,7 +347,7 @@ fn damaged_lmdb_meta_pages_are_an_error_with_their_position() {
     assert!(open(write_file(&root, "x.lmdb", b"hello")).err().unwrap().cause().contains("file has 5 bytes"));
 }
 
-/// Assembles a database with a single leaf page, for any page size.
+/// Returns a minimal LMDB file with one leaf page and the given page size.
 fn handmade(page_size: usize, records: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut file = vec![0; 3 * page_size];
     let mut write = |offset: usize, bytes: &[u8]| file[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -411,7 +412,7 @@ fn an_invalid_value_fails_with_its_key() {
     };
     for (value, expected) in [
         (&b"\x93\x01\x02\x03"[..], "key \"001\": value is not a MessagePack map"),
-        (b"", "key \"001\": messagepack: value claims 1 bytes at byte 0, but the input ends at byte 0"),
+        (b"", "key \"001\": messagepack: value claims 1 byte at byte 0, but the input ends at byte 0"),
         (
             b"\x81\xa3jpg\xc4\x09x",
             "key \"001\": messagepack: value claims 9 bytes at byte 7, but the input ends at byte 8",
@@ -429,7 +430,7 @@ fn an_invalid_value_fails_with_its_key() {
         (b"\x82\xa1a\xa1b\xa1a\xa1b", "key \"001\": field \"a\" occurs twice"),
         (
             b"\xdf\xff\xff\xff\xff",
-            "key \"001\": messagepack: value claims 1 bytes at byte 5, but the input ends at byte 5",
+            "key \"001\": messagepack: value claims 1 byte at byte 5, but the input ends at byte 5",
         ),
     ] {
         let error = error(value);

@@ -96,7 +96,7 @@ fn resumed(make: &dyn Fn() -> Loader) -> Vec<Content> {
 
 /// Checks that the dataset at `path` gives the batches of [`reference`] in all [`WAYS`], with one
 /// worker and with three. `with` adds the options that the format needs.
-pub(crate) fn agrees(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
+pub(crate) fn assert_matches_reference(path: impl AsRef<Path>, with: impl Fn(Loader) -> Loader) {
     let path = path.as_ref();
     loads_as_reference(&path.display().to_string(), &|| with(Loader::new(path)));
 }
@@ -129,7 +129,7 @@ fn samples() -> Vec<OwnedSample> {
 fn the_reference_has_the_samples_of_the_fixtures() {
     let samples = samples();
     assert_eq!(samples.len(), 12);
-    agrees(reference(), |loader| loader);
+    assert_matches_reference(reference(), |loader| loader);
     let fixture_samples = samples.clone();
     loads_as_reference("memory", &|| Loader::source(Memory::new(fixture_samples.clone())));
 }

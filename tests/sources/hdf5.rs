@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use warpfeed::Loader;
 use warpfeed::source::{Options, Source, TableOptions, Value, open};
 
-use crate::formats::{agrees, fixture, loads_alike, owned};
+use crate::formats::{assert_matches_reference, fixture, loads_alike, owned};
 
 fn path_of(name: &str) -> PathBuf {
     fixture("hdf5").join(name)
@@ -26,8 +26,8 @@ fn samples(source: &dyn Source) -> Vec<Fields> {
 
 #[test]
 fn encoded_images_in_hdf5_give_the_batches_of_the_folder() {
-    agrees(path_of("encoded-v114.h5"), |loader| loader);
-    agrees(path_of("encoded-earliest.h5"), |loader| loader.mmap(false));
+    assert_matches_reference(path_of("encoded-v114.h5"), |loader| loader);
+    assert_matches_reference(path_of("encoded-earliest.h5"), |loader| loader.mmap(false));
     let samples_of = |name: &str| samples(&*open(path_of(name)).unwrap());
     assert!(samples_of("encoded-earliest.h5") == samples_of("encoded-v114.h5"));
     let folder = open(crate::formats::reference()).unwrap();

@@ -221,7 +221,7 @@ fn episodes_and_splits_choose_the_samples() {
             "{e}"
         );
         let e = cause(LeRobotOptions::new().episodes([3]));
-        assert!(e.contains("there is no episode 3: expected indices from 0 to 2"), "{e}");
+        assert!(e.contains("there is no episode 3; the dataset has episodes from 0 to 2"), "{e}");
         let e = cause(LeRobotOptions::new().episodes([1, 1]));
         assert!(e.contains("episodes: 1 is listed twice"), "{e}");
     }

@@ -4,12 +4,12 @@ use std::fs;
 
 use warpfeed::source::{Options, TableOptions, open};
 
-use crate::formats::{agrees, copy, fixture};
+use crate::formats::{assert_matches_reference, copy, fixture};
 
 #[test]
 fn litdata_chunks_give_the_batches_of_the_folder() {
-    agrees(fixture("litdata"), |loader| loader);
-    agrees(fixture("litdata"), |loader| loader.mmap(false));
+    assert_matches_reference(fixture("litdata"), |loader| loader);
+    assert_matches_reference(fixture("litdata"), |loader| loader.mmap(false));
     assert_eq!(open(fixture("litdata/index.json")).unwrap().kind(), "litdata");
 }
 
@@ -17,7 +17,7 @@ fn litdata_chunks_give_the_batches_of_the_folder() {
 fn compressed_litdata_chunks_are_decompressed_once_next_to_them() {
     let folder = copy("litdata_zstd");
     // A tuple's elements have no names, so select the label by its position.
-    agrees(folder.path(), |loader| loader.table(TableOptions::new().label("1")));
+    assert_matches_reference(folder.path(), |loader| loader.table(TableOptions::new().label("1")));
     assert!(open(folder.path()).unwrap().label(0, &mut Vec::new()).unwrap().is_none());
     let chunk = folder.path().join("chunk-0-0.bin");
     let modified = || fs::metadata(&chunk).unwrap().modified().unwrap();
@@ -70,7 +70,7 @@ fn litdata_returns_the_written_values() {
 #[test]
 fn litdata_rows_of_bytes_give_the_batches_of_the_folder() {
     for mapped in [true, false] {
-        agrees(fixture("litdata_bytes"), |loader| loader.mmap(mapped));
+        assert_matches_reference(fixture("litdata_bytes"), |loader| loader.mmap(mapped));
     }
     assert_eq!(open(fixture("litdata_bytes")).unwrap().kind(), "litdata");
 }

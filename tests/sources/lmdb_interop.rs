@@ -1,6 +1,7 @@
-//! Tests that warpfeed reads databases written by Python's `lmdb` and `msgpack`, and vice versa.
+//! Tests that warpfeed reads databases written by Python's `lmdb` and `msgpack`, and that these
+//! read databases written by warpfeed.
 //!
-//! `fixtures/make.py` generates the fixtures.
+//! `tests/fixtures/make.py` generates the fixtures.
 
 use std::fs;
 use std::path::Path;

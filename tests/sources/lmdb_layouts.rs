@@ -7,7 +7,7 @@ use lmdb::{DatabaseFlags, Environment, EnvironmentFlags, Transaction, WriteFlags
 use warpfeed::pack::{DatasetWriter, TarWriter, WriteOptions};
 use warpfeed::source::{Classes, Lmdb, OwnedSample, Source, open};
 
-use crate::formats::{agrees, fixture, reference};
+use crate::formats::{assert_matches_reference, fixture, reference};
 
 /// Copies a fixture, because opening a database creates a lock file next to it.
 fn copy(name: &str, folder: &Path) -> PathBuf {
@@ -64,7 +64,7 @@ fn cause(path: &Path) -> String {
 fn databases_of_other_libraries_give_the_batches_of_the_folder() {
     let root = tempfile::tempdir().unwrap();
     for name in ["tuples.mdb", "dicts.mdb", "datums.mdb", "pairs.mdb"] {
-        agrees(copy(name, root.path()), |loader| loader);
+        assert_matches_reference(copy(name, root.path()), |loader| loader);
     }
 }
 

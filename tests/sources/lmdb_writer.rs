@@ -1,5 +1,5 @@
-//! Tests that a database can be opened after another process has enlarged it, and how much it grows
-//! while an open source keeps the writer from reusing pages.
+//! Tests that a database can be opened after another process has enlarged it, that an open source
+//! keeps the writer from reusing pages, and that epochs end at the growth limit.
 #![cfg(target_os = "linux")]
 
 use std::fs;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use warpfeed::source::{Concat, Options, Source, TableOptions, open};
 use warpfeed::{ErrorKind, Loader};
 
-use crate::formats::{agrees, copy, fixture, owned};
+use crate::formats::{assert_matches_reference, copy, fixture, owned};
 use crate::warnings::Warnings;
 
 fn cause(opened: warpfeed::Result<impl Sized>) -> String {
@@ -16,9 +16,9 @@ fn cause(opened: warpfeed::Result<impl Sized>) -> String {
 
 #[test]
 fn mds_shards_give_the_batches_of_the_folder() {
-    agrees(fixture("mds"), |loader| loader);
-    agrees(fixture("mds/index.json"), |loader| loader);
-    agrees(fixture("mds"), |loader| loader.mmap(false));
+    assert_matches_reference(fixture("mds"), |loader| loader);
+    assert_matches_reference(fixture("mds/index.json"), |loader| loader);
+    assert_matches_reference(fixture("mds"), |loader| loader.mmap(false));
     assert_eq!(open(fixture("mds")).unwrap().kind(), "mds");
 }
 
@@ -40,10 +40,10 @@ fn a_damaged_mds_shard_differs_from_its_hash_and_is_named() {
     let errors = verify(0..12);
     assert!(errors.len() == 1 && errors[0].path() == Some(&*shard), "{errors:?}");
     assert!(errors[0].cause().starts_with("damaged: its xxh64 is "), "{}", errors[0]);
-    // Each shard is verified once: with the part that contains its first sample.
-    let parts: Vec<usize> = (0..12).map(|sample| verify(sample..sample + 1).len()).collect();
-    assert_eq!(parts.iter().sum::<usize>(), 1);
-    let first = parts.iter().position(|&count| count == 1).unwrap();
+    // A shard is verified only with the range that contains its first sample.
+    let error_counts: Vec<usize> = (0..12).map(|sample| verify(sample..sample + 1).len()).collect();
+    assert_eq!(error_counts.iter().sum::<usize>(), 1);
+    let first = error_counts.iter().position(|&count| count == 1).unwrap();
     let joined = Concat::new(vec![open(fixture("mds")).unwrap(), open(folder.path()).unwrap()]).unwrap();
     let mut errors = Vec::new();
     joined.verify(12 + first..13 + first, &mut |e| errors.push(e));
@@ -75,7 +75,7 @@ fn unsupported_hashes_cause_only_a_warning() {
 #[test]
 fn compressed_mds_shards_are_decompressed_once_next_to_them() {
     let folder = copy("mds_zstd");
-    agrees(folder.path(), |loader| loader);
+    assert_matches_reference(folder.path(), |loader| loader);
     let raw = |folder: &Path| -> Vec<PathBuf> {
         let mut raw: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         raw.retain(|path| !path.extension().is_some_and(|end| end == "zstd" || end == "json"));
@@ -183,7 +183,7 @@ fn pillow_images_become_rgb_and_text_becomes_labels() {
             let value = |place: usize| (place + index) as u8;
             let first: Vec<u8> = match index {
                 0 | 3 => vec![value(0), value(1), value(2), value(4), value(5), value(6)],
-                // The first two pixels have Pillow's luma.
+                // L and LA images become gray: the channels of a pixel are equal.
                 _ => vec![pixels[0], pixels[0], pixels[0], pixels[3], pixels[3], pixels[3]],
             };
             assert_eq!(&pixels[..6], first, "{index}");
@@ -258,7 +258,7 @@ fn damaged_mds_shards_fail_with_their_location() {
 }
 
 #[test]
-fn a_changed_mds_shard_fails_the_next_epoch() {
+fn a_changed_mds_shard_fails_the_next_read() {
     for mapped in [true, false] {
         let (folder, path, bytes) = first_shard();
         let source = Options::new().mmap(mapped).open(folder.path()).unwrap();
@@ -272,7 +272,7 @@ fn a_changed_mds_shard_fails_the_next_epoch() {
     }
 }
 
-/// Creates a dataset with one shard. A column is a name, an encoding and a size.
+/// Creates a dataset with one shard. A column is (name, encoding, size).
 fn shard(columns: &[(&str, &str, usize)], samples: &[Vec<u8>]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut offsets = vec![4 * (samples.len() as u32 + 2)];
@@ -320,7 +320,7 @@ fn arrays_of_pixels_in_mds_shards_are_images() {
         let mut batches = Loader::new(folder.path()).batch_size(3).host().unwrap();
         assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 1);
     }
-    // Gray images of varying sizes store their shape in the value.
+    // An `ndarray` column without a shape stores the shape in each value.
     let gray = |height: u8| [&[8, 8, height, 6][..], &vec![9; 6 * usize::from(height)]].concat();
     let samples: Vec<_> =
         [3, 5].map(|height| [&(gray(height).len() as u32).to_le_bytes()[..], &gray(height)].concat()).into();

@@ -7,7 +7,7 @@ use std::path::Path;
 use warpfeed::source::{Options, OwnedSample, Source, TableOptions, Value, open};
 use warpfeed::{Augment, Loader};
 
-use crate::formats::{agrees, fixture};
+use crate::formats::{assert_matches_reference, fixture};
 use crate::stores::Objects;
 
 fn samples(source: &dyn Source) -> Vec<OwnedSample> {
@@ -18,8 +18,8 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
 
 #[test]
 fn a_parquet_split_gives_the_same_batches_as_the_folder() {
-    agrees(fixture("parquet/hub/train"), |loader| loader);
-    agrees(fixture("parquet/hub/train"), |loader| loader.mmap(false).memory_limit(200 << 20));
+    assert_matches_reference(fixture("parquet/hub/train"), |loader| loader);
+    assert_matches_reference(fixture("parquet/hub/train"), |loader| loader.mmap(false).memory_limit(200 << 20));
 }
 
 #[test]

@@ -4,14 +4,14 @@ use std::fs;
 
 use warpfeed::source::{Options, open};
 
-use crate::formats::{agrees, copy, fixture};
+use crate::formats::{assert_matches_reference, copy, fixture};
 
 const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
 
 #[test]
 fn recordio_files_give_the_batches_of_the_folder() {
-    agrees(fixture("recordio/train.rec"), |loader| loader);
-    agrees(fixture("recordio/train.rec"), |loader| loader.mmap(false));
+    assert_matches_reference(fixture("recordio/train.rec"), |loader| loader);
+    assert_matches_reference(fixture("recordio/train.rec"), |loader| loader.mmap(false));
     assert_eq!(open(fixture("recordio/train.rec")).unwrap().kind(), "recordio");
 }
 
@@ -20,13 +20,13 @@ fn a_missing_recordio_index_is_created_once() {
     let folder = copy("recordio");
     fs::remove_file(folder.path().join("train.idx")).unwrap();
     let path = folder.path().join("train.rec");
-    agrees(&path, |loader| loader);
+    assert_matches_reference(&path, |loader| loader);
     let index = folder.path().join("train.rec.warpfeed-index");
     let modified = || fs::metadata(&index).unwrap().modified().unwrap();
     let first = modified();
     open(&path).unwrap();
     assert_eq!(modified(), first, "a second opening writes no index");
-    // An index of a different file is not used.
+    // An index that was written before the file was truncated is not used.
     let bytes = fs::read(&path).unwrap();
     let second = bytes.windows(4).skip(4).position(|four| four == MAGIC).unwrap() + 4;
     fs::write(&path, &bytes[..second]).unwrap();
@@ -129,7 +129,11 @@ fn one_integer_after_the_header_is_a_label_like_one_in_it() {
         assert_eq!(source.label(n, &mut Vec::new()).unwrap(), Some(label));
     }
     with_labels(&path, &[7.0, 8.5], true);
-    assert_eq!(open(&path).unwrap().label(0, &mut Vec::new()).unwrap(), None, "a label with a fraction is a field");
+    assert_eq!(
+        open(&path).unwrap().label(0, &mut Vec::new()).unwrap(),
+        None,
+        "one label with a fraction turns all labels into fields"
+    );
 }
 
 #[test]
@@ -148,14 +152,14 @@ fn recordio_labels_with_fractions_are_a_field_of_every_record() {
         (0..count).map(value).collect()
     };
     let field = |label: f32| (None, Some((vec![1], vec![label])));
-    // The first label is an integer, but becomes a field like the other labels.
+    // One label with a fraction turns all labels into fields, even integers.
     with_labels(&path, &[1.0, 2.5, -3.0], false);
     assert_eq!(values(Options::new(), 3), [field(1.0), field(2.5), field(-3.0)]);
     with_labels(&path, &[1.0, 2.0], false);
     assert_eq!(values(Options::new(), 2), [(Some(1), None), (Some(2), None)]);
     let options = || Options::new().table(warpfeed::source::TableOptions::new().without_label());
     assert_eq!(values(options(), 2), [field(1.0), field(2.0)]);
-    // The file is so large that opening does not inspect this record.
+    // Opening a file of 1000 records inspects only some of them, and record 37 is not among them.
     let mut many = vec![4.0; 1000];
     many[37] = 0.5;
     with_labels(&path, &many, false);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use warpfeed::source::{Options, Source, TfRecord, Value, open};
 
-use crate::formats::{agrees, fixture};
+use crate::formats::{assert_matches_reference, fixture};
 use crate::support::no_hang;
 
 fn copy(folder: &Path) {
@@ -21,8 +21,8 @@ fn cause(path: &Path) -> String {
 
 #[test]
 fn tfrecord_shards_give_the_same_batches_as_the_folder() {
-    agrees(fixture("tfrecord"), |loader| loader);
-    agrees(fixture("tfrecord").join("train"), |loader| loader.mmap(false));
+    assert_matches_reference(fixture("tfrecord"), |loader| loader);
+    assert_matches_reference(fixture("tfrecord").join("train"), |loader| loader.mmap(false));
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Tests that videos in a store need one request for each group of pictures, after the sample
-//! table, and that upcoming samples are requested at the same time. A clip that may start anywhere
-//! in a long video must read only the frames that were drawn.
+//! Tests that, once the sample table of a video in a store has been read, each group of pictures
+//! takes one request, and that the requests for upcoming samples overlap. A clip that may start
+//! anywhere in a long video must read only the groups of pictures with its frames.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,16 +32,17 @@ type Request = (String, Range<u64>);
 
 /// A store with latency that records its requests.
 #[derive(Clone, Default)]
-struct Distant {
+struct SlowStore {
     objects: Objects,
-    /// The requested ranges of prefetches, and of reads that a thread waited for.
+    /// The requests for prefetches.
     fetched: Arc<Mutex<Vec<Request>>>,
+    /// The requests that a thread waited for.
     read: Arc<Mutex<Vec<Request>>>,
     in_flight: Arc<AtomicU64>,
     most_in_flight: Arc<AtomicU64>,
 }
 
-impl Store for Distant {
+impl Store for SlowStore {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         self.objects.list(prefix)
     }
@@ -76,7 +77,7 @@ fn atom(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
 }
 
 /// Finds an atom by its path, and returns it with its header.
-fn found<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
+fn find_atom<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
     let (mut rest, mut whole) = (file, file);
     for kind in path {
         loop {
@@ -92,9 +93,9 @@ fn found<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
     whole
 }
 
-/// Returns a video with ten frames per second that repeats a fixture with one group of pictures.
-/// `place` adds the packets of a group to the file, and returns their offsets. Also returns the
-/// offset of the first packet.
+/// Returns a video with ten frames per second that repeats a fixture with one group of pictures,
+/// and the offset of the media data. `place` adds the packets of a group to the file, and returns
+/// their offsets.
 fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -> (Vec<u8>, u64) {
     let file = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/long.mp4")).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
@@ -106,27 +107,28 @@ fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -
     };
     let minf = |offsets: &[u32]| {
         let mdia: &[&[u8; 4]] = &[b"moov", b"trak", b"mdia"];
-        let stsd = found(&file, &[mdia, &[b"minf", b"stbl", b"stsd"]].concat());
+        let stsd = find_atom(&file, &[mdia, &[b"minf", b"stbl", b"stsd"]].concat());
         let sizes: Vec<u32> = packets.iter().map(|packet| packet.size).cycle().take(offsets.len()).collect();
         let keys: Vec<u32> = (0..repeats).map(|number| (number * packets.len()) as u32 + 1).collect();
         let stts = atom(b"stts", &table(&[0, 1, offsets.len() as u32, (track.ticks_per_second() / 10) as u32]));
         let stsc = atom(b"stsc", &table(&[0, 1, 1, 1, 1]));
         let stbl = [stsd, &stts, &stsc, &list(b"stss", &[], &keys), &list(b"stsz", &[0], &sizes)].concat();
         let stbl = atom(b"stbl", &[stbl, list(b"stco", &[], offsets)].concat());
-        let heads = [b"mdhd", b"hdlr"].map(|kind| found(&file, &[mdia, &[kind]].concat()).to_vec()).concat();
+        let heads = [b"mdhd", b"hdlr"].map(|kind| find_atom(&file, &[mdia, &[kind]].concat()).to_vec()).concat();
         let mdia = atom(b"mdia", &[heads, atom(b"minf", &stbl)].concat());
-        let trak = atom(b"trak", &[found(&file, &[b"moov", b"trak", b"tkhd"]), &mdia].concat());
-        atom(b"moov", &[found(&file, &[b"moov", b"mvhd"]), &trak].concat())
+        let trak = atom(b"trak", &[find_atom(&file, &[b"moov", b"trak", b"tkhd"]), &mdia].concat());
+        atom(b"moov", &[find_atom(&file, &[b"moov", b"mvhd"]), &trak].concat())
     };
-    let start = found(&file, &[b"ftyp"]).len() + minf(&vec![0; repeats * packets.len()]).len() + 8;
-    let bytes: Vec<&[u8]> = packets.iter().map(|own| &file[own.offset as usize..][..own.size as usize]).collect();
+    let start = find_atom(&file, &[b"ftyp"]).len() + minf(&vec![0; repeats * packets.len()]).len() + 8;
+    let bytes: Vec<&[u8]> =
+        packets.iter().map(|packet| &file[packet.offset as usize..][..packet.size as usize]).collect();
     let (mut data, mut offsets) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
         offsets.extend(place(&mut data, &bytes).iter().map(|offset| (start + offset) as u32));
     }
-    // Smaller videos are read as a whole.
+    // Videos of up to 16 MiB are read as a whole.
     data.resize(data.len().max(17 << 20), 0);
-    ([found(&file, &[b"ftyp"]), &minf(&offsets), &atom(b"mdat", &data)].concat(), start as u64)
+    ([find_atom(&file, &[b"ftyp"]), &minf(&offsets), &atom(b"mdat", &data)].concat(), start as u64)
 }
 
 /// Adds a packet to a file, followed by `gap` bytes.
@@ -152,11 +154,11 @@ fn groups(track: &Track) -> Vec<Range<u64>> {
     runs.iter().map(|run| run[0].offset..run.last().map(|last| last.offset + u64::from(last.size)).unwrap()).collect()
 }
 
-fn long_video() -> (tempfile::TempDir, Distant, Track, u64) {
+fn long_video() -> (tempfile::TempDir, SlowStore, Track, u64) {
     let (file, start) = one_hour();
     let track = warpfeed_video::open(&file).unwrap();
     assert!(track.len() == 36_000 && (track.time(35_999).seconds() - 3599.9).abs() < 1e-6);
-    let (folder, store) = (tempfile::tempdir().unwrap(), Distant::default());
+    let (folder, store) = (tempfile::tempdir().unwrap(), SlowStore::default());
     fs::write(folder.path().join("a.mp4"), &file).unwrap();
     store.objects.put("mem://set/a.mp4", file);
     (folder, store, track, start)
@@ -187,10 +189,10 @@ fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
     no_hang(|| {
         let (folder, store, track, start) = long_video();
         let options = ClipsOptions::new(3).stride(2).per_video(60);
-        let opening = Options::new().store("mem", Arc::new(store.clone()));
+        let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
         assert_eq!(local.len(), 60);
-        let set = Clips::with("mem://set", &options, &opening).unwrap();
+        let set = Clips::with("mem://set", &options, &store_options).unwrap();
         assert!(clips(loader(set).workers(3), 0) == local);
 
         let groups = groups(&track);
@@ -219,16 +221,17 @@ fn a_clip_that_starts_anywhere_in_a_video_of_one_hour_reads_only_its_own_groups(
     no_hang(|| {
         let (folder, store, track, start) = long_video();
         let options = ClipsOptions::new(3).stride(2).per_video(20).jitter(usize::MAX);
-        let opening = Options::new().store("mem", Arc::new(store.clone()));
+        let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let mut epochs = Vec::new();
         for epoch in 0..2 {
             let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), epoch);
             store.fetched.lock().unwrap().clear();
             store.read.lock().unwrap().clear();
-            let set = Clips::with("mem://set", &options, &opening).unwrap();
+            let set = Clips::with("mem://set", &options, &store_options).unwrap();
             assert!(clips(loader(set).workers(3), epoch) == local, "epoch {epoch}");
             let groups: BTreeSet<_> = groups(&track).iter().map(|group| (group.start, group.end)).collect();
-            let found: Vec<_> = store.fetched.lock().unwrap().iter().map(|(_, own)| (own.start, own.end)).collect();
+            let found: Vec<_> =
+                store.fetched.lock().unwrap().iter().map(|(_, range)| (range.start, range.end)).collect();
             assert!(found.iter().all(|range| groups.contains(range)), "{found:?}");
             assert!((20..=40).contains(&found.len()), "{} requests", found.len());
             assert!(store.read.lock().unwrap().iter().all(|(_, range)| range.end <= start + 8));
@@ -281,13 +284,13 @@ fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files
     no_hang(|| {
         let (folder, store, ..) = long_video();
         let options = ClipsOptions::new(3).stride(2).per_video(20).jitter(usize::MAX);
-        let opening = Options::new().store("mem", Arc::new(store.clone()));
+        let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let joined = |set: &dyn Fn() -> Arc<dyn Source>| {
             let zip = Zip::by_index(vec![set(), set()]).unwrap().named(0, "other").unwrap();
             Arc::new(Concat::keep_labels(vec![set(), Arc::new(zip), set()]).unwrap())
         };
         let local = joined(&|| Arc::new(Clips::open(folder.path(), &options).unwrap()));
-        let stored = joined(&|| Arc::new(Clips::with("mem://set", &options, &opening).unwrap()));
+        let stored = joined(&|| Arc::new(Clips::with("mem://set", &options, &store_options).unwrap()));
         let expected = clips(loader(local.clone()), 1);
         assert_eq!(expected.len(), 60);
         // The ranks read the same dataset at the same time.
@@ -335,13 +338,13 @@ fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
                 order.iter().for_each(|&packet| offsets[packet] = place(data, packets[packet], gap));
                 offsets
             });
-            let (folder, store) = (tempfile::tempdir().unwrap(), Distant::default());
+            let (folder, store) = (tempfile::tempdir().unwrap(), SlowStore::default());
             fs::write(folder.path().join("a.mp4"), &file).unwrap();
             store.objects.put("mem://set/a.mp4", file);
             let options = ClipsOptions::new(3).stride(9).per_video(6);
-            let opening = Options::new().store("mem", Arc::new(store.clone()));
+            let store_options = Options::new().store("mem", Arc::new(store.clone()));
             let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
-            let set = Clips::with("mem://set", &options, &opening).unwrap();
+            let set = Clips::with("mem://set", &options, &store_options).unwrap();
             assert!(clips(loader(set).workers(3), 0) == local, "gap {gap}, {is_reversed}");
             assert_eq!(!store.fetched.lock().unwrap().is_empty(), is_prefetched, "gap {gap}, {is_reversed}");
             let on_demand = store.read.lock().unwrap().iter().any(|(_, range)| range.end > start + 8);
@@ -356,17 +359,18 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
         let (folder, store, track, _) = long_video();
         let options = ClipsOptions::new(3).per_video(40).jitter(9);
         let local = Clips::open(folder.path(), &options).unwrap();
-        let opening = Options::new().store("mem", Arc::new(store.clone()));
+        let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let group = groups(&track).iter().map(|group| group.end - group.start).max().unwrap();
         for groups in [0, 1, 5] {
             store.fetched.lock().unwrap().clear();
-            let set = Clips::with("mem://set", &options, &opening).unwrap();
+            let set = Clips::with("mem://set", &options, &store_options).unwrap();
             let budget = (groups * group + group / 2) as usize;
             let samples = |index: BatchIndex| Some(vec![(index.batch, index.batch << 58)]);
             let follow =
                 set.follow(Lookahead::drawn(budget, |epoch| if epoch == 0 { 40 } else { 0 }, samples)).unwrap();
             follow.start(BatchIndex::default());
-            let fetched = || store.fetched.lock().unwrap().iter().map(|(_, own)| own.end - own.start).sum::<u64>();
+            let fetched =
+                || store.fetched.lock().unwrap().iter().map(|(_, range)| range.end - range.start).sum::<u64>();
             while groups > 0 && fetched() == 0 {
                 thread::sleep(LATENCY);
             }
@@ -392,8 +396,8 @@ fn a_video_that_changes_in_the_store_is_an_error() {
     no_hang(|| {
         let (_folder, store, ..) = long_video();
         let options = ClipsOptions::new(3).per_video(8).jitter(usize::MAX);
-        let opening = Options::new().store("mem", Arc::new(store.clone()));
-        let set = Arc::new(Clips::with("mem://set", &options, &opening).unwrap());
+        let store_options = Options::new().store("mem", Arc::new(store.clone()));
+        let set = Arc::new(Clips::with("mem://set", &options, &store_options).unwrap());
         clips(loader(set.clone()), 0);
         let mut file = one_hour().0;
         let last = file.len() - 1;
@@ -415,9 +419,9 @@ fn the_lost_frames_of_a_truncated_video_in_a_store_are_errors() {
         assert!(file.len() > 16 << 20, "the video is read by groups");
         store.objects.put("mem://set/a.mp4", file);
         let options = ClipsOptions::new(3).per_video(20);
-        let opening = Options::new().store("mem", Arc::new(store));
+        let store_options = Options::new().store("mem", Arc::new(store));
         let local = clips(loader(Clips::open(folder.path(), &options).unwrap()), 0);
-        let set = Clips::with("mem://set", &options, &opening).unwrap();
+        let set = Clips::with("mem://set", &options, &store_options).unwrap();
         let mut batches = loader(set).batch_size(1).workers(3).host().unwrap();
         let (found, errors): (Vec<_>, Vec<_>) = batches.epoch(0).partition(Result::is_ok);
         let mut found: Vec<_> = found.into_iter().flat_map(rows).collect();
@@ -445,16 +449,17 @@ fn files(folder: &Path, below: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 fn frames_of_robots_in_a_store_are_prefetched() {
     no_hang(|| {
         let cameras = ["observation.images.front", "observation.images.wrist"];
-        let (folder, store) = (fixture("lerobot").join("v30_video"), Distant::default());
+        let (folder, store) = (fixture("lerobot").join("v30_video"), SlowStore::default());
         for (path, mut bytes) in files(&folder, Path::new("")) {
             if path.extension().is_some_and(|extension| extension == "mp4") {
-                // The prefetch buffer is not larger than the files.
+                // The prefetch budget is at most the size of the files, so enlarge the small
+                // fixtures.
                 bytes.extend(atom(b"free", &vec![0; 1 << 20]));
             }
             store.objects.put(&format!("mem://arm/{}", path.display()), bytes);
         }
         let options = LeRobotOptions::new().delta_indices(cameras[0], [-3, 0, 1]);
-        let opening = Options::new().store("mem", Arc::new(store.clone()));
+        let store_options = Options::new().store("mem", Arc::new(store.clone()));
         let batches = |set: LeRobot| {
             let loader = Loader::source(set).drop_field("label").augment(Augment::resize(32, 32)).batch_size(3);
             let loader = loader.field("front", Image::of(cameras[0]).frames(3)).field("wrist", Image::of(cameras[1]));
@@ -466,13 +471,13 @@ fn frames_of_robots_in_a_store_are_prefetched() {
             (0..2).flat_map(|epoch| batches.epoch(epoch).map(all).collect::<Vec<_>>()).collect::<Vec<_>>()
         };
         let local = batches(LeRobot::with(&folder, &options, &Options::new()).unwrap());
-        let set = LeRobot::with("mem://arm", &options, &opening).unwrap();
+        let set = LeRobot::with("mem://arm", &options, &store_options).unwrap();
         // Opens all files.
         (0..set.len()).for_each(|index| _ = set.read(index, &mut Vec::new()).unwrap());
         let is_video = |(url, _): &&Request| url.ends_with(".mp4");
         let of_tables = store.read.lock().unwrap().iter().filter(is_video).count();
         assert!(batches(set) == local);
-        assert!(store.fetched.lock().unwrap().iter().any(|own| is_video(&own)));
+        assert!(store.fetched.lock().unwrap().iter().any(|request| is_video(&request)));
         assert_eq!(store.read.lock().unwrap().iter().filter(is_video).count(), of_tables, "no frame is read on demand");
     });
 }

@@ -1,5 +1,5 @@
-//! Transforms fields naively, as a reference: applies a plan to a full-size plane, one step at a
-//! time.
+//! A naive reference for the transforms of fields: crops, resizes, pads and flips a whole array,
+//! one step at a time.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use warpfeed::batch::Field;
@@ -21,7 +21,8 @@ pub fn image(size: Size) -> Vec<u8> {
     npy("|u1", &shape, &vec![77; size.area() as usize * 3])
 }
 
-/// A field that records the plan as 14 integers: crop, resized size, offset, target and flips.
+/// A field type that writes the plan as 14 integers: crop (4), resized size (2), offset (2), target
+/// (4) and flips (2).
 #[derive(Debug)]
 pub struct PlanRecord;
 
@@ -42,7 +43,7 @@ impl FieldType for PlanRecord {
     }
 }
 
-/// Two-dimensional values, such as one channel of a mask.
+/// A two-dimensional array, such as a mask.
 #[derive(Clone)]
 pub struct Plane {
     pub width: usize,

@@ -5,9 +5,9 @@
 //! cargo run --release --features learner --example learner [-- PATH]      # class folders, an LMDB, tar shards
 //! ```
 //!
-//! Without PATH, the example generates images of six classes. burn prints the metrics of every
-//! epoch and a table at the end, and logs them in `target/learner`. Without PATH, the exit code is
-//! 0 only if the held-out accuracy is well above chance.
+//! Without PATH, the example generates images of six classes, and the exit code is 0 only if the
+//! held-out accuracy is well above chance. burn prints metrics after each epoch and a summary table
+//! at the end, and logs the metrics to `target/learner`.
 
 use std::process::ExitCode;
 use std::sync::Arc;

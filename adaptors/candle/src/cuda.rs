@@ -17,8 +17,8 @@ const PER_THREAD: usize = 2;
 /// Returns the stream that candle uses on `device`, for [`Loader::cuda`](warpfeed::Loader::cuda).
 ///
 /// # Errors
-/// If `device` is not a CUDA device, or uses the per-thread default stream, as devices from
-/// `Device::new_cuda` do. That stream's handle denotes a different stream on each thread, so a
+/// If `device` is not a CUDA device, or uses the per-thread default stream. Devices from
+/// `Device::new_cuda` use it. That stream's handle denotes a different stream on each thread, so a
 /// batch that is dropped on a different thread would record its event on the wrong stream.
 /// `Device::new_cuda_with_stream` creates a device with a separate stream.
 pub fn stream(device: &Device) -> Result<Arc<CudaStream>> {
@@ -82,14 +82,14 @@ impl Fields for CudaBatch {
 /// immediately.
 fn copy<T: DeviceElement + CudaDType>(field: &device::Tensor<'_>, device: &CudaDevice) -> Result<Tensor> {
     let from = field.view::<T>().map_err(Error::wrap)?;
-    let (theirs, ours) = (from.stream().clone(), device.cuda_stream());
-    let on_different_streams = theirs.cu_stream() != ours.cu_stream();
+    let (loader_stream, candle_stream) = (from.stream().clone(), device.cuda_stream());
+    let on_different_streams = loader_stream.cu_stream() != candle_stream.cu_stream();
     if on_different_streams {
-        ours.join(&theirs).w()?;
+        candle_stream.join(&loader_stream).w()?;
     }
-    let memory = ours.clone_dtod(&from).w()?;
+    let memory = candle_stream.clone_dtod(&from).w()?;
     if on_different_streams {
-        theirs.join(&ours).w()?;
+        loader_stream.join(&candle_stream).w()?;
     }
     let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(memory, device.clone()));
     Ok(Tensor::from_storage(storage, field.shape().to_vec(), BackpropOp::none(), false))

@@ -1,6 +1,6 @@
-//! Tests that candle tensors have exactly the loader's values, for every field, element type
-//! and layout. They do not change when the batch is dropped and its memory is overwritten. Errors
-//! name the field or the sample.
+//! Tests that candle tensors have exactly the loader's values, for every field and layout and most
+//! element types. The tensors do not change when the batch is dropped and its memory is
+//! overwritten. Errors name the field or the sample.
 
 mod samples;
 

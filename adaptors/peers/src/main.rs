@@ -6,9 +6,10 @@
 //! cargo run --release -- FOLDER [ROUNDS]        # class folders of images; 5 rounds
 //! ```
 //!
-//! All loaders do the same work with two workers: decode an image, resize its shorter side to 224
-//! pixels, crop the central 224x224, normalize to `f32`, and batch 64 images as (N, 3, 224, 224)
-//! with their labels. The program first compares the images, and stops if they differ.
+//! All loaders do the same work with two workers, and candle's `Batcher` also with one thread:
+//! decode an image, resize its shorter side to 224 pixels, crop the central 224x224, normalize to
+//! `f32`, and batch 64 images as (N, 3, 224, 224) with their labels. The program first compares the
+//! images, and stops if they differ.
 //!
 //! 1. This file: the check, the measurements and the table.
 //! 2. `ours`: warpfeed, with its adaptors.
@@ -29,14 +30,14 @@ use warpfeed_synth::Synth;
 const SIDE: u32 = 224;
 const BATCH: usize = 64;
 const WORKERS: usize = 2;
-/// Constants of ImageNet, as in `Normalize::IMAGENET`.
+/// Mean and standard deviation of ImageNet, as in `Normalize::IMAGENET`.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
 const COMPARED: usize = 2 * BATCH;
-/// Maximum mean absolute pixel difference, on a scale of 0 to 255, because decoders and resize
-/// filters round differently.
+/// Maximum mean absolute pixel difference, on a scale of 0 to 255. Decoders and resize filters
+/// round differently.
 const DIFFERENCE: f32 = 1.5;
-/// Minimum duration of a measurement, which always runs whole epochs.
+/// Minimum duration of a measurement. It ends after the first epoch that reaches this duration.
 const MIN_SECONDS: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -87,8 +88,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Resizes and crops for candle and burn, like warpfeed's `Augment::eval`, and torchvision's
-/// `Resize` and `CenterCrop`.
+/// Resizes and crops for candle and burn as `Augment::eval` does for warpfeed. Both equal
+/// torchvision's `Resize` and `CenterCrop`.
 fn resized(image: &DynamicImage) -> RgbImage {
     let (width, height) = (image.width(), image.height());
     let scaled = |length: u32| (u64::from(SIDE) * u64::from(length) / u64::from(width.min(height))) as u32;
@@ -107,7 +108,7 @@ fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     let levels = |(i, (a, b)): (usize, (&f32, &f32))| f64::from((a - b).abs() * STD[i / plane % 3] * 255.0);
     let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
     let mean = (sum / expected.0.len() as f64) as f32;
-    println!("{name}: {} images, mean difference {mean:.2} of 255 levels", expected.1.len());
+    println!("{name}: {} images, mean absolute difference {mean:.2} (levels are 0 to 255)", expected.1.len());
     // This comparison is false for NaN.
     let same = mean <= DIFFERENCE;
     if !same {

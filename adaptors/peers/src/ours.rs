@@ -1,4 +1,4 @@
-//! warpfeed, opened with typical user options.
+//! The warpfeed loader, with the same settings as the other loaders.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,13 +1,14 @@
-//! Trains a small residual network with tch on generated images of six classes, or on class
-//! folders, an LMDB or tar shards. A fifth of each class is held out.
+//! Trains a small residual network with tch on generated images of six classes, or on the class
+//! folders, LMDB or tar shards at PATH. A fifth of each class is held out.
 //!
 //! ```text
 //! cargo run --release --example train [-- PATH [EPOCHS]]
 //! ```
 //!
-//! With the `cuda` feature, the example runs on the first GPU if there is one.
+//! If libtorch finds a GPU, the example trains on the first one. With the `cuda` feature, it also
+//! loads batches to this GPU.
 //!
-//! Without a path, the example fails unless the held-out accuracy is well above chance.
+//! Without PATH, the exit code is 0 if the held-out accuracy is well above chance.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -39,8 +40,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Two 3x3 convolutions with a residual connection, as in "Deep Residual Learning for Image
-/// Recognition", 2015.
+/// Two 3x3 convolutions, and a 1x1 convolution as the shortcut, as in "Deep Residual Learning for
+/// Image Recognition", 2015.
 fn block(p: &nn::Path<'_>, inputs: i64, outputs: i64, stride: i64) -> impl ModuleT + use<> {
     let conv = |name: &str, inputs, side: i64, stride| {
         let config = nn::ConvConfig { padding: side / 2, stride, bias: false, ..Default::default() };
@@ -72,8 +73,8 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// Opens the loaders and trains: on the first GPU if the `cuda` feature is enabled and libtorch
-/// finds one, otherwise on the CPU. Returns the last held-out accuracy.
+/// Opens the loaders, and trains on the first GPU if libtorch finds one, and otherwise on the CPU.
+/// Returns the last held-out accuracy.
 fn open_and_train(training: Loader, held_out: Loader, epochs: u64) -> Result<f64> {
     let device = Device::cuda_if_available();
     #[cfg(feature = "cuda")]

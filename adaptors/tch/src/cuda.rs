@@ -12,8 +12,8 @@ use crate::libtorch;
 use crate::share::Fields;
 
 /// Returns the stream that the calling thread uses on CUDA device `ordinal`, for
-/// [`Loader::cuda`](warpfeed::Loader::cuda). This is the default stream, unless other libtorch code
-/// has set a different stream. tch never sets one.
+/// [`Loader::cuda`](warpfeed::Loader::cuda). This is the default stream, unless libtorch code
+/// outside tch has set a different stream.
 ///
 /// # Errors
 /// If libtorch was built without CUDA, or the device does not exist.
@@ -37,8 +37,8 @@ impl Fields for CudaBatch {
 
     fn image_name(&self) -> String {
         let images = self.images().device_ptr();
-        let is = |name: &String| self.field(name).is_some_and(|field| field.device_ptr() == images);
-        self.names().into_iter().find(is).expect("the image field is one of the fields")
+        let is_image = |name: &String| self.field(name).is_some_and(|field| field.device_ptr() == images);
+        self.names().into_iter().find(is_image).expect("the image field is one of the fields")
     }
 
     fn check_labels(&self) -> Result<()> {

@@ -24,7 +24,7 @@
 //! in use. So does every tensor that shares its storage, such as a `shallow_clone`, a `view`, or a
 //! tensor saved for the backward pass. The slot is refilled after the last of them is dropped.
 //!
-//! - While your tensors keep all slots in use, the loader has no slot to fill, and returns an error
+//! - While your tensors keep all slots in use, the loader cannot load another batch, and fails
 //!   after [`Loader::timeout`](warpfeed::Loader::timeout). To keep the data, copy it with
 //!   `images.copy()` and drop the tensor.
 //! - You may write to a tensor (`images.fill_(0.0)`), because nothing else reads its memory.
@@ -40,7 +40,8 @@
 //!
 //! # CUDA
 //!
-//! With the `cuda` feature, pass [`stream`]`(device)`, libtorch's current stream, to `cuda`.
+//! With the `cuda` feature, pass [`stream`]`(device)`, libtorch's current stream, to
+//! [`Loader::cuda`](warpfeed::Loader::cuda).
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
 //! use warpfeed_tch::{ToTch, stream};

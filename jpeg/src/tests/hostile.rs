@@ -13,7 +13,8 @@ use crate::header::Header;
 use crate::libjpeg::{self, Options, encode};
 use crate::pixels::{Pixels, Rect};
 
-/// A change to the data of a scan. Indices of restart markers are taken modulo their number.
+/// A change to a JPEG. The index of a restart marker in the scan wraps around at the number of
+/// restart markers.
 #[derive(Debug, Clone, Copy)]
 enum Edit {
     Remove(usize),
@@ -23,7 +24,9 @@ enum Edit {
     /// Inserts a restart marker at this fraction of the scan's length, in 1/65536ths. The second
     /// number selects the marker.
     Insert(u16, u8),
+    /// Sets the restart interval in the header, in MCUs.
     Interval(u16),
+    /// Adds to the height in the header.
     Rows(i16),
     /// Truncates the scan at this fraction of its length, in 1/65536ths.
     Cut(u16),

@@ -237,7 +237,7 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
             "the folder contains the datasets {datasets}; open one of them, or join them with Concat"
         )));
     }
-    tar::unmerged_in(tree)?;
+    tar::ensure_merged(tree)?;
     let cause = match location.storage.is_store() {
         true => format!("found no .tar objects, and {}", e.cause()),
         false => format!("{}; there is also no data.mdb and no .tar file", e.cause()),

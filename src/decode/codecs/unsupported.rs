@@ -6,16 +6,16 @@ use crate::error::Error;
 
 pub(super) fn unsupported(bytes: &[u8]) -> Error {
     if bytes.is_empty() {
-        return Error::decode("0 bytes, not an image");
+        return Error::decode("the image is empty (0 bytes)");
     }
     match name_of(bytes) {
         Some(("video", true)) if cfg!(not(feature = "video")) => Error::decode(
             "this is a frame of a video, and this build of warpfeed lacks the Cargo feature \"video\" that decodes it",
         ),
-        // A custom registry may lack this codec.
         Some((name, true)) if cfg!(not(feature = "formats")) => Error::decode(format!(
             "this is a {name}, and this build of warpfeed lacks the Cargo feature \"formats\" that decodes it"
         )),
+        // A format without a codec, or one whose codec is missing in a custom `Codecs`.
         Some((name, _)) => Error::decode(format!(
             "{name} images are not supported; convert them, for example to PNG, or add a custom codec"
         )),
@@ -52,7 +52,7 @@ const UNSUPPORTED_FORMATS: &[(usize, &[u8], &str)] = &[
     (0, b"<svg", "SVG"),
 ];
 
-/// Returns the name of the format of `bytes`, and whether warpfeed has a codec for it.
+/// Returns the name of the format of `bytes`, and whether the format is built in.
 fn name_of(bytes: &[u8]) -> Option<(&'static str, bool)> {
     let others = || {
         UNSUPPORTED_FORMATS

@@ -9,7 +9,7 @@ const FILE_HEADER: usize = 14;
 const MASKS: usize = 54;
 
 struct Bmp<'a> {
-    /// The file's bytes from the first pixel on.
+    /// The bytes of the file that begin with the first pixel.
     data: &'a [u8],
     size: Size,
     top_down: bool,
@@ -45,7 +45,7 @@ impl Field {
         Ok(Field { shift, bits })
     }
 
-    /// Returns the value of the field from 0 to 255, rounded down as in Pillow.
+    /// Returns the value of the field, scaled to 0 to 255 and rounded down as in Pillow.
     fn extract(self, pixel: u32) -> u8 {
         let value = u64::from(pixel >> self.shift) & ((1 << self.bits) - 1);
         match self.bits {
@@ -66,7 +66,8 @@ fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
-/// Reads the bit fields of the pixels. The masks are in the bitmap header or after it.
+/// Reads the bit fields of the pixels. The masks are in the bitmap header, or directly after it if
+/// the header has 40 bytes.
 fn read_fields(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> {
     let u32_at = |offset| number::<4>(bytes, offset);
     let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
@@ -82,14 +83,14 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
     let u16_at = |offset| number::<2>(bytes, offset);
     let u32_at = |offset| number::<4>(bytes, offset);
     let (mut start, header) = (u32_at(10)? as usize, u32_at(FILE_HEADER)? as usize);
-    // OS/2 headers are shorter, with palettes of three bytes per color.
-    let (width, height, rest) = match header {
+    // The OS/2 1.x header has 12 bytes, and its palette three bytes per color.
+    let (width, height, planes_offset) = match header {
         12 => (u16_at(18)? as i32, u16_at(20)? as i32, 22),
         40 | 52 | 56 | 64 | 108 | 124 => (u32_at(18)? as i32, u32_at(22)? as i32, 26),
         _ => return Err(format!("unknown header length {header}")),
     };
-    let (planes, bits) = (u16_at(rest)?, u16_at(rest + 2)?);
-    let (compression, colors, each) = match header {
+    let (planes, bits) = (u16_at(planes_offset)?, u16_at(planes_offset + 2)?);
+    let (compression, colors, color_bytes) = match header {
         12 => (0, 0, 3),
         _ => (u32_at(30)?, u32_at(46)?, 4),
     };
@@ -104,8 +105,8 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         let max_colors = 1 << bits;
         let colors = if colors == 0 { max_colors } else { colors.min(max_colors) } as usize;
         let (from, mut palette) = (FILE_HEADER + header, Box::new([[0; 3]; 256]));
-        let stored = bytes.get(from..from + colors * each).ok_or("the file ends inside the palette")?;
-        for (color, stored) in palette.iter_mut().zip(stored.chunks_exact(each)) {
+        let stored = bytes.get(from..from + colors * color_bytes).ok_or("the file ends within the palette")?;
+        for (color, stored) in palette.iter_mut().zip(stored.chunks_exact(color_bytes)) {
             *color = [stored[2], stored[1], stored[0]];
         }
         Ok::<_, String>((palette, from + stored.len()))
@@ -149,9 +150,9 @@ impl Decoder for Bmp<'_> {
     }
 
     fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
-        let Some(palette) = self.palette() else { return self.stored(out) };
+        let Some(palette) = self.palette() else { return self.decode_rows(out) };
         let mut indices = vec![0; self.size.area() as usize];
-        self.stored(&mut indices)?;
+        self.decode_rows(&mut indices)?;
         let pixels = out.as_chunks_mut().0.iter_mut().zip(indices);
         pixels.for_each(|(pixel, index)| *pixel = palette[usize::from(index)]);
         Ok(())
@@ -162,7 +163,7 @@ impl Decoder for Bmp<'_> {
     }
 
     fn read_indices(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
-        self.stored(out)
+        self.decode_rows(out)
     }
 }
 
@@ -174,7 +175,8 @@ impl Bmp<'_> {
         }
     }
 
-    fn stored(&self, out: &mut [u8]) -> Result<(), String> {
+    /// Writes one palette index per pixel if there is a palette, and otherwise its channels.
+    fn decode_rows(&self, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         match &self.coding {
             Coding::Runs(bits, _) => self.runs(*bits, out),
@@ -227,7 +229,7 @@ impl Bmp<'_> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         out.fill(0);
         let mut write = |x: usize, y: usize, index: u8| out[(height - 1 - y) * width + x] = index;
-        // The values in `bytes` repeat in a run, but not for literal pixels.
+        // In a run, the values in `bytes` repeat. Literal pixels have one value each.
         let index = |bytes: &[u8], i: usize| match bits {
             8 => bytes[i % bytes.len()],
             _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,
@@ -248,7 +250,7 @@ impl Bmp<'_> {
                     let skipped = take(2)?;
                     (x, y) = (x + usize::from(skipped[0]), y + usize::from(skipped[1]));
                     if x > width || y >= height {
-                        return Err("a skip ends outside the bitmap".into());
+                        return Err("a delta escape moves outside the bitmap".into());
                     }
                 }
                 [0, count] => {

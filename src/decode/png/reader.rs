@@ -78,7 +78,7 @@ impl<'a> Png<'a> {
             _ => return Err(error(&format!("unknown color type {color}"))),
         };
         if let Some(channels) = channels {
-            return Err(Error::decode(format!("png of {channels}: {ONE_NUMBER}")));
+            return Err(Error::decode(format!("this png is {channels}, but {ONE_NUMBER}")));
         }
         let is_supported = matches!((color, depth), (_, 1 | 2 | 4 | 8) | (0, 16));
         if size.area() == 0 || !is_supported || compression != 0 || filter != 0 || interlace > 1 {

@@ -41,14 +41,14 @@ fn read(batch: &ConsumerBatch<Sim>, seen: &Seen) {
     let shared = &batch.shared;
     let (slot, info) = (batch.slot(), batch.info());
     let (epoch, number) = (info.epoch(), info.number());
-    let arrived = expected_on_device(&shared.variant(info).spec, epoch, number);
+    let expected_arrays = expected_on_device(&shared.variant(info).spec, epoch, number);
     let (memory, seen) = (shared.memory.clone(), seen.clone());
     let offsets: Vec<usize> = shared.variant(info).layout.arrays.iter().map(|offset| slot.offset + offset).collect();
     let keys = info.keys().enumerate().all(|(place, actual)| actual == key(number, place));
     let is_info_right = keys && info.mixing() == mixing(number).as_ref() && info.header.labeled == (number % 3 == 1);
     shared.consumer.run(move |pace| {
         let mut right = is_info_right;
-        for (offset, expected) in offsets.into_iter().zip(arrived) {
+        for (offset, expected) in offsets.into_iter().zip(expected_arrays) {
             for (i, &byte) in expected.iter().enumerate() {
                 if i % 64 == 0 {
                     pace.pause();

@@ -24,7 +24,7 @@ const BATCHES_AHEAD: usize = 2;
 /// Any thread can submit a request, together with a value of type `T`, such as the sender of a
 /// channel for the response. One of your threads receives the batches from
 /// [`next`](DynamicBatcher::next). A batch contains one or more complete requests, in the order of
-/// submission. It is started when it is full, or when `max_delay` has passed since its first
+/// submission. It is decoded once it is full, or once `max_delay` has passed since its first
 /// request.
 ///
 /// ```
@@ -36,11 +36,11 @@ const BATCHES_AHEAD: usize = 2;
 /// # fn main() -> Result<()> {
 /// # let [first, second, third] = [b"1".to_vec(), b"2".to_vec(), b"3".to_vec()];
 /// let decoder = Arc::new(Decoder::builder().batch_size(64).augment(Augment::eval(72, 64)).host()?);
-/// let joined = decoder.dynamic_batcher::<Sender<Result<usize>>>(Duration::from_millis(5))?;
+/// let batcher = decoder.dynamic_batcher::<Sender<Result<usize>>>(Duration::from_millis(5))?;
 /// let (answer, answers) = channel();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| {
-///         while let Some(batch) = joined.next() {
+///         while let Some(batch) = batcher.next() {
 ///             let images = batch.pending.wait();
 ///             // Run a model on the whole batch here.
 ///             for (answer, places) in batch.requests {
@@ -48,32 +48,30 @@ const BATCHES_AHEAD: usize = 2;
 ///             }
 ///         }
 ///     });
-///     joined.submit([first, second], answer.clone())?;
-///     joined.submit([third], answer)?;
+///     batcher.submit([first, second], answer.clone())?;
+///     batcher.submit([third], answer)?;
 ///     assert_eq!(answers.recv().unwrap()?, 2);
 ///     assert_eq!(answers.recv().unwrap()?, 1);
-///     joined.close();
+///     batcher.close();
 ///     Ok(())
 /// })
 /// # }
 /// ```
 ///
-/// - **Bad images** do not affect other images, including other images of the same request.
-/// - **Overload.** Up to three batches are decoded ahead of the consumer: two that wait to be
-///   received, and the next one. Further requests are queued.
-///   Requests fail with [`ErrorKind::Busy`] while the queue contains
+/// - **Bad images.** A bad image does not affect other images, even of the same request.
+/// - **Overload.** Up to three batches are decoded ahead of the consumer, and further requests are
+///   queued. Requests fail with [`ErrorKind::Busy`] while the queue contains
 ///   [`max_queued`](crate::DecoderBuilder::max_queued) requests.
 /// - **Memory.** The bytes of a request stay in memory until its batch is decoded. An image with
 ///   more than [`max_sample_bytes`](crate::DecoderBuilder::max_sample_bytes) fails, and its bytes
 ///   are freed immediately.
-/// - **Closing.** Dropping the dynamic batcher drops the requests that are not part of a batch yet,
-///   but leaves the decoder open. [Closing the decoder](Decoder::close) closes the dynamic batcher.
+/// - **Closing.** Dropping the dynamic batcher drops all requests that `next` has not returned, but
+///   leaves the decoder open. [Closing the decoder](Decoder::close) closes the dynamic batcher.
 pub struct DynamicBatcher<B, T> {
     queue: Arc<Queue<T>>,
     batches: Option<Receiver<DynamicBatch<B, T>>>,
     thread: Option<JoinHandle<()>>,
-    /// Keeps the decoder alive for batches that are received after
-    /// [`close`](DynamicBatcher::close), when the thread has ended.
+    /// Keeps the decoder alive for batches that are received after the thread has ended.
     _decoder: Arc<Decoder<B>>,
     process: u32,
 }
@@ -90,8 +88,8 @@ pub struct DynamicBatch<B, T> {
 impl<B: Send + 'static> Decoder<B> {
     /// Starts a [`DynamicBatcher`], which combines the images of several requests into batches.
     ///
-    /// A batch is started when it has [`max_batch`](Decoder::max_batch) images, when the next
-    /// request does not fit, or when `max_delay` has passed since its first request was submitted.
+    /// A batch is decoded once it has [`max_batch`](Decoder::max_batch) images, once the next
+    /// request does not fit, or once `max_delay` has passed since its first request was submitted.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if `max_delay` exceeds 60 seconds, and [`ErrorKind::Io`] if a thread
@@ -105,7 +103,7 @@ impl<B: Send + 'static> Decoder<B> {
         let (batch_sender, batches) = bounded(BATCHES_AHEAD);
         let collector = Collector { decoder: self.clone(), queue: queue.clone(), batch_sender };
         let thread = std::thread::Builder::new()
-            .name("warpfeed-joined".into())
+            .name("warpfeed-batcher".into())
             .spawn(move || collector.run())
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the thread for dynamic batching: {e}")))?;
         let (batches, thread) = (Some(batches), Some(thread));
@@ -136,7 +134,7 @@ impl<B, T> DynamicBatcher<B, T> {
         self.queue.remove(request)
     }
 
-    /// Waits until the next batch is started, and returns it. Returns `None` after
+    /// Waits for the next batch, which may still be decoding. Returns `None` after
     /// [`close`](DynamicBatcher::close), once all batches have been returned. Several threads may
     /// call this method, and each call returns a different batch.
     pub fn next(&self) -> Option<DynamicBatch<B, T>> {
@@ -253,8 +251,8 @@ impl<T> Queue<T> {
         let mut state = self.state();
         let index = state.requests.binary_search_by_key(&number, |request| request.number).ok()?;
         let request = state.requests.remove(index);
+        // Release the lock first, because dropping images runs user code.
         drop(state);
-        // The lock is released here, because dropping images runs user code.
         request.map(|request| request.value)
     }
 

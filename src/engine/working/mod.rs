@@ -1,16 +1,17 @@
-//! Turns free slots into full ones.
+//! Fills the slots of batches.
 //!
 //! The coordinator receives free slots and assigns samples to them in the sample order. The workers
 //! return full slots in any order. After the last slot of a run, the coordinator sends an
 //! end-of-run message.
 //!
-//! 1. `task`: a part of a batch that a worker fills.
+//! 1. `task`: the messages in the workers' queue. Each one is about a part of a batch.
 //! 2. `outcome`: a full slot, or the end of the run.
 //! 3. `meter`: measures how long a worker spends in each stage.
 //! 4. `worker`: a worker and its buffers. `filler`: turns the samples of a part into rows of the
 //!    batch. `clips`: decodes the frames of clips. `buffers`: the memory of the buffers. `copier`:
 //!    copies samples that are arrays in memory.
-//! 5. `pool`: the worker threads. `queue`: the queue of parts, and the pool tasks that process it.
+//! 5. `pool`: the worker threads. `queue`: the queue of parts, and the rayon tasks that take parts
+//!    from it.
 //! 6. `coordinator`: assigns samples to free slots, and splits the slots into parts.
 
 mod buffers;

@@ -1,9 +1,8 @@
 //! Blurs images with a Gaussian kernel.
 //!
-//! The kernel is separable, so the cost per value is proportional to the kernel size, not to its
-//! square. For each row of the output, a vertical pass computes one row of floats, and a horizontal
-//! pass computes the output from these floats. The image is extended by reflection, as in
-//! torchvision.
+//! The kernel is separable, so the cost per pixel is linear in the kernel size. For each row of the
+//! output, a vertical pass computes one row of floats, and a horizontal pass computes the output
+//! from these floats. The image is extended by reflection, as in torchvision.
 
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;
@@ -14,7 +13,7 @@ pub(super) const MAX_RADIUS: u32 = 31;
 
 const MAX_TAPS: usize = 2 * MAX_RADIUS as usize + 1;
 
-/// Number of values in a block. The sums of a block fit into the vector registers.
+/// Number of values in a block, chosen so that the sums of a block fit into the vector registers.
 const BLOCK: usize = 32;
 
 record! {
@@ -35,9 +34,9 @@ impl Blur {
         Blur { near: (-0.5 / (sigma * sigma)).exp(), radius: size / 2, unused: 0 }
     }
 
-    /// Returns the weights at the distances 0, 1, and so on from the center. Their sum over the
-    /// whole kernel is 1. They are computed from products, sums and a division, without `exp`, so
-    /// that host and device get identical values.
+    /// Returns the weights at the distances 0, 1, and so on from the center. The weights of the
+    /// whole kernel add up to 1. Host and device compute identical weights, because the computation
+    /// uses only sums, products and a division, which are rounded correctly, and not `exp`.
     pub(super) fn weights(&self) -> [f32; MAX_RADIUS as usize + 1] {
         let mut weights = [0.0; MAX_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
@@ -131,22 +130,22 @@ wide! {
 }
 
 random_effect! {
-    /// Blurs with this probability: torchvision's `GaussianBlur(kernel, (low, high))` in a
-    /// `RandomApply`. `kernel` is odd and at most 63 pixels; `sigma` is (low, high).
+    /// Blurs with the given probability, like torchvision's `GaussianBlur(kernel, (low, high))` in
+    /// a `RandomApply`. `kernel` is odd and at most 63 pixels; `sigma` is (low, high).
     blur: GaussianBlur -> Blur {
         kernel: u32 [5, 1, 5, 9, 63];
         sigma: (f64, f64) [(1.0, 2.0), (0.5, 0.5), (0.1, 0.1), (1.3, 1.3), (9.0, 9.0)] = (0.1, 2.0);
     }
     probability 1.0;
-    refuse |of| {
-        let (kernel, (low, high)) = (of.kernel, of.sigma);
+    refuse |options| {
+        let (kernel, (low, high)) = (options.kernel, options.sigma);
         if kernel % 2 == 0 || kernel > 2 * MAX_RADIUS + 1 {
             return Some(format!("a kernel of {kernel} pixels: expected an odd number up to {}", 2 * MAX_RADIUS + 1));
         }
         let possible = 0.0 < low && low <= high && high.is_finite();
         (!possible).then(|| format!("sigma of {low} to {high}: expected 0 < low <= high"))
     };
-    draw |of, rng| Blur::new(of.kernel, rng.range(of.sigma.0, of.sigma.1));
+    draw |options, rng| Blur::new(options.kernel, rng.range(options.sigma.0, options.sigma.1));
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ impl Naive for Halved {
 }
 
 random_effect! {
-    /// Halves the levels with this probability.
+    /// Halves the levels with the given probability.
     halve: Halve -> Halved {}
     probability 0.5;
     draw |_, _| Halved { unused: 0 };

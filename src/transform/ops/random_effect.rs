@@ -53,8 +53,9 @@ pub(crate) struct OptionDescription {
 /// Declares a random effect and its setter.
 ///
 /// Each option has a type (`f64`, `u32` or `(f64, f64)`), a list of test values, and optionally a
-/// default value in Python. With the first test value of every option, the effect must be visible.
-/// `probability` is the default in Python. `refuse` returns the error message for invalid options.
+/// default value in Python. With every option at its first test value, the effect must be visible.
+/// `probability` is the default in Python. `refuse` returns the error message for invalid options,
+/// and `draw` returns the effect for one sample.
 macro_rules! random_effect {
     (
         $(#[doc = $doc:literal])+

@@ -57,17 +57,17 @@ wide! {
 }
 
 random_effect! {
-    /// Sharpens with this probability: torchvision's `RandomAdjustSharpness`. The factor 0 smooths,
-    /// 1 changes nothing, 2 sharpens.
+    /// Sharpens with the given probability, like torchvision's `RandomAdjustSharpness`. The factor
+    /// 0 smooths, 1 changes nothing, 2 sharpens.
     sharpness: Sharpness -> Sharpen {
         factor: f64 [4.0, 0.0, 0.3, 0.999_999, 1.0, 1.7];
     }
     probability 0.5;
-    refuse |of| {
-        let possible = (0.0..=1e6).contains(&of.factor);
-        (!possible).then(|| format!("a factor of {}: expected 0 to 1000000", of.factor))
+    refuse |options| {
+        let possible = (0.0..=1e6).contains(&options.factor);
+        (!possible).then(|| format!("a factor of {}: expected 0 to 1000000", options.factor))
     };
-    draw |of, _| Sharpen::by(of.factor);
+    draw |options, _| Sharpen::by(options.factor);
 }
 
 #[cfg(test)]

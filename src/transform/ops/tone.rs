@@ -187,44 +187,47 @@ fn equalize_table(counts: &[u32; 256]) -> [u8; 256] {
 }
 
 random_effect! {
-    /// Inverts all levels with this probability: torchvision's `RandomInvert`.
+    /// Inverts all levels with the given probability, like torchvision's `RandomInvert`.
     invert: Invert -> Tone {}
     probability 0.5;
     draw |_, _| Tone::invert();
 }
 
 random_effect! {
-    /// Keeps the upper `bits` of each level with this probability: torchvision's `RandomPosterize`.
+    /// Keeps the upper `bits` of each level with the given probability, like torchvision's
+    /// `RandomPosterize`.
     posterize: Posterize -> Tone {
         bits: u32 [2, 0, 1, 3, 4, 5, 6, 7, 8];
     }
     probability 0.5;
-    refuse |of| (of.bits > 8).then(|| format!("{} bits: expected 0 to 8", of.bits));
-    draw |of, _| Tone::posterize(of.bits);
+    refuse |options| (options.bits > 8).then(|| format!("{} bits: expected 0 to 8", options.bits));
+    draw |options, _| Tone::posterize(options.bits);
 }
 
 random_effect! {
-    /// Inverts levels of `threshold` or more with this probability: torchvision's `RandomSolarize`.
+    /// Inverts levels of `threshold` or more with the given probability, like torchvision's
+    /// `RandomSolarize`.
     solarize: Solarize -> Tone {
         threshold: f64 [64.5, 0.0, 127.5, 128.0, 255.0, 256.0];
     }
     probability 0.5;
-    refuse |of| {
-        let possible = (0.0..=256.0).contains(&of.threshold);
-        (!possible).then(|| format!("a threshold of {}: expected 0 to 256", of.threshold))
+    refuse |options| {
+        let possible = (0.0..=256.0).contains(&options.threshold);
+        (!possible).then(|| format!("a threshold of {}: expected 0 to 256", options.threshold))
     };
-    draw |of, _| Tone::solarize(of.threshold);
+    draw |options, _| Tone::solarize(options.threshold);
 }
 
 random_effect! {
-    /// Spreads the levels evenly with this probability: torchvision's `RandomEqualize`.
+    /// Spreads the levels evenly with the given probability, like torchvision's `RandomEqualize`.
     equalize: Equalize -> Tone {}
     probability 0.5;
     draw |_, _| Tone::equalize();
 }
 
 random_effect! {
-    /// Stretches the levels to 0 to 255 with this probability: torchvision's `RandomAutocontrast`.
+    /// Stretches the levels to 0 to 255 with the given probability, like torchvision's
+    /// `RandomAutocontrast`.
     autocontrast: Autocontrast -> Tone {}
     probability 0.5;
     draw |_, _| Tone::autocontrast();

@@ -1,6 +1,6 @@
 //! Makes each system call fail once while a loader reads through a cache. Either the batches are
-//! unchanged, or an error names the affected file or URL. Afterward, the cache contains no damaged
-//! data, and the next loader fills it.
+//! unchanged, or an error names the affected file or URL, or a lack of memory or threads.
+//! Afterward, the cache contains no damaged data, and at most three more loads fill it.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::process::{own_process, serial};
 use crate::store::Objects;
 use crate::sweep::{Case, Table};
 
-const ROOM: u64 = 1 << 30;
+const CACHE_BYTES: u64 = 1 << 30;
 
 struct Data {
     objects: Arc<Objects>,
@@ -72,14 +72,13 @@ fn copy(from: &Path, to: &Path) {
 fn filled(data: &Data) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
-    let attempt_made = attempt(None, || twice(&|| data.loader(folder, ROOM, 0), usize::MAX, None));
+    let attempt_made = attempt(None, || twice(&|| data.loader(folder, CACHE_BYTES, 0), usize::MAX, None));
     assert!(matches!(attempt_made.end, End::Done(Done { result: Ok(_), .. })), "{attempt_made:?}");
     root
 }
 
-/// Returns whether an error of the loader is acceptable even though the store works: a lack of
-/// memory or threads.
-fn is_error_of_the_loader(e: &str) -> bool {
+/// Returns whether the cause of an error is a lack of memory or threads, and not the cache.
+fn is_lack_of_memory_or_threads(e: &str) -> bool {
     e.contains("memory") || e.contains("thread") || e.contains("workers")
 }
 
@@ -88,9 +87,10 @@ fn a_failing_cache_disk_changes_no_batch() {
     own_process!(a_failing_cache_disk_changes_no_batch);
     let _serial = serial();
     let mut table = Table::default();
-    // `blocks` are the expected minimum and maximum number of blocks after a loader has succeeded,
-    // or `None` if the loader cannot work without the cache folder.
-    let mut sweep = |name: &str, data: &Data, limits: (u64, u64), begins: Option<&Path>, blocks: Option<(u64, u64)>| {
+    // `blocks` are the minimum and maximum number of blocks that three loads or fewer must reach.
+    // `None` means that the number is not checked, and that the loader may fail if the cache folder
+    // does.
+    let mut sweep = |name: &str, data: &Data, limits: (u64, u64), cache: Option<&Path>, blocks: Option<(u64, u64)>| {
         let (bytes, memory) = limits;
         let run = Box::new(move |folder: &Path, expected: Option<&str>| {
             let folder = folder.join("cache");
@@ -98,17 +98,17 @@ fn a_failing_cache_disk_changes_no_batch() {
             let seen = load(expected);
             calls::end();
             if let (Err(e), Some(_)) = (&seen, blocks)
-                && !is_error_of_the_loader(e)
+                && !is_lack_of_memory_or_threads(e)
                 && !e.starts_with("wrong")
             {
                 return Err(format!("wrong: the store works, but the loader failed: {e}"));
             }
-            // Until its last thread ends, the old loader would share its in-memory index of the
-            // folder with the next loader.
+            // Wait for the threads of the old loader. Until the last one ends, the next loader
+            // would share the old loader's in-memory index of the folder.
             wait_for_loader_threads();
             check_folder(&folder, &seen)?;
-            // On a busy machine, a thread that waits too long for the folder's lock does not cache
-            // its block, so one loader may not be enough.
+            // On a busy machine, a thread that waits too long for the folder's lock does not
+            // cache its block, so one loader may not be enough.
             let mut now = 0;
             for _ in 0..3 {
                 let again = load(expected)?;
@@ -123,22 +123,22 @@ fn a_failing_cache_disk_changes_no_batch() {
             Err(format!("wrong: {now} blocks, after {seen:?}"))
         });
         let prepare = Box::new(move |folder: &Path| {
-            if let Some(begins) = begins {
-                copy(begins, &folder.join("cache"));
+            if let Some(cache) = cache {
+                copy(cache, &folder.join("cache"));
             }
         });
         table.sweep(&Case { name: name.into(), prepare, run, kinds: &Kind::ALL });
     };
     let (shards, lmdb) = (Data::new("tar shards"), Data::new("lmdb"));
     let (of_shards, of_lmdb) = (filled(&shards), filled(&lmdb));
-    sweep("cache, filled", &shards, (ROOM, 0), None, Some((12, 12)));
-    sweep("cache, read", &shards, (ROOM, 0), Some(of_shards.path()), Some((12, 12)));
-    // The cache holds three 4 KiB blocks, so each new block soon evicts an old one. Two threads may
-    // evict at the same time, so a run can end with two blocks.
+    sweep("blocks, filling the cache", &shards, (CACHE_BYTES, 0), None, Some((12, 12)));
+    sweep("blocks, reading the cache", &shards, (CACHE_BYTES, 0), Some(of_shards.path()), Some((12, 12)));
+    // The cache holds three 4 KiB blocks, so almost every new block evicts an old one. Two threads
+    // may evict at the same time, so a run can end with two blocks.
     sweep("small cache", &shards, (3 << 12, 0), None, Some((2, 3)));
-    sweep("cache, below memory", &shards, (ROOM, 1500), None, None);
-    sweep("whole files, downloaded", &lmdb, (ROOM, 0), None, None);
-    sweep("whole files, read", &lmdb, (ROOM, 0), Some(of_lmdb.path()), None);
+    sweep("blocks, with a cache in memory", &shards, (CACHE_BYTES, 1500), None, None);
+    sweep("whole files, filling the cache", &lmdb, (CACHE_BYTES, 0), None, None);
+    sweep("whole files, reading the cache", &lmdb, (CACHE_BYTES, 0), Some(of_lmdb.path()), None);
     table.finish();
 }
 
@@ -149,7 +149,7 @@ fn a_failing_cache_disk_can_be_checked_and_emptied() {
     let mut table = Table::default();
     for format in ["tar shards", "lmdb"] {
         let data = Data::new(format);
-        let begins = filled(&data);
+        let cache = filled(&data);
         let run = Box::new(|folder: &Path, expected: Option<&str>| {
             let folder = folder.join("cache");
             let manage = || -> Result<String> {
@@ -175,7 +175,7 @@ fn a_failing_cache_disk_can_be_checked_and_emptied() {
                 Ok(text) => Ok(text),
             }
         });
-        let prepare = Box::new(|folder: &Path| copy(begins.path(), &folder.join("cache")));
+        let prepare = Box::new(|folder: &Path| copy(cache.path(), &folder.join("cache")));
         table.sweep(&Case { name: format!("emptied, {format}"), prepare, run, kinds: &Kind::ALL });
     }
     table.finish();

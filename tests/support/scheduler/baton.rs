@@ -13,16 +13,16 @@ use super::schedule::{MAX_THREADS, Schedule, State, Step, WaitsFor, next_random}
 
 thread_local! {
     /// Index of this thread in the schedule, or `MAX_THREADS` if the schedule does not control it.
-    pub(super) static ME: Cell<usize> = const { Cell::new(MAX_THREADS) };
+    pub(super) static THREAD_INDEX: Cell<usize> = const { Cell::new(MAX_THREADS) };
     /// Whether this thread is executing the scheduler itself.
     pub(super) static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Rounds of thread-local destructors that have begun on this thread.
+    /// Number of rounds of thread-local destructors that have started on this thread.
     pub(super) static ROUNDS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Returns the index of the calling thread, if the schedule controls it.
 pub(super) fn managed() -> Option<usize> {
-    Some(ME.get()).filter(|me| *me < MAX_THREADS && !INSIDE.get())
+    Some(THREAD_INDEX.get()).filter(|me| *me < MAX_THREADS && !INSIDE.get())
 }
 
 /// Runs `body` without any scheduling points.
@@ -39,14 +39,16 @@ pub(super) struct Spin {
     pub(super) schedule: UnsafeCell<Option<Schedule>>,
 }
 
-// SAFETY: only the thread that holds `is_taken` accesses the schedule.
+// SAFETY: a thread accesses the schedule only while it holds the lock, before the first thread of
+// the schedule starts, or in `report`, while no other thread runs.
 unsafe impl Sync for Spin {}
 
 pub(super) static SCHEDULE: Spin = Spin { is_taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
 pub(super) static IS_RUNNING: AtomicBool = AtomicBool::new(false);
-/// Whether the schedule has failed, so that its threads must print their backtraces.
+/// Whether the schedule has failed. Each thread that then gets the baton prints its backtrace.
 pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
-/// One futex word per thread.
+/// One futex word per thread: 1 while the thread has been passed the baton but has not taken it
+/// yet, `u32::MAX` once it prints its backtrace, and 0 otherwise.
 pub(super) static BATONS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
 /// Key of the thread-local value whose destructor ends a scheduled thread. This destructor runs
 /// after all others.
@@ -89,9 +91,9 @@ impl Drop for LockedSchedule {
 }
 
 /// Writes to standard error without a lock.
-pub(super) struct Raw;
+pub(super) struct UnlockedStderr;
 
-impl Write for Raw {
+impl Write for UnlockedStderr {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         // SAFETY: `text` is valid for reads of its length.
         unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
@@ -104,10 +106,11 @@ pub(super) fn report(me: usize) -> ! {
     INSIDE.set(true);
     BATONS[me].store(u32::MAX, SeqCst);
     let thread = std::thread::current();
-    let place = std::backtrace::Backtrace::force_capture();
-    let _ = writeln!(Raw, "\nthread {me} ({}):\n{place}", thread.name().unwrap_or("unnamed"));
-    // SAFETY: only the printing thread reads the schedule, and all other threads are stopped.
-    let threads = &unsafe { &*SCHEDULE.schedule.get() }.as_ref().expect("it failed").threads;
+    let backtrace = std::backtrace::Backtrace::force_capture();
+    let _ = writeln!(UnlockedStderr, "\nthread {me} ({}):\n{backtrace}", thread.name().unwrap_or("unnamed"));
+    // SAFETY: only this thread runs. All other threads wait for the baton or have printed.
+    let threads =
+        &unsafe { &*SCHEDULE.schedule.get() }.as_ref().expect("the schedule exists until the process ends").threads;
     let is_waiting = |id: &usize| threads[*id].state != State::Ended && BATONS[*id].load(SeqCst) != u32::MAX;
     match (0..threads.len()).find(is_waiting) {
         Some(next) => pass_baton(next),

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::baton::{EXIT_KEY, IS_RUNNING, LockedSchedule, ME, SCHEDULE, exit, wait, without_scheduling};
+use super::baton::{EXIT_KEY, IS_RUNNING, LockedSchedule, SCHEDULE, THREAD_INDEX, exit, wait, without_scheduling};
 use super::functions::{end_key, pthread_join};
 use super::schedule::{Covered, MAX_THREADS, Schedule, State, WaitsFor};
 
@@ -23,7 +23,7 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
     let schedule = unsafe { &mut *SCHEDULE.schedule.get() };
     let stacks = schedule.take().map(|before| before.stacks).unwrap_or_default();
     let schedule = schedule.insert(Schedule { stacks, ..Schedule::new(seed) });
-    ME.set(schedule.add());
+    THREAD_INDEX.set(schedule.add());
     IS_RUNNING.store(true, SeqCst);
     body();
     if running() > 0 {
@@ -36,7 +36,7 @@ fn run(seed: u64, body: impl FnOnce()) -> Covered {
         unsafe { pthread_join(handle, ptr::null_mut()) };
     }
     IS_RUNNING.store(false, SeqCst);
-    ME.set(MAX_THREADS);
+    THREAD_INDEX.set(MAX_THREADS);
     LockedSchedule::new().covered
 }
 

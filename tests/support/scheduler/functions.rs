@@ -15,8 +15,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use super::baton::{
-    EXIT_KEY, INSIDE, IS_RUNNING, LockedSchedule, ME, ROUNDS, await_baton, hand_over, managed, pass_baton, sleep, step,
-    step_after_waking, wait, without_scheduling,
+    EXIT_KEY, INSIDE, IS_RUNNING, LockedSchedule, ROUNDS, THREAD_INDEX, await_baton, hand_over, managed, pass_baton,
+    sleep, step, step_after_waking, wait, without_scheduling,
 };
 use super::schedule::{MAX_THREADS, PAGE, Stack, State, Step, WaitsFor, next_random};
 
@@ -313,7 +313,7 @@ pub(super) extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     INSIDE.set(true);
     // SAFETY: `start` is the box that our `pthread_create` leaked for this thread alone.
     let Start { id, main, argument } = *unsafe { Box::from_raw(start.cast::<Start>()) };
-    ME.set(id);
+    THREAD_INDEX.set(id);
     await_baton(id);
     // SAFETY: invariant 2.
     unsafe { libc::pthread_setspecific(EXIT_KEY.load(SeqCst), ptr::dangling()) };
@@ -330,7 +330,7 @@ pub(super) extern "C" fn end(value: *mut c_void) {
         unsafe { libc::pthread_setspecific(EXIT_KEY.load(SeqCst), value) };
         return;
     }
-    let me = ME.replace(MAX_THREADS);
+    let me = THREAD_INDEX.replace(MAX_THREADS);
     INSIDE.set(true);
     let next = {
         let mut schedule = LockedSchedule::new();
@@ -343,7 +343,7 @@ pub(super) extern "C" fn end(value: *mut c_void) {
         match schedule.choose(None) {
             Some(next) => next,
             None => {
-                ME.set(me);
+                THREAD_INDEX.set(me);
                 schedule.threads[me].state = State::Ready;
                 schedule.fail("deadlocks")
             }

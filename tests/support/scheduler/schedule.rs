@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::baton::{FAILED, ME, Raw, report};
+use super::baton::{FAILED, THREAD_INDEX, UnlockedStderr, report};
 
 /// Maximum number of threads in a schedule.
 pub(super) const MAX_THREADS: usize = 1024;
@@ -281,11 +281,11 @@ impl Schedule {
 
     /// Fails the schedule: every thread prints its backtrace, and the last one ends the process.
     pub(super) fn fail(&mut self, why: impl std::fmt::Display) -> ! {
-        let _ = writeln!(Raw, "schedule {} {why} ({:?}, {:?})", self.seed, self.style, self.covered);
+        let _ = writeln!(UnlockedStderr, "schedule {} {why} ({:?}, {:?})", self.seed, self.style, self.covered);
         for (id, thread) in self.threads.iter().enumerate().filter(|(_, thread)| thread.state != State::Ended) {
-            let _ = writeln!(Raw, "thread {id}: {:?}", thread.state);
+            let _ = writeln!(UnlockedStderr, "thread {id}: {:?}", thread.state);
         }
         FAILED.store(true, SeqCst);
-        report(ME.get())
+        report(THREAD_INDEX.get())
     }
 }

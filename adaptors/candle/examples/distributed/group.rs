@@ -109,7 +109,7 @@ impl Group {
             .collect()
     }
 
-    /// Fails unless the weights of all processes are bit-identical.
+    /// Fails unless the weights of all processes are equal.
     pub(crate) fn assert_same_weights(&self, sgd: &Sgd) -> Result<()> {
         for (name, variable) in sgd.variables() {
             let (min, max) = (self.reduce(variable, &ReduceOp::Min)?, self.reduce(variable, &ReduceOp::Max)?);

@@ -10,9 +10,8 @@
 //! every global batch ([`Loader::distributed`]). The processes average their gradients over NCCL,
 //! in one all-reduce per step. Without PATH, the program generates images of six classes.
 //!
-//! The exit code is 0 only if all processes end with bit-identical weights and the held-out
-//! accuracy is well above chance. Without a GPU, the program prints a message, and the exit code is
-//! 0.
+//! The exit code is 0 if all processes end with equal weights and the held-out accuracy is well
+//! above chance, or if there is no GPU.
 
 mod group;
 #[path = "../train/net.rs"]
@@ -37,9 +36,9 @@ use net::ResNet;
 use sgd::Sgd;
 
 const SIDE: u32 = 64;
-/// Total batch size of all processes. It is fixed, so the number of processes affects results only
-/// through rounding, and through batch normalization, which uses the statistics of each process's
-/// share.
+/// Batch size, summed over all processes. It is fixed, so the number of processes affects results
+/// only through rounding, and through batch normalization, which uses the statistics of each
+/// process's share.
 const GLOBAL_BATCH: usize = 128;
 const RATE: f64 = 0.1;
 const WARM_UP: f64 = 20.0;
@@ -139,7 +138,8 @@ fn train(data: &Arc<dyn Source>, epochs: u64) -> Result<()> {
         let count = losses.len();
         let loss = f64::from(group.average(&Tensor::stack(&losses, 0)?.mean_all()?)?.to_scalar::<f32>()?);
         let seconds = began.elapsed().as_secs_f64();
-        // So far, the running statistics of each process cover only its own share of the data.
+        // The running statistics of each process cover only its own share of the data, so average
+        // them.
         group.average_statistics(&sgd)?;
         held_out_accuracy = accuracy(&net, &mut held_out, &group, &device)?;
         if rank.rank == 0 {

@@ -16,7 +16,7 @@ const PALE: Rgb<u8> = Rgb([150, 182, 226]);
 const LOSS: Rgb<u8> = Rgb([31, 96, 180]);
 const ACCURACY: Rgb<u8> = Rgb([214, 96, 20]);
 /// Weight of the latest step in the running mean.
-const FORGET: f32 = 0.15;
+const SMOOTHING: f32 = 0.15;
 
 /// Draws the plot. The left axis shows the loss, from 0 to the maximum, and the right axis
 /// shows the accuracy in percent.
@@ -28,8 +28,8 @@ pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     let (width, height) = (f64::from(SIZE.0) - MARGINS.0 - MARGINS.2, f64::from(SIZE.1) - MARGINS.1 - MARGINS.3);
     let position = |step: f64, share: f64| (MARGINS.0 + width * step / steps, MARGINS.1 + height * (1.0 - share));
 
-    for tenth in 0..=5 {
-        let share = f64::from(tenth) / 5.0;
+    for tick in 0..=5 {
+        let share = f64::from(tick) / 5.0;
         let (left, y) = position(0.0, share);
         line(&mut image, (left, y), (left + width, y), GRID);
         write(&mut image, left - 48.0, y - 4.0, &format!("{:5.2}", top * share), LOSS);
@@ -47,13 +47,13 @@ pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     let mut means = Vec::with_capacity(measured.losses.len());
     for &loss in &measured.losses {
         let before = means.last().copied().unwrap_or(loss);
-        means.push(before + FORGET * (loss - before));
+        means.push(before + SMOOTHING * (loss - before));
     }
     path_of(&mut image, points(&measured.losses), PALE, 0);
     path_of(&mut image, points(&means), LOSS, 1);
     let marks: Vec<_> = measured.accuracies.iter().map(|&(step, share)| position(step as f64, share)).collect();
     for &mark in &marks {
-        dot(&mut image, mark, 4, ACCURACY);
+        square(&mut image, mark, 4, ACCURACY);
     }
     path_of(&mut image, marks, ACCURACY, 1);
     image.save(path)
@@ -73,15 +73,14 @@ fn line(image: &mut RgbImage, from: (f64, f64), to: (f64, f64), color: Rgb<u8>) 
     let steps = dx.abs().max(dy.abs()).ceil().max(1.0);
     for step in 0..=steps as u32 {
         let share = f64::from(step) / steps;
-        dot(image, (from.0 + dx * share, from.1 + dy * share), 0, color);
+        square(image, (from.0 + dx * share, from.1 + dy * share), 0, color);
     }
 }
 
-/// Draws a filled square of side 2 * `radius` + 1, centered on `center` and clipped to the
-/// image.
-fn dot(image: &mut RgbImage, center: (f64, f64), radius: i64, color: Rgb<u8>) {
+/// Draws a filled square of side 2 * `margin` + 1, centered on `center` and clipped to the image.
+fn square(image: &mut RgbImage, center: (f64, f64), margin: i64, color: Rgb<u8>) {
     let (x, y) = (center.0.round() as i64, center.1.round() as i64);
-    for (dx, dy) in (-radius..=radius).flat_map(|dx| (-radius..=radius).map(move |dy| (dx, dy))) {
+    for (dx, dy) in (-margin..=margin).flat_map(|dx| (-margin..=margin).map(move |dy| (dx, dy))) {
         if let (Ok(x), Ok(y)) = (u32::try_from(x + dx), u32::try_from(y + dy))
             && x < image.width()
             && y < image.height()
@@ -95,7 +94,7 @@ fn write(image: &mut RgbImage, x: f64, y: f64, text: &str, color: Rgb<u8>) {
     for (position, letter) in text.chars().enumerate() {
         for (row, bits) in font8x8::BASIC_FONTS.get(letter).into_iter().flatten().enumerate() {
             for column in (0..8).filter(|column| bits >> column & 1 == 1) {
-                dot(image, (x + 8.0 * position as f64 + f64::from(column), y + row as f64), 0, color);
+                square(image, (x + 8.0 * position as f64 + f64::from(column), y + row as f64), 0, color);
             }
         }
     }

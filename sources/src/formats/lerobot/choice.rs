@@ -40,9 +40,9 @@ pub(super) fn choose_episodes(
             let (first, last) = (episodes.list.first(), episodes.list.last());
             let range = first.zip(last).map_or_else(
                 || "the dataset has no episodes".to_owned(),
-                |(first, last)| format!("expected indices from {} to {}", first.index, last.index),
+                |(first, last)| format!("the dataset has episodes from {} to {}", first.index, last.index),
             );
-            Error::config(format!("episodes: there is no episode {index}: {range}"))
+            Error::config(format!("episodes: there is no episode {index}; {range}"))
         })
     };
     requested.iter().map(find).collect()

@@ -5,7 +5,7 @@ use rmp::Marker;
 use rmp::decode::bytes::BytesReadError;
 use rmp::decode::{self, Bytes, NumValueReadError, ValueReadError};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 
 /// Iterates over consecutive values.
 pub(super) struct Reader<'a> {
@@ -97,7 +97,8 @@ impl<'a> Reader<'a> {
 
 fn cut_short(len: usize, offset: usize, input_len: usize) -> Error {
     Error::in_source(format!(
-        "messagepack: value claims {len} bytes at byte {offset}, but the input ends at byte {input_len}"
+        "messagepack: value claims {} at byte {offset}, but the input ends at byte {input_len}",
+        counted(len, "byte", "bytes")
     ))
 }
 

@@ -3,7 +3,7 @@
 //! 1. `index`: parses `index.json`, which lists the shards and the columns.
 //! 2. `encoding`: decodes values.
 //! 3. `layout`: locates the columns in a sample.
-//! 4. `open`: opens the shards.
+//! 4. `open`: builds the source from an index and its shards.
 //!
 //! `data_format` registers the format.
 

@@ -32,7 +32,7 @@ pub(super) fn read(file: &OpenFile) -> Result<ParquetMetaData> {
     }
     let footer = input::read(file, end - size, size)?;
     let mut reader = Compact::new(&footer);
-    let depth = reader.structure(0, Some(2));
+    let depth = reader.skip_struct(0, Some(2));
     if depth.is_none_or(|depth| depth > MAX_DEPTH) {
         return Err(Error::in_source(format!(
             "the footer is damaged, or its columns are nested more than {MAX_DEPTH} deep"

@@ -13,7 +13,7 @@ pub(super) struct Header {
     /// Length of the header, in bytes.
     pub(super) len: usize,
     /// Length of the page in the file, in bytes, without the header.
-    pub(super) compressed: usize,
+    pub(super) compressed_len: usize,
     /// Decompressed size of the page, in bytes.
     pub(super) size: usize,
     /// Checksum of the compressed page.
@@ -46,7 +46,7 @@ pub(super) enum Kind {
         definitions: usize,
         /// Size of the repetition levels, in bytes.
         repetitions: usize,
-        compressed: bool,
+        is_compressed: bool,
     },
 }
 
@@ -59,7 +59,7 @@ impl Header {
         // data page of version 2.
         let mut reader = Compact::new(bytes);
         let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
-        let (mut values, mut about) = (0, None);
+        let (mut values, mut page_fields) = (0, None);
         let (mut last, mut seen) = (0, Seen::default());
         loop {
             let (field, field_type) = reader.field(last)?;
@@ -74,13 +74,13 @@ impl Header {
                 (5 | 7 | 8, 12) => {
                     let fields = Fields::read(&mut reader)?;
                     values = fields.size(1)?;
-                    about = Some((field, fields));
+                    page_fields = Some((field, fields));
                 }
                 _ => reader.skip(field_type, 0)?,
             }
             last = field;
         }
-        let kind = match (kind?, about) {
+        let kind = match (kind?, page_fields) {
             (0, Some((5, fields))) => Kind::DataV1 {
                 encoding: fields.encoding(2)?,
                 definitions: fields.encoding(3)?,
@@ -95,17 +95,17 @@ impl Header {
                 encoding: fields.encoding(4)?,
                 definitions: fields.size(5)?,
                 repetitions: fields.size(6)?,
-                compressed: fields.integers[7] != Some(0),
+                is_compressed: fields.integers[7] != Some(0),
             },
             (0 | 2 | 3, _) => return None,
             _ => Kind::Other,
         };
-        let [size, compressed] = sizes;
-        Some(Header { len: reader.position(), compressed: compressed?, size: size?, crc, values, kind })
+        let [size, compressed_len] = sizes;
+        Some(Header { len: reader.position(), compressed_len: compressed_len?, size: size?, crc, values, kind })
     }
 
-    /// Returns the number of rows of a data page, or `None` for other pages. The number is correct
-    /// only for columns without lists.
+    /// Returns the number of values of a data page, which is the number of rows if the column has
+    /// no lists. Returns `None` for other pages.
     pub(super) fn rows(&self) -> Option<usize> {
         matches!(self.kind, Kind::DataV1 { .. } | Kind::DataV2 { .. }).then_some(self.values)
     }
@@ -127,14 +127,15 @@ impl Header {
 }
 
 /// The fields of a struct that have occurred so far. A repeated field is treated as damage, because
-/// parsers disagree about which of its values counts.
+/// parsers disagree on which occurrence counts.
 #[derive(Default)]
 struct Seen(u64);
 
 impl Seen {
     /// Records that a field has occurred. Returns `None` if it has occurred before.
     fn record(&mut self, field: i64) -> Option<()> {
-        // Larger numbers are unknown fields, so repeating them is harmless.
+        // Fields from number 64 do not fit into the bit set. They may repeat, because no parser
+        // knows them.
         let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };
         let before = self.0;
         self.0 |= bit;
@@ -142,7 +143,8 @@ impl Seen {
     }
 }
 
-/// The integers and booleans of a struct, by field number (at most 7).
+/// The integers and booleans of a struct, indexed by field number. Larger field numbers are
+/// ignored.
 #[derive(Default)]
 struct Fields {
     integers: [Option<i64>; 8],
@@ -179,7 +181,7 @@ impl Fields {
         usize::try_from(self.integers[field]?).ok()
     }
 
-    #[expect(deprecated, reason = "older files contain them")]
+    #[expect(deprecated, reason = "older files use BIT_PACKED and PLAIN_DICTIONARY")]
     fn encoding(&self, field: usize) -> Option<Encoding> {
         Some(match self.integers[field]? {
             0 => Encoding::PLAIN,
@@ -209,7 +211,7 @@ mod tests {
             0x00, 0x00, 0xff,
         ];
         let header = Header::read(&bytes).unwrap();
-        assert_eq!((header.len, header.size, header.compressed, header.values), (20, 100, 60, 7));
+        assert_eq!((header.len, header.size, header.compressed_len, header.values), (20, 100, 60, 7));
         assert_eq!((header.crc, header.rows(), header.needs_dictionary()), (Some(-2_i32 as u32), Some(7), false));
         let levels = Encoding::RLE;
         assert_eq!(header.kind, Kind::DataV1 { encoding: Encoding::PLAIN, definitions: levels, repetitions: levels });
@@ -219,14 +221,14 @@ mod tests {
     #[test]
     fn repeated_header_field_is_damage() {
         let page = [0x15, 0, 0x15, 8, 0x15, 8];
-        let about = [0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6];
+        let page_fields = [0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6];
         let read = |parts: &[&[u8]]| Header::read(&parts.concat()).map(|header| (header.size, header.values));
-        assert_eq!(read(&[&page, &about, &[0, 0]]), Some((4, 7)));
+        assert_eq!(read(&[&page, &page_fields, &[0, 0]]), Some((4, 7)));
         // The size, the number of values, and the struct are repeated.
-        assert_eq!(read(&[&page, &about, &[0, 0x05, 4, 10, 0]]), None);
-        assert_eq!(read(&[&page, &about, &[0x05, 2, 16, 0, 0]]), None);
+        assert_eq!(read(&[&page, &page_fields, &[0, 0x05, 4, 10, 0]]), None);
+        assert_eq!(read(&[&page, &page_fields, &[0x05, 2, 16, 0, 0]]), None);
         let again = [0x0c, 10, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0];
-        assert_eq!(read(&[&page, &about, &[0], &again, &[0]]), None);
-        assert_eq!(read(&[&page, &about, &[0, 0x05, 0x80, 2, 16, 0]]), Some((4, 7)));
+        assert_eq!(read(&[&page, &page_fields, &[0], &again, &[0]]), None);
+        assert_eq!(read(&[&page, &page_fields, &[0, 0x05, 0x80, 2, 16, 0]]), Some((4, 7)));
     }
 }

@@ -50,7 +50,7 @@ impl Index {
                 }
                 Err(e) => return Err(e),
             };
-            let len = header.len as u64 + header.compressed as u64;
+            let len = header.len as u64 + header.compressed_len as u64;
             match (header.kind, header.rows()) {
                 // All pages of a column chunk use its first dictionary. A page that was written for
                 // a different dictionary would silently have wrong values.
@@ -148,7 +148,7 @@ pub(super) fn header(bytes: Bytes<'_>, offset: u64, end: u64) -> Result<Header> 
     for len in HEADER_READS {
         let head = bytes.get(offset, len.min(remaining))?;
         if let Some(header) = Header::read(&head) {
-            let fits = header.len as u64 + header.compressed as u64 <= remaining;
+            let fits = header.len as u64 + header.compressed_len as u64 <= remaining;
             return fits
                 .then_some(header)
                 .ok_or_else(|| Error::in_source("damaged: a page extends past the end of its column"));

@@ -39,12 +39,12 @@ pub(super) struct Column<'a> {
     pub(super) packed: bool,
     /// Maximum decoded size of a page, in bytes.
     pub(super) limit: usize,
-    /// The memory that a loader would grant if memory were not tight.
+    /// The largest `limit` that a loader ever grants, in bytes.
     pub(super) max_grant: usize,
 }
 
 impl Column<'_> {
-    /// Decodes the page in `bytes`, which starts with its header and must contain exactly `rows`.
+    /// Decodes a page. `bytes` is the page with its header, and must contain exactly `rows`.
     /// `dictionary` returns the column's dictionary.
     pub(super) fn page(
         self,
@@ -53,9 +53,14 @@ impl Column<'_> {
         dictionary: impl FnOnce() -> Result<Page>,
     ) -> Result<Block> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
-        let count = header.rows().filter(|_| header.len + header.compressed == bytes.len());
+        let count = header.rows().filter(|_| header.len + header.compressed_len == bytes.len());
         if count != Some(rows.len()) {
-            let cause = format!("damaged: expected a page of exactly the rows {} to {}", rows.start, rows.end);
+            let cause = format!(
+                "damaged: expected a data page of {} rows and {} bytes at row {}",
+                rows.len(),
+                bytes.len(),
+                rows.start
+            );
             return Err(Error::in_source(cause));
         }
         let mut pages = Pages::default();
@@ -76,7 +81,7 @@ impl Column<'_> {
             return Err(Error::in_source("damaged: expected a dictionary page"));
         }
         Pages::default().account(&header, self)?;
-        self.unpack(&header, &bytes[header.len..][..header.compressed])
+        self.unpack(&header, &bytes[header.len..][..header.compressed_len])
     }
 
     /// Returns the number of bytes needed to decode the page in `bytes`, which starts with its
@@ -99,7 +104,7 @@ impl Column<'_> {
             let header = index::header(bytes, offset, range.end)?;
             pages.account(&header, self)?;
             let start = offset + header.len as u64;
-            offset = start + header.compressed as u64;
+            offset = start + header.compressed_len as u64;
             page_headers.push((start, header));
         }
         if pages.values != values {
@@ -109,11 +114,11 @@ impl Column<'_> {
         Ok((page_headers, pages.needed))
     }
 
-    /// Decodes all pages of a list column. `page_headers` lists the pages.
+    /// Decodes all pages of a list column. `page_headers` comes from [`scan`](Column::scan).
     pub(super) fn decode_lists(self, bytes: Bytes<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
         for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != Kind::Other) {
-            let body = bytes.get(*start, header.compressed as u64)?;
+            let body = bytes.get(*start, header.compressed_len as u64)?;
             pages.account(header, self)?;
             pages.add(self.unpack(header, &body)?, self)?;
         }
@@ -178,8 +183,8 @@ impl Column<'_> {
         let codec = self.metadata.compression();
         let plain = codec == Compression::UNCOMPRESSED;
         let (levels, packed) = match header.kind {
-            Kind::DataV2 { definitions, repetitions, compressed, .. } => {
-                (definitions + repetitions, (compressed || self.packed) && !plain)
+            Kind::DataV2 { definitions, repetitions, is_compressed, .. } => {
+                (definitions + repetitions, (is_compressed || self.packed) && !plain)
             }
             _ => (0, !plain),
         };
@@ -204,7 +209,7 @@ impl Column<'_> {
         }
         let (buf, num_values) = (bytes.into(), header.values as u32);
         Ok(match header.kind {
-            Kind::Other => return Err(Error::in_source("damaged: a page has an unknown type")),
+            Kind::Other => return Err(Error::in_source("damaged: unknown page type")),
             Kind::Dictionary { encoding, sorted } => {
                 Page::DictionaryPage { buf, num_values, encoding, is_sorted: sorted }
             }
@@ -216,7 +221,7 @@ impl Column<'_> {
                 rep_level_encoding: repetitions,
                 statistics: None,
             },
-            Kind::DataV2 { encoding, rows, nulls, definitions, repetitions, compressed } => Page::DataPageV2 {
+            Kind::DataV2 { encoding, rows, nulls, definitions, repetitions, is_compressed } => Page::DataPageV2 {
                 buf,
                 num_values,
                 encoding,
@@ -224,7 +229,7 @@ impl Column<'_> {
                 num_rows: rows as u32,
                 def_levels_byte_len: definitions as u32,
                 rep_levels_byte_len: repetitions as u32,
-                is_compressed: compressed,
+                is_compressed,
                 statistics: None,
             },
         })
@@ -270,7 +275,7 @@ struct Pages {
 impl Pages {
     /// Adds a page to the totals, and checks them before anything is allocated.
     fn account(&mut self, header: &Header, column: Column<'_>) -> Result<()> {
-        let (size, values, limit) = (header.size.max(header.compressed), header.values, column.limit);
+        let (size, values, limit) = (header.size.max(header.compressed_len), header.values, column.limit);
         // A value takes at least one byte of a dictionary page, so the page's size bounds the
         // count.
         let dictionary = matches!(header.kind, Kind::Dictionary { .. });

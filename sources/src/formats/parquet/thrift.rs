@@ -160,7 +160,7 @@ impl<'a> Compact<'a> {
                     self.skip(element_kind(kinds & 15), depth + 1)?;
                 }
             }
-            STRUCT => _ = self.structure(depth + 1, None)?,
+            STRUCT => _ = self.skip_struct(depth + 1, None)?,
             _ => return None,
         }
         Some(())
@@ -168,7 +168,7 @@ impl<'a> Compact<'a> {
 
     /// Skips a struct. Returns the depth of the schema in field number `schema`, or 0 if that field
     /// is missing or not a list.
-    pub(super) fn structure(&mut self, depth: usize, schema: Option<i64>) -> Option<usize> {
+    pub(super) fn skip_struct(&mut self, depth: usize, schema: Option<i64>) -> Option<usize> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -179,7 +179,7 @@ impl<'a> Compact<'a> {
                 return Some(deepest);
             }
             if Some(field) == schema && kind == LIST {
-                deepest = self.schema()?;
+                deepest = self.schema_depth()?;
             } else {
                 self.skip(kind, depth)?;
             }
@@ -189,7 +189,7 @@ impl<'a> Compact<'a> {
 
     /// Returns the depth of a schema. The elements of a schema are in depth-first order, and each
     /// element contains the number of its children.
-    fn schema(&mut self) -> Option<usize> {
+    fn schema_depth(&mut self) -> Option<usize> {
         let (count, STRUCT) = self.list()? else { return None };
         // The number of remaining children at each level.
         let (mut open, mut deepest) = (Vec::<u64>::new(), 0);

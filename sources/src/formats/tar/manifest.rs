@@ -1,12 +1,12 @@
 //! Reads `NAME.manifest.json`, the manifest that `Pack` writes for a set of shards.
 //!
 //! The manifest determines which shards belong to the set. If a shard is missing, opening fails. A
-//! shard that is named like the set but is not in the manifest is ignored with a warning, because
-//! it may come from an interrupted run.
+//! file that has a shard name of the set but is not in the manifest is ignored with a warning,
+//! because it may come from an interrupted run.
 //!
-//! Several processes can pack a set together. Each of them packs a **part** of the samples according
-//! to a shared plan. Merging the parts writes the manifest and, in a local folder, gives the shards
-//! their final names.
+//! Several processes can pack a set together. Each of them packs a **part** of the samples
+//! according to a shared plan. Merging the parts writes the manifest and, in a local folder, gives
+//! the shards their final names.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -19,19 +19,19 @@ use crate::machine::file;
 use crate::storage::tree::Tree;
 
 /// The suffix of a manifest's file name.
-pub const MANIFEST_END: &str = ".manifest.json";
-/// JSON key of the version number.
+pub const MANIFEST_SUFFIX: &str = ".manifest.json";
+/// JSON key of the version number, which must occur in the first [`KEY_RANGE`] bytes of a manifest.
 const KEY: &str = "\"warpfeed_set\"";
 /// The manifest format version that is read and written.
 pub const VERSION: u64 = 1;
 /// The suffix of a plan's file name. The plan of a set exists until its parts are merged.
-pub const PLAN_END: &str = ".plan.partial";
+pub const PLAN_SUFFIX: &str = ".plan.partial";
 pub(super) const MAX_BYTES: u64 = 1 << 30;
-/// Size in bytes of the start of a manifest, which must contain [`KEY`].
+/// Number of bytes at the start of a file that are searched for [`KEY`].
 pub(super) const KEY_RANGE: usize = 512;
 const MAX_NAMED: usize = 5;
 
-/// The entries of a manifest that reading a set requires.
+/// The parts of a manifest that readers need.
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
     warpfeed_set: u64,
@@ -58,11 +58,11 @@ pub(super) fn for_target(path: &Path) -> Result<Option<PathBuf>> {
 }
 
 pub(super) fn manifest_name(target: &str) -> Option<String> {
-    Some(format!("{}{MANIFEST_END}", target.strip_suffix(".tar")?))
+    Some(format!("{}{MANIFEST_SUFFIX}", target.strip_suffix(".tar")?))
 }
 
 pub(super) fn is_named_manifest(path: &Path) -> bool {
-    path.to_str().is_some_and(|path| path.ends_with(MANIFEST_END))
+    path.to_str().is_some_and(|path| path.ends_with(MANIFEST_SUFFIX))
 }
 
 impl Manifest {
@@ -86,9 +86,8 @@ impl Manifest {
 
     /// Returns the shards, and checks that they exist and have the right sizes. `name` is the file
     /// name of the manifest. `tars` maps the name of each tar file in the folder to its size. If
-    /// `must_be_complete` is true, the folder must contain no tar files with names that do not
-    /// belong to the set.
-    pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, must_be_complete: bool) -> Result<Vec<Entry>> {
+    /// `rejects_others` is true, fails if there are tar files without a shard name of the set.
+    pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, rejects_others: bool) -> Result<Vec<Entry>> {
         let mut missing = Vec::new();
         for shard in &self.shards {
             match tars.get(&shard.name) {
@@ -111,13 +110,13 @@ impl Manifest {
         let mut listed = HashSet::new();
         reservation_result(listed.try_reserve(self.shards.len()))?;
         listed.extend(self.shards.iter().map(|shard| &*shard.name));
-        let stem = name.strip_suffix(MANIFEST_END).unwrap_or(name);
+        let stem = name.strip_suffix(MANIFEST_SUFFIX).unwrap_or(name);
         let (named, others): (Vec<&String>, Vec<&String>) =
             tars.keys().filter(|tar| !listed.contains(&***tar)).partition(|tar| is_numbered(tar, stem));
-        if let (true, Some(first)) = (must_be_complete, others.first()) {
+        if let (true, Some(first)) = (rejects_others, others.first()) {
             return Err(Error::in_source(format!(
-                "the folder contains {} that {name} does not list, such as {first}: open the manifest, or move other \
-                 tar files to a separate folder",
+                "the folder contains {} that {name} does not list, such as {first}: open the manifest, or move the \
+                 unlisted files to a separate folder",
                 counted(others.len(), "tar file", "tar files")
             )));
         }
@@ -157,7 +156,7 @@ pub(super) fn open(path: &Path) -> Result<Vec<(PathBuf, Entry)>> {
 pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> {
     let mut manifests = Vec::new();
     let names = names(folder)?;
-    for name in names.iter().filter(|name| name.ends_with(MANIFEST_END)) {
+    for name in names.iter().filter(|name| name.ends_with(MANIFEST_SUFFIX)) {
         // Check the content, because other programs may use the same file names.
         let path = folder.join(name);
         if is_manifest(&path, &file::start(&path, KEY_RANGE)?) {
@@ -171,24 +170,24 @@ pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>
     shards.map(Some).map_err(|e| e.at_path(path))
 }
 
-/// Checks that `folder` contains no unmerged parts of a set.
-pub(crate) fn unmerged_in(folder: Tree<'_>) -> Result<()> {
+/// Fails if `folder` contains unmerged parts of a set.
+pub(crate) fn ensure_merged(folder: Tree<'_>) -> Result<()> {
     check_merged(&folder.file_names()?)
 }
 
-/// Like [`unmerged_in`], for a sorted list of files.
+/// Like [`ensure_merged`], for a sorted list of files.
 pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     let has = |required: &str| names.binary_search_by(|name| name.as_ref().cmp(required)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);
     let mut stems = names().filter_map(unmerged_stem);
-    match stems.find(|stem| !has(&format!("{stem}{MANIFEST_END}"))) {
+    match stems.find(|stem| !has(&format!("{stem}{MANIFEST_SUFFIX}"))) {
         None => Ok(()),
         Some(stem) => {
             let parts = names().filter(|name| name.starts_with(&format!("{stem}.part-")) && name.ends_with(".json"));
             Err(Error::in_source(format!(
-                "the set {stem} is incomplete: {} not merged; pack the missing parts, then merge \
-                 all (warpfeed pack --merge {stem}.tar)",
-                counted(parts.count(), "finished part was", "finished parts were")
+                "the set {stem} is incomplete: {} not merged; pack the missing parts, then merge all parts (warpfeed \
+                 pack --merge {stem}.tar)",
+                counted(parts.count(), "finished part is", "finished parts are")
             )))
         }
     }
@@ -197,7 +196,7 @@ pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
 /// Returns the name of the set to which the file `name` belongs, if it is a plan, a part, or an
 /// unmerged shard.
 fn unmerged_stem(name: &str) -> Option<&str> {
-    if let Some(stem) = name.strip_suffix(PLAN_END) {
+    if let Some(stem) = name.strip_suffix(PLAN_SUFFIX) {
         return Some(stem);
     }
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -223,7 +222,7 @@ fn read(path: &Path) -> Result<Manifest> {
     Manifest::parse(&bytes).map_err(|e| e.at_path(path))
 }
 
-fn shards_in(folder: &Path, name: &str, manifest: Manifest, must_be_complete: bool) -> Result<Vec<(PathBuf, Entry)>> {
+fn shards_in(folder: &Path, name: &str, manifest: Manifest, rejects_others: bool) -> Result<Vec<(PathBuf, Entry)>> {
     let mut tars = BTreeMap::new();
     for path in tars_in(folder)? {
         let bytes = fs::metadata(&path).map_err(|e| Error::io(&path, &e))?.len();
@@ -231,7 +230,7 @@ fn shards_in(folder: &Path, name: &str, manifest: Manifest, must_be_complete: bo
             tars.insert(name.to_owned(), bytes);
         }
     }
-    let shards = manifest.choose(name, &tars, must_be_complete)?;
+    let shards = manifest.choose(name, &tars, rejects_others)?;
     try_collect(shards.into_iter().map(|shard| Ok((folder.join(&shard.name), shard))))
 }
 

@@ -6,7 +6,7 @@
 //! 4. `links`: resolves hard and symbolic links within a shard.
 //! 5. `sidecar`: stores the index of a shard in a file next to it.
 //! 6. `shards`: expands a path into a list of shards.
-//! 7. `manifest`: reads the file that lists the shards of a set.
+//! 7. `manifest`: reads `NAME.manifest.json`, which lists the shards of a set.
 //! 8. `remote`: opens and reads shards in an object store.
 //!
 //! `data_format` registers the format.
@@ -24,8 +24,8 @@ mod source;
 pub(crate) use data_format::DATA_FORMAT;
 pub use header::KEY_RECORD;
 pub use index::CLASSES_MEMBER;
-pub(crate) use manifest::unmerged_in;
-pub use manifest::{MANIFEST_END, PLAN_END, VERSION as MANIFEST_VERSION};
+pub(crate) use manifest::ensure_merged;
+pub use manifest::{MANIFEST_SUFFIX, PLAN_SUFFIX, VERSION as MANIFEST_VERSION};
 pub(crate) use shards::check_star;
 pub use source::Tar;
 

@@ -6,8 +6,8 @@ use super::nodes::{Array, Id, Known, Node, Nodes, Tensor};
 use crate::values::elements::Dtype;
 
 impl Known {
-    /// Returns the function or class called `name`. PyTorch's names are known only if `torch` is
-    /// true.
+    /// Returns the function or class `name` in `module`. PyTorch's names are known only if `torch`
+    /// is true.
     pub(super) fn of(module: &str, name: &str, torch: bool) -> Option<Self> {
         let builtins = ["builtins", "__builtin__"];
         // NumPy 2 renamed `core` to `_core`.
@@ -33,6 +33,25 @@ impl Known {
             _ => return None,
         })
     }
+
+    /// Returns the Python name, for error messages.
+    fn python_name(self) -> &'static str {
+        match self {
+            Known::Encode => "_codecs.encode",
+            Known::Bytes => "bytes",
+            Known::ByteArray => "bytearray",
+            Known::OrderedDict => "collections.OrderedDict",
+            Known::Numbers => "numpy.ndarray",
+            Known::Dtype => "numpy.dtype",
+            Known::Reconstruct => "numpy._core.multiarray._reconstruct",
+            Known::Scalar => "numpy._core.multiarray.scalar",
+            Known::FromBuffer => "numpy._core.numeric._frombuffer",
+            Known::RebuildTensor => "torch._utils._rebuild_tensor_v2",
+            Known::RebuildParameter => "torch._utils._rebuild_parameter",
+            Known::Size => "torch.Size",
+            Known::Storage(_) => "a torch storage class",
+        }
+    }
 }
 
 fn storage(name: &str) -> Option<Dtype> {
@@ -51,9 +70,9 @@ fn storage(name: &str) -> Option<Dtype> {
     Some(Dtype::little(kind, size))
 }
 
-/// Evaluates a call to `function`. The caller adds the location to an error.
+/// Evaluates a call to `function`. Errors have no location; the caller adds it.
 pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> Result<Node<'a>, String> {
-    let error = || Err(format!("unexpected arguments of {function:?}"));
+    let error = || Err(format!("unexpected arguments for {}", function.python_name()));
     Ok(match (function, arguments) {
         (Known::Bytes | Known::ByteArray, []) => Node::Bytes(Cow::Borrowed(b"")),
         (Known::Encode | Known::ByteArray, &[text, coding]) => {
@@ -113,7 +132,8 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
     })
 }
 
-/// Evaluates an opcode that sets the state of `target`. The caller adds the location to an error.
+/// Evaluates an opcode that sets the state of `target`. Errors have no location; the caller adds
+/// it.
 pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node<'a>, String> {
     let state = match &nodes[state] {
         Node::Tuple(state) => &state[..],
@@ -133,16 +153,16 @@ pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node
     }
 }
 
-/// Returns the storage with the persistent ID `id`. The caller adds the location to an error.
+/// Returns the storage with the persistent ID `id`. Errors have no location; the caller adds it.
 pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, String> {
-    let Node::Tuple(parts) = &nodes[id] else { return Err("a persistent id is not a tuple".to_owned()) };
+    let Node::Tuple(parts) = &nodes[id] else { return Err("a persistent ID is not a tuple".to_owned()) };
     let &[tag, class, key, _device, elements] = &parts[..] else {
-        return Err(format!("a persistent id has {} parts", parts.len()));
+        return Err(format!("a persistent ID has {} parts", parts.len()));
     };
     let (Some("storage"), Node::Known(Known::Storage(dtype)), Some(_), &Node::Int(elements)) =
         (nodes.text(tag), &nodes[class], nodes.text(key), &nodes[elements])
     else {
-        return Err("a persistent id does not denote a storage".to_owned());
+        return Err("a persistent ID does not denote a storage".to_owned());
     };
     let elements = u64::try_from(elements).map_err(|_| "a storage has a negative length".to_owned())?;
     Ok(Node::Storage { key, dtype: *dtype, elements })
@@ -171,7 +191,7 @@ fn array<'a>(nodes: &Nodes<'a>, dtype: Id, shape: Vec<usize>, data: Id) -> Resul
     Ok(Node::Array(Array { dtype, shape, data }))
 }
 
-/// Maximum number of axes of an array in a pickle. Fields support fewer axes.
+/// Maximum number of axes of an array in a pickle. Fields of the loader support fewer axes.
 const MAX_AXES: usize = 8;
 
 fn lengths(nodes: &Nodes<'_>, tuple: Id) -> Option<Vec<usize>> {
@@ -188,7 +208,7 @@ fn dtype(name: &str) -> Option<Dtype> {
     let plain = name.trim_start_matches(['<', '>', '|', '=']);
     let kind = *plain.as_bytes().first().filter(|kind| kind.is_ascii_alphabetic())?;
     let size: usize = plain[1..].parse().ok()?;
-    // The size of a text type is a number of characters, each of which takes four bytes.
+    // The size of a `U` type is the number of characters, each of which takes four bytes.
     let size = if kind == b'U' { size.checked_mul(4)? } else { size };
     Some(Dtype { kind, size, big_endian: name.starts_with('>') })
 }

@@ -153,7 +153,7 @@ impl Drop for HostSlot {
     }
 }
 
-/// A simulated loader with two host slots, which takes up to `delay` microseconds per batch.
+/// A simulated loader with two host slots that takes up to `delay` microseconds per batch.
 pub(super) struct TestFeed {
     spec: Spec,
     free: Receiver<HostSlot>,
