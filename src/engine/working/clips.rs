@@ -29,7 +29,7 @@ fn groups(frame_count: usize) -> impl Iterator<Item = Range<usize>> {
 
 impl<'a> PartFiller<'a> {
     /// Marks the clips in `sample_images` so that single-image decoding skips them. Returns the
-    /// peak memory, in bytes, for decoding the clips, and for copying a frame for the device.
+    /// numbers of bytes needed to decode one clip at a time, and to copy one frame for the device.
     /// `is_single_sample` is true if no image is combined with images of other samples.
     pub(super) fn plan_clips(
         &self,
@@ -64,7 +64,7 @@ impl<'a> PartFiller<'a> {
         &self.recipe.any_fields().images[sample_image.field].name
     }
 
-    /// Returns the memory in bytes for decoding a group of frames.
+    /// Returns the number of bytes needed to decode a group of frames.
     fn clip_memory(
         &self,
         first_frame: &EncodedImage<'_>,

@@ -235,8 +235,8 @@ impl<'a> PartFiller<'a> {
         (MAX_PLANNED / (tiles * self.image_field_count().max(1))).clamp(1, max_samples)
     }
 
-    /// Plans the images of a sample. Returns the memory, in bytes, for decoding the images and
-    /// computing the fields, and the [plan for the fields](ReadSample::field_plan).
+    /// Plans the images of a sample. Returns the number of bytes needed to decode the images and to
+    /// compute the fields, and the [plan for the fields](ReadSample::field_plan).
     fn plan_images(
         &mut self,
         (sample, partner_samples): (&Sample<'a>, &PartnerSamples<'a>),
