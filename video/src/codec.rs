@@ -56,10 +56,10 @@ pub struct CodecConfig {
     /// Height of the frames in pixels, according to the container.
     pub height: u32,
     /// The codec's configuration record, which is the content of the `av1C`, `avcC`, `hvcC` or
-    /// `vpcC` box. Empty if there is none.
+    /// `vpcC` box of an MP4 file. Empty if there is none, as for VP8 and VP9 in a Matroska file.
     pub record: Vec<u8>,
-    /// The color description in the `colr` box, if any: primaries, transfer function and matrix as
-    /// in ISO/IEC 23091-2, and whether values use the full range. A description in the packets
-    /// takes precedence.
+    /// The color description in the container, if any: primaries, transfer function and matrix as
+    /// in ISO/IEC 23091-2, and whether values use the full range. The decoders of this crate use
+    /// only the description in the packets.
     pub color: Option<(u16, u16, u16, bool)>,
 }

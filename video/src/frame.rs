@@ -60,7 +60,8 @@ pub struct Planes<'a> {
     pub layout: Layout,
     /// How the samples encode color.
     pub coding: Coding,
-    /// Luma, Cb and Cr. In a gray frame, the planes of chroma are empty.
+    /// Luma, Cb and Cr, or green, blue and red if the matrix is 0. In a gray frame, the planes of
+    /// chroma are empty. [`Layout::Nv12`] has both chroma planes in the second.
     pub planes: [Plane<'a>; 3],
 }
 

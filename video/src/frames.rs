@@ -18,7 +18,8 @@ pub struct FrameDecoder {
     nvdec: crate::nvdec::FrameDecoder,
 }
 
-/// Checks that a decoder for a codec is available, without calling a GPU driver.
+/// Checks that a decoder for a codec is available, without calling a GPU driver. AV1 always passes,
+/// because its decoder needs only the feature `av1`, which a different crate may enable.
 ///
 /// # Errors
 /// If no decoder is available. The message names the codec and says what to do.
@@ -55,8 +56,8 @@ impl FrameDecoder {
     }
 
     /// Lets other threads use the GPU decoder until this thread decodes its next frame. Do not call
-    /// this method between the frames of a clip, because it discards the state that makes the next
-    /// frame cheap.
+    /// this method between the frames of a clip, because a different thread may then take the
+    /// decoder, whose state makes the next frame cheap.
     pub fn rest(&mut self) {
         #[cfg(feature = "nvdec")]
         self.nvdec.rest();
@@ -74,8 +75,9 @@ impl FrameDecoder {
     /// decodes those of them that are in the same group of pictures. Other codecs ignore `later`.
     ///
     /// # Errors
-    /// If no decoder for the codec is available, or if a packet is damaged. The message names the
-    /// file and the frame.
+    /// If no decoder for the codec is available, if a packet is damaged, if the frame does not have
+    /// the size in the record, if an allocation or the GPU driver fails, or if `show` fails. The
+    /// message starts with the record's label.
     #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn decode<T>(
         &mut self,

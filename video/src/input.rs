@@ -49,13 +49,16 @@ impl Input for std::fs::File {
     fn read_at(&self, offset: u64, mut out: &mut [u8]) -> io::Result<()> {
         #[cfg(unix)]
         return std::os::unix::fs::FileExt::read_exact_at(self, std::mem::take(&mut out), offset);
-        #[cfg(not(unix))]
+        #[cfg(windows)]
         {
-            use std::io::{Read, Seek, SeekFrom};
-            // Use a new handle, because another thread may move the position of a shared one.
-            let mut file = self.try_clone()?;
-            file.seek(SeekFrom::Start(offset))?;
-            return file.read_exact(std::mem::take(&mut out));
+            let mut offset = offset;
+            while !out.is_empty() {
+                match std::os::windows::fs::FileExt::seek_read(self, out, offset)? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    n => (out, offset) = (&mut out[n..], offset + n as u64),
+                }
+            }
+            return Ok(());
         }
     }
 }

@@ -7,7 +7,7 @@
 //! 4. [`open`] reads the table of a file. [`mp4`] parses MP4 containers, and [`mkv`] Matroska and
 //!    WebM containers.
 //! 5. [`record`]: a self-contained encoding of one frame.
-//! 6. `av1`: decodes AV1, with the `av1` feature.
+//! 6. `av1`: decodes AV1 on the CPU, with the `av1` feature.
 //! 7. `nvdec`: decodes H.264, HEVC and VP9 on a GPU, with the `nvdec` feature.
 //! 8. [`FrameDecoder`]: decodes records with the decoder for their codec.
 //! 9. [`rgb`]: converts decoded [`Planes`] to RGB.
@@ -47,7 +47,8 @@ pub use track::{Packet, Time, Track};
 /// Reads the sample table of the first video track of a file.
 ///
 /// # Errors
-/// If reading fails, if the file is damaged, or if the container is not supported.
+/// If reading fails, if the file is damaged or has no video track, or if the container, or a
+/// feature of it that the track uses, is not supported.
 pub fn open(input: &dyn Input) -> Result<Track> {
     let mut first = [0; 12];
     let len = input.len().min(12) as usize;

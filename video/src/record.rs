@@ -82,6 +82,9 @@ pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, out
 
 /// Returns the error message for a codec that cannot be decoded, with advice.
 pub fn unsupported(codec: Codec) -> String {
+    if codec == Codec::Av1 {
+        return "the video is encoded with AV1: build with the Cargo feature \"av1\" to decode it".to_owned();
+    }
     let (decoded, or) = match codec {
         Codec::H264 | Codec::Hevc | Codec::Vp9 => {
             ("AV1 is", ", or build with the Cargo feature \"nvdec\" to decode it on an NVIDIA GPU")

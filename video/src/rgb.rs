@@ -1,12 +1,13 @@
 //! Converts decoded frames to RGB.
 //!
-//! A pixel is a linear function of its luma and its chroma, which depends on the matrix and the
-//! range of the stream. It is computed in fixed point with 20 fractional bits, and rounded once.
-//! Chroma is not interpolated: each sample applies to all pixels that it covers. swscale, and thus
-//! torchcodec and PyAV, do the same by default with 8-bit video of even size.
+//! A pixel is a linear function of its luma and its chroma, clamped to 0 to 255. The function
+//! depends on the matrix and the range of the stream. It is computed in fixed point with 20
+//! fractional bits, and rounded once. Chroma is not interpolated: each sample applies to all pixels
+//! that it covers. swscale, and thus torchcodec and PyAV, do the same by default with 8-bit video
+//! of even size.
 //!
-//! This costs three multiplications per luma sample and four per chroma sample, because all pixel
-//! rows that a chroma row covers share its terms.
+//! This costs one multiplication per luma sample and four per pair of chroma samples, because all
+//! pixel rows that a chroma row covers share its terms.
 //!
 //! **Source.** ITU-T H.273, sections 8.3 and 8.4.
 //!

@@ -9,13 +9,15 @@ pub struct Packet {
     /// Offset of the first byte in the file.
     pub offset: u64,
     /// Presentation time, in ticks of [`Track::ticks_per_second`]. The time 0 is the start of the
-    /// presentation. Frames with a negative time are decoded, but not shown.
+    /// presentation.
     pub time: i64,
     /// Number of bytes.
     pub size: u32,
     /// Whether decoding can start here.
     pub is_key: bool,
-    /// Whether the frame is shown. An edit list may hide frames.
+    /// Whether the frame is shown. In an MP4 file, frames outside the edit, and frames with a
+    /// negative time, are decoded but not shown. In a Matroska file, a flag of the block hides a
+    /// frame.
     pub is_shown: bool,
 }
 
@@ -50,7 +52,8 @@ pub struct Track {
 
 impl Track {
     /// Creates the table. `packets` must be in decoding order. Fails if the frames have no pixels,
-    /// if there are 2^32 or more packets, or if two frames have the same presentation time.
+    /// if there are 2^32 or more packets, if two shown frames have the same presentation time, or
+    /// if an allocation fails.
     pub(crate) fn new(config: CodecConfig, ticks_per_second: u64, packets: Vec<Packet>) -> Result<Self> {
         let (width, height) = (config.width, config.height);
         if width == 0 || height == 0 {
@@ -164,8 +167,8 @@ impl Track {
         self.packets[..=packet].iter().rposition(is_start).unwrap_or(0)
     }
 
-    /// Returns the packets that must be decoded to show a frame, in decoding order: from a key
-    /// frame to the packet of the frame.
+    /// Returns the packets that must be decoded to show a frame, in decoding order: from the packet
+    /// at [`start_of`](Self::start_of) to the packet of the frame.
     ///
     /// # Panics
     /// If there is no such frame.

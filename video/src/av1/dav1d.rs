@@ -83,7 +83,8 @@ impl Decoder {
     /// exactly one picture.
     ///
     /// # Errors
-    /// If the data is damaged, or if a frame has more pixels than the decoder's maximum.
+    /// If the data is damaged or not supported, if a frame has more pixels than the decoder's
+    /// maximum, or if an allocation fails.
     pub fn decode(&mut self, packet: &[u8], mut show: impl FnMut(Picture)) -> Result<()> {
         if packet.is_empty() {
             return Err(Error::damaged("AV1: the packet is empty"));
@@ -162,7 +163,7 @@ impl Picture {
     /// Returns the samples of all planes.
     ///
     /// # Errors
-    /// If the layout is unknown.
+    /// If the picture has no sequence header or no samples.
     pub fn planes(&self) -> Result<Planes<'_>> {
         let picture = &self.own;
         // SAFETY: invariant 3.

@@ -47,8 +47,9 @@ impl FrameDecoder {
     /// Decodes the frame of a record, and passes it to `show`.
     ///
     /// # Errors
-    /// If the codec is not AV1, or if a packet is damaged. The message names the file and the
-    /// frame.
+    /// If the codec is not AV1, if a packet is damaged, if the frame does not have the size in the
+    /// record, if an allocation fails, or if `show` fails. The message starts with the record's
+    /// label.
     pub fn decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
         let result = self.try_decode(record, show);
         if result.is_err() {

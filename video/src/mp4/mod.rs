@@ -2,19 +2,20 @@
 //! files.
 //!
 //! **Idea.** For each track, the `moov` box lists the size of each packet, the file chunk that
-//! contains the packet, and the presentation time. A fragmented file has several such lists in
+//! contains the packet, and the time. A fragmented file has several such lists in
 //! `moof` boxes. The reader combines all lists into one [`Track`](crate::Track), and does not read
 //! the packets.
 //!
-//! **Cost.** The reader reads the header of each top-level box of the file (most files have four),
-//! and makes one pass over the tables. A packet takes about 28 bytes of memory, in addition to the
-//! tables while they are parsed. The file size limits every allocation: a table must fit in its
-//! box, and a box in the file. Packets that share one size are not listed one by one, so their
-//! number is limited separately.
+//! **Cost.** The reader reads the headers of the top-level boxes up to `moov`, or of all of them if
+//! the file is fragmented, and makes one pass over the tables. A packet takes about 28 bytes of
+//! memory, in addition to the tables while they are parsed. The file size limits every allocation:
+//! a table must fit in its box, and a box in the file. Packets that share one size are not listed
+//! one by one, so their number is limited separately.
 //!
 //! **Edit lists.** Empty edits delay the start. They may precede one edit with media at normal
-//! speed. Frames before the start or after the end of this edit are not shown, and the first shown
-//! frame has the time 0, as in FFmpeg. Other edit lists are rejected.
+//! speed. Frames before the start of this edit, or at or after its end, are not shown. The first
+//! shown frame has the time at which the empty edits end, or 0 if there are none, as in FFmpeg.
+//! Other edit lists are rejected.
 
 mod atoms;
 mod entry;

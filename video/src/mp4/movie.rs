@@ -127,7 +127,7 @@ fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
     }
 }
 
-/// Returns the track's identifier, and its rotation as an EXIF orientation.
+/// Returns the track's identifier, and its EXIF orientation. Other matrices count as 1.
 fn header(tkhd: Atom<'_>) -> Result<(u32, u8)> {
     let (mut fields, version, _) = tkhd.full()?;
     fields.take(if version == 1 { 16 } else { 8 })?;
@@ -138,7 +138,7 @@ fn header(tkhd: Atom<'_>) -> Result<(u32, u8)> {
 }
 
 /// Returns the EXIF orientation, or `None` if the matrix is not a rotation by a multiple of 90
-/// degrees.
+/// degrees, mirrored or not.
 fn orientation(mut fields: Fields<'_>) -> Option<u8> {
     let mut number = || fields.i32().ok();
     let (a, b, _, c, d) = (number()?, number()?, number()?, number()?, number()?);

@@ -1,6 +1,6 @@
-//! Rewrites packets of MP4 files in the format that the driver's parser expects.
+//! Rewrites packets of MP4 and Matroska files in the format that the driver's parser expects.
 //!
-//! - **H.264 and HEVC**: MP4 stores the length of each NAL unit before it, and parameter sets
+//! - **H.264 and HEVC**: the files store the length of each NAL unit before it, and parameter sets
 //!   outside the packets. The parser expects start codes instead (Annex B of ISO/IEC 14496-10 and
 //!   23008-2), and the parameter sets before the first packet.
 //! - **VP9**: packets are not changed.
@@ -167,6 +167,7 @@ impl<'a> Record<'a> {
         for _ in 0..count {
             let length = self.two_bytes()?;
             let set = self.take(length)?;
+            reserve(out, START.len() + set.len())?;
             out.extend_from_slice(&START);
             out.extend_from_slice(set);
         }

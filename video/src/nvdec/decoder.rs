@@ -7,7 +7,7 @@
 //! encode hidden images or show an earlier image, so the headers of VP9 frames are read.
 //!
 //! **Cost.** Creating a decoder takes much longer than decoding an image, so a decoder is created
-//! for the largest size so far, and is reconfigured for other sizes. A parser is created for each
+//! for the largest size so far, and is reconfigured for smaller sizes. A parser is created for each
 //! key frame, so that frames do not depend on earlier groups.
 //!
 //! **Exactness.** The engine neither crops nor scales. Its output has the encoded size and is
@@ -513,8 +513,15 @@ impl State {
         let bit_depth = 8 + format.bit_depth_luma_minus8;
         let describe_format =
             || format!("{} of {} x {} pixels, {chroma} with {bit_depth} bits", self.codec, size.0, size.1);
-        if format.chroma != ffi::CHROMA_420 || format.bit_depth_luma_minus8 != format.bit_depth_chroma_minus8 {
+        if format.chroma != ffi::CHROMA_420 {
             return Err(Error::unsupported(format!("{} is not supported on the GPU: 4:2:0 is", describe_format())));
+        }
+        if format.bit_depth_luma_minus8 != format.bit_depth_chroma_minus8 {
+            let chroma_bits = 8 + format.bit_depth_chroma_minus8;
+            return Err(Error::unsupported(format!(
+                "{} for luma and {chroma_bits} for chroma is not supported on the GPU: equal numbers are",
+                describe_format()
+            )));
         }
         let device = self.device.clone();
         device.check(self.codec, bit_depth.into(), size, describe_format)?;

@@ -4,8 +4,9 @@
 //! 1. Functions of the driver that need a context are called only between [`Device::enter`] and the
 //!    drop of its result, so that the context of the device is current.
 //! 2. [`Entered`] restores the previous context and capture mode of the thread.
-//! 3. No function of the driver is called in a child process created by `fork`, or after the exit
-//!    handler of this file has run. The driver does not support such calls.
+//! 3. If a process has opened a GPU, a child that it creates by `fork` calls no function of the
+//!    driver. No call starts after the exit handler of this file. The driver does not support such
+//!    calls.
 
 #![allow(unsafe_code, reason = "see the invariants above")]
 
@@ -55,7 +56,12 @@ impl Driver {
                  `compute,utility,video`, and start the container again; otherwise, {ALTERNATIVES}"
             )
         })?;
-        let old = |symbol| format!("the NVIDIA driver is too old to decode videos: it has no function {symbol}");
+        let old = |symbol| {
+            format!(
+                "the NVIDIA driver is too old to decode videos: it has no function {symbol}; install a newer driver, \
+                 or {ALTERNATIVES}"
+            )
+        };
         // SAFETY: these are the libraries that the headers describe, and they are leaked.
         unsafe {
             let cuda = Cuda::of(cuda_library).map_err(old)?;
@@ -220,7 +226,7 @@ impl Device {
 
     /// Makes the context of the device current on this thread until the result is dropped, and
     /// prevents calls on this thread from invalidating CUDA graph captures in other threads. Fails
-    /// in a child process created by `fork`, and while the process exits.
+    /// in a child process created by `fork` after a GPU was opened, and while the process exits.
     pub(super) fn enter(&self) -> Result<Entered<'_>> {
         let call = self.0.call()?;
         let driver = &self.0.driver;
@@ -346,7 +352,8 @@ mod tests {
     #[test]
     fn a_driver_without_a_function_is_too_old() {
         let text = Driver::open("libc.so.6", "libc.so.6").err().unwrap();
-        assert_eq!(text, "the NVIDIA driver is too old to decode videos: it has no function cuInit");
+        let start = "the NVIDIA driver is too old to decode videos: it has no function cuInit; install a newer driver";
+        assert!(text.starts_with(start) && text.contains("warpfeed pack --frames"), "{text}");
     }
 
     #[test]

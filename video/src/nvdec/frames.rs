@@ -55,8 +55,9 @@ impl FrameDecoder {
     /// of pictures.
     ///
     /// # Errors
-    /// If the GPU cannot decode the video, if a packet is damaged, or if a function of the driver
-    /// fails. The message names the file and the frame.
+    /// If the GPU cannot decode the video, if a packet is damaged, if the frame does not have the
+    /// size in the record, if an allocation or a function of the driver fails, or if `show` fails.
+    /// The message starts with the record's label.
     pub fn decode<T>(
         &mut self,
         record: &Record<'_>,

@@ -3,7 +3,7 @@
 //! The libraries of the driver are opened at run time: neither building nor running needs a CUDA
 //! toolkit or FFmpeg.
 //!
-//! 1. `bitstream`: rewrites H.264 and HEVC packets of MP4 files as the driver expects them.
+//! 1. `bitstream`: rewrites H.264 and HEVC packets as the driver expects them.
 //! 2. `vp9`: finds the image that a VP9 packet shows.
 //! 3. `ffi`: the functions and structures of the driver.
 //! 4. `device`: a GPU.

@@ -2,8 +2,9 @@
 //!
 //! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy. A GPU has
 //! at most [`MAX_SESSIONS`] decoders, and a thread holds one while it decodes a sequence of frames.
-//! The pool prefers a decoder that has already decoded packets of the requested frame, and then the
-//! least recently used one of the same format.
+//! The pool prefers a decoder that has already decoded packets of the requested frame, then the
+//! least recently used one of the same format, then a new one, and then the least recently used
+//! one.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -176,11 +177,14 @@ impl Session {
         self.ends.clear();
         self.body.clear();
         self.format = Some((record.codec, record.width, record.height));
+        let mut config = Vec::new();
+        reserve(&mut config, record.config.len())?;
+        config.extend_from_slice(record.config);
         self.decoder.start(&CodecConfig {
             codec: record.codec,
             width: record.width,
             height: record.height,
-            record: record.config.to_vec(),
+            record: config,
             color: None,
         })?;
         reserve(&mut self.body, record.config.len())?;
