@@ -13,9 +13,8 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClipsOptions {
     pub(super) frames: usize,
-    pub(super) step: Step,
-    /// Whether both a stride and a frame rate were set.
-    has_two_steps: bool,
+    stride: Option<usize>,
+    fps: Option<f64>,
     pub(super) per_video: usize,
     pub(super) jitter: usize,
     pub(super) pads: bool,
@@ -39,7 +38,7 @@ impl Default for ClipsOptions {
 impl ClipsOptions {
     /// Creates the options for clips of `frames` consecutive frames, and one clip per video.
     pub fn new(frames: usize) -> Self {
-        ClipsOptions { frames, step: Step::Frames(1), has_two_steps: false, per_video: 1, jitter: 0, pads: true }
+        ClipsOptions { frames, stride: None, fps: None, per_video: 1, jitter: 0, pads: true }
     }
 
     /// Sets the number of frames of a clip.
@@ -53,8 +52,7 @@ impl ClipsOptions {
     /// is 1.
     #[must_use]
     pub fn stride(mut self, frames: usize) -> Self {
-        self.has_two_steps |= matches!(self.step, Step::Rate(_));
-        self.step = Step::Frames(frames);
+        self.stride = Some(frames);
         self
     }
 
@@ -63,8 +61,7 @@ impl ClipsOptions {
     /// after the first frame.
     #[must_use]
     pub fn fps(mut self, fps: f64) -> Self {
-        self.has_two_steps |= !matches!(self.step, Step::Frames(1));
-        self.step = Step::Rate(fps);
+        self.fps = Some(fps);
         self
     }
 
@@ -100,15 +97,19 @@ impl ClipsOptions {
         self
     }
 
+    pub(super) fn step(&self) -> Step {
+        self.fps.map_or(Step::Frames(self.stride.unwrap_or(1)), Step::Rate)
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         let Self { frames, per_video, .. } = *self;
-        if self.has_two_steps {
+        if self.stride.is_some() && self.fps.is_some() {
             return Err(Error::config("a clip has a stride and a frame rate: set only one of stride and fps"));
         }
         if !(1..=MAX_FRAMES).contains(&frames) {
             return Err(Error::config(format!("frames={frames}: expected 1 to {MAX_FRAMES}")));
         }
-        match self.step {
+        match self.step() {
             Step::Frames(0) => return Err(Error::config("stride=0: expected 1 or more frames")),
             Step::Rate(fps) if !(fps.is_finite() && fps > 0.0) => {
                 return Err(Error::config(format!("fps={fps}: expected a number above 0")));

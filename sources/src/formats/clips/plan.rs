@@ -35,7 +35,7 @@ impl ClipPlan {
         let end = last_start(track, last, options);
         if end.is_none() && !options.pads {
             let (len, frames) = (track.len(), options.frames);
-            let step = match options.step {
+            let step = match options.step() {
                 Step::Frames(stride) => format!("stride={stride}"),
                 Step::Rate(fps) => format!("fps={fps}"),
             };
@@ -64,7 +64,7 @@ impl ClipPlan {
     }
 
     pub(super) fn frames(&self, start: usize, track: &Track, options: &ClipsOptions) -> impl Iterator<Item = usize> {
-        let (last, step) = (self.last, options.step);
+        let (last, step) = (self.last, options.step());
         (0..options.frames).map(move |index| match step {
             Step::Frames(stride) => start.saturating_add(index.saturating_mul(stride)).min(last),
             Step::Rate(fps) => {
@@ -85,7 +85,7 @@ impl ClipPlan {
 
     /// Returns whether frame `index` of the clip is after the end of the video.
     pub(super) fn is_pad(&self, index: usize, track: &Track, options: &ClipsOptions) -> bool {
-        match options.step {
+        match options.step() {
             Step::Frames(stride) => index.saturating_mul(stride) > self.last - self.starts.start(),
             Step::Rate(fps) => {
                 let first = track.time(*self.starts.start()).seconds();
@@ -99,7 +99,7 @@ impl ClipPlan {
 /// the video is too short.
 fn last_start(track: &Track, last: usize, options: &ClipsOptions) -> Option<usize> {
     let steps = options.frames - 1;
-    match options.step {
+    match options.step() {
         Step::Frames(stride) => last.checked_sub(steps.checked_mul(stride)?),
         Step::Rate(fps) => {
             let end = track.time(last).seconds() + TOLERANCE_S - steps as f64 / fps;
