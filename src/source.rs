@@ -14,7 +14,7 @@ pub use warpfeed_sources::{
 pub use warpfeed_sources::{Clips, ClipsOptions};
 #[cfg(feature = "annotations")]
 pub use warpfeed_sources::{Coco, Voc, Yolo};
-pub use warpfeed_sources::{Divided, Sample, Source, Value, Zip, labels, sample_error};
+pub use warpfeed_sources::{Divided, Sample, Source, Value, VideoInfo, Zip, labels, sample_error};
 #[cfg(feature = "parquet")]
 pub use warpfeed_sources::{FeatureStats, LeRobot, LeRobotOptions, Parquet};
 #[cfg(feature = "lmdb")]

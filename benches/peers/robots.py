@@ -15,8 +15,8 @@ is measured in all `--turns` runs. `--videos` names the videos that the loaders 
 
 packed      warpfeed, one worker per core, after `warpfeed pack --frames`. With `--device cuda`, the GPU decodes
             all or some of the frames.
-videos      warpfeed, one worker per core or more, on the videos that LeRobot reads. With `--device cuda`, workers
-            or the GPU convert the frames to RGB.
+videos      warpfeed, with the default number of workers and one per core, on the videos that LeRobot reads. With
+            `--device cuda`, workers or the GPU convert the frames to RGB.
 lerobot     `LeRobotDataset` in a DataLoader, with torchcodec and with PyAV; `--sweep` lists the numbers of processes
 decord      `LeRobotDataset` with decord as its decoder
 lance       a Lance table with a JPEG of quality 95 per frame, read with `take`, decoded with torchvision, in a
@@ -123,7 +123,7 @@ def warpfeed(options, recipe, path):
     loader = wf.Loader(
         wf.LeRobot(path, delta_timestamps=deltas(count)), fields={**fields, "action": wf.NdArray("f32", [14])},
         augment=wf.Augment.resize((HEIGHT, WIDTH)), dtype="f32", normalize=([0, 0, 0], [1, 1, 1]), batch_size=size,
-        shuffle=True, seed=0, num_workers=options.workers, drop_last=True, prefetch=options.prefetch, **where,
+        shuffle=True, seed=0, num_workers=options.workers or None, drop_last=True, **where,
     )  # fmt: skip
     while True:
         for batch in loader:
@@ -402,8 +402,8 @@ def settings(options, peer, _):
         on = {"packed": ["gpu", "auto"], "videos": ["gpu", "cpu"]}.get(peer) if options.device == "cuda" else None
         settings = [(f"--workers={options.cores}", f"--decode-on={decode_on}") for decode_on in on or ["cpu"]]
         if peer == "videos" and options.device == "cuda":
-            # A worker waits while an engine decodes its frame.
-            settings.insert(0, (f"--workers={options.cores * 3 // 2}", "--decode-on=gpu", "--prefetch=12"))
+            # The default number of workers.
+            settings.insert(0, ("--decode-on=gpu",))
         return settings
     if peer == "torchcodec":
         # Threads per process, and processes.
@@ -427,7 +427,6 @@ def main():
     turns.add_arguments(parser, PEERS, ON_CPU, seconds=10, warmup=3)
     parser.add_argument("--decoder", default="torchcodec", help=argparse.SUPPRESS)
     parser.add_argument("--decode-on", default="cpu", help=argparse.SUPPRESS)
-    parser.add_argument("--prefetch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--processes", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step == "draw":

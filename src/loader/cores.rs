@@ -26,6 +26,18 @@ pub(super) fn available_cores(rank: &Rank) -> usize {
     share_cores(allowed_cores, quota_cores.or_else(count_machine_cores).unwrap_or(allowed_cores), ranks)
 }
 
+/// Maximum number of workers, and of workers per core, that are started for videos which a GPU
+/// decodes. As many workers as the GPU has decoders keep its engines busy, because a worker waits
+/// for an engine most of the time. On a GPU with seven engines and 16 cores, 24 workers deliver 1.1
+/// times as many frames as 16.
+const VIDEO_WORKERS: usize = 24;
+const VIDEO_WORKERS_PER_CORE: usize = 4;
+
+/// Returns the number of workers for `cores` cores.
+pub(super) fn automatic_workers(cores: usize, gpu_decodes_videos: bool) -> usize {
+    if gpu_decodes_videos { cores.max(VIDEO_WORKERS.min(cores * VIDEO_WORKERS_PER_CORE)) } else { cores }
+}
+
 /// Returns the number of cores for one of `ranks` ranks, which may use `allowed_cores` of the
 /// machine's `cores`.
 fn share_cores(allowed_cores: usize, cores: usize, ranks: usize) -> usize {
@@ -70,6 +82,12 @@ mod tests {
         assert_eq!(count_cpus("0-3,8,10-11\n"), Some(7));
         assert_eq!(count_cpus(" 5"), Some(1));
         assert_eq!([count_cpus(""), count_cpus("x"), count_cpus("3-1")], [None; 3]);
+    }
+
+    #[test]
+    fn videos_of_a_gpu_get_more_workers_than_cores() {
+        assert_eq!([1, 2, 4, 16, 64].map(|cores| automatic_workers(cores, true)), [4, 8, 16, 24, 64]);
+        assert_eq!([1, 16, 64].map(|cores| automatic_workers(cores, false)), [1, 16, 64]);
     }
 
     #[test]

@@ -192,14 +192,16 @@ impl CheckedLoader {
         let read_source = field_names::required_names(&self.kinds)
             .and_then(|names| source.only(&names))
             .unwrap_or_else(|| source.clone());
+        let video = read_source.video_info();
         if let Some(space) = &mut self.split.decode
-            && space.reserve_for_video(read_source.video_pixels())
+            && let Some(video) = video
+            && space.reserve_for_video(video.pixels)
         {
             self.create_fields()?;
         }
         let cores = cores::available_cores(&self.rank);
         let workers = match self.loader.images.workers {
-            0 => cores.min(MAX_WORKERS),
+            0 => cores::automatic_workers(cores, video.is_some_and(|video| video.needs_gpu)).min(MAX_WORKERS),
             n if n > MAX_WORKERS => {
                 return Err(Error::config(format!(
                     "workers({n}): the maximum is {MAX_WORKERS}; this process has {cores} cores; workers(0) starts one worker per core"
@@ -271,7 +273,7 @@ impl OpenLoader {
         let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
             0 => {
-                let has_videos = split.decode.is_some() && self.read_source.video_pixels() > 0;
+                let has_videos = split.decode.is_some() && self.read_source.video_info().is_some();
                 let slot_bytes = slot_bytes(split.on_device || images.pinned, has_videos);
                 bound.automatic_prefetch(slot_bytes, schemas, &scratch, device_bytes)
             }
@@ -314,6 +316,9 @@ impl OpenLoader {
             replaces_failed: !is_decoder && matches!(loader.on_error, OnError::Skip { .. }),
         };
         let mut settings = Settings::new(cores, workers, prefetch);
+        if !is_decoder {
+            settings.occupy_workers(schedule.rows_of_size(0) as usize);
+        }
         settings.options = options;
         // The workers of a decoder keep their priority, because callers wait for their results.
         let settings = if split.on_device && !is_decoder { settings.for_device() } else { settings };

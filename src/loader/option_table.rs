@@ -194,12 +194,13 @@ options! {
         /// let loader = Loader::new("train").workers(8);
         /// ```
         ///
-        /// 0, the default, means one thread per core that this process may use, but at most 768.
-        /// [Ranks](Self::local_world_size) on the same machine divide its cores. Use more workers
-        /// if a decoder or a transform blocks. Slow storage does not require more workers: if reads
-        /// block on a disk or a network, reader threads read ahead for the workers. The loader
-        /// starts 32 readers once several reads have blocked, and up to 512 as long as more readers
-        /// make reading faster. [`Batches::memory_plan`] includes the samples of the readers.
+        /// 0, the default, means one thread per core that this process may use, but at most 768. If
+        /// a GPU decodes videos, workers wait for its decoders, so up to 24 start, but at most four
+        /// per core. [Ranks](Self::local_world_size) on the same machine divide its cores. Use more
+        /// workers if a decoder or a transform blocks. Slow storage does not require more workers:
+        /// if reads block on a disk or a network, reader threads read ahead for the workers. The
+        /// loader starts 32 readers once several reads have blocked, and up to 512 as long as more
+        /// readers make reading faster. [`Batches::memory_plan`] includes the samples of the readers.
         ///
         /// Each worker uses a thread and scratch memory for its images. Opening fails with more
         /// than 768 workers.
@@ -217,8 +218,8 @@ options! {
         /// of the two additional slots, and workers fill the other. Preparing more than a few
         /// batches ahead helps only if the time per sample or per step varies a lot.
         ///
-        /// With 0, the default, the number is adjusted automatically, starting at 2. It is doubled,
-        /// up to 16, if the consumer waits while workers are idle because all slots are full. An
+        /// With 0, the default, the number is adjusted automatically. It starts at 2, or higher if
+        /// two batches have fewer samples than there are workers. It is doubled, up to 16, if the consumer waits while workers are idle because all slots are full. An
         /// increase that does not raise throughput is undone, unless the consumer waited for a
         /// single batch while all later batches were ready. This happens when a few samples are far
         /// slower than the others. A consumer that keeps batches alive gets more slots as long as

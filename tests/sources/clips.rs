@@ -12,7 +12,7 @@ use warpfeed::decode::{Codecs, Pixels, Rect};
 use warpfeed::field::{Image, Keypoints, Mask, NdArray};
 use warpfeed::pack::Pack;
 use warpfeed::source::{
-    Clips, ClipsOptions, Concat, Dataset, Frames, Memory, Options, OwnedSample, Source, Value, Zip, open,
+    Clips, ClipsOptions, Concat, Dataset, Frames, Memory, Options, OwnedSample, Source, Value, VideoInfo, Zip, open,
 };
 use warpfeed::{Augment, Dtype, HostBatch, Layout, Loader, Result};
 use warpfeed_video::Track;
@@ -383,10 +383,11 @@ fn sources_report_the_size_of_their_video_frames() {
     let folder = folder(&VIDEOS[..1]);
     let clips = || Arc::new(Clips::open(folder.path(), &ClipsOptions::new(2)).unwrap());
     let images = || Arc::new(Memory::new(vec![OwnedSample::new("a").field("jpg", vec![0])]));
-    assert_eq!((clips().video_pixels(), images().video_pixels()), (96 * 64, 0));
-    assert_eq!(Concat::new(vec![images(), clips()]).unwrap().video_pixels(), 96 * 64);
+    let av1 = Some(VideoInfo { pixels: 96 * 64, needs_gpu: false });
+    assert_eq!((clips().video_info(), images().video_info()), (av1, None));
+    assert_eq!(Concat::new(vec![images(), clips()]).unwrap().video_info(), av1);
     let without_frames = clips().only(&["video_is_pad".to_owned()]).unwrap();
-    assert_eq!(without_frames.video_pixels(), 0);
+    assert_eq!(without_frames.video_info(), None);
 }
 
 #[test]
@@ -489,6 +490,8 @@ fn invalid_options_fail() {
         let e = Clips::open(folder.path(), &options).unwrap_err().to_string();
         assert!(e.contains(message), "{e}");
     }
+    let options = ClipsOptions::new(2).fps(3.0).fps(4.0);
+    Clips::open(folder.path(), &options).expect("the later frame rate replaces the earlier one");
     let e = loader(Clips::open(folder.path(), &ClipsOptions::new(2)).unwrap()).host().unwrap().epoch(0).next();
     let e = e.unwrap().unwrap_err().to_string();
     assert!(e.contains("field \"video\" has 2 frames: expected 3"), "{e}");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::forward::forward;
 use super::relabel::Relabel;
-use super::source::Divided;
+use super::source::{Divided, VideoInfo};
 use super::{Lookahead, Prefetcher, Sample, Source};
 use crate::error::{Error, Result, counted};
 use crate::machine::file::{self, MAX_FILE};
@@ -191,7 +191,7 @@ impl Source for Relabeled {
         fn len() -> usize;
         fn follow(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
         fn ahead_bytes() -> usize;
-        fn video_pixels() -> u64;
+        fn video_info() -> Option<VideoInfo>;
         fn check() -> Result<()>;
         fn verify(samples: Range<usize>, found: &mut dyn FnMut(Error));
         fn is_unchanged() -> bool;

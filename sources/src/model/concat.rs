@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::classes::category_ids;
 use super::relabel::Relabel;
-use super::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
+use super::{BatchIndex, Lookahead, Prefetcher, Sample, Source, VideoInfo};
 use crate::error::{Error, Result, counted};
 use crate::machine::hash::Hash;
 use crate::stats::NetworkStats;
@@ -212,8 +212,8 @@ impl Source for Concat {
         self.parts.iter().fold(0, |total_bytes, part| total_bytes.saturating_add(part.ahead_bytes()))
     }
 
-    fn video_pixels(&self) -> u64 {
-        self.parts.iter().map(|part| part.video_pixels()).max().unwrap_or(0)
+    fn video_info(&self) -> Option<VideoInfo> {
+        self.parts.iter().filter_map(|part| part.video_info()).reduce(VideoInfo::join)
     }
 
     fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {

@@ -11,6 +11,25 @@ use super::value::Numbers;
 use crate::error::{Error, Result};
 use crate::stats::NetworkStats;
 
+/// The video frames of a source. A loader reserves memory for them, and chooses its number of
+/// workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VideoInfo {
+    /// Number of pixels of the largest frame, or an estimate of it.
+    pub pixels: u64,
+    /// Whether the video engines of a GPU decode some of the videos, as they do with H.264, HEVC and
+    /// VP9. Workers then wait for an engine most of the time.
+    pub needs_gpu: bool,
+}
+
+impl VideoInfo {
+    /// Describes the frames of two sources.
+    #[must_use]
+    pub fn join(self, other: Self) -> Self {
+        VideoInfo { pixels: self.pixels.max(other.pixels), needs_gpu: self.needs_gpu || other.needs_gpu }
+    }
+}
+
 /// A dataset: `len` samples that can be read in any order, from many threads at once.
 ///
 /// ```
@@ -140,11 +159,10 @@ pub trait Source: Send + Sync {
         0
     }
 
-    /// Returns the number of pixels of a video frame, or 0, the default, if the source contains no
-    /// videos. If frames have different sizes, the result is the size of the largest one, or an
-    /// estimate of it. A loader on a device reserves memory for frames of this size.
-    fn video_pixels(&self) -> u64 {
-        0
+    /// Describes the video frames of the source. Returns `None`, the default, if it contains no
+    /// videos.
+    fn video_info(&self) -> Option<VideoInfo> {
+        None
     }
 
     /// Checks that the files of the dataset have not changed since the source was opened. A check
@@ -328,7 +346,7 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         fn stored(index: usize, key: &mut String) -> Option<Numbers<'_>>;
         fn follow(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
         fn ahead_bytes() -> usize;
-        fn video_pixels() -> u64;
+        fn video_info() -> Option<VideoInfo>;
         fn check() -> Result<()>;
         fn verify(samples: Range<usize>, found: &mut dyn FnMut(Error));
         fn is_unchanged() -> bool;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::concat::Prefetchers;
-use super::{Lookahead, Prefetcher, Sample, Source, Value};
+use super::{Lookahead, Prefetcher, Sample, Source, Value, VideoInfo};
 use crate::error::{Error, Result, counted};
 use crate::machine::hash::Hash;
 use crate::stats::NetworkStats;
@@ -221,8 +221,8 @@ impl Source for Zip {
         self.parts.iter().fold(0, |all, part| all.saturating_add(part.source.ahead_bytes()))
     }
 
-    fn video_pixels(&self) -> u64 {
-        self.parts.iter().map(|part| part.source.video_pixels()).max().unwrap_or(0)
+    fn video_info(&self) -> Option<VideoInfo> {
+        self.parts.iter().filter_map(|part| part.source.video_info()).reduce(VideoInfo::join)
     }
 
     fn network(&self) -> Option<NetworkStats> {

@@ -9,11 +9,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use warpfeed_video::{ErrorKind, Input, Packet, Track, record};
+use warpfeed_video::{Codec, ErrorKind, Input, Packet, Track, record};
 
 use crate::error::{Error, Result, append};
 use crate::machine::bytes::grow_to;
 use crate::machine::cancel::{self, POLL_INTERVAL};
+use crate::model::VideoInfo;
 use crate::storage::OpenFile;
 
 /// Maximum number of packets in the tables that stay in memory. A packet takes 28 bytes. The files
@@ -56,10 +57,11 @@ impl VideoFile {
         self.number
     }
 
-    /// Returns the number of pixels of a frame.
-    pub(crate) fn pixels(&self) -> u64 {
+    /// Describes the frames of the file.
+    pub(crate) fn info(&self) -> VideoInfo {
         let config = self.track.config();
-        u64::from(config.width) * u64::from(config.height)
+        let pixels = u64::from(config.width) * u64::from(config.height);
+        VideoInfo { pixels, needs_gpu: config.codec != Codec::Av1 }
     }
 
     pub(crate) fn track(&self) -> &Track {

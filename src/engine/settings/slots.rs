@@ -97,6 +97,14 @@ impl Settings {
         }
     }
 
+    /// Raises the initial prefetch depth until every worker has a sample of a prefetched batch, if
+    /// batches have `batch_size` samples. A smaller depth would leave workers idle until the depth
+    /// has been tuned.
+    pub(crate) fn occupy_workers(&mut self, batch_size: usize) {
+        let depth = self.workers.div_ceil(batch_size.max(1));
+        *self.prefetch_depth.get_mut() = depth.clamp(self.prefetch.min, self.prefetch.max);
+    }
+
     /// Gives workers a low priority, so that the threads that launch the kernels of a training step
     /// do not wait for a core. Does nothing on a single core, where a program that spins while it
     /// waits would starve the workers.
@@ -245,6 +253,18 @@ mod tests {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
         let schemas = Schemas::one(Schema::new(2, [(field, Role::Image)]).unwrap());
         (0..count).map(|_| Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())).collect()
+    }
+
+    #[test]
+    fn small_batches_are_prefetched_until_every_worker_has_a_sample() {
+        let depth = |workers: usize, batch_size: usize, bounds: Bounds| {
+            let mut settings = Settings::new(16, workers, bounds);
+            settings.occupy_workers(batch_size);
+            settings.prefetch()
+        };
+        let bounds = Bounds { min: 2, max: 8 };
+        assert_eq!([64, 16, 8, 4, 1].map(|batch_size| depth(16, batch_size, bounds)), [2, 2, 2, 4, 8]);
+        assert_eq!(depth(24, 4, Bounds::exactly(3)), 3, "the number that the program has set does not change");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::formats::folder::{Listing, Wanted, select};
 use crate::machine::bytes::grow_to;
 use crate::model::sample::are_one;
 use crate::model::value::Element;
-use crate::model::{Choices, Frames, Lookahead, Numbers, Object, Prefetcher, Sample, Source, Value};
+use crate::model::{Choices, Frames, Lookahead, Numbers, Object, Prefetcher, Sample, Source, Value, VideoInfo};
 use crate::options::Options;
 use crate::stats::NetworkStats;
 use crate::storage::ahead::{Remote, identity, prefetch_bytes};
@@ -326,8 +326,8 @@ impl Source for Clips {
     }
 
     /// Opens the first video.
-    fn video_pixels(&self) -> u64 {
-        if self.has.0 { self.videos.table(0).map_or(0, |file| file.pixels()) } else { 0 }
+    fn video_info(&self) -> Option<VideoInfo> {
+        if self.has.0 { self.videos.table(0).ok().map(|file| file.info()) } else { None }
     }
 
     fn check(&self) -> Result<()> {
@@ -350,7 +350,7 @@ impl Source for Clips {
 
     fn fingerprint(&self) -> Option<u64> {
         let ClipsOptions { frames, per_video, jitter, pads, .. } = self.videos.options;
-        let step = match self.videos.options.step {
+        let step = match self.videos.options.step() {
             Step::Frames(stride) => [0, stride as u64],
             Step::Rate(fps) => [1, fps.to_bits()],
         };

@@ -16,7 +16,7 @@ use crate::formats::parquet::{Rows, SampleRows};
 #[cfg(feature = "video")]
 use crate::model::Prefetchers;
 use crate::model::value::Element;
-use crate::model::{Frames, Lookahead, Prefetcher, Sample};
+use crate::model::{Frames, Lookahead, Prefetcher, Sample, VideoInfo};
 use crate::stats::NetworkStats;
 #[cfg(feature = "video")]
 use crate::storage::ahead::MAX_PREFETCH;
@@ -164,11 +164,11 @@ impl Reader {
         bytes
     }
 
-    pub(super) fn video_pixels(&self) -> u64 {
+    pub(super) fn video_info(&self) -> Option<VideoInfo> {
         #[cfg(feature = "video")]
-        return self.read_videos().map(|(_, video)| video.pixels()).max().unwrap_or(0);
+        return self.read_videos().filter_map(|(_, video)| video.info()).reduce(VideoInfo::join);
         #[cfg(not(feature = "video"))]
-        0
+        None
     }
 
     pub(super) fn is_unchanged(&self) -> bool {

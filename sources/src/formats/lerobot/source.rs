@@ -18,7 +18,7 @@ use super::stats::{self, FeatureStats};
 use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::model::sample::are_one;
-use crate::model::{Divided, Lookahead, Prefetcher, Sample, Source};
+use crate::model::{Divided, Lookahead, Prefetcher, Sample, Source, VideoInfo};
 use crate::options::Options;
 use crate::stats::NetworkStats;
 use crate::storage::DatasetLocation;
@@ -239,10 +239,10 @@ impl Source for LeRobot {
         of_reader!(&self.reader, ahead_bytes())
     }
 
-    fn video_pixels(&self) -> u64 {
+    fn video_info(&self) -> Option<VideoInfo> {
         match &self.reader {
-            FrameReader::Tables(reader) => reader.video_pixels(),
-            FrameReader::Packed(_) => 0,
+            FrameReader::Tables(reader) => reader.video_info(),
+            FrameReader::Packed(_) => None,
         }
     }
 

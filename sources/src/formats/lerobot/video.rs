@@ -14,7 +14,7 @@ use super::frames::FrameIndex;
 use super::info::{Info, Version};
 use super::text::DatasetFolder;
 use crate::error::{Error, Result, push};
-use crate::model::{Lookahead, Object, Prefetcher};
+use crate::model::{Lookahead, Object, Prefetcher, VideoInfo};
 use crate::stats::NetworkStats;
 use crate::storage::Storage;
 use crate::storage::ahead::prefetch_bytes;
@@ -77,10 +77,9 @@ impl Video {
         Ok(video)
     }
 
-    /// Returns the number of pixels of a frame in the first file, or 0 if the file is no longer
-    /// open.
-    pub(super) fn pixels(&self) -> u64 {
-        self.open.find(0).map_or(0, |file| file.pixels())
+    /// Describes the frames of the first file. Returns `None` if the file cannot be opened.
+    pub(super) fn info(&self) -> Option<VideoInfo> {
+        self.file(0).ok().map(|file| file.info())
     }
 
     /// Returns an open file.
