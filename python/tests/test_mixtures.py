@@ -323,7 +323,7 @@ def test_calls_that_cannot_work_are_rejected() -> None:
     with pytest.raises(warpfeed.ConfigError, match="set_weights: this loader was opened without weights"):
         plain.set_weights([1.0] * 20)
     mixed = loader(warpfeed.Mixture([(Rows(20), 1.0), (Rows(20), 1.0)], round=10), batch_size=5)
-    for invalid, message in (([1.0], "1 proportions, but 2"), ([1.0, float("nan")], "proportion 1 is NaN")):
+    for invalid, message in (([1.0], "1 proportion, but 2"), ([1.0, float("nan")], "proportion 1 is NaN")):
         with pytest.raises(warpfeed.ConfigError, match=message):
             mixed.set_mixture(invalid)
     with pytest.raises(TypeError, match="shares='ab': expected a list of numbers"):
@@ -353,7 +353,7 @@ def test_options_of_a_mixture_are_checked() -> None:
         warpfeed.Shares([1.0], epoch=(1, 2), curve="quadratic")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="expected a list of warpfeed.Shares"):
         warpfeed.Mixture([(Rows(3), 1.0)], schedule=[[1.0]])  # type: ignore[list-item]
-    with pytest.raises(warpfeed.ConfigError, match="1 proportions, but 2 sources"):
+    with pytest.raises(warpfeed.ConfigError, match="1 proportion, but 2 sources"):
         changes = [warpfeed.Shares([1.0], epoch=1)]
         loader(warpfeed.Mixture([(Rows(3), 1.0), (Rows(3), 1.0)], schedule=changes), batch_size=2)
 

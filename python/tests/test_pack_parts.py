@@ -39,7 +39,7 @@ def test_merged_parts_equal_a_dataset_packed_at_once(mini: str, tmp_path: Path) 
         warpfeed.pack_progress(target.with_name("other.tar"))
     halfway = warpfeed.pack_progress(target)
     assert halfway == {"samples": reported[0][1] + reported[-1][1], "total": 64, "parts": 3, "missing": "1", "merged": False}
-    with pytest.raises(ConfigError, match="parts 1 of 3 are missing"):
+    with pytest.raises(ConfigError, match="part 1 of 3 is missing"):
         warpfeed.merge(target)
     with pytest.raises(WarpfeedError, match="is incomplete"):
         warpfeed.Loader(target.parent, batch_size=4, output="numpy")

@@ -1,6 +1,6 @@
 //! The batch size, and the rank of this process.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::sampler::Rank;
 
 /// Number of samples per batch.
@@ -27,7 +27,8 @@ impl BatchSize {
                 .map(|n| n as u64)
                 .ok_or_else(|| Error::config(format!("batch_size({n}) on {world_size} ranks: the product overflows"))),
             BatchSize::Global(n) if n < world_size => Err(Error::config(format!(
-                "global_batch_size({n}) on {world_size} ranks: expected at least one sample per rank"
+                "global_batch_size({n}) on {}: expected at least one sample per rank",
+                counted(world_size as u64, "rank", "ranks")
             ))),
             BatchSize::Global(n) => Ok(n as u64),
         }

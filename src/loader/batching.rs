@@ -9,7 +9,7 @@ use crate::engine::Checkpoint;
 use crate::engine::{Batches, OnError};
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 use crate::sampler::MixtureOptions;
 #[cfg(doc)]
 use crate::sampler::{LastBatch, Rank};
@@ -37,9 +37,9 @@ impl Loader {
         }
         match sizes.iter().position(|size| *size < world_size) {
             Some(source) => Err(Error::config(format!(
-                "mixture: global_batch_sizes: source {source} has batches of {} samples on {world_size} ranks: expected at \
-                 least one sample per rank",
-                sizes[source]
+                "mixture: global_batch_sizes: source {source} has batches of {} on {}: expected at least one sample per rank",
+                counted(sizes[source] as u64, "sample", "samples"),
+                counted(world_size as u64, "rank", "ranks")
             ))),
             None => self.effective_batch_size().global_size(world_size),
         }

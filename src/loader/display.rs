@@ -138,10 +138,11 @@ mod tests {
         );
         let loader = plain.batch_size(4).shuffle(7).augment(Augment::train(64).flip(0.0)).workers(0).prefetch(3);
         let loader = loader.layout(Layout::Nchw).memory_limit(5).field("text", field::Text::new()).balanced();
+        let loader = loader.drop_field("label");
         assert_eq!(
             loader.subset([1, 2]).to_string(),
             "Loader::new(\"train\").batch_size(4).shuffle(7).subset(2 values).balanced()\
-             .field(\"text\", Text { of: None }).augment(Augment.train(side=64).flip(probability=0.0))\
+             .field(\"text\", Text { of: None }).drop_field(\"label\").augment(Augment.train(side=64).flip(probability=0.0))\
              .seed(7).layout(Nchw).prefetch(3).memory_limit(5)"
         );
     }

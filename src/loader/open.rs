@@ -20,7 +20,7 @@ use crate::engine::{
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::{Error, Result, guarded};
+use crate::error::{Error, Result, counted, guarded};
 use crate::field::{ArrayFormat, FieldKind, Fields, Pasted, Split};
 use crate::recipe::{Augments, DamageLog, Recipe, image_buffer_bytes};
 use crate::sampler::{Rank, Sampler, Schedule};
@@ -350,7 +350,8 @@ impl Loader {
         };
         if *last_dataset >= dataset_count {
             return Err(Error::config(format!(
-                "augment_for: there is no dataset {last_dataset}: the mixture has {dataset_count} datasets, numbered from 0"
+                "augment_for: there is no dataset {last_dataset}: the mixture has {}, numbered from 0",
+                counted(dataset_count as u64, "dataset", "datasets")
             )));
         }
         if !self.views.is_empty() {

@@ -374,7 +374,7 @@ options! {
         /// Without this option, the loader prepares the first batches of the next epoch toward the
         /// end of each epoch, and discards them if the program does not request that epoch; see
         /// [`Batches::epoch`]. These batches use only free slots: at most
-        /// [`prefetch`](Self::prefetch) + 2 on the host, and as many again on a device.
+        /// [`prefetch`](Self::prefetch) + 2 on the host, and `prefetch` + 1 on a device.
         ///
         /// Epochs beyond this number can still be requested, and are then prepared on request. With
         /// 0, every epoch is prepared on request. Choose 0 if your own code, such as a

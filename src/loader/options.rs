@@ -124,8 +124,8 @@ impl Loader {
     }
 
     /// Sets the object store for URLs with the scheme `scheme`, such as `s3` for
-    /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call this method once per scheme. Tar
-    /// shards, Parquet files and folders of images can be read from object stores.
+    /// `Loader::new("s3://bucket/train-{000..099}.tar")`. Call this method once per scheme.
+    /// Datasets in formats that need local files, such as LMDB, are downloaded when they are opened.
     ///
     /// Opening fails if no store has been set for the scheme of a URL.
     pub fn store(mut self, scheme: impl Into<String>, store: impl Store + 'static) -> Self {

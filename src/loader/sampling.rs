@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::input::Proportions;
 use crate::decode::Size;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, counted};
 use crate::sampler::{
     Batched, Bucketed, Clock, LastBatch, LiveOrder, Mixture, MixtureOptions, Repeat, Sampler, Sequential, Shuffled,
     Subset, UpdatableOrder, UpdateKind, Weighted, Windowed, Within,
@@ -207,7 +207,8 @@ impl Sampling {
         {
             let index = indices[entry];
             return Err(Error::config(format!(
-                "subset: entry {entry} is sample {index}, but the source has {samples} samples"
+                "subset: entry {entry} is sample {index}, but the source has {}",
+                counted(samples, "sample", "samples")
             )));
         }
         if let Some(weights) = &self.weights
@@ -216,17 +217,20 @@ impl Sampling {
             let hint =
                 if self.subset.is_some() { "; even with a subset, each sample of the source needs one" } else { "" };
             return Err(Error::config(format!(
-                "{} weights, but the source has {samples} samples{hint}",
-                weights.len()
+                "{}, but the source has {}{hint}",
+                counted(weights.len() as u64, "weight", "weights"),
+                counted(samples, "sample", "samples")
             )));
         }
         let Some(values) = &self.buckets else { return Ok(()) };
         if values.len() as u64 != samples {
-            let value_name = if values.sizes().is_empty() { "lengths" } else { "image sizes" };
+            let (one, several) =
+                if values.sizes().is_empty() { ("length", "lengths") } else { ("image size", "image sizes") };
             let buckets = values.name(false);
             return Err(Error::config(format!(
-                "{buckets}: {} {value_name}, but the source has {samples} samples",
-                values.len()
+                "{buckets}: {}, but the source has {}",
+                counted(values.len() as u64, one, several),
+                counted(samples, "sample", "samples")
             )));
         }
         values.check()

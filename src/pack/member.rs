@@ -125,14 +125,14 @@ fn header(prefix: &str, name: &str, size: u64, type_flag: u8) -> [u8; BLOCK_BYTE
     let mut block = [0; BLOCK_BYTES];
     let mut write = |offset: usize, bytes: &[u8]| block[offset..offset + bytes.len()].copy_from_slice(bytes);
     write(0, name.as_bytes());
-    write(100, b"0000644\0");
-    write(108, b"0000000\0");
-    write(116, b"0000000\0");
+    write(100, b"0000644\0"); // mode
+    write(108, b"0000000\0"); // uid
+    write(116, b"0000000\0"); // gid
     write(124, format!("{size:011o}\0").as_bytes());
-    write(136, b"00000000000\0");
-    write(148, b"        ");
+    write(136, b"00000000000\0"); // mtime
+    write(148, b"        "); // chksum, which counts as spaces in the checksum
     write(156, &[type_flag]);
-    write(257, b"ustar\x0000");
+    write(257, b"ustar\x0000"); // magic and version
     write(345, prefix.as_bytes());
     let checksum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
     block[148..156].copy_from_slice(format!("{checksum:06o}\0 ").as_bytes());

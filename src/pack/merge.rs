@@ -256,10 +256,11 @@ fn find_complete_division(
     let mut causes: Vec<String> = divisions
         .iter()
         .map(|(number, parts)| {
-            format!(
-                "parts {} of {number} are missing: pack these parts",
-                missing_ranges(parts.keys().copied(), *number)
-            )
+            let missing = missing_ranges(parts.keys().copied(), *number);
+            match number - parts.len() as u64 {
+                1 => format!("part {missing} of {number} is missing: pack this part"),
+                _ => format!("parts {missing} of {number} are missing: pack these parts"),
+            }
         })
         .collect();
     if divisions.is_empty() {

@@ -108,7 +108,8 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets whether to replace an existing dataset of the same format once the new one is complete.
-    /// The default is false.
+    /// If the target consists of shards, an unfinished pack with a different source or different
+    /// options is also discarded. The default is false.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self

@@ -13,7 +13,7 @@ use warpfeed_sources::BatchIndex;
 
 use super::batched::Batched;
 use super::{Occurrence, Position, Sampler};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 
 /// A change of the weights or proportions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -171,9 +171,9 @@ impl LiveOrder {
         if values.len() as u64 != self.samples {
             let hint = if self.subset.is_some() { "; pass one for every sample, even with a subset" } else { "" };
             return Err(Error::config(format!(
-                "set_weights: {} weights, but the source has {} samples{hint}",
-                values.len(),
-                self.samples
+                "set_weights: {}, but the source has {}{hint}",
+                counted(values.len() as u64, "weight", "weights"),
+                counted(self.samples, "sample", "samples")
             )));
         }
         Ok(match &self.subset {

@@ -28,7 +28,7 @@ use super::permutation::{Permutation, Shuffled, epoch_key};
 use super::quotas::{Quotas, Section, apportioned};
 use super::rng::mix;
 use super::{LastBatch, Occurrence, Position, Sampler};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 
 /// A sampler that draws samples from several concatenated datasets in given proportions.
 ///
@@ -338,7 +338,8 @@ fn count_batches(samples: u64, quotas: &[u64], units: &[u64]) -> Result<u64> {
 
 fn check(components: &[Component], limits: &[u64], proportions: &[f64], round: u64) -> Result<()> {
     if proportions.len() != components.len() {
-        return refuse(format!("{} proportions, but {} sources", proportions.len(), components.len()));
+        let given = counted(proportions.len() as u64, "proportion", "proportions");
+        return refuse(format!("{given}, but {}", counted(components.len() as u64, "source", "sources")));
     }
     if let Some(component) = proportions.iter().position(|p| !p.is_finite() || *p < 0.0) {
         return refuse(format!(

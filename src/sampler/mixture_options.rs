@@ -2,7 +2,7 @@ use serde::Deserialize;
 
 use super::LastBatch;
 use super::quotas::Quotas;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 
 /// Default number of draws per round.
 const ROUND: u64 = 10_000;
@@ -243,7 +243,9 @@ impl MixtureOptions {
             );
         }
         if sizes.len() != sources {
-            return refused(format!("global_batch_sizes: {} sizes, but {sources} sources", sizes.len()));
+            let given = counted(sizes.len() as u64, "size", "sizes");
+            let expected = counted(sources as u64, "source", "sources");
+            return refused(format!("global_batch_sizes: {given}, but {expected}"));
         }
         if let Some(source) = sizes.iter().position(|size| !(1..=MAX_BATCH).contains(size)) {
             return refused(format!(
@@ -260,7 +262,8 @@ impl MixtureOptions {
         let sources = draws.len();
         if let Some(source) = self.once.iter().find(|source| **source >= sources) {
             return refused(format!(
-                "once: there is no source {source}: the mixture has {sources} sources, numbered from 0"
+                "once: there is no source {source}: the mixture has {}, numbered from 0",
+                counted(sources as u64, "source", "sources")
             ));
         }
         Ok(draws.enumerate().map(|(n, draws)| if self.once.contains(&n) { draws } else { u64::MAX }).collect())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::live_order::{History, UpdatableOrder, Update};
 use super::rng::{Rng, mix};
 use super::{Occurrence, Sampler};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 
 /// A sampler that draws samples with replacement, with probabilities proportional to their
 /// weights, like PyTorch's `WeightedRandomSampler`.
@@ -168,7 +168,9 @@ impl UpdatableOrder for Weighted {
     fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
         let (samples, from) = (self.tables[0].cells.len(), change.from);
         if change.values.len() != samples {
-            return Err(Error::config(format!("set_weights: {} weights, but {samples} samples", change.values.len())));
+            let given = counted(change.values.len() as u64, "weight", "weights");
+            let expected = counted(samples as u64, "sample", "samples");
+            return Err(Error::config(format!("set_weights: {given}, but {expected}")));
         }
         let cells = Arc::new(Self::cells(&change.values)?);
         let mut changed = self.clone();

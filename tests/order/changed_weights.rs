@@ -310,7 +310,7 @@ fn a_checkpoint_without_its_history_is_refused() {
     refused(&saved, loader(Numbers::new(80)).seed(6).global_batch_size(10), "has neither a mixture nor weights");
     let mut other = saved;
     other["history"][0]["values"] = serde_json::json!([1.0]);
-    refused(&other, mixture(options()), "the history does not fit this loader: mixture: 1 proportions, but 2 sources");
+    refused(&other, mixture(options()), "the history does not fit this loader: mixture: 1 proportion, but 2 sources");
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn changes_that_cannot_work_are_refused() {
     let batches = mixture(MixtureOptions::new()).host().unwrap();
     let before = batches.checkpoint();
     refused(batches.set_weights(&[1.0; 80], 0), "set_weights: this loader was opened without weights");
-    refused(batches.set_mixture(&[1.0], 0), "1 proportions, but 2 sources");
+    refused(batches.set_mixture(&[1.0], 0), "1 proportion, but 2 sources");
     refused(batches.set_mixture(&[1.0, f64::NAN], 0), "proportion 1 is NaN");
     refused(batches.set_mixture(&[0.0, 0.0], 0), "all 2 proportions are 0");
     refused(batches.set_mixture(&[1.0, 0.01], 0), "proportion 1 is 0.01, which is less than one draw in 20");
@@ -469,8 +469,8 @@ fn batch_sizes_that_cannot_work_are_refused() {
         let options = MixtureOptions::new().per_set_batches(true);
         sized(MixtureOptions::new()).mixture_options(options.global_batch_sizes(sizes.to_vec()))
     };
-    refused(sizes(&[4]), "global_batch_sizes: 1 sizes, but 2 sources");
-    refused(sizes(&[4, 0]), "source 1 has batches of 0 samples on 1 ranks: expected at least one sample per rank");
+    refused(sizes(&[4]), "global_batch_sizes: 1 size, but 2 sources");
+    refused(sizes(&[4, 0]), "source 1 has batches of 0 samples on 1 rank: expected at least one sample per rank");
     refused(sizes(&[4, 2]).rank(1, 3), "source 1 has batches of 2 samples on 3 ranks");
     refused(sizes(&[4, 1 << 40]), "source 1 has batches of 1099511627776 samples: expected 1 to 4294967295");
     refused(sizes(&[90, 100]), "an epoch of 80 samples is smaller than one global batch of 95");
@@ -524,8 +524,8 @@ fn invalid_options_of_a_mixture_are_refused() {
     };
     let new = MixtureOptions::new;
     refused(mixture(new().once([2])), "once: there is no source 2: the mixture has 2 sources");
-    refused(mixture(new().proportions(At::Epoch(1), [1.0])), "1 proportions, but 2 sources");
-    refused(mixture(new().linear(At::Epoch(0), At::Epoch(9), [1.0])), "1 proportions, but 2 sources");
+    refused(mixture(new().proportions(At::Epoch(1), [1.0])), "1 proportion, but 2 sources");
+    refused(mixture(new().linear(At::Epoch(0), At::Epoch(9), [1.0])), "1 proportion, but 2 sources");
     refused(mixture(new().proportions(At::Epoch(1), [1.0, -1.0])), "proportion 1 is -1");
     refused(
         mixture(new().linear(At::Epoch(2), At::Step(3), [0.5, 0.5])),

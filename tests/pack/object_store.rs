@@ -270,7 +270,7 @@ fn objects_in_a_store_are_never_replaced() {
     assert!(e.cause().contains("a dataset in a store is never replaced"), "{e}");
     assert!(store.merge().force(true).run().unwrap_err().cause().contains("is never replaced"));
     let e = store.merge().run().unwrap_err();
-    assert!(e.cause().contains("parts 1 of 2 are missing"), "{e}");
+    assert!(e.cause().contains("part 1 of 2 is missing"), "{e}");
     assert!(store.files() == before);
 
     let foreign = format!("{FOLDER}x-000007.tar");

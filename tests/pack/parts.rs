@@ -265,7 +265,7 @@ fn a_source_that_changes_between_parts_fails_the_next_part() {
         }
         let e = merge(root.path()).run().unwrap_err();
         assert!(
-            e.cause().contains("parts 1 of 2 are missing") && e.cause().contains(&format!("differ in {what}")),
+            e.cause().contains("part 1 of 2 is missing") && e.cause().contains(&format!("differ in {what}")),
             "{e}"
         );
         assert!(open(root.path()).is_err());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::reply::Reply;
 use crate::engine::working::BatchSampler;
-use crate::error::{Error, ErrorKind, Result, guarded};
+use crate::error::{Error, ErrorKind, Result, counted, guarded};
 use crate::sampler::Entry;
 use crate::source::{Sample, Source};
 
@@ -59,7 +59,8 @@ impl Limits {
     pub(super) fn busy_error(&self) -> Error {
         let max_queued = self.max_queued;
         let cause = format!(
-            "{max_queued} requests are queued, and max_queued is {max_queued}; retry later, or raise max_queued"
+            "{} queued, and max_queued is {max_queued}; retry later, or raise max_queued",
+            counted(max_queued as u64, "request is", "requests are")
         );
         Error::new(ErrorKind::Busy, cause)
     }

@@ -373,8 +373,8 @@ pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sampl
     )
 }
 
-/// Fills the first `samples` rows of a slot. Returns the number of images that `device_images`
-/// leaves to the device.
+/// Fills the first `samples` rows of a slot. Returns the number of images that workers have left to
+/// the device since the loader was opened.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn images_left_to_device(
     shared: &Shared,

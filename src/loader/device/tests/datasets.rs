@@ -1,4 +1,4 @@
-//! Tests that each dataset of a mixture gets its own augmentation on the device and on the host.
+//! Tests that each dataset of a mixture gets its own augmentation on the device, as on the host.
 
 use super::*;
 use crate::transform::{Mix, RandomErasing};
@@ -44,7 +44,7 @@ fn the_device_uses_the_augmentation_of_each_dataset() {
 }
 
 #[test]
-fn mixed_batches_have_the_effects_of_each_dataset_on_the_device() {
+fn batches_that_mix_datasets_with_different_effects_arrive_from_the_device() {
     let images = originals(false);
     let mixed = |augment: Augment| augment.mix(Mix::mixup(0.4));
     let loader = mixture(&images).augment(mixed(Augment::train(32))).soft_labels(7, 0.0);

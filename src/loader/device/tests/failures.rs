@@ -1,5 +1,5 @@
-//! Makes each driver call fail in turn, either alone or together with all later calls. After a
-//! failure, earlier batches must be intact, the consumer must get the error, and no object may
+//! Makes one driver call after the other fail, either alone or together with all later calls. After
+//! a failure, earlier batches must be intact, the consumer must get the error, and no object may
 //! refer to the device.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,8 @@ impl Source for Watched {
 /// The batches that arrived, and the errors.
 type Seen = (Vec<Vec<u8>>, Vec<Error>);
 
-/// Makes each driver call in `run` fail in turn. Returns the number of failures per driver
+/// Makes one driver call in `run` after the other fail: every call if `WARPFEED_SWEEP_ALL` is set,
+/// otherwise the first calls and some of the later ones. Returns the number of failures per driver
 /// function.
 fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     let (expected, none) = run(&Sim::new(Mistake::None, 0));
