@@ -54,7 +54,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Returns the buffer for the pixels. [`ActiveImage::free_buffers`] must have allocated it.
+    /// Returns the buffer for the pixels. [`ActiveImage::allocate_buffers`] must have allocated it.
     fn rgb(&mut self) -> &mut [u8] {
         match &mut self.rows {
             Some(rows) => rows,
@@ -265,7 +265,7 @@ impl Decoder {
         };
         match outcome {
             Ok(()) => {
-                image.free_buffers(job);
+                image.allocate_buffers(job);
                 self.active_images.push(image);
             }
             Err(Refusal::Later) => {
@@ -338,7 +338,7 @@ impl ActiveImage {
         }
     }
 
-    fn free_buffers(&mut self, job: &mut Job<'_>) {
+    fn allocate_buffers(&mut self, job: &mut Job<'_>) {
         if job.rows.is_none() {
             job.out.reset(job.region.size());
         }
@@ -394,7 +394,7 @@ fn render<B: Blocks>(
 ) {
     let layout = &job.jpeg.layout;
     let window = Window::new(layout, image.region);
-    image.free_buffers(job);
+    image.allocate_buffers(job);
     let rgb = if image.orientation.is_upright() { job.rgb() } else { &mut image.stored_rgb };
     let view = View { kernels: backend.kernels(), layout, window: &window, quant };
     rows.begin(layout, &window, max_coefficient_bytes);

@@ -232,7 +232,8 @@ class Loader(_other_names.EarlierNames):
             the folder. Other datasets reject this option.
         cache_bytes: maximum size of the local cache for data from URLs. By default, nothing is
             cached. Local datasets reject this option.
-        cache_dir: folder of the cache; ``$XDG_CACHE_HOME/warpfeed/blocks`` by default. The loader
+        cache_dir: folder of the cache; by default ``$WARPFEED_CACHE/blocks``, or else
+            ``$XDG_CACHE_HOME/warpfeed/blocks``, or else ``~/.cache/warpfeed/blocks``. The loader
             creates the folder, which must not contain other files. All processes on a machine may
             share it.
         cache_refresh: lists object stores again instead of using cached listings, which do not
