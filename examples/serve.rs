@@ -14,9 +14,9 @@ use warpfeed::source::{self, Source};
 use warpfeed::{Augment, Decoder, DynamicBatcher, Error, Loader, Normalize, Result, cuda};
 
 const CLIENTS: usize = 8;
-const IMAGES_EACH: usize = 200;
+const IMAGES_PER_CLIENT: usize = 200;
 const MAX_BATCH: usize = 16;
-const LONGEST: Duration = Duration::from_millis(2);
+const MAX_DELAY: Duration = Duration::from_millis(2);
 
 /// The channel for the response to a request.
 type Answer = Sender<Result<f32>>;
@@ -72,10 +72,10 @@ fn serve<B: Send + 'static>(
     model: impl Fn(B) -> Result<Answers> + Sync,
 ) -> Result<()> {
     let decoder = Arc::new(decoder);
-    let joined: DynamicBatcher<B, Answer> = decoder.dynamic_batcher(LONGEST)?;
+    let batcher: DynamicBatcher<B, Answer> = decoder.dynamic_batcher(MAX_DELAY)?;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while let Some(batch) = joined.next() {
+            while let Some(batch) = batcher.next() {
                 let outputs = batch.pending.wait().and_then(&model);
                 for (answer, places) in batch.requests {
                     let _ = answer.send(match &outputs {
@@ -90,23 +90,23 @@ fn serve<B: Send + 'static>(
         });
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
-                let joined = &joined;
-                scope.spawn(move || run_client(client, images, expected, joined))
+                let batcher = &batcher;
+                scope.spawn(move || run_client(client, images, expected, batcher))
             })
             .collect();
-        let answered: Vec<_> =
+        let client_results: Vec<_> =
             clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect();
-        joined.close();
-        let mut took = Vec::new();
-        for client in answered {
-            took.extend(client?);
+        batcher.close();
+        let mut latencies = Vec::new();
+        for client in client_results {
+            latencies.extend(client?);
         }
-        took.sort();
-        let quantile = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+        latencies.sort();
+        let quantile = |share: f64| latencies[(latencies.len() as f64 * share) as usize].as_secs_f64() * 1e3;
         let stats = decoder.stats();
         println!(
             "{} images in {} batches, {} decoded by the GPU; responses after {:.1} ms (median) and {:.1} ms (99th percentile), all correct",
-            took.len(),
+            latencies.len(),
             stats.batches,
             stats.decoded_on_device,
             quantile(0.5),
@@ -121,10 +121,10 @@ fn run_client<B>(
     client: usize,
     images: &dyn Source,
     expected: &[f32],
-    joined: &DynamicBatcher<B, Answer>,
+    batcher: &DynamicBatcher<B, Answer>,
 ) -> Result<Vec<Duration>> {
-    let (mut scratch, mut took) = (Vec::new(), Vec::new());
-    for round in 0..IMAGES_EACH {
+    let (mut scratch, mut latencies) = (Vec::new(), Vec::new());
+    for round in 0..IMAGES_PER_CLIENT {
         let number = (client * 37 + round * 5) % expected.len();
         let sample = images.read(number, &mut scratch)?;
         let mut image = sample.fields()[0].1.memory().to_vec();
@@ -132,16 +132,16 @@ fn run_client<B>(
         if is_invalid {
             image.truncate(image.len() / 2);
         }
-        let (answer, answered) = channel();
-        let since = Instant::now();
-        joined.submit([image], answer)?;
-        let answer = answered.recv().expect("the server answers");
-        took.push(since.elapsed());
+        let (answer, receiver) = channel();
+        let start = Instant::now();
+        batcher.submit([image], answer)?;
+        let answer = receiver.recv().expect("the server answers");
+        latencies.push(start.elapsed());
         match answer {
             Ok(mean) if !is_invalid && mean == expected[number] => {}
             Err(e) if is_invalid && e.to_string().contains("decode: ") => {}
             answer => panic!("image {number}, bad {is_invalid}: {answer:?}, expected {}", expected[number]),
         }
     }
-    Ok(took)
+    Ok(latencies)
 }

@@ -15,7 +15,7 @@ struct Param {
     value: Array2<f32>,
     grad: Array2<f32>,
     mean: Array2<f32>,
-    square: Array2<f32>,
+    mean_square: Array2<f32>,
 }
 
 impl Param {
@@ -33,18 +33,18 @@ impl Param {
             value: Array2::from_shape_simple_fn((rows, columns), || uniform() * bound),
             grad: zeros(),
             mean: zeros(),
-            square: zeros(),
+            mean_square: zeros(),
         }
     }
 
     /// Updates the weights with Adam. `step` counts from 1.
     fn step(&mut self, rate: f32, step: i32) {
-        let (mean, square) = (1.0 - 0.9_f32.powi(step), 1.0 - 0.999_f32.powi(step));
-        let numbers = self.value.iter_mut().zip(&mut self.mean).zip(&mut self.square).zip(&mut self.grad);
+        let (mean_correction, square_correction) = (1.0 - 0.9_f32.powi(step), 1.0 - 0.999_f32.powi(step));
+        let numbers = self.value.iter_mut().zip(&mut self.mean).zip(&mut self.mean_square).zip(&mut self.grad);
         for (((value, m), s), g) in numbers {
             *m = 0.9 * *m + 0.1 * *g;
             *s = 0.999 * *s + 0.001 * *g * *g;
-            *value -= rate * (*m / mean) / ((*s / square).sqrt() + 1e-8);
+            *value -= rate * (*m / mean_correction) / ((*s / square_correction).sqrt() + 1e-8);
             *g = 0.0;
         }
     }
@@ -55,9 +55,9 @@ pub(crate) struct Convolution {
     /// The weights. The bias is the last column.
     weight: Param,
     inputs: usize,
-    reach: usize,
+    kernel_side: usize,
     stride: usize,
-    relu: bool,
+    has_relu: bool,
     /// The input's neighborhoods as columns, for the backward pass.
     columns: Array2<f32>,
     /// The output, for the backward pass.
@@ -65,14 +65,15 @@ pub(crate) struct Convolution {
 }
 
 impl Convolution {
-    /// Creates a convolution of `reach` x `reach`. `reach` is 3 or 1, and `stride` is 1 or 2.
-    pub(crate) fn new(inputs: usize, outputs: usize, reach: usize, stride: usize, relu: bool) -> Self {
+    /// Creates a convolution of `kernel_side` x `kernel_side`. `kernel_side` is 3 or 1, and `stride`
+    /// is 1 or 2.
+    pub(crate) fn new(inputs: usize, outputs: usize, kernel_side: usize, stride: usize, has_relu: bool) -> Self {
         Convolution {
-            weight: Param::new(outputs, inputs * reach * reach + 1),
+            weight: Param::new(outputs, inputs * kernel_side * kernel_side + 1),
             inputs,
-            reach,
+            kernel_side,
             stride,
-            relu,
+            has_relu,
             columns: Array2::zeros((0, 0)),
             output: Array2::zeros((0, 0)),
         }
@@ -80,17 +81,17 @@ impl Convolution {
 
     /// Lists the rows of the column matrix, each with its input channel and its shift in y and x.
     fn rows(&self) -> impl Iterator<Item = (usize, usize, isize, isize)> + use<> {
-        let (reach, half) = (self.reach, (self.reach / 2) as isize);
-        let each = move |row: usize| {
-            let (channel, tap) = (row / (reach * reach), row % (reach * reach));
-            (row, channel, (tap / reach) as isize - half, (tap % reach) as isize - half)
+        let (kernel_side, half) = (self.kernel_side, (self.kernel_side / 2) as isize);
+        let row_position = move |row: usize| {
+            let (channel, tap) = (row / (kernel_side * kernel_side), row % (kernel_side * kernel_side));
+            (row, channel, (tap / kernel_side) as isize - half, (tap % kernel_side) as isize - half)
         };
-        (0..self.inputs * reach * reach).map(each)
+        (0..self.inputs * kernel_side * kernel_side).map(row_position)
     }
 
     pub(crate) fn forward(&mut self, input: &Maps) -> Maps {
         let (side, out_side) = (input.side, input.side / self.stride);
-        let rows = self.inputs * self.reach * self.reach + 1;
+        let rows = self.inputs * self.kernel_side * self.kernel_side + 1;
         if self.columns.dim() != (rows, out_side * out_side) {
             self.columns = Array2::ones((rows, out_side * out_side));
         }
@@ -98,13 +99,13 @@ impl Convolution {
         for (row, channel, dy, dx) in self.rows() {
             let start = row * out_side * out_side;
             let columns = &mut self.columns.as_slice_mut().expect("contiguous")[start..start + out_side * out_side];
-            each_pair(side, out_side, self.stride, dy, dx, |index, from| {
-                columns[index] = from.map_or(0.0, |from| data[channel * side * side + from]);
+            for_each_tap(side, out_side, self.stride, dy, dx, |index, input_index| {
+                columns[index] = input_index.map_or(0.0, |input_index| data[channel * side * side + input_index]);
             });
         }
         let mut output = Array2::zeros((self.weight.value.nrows(), out_side * out_side));
         general_mat_mul(1.0, &self.weight.value, &self.columns, 0.0, &mut output);
-        if self.relu {
+        if self.has_relu {
             output.mapv_inplace(|value| value.max(0.0));
             self.output.clone_from(&output);
         }
@@ -114,7 +115,7 @@ impl Convolution {
     /// Accumulates the gradient of the weights. Returns the gradient with respect to the latest
     /// input.
     pub(crate) fn backward(&mut self, mut grad: Maps) -> Maps {
-        if self.relu {
+        if self.has_relu {
             grad.data.zip_mut_with(&self.output, |grad, &output| *grad *= f32::from(output > 0.0));
         }
         general_mat_mul(1.0, &grad.data, &self.columns.t(), 1.0, &mut self.weight.grad);
@@ -125,9 +126,9 @@ impl Convolution {
         let data: &mut [f32] = input.as_slice_mut().expect("contiguous");
         for (row, channel, dy, dx) in self.rows() {
             let columns = &columns.as_slice().expect("contiguous")[row * out_side * out_side..][..out_side * out_side];
-            each_pair(side, out_side, self.stride, dy, dx, |index, from| {
-                if let Some(from) = from {
-                    data[channel * side * side + from] += columns[index];
+            for_each_tap(side, out_side, self.stride, dy, dx, |index, input_index| {
+                if let Some(input_index) = input_index {
+                    data[channel * side * side + input_index] += columns[index];
                 }
             });
         }
@@ -141,7 +142,7 @@ impl Convolution {
 
 /// Calls `f` with each output pixel and the input pixel at the distance (`dy`, `dx`), or `None`
 /// outside the image.
-fn each_pair(
+fn for_each_tap(
     side: usize,
     out_side: usize,
     stride: usize,
@@ -150,10 +151,10 @@ fn each_pair(
     mut f: impl FnMut(usize, Option<usize>),
 ) {
     for y in 0..out_side {
-        let from_y = (y * stride).checked_add_signed(dy).filter(|&y| y < side);
+        let input_y = (y * stride).checked_add_signed(dy).filter(|&y| y < side);
         for x in 0..out_side {
-            let from_x = (x * stride).checked_add_signed(dx).filter(|&x| x < side);
-            f(y * out_side + x, from_y.zip(from_x).map(|(y, x)| y * side + x));
+            let input_x = (x * stride).checked_add_signed(dx).filter(|&x| x < side);
+            f(y * out_side + x, input_y.zip(input_x).map(|(y, x)| y * side + x));
         }
     }
 }
@@ -190,8 +191,8 @@ impl Net {
 /// Converts the scores of each column to probabilities.
 pub(crate) fn softmax(mut scores: ArrayViewMut2<'_, f32>) {
     for mut column in scores.columns_mut() {
-        let top = column.fold(f32::MIN, |a, &b| a.max(b));
-        column.mapv_inplace(|score| (score - top).exp());
+        let max_score = column.fold(f32::MIN, |a, &b| a.max(b));
+        column.mapv_inplace(|score| (score - max_score).exp());
         let sum = column.sum();
         column.mapv_inplace(|share| share / sum);
     }

@@ -17,23 +17,23 @@ pub(crate) const CLASSES: usize = 3;
 /// cell, the logarithms of the box's width and height in cells, and the class scores.
 pub(crate) const ROWS: usize = 5 + CLASSES;
 /// Minimum probability of an object for a detection.
-const SURE: f32 = 0.5;
+const MIN_PROBABILITY: f32 = 0.5;
 /// Maximum intersection over union of two detections. If it is larger, the less certain detection
 /// is dropped.
-const SAME: f32 = 0.45;
+const MAX_IOU: f32 = 0.45;
 
 /// An object with its class. The box is (x1, y1, x2, y2) in pixels.
 #[derive(Debug, Clone)]
-pub(crate) struct Truth {
+pub(crate) struct TrueObject {
     pub(crate) corners: [f32; 4],
     pub(crate) class: usize,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct Detection {
     pub(crate) corners: [f32; 4],
     pub(crate) class: usize,
-    sure: f32,
+    probability: f32,
 }
 
 fn sigmoid(score: f32) -> f32 {
@@ -41,30 +41,32 @@ fn sigmoid(score: f32) -> f32 {
 }
 
 /// Returns the loss and its gradient.
-pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) {
+pub(crate) fn loss(scores: &Array2<f32>, truth: &[TrueObject]) -> (f32, Array2<f32>) {
     let (mut loss, mut grad) = (0.0, Array2::zeros(scores.dim()));
-    let mut owners: Vec<Option<&Truth>> = vec![None; CELLS * CELLS];
+    let mut object_of_cell: Vec<Option<&TrueObject>> = vec![None; CELLS * CELLS];
     for object in truth {
         let [x1, y1, x2, y2] = object.corners;
         let cell = |low: f32, high: f32| (((low + high) / 2.0) as usize / CELL).min(CELLS - 1);
-        owners[cell(y1, y2) * CELLS + cell(x1, x2)] = Some(object);
+        object_of_cell[cell(y1, y2) * CELLS + cell(x1, x2)] = Some(object);
     }
-    for (cell, owner) in owners.into_iter().enumerate() {
-        let sure = sigmoid(scores[[0, cell]]);
-        let is = f32::from(owner.is_some());
+    for (cell, object) in object_of_cell.into_iter().enumerate() {
+        let probability = sigmoid(scores[[0, cell]]);
+        let objectness = f32::from(object.is_some());
         // Cross-entropy. Most cells contain no object, so those cells get a lower weight.
-        let weight = if owner.is_some() { 1.0 } else { 0.5 };
-        loss -= weight * (is * sure.max(1e-9).ln() + (1.0 - is) * (1.0 - sure).max(1e-9).ln());
-        grad[[0, cell]] = weight * (sure - is);
-        let Some(Truth { corners: [x1, y1, x2, y2], class }) = owner else { continue };
+        let weight = if object.is_some() { 1.0 } else { 0.5 };
+        loss -= weight
+            * (objectness * probability.max(1e-9).ln() + (1.0 - objectness) * (1.0 - probability).max(1e-9).ln());
+        grad[[0, cell]] = weight * (probability - objectness);
+        let Some(TrueObject { corners: [x1, y1, x2, y2], class }) = object else { continue };
         let in_cell = |low: f32, high: f32, cell: usize| (low + high) / 2.0 / CELL as f32 - cell as f32;
-        let size = |low: f32, high: f32| ((high - low) / CELL as f32).max(0.1).ln();
-        let due = [in_cell(*x1, *x2, cell % CELLS), in_cell(*y1, *y2, cell / CELLS), size(*x1, *x2), size(*y1, *y2)];
-        for (row, due) in (1..).zip(due) {
+        let log_size = |low: f32, high: f32| ((high - low) / CELL as f32).max(0.1).ln();
+        let targets =
+            [in_cell(*x1, *x2, cell % CELLS), in_cell(*y1, *y2, cell / CELLS), log_size(*x1, *x2), log_size(*y1, *y2)];
+        for (row, target) in (1..).zip(targets) {
             // Half the squared distance, with the gradient clipped to 1.
-            let apart = scores[[row, cell]] - due;
-            loss += apart * apart / 2.0;
-            grad[[row, cell]] = apart.clamp(-1.0, 1.0);
+            let difference = scores[[row, cell]] - target;
+            loss += difference * difference / 2.0;
+            grad[[row, cell]] = difference.clamp(-1.0, 1.0);
         }
         let mut shares = scores.slice(ndarray::s![5.., cell..=cell]).to_owned();
         softmax(shares.view_mut());
@@ -76,32 +78,33 @@ pub(crate) fn loss(scores: &Array2<f32>, truth: &[Truth]) -> (f32, Array2<f32>) 
 }
 
 /// Returns the detected objects, most certain first.
-pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Found> {
-    let read = |cell: usize| {
+pub(crate) fn detected_objects(scores: &Array2<f32>) -> Vec<Detection> {
+    let detection = |cell: usize| {
         let score = |row: usize| scores[[row, cell]];
         let center = |place: f32, cell: usize| (place + cell as f32) * CELL as f32;
-        let half = |size: f32| size.min(3.0).exp() * CELL as f32 / 2.0;
+        let half_length = |size: f32| size.min(3.0).exp() * CELL as f32 / 2.0;
         let (x, y) = (center(score(1), cell % CELLS), center(score(2), cell / CELLS));
-        let (w, h) = (half(score(3)), half(score(4)));
+        let (w, h) = (half_length(score(3)), half_length(score(4)));
         let class = (0..CLASSES).max_by(|&a, &b| score(5 + a).total_cmp(&score(5 + b))).expect("there are classes");
-        let edge = |edge: f32| edge.clamp(0.0, SIDE as f32);
-        let corners = [edge(x - w), edge(y - h), edge(x + w), edge(y + h)];
-        Found { corners, class, sure: sigmoid(score(0)) }
+        let clamp_edge = |edge: f32| edge.clamp(0.0, SIDE as f32);
+        let corners = [clamp_edge(x - w), clamp_edge(y - h), clamp_edge(x + w), clamp_edge(y + h)];
+        Detection { corners, class, probability: sigmoid(score(0)) }
     };
-    let mut candidates: Vec<Found> = (0..CELLS * CELLS).map(read).filter(|object| object.sure >= SURE).collect();
-    candidates.sort_by(|a, b| b.sure.total_cmp(&a.sure));
-    let mut objects: Vec<Found> = Vec::new();
+    let mut candidates: Vec<Detection> =
+        (0..CELLS * CELLS).map(detection).filter(|object| object.probability >= MIN_PROBABILITY).collect();
+    candidates.sort_by(|a, b| b.probability.total_cmp(&a.probability));
+    let mut kept_detections: Vec<Detection> = Vec::new();
     for object in candidates {
-        if objects.iter().all(|other| iou(&other.corners, &object.corners) < SAME) {
-            objects.push(object);
+        if kept_detections.iter().all(|other| iou(&other.corners, &object.corners) < MAX_IOU) {
+            kept_detections.push(object);
         }
     }
-    objects
+    kept_detections
 }
 
 /// Returns the intersection over union of two boxes.
 pub(crate) fn iou(a: &[f32; 4], b: &[f32; 4]) -> f32 {
     let area = |[x1, y1, x2, y2]: [f32; 4]| (x2 - x1).max(0.0) * (y2 - y1).max(0.0);
-    let both = area([a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);
-    both / (area(*a) + area(*b) - both).max(1e-6)
+    let intersection = area([a[0].max(b[0]), a[1].max(b[1]), a[2].min(b[2]), a[3].min(b[3])]);
+    intersection / (area(*a) + area(*b) - intersection).max(1e-6)
 }

@@ -18,15 +18,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use convolution::{Convolution, Maps, Net};
-use grid::{CLASSES, Found, ROWS, SIDE, Truth};
+use grid::{CLASSES, Detection, ROWS, SIDE, TrueObject};
 use warpfeed::field::Boxes;
 use warpfeed::{Augment, Batches, Dtype, HostBatch, Layout, Loader, Normalize};
 use warpfeed_synth::Synth;
 
 /// Minimum recall on held-out objects. A run of 12 epochs reaches 0.82.
-const FOUND: f64 = 0.7;
+const MIN_RECALL: f64 = 0.7;
 /// Minimum precision on held-out objects. A run of 12 epochs reaches 0.86.
-const RIGHT: f64 = 0.7;
+const MIN_PRECISION: f64 = 0.7;
 /// Maximum number of boxes per image.
 const MAX_BOXES: usize = 24;
 
@@ -47,10 +47,10 @@ fn run() -> Result<()> {
         Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => 12u64,
     };
-    let set = dataset()?;
+    let dataset_path = dataset()?;
     let boxes = || Boxes::new(MAX_BOXES).column("class", Dtype::I64).min_size(2.0);
-    let json = |name: &str| {
-        Loader::new(set.join("annotations").join(name))
+    let annotated_loader = |name: &str| {
+        Loader::new(dataset_path.join("annotations").join(name))
             .dtype(Dtype::F32)
             .layout(Layout::Nchw)
             .normalize(Normalize::IMAGENET)
@@ -59,10 +59,10 @@ fn run() -> Result<()> {
     // Drop boxes of which less than a third is visible, because they say little about the
     // object.
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
-    let train = json("instances_train.json").shuffle(42).augment(augment);
+    let train = annotated_loader("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;
     let letterbox = Augment::letterbox(SIDE as u32, SIDE as u32);
-    let mut held_out = json("instances_val.json").augment(letterbox).field("boxes", boxes()).host()?;
+    let mut held_out = annotated_loader("instances_val.json").augment(letterbox).field("boxes", boxes()).host()?;
 
     let mut net = Net::new(vec![
         Convolution::new(3, 16, 3, 2, true),
@@ -71,23 +71,23 @@ fn run() -> Result<()> {
         Convolution::new(64, 64, 3, 1, true),
         Convolution::new(64, ROWS, 1, 1, false),
     ]);
-    let (mut recall, mut right) = (0.0, 0.0);
+    let (mut recall, mut precision) = (0.0, 0.0);
     for epoch in 0..epochs {
         let rate = 0.004 * (1.0 - epoch as f32 / epochs as f32);
         let loss = train_epoch(&mut net, &mut train, epoch, rate)?;
-        (recall, right) = score(&mut net, &mut held_out)?;
+        (recall, precision) = score(&mut net, &mut held_out)?;
         println!(
             "epoch {epoch}: loss {loss:.3}; {:.1} % of the held-out objects are found, {:.1} % of the detections are right",
             100.0 * recall,
-            100.0 * right
+            100.0 * precision
         );
     }
     // This comparison is false for NaN.
-    let above = recall > FOUND && right > RIGHT;
-    if !above {
-        let due = format!("expected more than {FOUND} and {RIGHT}");
+    let is_good_enough = recall > MIN_RECALL && precision > MIN_PRECISION;
+    if !is_good_enough {
+        let expectation = format!("expected more than {MIN_RECALL} and {MIN_PRECISION}");
         return Err(format!(
-            "{recall:.3} of the held-out objects are found, {right:.3} of the detections are right; {due}"
+            "{recall:.3} of the held-out objects are found, {precision:.3} of the detections are right; {expectation}"
         )
         .into());
     }
@@ -99,7 +99,7 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
     let (mut sum, mut count) = (0.0, 0.0);
     for batch in batches.epoch(epoch) {
         let batch = batch?;
-        for (image, truth) in pairs(&batch) {
+        for (image, truth) in images_with_objects(&batch) {
             let Maps { data, side } = net.forward(image, SIDE);
             let (loss, grad) = grid::loss(&data, &truth);
             sum += loss / batch.len() as f32;
@@ -111,14 +111,14 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
     Ok(sum / count)
 }
 
-fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<Truth>)> {
+fn images_with_objects(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<TrueObject>)> {
     let images = batch.images().as_f32().expect("the loader was asked for f32");
     let field = |name: &str| batch.field(name).expect("the loader has this field");
     let (boxes, classes) = (field("boxes").as_f32().expect("f32"), field("boxes.class").as_i64().expect("i64"));
     let counts = batch.counts("boxes").expect("the loader has this field");
     images.chunks_exact(3 * SIDE * SIDE).enumerate().map(move |(place, image)| {
         let number = |i: usize| place * MAX_BOXES + i;
-        let truth = |i: usize| Truth {
+        let truth = |i: usize| TrueObject {
             corners: boxes[4 * number(i)..][..4].try_into().expect("four"),
             class: classes[number(i)] as usize,
         };
@@ -131,18 +131,18 @@ fn score(net: &mut Net, batches: &mut Batches<HostBatch>) -> Result<(f64, f64)> 
     let (mut hits, mut objects, mut detections) = (0.0, 0.0, 0.0);
     for batch in batches.epoch(0) {
         let batch = batch?;
-        for (image, truth) in pairs(&batch) {
-            let named = grid::detected_objects(&net.forward(image, SIDE).data);
-            let mut unmatched: Vec<&Truth> = truth.iter().collect();
-            for Found { corners, class, .. } in &named {
-                let hit = |t: &&Truth| t.class == *class && grid::iou(&t.corners, corners) >= 0.5;
-                if let Some(index) = unmatched.iter().position(hit) {
+        for (image, truth) in images_with_objects(&batch) {
+            let image_detections = grid::detected_objects(&net.forward(image, SIDE).data);
+            let mut unmatched: Vec<&TrueObject> = truth.iter().collect();
+            for Detection { corners, class, .. } in &image_detections {
+                let is_hit = |t: &&TrueObject| t.class == *class && grid::iou(&t.corners, corners) >= 0.5;
+                if let Some(index) = unmatched.iter().position(is_hit) {
                     unmatched.swap_remove(index);
                     hits += 1.0;
                 }
             }
             objects += truth.len() as f64;
-            detections += named.len() as f64;
+            detections += image_detections.len() as f64;
         }
     }
     Ok((hits / objects, hits / detections))

@@ -30,7 +30,7 @@ const EPISODES: u64 = 400;
 const HELD_OUT: u64 = 80;
 /// Maximum error on the held-out episodes, as a fraction of the variance of the actions. Predicting
 /// the mean action gives 1.
-const ERROR: f64 = 0.4;
+const MAX_ERROR: f64 = 0.4;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -58,23 +58,25 @@ fn run() -> Result<()> {
     println!("{} frames of {} episodes", batches.source_len(), EPISODES - HELD_OUT);
 
     let mut policy = Policy::new(&scale);
-    let first = policy.error(&mut held_out)?;
-    println!("before training: error {first:.3}");
-    let mut last = first;
+    let first_error = policy.error(&mut held_out)?;
+    println!("before training: error {first_error:.3}");
+    let mut last_error = first_error;
     for epoch in 0..epochs {
         let mut losses = Vec::new();
         for batch in batches.epoch(epoch) {
             let (inputs, actions) = policy.read(&batch?);
             losses.push(policy.train(&inputs, &actions));
         }
-        last = policy.error(&mut held_out)?;
+        last_error = policy.error(&mut held_out)?;
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
-        println!("epoch {epoch}: loss {loss:.3}, error on held-out episodes {last:.3}");
+        println!("epoch {epoch}: loss {loss:.3}, error on held-out episodes {last_error:.3}");
     }
-    if last.is_nan() || last >= ERROR {
-        return Err(format!("the error went from {first:.3} to {last:.3}, expected less than {ERROR}").into());
+    if last_error.is_nan() || last_error >= MAX_ERROR {
+        return Err(
+            format!("the error went from {first_error:.3} to {last_error:.3}, expected less than {MAX_ERROR}").into()
+        );
     }
-    println!("the error fell from {first:.3} to {last:.3}");
+    println!("the error fell from {first_error:.3} to {last_error:.3}");
     Ok(())
 }
 
@@ -95,13 +97,13 @@ fn loader(path: &Path, options: LeRobotOptions) -> Result<Loader> {
 /// Generates and packs the dataset if it does not exist.
 fn dataset() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("datasets").join("generated");
-    let (drawn, packed) = (folder.join("arm"), folder.join("arm-packed"));
-    if !drawn.exists() {
-        println!("generating {EPISODES} episodes in {}", drawn.display());
-        Robot::new().episodes(EPISODES as usize).write(&drawn)?;
+    let (generated, packed) = (folder.join("arm"), folder.join("arm-packed"));
+    if !generated.exists() {
+        println!("generating {EPISODES} episodes in {}", generated.display());
+        Robot::new().episodes(EPISODES as usize).write(&generated)?;
     }
     if !packed.join("frames.tar").exists() {
-        let report = Pack::new(&LeRobot::open(&drawn)?).frames(true).to(&packed)?;
+        let report = Pack::new(&LeRobot::open(&generated)?).frames(true).to(&packed)?;
         let psnr = report.psnr.ok_or("no frame was encoded")?;
         println!("packed {} frames into {}, with a PSNR of {:.1} dB", report.samples, packed.display(), psnr.mean);
     }

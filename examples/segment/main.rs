@@ -26,7 +26,7 @@ const SIDE: usize = 64;
 /// Number of classes: the background and three kinds of objects.
 const CLASSES: usize = 4;
 /// Downscaling factor of the last layer, per direction.
-const PART: usize = 4;
+const CELL_SIDE: usize = 4;
 /// Minimum mean intersection over union on held-out images. Predicting only background gives about
 /// 0.2, and a run of 8 epochs reaches 0.69.
 const MEAN_IOU: f64 = 0.6;
@@ -48,9 +48,9 @@ fn run() -> Result<()> {
         Some(n) => n.parse().map_err(|_| format!("`{n}` is not a number of epochs"))?,
         None => 8u64,
     };
-    let set = dataset()?;
-    let list = |name: &str| {
-        Loader::new(set.join("ImageSets/Segmentation").join(name))
+    let dataset_path = dataset()?;
+    let listed_loader = |name: &str| {
+        Loader::new(dataset_path.join("ImageSets/Segmentation").join(name))
             .dtype(Dtype::F32)
             .layout(Layout::Nchw)
             .normalize(Normalize::IMAGENET)
@@ -59,15 +59,16 @@ fn run() -> Result<()> {
             .field("mask", Mask::new(Dtype::U8).fill(255))
     };
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
-    let mut train = list("train.txt").shuffle(42).augment(augment).host()?;
-    let mut held_out = list("val.txt").augment(Augment::letterbox(SIDE as u32, SIDE as u32)).host()?;
+    let mut train = listed_loader("train.txt").shuffle(42).augment(augment).host()?;
+    let mut held_out = listed_loader("val.txt").augment(Augment::letterbox(SIDE as u32, SIDE as u32)).host()?;
 
     let mut net = Net::new(vec![
         Convolution::new(3, 16, 3, 2, true),
         Convolution::new(16, 32, 3, 2, true),
         Convolution::new(32, 32, 3, 1, true),
-        // The last layer outputs the scores of all classes for the PART x PART pixels of a cell.
-        Convolution::new(32, CLASSES * PART * PART, 1, 1, false),
+        // The last layer outputs the scores of all classes for the CELL_SIDE x CELL_SIDE pixels of a
+        // cell.
+        Convolution::new(32, CLASSES * CELL_SIDE * CELL_SIDE, 1, 1, false),
     ]);
     let mut mean = 0.0;
     for epoch in 0..epochs {
@@ -77,8 +78,8 @@ fn run() -> Result<()> {
         println!("epoch {epoch}: loss {loss:.3}, held-out mean IoU {mean:.3}");
     }
     // This comparison is false for NaN.
-    let above = mean > MEAN_IOU;
-    if !above {
+    let is_good_enough = mean > MEAN_IOU;
+    if !is_good_enough {
         return Err(format!("the held-out mean IoU is {mean:.3}, expected more than {MEAN_IOU}").into());
     }
     Ok(())
@@ -87,7 +88,7 @@ fn run() -> Result<()> {
 /// Returns the row and the column of the last layer's score of `class` for pixel `pixel`.
 fn place(class: usize, pixel: usize) -> (usize, usize) {
     let (x, y) = (pixel % SIDE, pixel / SIDE);
-    ((y % PART * PART + x % PART) * CLASSES + class, y / PART * (SIDE / PART) + x / PART)
+    ((y % CELL_SIDE * CELL_SIDE + x % CELL_SIDE) * CLASSES + class, y / CELL_SIDE * (SIDE / CELL_SIDE) + x / CELL_SIDE)
 }
 
 /// Trains for an epoch, and returns the mean loss.
@@ -98,7 +99,7 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
         for (image, mask) in pairs(&batch) {
             let mut shares = net.forward(image, SIDE).data;
             let scale = 1.0 / (SIDE * SIDE * batch.len()) as f32;
-            for part in 0..PART * PART {
+            for part in 0..CELL_SIDE * CELL_SIDE {
                 softmax(shares.slice_mut(ndarray::s![part * CLASSES..(part + 1) * CLASSES, ..]));
             }
             // The gradient of the cross-entropy is the probabilities minus the one-hot label.
@@ -111,7 +112,7 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
                     sum -= expected * shares[[row, column]].max(1e-9).ln() * scale;
                 }
             }
-            net.backward(Maps { data: grad, side: SIDE / PART });
+            net.backward(Maps { data: grad, side: SIDE / CELL_SIDE });
         }
         net.step(rate);
         count += 1.0;

@@ -21,9 +21,9 @@ const SIDE: u32 = 32;
 const CLASSES: usize = 6;
 
 /// Maximum loss of the last epoch, relative to the first. A run of two epochs reaches 0.47.
-const LOSS_FALLS_TO: f32 = 0.7;
+const MAX_LOSS_RATIO: f32 = 0.7;
 /// Minimum held-out accuracy. Guessing gives 0.17, and a run of two epochs gives 0.83.
-const ACCURACY: f64 = 0.6;
+const MIN_ACCURACY: f64 = 0.6;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -49,9 +49,9 @@ fn run() -> Result<()> {
     let train = dataset("train", 2400, 1)?;
     let test = dataset("test", 480, 2)?;
 
-    let normalized =
+    let normalized_loader =
         |path: &Path| Loader::new(path).dtype(Dtype::F32).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
-    let mut batches = normalized(&train)
+    let mut batches = normalized_loader(&train)
         .batch_size(64)
         .shuffle(42)
         .augment(Augment::train(SIDE).scale(0.5, 1.0))
@@ -59,41 +59,44 @@ fn run() -> Result<()> {
         .pinned(true)
         .prefetch(4)
         .host()?;
-    let mut held_out = normalized(&test).batch_size(64).augment(Augment::eval(SIDE, SIDE)).host()?;
+    let mut held_out = normalized_loader(&test).batch_size(64).augment(Augment::eval(SIDE, SIDE)).host()?;
 
     let mut net = net::Net::new(CLASSES);
     println!("{} images of {} classes; {}", batches.source_len(), batches.classes().len(), batches.memory_plan());
-    let (mut losses, mut named_rightly) = (Vec::new(), 0.0);
+    let (mut losses, mut held_out_accuracy) = (Vec::new(), 0.0);
     for epoch in 0..epochs {
         let rate = 0.05 * (1.0 - epoch as f32 / epochs as f32);
         let loss = train_epoch(&mut net, &mut batches, epoch, rate)?;
-        named_rightly = accuracy(&mut net, &mut held_out)?;
-        println!("epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %", 100.0 * named_rightly);
+        held_out_accuracy = accuracy(&mut net, &mut held_out)?;
+        println!("epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %", 100.0 * held_out_accuracy);
         losses.push(loss);
     }
     println!("\n{}", batches.stats());
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
     // This comparison is false for NaN.
-    let fallen = last < LOSS_FALLS_TO * first;
-    if !fallen {
+    let has_fallen = last < MAX_LOSS_RATIO * first;
+    if !has_fallen {
         return Err(format!(
-            "the loss went from {first:.3} to {last:.3}, expected less than {LOSS_FALLS_TO} of the first"
+            "the loss went from {first:.3} to {last:.3}, expected less than {MAX_LOSS_RATIO} of the first"
         )
         .into());
     }
-    if named_rightly <= ACCURACY {
-        let (is, due) = (100.0 * named_rightly, 100.0 * ACCURACY);
-        return Err(format!("the held-out accuracy is {is:.1} %, expected more than {due:.1} %").into());
+    if held_out_accuracy <= MIN_ACCURACY {
+        let (actual, expected) = (100.0 * held_out_accuracy, 100.0 * MIN_ACCURACY);
+        return Err(format!("the held-out accuracy is {actual:.1} %, expected more than {expected:.1} %").into());
     }
-    println!("the loss fell from {first:.3} to {last:.3}, and {:.1} % are classified correctly", 100.0 * named_rightly);
+    println!(
+        "the loss fell from {first:.3} to {last:.3}, and {:.1} % are classified correctly",
+        100.0 * held_out_accuracy
+    );
     Ok(())
 }
 
 /// Trains for an epoch, and returns the mean loss.
 fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64, rate: f32) -> Result<f32> {
     let total = batches.num_batches(epoch);
-    let before = batches.stats();
+    let start_stats = batches.stats();
     let (mut sum, mut count) = (0.0, 0_u16);
     let mut epoch = batches.epoch(epoch);
     while let Some(batch) = epoch.next() {
@@ -101,7 +104,7 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
         let images = batch.images().as_f32().expect("the loader was asked for f32");
         sum += net.train(images, batch.labels()?, SIDE as usize, rate);
         count += 1;
-        let stats = epoch.stats().since(&before);
+        let stats = epoch.stats().since(&start_stats);
         // Overwrites one line of the terminal.
         eprint!(
             "\r{count:>4} of {total} batches, {:.0} images/s, waited {:.1} % of the time, loss {:.3}\x1b[K",
@@ -115,15 +118,15 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
 }
 
 fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64> {
-    let (mut right, mut count) = (0, 0);
+    let (mut correct_count, mut count) = (0, 0);
     for batch in batches.epoch(0) {
         let batch = batch?;
         let images = batch.images().as_f32().expect("the loader was asked for f32");
-        let named = net.classify(images, SIDE as usize);
-        right += named.iter().zip(batch.labels()?).filter(|(a, b)| a == b).count();
+        let predicted = net.classify(images, SIDE as usize);
+        correct_count += predicted.iter().zip(batch.labels()?).filter(|(a, b)| a == b).count();
         count += batch.len();
     }
-    Ok(right as f64 / count as f64)
+    Ok(correct_count as f64 / count as f64)
 }
 
 /// Generates the images and packs them if the LMDB does not exist.

@@ -70,18 +70,18 @@ struct Block {
     /// The 3x3 neighborhoods of each input image as columns, (C * 9, H * W), for the backward pass.
     columns: Vec<Array2<f32>>,
     /// Index in the plane of the source of each pooled value, or `u32::MAX` if ReLU clipped it.
-    from: Vec<u32>,
+    source_indices: Vec<u32>,
 }
 
 impl Block {
     fn new(inputs: usize, outputs: usize) -> Self {
-        Block { weight: Param::new(outputs, inputs * 9), columns: Vec::new(), from: Vec::new() }
+        Block { weight: Param::new(outputs, inputs * 9), columns: Vec::new(), source_indices: Vec::new() }
     }
 
     fn forward(&mut self, input: &Maps, count: usize) -> Maps {
         let (side, outputs) = (input.side, self.weight.value.nrows());
         let mut pooled = Maps::zeros(count, outputs, side / 2);
-        self.from.clear();
+        self.source_indices.clear();
         self.columns.resize(count, Array2::zeros((input.channels * 9, side * side)));
         let mut full = Array2::zeros((outputs, side * side));
         for i in 0..count {
@@ -96,7 +96,7 @@ impl Block {
                     let best = [corner, corner + 1, corner + side, corner + side + 1];
                     let best = best.into_iter().max_by(|a, b| full[[c, *a]].total_cmp(&full[[c, *b]])).expect("four");
                     out[[c, position]] = full[[c, best]].max(0.0);
-                    self.from.push(if full[[c, best]] > 0.0 { best as u32 } else { u32::MAX });
+                    self.source_indices.push(if full[[c, best]] > 0.0 { best as u32 } else { u32::MAX });
                 }
             }
         }
@@ -112,9 +112,9 @@ impl Block {
         let per_image = grad.image_len();
         for i in 0..count {
             full.fill(0.0);
-            for (k, (g, from)) in grad.image(i).iter().zip(&self.from[i * per_image..]).enumerate() {
-                if *from != u32::MAX {
-                    full[[k / (grad.side * grad.side), *from as usize]] = *g;
+            for (k, (g, source_index)) in grad.image(i).iter().zip(&self.source_indices[i * per_image..]).enumerate() {
+                if *source_index != u32::MAX {
+                    full[[k / (grad.side * grad.side), *source_index as usize]] = *g;
                 }
             }
             general_mat_mul(1.0, &full, &self.columns[i].t(), 1.0, &mut self.weight.grad);

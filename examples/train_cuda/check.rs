@@ -18,21 +18,21 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| rng.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0).collect()
 }
 
-fn wide(values: &[f32]) -> Vec<f64> {
+fn to_f64(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&v| f64::from(v)).collect()
 }
 
-/// Fails unless `got` equals `want` up to `tolerance` times the largest value in `want`.
-fn same(what: &str, got: &[f64], want: &[f64], tolerance: f64) -> Result {
-    if got.len() != want.len() {
-        return Err(format!("{what}: {} values instead of {}", got.len(), want.len()).into());
+/// Fails unless `actual` equals `expected` up to `tolerance` times the largest value in `expected`.
+fn check_close(name: &str, actual: &[f64], expected: &[f64], tolerance: f64) -> Result {
+    if actual.len() != expected.len() {
+        return Err(format!("{name}: {} values instead of {}", actual.len(), expected.len()).into());
     }
-    let scale = want.iter().fold(1e-6, |a: f64, v| a.max(v.abs()));
-    let close = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * scale;
-    match got.iter().zip(want).position(|pair| !close(pair)) {
-        Some(i) => Err(format!("{what}: value {i} is {} instead of {}", got[i], want[i]).into()),
+    let scale = expected.iter().fold(1e-6, |a: f64, v| a.max(v.abs()));
+    let is_close = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * scale;
+    match actual.iter().zip(expected).position(|pair| !is_close(pair)) {
+        Some(i) => Err(format!("{name}: value {i} is {} instead of {}", actual[i], expected[i]).into()),
         None => {
-            println!("  {what}: {} values agree", got.len());
+            println!("  {name}: {} values agree", actual.len());
             Ok(())
         }
     }
@@ -49,11 +49,11 @@ fn random_arrays(plan: &Plan) -> Vec<Vec<f32>> {
 }
 
 /// Checks that the naive network's gradient is the slope of its loss.
-pub(crate) fn on_the_cpu() -> Result {
+pub(crate) fn check_on_cpu() -> Result {
     println!("naive network compared with finite differences:");
     let (plan, labels) = (plan(), [0, 2, 1]);
-    let images = wide(&noise(3 * 3 * plan.side * plan.side, 1));
-    let mut values: Vec<Vec<f64>> = random_arrays(&plan).iter().map(|v| wide(v)).collect();
+    let images = to_f64(&noise(3 * 3 * plan.side * plan.side, 1));
+    let mut values: Vec<Vec<f64>> = random_arrays(&plan).iter().map(|v| to_f64(v)).collect();
     let (_, grads) = naive::gradient(&plan, &values, &images, &labels);
     for (array, grad) in grads.iter().enumerate() {
         let mut slopes = Vec::new();
@@ -66,12 +66,12 @@ pub(crate) fn on_the_cpu() -> Result {
             values[array][i] = value;
             slopes.push((above - below) / (2.0 * step));
         }
-        same(&format!("gradient of parameters {array}"), grad, &slopes, 1e-5)?;
+        check_close(&format!("gradient of parameters {array}"), grad, &slopes, 1e-5)?;
     }
     Ok(())
 }
 
-pub(crate) fn on_the_gpu(stream: &Arc<CudaStream>) -> Result {
+pub(crate) fn check_on_gpu(stream: &Arc<CudaStream>) -> Result {
     println!("kernels compared with the naive versions:");
     let kernels = Kernels::load(stream)?;
     products(&kernels)?;
@@ -82,7 +82,7 @@ pub(crate) fn on_the_gpu(stream: &Arc<CudaStream>) -> Result {
 }
 
 fn download(stream: &Arc<CudaStream>, values: &CudaSlice<f32>) -> std::result::Result<Vec<f64>, DriverError> {
-    Ok(wide(&stream.clone_dtoh(values)?))
+    Ok(to_f64(&stream.clone_dtoh(values)?))
 }
 
 /// Checks `matmul` with both transposes, `add_parts` and `row_sums`.
@@ -90,34 +90,34 @@ fn products(kernels: &Kernels) -> Result {
     let stream = &kernels.stream;
     for (rows, depth, columns) in [(1, 1, 1), (70, 33, 130), (3, 5000, 64), (64, 16, 65)] {
         let (a, b) = (noise(rows * depth, 2), noise(depth * columns, 3));
-        let want = naive::product(&wide(&a), &wide(&b), rows, depth, columns);
+        let expected = naive::product(&to_f64(&a), &to_f64(&b), rows, depth, columns);
         let (left, right) = (stream.clone_htod(&a)?, stream.clone_htod(&b)?);
         let left_turned = stream.clone_htod(&naive::transposed(&a, rows, depth))?;
         let right_turned = stream.clone_htod(&naive::transposed(&b, depth, columns))?;
-        for turned in 0..4 {
-            let a = if turned & 1 == 0 {
+        for layout in 0..4 {
+            let a = if layout & 1 == 0 {
                 Matrix::new(&left, rows, depth)
             } else {
                 Matrix::new(&left_turned, depth, rows).transposed()
             };
-            let b = if turned & 2 == 0 {
+            let b = if layout & 2 == 0 {
                 Matrix::new(&right, depth, columns)
             } else {
                 Matrix::new(&right_turned, columns, depth).transposed()
             };
             let mut out = stream.alloc_zeros::<f32>(rows * columns)?;
-            let name = format!("product ({rows}, {depth}) ({depth}, {columns}), layout {turned}");
+            let name = format!("product ({rows}, {depth}) ({depth}, {columns}), layout {layout}");
             kernels.product(&mut out, a, b)?;
-            same(&name, &download(stream, &out)?, &want, 1e-4)?;
+            check_close(&name, &download(stream, &out)?, &expected, 1e-4)?;
             let mut scratch = stream.alloc_zeros::<f32>(3 * rows * columns)?;
             stream.memset_zeros(&mut out)?;
             kernels.long_product(&mut out, &mut scratch, a, b)?;
-            same(&format!("{name}, in parts"), &download(stream, &out)?, &want, 1e-4)?;
+            check_close(&format!("{name}, in parts"), &download(stream, &out)?, &expected, 1e-4)?;
         }
         let mut sums = stream.alloc_zeros::<f32>(rows)?;
         kernels.row_sums(&mut sums, Matrix::new(&left_turned, depth, rows).transposed())?;
-        let want: Vec<f64> = wide(&a).chunks(depth).map(|row| row.iter().sum()).collect();
-        same(&format!("row sums ({rows}, {depth})"), &download(stream, &sums)?, &want, 1e-4)?;
+        let expected: Vec<f64> = to_f64(&a).chunks(depth).map(|row| row.iter().sum()).collect();
+        check_close(&format!("row sums ({rows}, {depth})"), &download(stream, &sums)?, &expected, 1e-4)?;
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ fn maps(kernels: &Kernels) -> Result {
     let mut columns = stream.alloc_zeros::<f32>(9 * shape.len())?;
     let mut full = stream.alloc_zeros::<f32>(outputs * shape.width())?;
     let weights = stream.clone_htod(&weight)?;
-    let want = naive::convolve(&wide(&values), &wide(&weight), shape, outputs);
+    let expected = naive::convolve(&to_f64(&values), &to_f64(&weight), shape, outputs);
     // Put the images first, as the loader delivers them.
     let plane = shape.side * shape.side;
     let planes = naive::transposed(&(0..shape.len() / plane).collect::<Vec<_>>(), shape.channels, shape.count);
@@ -142,33 +142,33 @@ fn maps(kernels: &Kernels) -> Result {
         kernels.im2col(&mut columns, &maps.as_view(), shape, first)?;
         let matrix = Matrix::new(&columns, 27, shape.width());
         kernels.product(&mut full, Matrix::new(&weights, outputs, 27), matrix)?;
-        same(&format!("im2col, {name}"), &download(stream, &full)?, &want, 1e-4)?;
+        check_close(&format!("im2col, {name}"), &download(stream, &full)?, &expected, 1e-4)?;
     }
     let grad = noise(outputs * shape.width(), 6);
-    let (_, want) = naive::convolve_back(&wide(&grad), &wide(&values), &wide(&weight), shape, outputs);
+    let (_, expected) = naive::convolve_back(&to_f64(&grad), &to_f64(&values), &to_f64(&weight), shape, outputs);
     let grads = stream.clone_htod(&grad)?;
-    let turned = Matrix::new(&weights, outputs, 27).transposed();
-    kernels.product(&mut columns, turned, Matrix::new(&grads, outputs, shape.width()))?;
+    let transposed_weights = Matrix::new(&weights, outputs, 27).transposed();
+    kernels.product(&mut columns, transposed_weights, Matrix::new(&grads, outputs, shape.width()))?;
     let mut back = stream.alloc_zeros::<f32>(shape.len())?;
     kernels.col2im(&mut back, &columns, shape)?;
-    same("col2im", &download(stream, &back)?, &want, 1e-4)?;
+    check_close("col2im", &download(stream, &back)?, &expected, 1e-4)?;
 
     let bias = noise(shape.channels, 7);
-    let (want, winners) = naive::pool(&wide(&values), &wide(&bias), shape);
+    let (expected, winners) = naive::pool(&to_f64(&values), &to_f64(&bias), shape);
     let mut pooled = stream.alloc_zeros::<f32>(shape.pooled())?;
     let mut winner = stream.alloc_zeros::<u8>(shape.pooled())?;
     kernels.pool(&mut pooled, &mut winner, &on_device, &stream.clone_htod(&bias)?, shape)?;
-    same("pool", &download(stream, &pooled)?, &want, 1e-6)?;
+    check_close("pool", &download(stream, &pooled)?, &expected, 1e-6)?;
     let grad = noise(shape.pooled(), 8);
     kernels.unpool(&mut back, &stream.clone_htod(&grad)?, &winner, shape)?;
-    same("unpool", &download(stream, &back)?, &naive::unpool(&wide(&grad), &winners, shape), 1e-6)?;
+    check_close("unpool", &download(stream, &back)?, &naive::unpool(&to_f64(&grad), &winners, shape), 1e-6)?;
 
     let mut features = stream.alloc_zeros::<f32>(shape.channels * shape.count)?;
     kernels.mean(&mut features, &on_device, shape)?;
-    same("mean", &download(stream, &features)?, &naive::mean(&wide(&values), shape), 1e-5)?;
+    check_close("mean", &download(stream, &features)?, &naive::mean(&to_f64(&values), shape), 1e-5)?;
     let grad = noise(shape.channels * shape.count, 9);
     kernels.spread(&mut back, &stream.clone_htod(&grad)?, shape)?;
-    same("spread", &download(stream, &back)?, &naive::spread(&wide(&grad), shape), 1e-6)
+    check_close("spread", &download(stream, &back)?, &naive::spread(&to_f64(&grad), shape), 1e-6)
 }
 
 /// Checks `softmax` and `update`.
@@ -183,17 +183,17 @@ fn heads(kernels: &Kernels) -> Result {
     let (mut loss, mut named) = (stream.alloc_zeros::<f32>(count)?, stream.alloc_zeros::<f32>(count)?);
     let on_device_labels = stream.clone_htod(&labels)?;
     kernels.softmax(&mut on_device, &bias, &on_device_labels.as_view(), (&mut loss, &mut named))?;
-    same("softmax: loss", &download(stream, &loss)?, &losses, 1e-4)?;
+    check_close("softmax: loss", &download(stream, &loss)?, &losses, 1e-4)?;
     let right: Vec<f64> = right.into_iter().map(|right| if right { 1.0 } else { 0.0 }).collect();
-    same("softmax: correct classes", &download(stream, &named)?, &right, 0.0)?;
-    same("softmax: gradient", &download(stream, &on_device)?, &grads, 1e-4)?;
+    check_close("softmax: correct classes", &download(stream, &named)?, &right, 0.0)?;
+    check_close("softmax: gradient", &download(stream, &on_device)?, &grads, 1e-4)?;
 
     let (value, speed, grad) = (noise(500, 12), noise(500, 13), noise(500, 14));
     let (mut values, mut speeds) = (stream.clone_htod(&value)?, stream.clone_htod(&speed)?);
     kernels.update(&mut values, &mut speeds, &stream.clone_htod(&grad)?, 0.1, 0.01)?;
     let faster = |i: usize| 0.9 * f64::from(speed[i]) + f64::from(grad[i]) + 0.01 * f64::from(value[i]);
-    let want: Vec<f64> = (0..500).map(|i| f64::from(value[i]) - 0.1 * faster(i)).collect();
-    same("update", &download(stream, &values)?, &want, 1e-5)
+    let expected: Vec<f64> = (0..500).map(|i| f64::from(value[i]) - 0.1 * faster(i)).collect();
+    check_close("update", &download(stream, &values)?, &expected, 1e-5)
 }
 
 /// Checks the loss, the number of correct predictions, and every gradient, for a full batch and
@@ -203,15 +203,15 @@ fn steps(stream: &Arc<CudaStream>) -> Result {
     let mut net = Net::new(stream, plan.clone(), &random_arrays(&plan))?;
     for (step, labels) in [vec![2i64, 0, 1, 1], vec![0, 2, 1]].into_iter().enumerate() {
         let images = noise(labels.len() * 3 * plan.side * plan.side, 20 + step as u64);
-        let before: Vec<Vec<f64>> = net.parameters()?.iter().map(|(value, _)| wide(value)).collect();
-        let (loss, grads) = naive::gradient(&plan, &before, &wide(&images), &labels);
+        let previous_values: Vec<Vec<f64>> = net.parameters()?.iter().map(|(value, _)| to_f64(value)).collect();
+        let (loss, grads) = naive::gradient(&plan, &previous_values, &to_f64(&images), &labels);
         let (images, on_device) = (stream.clone_htod(&images)?, stream.clone_htod(&labels)?);
         net.train(&images.as_view(), &on_device.as_view(), 0.05)?;
         let (sum, _) = net.totals()?;
-        same(&format!("step {step}: loss"), &[sum / labels.len() as f64], &[loss], 1e-4)?;
-        for (i, ((value, grad), want)) in net.parameters()?.iter().zip(&grads).enumerate() {
-            same(&format!("step {step}: gradient of parameters {i}"), &wide(grad), want, 1e-3)?;
-            if wide(value) == before[i] {
+        check_close(&format!("step {step}: loss"), &[sum / labels.len() as f64], &[loss], 1e-4)?;
+        for (i, ((value, grad), expected)) in net.parameters()?.iter().zip(&grads).enumerate() {
+            check_close(&format!("step {step}: gradient of parameters {i}"), &to_f64(grad), expected, 1e-3)?;
+            if to_f64(value) == previous_values[i] {
                 return Err(format!("step {step}: parameters {i} were not updated").into());
             }
         }

@@ -36,11 +36,11 @@ const SIDE: u32 = 64;
 const BATCH: usize = 128;
 const EPOCHS: u64 = 8;
 /// Learning rate at the end of the 50 warm-up steps. The rate then decreases linearly to zero.
-const RATE: f32 = 0.02;
+const MAX_RATE: f32 = 0.02;
 /// Maximum loss of the last epoch, relative to the first.
-const LOSS_FALLS_TO: f64 = 0.9;
+const MAX_LOSS_RATIO: f64 = 0.9;
 /// Minimum held-out accuracy, as a multiple of chance.
-const TIMES_CHANCE: f64 = 3.0;
+const MIN_TIMES_CHANCE: f64 = 3.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -56,18 +56,18 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let checking = arguments.first().is_some_and(|a| a == "--check");
-    if checking {
+    let is_checking = arguments.first().is_some_and(|a| a == "--check");
+    if is_checking {
         arguments.remove(0);
-        check::on_the_cpu()?;
+        check::check_on_cpu()?;
     }
     if let Err(e) = cuda::available() {
         println!("cannot run on the GPU: {e}");
         return Ok(());
     }
     let stream = cuda::stream(0)?;
-    if checking {
-        check::on_the_gpu(&stream)?;
+    if is_checking {
+        check::check_on_gpu(&stream)?;
         println!("all agree");
         return Ok(());
     }
@@ -112,12 +112,12 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
     let steps = (0..epochs).map(|e| batches.num_batches(e)).sum::<u64>();
     let (mut step, mut losses, mut accuracy) = (0, Vec::new(), 0.0);
     for epoch in 0..epochs {
-        let since = Instant::now();
-        let (loss, stall, samples) = train_epoch(stream, &mut net, &mut batches, epoch, |in_epoch| {
-            let (now, steps_in_run) = ((step + in_epoch) as f32, steps as f32);
-            RATE * ((now + 1.0) / 50.0).min(1.0) * (1.0 - now / steps_in_run)
+        let start = Instant::now();
+        let (loss, stall, samples) = train_epoch(stream, &mut net, &mut batches, epoch, |epoch_step| {
+            let (current_step, steps_in_run) = ((step + epoch_step) as f32, steps as f32);
+            MAX_RATE * ((current_step + 1.0) / 50.0).min(1.0) * (1.0 - current_step / steps_in_run)
         })?;
-        let seconds = since.elapsed().as_secs_f64();
+        let seconds = start.elapsed().as_secs_f64();
         step += batches.num_batches(epoch);
         accuracy = evaluate(&mut net, &mut held_out)?;
         println!(
@@ -132,17 +132,17 @@ fn train(stream: &Arc<CudaStream>, data: &Arc<dyn Source>, epochs: u64) -> Resul
 
     let (first, last) = (losses[0], losses[losses.len() - 1]);
     // This comparison is false for NaN.
-    let fallen = last < LOSS_FALLS_TO * first;
-    if !fallen {
+    let has_fallen = last < MAX_LOSS_RATIO * first;
+    if !has_fallen {
         return Err(format!(
-            "the loss went from {first:.4} to {last:.4}, expected less than {LOSS_FALLS_TO} of the first"
+            "the loss went from {first:.4} to {last:.4}, expected less than {MAX_LOSS_RATIO} of the first"
         )
         .into());
     }
-    let due = (TIMES_CHANCE / classes as f64).min(0.8);
-    if accuracy <= due {
-        let (is, due) = (100.0 * accuracy, 100.0 * due);
-        return Err(format!("the held-out accuracy is {is:.1} %, expected more than {due:.1} %").into());
+    let min_accuracy = (MIN_TIMES_CHANCE / classes as f64).min(0.8);
+    if accuracy <= min_accuracy {
+        let (percent, min_accuracy) = (100.0 * accuracy, 100.0 * min_accuracy);
+        return Err(format!("the held-out accuracy is {percent:.1} %, expected more than {min_accuracy:.1} %").into());
     }
     println!(
         "the loss fell from {first:.4} to {last:.4}; the accuracy is {:.1} times chance",
@@ -160,21 +160,24 @@ fn train_epoch(
     epoch: u64,
     rate: impl Fn(u64) -> f32,
 ) -> Result<(f64, f32, usize)> {
-    let mark = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
-    let (mut samples, mut marks) = (0, Vec::new());
+    let record_event = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+    let (mut samples, mut wait_events) = (0, Vec::new());
     let mut epoch_batches = batches.epoch(epoch);
     loop {
-        let requested = mark()?;
+        let request_event = record_event()?;
         let Some(batch) = epoch_batches.next() else { break };
         let batch = batch?;
-        marks.push((requested, mark()?));
+        wait_events.push((request_event, record_event()?));
         net.train(&batch.images().view()?, &batch.labels()?.view()?, rate(batch.number()))?;
         samples += batch.len();
         // The batch is dropped here, but its memory is not reused until these kernels have
         // finished.
     }
     let (loss, _) = net.totals()?;
-    let stall = marks.iter().map(|(requested, got)| requested.elapsed_ms(got)).sum::<std::result::Result<f32, _>>()?;
+    let stall = wait_events
+        .iter()
+        .map(|(request_event, arrival_event)| request_event.elapsed_ms(arrival_event))
+        .sum::<std::result::Result<f32, _>>()?;
     Ok((loss / samples as f64, stall, samples))
 }
 
@@ -185,6 +188,6 @@ fn evaluate(net: &mut Net, batches: &mut Batches<CudaBatch>) -> Result<f64> {
         net.forward(&batch.images().view()?, &batch.labels()?.view()?)?;
         samples += batch.len();
     }
-    let (_, right) = net.totals()?;
-    Ok(right / samples as f64)
+    let (_, correct_count) = net.totals()?;
+    Ok(correct_count / samples as f64)
 }

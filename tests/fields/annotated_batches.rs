@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::annotated::{coco, coco_dataset, refused, set};
+use crate::annotated::{coco, coco_dataset, expect_error, write_files};
 use serde_json::json;
 use warpfeed::field::{Boxes, Mask};
 use warpfeed::pack::{Pack, Recode};
@@ -76,7 +76,7 @@ fn packed_datasets_give_the_same_batches_bit_for_bit() {
         "{by_class} {by_figure}"
     );
 
-    let root = set(&[
+    let root = write_files(&[
         ("data.yaml", "train: images\nnames: [a, b]\nkpt_shape: [1, 3]\n"),
         ("images/x.png", ""),
         ("images/y.png", ""),
@@ -93,7 +93,7 @@ fn packed_datasets_give_the_same_batches_bit_for_bit() {
     assert_eq!(batch.field("boxes").unwrap().as_f32().unwrap()[..8], [0.0, 0.0, 20.0, 10.0, 2.5, 2.5, 7.5, 7.5]);
     assert_eq!(batch.field("boxes.points").unwrap().as_f32().unwrap()[..6], [10.0, 2.5, 2.0, 4.0, 2.0, 1.0]);
     assert_eq!(batch.field("boxes.class").unwrap().as_i64().unwrap()[..3], [0, 1, -1]);
-    let root = set(&[("images/x.png", ""), ("labels/x.txt", "0 0.1 0.2 0.5 0.2 0.5 0.6 0.1 0.6")]);
+    let root = write_files(&[("images/x.png", ""), ("labels/x.txt", "0 0.1 0.2 0.5 0.2 0.5 0.6 0.1 0.6")]);
     let batch = first_batch(root.path(), boxes().masks());
     let mask = &batch.field("boxes.masks").unwrap().bytes()[..200];
     let expected: Vec<u8> =
@@ -128,7 +128,7 @@ fn a_pack_that_resizes_annotated_images_is_refused() {
     let root = coco_dataset(&coco());
     let source = open(root.path().join("annotations/instances_val.json")).unwrap();
     let smaller = Recode::MaxSide(16);
-    let e = refused(Pack::new(&*source).recode(smaller).to(root.path().join("x.lmdb")));
+    let e = expect_error(Pack::new(&*source).recode(smaller).to(root.path().join("x.lmdb")));
     assert_eq!(
         e.cause(),
         "the image would become 16x8 instead of 20x10, but the field \"boxes.npy\" refers to pixels of the original: pack without resizing"
@@ -137,6 +137,6 @@ fn a_pack_that_resizes_annotated_images_is_refused() {
     let same = Recode::Quality { quality: 90, max_side: Some(20) };
     assert!(Pack::new(&*source).recode(same).to(root.path().join("x.lmdb")).is_ok());
     // Relative coordinates stay valid after a resize.
-    let root = set(&[("images/x.png", ""), ("labels/x.txt", "0 0.5 0.5 1 1")]);
+    let root = write_files(&[("images/x.png", ""), ("labels/x.txt", "0 0.5 0.5 1 1")]);
     assert!(Pack::new(&*open(root.path()).unwrap()).recode(smaller).to(root.path().join("x.lmdb")).is_ok());
 }

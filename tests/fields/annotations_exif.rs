@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::annotated::{refused, set};
+use crate::annotated::{expect_error, write_files};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use warpfeed::decode::{AnnotationFrame, Info, Size};
@@ -67,7 +67,7 @@ impl Case {
             "annotations": [annotation(0, json!([self.polygon])), annotation(1, self.code.clone()), annotation(2, json!([self.polygon]))],
             "categories": [{"id": 1, "name": "cat"}],
         });
-        let root = set(&[("x.json", &text.to_string())]);
+        let root = write_files(&[("x.json", &text.to_string())]);
         fs::write(root.path().join("a.jpg"), self.jpeg()).unwrap();
         let json = root.path().join("x.json");
         (root, json)
@@ -128,7 +128,7 @@ fn boxes() -> Boxes {
 }
 
 fn names_the_option<T>(result: Result<T>) {
-    let e = refused(result);
+    let e = expect_error(result);
     assert!(
         e.cause().contains("Loader::annotations_follow(AnnotationFrame::Stored) or (AnnotationFrame::Upright)"),
         "{e}"
@@ -175,7 +175,7 @@ fn coco_annotations_of_the_upright_image_are_not_rotated() {
 fn a_wrong_annotated_image_size_fails_with_both_sizes() {
     for case in cases() {
         let (_root, json) = case.coco([96, 64]);
-        let e = refused(batch(&case, Loader::new(&json).field("boxes", boxes()), Some(AnnotationFrame::Stored)));
+        let e = expect_error(batch(&case, Loader::new(&json).field("boxes", boxes()), Some(AnnotationFrame::Stored)));
         let [width, height] = case.upright;
         let words = format!("annotations are for 96x64 pixels, but the image has {width}x{height}");
         assert!(e.cause().contains(&words) && e.key() == Some("a"), "{e}");
@@ -203,7 +203,7 @@ fn yolo_annotations_follow_the_option() {
             format!("0 {} {} {} {}\n", sides[0], sides[1], sides[2], sides[3])
         };
         let text: String = case.boxes.iter().map(|&corners| line(corners)).collect();
-        let root = set(&[("labels/a.txt", &text), ("labels/b.txt", "")]);
+        let root = write_files(&[("labels/a.txt", &text), ("labels/b.txt", "")]);
         fs::create_dir(root.path().join("images")).unwrap();
         fs::write(root.path().join("images/a.jpg"), case.jpeg()).unwrap();
         let load = |follow| batch(&case, Loader::new(root.path()).field("boxes", Boxes::new(3)), follow);
@@ -247,7 +247,7 @@ fn boxes_and_masks_of_pascal_voc_rotate_with_the_image() {
         };
         let objects: String = case.boxes.iter().map(|&corners| object(corners)).collect();
         let size = format!("<size><width>{width}</width><height>{height}</height></size>");
-        let root = set(&[("Annotations/a.xml", &format!("<annotation>{size}{objects}</annotation>"))]);
+        let root = write_files(&[("Annotations/a.xml", &format!("<annotation>{size}{objects}</annotation>"))]);
         fs::create_dir_all(root.path().join("JPEGImages")).unwrap();
         fs::create_dir_all(root.path().join("SegmentationClass")).unwrap();
         fs::write(root.path().join("JPEGImages/a.jpg"), case.jpeg()).unwrap();

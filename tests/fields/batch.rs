@@ -2,7 +2,7 @@
 //! from the `u8` images by the documented formula, for any number of workers.
 
 use crate::reference::{self, Ops};
-use crate::support::{self, Draw, Numbers, loader, reference};
+use crate::support::{self, NumberCodec, NumberSource, loader, reference_epoch};
 use half::{bf16, f16};
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::field;
@@ -26,8 +26,8 @@ fn expected(images: &[u8], n: usize, p: usize, c: usize) -> f32 {
 
 #[test]
 fn every_dtype_and_layout_holds_the_normalized_pixels() {
-    let source = Numbers::new(7);
-    let pixels = reference(&source, Draw, &Augment::train(SIDE as u32), None, 0, 7).remove(0).images;
+    let source = NumberSource::new(7);
+    let pixels = reference_epoch(&source, NumberCodec, &Augment::train(SIDE as u32), None, 0, 7).remove(0).images;
     for layout in [Layout::Nhwc, Layout::Nchw] {
         let index_of = |n: usize, p: usize, c: usize| match layout {
             Layout::Nhwc => (n * SIDE * SIDE + p) * 3 + c,
@@ -54,14 +54,14 @@ fn every_dtype_and_layout_holds_the_normalized_pixels() {
 #[test]
 fn normalize_gives_floats_and_the_default_is_bytes() {
     let dtype = |loader| first(loader).images().dtype();
-    assert_eq!(dtype(loader(Numbers::new(7))), Dtype::U8);
-    assert_eq!(dtype(loader(Numbers::new(7)).normalize(Normalize::IMAGENET)), Dtype::F32);
-    assert_eq!(dtype(loader(Numbers::new(7)).normalize(Normalize::IMAGENET).dtype(Dtype::F16)), Dtype::F16);
+    assert_eq!(dtype(loader(NumberSource::new(7))), Dtype::U8);
+    assert_eq!(dtype(loader(NumberSource::new(7)).normalize(Normalize::IMAGENET)), Dtype::F32);
+    assert_eq!(dtype(loader(NumberSource::new(7)).normalize(Normalize::IMAGENET).dtype(Dtype::F16)), Dtype::F16);
 }
 
 #[test]
 fn labels_ids_and_keys_belong_to_their_images() {
-    let batch = first(loader(Numbers::new(20)).sampler(warpfeed::sampler::Shuffled::new(20, 3)));
+    let batch = first(loader(NumberSource::new(20)).sampler(warpfeed::sampler::Shuffled::new(20, 3)));
     let ids: Vec<u64> = batch.ids().collect();
     assert_eq!(batch.labels().unwrap(), ids.iter().map(|id| *id as i64 % 10).collect::<Vec<_>>());
     assert_eq!(
@@ -70,7 +70,7 @@ fn labels_ids_and_keys_belong_to_their_images() {
     );
     assert_eq!((batch.epoch(), batch.number(), batch.len()), (0, 0, 7));
     assert!(batch.soft_labels().is_none() && batch.field("soft_label").is_none(), "soft labels were not requested");
-    let batch = first(loader(Numbers::new(20)).soft_labels(10, 0.0));
+    let batch = first(loader(NumberSource::new(20)).soft_labels(10, 0.0));
     let rows = batch.soft_labels().unwrap();
     assert_eq!((rows.shape(), rows.bytes()), (vec![7, 10], batch.field("soft_label").unwrap().bytes()));
     for (row, label) in rows.as_f32().unwrap().chunks(10).zip(batch.labels().unwrap()) {
@@ -87,7 +87,7 @@ fn other_fields_are_delivered_with_the_batch() {
     let source = Memory::new((0..5).map(sample).collect());
     let make = |shape: &[usize]| {
         Loader::source(source.clone())
-            .codec(Draw)
+            .codec(NumberCodec)
             .augment(Augment::train(16))
             .field("emb", field::NdArray::new(Dtype::F32, shape))
     };
@@ -108,9 +108,9 @@ fn other_fields_are_delivered_with_the_batch() {
 
 #[test]
 fn a_mixed_batch_is_the_same_for_any_workers() {
-    let source = Numbers::new(40);
+    let source = NumberSource::new(40);
     let plain: Vec<_> =
-        loader(source.clone()).shuffle(2).into_iter().map(|b| support::Content::from(&b.unwrap())).collect();
+        loader(source.clone()).shuffle(2).into_iter().map(|b| support::BatchContent::from(&b.unwrap())).collect();
     for (mix, cut) in [(Mix::mixup(0.4), false), (Mix::cutmix(1.0), true)] {
         for workers in [1, 4] {
             let make = loader(source.clone()).shuffle(2).augment(Augment::train(16).mix(mix.clone()));
@@ -147,10 +147,10 @@ fn a_mixed_batch_is_the_same_for_any_workers() {
 }
 
 /// Draws the rectangle to erase in sample `id`, in the same way as the loader.
-fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -> Ops {
+fn erased(source: &NumberSource, augment: &Augment, seed: u64, epoch: u64, id: u64) -> Ops {
     let mut scratch = Vec::new();
     let sample = source.read(id as usize, &mut scratch).unwrap();
-    let size = Draw.open(sample.image().unwrap().1).unwrap().size();
+    let size = NumberCodec.open(sample.image().unwrap().1).unwrap().size();
     let plan = augment.plan(size, &mut Rng::new(seed, epoch, id)).unwrap();
     Ops { erase: plan.erased().map(|erase| (erase.rect, erase.value)), ..Ops::default() }
 }
@@ -160,7 +160,7 @@ fn erased(source: &Numbers, augment: &Augment, seed: u64, epoch: u64, id: u64) -
 #[test]
 fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
     const SEED: u64 = 2;
-    let (source, order) = (Numbers::new(40), Shuffled::new(40, SEED));
+    let (source, order) = (NumberSource::new(40), Shuffled::new(40, SEED));
     // Fill with fractional values, values outside 0–255, and values not exactly representable in
     // 16 bits.
     let erasing = RandomErasing::new(0.7).value([100.4, 300.25, -1.3]);
@@ -172,7 +172,7 @@ fn a_mixed_batch_has_the_bits_of_the_device_kernel() {
             let open = if dtype == Dtype::U8 { open } else { open.normalize(Normalize::IMAGENET) };
             let mut batches = open.shuffle(SEED).workers(2).host().unwrap();
             for epoch in 0..3 {
-                let plain = reference(&source, Draw, &augment, Some(SEED), epoch, 7);
+                let plain = reference_epoch(&source, NumberCodec, &augment, Some(SEED), epoch, 7);
                 for (batch, plain) in batches.epoch(epoch).zip(plain) {
                     let batch = batch.unwrap();
                     let mixing = mix.draw(SEED, epoch, batch.number(), Size::new(SIDE as u32, SIDE as u32)).unwrap();
@@ -211,7 +211,7 @@ fn soft_row(label: i64, partner: Option<(i64, f32)>, classes: usize, smoothing: 
 
 #[test]
 fn soft_labels_have_the_bits_of_the_device_kernel() {
-    let source = Numbers::new(40);
+    let source = NumberSource::new(40);
     for (mix, classes, smoothing) in [
         (None, 10, 0.1),
         (Some(Mix::mixup(0.4)), 10, 0.0),
@@ -240,7 +240,7 @@ fn soft_labels_have_the_bits_of_the_device_kernel() {
 
 #[test]
 fn invalid_soft_labels_are_rejected() {
-    let open = |classes, smoothing| loader(Numbers::new(20)).soft_labels(classes, smoothing);
+    let open = |classes, smoothing| loader(NumberSource::new(20)).soft_labels(classes, smoothing);
     let refused = |loader: Loader| loader.host().err().unwrap().to_string();
     assert_eq!(refused(open(0, 0.0)), "config: soft_labels(0, ..): expected at least one class");
     assert!(refused(open(10, 1.5)).contains("smoothing=1.5"));
@@ -268,7 +268,7 @@ fn smoothing_takes_the_class_count_from_the_dataset() {
     assert_eq!(rows(mixture.soft_labels(None, 0.1)).0, [8, 4]);
     let five = ["banded-ring", "dotted-triangle", "extra", "plain-disc", "striped-cross"];
     assert_eq!(rows(open().classes(five).soft_labels(None, 0.1)).0, [8, 5]);
-    let e = loader(Numbers::new(8)).soft_labels(None, 0.1).host().unwrap_err();
+    let e = loader(NumberSource::new(8)).soft_labels(None, 0.1).host().unwrap_err();
     assert!(e.cause().contains("the dataset has no class names"), "{e}");
 }
 
@@ -279,14 +279,14 @@ fn options_that_no_field_uses_are_refused() {
         let e = loader.host().unwrap_err();
         assert!(e.kind() == warpfeed::ErrorKind::Config && e.cause().contains(words), "{words}: {e}");
     };
-    let no_image = || loader(Numbers::new(8)).drop_field("image").field("emb", emb());
+    let no_image = || loader(NumberSource::new(8)).drop_field("image").field("emb", emb());
     let keep = |_: &mut warpfeed::transform::ImageMut<'_>, _: &mut Rng| Ok(());
     refused(no_image().normalize(Normalize::IMAGENET), "normalize changes images, but the loader has no image field");
     refused(no_image().dtype(Dtype::F16), "dtype changes images");
     refused(no_image().channels(1), "channels changes images");
     refused(no_image().transform(keep), "transform changes images");
     no_image().field("image", field::Image::new()).dtype(Dtype::F16).transform(keep).host().unwrap();
-    let no_label = || loader(Numbers::new(8)).drop_field("label");
+    let no_label = || loader(NumberSource::new(8)).drop_field("label");
     refused(no_label().soft_labels(10, 0.1), "soft_labels changes labels, but the loader has no label field");
     refused(no_label().soft_labels(None, 0.1), "soft_labels changes labels, but the loader has no label field");
     refused(no_label().unlabeled(true), "unlabeled changes labels");
@@ -296,7 +296,7 @@ fn options_that_no_field_uses_are_refused() {
 /// A mixed image shows two images, but a class label describes only one of them.
 #[test]
 fn mixing_without_soft_labels_is_refused_with_advice() {
-    let open = |mix| loader(Numbers::new(8)).augment(Augment::train(SIDE as u32).mix(mix));
+    let open = |mix| loader(NumberSource::new(8)).augment(Augment::train(SIDE as u32).mix(mix));
     for mix in [Mix::mixup(0.4), Mix::cutmix(1.0), Mix::either(0.4, 1.0).probability(0.1)] {
         let e = open(mix.clone()).host().err().unwrap();
         assert_eq!(e.kind(), warpfeed::ErrorKind::Config);
@@ -316,7 +316,8 @@ fn mixing_without_soft_labels_is_refused_with_advice() {
 /// A batch of one sample has no partner to mix with.
 #[test]
 fn a_batch_of_one_stays_unmixed() {
-    let open = |augment| loader(Numbers::new(8)).batch_size(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);
+    let open =
+        |augment| loader(NumberSource::new(8)).batch_size(7).augment(augment).dtype(Dtype::F16).soft_labels(10, 0.0);
     let plain = open(Augment::train(SIDE as u32)).into_iter().nth(1).unwrap().unwrap();
     let mixed = open(Augment::train(SIDE as u32).mix(Mix::mixup(0.4))).into_iter().nth(1).unwrap().unwrap();
     assert_eq!((mixed.len(), mixed.mixing()), (1, None));
@@ -328,7 +329,7 @@ fn a_batch_of_one_stays_unmixed() {
 #[test]
 fn mixing_takes_no_additional_memory() {
     for dtype in DTYPES {
-        let open = || loader(Numbers::new(20)).drop_field("label").dtype(dtype);
+        let open = || loader(NumberSource::new(20)).drop_field("label").dtype(dtype);
         let plan = |augment| open().augment(augment).host().unwrap().memory_plan();
         let (plain, mixed) = (plan(Augment::train(16)), plan(Augment::train(16).mix(Mix::mixup(0.4))));
         assert_eq!(plain.host_bytes, mixed.host_bytes);
@@ -344,16 +345,16 @@ fn a_replacement_sample_is_mixed_with_its_erased_rectangle() {
             Format::any("holes")
         }
         fn open<'a>(&self, bytes: &'a [u8]) -> warpfeed::Result<EncodedImage<'a>> {
-            Draw.open(bytes)
+            NumberCodec.open(bytes)
         }
         fn decode(&self, original: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> warpfeed::Result<()> {
-            match Draw::number(original.bytes())? % 3 {
+            match NumberCodec::number(original.bytes())? % 3 {
                 0 => Err(warpfeed::Error::decode("a hole")),
-                _ => Draw.decode(original, region, out),
+                _ => NumberCodec.decode(original, region, out),
             }
         }
     }
-    let source = Numbers::new(14);
+    let source = NumberSource::new(14);
     let augment = Augment::train(SIDE as u32).erase(RandomErasing::new(0.6).value([5.0, -2.0, 0.3]));
     let mix = Mix::mixup(0.4);
     let mut batches = loader(source.clone())
@@ -364,7 +365,7 @@ fn a_replacement_sample_is_mixed_with_its_erased_rectangle() {
         .dtype(Dtype::F16)
         .host()
         .unwrap();
-    let plain = reference(&source, Draw, &augment, None, 0, 7);
+    let plain = reference_epoch(&source, NumberCodec, &augment, None, 0, 7);
     for (batch, plain) in batches.epoch(0).zip(plain) {
         let (batch, image) = (batch.unwrap(), SIDE * SIDE * 3);
         let mixing = batch.mixing().unwrap();
@@ -385,7 +386,7 @@ fn a_replacement_sample_is_mixed_with_its_erased_rectangle() {
 #[cfg(feature = "ndarray")]
 #[test]
 fn fields_are_ndarray_views_of_their_shape() {
-    let batch = first(loader(Numbers::new(7)).normalize(Normalize::IMAGENET).layout(Layout::Nchw));
+    let batch = first(loader(NumberSource::new(7)).normalize(Normalize::IMAGENET).layout(Layout::Nchw));
     let array = batch.images().array::<f32>().unwrap();
     assert_eq!(array.shape(), [7, 3, SIDE, SIDE]);
     assert_eq!(array[[6, 2, 15, 15]], *batch.images().as_f32().unwrap().last().unwrap());

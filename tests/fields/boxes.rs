@@ -3,7 +3,7 @@
 //! visible.
 
 use crate::reference_fields::{PlanRecord, Plane, augments, image, npy};
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{BoxFormat, Boxes, Keypoints};
 use warpfeed::sampler::Rng;
@@ -55,12 +55,12 @@ impl Truth {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         let each = self.masks.iter_mut().enumerate().map(|(number, mask)| {
             if number % 3 == 2 {
-                *mask = Plane::of(width, height, |x, y| i64::from((3..13).contains(&x) && (2..17).contains(&y)));
+                *mask = Plane::from_fn(width, height, |x, y| i64::from((3..13).contains(&x) && (2..17).contains(&y)));
                 return "[[3, 2, 13, 2, 13, 17, 3, 17]]".to_owned();
             }
             let (mut counts, mut last, mut run) = (Vec::new(), 0, 0);
             for (x, y) in (0..width).flat_map(|x| (0..height).map(move |y| (x, y))) {
-                if mask.at(x, y) != last {
+                if mask.value_at(x, y) != last {
                     counts.push(run);
                     (last, run) = (1 - last, 0);
                 }
@@ -149,7 +149,7 @@ fn check(batch: &HostBatch, truths: &[Truth], output: Size, (share, size): (f64,
             let near = |a: f32, b: f64| (f64::from(a) - b).abs() < 1e-4;
             assert!(corners.iter().zip(expected).all(|(a, b)| near(*a, b)), "{corners:?}, not {expected:?}");
             assert_eq!((class, small), (truth.classes[i], truth.classes[i] as i16));
-            let expected = truth.masks[i].follow(plan, output, 0);
+            let expected = truth.masks[i].apply_plan(plan, output, 0);
             assert!(mask.iter().zip(&expected.values).all(|(a, b)| i64::from(*a) == *b), "mask {i} of sample {id}");
             let mut expected = truth.points[i].map(|point| truth.point(point, plan, output));
             if plan[12] != plan[13] {
@@ -180,7 +180,7 @@ fn set() -> (Vec<Truth>, Memory) {
 
 #[test]
 fn boxes_and_their_annotations_follow_the_image() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (truths, source) = set();
         for augment in augments() {
             let output = augment.output_size();
@@ -209,7 +209,7 @@ fn bytes(loader: Loader, from: u64) -> Vec<(Vec<u64>, Vec<u8>)> {
 
 #[test]
 fn boxes_do_not_depend_on_workers_prefetch_or_start() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (_, source) = set();
         for augment in [Augment::iou_crop(24, 24).flip(0.5), Augment::scale_jitter(40, 0.3, 2.0)] {
             let open = |workers, prefetch| {
@@ -228,7 +228,7 @@ fn boxes_do_not_depend_on_workers_prefetch_or_start() {
 
 #[test]
 fn an_iou_crop_drops_boxes_with_centers_outside() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (truths, source) = set();
         let (mut dropped, mut cropped) = (0, 0);
         for seed in 0..6 {
@@ -266,7 +266,7 @@ fn plain(sample: OwnedSample, boxes: Boxes) -> Vec<f32> {
 
 #[test]
 fn every_box_format_works_in_pixels_and_relative_units() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let formats = [
             (BoxFormat::Xyxy, [10.0_f32, 5.0, 30.0, 10.0]),
             (BoxFormat::Xywh, [10.0, 5.0, 20.0, 5.0]),
@@ -323,7 +323,7 @@ fn fails(fields: &[(&str, &str)], boxes: Boxes) -> Error {
 
 #[test]
 fn a_bad_box_fails_with_its_coordinates() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let cause = |text: &str| fails(&[("boxes.json", text)], Boxes::new(2)).cause().to_owned();
         let field = "field \"boxes.json\"";
         assert_eq!(
@@ -355,7 +355,7 @@ fn a_bad_box_fails_with_its_coordinates() {
 
 #[test]
 fn box_annotations_must_match_the_number_of_boxes() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let two = ("boxes.json", "[[0,0,5,5],[0,0,5,5]]");
         let cause = |field, boxes| fails(&[two, field], boxes).cause().to_owned();
         let class = || Boxes::new(2).column("class", Dtype::U8);
@@ -393,7 +393,7 @@ fn box_annotations_must_match_the_number_of_boxes() {
 
 #[test]
 fn box_classes_use_the_loaders_class_list() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let sample = OwnedSample::new("x").field("rgb.npy", image(Size::new(40, 20)));
         let sample = sample.field("boxes.txt", "0 0 5 5 1 1 6 6").field("boxes.class.txt", "0 2");
         let source = Memory::new(vec![sample]).with_classes(["cat", "dog", "fox"].map(String::from).to_vec());
@@ -406,7 +406,7 @@ fn box_classes_use_the_loaders_class_list() {
 
 #[test]
 fn points_of_the_image_follow_it() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let truths: Vec<Truth> = (1..30).map(|seed| Truth { points: truth(7).points, ..truth(seed) }).collect();
         let sample = |(i, truth): (usize, &Truth)| {
             let points = truth.points[0].map(|[x, y, v]| [x.min(10.0), y, v]);

@@ -66,7 +66,7 @@ fn rows(loader: Loader, epoch: u64, name: &str) -> Vec<Vec<u8>> {
     batches.epoch(epoch).flat_map(rows).collect()
 }
 
-fn refused(loader: Loader) -> String {
+fn open_error(loader: Loader) -> String {
     loader.host().expect_err("opening fails").to_string()
 }
 
@@ -264,17 +264,17 @@ fn a_failed_clip_is_replaced_and_damage_is_counted() {
 fn options_that_clips_do_not_support_are_refused() {
     let with = |augment: Augment| clips(2).augment(augment).soft_labels(10, 0.0);
     for mix in [Mix::mixup(0.2), Mix::cutmix(1.0)] {
-        let text = refused(with(Augment::train(16).mix(mix)));
+        let text = open_error(with(Augment::train(16).mix(mix)));
         assert!(text.contains("field \"image\" is a clip of 2 frames, and clips cannot be mixed"), "{text}");
     }
     let jitter = || Augment::scale_jitter(16, 0.6, 1.8);
-    let text = refused(clips(2).augment(jitter().mosaic(Mosaic::new())));
+    let text = open_error(clips(2).augment(jitter().mosaic(Mosaic::new())));
     assert!(text.contains("cannot show several samples: remove Augment::mosaic"), "{text}");
-    let text = refused(clips(2).augment(jitter().copy_paste(CopyPaste::new())));
+    let text = open_error(clips(2).augment(jitter().copy_paste(CopyPaste::new())));
     assert!(text.contains("cannot show several samples: remove Augment::copy_paste"), "{text}");
-    let text = refused(clips(2).field("empty", Image::of("top").frames(0)));
+    let text = open_error(clips(2).field("empty", Image::of("top").frames(0)));
     assert!(text.contains("field \"empty\" is a clip of 0 frames: expected at least 1"), "{text}");
-    let text = refused(clips(2).field("long", Image::of("top").frames(usize::MAX / 4)));
+    let text = open_error(clips(2).field("long", Image::of("top").frames(usize::MAX / 4)));
     assert!(text.contains("larger than the address space"), "{text}");
 }
 

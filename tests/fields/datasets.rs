@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::reference_fields::{PlanRecord, npy};
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use warpfeed::field::{Boxes, Mask};
 use warpfeed::sampler::{MixtureOptions, Rng};
 use warpfeed::source::{Memory, OwnedSample, Source};
@@ -108,7 +108,7 @@ fn each_sample_has_the_augmentation_of_its_dataset() {
 
 #[test]
 fn batches_of_one_dataset_have_its_augmentation_and_size() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let mix = |augment: Augment| augment.mix(Mix::either(0.4, 1.0));
         let [common, second_mix] =
             [Augment::train(24), Augment::letterbox(24, 24).erase(RandomErasing::new(0.8))].map(mix);

@@ -104,7 +104,7 @@ fn first(loader: Loader) -> Result<HostBatch> {
     loader.drop_field("label").into_iter().next().expect("one batch")
 }
 
-fn refused(loader: Loader) -> String {
+fn open_error(loader: Loader) -> String {
     loader.host().expect_err("opening fails").to_string()
 }
 
@@ -251,17 +251,17 @@ fn options_for_images_are_refused_for_stored_values() {
         (Augment::train(8).rand_augment(2, 9), "the policy"),
         (Augment::train(8).grayscale(0.1), "grayscale"),
     ] {
-        let e = refused(loader(augment.clone()));
+        let e = open_error(loader(augment.clone()));
         assert!(e.contains("field \"image\" contains the image as stored") && e.contains(step), "{e}");
         let with_image = loader(augment).field("image", Image::new()).field("map", DenseMap::of_channels(3).image());
         assert!(with_image.host().is_ok());
     }
-    assert!(refused(loader(plain.clone().mix(Mix::mixup(0.2)))).contains("cannot be mixed"));
-    assert!(refused(loader(plain.clone()).normalize(Normalize::IMAGENET)).contains("normalize changes images"));
-    assert!(refused(loader(plain.clone()).dtype(Dtype::F16)).contains("dtype changes images"));
-    assert!(refused(loader(plain.clone()).channels(1)).contains("channels changes images"));
+    assert!(open_error(loader(plain.clone().mix(Mix::mixup(0.2)))).contains("cannot be mixed"));
+    assert!(open_error(loader(plain.clone()).normalize(Normalize::IMAGENET)).contains("normalize changes images"));
+    assert!(open_error(loader(plain.clone()).dtype(Dtype::F16)).contains("dtype changes images"));
+    assert!(open_error(loader(plain.clone()).channels(1)).contains("channels changes images"));
     let transform = |_: &mut ImageMut<'_>, _: &mut Rng| Ok(());
-    let e = refused(loader(plain.clone()).transform(transform).transform_moves_pixels(false));
+    let e = open_error(loader(plain.clone()).transform(transform).transform_moves_pixels(false));
     assert!(e.contains("transform changes images"), "{e}");
     let mask = png(image::GrayImage::new(8, 8));
     let both = OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8))).field("mask.png", mask);
@@ -333,7 +333,7 @@ fn one_channel_is_the_brightness_of_the_finished_image() {
         }
     }
     let two = Loader::new(&mini).channels(2);
-    assert!(refused(two).contains("channels(2): expected 3 or 1"));
+    assert!(open_error(two).contains("channels(2): expected 3 or 1"));
 }
 
 #[test]

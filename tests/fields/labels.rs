@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use crate::support::{Draw, Numbers, loader};
+use crate::support::{NumberCodec, NumberSource, loader};
 use warpfeed::pack::{DatasetWriter, LmdbWriter, WriteOptions};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
@@ -14,7 +14,7 @@ fn set(labels: &[Option<i64>]) -> Loader {
         label.iter().fold(sample, |sample, &label| sample.label(label))
     };
     let source = Memory::new(labels.iter().enumerate().map(sample).collect());
-    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(4)
+    Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(4)
 }
 
 fn first(loader: Loader) -> Result<HostBatch> {
@@ -128,7 +128,7 @@ fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
     let good = |i: u64| OwnedSample::new("good").field("img", i.to_le_bytes());
     let open = |samples| {
         let skip = OnError::Skip { max_skipped: 9 };
-        Loader::source(Memory::new(samples)).codec(Draw).augment(Augment::train(16)).batch_size(2).on_error(skip)
+        Loader::source(Memory::new(samples)).codec(NumberCodec).augment(Augment::train(16)).batch_size(2).on_error(skip)
     };
     let mut batches = open(vec![bad_sample, good(1).label(7)]).host().unwrap();
     assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [7, 7]);
@@ -172,6 +172,6 @@ fn each_batch_tracks_whether_it_has_labels() {
 
 #[test]
 fn present_labels_are_read_unchanged() {
-    let batch = first(loader(Numbers::new(20)).dtype(Dtype::F32)).unwrap();
+    let batch = first(loader(NumberSource::new(20)).dtype(Dtype::F32)).unwrap();
     assert_eq!(batch.labels().unwrap(), [0, 1, 2, 3, 4, 5, 6]);
 }

@@ -8,9 +8,9 @@ use std::fs;
 use std::io::Cursor;
 use std::sync::Arc;
 
-use crate::annotated::{refused, set};
+use crate::annotated::{expect_error, write_files};
 use crate::reference_fields::{image, npy};
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{Annotations, Boxes, Mask};
 use warpfeed::pack::Pack;
@@ -49,7 +49,7 @@ fn voc(names: &[&str], images: usize, seed: u64) -> (tempfile::TempDir, Vec<Vec<
         );
         files.push((format!("Annotations/{image}.xml"), format!("<annotation>\n{object}</annotation>")));
     }
-    let root = set(&files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>());
+    let root = write_files(&files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>());
     fs::create_dir(root.path().join("SegmentationClass")).unwrap();
     let masks: Vec<_> = (0..images).map(|image| values(names.len() as u8, seed + image as u64)).collect();
     for (image, mask) in masks.iter().enumerate() {
@@ -85,7 +85,7 @@ const SORTED: [&str; 3] = ["ant", "bee", "fox"];
 
 #[test]
 fn renumbered_classes_agree_in_masks_and_boxes() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (root, masks) = voc(&SORTED, 7, 0);
         let list = ["fox", "zebra", "bee", "ant"];
         let expected: Vec<_> = masks
@@ -115,7 +115,7 @@ fn renumbered_classes_agree_in_masks_and_boxes() {
 
 #[test]
 fn joined_datasets_number_mask_classes_by_name() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (sets, join): ([&[&str]; 2], _) = ([&["ant", "bee"], &["bee", "fox"]], ["ant", "bee", "fox"]);
         let roots = [voc(sets[0], 4, 10), voc(sets[1], 4, 20)];
         let parts: Vec<Arc<dyn Source>> = roots.iter().map(|(root, _)| open(root.path()).unwrap()).collect();
@@ -141,7 +141,7 @@ fn joined_datasets_number_mask_classes_by_name() {
 
 #[test]
 fn unlisted_mask_classes_fail_and_unnamed_masks_stay_unchanged() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (root, masks) = voc(&SORTED, 3, 30);
         let loader = || Loader::new(root.path()).drop_field("label").augment(Augment::pass_through(SIDES.0, SIDES.1));
         let only = loader().classes(["ant", "bee"]).on_error(OnError::Skip { max_skipped: 3 });
@@ -281,7 +281,7 @@ fn palette_tiff(values: &[u8], little: bool) -> Vec<u8> {
 
 #[test]
 fn every_lossless_format_gives_the_same_mask() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let mask = values(3, 60);
         let expected: Vec<i64> = mask.iter().map(|&value| value.into()).collect();
         let kind = || Mask::new(Dtype::I64);
@@ -321,11 +321,11 @@ fn every_lossless_format_gives_the_same_mask() {
             }
         }
         let jpeg = encoded(gray(), image::ImageFormat::Jpeg);
-        let e = refused(deliver_one("mask", jpeg, kind()));
+        let e = expect_error(deliver_one("mask", jpeg, kind()));
         assert!(e.cause().contains("jpeg does not preserve the values of a mask"), "{e}");
         let mut lossy = encoded(gray().to_rgb8().into(), image::ImageFormat::WebP);
         lossy[12..16].copy_from_slice(b"VP8 ");
-        let e = refused(deliver_one("mask.webp", lossy, kind()));
+        let e = expect_error(deliver_one("mask.webp", lossy, kind()));
         assert!(e.cause().contains("lossy webp does not preserve the values of a mask"), "{e}");
     });
 }

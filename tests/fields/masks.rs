@@ -5,7 +5,7 @@
 use std::io::Cursor;
 
 use crate::reference_fields::{PlanRecord, Plane, augments, image, npy};
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use warpfeed::batch::Element;
 use warpfeed::decode::Size;
 use warpfeed::field::{Boxes, DenseMap, FieldKind, Geometry, Mask};
@@ -134,7 +134,7 @@ fn check(batch: &HostBatch, sizes: &[Size], planes: &[Plane], output: Size, fill
     let plans = batch.field("plan").unwrap().as_i64().unwrap();
     for (place, id) in batch.ids().enumerate() {
         let plan = &plans[place * 14..][..14];
-        let expected = planes[id as usize].follow(plan, output, fill).values;
+        let expected = planes[id as usize].apply_plan(plan, output, fill).values;
         let area = output.area() as usize;
         assert_eq!(actual[place * area..][..area], expected, "sample {id} of {:?} by {plan:?}", sizes[id as usize]);
     }
@@ -142,14 +142,14 @@ fn check(batch: &HostBatch, sizes: &[Size], planes: &[Plane], output: Size, fill
 
 #[test]
 fn masks_of_every_encoding_use_the_nearest_pixel() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let sizes: Vec<Size> = (0..36).map(|i| Size::new(20 + (i * 17 + i * i) % 90, 19 + (i * 23) % 70)).collect();
         for dtype in [Dtype::U16, Dtype::I32, Dtype::I64] {
             let values: Vec<_> = (0..36).map(|i| values(sizes[i], STORED[i % 12].depth, i as u64)).collect();
             let planes: Vec<_> = (0..36)
                 .map(|i| {
                     let (width, height) = (sizes[i].width as usize, sizes[i].height as usize);
-                    Plane::of(width, height, |x, y| values[i][y * width + x].into())
+                    Plane::from_fn(width, height, |x, y| values[i][y * width + x].into())
                 })
                 .collect();
             let sample = |i: usize| {
@@ -174,7 +174,7 @@ fn masks_of_every_encoding_use_the_nearest_pixel() {
 
 #[test]
 fn a_mask_larger_than_a_decompression_step_is_complete() {
-    no_hang(|| {
+    exit_on_hang(|| {
         // The last mask is small, and reuses memory of larger ones.
         let cases = [(1300, 700, 0), (901, 1100, 3), (700, 600, 10), (65_535, 9, 11), (60, 50, 0)];
         let samples = cases.iter().enumerate().map(|(seed, &(width, height, stored))| {
@@ -196,9 +196,10 @@ fn a_mask_larger_than_a_decompression_step_is_complete() {
 
 #[test]
 fn arrays_of_every_integer_type_can_be_masks() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let size = Size::new(33, 27);
-        let planes: Vec<Plane> = (0..8).map(|k| Plane::of(33, 27, |x, y| ((x * 5 + y * 3 + k) % 100) as i64)).collect();
+        let planes: Vec<Plane> =
+            (0..8).map(|k| Plane::from_fn(33, 27, |x, y| ((x * 5 + y * 3 + k) % 100) as i64)).collect();
         let types: [(&str, usize, bool); 8] = [
             ("|u1", 1, false),
             ("|i1", 1, false),
@@ -235,9 +236,9 @@ fn arrays_of_every_integer_type_can_be_masks() {
 
 #[test]
 fn a_float_map_can_use_nearest_pixels() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let size = Size::new(33, 27);
-        let plane = Plane::of(33, 27, |x, y| ((x * 5 + y * 3) % 100) as i64);
+        let plane = Plane::from_fn(33, 27, |x, y| ((x * 5 + y * 3) % 100) as i64);
         let data: Vec<u8> = plane.values.iter().flat_map(|&v| (v as f64).to_be_bytes()).collect();
         let sample =
             OwnedSample::new("a").field("rgb.npy", image(size)).field("depth.npy", npy(">f8", "(27, 33)", &data));
@@ -251,7 +252,7 @@ fn a_float_map_can_use_nearest_pixels() {
                 let plans = batch.field("plan").unwrap().as_i64().unwrap();
                 let area = output.area() as usize;
                 for (depth, plan) in depth.chunks(area).zip(plans.chunks(14)) {
-                    let expected = plane.follow(plan, output, 9).values;
+                    let expected = plane.apply_plan(plan, output, 9).values;
                     assert!(depth.iter().zip(expected).all(|(a, b)| *a == b as f32), "{plan:?}");
                 }
             }
@@ -269,7 +270,7 @@ fn a_float_map_can_use_nearest_pixels() {
 
 #[test]
 fn erasing_and_normalizing_leave_the_mask_alone() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let size = Size::new(40, 30);
         let mask = values(size, 8, 5);
         let stored = png(&mask, size, STORED[0], 5);
@@ -307,7 +308,7 @@ fn fails(mask: (&str, Vec<u8>), kind: Mask) -> warpfeed::Error {
 
 #[test]
 fn a_bad_mask_fails_with_found_and_expected_values() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let size = Size::new(16, 16);
         let kind = || Mask::new(Dtype::U8);
         let mask_of = |side: u32, stored: usize| {
@@ -360,7 +361,7 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
 
 #[test]
 fn damage_anywhere_in_a_png_mask_fails_every_crop() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let size = Size::new(23, 19);
         let file = png(&values(size, 8, 3), size, STORED[0], 3);
         let image = image(size);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::annotated;
 use crate::reference_fields::{image, npy};
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{Boxes, DenseMap, Geometry, Image, Keypoints, Mask};
 use warpfeed::sampler::Rng;
@@ -79,7 +79,7 @@ fn a_mosaic_does_not_depend_on_workers_batches_ranks_or_readers() {
     assert!(single_worker == epoch(loader().batch_size(23), 3));
     let ranks: BTreeMap<_, _> = (0..3).flat_map(|rank| epoch(loader().batch_size(2).rank(rank, 3), 3)).collect();
     assert!(single_worker == ranks);
-    assert!(single_worker == no_hang(|| epoch(with(Slow(Memory::new(samples()))).batch_size(8).workers(2), 3)));
+    assert!(single_worker == exit_on_hang(|| epoch(with(Slow(Memory::new(samples()))).batch_size(8).workers(2), 3)));
     for other in [epoch(loader(), 4), epoch(loader().seed(8), 3)] {
         assert!(single_worker.iter().filter(|(sample, content)| other[sample] != **content).count() > 35);
     }
@@ -304,35 +304,37 @@ fn an_unlabeled_dataset_needs_no_option_and_rejects_labels() {
     let mut some = samples();
     some[5] = some[5].clone().label(1);
     let e = open(some).find_map(Result::err).unwrap();
-    let refused =
+    let open_error =
         e.cause().contains("(mosaic), but a label is the class of a single sample: use .drop_field(\"label\")");
-    assert!(refused && e.sample() == Some(5), "{e}");
+    assert!(open_error && e.sample() == Some(5), "{e}");
 }
 
 #[test]
 fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
-    let refused = |loader: Loader| annotated::refused(loader.host()).to_string();
+    let open_error = |loader: Loader| annotated::expect_error(loader.host()).to_string();
     let labeled = samples().into_iter().map(|sample| sample.label(3)).collect();
     let plain = Loader::source(Memory::new(labeled)).augment(augment());
-    assert!(refused(plain.clone()).contains("a label is the class of a single sample: use .drop_field(\"label\")"));
+    assert!(open_error(plain.clone()).contains("a label is the class of a single sample: use .drop_field(\"label\")"));
     let plain = plain.drop_field("label");
     assert!(
-        refused(plain.clone().field("where", Geometry::new())).contains("\"where\" is transformed with a single image")
+        open_error(plain.clone().field("where", Geometry::new()))
+            .contains("\"where\" is transformed with a single image")
     );
     assert!(
-        refused(plain.clone().field("depth", DenseMap::new())).contains("\"depth\" is transformed with a single image")
+        open_error(plain.clone().field("depth", DenseMap::new()))
+            .contains("\"depth\" is transformed with a single image")
     );
     assert!(
-        refused(plain.clone().field("points", Keypoints::new(3)))
+        open_error(plain.clone().field("points", Keypoints::new(3)))
             .contains("\"points\" is transformed with a single image")
     );
     assert!(
-        refused(plain.clone().views([Augment::train(16), augment()]))
+        open_error(plain.clone().views([Augment::train(16), augment()]))
             .contains("\"views.1\" is a view of a single sample")
     );
-    assert!(refused(plain.clone().views([Augment::train(16)])).contains("mosaic needs an image field"));
+    assert!(open_error(plain.clone().views([Augment::train(16)])).contains("mosaic needs an image field"));
     let many = (0..9).fold(plain.clone(), |loader, n| loader.field(&format!("image{n}"), Image::new()));
-    assert!(refused(many).contains("mosaic with 10 image fields needs 40 images per sample: expected at most 32"));
+    assert!(open_error(many).contains("mosaic with 10 image fields needs 40 images per sample: expected at most 32"));
     for (mosaic, words) in [
         (Mosaic::new().probability(1.5), "a probability of 1.5"),
         (Mosaic::new().scale(0.0, 1.0), "scale of 0 to 1"),
@@ -340,10 +342,10 @@ fn mosaics_that_cannot_work_are_refused_when_the_loader_opens() {
         (Mosaic::new().scale(1.0, 11.0), "scale of 1 to 11"),
         (Mosaic::new().translate(0.6), "translate of 0.6"),
     ] {
-        let e = refused(plain.clone().augment(Augment::resize(8, 8).mosaic(mosaic)));
+        let e = open_error(plain.clone().augment(Augment::resize(8, 8).mosaic(mosaic)));
         assert!(e.contains(words), "{e}");
     }
-    let decoder = annotated::refused(plain.decoder().host()).to_string();
+    let decoder = annotated::expect_error(plain.decoder().host()).to_string();
     assert!(decoder.contains("augment combines images (mosaic)"), "{decoder}");
     // Mosaics can be combined with a mask, with views, and with MixUp if there are no annotations.
     let mixed = plain.clone().augment(augment().mix(Mix::mixup(0.5))).batch_size(4);

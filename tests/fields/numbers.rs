@@ -1,7 +1,7 @@
 //! Tests batches with any number of named fields: images, fixed-shape arrays, variable-length rows
 //! with counts, and custom types.
 
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::Size;
 use warpfeed::field::{
@@ -63,7 +63,7 @@ fn f64_fields_are_exact_and_f32_rejects_inexact_integers() {
 
 #[test]
 fn rows_of_different_lengths_are_padded_and_counted() {
-    no_hang(|| {
+    exit_on_hang(|| {
         for workers in [1, 3] {
             let loader = loader()
                 .workers(workers)
@@ -115,7 +115,7 @@ fn too_many_rows_fail_unless_truncated() {
 
 #[test]
 fn several_images_of_a_sample_are_cropped_and_flipped_alike() {
-    no_hang(|| {
+    exit_on_hang(|| {
         // Identical images allow their transforms to be compared.
         let gradient = || {
             let mut bytes = image(40, 0);
@@ -141,7 +141,7 @@ fn several_images_of_a_sample_are_cropped_and_flipped_alike() {
 
 #[test]
 fn images_are_found_by_name_and_mixed_separately() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let mix = warpfeed::transform::Mix::mixup(0.4);
         let loader = loader().augment(Augment::pass_through(16, 16).mix(mix)).drop_field("label");
         let loader = loader.field("right", Image::of("right.npy"));
@@ -163,7 +163,7 @@ fn images_are_found_by_name_and_mixed_separately() {
 
 #[test]
 fn a_loader_without_an_image_decodes_nothing() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let sample = |i: u64| OwnedSample::new(format!("{i}")).field("tokens", rows(i % 7));
         let source = Memory::new((0..50).map(sample).collect());
         let loader = Loader::source(source).batch_size(8).drop_field("image").drop_field("label");
@@ -254,7 +254,7 @@ impl FieldType for Region {
 
 #[test]
 fn a_custom_field_type_receives_the_plan_of_the_image() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let loader = loader().augment(Augment::train(8)).field("region", Region).workers(2);
         for batch in all_batches(loader.shuffle(4)) {
             let regions = batch.field("region").unwrap();
@@ -285,7 +285,7 @@ impl FieldType for Dice {
 
 #[test]
 fn field_random_numbers_depend_on_seed_epoch_sample_and_field() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let thrown = |loader: Loader, epoch: u64, from: u64| {
             let loader = loader.field("dice", Dice).field("other", Dice);
             let mut batches = loader.host().unwrap();
@@ -353,7 +353,7 @@ impl<K: FieldType> FieldType for Wrapped<K> {
 
 #[test]
 fn a_custom_field_type_may_wrap_any_built_in_type() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let sample = |n: u64| {
             let boxes = [1.0_f32, 2.0, 9.0, 12.0 + n as f32 % 4.0].map(f32::to_le_bytes).concat();
             sample(n).field("boxes", boxes)
@@ -412,7 +412,7 @@ impl FieldType for Large {
 
 #[test]
 fn the_memory_plan_includes_the_memory_of_custom_fields() {
-    no_hang(|| {
+    exit_on_hang(|| {
         // Returns the maximum number of concurrent writes. Stops after the first epoch that
         // reaches `enough`.
         let most_in = |name: &str, epochs: u64, enough: usize| {
@@ -434,7 +434,7 @@ fn the_memory_plan_includes_the_memory_of_custom_fields() {
 
 #[test]
 fn a_sample_without_a_field_fails_or_is_replaced_as_a_whole() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let some = |n: u64| if n == 3 { OwnedSample::new("3").field("rgb.npy", image(16, 3)) } else { sample(n) };
         let source = Memory::new((0..50).map(some).collect());
         let open = || {

@@ -181,30 +181,35 @@ fn a_failing_partner_is_named_in_the_error() {
 
 #[test]
 fn pasting_that_cannot_work_is_refused_when_the_loader_opens() {
-    let refused = |loader: Loader| annotated::refused(loader.host()).to_string();
+    let open_error = |loader: Loader| annotated::expect_error(loader.host()).to_string();
     let paste = || plain().copy_paste(CopyPaste::new());
     let bare = || Loader::source(Memory::new(samples())).drop_field("label").augment(paste());
-    assert!(refused(bare()).contains("copy_paste needs one field with the masks of the objects, but the loader has 0"));
-    assert!(refused(bare().field("boxes", Boxes::new(4))).contains("\"boxes\" is transformed with a single image"));
-    assert!(refused(loader().field("more", Boxes::new(4).masks())).contains("the loader has 2"));
-    assert!(refused(loader().field("depth", DenseMap::new())).contains("\"depth\" is transformed with a single image"));
     assert!(
-        refused(loader().field("points", Keypoints::new(3))).contains("\"points\" is transformed with a single image")
+        open_error(bare()).contains("copy_paste needs one field with the masks of the objects, but the loader has 0")
     );
-    assert!(refused(loader().views([paste()])).contains("remove Augment::copy_paste"));
+    assert!(open_error(bare().field("boxes", Boxes::new(4))).contains("\"boxes\" is transformed with a single image"));
+    assert!(open_error(loader().field("more", Boxes::new(4).masks())).contains("the loader has 2"));
+    assert!(
+        open_error(loader().field("depth", DenseMap::new())).contains("\"depth\" is transformed with a single image")
+    );
+    assert!(
+        open_error(loader().field("points", Keypoints::new(3)))
+            .contains("\"points\" is transformed with a single image")
+    );
+    assert!(open_error(loader().views([paste()])).contains("remove Augment::copy_paste"));
     let labeled = samples().into_iter().map(|sample| sample.label(3)).collect();
     let labeled = Loader::source(Memory::new(labeled)).augment(paste()).field("boxes", Boxes::new(4).masks());
-    assert!(refused(labeled).contains("(copy_paste), but a label is the class of a single sample"));
-    let both = refused(loader().augment(paste().mosaic(Mosaic::new())));
+    assert!(open_error(labeled).contains("(copy_paste), but a label is the class of a single sample"));
+    let both = open_error(loader().augment(paste().mosaic(Mosaic::new())));
     assert!(both.contains("mosaic and copy_paste in the same epoch"), "{both}");
     for (step, words) in [
         (CopyPaste::new().probability(1.5), "copy_paste: a probability of 1.5"),
         (CopyPaste::new().margin(65), "copy_paste: a margin of 65 pixels: expected at most 64"),
     ] {
-        let e = refused(loader().augment(plain().copy_paste(step)));
+        let e = open_error(loader().augment(plain().copy_paste(step)));
         assert!(e.contains(words), "{e}");
     }
-    let decoder = annotated::refused(bare().decoder().host()).to_string();
+    let decoder = annotated::expect_error(bare().decoder().host()).to_string();
     assert!(decoder.contains("augment combines images (copy_paste)"), "{decoder}");
     assert!(loader().field("mask", Mask::new(Dtype::U8)).host().is_ok());
 }

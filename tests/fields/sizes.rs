@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::reference_fields::npy;
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::{Rect, Size};
 use warpfeed::field::{DenseMap, FieldType, Input, Mask, RowMut};
@@ -79,7 +79,7 @@ fn expected(open: impl Fn(Augment) -> Loader, augments: Vec<Augment>) -> Vec<Vec
 
 #[test]
 fn batches_of_an_epoch_equal_those_of_a_loader_with_its_size() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let samples = samples();
         let plain = |augment| with_fields(&samples).augment(augment);
         let converted = |augment: Augment| {
@@ -110,7 +110,7 @@ fn batches_of_an_epoch_equal_those_of_a_loader_with_its_size() {
 
 #[test]
 fn mixed_images_and_views_have_the_size_of_their_epoch() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let samples = samples();
         let mixed =
             || -> Vec<Augment> { sized().into_iter().map(|augment| augment.mix(Mix::either(0.2, 1.0))).collect() };
@@ -133,7 +133,7 @@ fn mixed_images_and_views_have_the_size_of_their_epoch() {
 
 #[test]
 fn ranks_and_a_resumed_run_have_the_size_of_the_epoch() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let samples = samples();
         for world in [1, 3] {
             for rank in 0..world {
@@ -179,7 +179,7 @@ fn slots_have_room_for_the_largest_size() {
 
 #[test]
 fn images_in_their_original_sizes_are_unchanged() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let samples = samples();
         let area = Rect::full(Size::new(60, 50));
         let open = |augment: Augment| with_fields(&samples).augment(augment.fill([1, 2, 3])).on_error(OnError::Stop);

@@ -2,7 +2,7 @@
 //! samples and packed datasets. Samples with invalid UTF-8 must fail.
 
 use crate::reference_fields::image;
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use warpfeed::decode::Size;
 use warpfeed::field::{NdArray, Text};
 use warpfeed::pack::Pack;
@@ -32,7 +32,7 @@ fn loader(source: Loader) -> Loader {
 
 #[test]
 fn each_sample_has_its_text_for_any_workers_and_epoch() {
-    no_hang(|| {
+    exit_on_hang(|| {
         for workers in [1, 4] {
             let loader = loader(Loader::source(Memory::new(samples(40)))).workers(workers).shuffle(3);
             let mut batches = loader.last_batch(LastBatch::Pad).prefetch(2).host().unwrap();
@@ -56,7 +56,7 @@ fn each_sample_has_its_text_for_any_workers_and_epoch() {
 
 #[test]
 fn packing_keeps_texts_even_without_images_and_arrays() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let root = tempfile::tempdir().unwrap();
         for target in ["set.tar", "set.lmdb"] {
             let target = root.path().join(target);
@@ -81,7 +81,7 @@ fn packing_keeps_texts_even_without_images_and_arrays() {
 
 #[test]
 fn a_skipped_sample_has_the_text_of_its_replacement() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let mut set = samples(12);
         set[5] = OwnedSample::new("5").field("rgb.npy", image(Size::new(9, 7))).field("caption.txt", b"\xff".to_vec());
         let source = Memory::new(set);

@@ -21,7 +21,7 @@ fn epoch(loader: Loader, epoch: u64, name: &str) -> Vec<u8> {
     batches.epoch(epoch).flat_map(bytes).collect()
 }
 
-fn refused(loader: Loader) -> String {
+fn open_error(loader: Loader) -> String {
     loader.host().expect_err("opening fails").to_string()
 }
 
@@ -114,7 +114,7 @@ fn fields_follow_the_image_when_there_are_views() {
     // pixel.
     let augment = Augment::center_crop(10).flip(0.5).vertical_flip(0.5);
     let loader = loader.augment(augment.clone()).views([augment.clone(), augment]).field("mask", Mask::new(Dtype::U8));
-    assert!(refused(loader.clone()).contains("\"mask\" follows the image, but the loader has only views"));
+    assert!(open_error(loader.clone()).contains("\"mask\" follows the image, but the loader has only views"));
     let mut differ = 0;
     for batch in loader.field("image", Image::new()) {
         let batch = batch.unwrap();
@@ -129,14 +129,14 @@ fn fields_follow_the_image_when_there_are_views() {
 #[test]
 fn views_that_cannot_work_are_refused_when_the_loader_opens() {
     let mixed = Augment::train(16).mix(Mix::mixup(0.2));
-    assert!(refused(loader().views([mixed.clone()])).contains("\"views.0\" is a view, and views cannot be mixed"));
+    assert!(open_error(loader().views([mixed.clone()])).contains("\"views.0\" is a view, and views cannot be mixed"));
     let every_option = loader().views([Augment::train(16)]).augment(mixed).soft_labels(4, 0.0);
-    assert!(refused(every_option).contains("views cannot be mixed"));
-    assert!(refused(loader().views([Augment::iou_crop(16, 16)])).contains("boxes cannot follow a view"));
+    assert!(open_error(every_option).contains("views cannot be mixed"));
+    assert!(open_error(loader().views([Augment::iou_crop(16, 16)])).contains("boxes cannot follow a view"));
     let many = loader().views(vec![Augment::train(8); 17]);
-    assert!(refused(many).contains("17 images per sample: expected at most 16"));
+    assert!(open_error(many).contains("17 images per sample: expected at most 16"));
     assert!(loader().views(vec![Augment::train(8); 16]).host().is_ok());
-    let refusal = refused(loader().views([Augment::train(16), Augment::train(16).scale(0.9, 0.1)]));
+    let refusal = open_error(loader().views([Augment::train(16), Augment::train(16).scale(0.9, 0.1)]));
     assert!(refusal.contains("0.9") && refusal.contains("0.1"), "{refusal}");
-    assert!(refused(loader().views([Augment::train(0)])).contains("0x0"));
+    assert!(open_error(loader().views([Augment::train(0)])).contains("0x0"));
 }

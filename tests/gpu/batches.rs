@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::device::noise::{DTYPES, Images, LAYOUTS, integers, loader};
+use crate::device::noise::{DTYPES, LAYOUTS, NoiseImages, integers, loader};
 use crate::device::stream;
 use crate::reference::checksum;
 use warpfeed::cuda;
@@ -25,7 +25,7 @@ const PROBE: &str = include_str!("../../examples/kernels/probe.ptx");
 #[test]
 fn batches_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    let source = Arc::new(Images::new(101, 40));
+    let source = Arc::new(NoiseImages::new(101, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
         let open = || {
             let erasing = RandomErasing::new(0.5).value([1.5, 20.0, 0.0]);
@@ -67,7 +67,7 @@ fn batches_on_the_device_equal_those_of_the_host() {
 fn mixed_batches_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
     // The last batch has one sample, which has no partner.
-    let source = Arc::new(Images::new(97, 40));
+    let source = Arc::new(NoiseImages::new(97, 40));
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
         // The kernel processes groups of pixels for one width, and single pixels for the other.
         for (mix, side) in [(Mix::mixup(0.4), 32), (Mix::cutmix(1.0), 32), (Mix::either(0.4, 1.0).probability(0.7), 29)]
@@ -109,7 +109,7 @@ fn mixed_batches_on_the_device_equal_those_of_the_host() {
 #[test]
 fn soft_labels_belong_to_images_that_are_copied_unconverted() {
     let Some(stream) = stream() else { return };
-    let source = Arc::new(Images::new(40, 32));
+    let source = Arc::new(NoiseImages::new(40, 32));
     let open = || loader(&source, Augment::pass_through(32, 32)).soft_labels(10, 0.1);
     let (mut host, mut device) = (open().host().unwrap(), open().cuda(&stream).unwrap());
     assert_eq!(device.memory_plan().staging_bytes, 0);
@@ -132,7 +132,7 @@ fn soft_labels_belong_to_images_that_are_copied_unconverted() {
 #[test]
 fn device_fields_equal_host_fields_for_any_image_count() {
     let Some(stream) = stream() else { return };
-    let bmps = [Images::new(40, 40).bmps, Images::new(80, 40).bmps.split_off(40)];
+    let bmps = [NoiseImages::new(40, 40).bmps, NoiseImages::new(80, 40).bmps.split_off(40)];
     let sample = |i: usize| {
         let rows: Vec<u8> = (0..i as i64 % 5).flat_map(i64::to_ne_bytes).collect();
         let sample = OwnedSample::new(format!("{i}")).field("left.bmp", bmps[0][i].clone());
@@ -171,7 +171,7 @@ fn device_fields_equal_host_fields_for_any_image_count() {
 #[test]
 fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
     let Some(stream) = stream() else { return };
-    let originals = Images::new(40, 40).bmps;
+    let originals = NoiseImages::new(40, 40).bmps;
     let sample = |i: usize| {
         let mask = image::GrayImage::from_fn(40, 40, |x, y| image::Luma([(x as usize + y as usize * 3 + i) as u8]));
         let mut png = std::io::Cursor::new(Vec::new());
@@ -216,7 +216,7 @@ fn masks_boxes_and_points_on_the_device_equal_those_of_the_host() {
 fn missing_labels_fail_on_the_device() {
     let Some(stream) = stream() else { return };
     let sample = |i: usize, image: &Vec<u8>| OwnedSample::new(format!("flat/{i}")).field("bmp", image.clone());
-    let originals = Images::new(8, 32).bmps;
+    let originals = NoiseImages::new(8, 32).bmps;
     let samples: Vec<_> = originals.iter().enumerate().map(|(i, image)| sample(i, image)).collect();
     let open = |samples: Vec<OwnedSample>| {
         Loader::source(warpfeed::source::Memory::new(samples)).augment(Augment::pass_through(32, 32)).batch_size(4)
@@ -237,7 +237,7 @@ fn missing_labels_fail_on_the_device() {
 #[test]
 fn mixed_batches_have_mixed_labels() {
     let Some(stream) = stream() else { return };
-    let source = Arc::new(Images::new(48, 32));
+    let source = Arc::new(NoiseImages::new(48, 32));
     for mix in [Mix::mixup(0.4), Mix::cutmix(1.0)] {
         let open = |augment: Augment| loader(&source, augment).dtype(Dtype::F32).soft_labels(10, 0.0);
         let mut plain = open(Augment::pass_through(32, 32)).cuda(&stream).unwrap();
@@ -276,7 +276,7 @@ fn mixed_batches_have_mixed_labels() {
 #[test]
 fn cudarc_and_dlpack_see_the_same_memory() {
     let Some(stream) = stream() else { return };
-    let source = Arc::new(Images::new(64, 32));
+    let source = Arc::new(NoiseImages::new(64, 32));
     let open = || {
         loader(&source, Augment::pass_through(32, 32))
             .dtype(Dtype::F16)
@@ -331,7 +331,7 @@ fn probe(stream: &Arc<CudaStream>, name: &str) -> CudaFunction {
 fn no_batch_is_torn_stale_or_out_of_order() {
     let Some(stream) = stream() else { return };
     let batches: u64 = std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(500);
-    let source = Arc::new(Images::new(20 * 16, 64));
+    let source = Arc::new(NoiseImages::new(20 * 16, 64));
     let open = || loader(&source, Augment::pass_through(64, 64)).dtype(Dtype::F16).layout(Layout::Nchw);
     let reference = |epoch: u64| -> Vec<u64> {
         let mut host = open().host().unwrap();

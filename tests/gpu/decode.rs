@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{stream, textured};
+use crate::device::{noisy_gradient, stream};
 use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::cuda::cudarc::driver::CudaStream;
@@ -26,7 +26,7 @@ fn random_jpegs(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
         let (width, height) = (1 + rng.below(300) as u16, 1 + rng.below(300) as u16);
-        let pixels = textured(&mut rng, width, height);
+        let pixels = noisy_gradient(&mut rng, width, height);
         let mut bytes = Vec::new();
         let mut encoder = Encoder::new(&mut bytes, 30 + (n % 70) as u8);
         encoder.set_sampling_factor([F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4][n as usize % 6]);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::device::textured;
+use crate::device::noisy_gradient;
 use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::sampler::Rng;
@@ -64,7 +64,7 @@ pub(crate) fn random_jpegs(count: u64) -> Vec<Vec<u8>> {
     let image = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);
         let (width, height) = (30 + rng.below(200) as u16, 30 + rng.below(200) as u16);
-        let pixels = textured(&mut rng, width, height);
+        let pixels = noisy_gradient(&mut rng, width, height);
         let mut bytes = Vec::new();
         let mut encoder = Encoder::new(&mut bytes, 40 + (n % 60) as u8);
         encoder.set_sampling_factor([F_2_2, F_2_1, F_1_1, F_1_2, F_4_1][n as usize % 5]);

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::device::noise::{Images, loader};
+use crate::device::noise::{NoiseImages, loader};
 use crate::device::stream;
 use crate::process::child;
 use crate::reference::checksum;
@@ -33,7 +33,7 @@ fn devices() -> usize {
 }
 
 /// Returns a run with the same global batches for any number of ranks.
-fn shared_run(source: &Arc<Images>) -> Loader {
+fn shared_run(source: &Arc<NoiseImages>) -> Loader {
     let loader = loader(source, Augment::train(32)).global_batch_size(24).last_batch(LastBatch::Pad);
     loader.dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET)
 }
@@ -58,7 +58,7 @@ fn device_ranks_and_resumed_runs_equal_the_host() {
     let Some(first) = stream() else { return };
     let mut streams = vec![first];
     streams.extend((1..devices()).map(|ordinal| cuda::stream(ordinal).unwrap()));
-    let source = Arc::new(Images::new(101, 40));
+    let source = Arc::new(NoiseImages::new(101, 40));
     let open = |rank, world| shared_run(&source).rank(rank, world);
     for world in 1..=3 {
         for rank in 0..world {
@@ -100,7 +100,7 @@ fn run_one_rank_on_its_device() {
     use cuda::cudarc::driver::sys;
     let Some(rank) = Rank::from_env().unwrap() else { return };
     let ordinal = rank.local_rank.unwrap();
-    let source = Arc::new(Images::new(101, 40));
+    let source = Arc::new(NoiseImages::new(101, 40));
     let stream = cuda::stream(ordinal).unwrap();
     let mut batches = shared_run(&source).distributed().cuda(&stream).unwrap();
     let batch = Arc::new(batches.epoch(0).next().unwrap().unwrap());
@@ -146,7 +146,7 @@ fn each_rank_uses_only_the_device_of_its_local_rank() {
     if world < 2 {
         return crate::require::missing("two-devices", "there is only one");
     }
-    let source = Arc::new(Images::new(101, 40));
+    let source = Arc::new(NoiseImages::new(101, 40));
     let start = |rank: usize| {
         child!(run_one_rank_on_its_device)
             .envs(["RANK", "LOCAL_RANK"].map(|name| (name, rank.to_string())))

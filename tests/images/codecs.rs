@@ -11,7 +11,7 @@ use warpfeed::source::{Folder, Memory, Options, OwnedSample, Source, Tar};
 use warpfeed::{Augment, Error, Loader, Result};
 
 use crate::files::member;
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 
 const SIDE: u32 = 24;
 
@@ -104,7 +104,7 @@ fn folder() -> tempfile::TempDir {
 
 #[test]
 fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (root, codec) = (folder(), Ppm::default());
         // Without the codec, half of the files are not recognized as images.
         assert_eq!(Folder::open(root.path()).unwrap().len(), 6);
@@ -139,7 +139,7 @@ fn files_of_an_added_codec_are_found_in_a_folder_with_jpegs() {
 
 #[test]
 fn a_tar_and_a_mixture_find_the_files_of_an_added_codec() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let root = tempfile::tempdir().unwrap();
         let mut tar = Vec::new();
         for i in 0..4 {

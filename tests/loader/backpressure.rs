@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Numbers, loader, no_hang};
+use crate::support::{NumberSource, exit_on_hang, loader};
 use warpfeed::{Augment, ErrorKind};
 
 /// Waits until `value` is at least `expected`, and returns the value 200 ms later. There is no
@@ -18,8 +18,8 @@ fn settled(value: impl Fn() -> usize, expected: usize) -> usize {
 
 #[test]
 fn reads_stop_when_the_slots_are_full() {
-    no_hang(|| {
-        let source = Numbers::new(10_000);
+    exit_on_hang(|| {
+        let source = NumberSource::new(10_000);
         let mut batches = loader(source.clone()).batch_size(10).workers(3).prefetch(2).host().unwrap();
         assert_eq!(batches.memory_plan().slots, 4);
         assert_eq!(source.reads(), 0, "nothing is read before an epoch is requested");
@@ -35,7 +35,7 @@ fn reads_stop_when_the_slots_are_full() {
 #[test]
 fn debug_shows_the_memory_plan() {
     for prefetch in [0, 3] {
-        let batches = loader(Numbers::new(100)).prefetch(prefetch).host().unwrap();
+        let batches = loader(NumberSource::new(100)).prefetch(prefetch).host().unwrap();
         let plan = batches.memory_plan();
         assert!(format!("{batches:?}").contains(&format!("{plan:?}")), "{batches:?} and {plan:?}");
         assert_eq!(plan.slots_in_use, if prefetch == 0 { 4 } else { 5 });
@@ -44,9 +44,9 @@ fn debug_shows_the_memory_plan() {
 
 #[test]
 fn automatic_prefetch_lets_a_consumer_hold_every_slot() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let wait = Duration::from_millis(300);
-        let mut batches = loader(Numbers::new(10_000)).prefetch(0).timeout(wait).host().unwrap();
+        let mut batches = loader(NumberSource::new(10_000)).prefetch(0).timeout(wait).host().unwrap();
         let slots = batches.memory_plan().slots;
         assert!(batches.memory_plan().slots_in_use < slots, "{}", batches.memory_plan());
         let mut epoch = batches.epoch(0);
@@ -61,9 +61,9 @@ fn automatic_prefetch_lets_a_consumer_hold_every_slot() {
 
 #[test]
 fn keeping_every_batch_fails_without_a_deadlock() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let wait = Duration::from_millis(300);
-        let mut batches = loader(Numbers::new(10_000)).workers(2).prefetch(1).timeout(wait).host().unwrap();
+        let mut batches = loader(NumberSource::new(10_000)).workers(2).prefetch(1).timeout(wait).host().unwrap();
         let mut held_batches = Vec::new();
         let started = Instant::now();
         let mut epoch = batches.epoch(0);
@@ -87,9 +87,9 @@ fn keeping_every_batch_fails_without_a_deadlock() {
 
 #[test]
 fn a_loader_in_a_for_loop_continues_after_a_timeout() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let wait = Duration::from_millis(50);
-        let mut batches = loader(Numbers::new(70)).workers(2).prefetch(1).timeout(wait).into_iter();
+        let mut batches = loader(NumberSource::new(70)).workers(2).prefetch(1).timeout(wait).into_iter();
         let mut held_batches: Vec<_> = batches.by_ref().take(3).map(|b| b.unwrap()).collect();
         for _ in 0..2 {
             assert_eq!(batches.next().unwrap().unwrap_err().kind(), ErrorKind::Timeout);
@@ -101,7 +101,7 @@ fn a_loader_in_a_for_loop_continues_after_a_timeout() {
 
 #[test]
 fn slots_are_reused_and_not_reallocated() {
-    let mut batches = loader(Numbers::new(700)).workers(2).prefetch(2).host().unwrap();
+    let mut batches = loader(NumberSource::new(700)).workers(2).prefetch(2).host().unwrap();
     let mut addresses = std::collections::HashSet::new();
     for epoch in 0..3 {
         for batch in batches.epoch(epoch) {
@@ -121,8 +121,9 @@ const IMAGE: usize = 16 * 16 * 3;
 /// The automatic prefetch depth is already at its minimum, so only a smaller batch helps.
 #[test]
 fn too_little_memory_names_the_batch_size_that_fits() {
-    let limited =
-        |bytes| loader(Numbers::new(100)).workers(1).augment(Augment::train(224)).batch_size(16).memory_limit(bytes);
+    let limited = |bytes| {
+        loader(NumberSource::new(100)).workers(1).augment(Augment::train(224)).batch_size(16).memory_limit(bytes)
+    };
     let e = limited(1_200_000).host().unwrap_err();
     assert_eq!(
         e.to_string(),
@@ -142,10 +143,10 @@ fn too_little_memory_names_the_batch_size_that_fits() {
 
 #[test]
 fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
-    let plan = loader(Numbers::new(10)).prefetch(3).host().unwrap().memory_plan();
+    let plan = loader(NumberSource::new(10)).prefetch(3).host().unwrap().memory_plan();
     assert_eq!((plan.slots, plan.host_bytes), (5, 5 * plan.slot_bytes));
     // The memory plan includes the image buffers of the workers.
-    let limited = |bytes| loader(Numbers::new(10)).workers(2).prefetch(3).memory_limit(bytes);
+    let limited = |bytes| loader(NumberSource::new(10)).workers(2).prefetch(3).memory_limit(bytes);
     let min_limit = plan.host_bytes + 2 * IMAGE;
     assert_eq!(limited(min_limit).host().unwrap().memory_plan().scratch_bytes, 2 * IMAGE);
     let e = limited(min_limit - 1).host().unwrap_err();
@@ -168,7 +169,7 @@ fn a_plan_above_the_limit_is_refused_with_settings_that_fit() {
 
 #[test]
 fn pinned_without_a_driver_falls_back_to_pageable_memory() {
-    let batches = loader(Numbers::new(10)).pinned(true).host().unwrap();
+    let batches = loader(NumberSource::new(10)).pinned(true).host().unwrap();
     let plan = batches.memory_plan();
     assert!(plan.pinned_bytes == 0 || plan.pinned_bytes == plan.host_bytes, "{plan:?}");
     let ordinary = plan.to_string().contains("ordinary");
@@ -177,7 +178,7 @@ fn pinned_without_a_driver_falls_back_to_pageable_memory() {
 
 #[test]
 fn failed_allocations_do_not_abort_the_process() {
-    let e = loader(Numbers::new(10)).batch_size(1 << 44).memory_limit(usize::MAX).host().unwrap_err();
+    let e = loader(NumberSource::new(10)).batch_size(1 << 44).memory_limit(usize::MAX).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory, "{e}");
     assert!(e.to_string().contains("lower batch_size or prefetch"), "{e}");
 }
@@ -190,10 +191,10 @@ fn an_oversized_plan_is_refused_before_allocation() {
         let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     };
-    let slot = loader(Numbers::new(10)).prefetch(1).host().unwrap().memory_plan().slot_bytes;
+    let slot = loader(NumberSource::new(10)).prefetch(1).host().unwrap().memory_plan().slot_bytes;
     // The operating system would grant 1.5 times the available memory, and kill the process on use.
     let prefetch = available() / slot * 3 / 2;
-    let e = loader(Numbers::new(10)).prefetch(prefetch).host().unwrap_err();
+    let e = loader(NumberSource::new(10)).prefetch(prefetch).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Memory);
     let text = e.to_string();
     let plan = (prefetch + 2) * slot;
@@ -212,7 +213,7 @@ fn an_oversized_plan_is_refused_before_allocation() {
 
 #[test]
 fn a_plan_that_overflows_is_refused() {
-    for limited in [loader(Numbers::new(10)), loader(Numbers::new(10)).memory_limit(usize::MAX)] {
+    for limited in [loader(NumberSource::new(10)), loader(NumberSource::new(10)).memory_limit(usize::MAX)] {
         let e = limited.prefetch(usize::MAX).host().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Memory);
         assert!(e.to_string().contains("more bytes than this platform can address"), "{e}");

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::support::{Content, Draw, Numbers, loader, no_hang, quiet};
+use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang, loader, silence_panics};
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect};
 use warpfeed::field::NdArray as Numeric;
 use warpfeed::format::Format;
@@ -27,26 +27,26 @@ impl Codec for Faulty {
     }
 
     fn open<'a>(&self, bytes: &'a [u8]) -> Result<EncodedImage<'a>> {
-        Draw.open(bytes)
+        NumberCodec.open(bytes)
     }
 
     fn decode(&self, original: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        let n = Draw::number(original.bytes())?;
+        let n = NumberCodec::number(original.bytes())?;
         if (self.is_bad)(n) {
             assert!(!self.panic, "cannot draw {n}");
             return Err(Error::decode(format!("{n} is bad")));
         }
-        Draw.decode(original, region, out)
+        NumberCodec.decode(original, region, out)
     }
 }
 
 #[test]
 fn the_first_bad_sample_in_order_is_named_for_any_workers() {
-    no_hang(|| {
+    exit_on_hang(|| {
         for workers in [1, 4] {
             for _ in 0..20 {
                 let faulty = Faulty { is_bad: |n| n == 25 || n == 26 || n == 30, panic: false };
-                let mut batches = loader(Numbers::new(60)).codec(faulty).workers(workers).host().unwrap();
+                let mut batches = loader(NumberSource::new(60)).codec(faulty).workers(workers).host().unwrap();
                 let mut epoch = batches.epoch(0);
                 for _ in 0..3 {
                     epoch.next().unwrap().unwrap();
@@ -65,12 +65,13 @@ fn the_first_bad_sample_in_order_is_named_for_any_workers() {
 /// batch.
 #[test]
 fn every_other_batch_arrives_after_a_bad_sample() {
-    no_hang(|| {
-        let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
+    exit_on_hang(|| {
+        let reference: Vec<_> =
+            loader(NumberSource::new(60)).into_iter().map(|b| BatchContent::from(&b.unwrap())).collect();
         for (workers, prefetch) in [(1, 1), (3, 4)] {
             // These samples are in batches 0, 3, 4 and 8. Batch 8 is the last one.
             let faulty = || Faulty { is_bad: |n| [2, 25, 26, 30, 59].contains(&n), panic: false };
-            let open = || loader(Numbers::new(60)).codec(faulty()).workers(workers).prefetch(prefetch);
+            let open = || loader(NumberSource::new(60)).codec(faulty()).workers(workers).prefetch(prefetch);
             let mut batches = open().host().unwrap();
             for epoch in 0..2 {
                 let (mut came, mut failed) = (Vec::new(), Vec::new());
@@ -81,7 +82,7 @@ fn every_other_batch_arrives_after_a_bad_sample() {
                     match item {
                         Ok(batch) => {
                             assert_eq!(batch.number(), number);
-                            came.push(Content::from(&batch));
+                            came.push(BatchContent::from(&batch));
                         }
                         Err(e) => {
                             failed.push(e.sample().unwrap());
@@ -113,16 +114,16 @@ fn every_other_batch_arrives_after_a_bad_sample() {
 
 #[test]
 fn a_panic_in_user_code_fails_with_the_sample() {
-    quiet();
-    no_hang(|| {
+    silence_panics();
+    exit_on_hang(|| {
         let faulty = Faulty { is_bad: |n| n == 13, panic: true };
-        let mut batches = loader(Numbers::new(60)).codec(faulty).workers(3).host().unwrap();
+        let mut batches = loader(NumberSource::new(60)).codec(faulty).workers(3).host().unwrap();
         for _ in 0..3 {
             let e = batches.epoch(0).find_map(Result::err).unwrap();
             assert_eq!(e.to_string(), "sample 13 (class3/000013): panic: cannot draw 13");
         }
         let transform = |_: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> { panic!("no transform today") };
-        let e = loader(Numbers::new(60)).transform(transform).into_iter().find_map(Result::err).unwrap();
+        let e = loader(NumberSource::new(60)).transform(transform).into_iter().find_map(Result::err).unwrap();
         assert_eq!((e.kind(), e.cause(), e.sample()), (ErrorKind::Panic, "no transform today", Some(0)));
     });
 }
@@ -131,10 +132,12 @@ fn a_panic_in_user_code_fails_with_the_sample() {
 fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
     let faulty = || Faulty { is_bad: |n| n % 10 == 0, panic: false };
     let policy = OnError::Skip { max_skipped: 1000 };
-    let reference: Vec<_> = loader(Numbers::new(60)).into_iter().map(|b| Content::from(&b.unwrap())).collect();
+    let reference: Vec<_> =
+        loader(NumberSource::new(60)).into_iter().map(|b| BatchContent::from(&b.unwrap())).collect();
     let image = 16 * 16 * 3;
     for workers in [1, 3] {
-        let mut batches = loader(Numbers::new(60)).codec(faulty()).on_error(policy).workers(workers).host().unwrap();
+        let mut batches =
+            loader(NumberSource::new(60)).codec(faulty()).on_error(policy).workers(workers).host().unwrap();
         for (batch, expected) in batches.epoch(0).zip(&reference) {
             let batch = batch.unwrap();
             assert_eq!(batch.len(), expected.ids.len(), "the batch keeps its shape");
@@ -146,7 +149,7 @@ fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
                 assert_eq!(batch.labels().unwrap()[place], expected.labels[donor]);
                 assert_eq!(batch.ids().nth(place), Some(expected.ids[donor]), "the id matches the pixels");
                 let key =
-                    Numbers::new(60).read(expected.ids[donor] as usize, &mut Vec::new()).unwrap().key().to_owned();
+                    NumberSource::new(60).read(expected.ids[donor] as usize, &mut Vec::new()).unwrap().key().to_owned();
                 assert_eq!(batch.keys().nth(place), Some(&*key), "the key matches the pixels");
                 assert_eq!(batch.error(place).and_then(Error::sample), (!valid[place]).then_some(expected.ids[place]));
             }
@@ -161,14 +164,15 @@ fn skipped_samples_are_listed_and_replaced_by_valid_ones() {
 #[test]
 fn more_failures_than_allowed_are_an_error() {
     let faulty = Faulty { is_bad: |n| n % 10 == 0, panic: false };
-    let mut batches = loader(Numbers::new(60)).codec(faulty).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
+    let mut batches =
+        loader(NumberSource::new(60)).codec(faulty).on_error(OnError::Skip { max_skipped: 2 }).host().unwrap();
     let results: Vec<_> = batches.epoch(0).collect();
     let e = results[2].as_ref().unwrap_err();
     assert_eq!((results.iter().position(Result::is_err), e.kind()), (Some(2), ErrorKind::TooManySkipped));
     assert!(e.to_string().contains("more than 2 samples failed") && e.to_string().contains("sample 20"), "{e}");
 
     let every_sample_fails = Faulty { is_bad: |_| true, panic: false };
-    let e = loader(Numbers::new(60))
+    let e = loader(NumberSource::new(60))
         .codec(every_sample_fails)
         .on_error(OnError::Skip { max_skipped: 1000 })
         .into_iter()
@@ -180,7 +184,7 @@ fn more_failures_than_allowed_are_an_error() {
 
 #[test]
 fn an_invalid_order_fails_and_does_not_hang() {
-    quiet();
+    silence_panics();
     struct Wild(bool);
     impl Sampler for Wild {
         fn len(&self, _: u64) -> u64 {
@@ -191,9 +195,10 @@ fn an_invalid_order_fails_and_does_not_hang() {
             position + 20
         }
     }
-    no_hang(|| {
-        let last =
-            |panics| loader(Numbers::new(50)).sampler(Wild(panics)).workers(2).into_iter().last().unwrap().unwrap_err();
+    exit_on_hang(|| {
+        let last = |panics| {
+            loader(NumberSource::new(50)).sampler(Wild(panics)).workers(2).into_iter().last().unwrap().unwrap_err()
+        };
         assert_eq!(
             last(false).to_string(),
             "config: the sampler returned sample 50 in batch 4 of epoch 0; the source has only 50 samples"
@@ -206,7 +211,7 @@ fn an_invalid_order_fails_and_does_not_hang() {
 /// batch.
 #[test]
 fn an_error_of_the_order_is_reported_in_sequence() {
-    quiet();
+    silence_panics();
     struct Wild(bool);
     impl Sampler for Wild {
         fn len(&self, _: u64) -> u64 {
@@ -217,11 +222,11 @@ fn an_error_of_the_order_is_reported_in_sequence() {
             if position == 73 { 5000 } else { position }
         }
     }
-    no_hang(|| {
+    exit_on_hang(|| {
         for (panics, words) in [(false, "sample 5000 in batch 10 of epoch 0"), (true, "panicked in epoch 0, batch 10")]
         {
             for (workers, prefetch) in [(1, 1), (1, 8), (4, 2), (4, 8), (0, 0)] {
-                let order = loader(Numbers::new(140)).sampler(Wild(panics)).workers(workers).prefetch(prefetch);
+                let order = loader(NumberSource::new(140)).sampler(Wild(panics)).workers(workers).prefetch(prefetch);
                 let mut batches = order.host().unwrap();
                 let mut epoch = batches.epoch(0);
                 for number in 0..10 {
@@ -242,7 +247,7 @@ fn an_error_of_the_order_is_reported_in_sequence() {
 
 #[test]
 fn an_order_that_panics_in_len_fails() {
-    quiet();
+    silence_panics();
     struct Short;
     impl Sampler for Short {
         fn len(&self, epoch: u64) -> u64 {
@@ -253,8 +258,8 @@ fn an_order_that_panics_in_len_fails() {
             position
         }
     }
-    no_hang(|| {
-        let mut batches = loader(Numbers::new(20)).sampler(Short).host().unwrap();
+    exit_on_hang(|| {
+        let mut batches = loader(NumberSource::new(20)).sampler(Short).host().unwrap();
         assert_eq!(batches.epoch(0).map(Result::unwrap).count(), 3);
         assert_eq!(batches.checkpoint().epoch(), 1, "taking a checkpoint does not panic either");
         for first in [0, 2] {
@@ -273,11 +278,17 @@ fn an_order_that_panics_in_len_fails() {
 
 #[test]
 fn a_bad_sample_counts_once_however_often_it_occurs() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let faulty = Faulty { is_bad: |n| n == 13, panic: false };
         let policy = OnError::Skip { max_skipped: 1 };
-        let mut batches =
-            loader(Numbers::new(60)).shuffle(3).repeat(2).batch_size(8).codec(faulty).on_error(policy).host().unwrap();
+        let mut batches = loader(NumberSource::new(60))
+            .shuffle(3)
+            .repeat(2)
+            .batch_size(8)
+            .codec(faulty)
+            .on_error(policy)
+            .host()
+            .unwrap();
         for epoch in 0..5 {
             let invalid =
                 batches.epoch(epoch).map(|b| b.unwrap().valid().filter(|valid| !valid).count()).sum::<usize>();
@@ -294,10 +305,10 @@ fn a_bad_sample_counts_once_however_often_it_occurs() {
 
 #[test]
 fn the_list_of_skipped_samples_is_bounded() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let faulty = Faulty { is_bad: |n| n % 3 == 0, panic: false };
         let mut batches =
-            loader(Numbers::new(60)).codec(faulty).on_error(OnError::Skip { max_skipped: 4 }).host().unwrap();
+            loader(NumberSource::new(60)).codec(faulty).on_error(OnError::Skip { max_skipped: 4 }).host().unwrap();
         for epoch in 0..3 {
             for first in 0..9 {
                 let _ = batches.epoch_from(epoch, first).count();
@@ -317,7 +328,7 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
         let e = loader.host().map(|_| "opened").unwrap_err();
         assert!(e.kind() == ErrorKind::Config && words.iter().all(|w| e.to_string().contains(w)), "{e}");
     };
-    let make = || loader(Numbers::new(500));
+    let make = || loader(NumberSource::new(500));
     refused(
         make().batch_size(1000).last_batch(LastBatch::Drop),
         &["500 samples", "1000", "lower batch_size", "LastBatch::Keep"],
@@ -339,7 +350,7 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
     assert_eq!((batches.epoch(0).count(), batches.epoch(1).count()), (2, 0), "later epochs may be empty");
     let state = batches.checkpoint();
     assert_eq!(make().sampler(Once).resume(state).into_iter().count(), 0, "a run may resume in an empty epoch");
-    quiet();
+    silence_panics();
     struct Lost;
     impl Sampler for Lost {
         fn len(&self, _: u64) -> u64 {
@@ -356,7 +367,7 @@ fn a_loader_without_a_batch_is_refused_with_advice() {
 /// The loader must not take a source's `Timeout` error for its own timeout and continue to wait.
 #[test]
 fn a_source_timeout_fails_its_batch_like_any_error() {
-    struct Slow(Numbers);
+    struct Slow(NumberSource);
     impl Source for Slow {
         fn len(&self) -> usize {
             self.0.len
@@ -368,8 +379,9 @@ fn a_source_timeout_fails_its_batch_like_any_error() {
             }
         }
     }
-    no_hang(|| {
-        let loader = Loader::source(Slow(Numbers::new(60))).codec(Draw).augment(Augment::train(16)).batch_size(7);
+    exit_on_hang(|| {
+        let loader =
+            Loader::source(Slow(NumberSource::new(60))).codec(NumberCodec).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.host().unwrap();
         let mut epoch = batches.epoch(0);
         assert!(epoch.by_ref().take(2).all(|batch| batch.is_ok()));
@@ -387,7 +399,7 @@ fn impossible_options_are_refused_when_opening() {
         let e = loader.host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
-    let make = || loader(Numbers::new(10));
+    let make = || loader(NumberSource::new(10));
     refused(make().batch_size(0), "batch_size(0)");
     refused(make().dtype(Dtype::I64), "int64");
     refused(make().dtype(Dtype::U8).normalize(Normalize::IMAGENET), "normalize needs dtype");
@@ -400,7 +412,10 @@ fn impossible_options_are_refused_when_opening() {
     refused(make().batch_size(usize::MAX), "larger than the address space");
     let nothing: [(&str, f64); 0] = [];
     refused(Loader::mixture(nothing), "mixture: expected at least one dataset");
-    assert_eq!(loader(Numbers::new(0)).host().unwrap_err().to_string(), "source: the custom source has no samples");
+    assert_eq!(
+        loader(NumberSource::new(0)).host().unwrap_err().to_string(),
+        "source: the custom source has no samples"
+    );
 }
 
 fn jpeg() -> Vec<u8> {
@@ -479,7 +494,7 @@ fn a_source_that_panics_in_path_does_not_hide_the_error() {
             panic!("no path")
         }
     }
-    quiet();
+    silence_panics();
     let e = Loader::source(Lost).into_iter().find_map(Result::err).unwrap();
     assert_eq!(e.to_string(), "sample 0: source: gone");
 }
@@ -499,11 +514,11 @@ impl Sampler for Shrinks {
 
 #[test]
 fn an_order_that_shrinks_during_an_epoch_fails() {
-    no_hang(|| {
+    exit_on_hang(|| {
         for times in 1..12 {
             for first in [0, 2] {
                 let order = Shrinks(AtomicU64::new(0), times);
-                let mut batches = loader(Numbers::new(60)).batch_size(20).sampler(order).host().unwrap();
+                let mut batches = loader(NumberSource::new(60)).batch_size(20).sampler(order).host().unwrap();
                 let epoch = batches.epoch_from(0, first);
                 let max_batches = epoch.size_hint().1.unwrap();
                 let results: Vec<_> = epoch.collect();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use crate::process::child;
-use crate::support::{Numbers, loader};
+use crate::support::{NumberSource, loader};
 use warpfeed::trace::span;
 
 const TOOL: &str = r#"
@@ -51,7 +51,7 @@ int InitializeInjectionNvtx2(const void* (*tables)(uint32_t)) {
 #[test]
 #[ignore = "started by the test below"]
 fn load_batches_with_a_span() {
-    for batch in loader(Numbers::new(70)).workers(2).epochs(1).host().unwrap().epoch(0) {
+    for batch in loader(NumberSource::new(70)).workers(2).epochs(1).host().unwrap().epoch(0) {
         let _forward = span("forward");
         batch.unwrap();
     }

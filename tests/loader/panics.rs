@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 use crate::process::child;
-use crate::support::{Draw, Numbers, no_hang};
+use crate::support::{NumberCodec, NumberSource, exit_on_hang};
 use tracing::span::{Attributes, Id, Record};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, LoaderHandle, OnError, Result};
@@ -20,7 +20,7 @@ const INSIDE: &str = "WARPFEED_PANICS_INSIDE";
 /// error, or `None` in the child.
 fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
     if std::env::var_os(INSIDE).is_some() {
-        no_hang(body);
+        exit_on_hang(body);
         return None;
     }
     let Output { status, stdout, stderr } = child.env(INSIDE, "1").output().unwrap();
@@ -30,7 +30,7 @@ fn in_a_process(mut child: Command, body: impl FnOnce()) -> Option<String> {
 }
 
 /// A source that panics on every sixth sample, and on every hundredth at a different line.
-struct PanicsOnSixth(Numbers);
+struct PanicsOnSixth(NumberSource);
 
 impl Source for PanicsOnSixth {
     fn len(&self) -> usize {
@@ -45,7 +45,7 @@ impl Source for PanicsOnSixth {
 }
 
 fn open(source: impl Source + 'static) -> Batches<HostBatch> {
-    let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(20).workers(4);
+    let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(20).workers(4);
     loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap()
 }
 
@@ -57,7 +57,7 @@ fn a_hundred_panics_fail_and_keep_the_panic_hook() {
         std::panic::set_hook(Box::new(move |_| {
             counted.fetch_add(1, SeqCst);
         }));
-        let mut batches = open(PanicsOnSixth(Numbers::new(600)));
+        let mut batches = open(PanicsOnSixth(NumberSource::new(600)));
         assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 600);
         let faults = batches.sample_errors();
         assert_eq!(faults.len(), 100 + 6, "every panic is listed");
@@ -76,7 +76,7 @@ fn a_value_that_panics_when_dropped_fails_its_sample() {
             panic!("dropped");
         }
     }
-    struct Bombs(Numbers);
+    struct Bombs(NumberSource);
     impl Source for Bombs {
         fn len(&self) -> usize {
             self.0.len
@@ -89,7 +89,7 @@ fn a_value_that_panics_when_dropped_fails_its_sample() {
         }
     }
     in_a_process(child!(a_value_that_panics_when_dropped_fails_its_sample), || {
-        let mut batches = open(Bombs(Numbers::new(60)));
+        let mut batches = open(Bombs(NumberSource::new(60)));
         assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 3);
         assert_eq!(batches.sample_errors()[0].error.to_string(), "sample 33: panic: with a non-string payload");
     });
@@ -97,7 +97,7 @@ fn a_value_that_panics_when_dropped_fails_its_sample() {
 
 /// A source with a `len` that panics on the coordinator thread, which catches panics only in its
 /// outermost function.
-struct PanicsInLen(Numbers);
+struct PanicsInLen(NumberSource);
 
 impl Source for PanicsInLen {
     fn len(&self) -> usize {
@@ -113,7 +113,7 @@ impl Source for PanicsInLen {
 #[test]
 fn every_run_fails_after_a_thread_panics() {
     let printed = in_a_process(child!(every_run_fails_after_a_thread_panics), || {
-        let mut batches = open(PanicsInLen(Numbers::new(60)));
+        let mut batches = open(PanicsInLen(NumberSource::new(60)));
         for epoch in 0..5 {
             let mut epoch = batches.epoch(epoch);
             let e = epoch.next().unwrap().unwrap_err();
@@ -147,7 +147,7 @@ impl<F: Fn(tracing::Level, bool) + 'static> tracing::Subscriber for Logger<F> {
 }
 
 /// A source that fails transiently, so that a worker logs a warning.
-struct Shaky(Numbers, AtomicUsize);
+struct Shaky(NumberSource, AtomicUsize);
 
 impl Source for Shaky {
     fn len(&self) -> usize {
@@ -172,8 +172,8 @@ fn a_panic_outside_guarded_code_fails_the_run() {
             );
         });
         tracing::subscriber::set_global_default(logger).unwrap();
-        let source = Shaky(Numbers::new(60), AtomicUsize::new(0));
-        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(20).workers(4);
+        let source = Shaky(NumberSource::new(60), AtomicUsize::new(0));
+        let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(20).workers(4);
         let mut batches = loader.host().unwrap();
         let mut epoch = batches.epoch(0);
         assert_eq!(epoch.next().unwrap().unwrap().len(), 20);
@@ -188,7 +188,7 @@ fn a_panic_outside_guarded_code_fails_the_run() {
 }
 
 /// A source in which the sixth read of one sample fails with a transient error.
-struct FailsSixthRead(Numbers, AtomicUsize);
+struct FailsSixthRead(NumberSource, AtomicUsize);
 
 impl Source for FailsSixthRead {
     fn len(&self) -> usize {
@@ -211,8 +211,8 @@ fn samples_left_unread_by_a_panic_have_no_stale_keys() {
             assert!(!is_worker || level != tracing::Level::WARN, "the logger panics");
         });
         tracing::subscriber::set_global_default(logger).unwrap();
-        let source = FailsSixthRead(Numbers::new(320), AtomicUsize::new(0));
-        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(32).workers(1);
+        let source = FailsSixthRead(NumberSource::new(320), AtomicUsize::new(0));
+        let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(32).workers(1);
         let mut batches = loader.prefetch(1).on_error(OnError::Skip { max_skipped: 100 }).host().unwrap();
         for epoch in 0..7 {
             for batch in batches.epoch(epoch) {
@@ -242,7 +242,8 @@ fn a_logger_may_checkpoint_and_panic_while_skipping() {
         tracing::subscriber::set_global_default(logger).unwrap();
         let root = tempfile::tempdir().unwrap();
         let schedule = warpfeed::trace::Schedule { wait: 2, warmup: 1, active: 3, repeat: 1 };
-        let loader = Loader::source(PanicsOnSixth(Numbers::new(600))).codec(Draw).augment(Augment::train(16));
+        let loader =
+            Loader::source(PanicsOnSixth(NumberSource::new(600))).codec(NumberCodec).augment(Augment::train(16));
         let loader = loader.batch_size(20).workers(4).prefetch(2).trace(root.path().join("trace.json"), schedule);
         let mut batches = loader.on_error(OnError::Skip { max_skipped: 200 }).host().unwrap();
         monitor.set(batches.handle()).unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{ThreadId, sleep};
 use std::time::Duration;
 
-use crate::support::{Numbers, loader, no_hang};
+use crate::support::{NumberSource, exit_on_hang, loader};
 use rayon::prelude::*;
 use warpfeed::Result;
 use warpfeed::sampler::Rng;
@@ -15,7 +15,7 @@ use warpfeed::transform::ImageMut;
 
 #[test]
 fn a_par_iter_inside_a_transform_uses_only_threads_of_the_pool() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let threads: &'static Mutex<HashSet<ThreadId>> = Box::leak(Box::default());
         let max_running: &'static AtomicUsize = Box::leak(Box::default());
         let now: &'static AtomicUsize = Box::leak(Box::default());
@@ -30,7 +30,7 @@ fn a_par_iter_inside_a_transform_uses_only_threads_of_the_pool() {
             Ok(())
         };
         // One sample is in flight at a time, so any parallelism comes from the transform.
-        let open = || loader(Numbers::new(24)).batch_size(1).workers(4).prefetch(1);
+        let open = || loader(NumberSource::new(24)).batch_size(1).workers(4).prefetch(1);
         let plain: Vec<Vec<u8>> = open().into_iter().map(|b| b.unwrap().images().bytes().to_vec()).collect();
         let split: Vec<Vec<u8>> =
             open().transform(split).into_iter().map(|b| b.unwrap().images().bytes().to_vec()).collect();
@@ -43,7 +43,7 @@ fn a_par_iter_inside_a_transform_uses_only_threads_of_the_pool() {
 
 #[test]
 fn joins_scopes_and_broadcasts_inside_transforms_return() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let nested = |image: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> {
             assert_eq!(rayon::broadcast(|context| context.num_threads()), [3; 3]);
             let (low, high) = image.data_mut().split_at_mut(10);
@@ -55,7 +55,7 @@ fn joins_scopes_and_broadcasts_inside_transforms_return() {
             });
             Ok(())
         };
-        let mut batches = loader(Numbers::new(600)).batch_size(16).workers(3).transform(nested).host().unwrap();
+        let mut batches = loader(NumberSource::new(600)).batch_size(16).workers(3).transform(nested).host().unwrap();
         for epoch in 0..3 {
             for batch in batches.epoch(epoch) {
                 let batch = batch.unwrap();
@@ -71,14 +71,20 @@ fn joins_scopes_and_broadcasts_inside_transforms_return() {
 
 #[test]
 fn a_panic_in_a_users_task_is_the_samples_error() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let panics = |image: &mut ImageMut<'_>, _: &mut Rng| -> Result<()> {
             image.data_mut().par_iter_mut().for_each(|byte| assert!(*byte < 255 || *byte > 254, "never"));
             rayon::join(|| (), || panic!("a user task"));
             Ok(())
         };
-        let e =
-            loader(Numbers::new(8)).batch_size(4).workers(2).transform(panics).into_iter().next().unwrap().unwrap_err();
+        let e = loader(NumberSource::new(8))
+            .batch_size(4)
+            .workers(2)
+            .transform(panics)
+            .into_iter()
+            .next()
+            .unwrap()
+            .unwrap_err();
         assert!(e.to_string().contains("a user task"), "{e}");
     });
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use codes::{EIO, ENOENT, EXHAUSTED, TRANSIENT};
 
-use crate::support::{self, Draw, Numbers, loader, no_hang};
+use crate::support::{self, NumberCodec, NumberSource, exit_on_hang, loader};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Error, ErrorKind, Loader, OnError, Result};
 
@@ -31,7 +31,7 @@ mod codes {
 
 /// A source in which sample 5 fails `failures_left` times with the error `code`.
 struct Shaky {
-    numbers: Numbers,
+    numbers: NumberSource,
     failures_left: Arc<AtomicUsize>,
     code: i32,
 }
@@ -55,17 +55,17 @@ impl Source for Shaky {
 
 fn shaky(failures: usize, code: i32) -> (Loader, Arc<AtomicUsize>) {
     let failures_left = Arc::new(AtomicUsize::new(failures));
-    let source = Shaky { numbers: Numbers::new(14), failures_left: failures_left.clone(), code };
-    (Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7).workers(2), failures_left)
+    let source = Shaky { numbers: NumberSource::new(14), failures_left: failures_left.clone(), code };
+    (Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7).workers(2), failures_left)
 }
 
 #[test]
 fn a_transient_read_error_is_retried() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let content = |loader: Loader| -> Vec<_> {
-            loader.into_iter().map(|batch| support::Content::from(&batch.unwrap())).collect()
+            loader.into_iter().map(|batch| support::BatchContent::from(&batch.unwrap())).collect()
         };
-        let expected = content(loader(Numbers::new(14)));
+        let expected = content(loader(NumberSource::new(14)));
         for code in TRANSIENT {
             assert!(content(shaky(3, code).0) == expected, "errno {code}");
         }
@@ -79,7 +79,7 @@ fn a_transient_read_error_is_retried() {
 
 #[test]
 fn the_last_error_is_returned_when_retries_run_out() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (loader, failures_left) = shaky(100, EIO);
         let error = loader.retries(1).into_iter().find_map(Result::err).unwrap();
         assert_eq!((error.kind(), error.sample(), error.os_code()), (ErrorKind::Io, Some(5), Some(EIO)));
@@ -95,7 +95,7 @@ fn the_last_error_is_returned_when_retries_run_out() {
 /// A lack of file descriptors or memory must not skip a sample.
 #[test]
 fn exhausted_machine_resources_never_skip_a_sample() {
-    no_hang(|| {
+    exit_on_hang(|| {
         for (code, advice) in EXHAUSTED {
             // Only the larger batch has a sample that could serve as the replacement.
             for batch_size in [1, 7] {
@@ -113,7 +113,7 @@ fn exhausted_machine_resources_never_skip_a_sample() {
 /// `balanced` reads labels, and `resume` reads a few samples.
 #[test]
 fn reads_during_opening_are_retried() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (loader, failures_left) = shaky(3, EIO);
         let ids: Vec<_> = loader.balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>()).collect();
         let steady = loader_of(0).balanced().into_iter().flat_map(|b| b.unwrap().ids().collect::<Vec<_>>());

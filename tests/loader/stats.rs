@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::support::{Draw, Numbers, loader, no_hang};
+use crate::support::{NumberCodec, NumberSource, exit_on_hang, loader};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Error, Loader, OnError, Result, Stats};
 
 fn run(samples: usize, epochs: u64) -> (Stats, Stats) {
-    no_hang(|| {
-        let mut batches = loader(Numbers::new(samples)).workers(2).epochs(0).host().unwrap();
+    exit_on_hang(|| {
+        let mut batches = loader(NumberSource::new(samples)).workers(2).epochs(0).host().unwrap();
         let mut first = None;
         for epoch in 0..epochs {
             for batch in batches.epoch(epoch) {
@@ -74,7 +74,7 @@ fn the_difference_of_two_statistics_covers_the_time_between() {
 }
 
 /// A source of samples with an 8-byte image, and a 1,000-byte sound that no field uses.
-struct WithUnusedSound(Numbers);
+struct WithUnusedSound(NumberSource);
 
 impl Source for WithUnusedSound {
     fn len(&self) -> usize {
@@ -88,9 +88,11 @@ impl Source for WithUnusedSound {
 
 #[test]
 fn statistics_count_sample_bytes_and_slot_memory() {
-    no_hang(|| {
-        let loader =
-            Loader::source(WithUnusedSound(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
+    exit_on_hang(|| {
+        let loader = Loader::source(WithUnusedSound(NumberSource::new(14)))
+            .codec(NumberCodec)
+            .augment(Augment::train(16))
+            .batch_size(7);
         let mut batches = loader.epochs(1).host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         let (stats, plan) = (batches.stats(), batches.memory_plan());
@@ -103,7 +105,7 @@ fn statistics_count_sample_bytes_and_slot_memory() {
 /// A source in which samples 3 and 13 fail. A worker loads a part of a batch, one sample after the
 /// other. Sample 3 fails after several retries, before other samples of its part. Sample 13 is the
 /// last one of its part, takes about as long to read, and is not a valid image.
-struct FailsTwice(Numbers);
+struct FailsTwice(NumberSource);
 
 impl Source for FailsTwice {
     fn len(&self) -> usize {
@@ -124,8 +126,11 @@ impl Source for FailsTwice {
 
 #[test]
 fn the_time_of_a_failed_sample_counts_only_for_this_sample() {
-    no_hang(|| {
-        let loader = Loader::source(FailsTwice(Numbers::new(14))).codec(Draw).augment(Augment::train(16)).batch_size(7);
+    exit_on_hang(|| {
+        let loader = Loader::source(FailsTwice(NumberSource::new(14)))
+            .codec(NumberCodec)
+            .augment(Augment::train(16))
+            .batch_size(7);
         // The retries pause for 5 ms, 20 ms and 80 ms.
         let loader = loader.workers(1).epochs(1).retries(3).on_error(OnError::Skip { max_skipped: 2 });
         let mut batches = loader.host().unwrap();
@@ -147,9 +152,9 @@ fn the_time_of_a_failed_sample_counts_only_for_this_sample() {
 
 #[test]
 fn time_outside_epochs_is_ignored() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let pause = || std::thread::sleep(Duration::from_millis(200));
-        let mut batches = loader(Numbers::new(70)).workers(2).host().unwrap();
+        let mut batches = loader(NumberSource::new(70)).workers(2).host().unwrap();
         pause();
         let opened = batches.stats();
         assert_eq!((opened.seconds, opened.worker_seconds), (0.0, 0.0));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::counting::ALLOCATIONS;
 use crate::process::serial;
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use warpfeed::decode::Codecs;
 use warpfeed::field::{Boxes, Keypoints, Mask, NdArray, Patches};
 use warpfeed::pack::{Pack, Recode};
@@ -38,7 +38,7 @@ impl Source for Waits {
 #[test]
 fn nothing_is_allocated_for_a_sample_or_a_batch_once_warm() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let root = tempfile::tempdir().unwrap();
         let (folder, lmdb) = (root.path().join("set"), root.path().join("set.lmdb"));
         Synth::new().images(400).classes(4).side(96).write(&folder).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::counting::{LIVE, PEAK};
 use crate::process::serial;
-use crate::support::{self, Content, Draw, Numbers, no_hang, reference};
+use crate::support::{self, BatchContent, NumberCodec, NumberSource, exit_on_hang, reference_epoch};
 use warpfeed::decode::{Codec, Codecs, Condition, EncodedImage, Pixels, Rect, Size, check};
 use warpfeed::field::{Boxes, DenseMap, Image, Patches};
 use warpfeed::format::Format;
@@ -73,7 +73,7 @@ impl Codec for Huge {
 #[test]
 fn large_images_of_patches_fit_the_plan() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let decoder = Huge::default();
         let patches = Patches::naflex().of("jpg").max_patches(16);
         let loader = Loader::source(memory((0..64).map(|_| vec![7; 16]))).codec(decoder.clone()).drop_field("image");
@@ -106,7 +106,7 @@ fn huge(decoder: &Huge, workers: usize) -> Loader {
 #[test]
 fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         for limit in [None, Some(256 * MIB), Some(100 * MIB)] {
             let decoder = Huge::default();
             let loader = huge(&decoder, 64);
@@ -137,7 +137,7 @@ fn images_of_24_megapixels_with_64_workers_fit_the_plan() {
 #[test]
 fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let large = jpeg(LARGE, false);
         let small = jpeg((64, 48), false);
         // With batches of 16 on 64 workers, each sample is a separate part, so only the limit on
@@ -166,7 +166,7 @@ fn large_jpegs_stay_within_the_limit_and_their_memory_is_freed() {
 #[test]
 fn small_views_of_a_large_jpeg_skip_the_area_between_them() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let mut large = Vec::new();
         let encoder = jpeg_encoder::Encoder::new(&mut large, 90);
         encoder.encode(&vec![90; LARGE_BYTES], LARGE.0, LARGE.1, jpeg_encoder::ColorType::Rgb).unwrap();
@@ -198,7 +198,7 @@ impl Source for Same {
 #[test]
 fn effects_that_wait_for_mixing_are_in_the_plan() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);
         let augment = Augment::resize(4, 4).erase(RandomErasing::new(0.5)).mix(Mix::mixup(0.2));
@@ -239,7 +239,7 @@ impl Source for Copies {
 #[test]
 fn maps_that_are_converted_stay_within_the_plan() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         // The images need little memory, and decoding is slow, so only the memory for maps can keep
         // the workers from decoding concurrently.
         let decoder = Claims { side: 600, wait: Duration::from_millis(50), ..Claims::default() };
@@ -263,7 +263,7 @@ fn maps_that_are_converted_stay_within_the_plan() {
 #[test]
 fn an_invalid_outline_leaks_no_memory() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let masks = "[[[0, 0, 2999, 0, 2999, 1999]], {\"size\": [7, 7], \"counts\": [49]}]";
         let fields = vec![
             ("rgb.npy", npy([2000, 3000, 3])),
@@ -287,7 +287,7 @@ fn an_invalid_outline_leaks_no_memory() {
 #[test]
 fn an_image_larger_than_the_shared_scratch_decodes_alone() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let decoder = Huge::default();
         let mut batches = huge(&decoder, 8).memory_limit(MIB).host().unwrap();
         assert!(batches.memory_plan().shared_scratch_bytes < LARGE_BYTES, "{}", batches.memory_plan());
@@ -303,18 +303,19 @@ fn an_image_larger_than_the_shared_scratch_decodes_alone() {
 #[test]
 fn batches_are_the_same_for_any_scratch_limit() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let (samples, augment) = (200, Augment::train(16));
-        let expected = reference(&Numbers::new(samples), Draw, &augment, Some(5), 0, 40);
+        let expected = reference_epoch(&NumberSource::new(samples), NumberCodec, &augment, Some(5), 0, 40);
         // Try no shared scratch memory, enough for a few images, and more than enough.
         for spare in [0, 30_000, 1 << 30] {
-            let loader = || support::loader(Numbers::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
+            let loader =
+                || support::loader(NumberSource::new(samples)).batch_size(40).shuffle(5).workers(3).prefetch(2);
             let plan = loader().host().unwrap().memory_plan();
             let min_limit = plan.host_bytes + 3 * 16 * 16 * 3;
             let mut batches = loader().memory_limit(min_limit + spare).host().unwrap();
             let scratch = batches.memory_plan().scratch_bytes;
             assert!(scratch <= spare + 3 * 16 * 16 * 3, "{}", batches.memory_plan());
-            let actual: Vec<_> = batches.epoch(0).map(|batch| Content::from(&batch.unwrap())).collect();
+            let actual: Vec<_> = batches.epoch(0).map(|batch| BatchContent::from(&batch.unwrap())).collect();
             assert_eq!(actual, expected, "with {scratch} bytes");
         }
     });
@@ -323,7 +324,7 @@ fn batches_are_the_same_for_any_scratch_limit() {
 #[test]
 fn the_cache_of_decoded_images_stays_within_its_size() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         // With small images, tables and allocations need a larger fraction of the cache.
         for (count, side) in [(200, 300), (4000, 24)] {
             let images: Vec<_> = (0..count)
@@ -430,7 +431,7 @@ fn estimates_cover_the_memory_that_decoders_use() {
 #[test]
 fn a_damaged_image_leaves_at_most_a_workers_share_allocated() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let mut damaged = jpeg((2400, 1800), false);
         let middle = damaged.len() / 2;
         damaged.splice(middle..middle, [0xff, 0xd0]);
@@ -459,7 +460,7 @@ fn encoded_bytes_for_a_device_are_bounded_and_freed() {
         Ok(stream) => stream,
         Err(e) => return crate::require::missing("cuda", e),
     };
-    no_hang(move || {
+    exit_on_hang(move || {
         let noise = |n: u32| n.wrapping_mul(2_654_435_761).rotate_left(9) as u8;
         let pixels: Vec<u8> = (0..2400 * 1600 * 3).map(noise).collect();
         let mut large = Vec::new();
@@ -520,7 +521,7 @@ fn claims(decoder: &Claims, claims: impl IntoIterator<Item = u64>) -> Loader {
 #[test]
 fn an_estimate_may_be_the_maximum_integer() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let decoder = Claims { side: 600, ..Claims::default() };
         let mut batches = claims(&decoder, (0..64).map(|i| if i % 3 == 0 { 1000 } else { u64::MAX })).host().unwrap();
         assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 64);
@@ -530,7 +531,7 @@ fn an_estimate_may_be_the_maximum_integer() {
 #[test]
 fn small_images_are_estimated_when_memory_is_scarce() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let run = |limit: usize| {
             let decoder = Claims { side: 100, ..Claims::default() };
             let mut batches = claims(&decoder, [8 << 20; 64]).memory_limit(limit).epochs(1).host().unwrap();

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Draw, Numbers, loader, no_hang};
+use crate::support::{NumberCodec, NumberSource, exit_on_hang, loader};
 use warpfeed::sampler::{At, MixtureOptions};
 use warpfeed::source::{BatchIndex, Lookahead, Memory, OwnedSample, Prefetcher, Sample, Source};
 use warpfeed::transform::{Augment, Mosaic};
@@ -47,12 +47,12 @@ fn set(name: &str, len: u64) -> Arc<dyn Source> {
 
 fn mixture(options: MixtureOptions) -> Loader {
     let parts = [(set("a", 30), 0.5), (set("b", 50), 0.5)];
-    let loader = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(10).seed(6);
+    let loader = Loader::mixture(parts).codec(NumberCodec).augment(Augment::train(16)).global_batch_size(10).seed(6);
     loader.mixture_options(options.round(20)).keep_labels()
 }
 
 fn weighted(weights: &[f64; 60]) -> Loader {
-    loader(Numbers::new(60)).weights(*weights).seed(4).global_batch_size(9)
+    loader(NumberSource::new(60)).weights(*weights).seed(4).global_batch_size(9)
 }
 
 const OLD: [f64; 60] = [1.0; 60];
@@ -65,7 +65,7 @@ fn new() -> [f64; 60] {
 /// constant weights.
 #[test]
 fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (old, new_) = (run(weighted(&OLD), 3, |_, _| ()), run(weighted(&new()), 3, |_, _| ()));
         for (prefetch, workers, world) in [(1, 1, 1), (9, 3, 1), (4, 2, 2)] {
             for (start, after) in [((0, 0), 0), ((0, 2), 3), ((0, 6), 0), ((1, 1), 1), ((0, 3), 9)] {
@@ -92,7 +92,7 @@ fn new_weights_begin_at_the_stated_batch_on_all_ranks() {
 /// The first batches of the repeated epoch are prepared before the change is requested.
 #[test]
 fn a_change_in_a_repeated_epoch_drops_prepared_batches() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (old, new_) = (run(weighted(&OLD), 1, |_, _| ()), run(weighted(&new()), 1, |_, _| ()));
         for (change_after, after) in [(4, 0), (4, 1), (5, 0)] {
             let mut batches = weighted(&OLD).prefetch(5).workers(2).host().unwrap();
@@ -121,7 +121,8 @@ fn a_failed_batch_counts_as_received() {
         OwnedSample::new(i.to_string()).field("img", image).label(0)
     };
     let source = Memory::new((0..60).map(sample).collect());
-    let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).weights(OLD).seed(4).batch_size(9);
+    let loader =
+        Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).weights(OLD).seed(4).batch_size(9);
     let new_ = run(weighted(&new()), 1, |_, _| ());
     let mut batches = loader.host().unwrap();
     let (mut epoch, mut received, mut failed) = (batches.epoch(0), 0, None);
@@ -177,7 +178,7 @@ fn train(make: impl Fn(usize) -> Loader, world: usize, stop: usize) -> (Vec<Step
 
 #[test]
 fn proportions_that_follow_losses_are_equal_on_any_ranks() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let unbroken = train(|_| mixture(options()).workers(1).prefetch(1), 1, usize::MAX).0;
         assert_eq!(unbroken.len(), 24);
         for (world, workers, prefetch) in [(1, 3, 12), (2, 2, 6), (3, 1, 2)] {
@@ -191,7 +192,7 @@ fn proportions_that_follow_losses_are_equal_on_any_ranks() {
 
 #[test]
 fn a_run_that_follows_losses_resumes_on_other_ranks() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let unbroken = train(|_| mixture(options()), 1, usize::MAX).0;
         for stop in [0, 1, 2, 3, 8, 9, 13, 23] {
             let (seen, saved) = train(|rank| mixture(options()).rank(rank, 2), 2, stop);
@@ -257,7 +258,7 @@ fn weights_resume_with_the_history_of_their_epoch() {
             batches.set_weights(&weights, step.1 % 3).unwrap();
         }
     };
-    no_hang(|| {
+    exit_on_hang(|| {
         let unbroken = run(weighted(&OLD), 4, change);
         for stop in [1, 5, 6, 7, 8, 15, 27] {
             let (mut saved, mut remaining) = (None, stop);
@@ -307,7 +308,7 @@ fn a_checkpoint_without_its_history_is_refused() {
     let mut old = saved.clone();
     old["version"] = 1.into();
     refused(&old, mixture(options()), "version 1 and 1 change in its history");
-    refused(&saved, loader(Numbers::new(80)).seed(6).global_batch_size(10), "has neither a mixture nor weights");
+    refused(&saved, loader(NumberSource::new(80)).seed(6).global_batch_size(10), "has neither a mixture nor weights");
     let mut other = saved;
     other["history"][0]["values"] = serde_json::json!([1.0]);
     refused(&other, mixture(options()), "the history does not fit this loader: mixture: 1 proportion, but 2 sources");
@@ -319,7 +320,7 @@ fn changes_that_cannot_work_are_refused() {
         let e = changed.unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
-    let plain = loader(Numbers::new(60)).host().unwrap();
+    let plain = loader(NumberSource::new(60)).host().unwrap();
     refused(plain.set_mixture(&[1.0], 0), "set_mixture: this loader was opened without a mixture");
     refused(plain.set_weights(&OLD, 0), "set_weights: this loader was opened without weights");
     let batches = mixture(MixtureOptions::new()).host().unwrap();
@@ -340,7 +341,7 @@ fn changes_that_cannot_work_are_refused() {
     refused(once.set_mixture(&[1.0, 0.0], 0), "the run would end after 30 samples instead of never");
     let parts = [(set("a", 30), 1.0), (set("b", 50), 0.0)];
     let unread =
-        Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).keep_labels().balanced().host().unwrap();
+        Loader::mixture(parts).codec(NumberCodec).augment(Augment::train(16)).keep_labels().balanced().host().unwrap();
     refused(unread.set_mixture(&[1.0, 1.0], 0), "its weights or labels were not read");
 }
 
@@ -360,7 +361,7 @@ fn each_batch_has_samples_of_one_dataset() {
 
 fn sized(options: MixtureOptions) -> Loader {
     let parts = [(set("a", 30), 0.5), (set("b", 50), 0.5)];
-    let loader = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).seed(6).keep_labels();
+    let loader = Loader::mixture(parts).codec(NumberCodec).augment(Augment::train(16)).seed(6).keep_labels();
     loader.mixture_options(options.round(20).per_set_batches(true).global_batch_sizes([4, 9]))
 }
 
@@ -407,7 +408,7 @@ fn own_batch_sizes_pad_each_batch_for_all_ranks() {
 
 #[test]
 fn a_run_with_own_batch_sizes_resumes_on_other_ranks() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let options = || MixtureOptions::new().linear(At::Sample(100), At::Sample(400), [0.9, 0.1]);
         let change = |batches: &Batches<HostBatch>, step: &Step| match (step.0, step.1) {
             (0, 9) => assert_eq!(batches.set_mixture(&[1.0, 0.0], 3).unwrap(), BatchIndex { epoch: 1, batch: 8 }),
@@ -509,7 +510,7 @@ fn a_dataset_that_is_drawn_once_ends_and_the_others_continue() {
     // Only one dataset has a nonzero proportion. It ends inside an epoch, which ends the run.
     let parts = [(set("a", 30), 1.0), (set("b", 50), 0.0)];
     let make = || {
-        let loader = Loader::mixture(parts.clone()).codec(Draw).augment(Augment::train(16)).batch_size(20);
+        let loader = Loader::mixture(parts.clone()).codec(NumberCodec).augment(Augment::train(16)).batch_size(20);
         loader.mixture_options(MixtureOptions::new().once([0])).keep_labels()
     };
     assert_eq!(run(make(), 3, |_, _| ()).iter().map(|step| step.2.len()).collect::<Vec<_>>(), [20, 10]);
@@ -535,7 +536,7 @@ fn invalid_options_of_a_mixture_are_refused() {
     refused(mixture(twice), "change 1 of the schedule begins at sample 30, but the change before it is at sample 160");
     refused(mixture(new()).mixture_options(new().round(0)), "round(0): expected 1 to");
     refused(
-        loader(Numbers::new(60)).mixture_options(new()),
+        loader(NumberSource::new(60)).mixture_options(new()),
         "mixture_options: expected a mixture, but this loader has one dataset",
     );
     refused(
@@ -549,7 +550,7 @@ fn invalid_options_of_a_mixture_are_refused() {
 type Starts = Arc<Mutex<Vec<(BatchIndex, Vec<Vec<u64>>)>>>;
 
 /// A source that records when its prefetcher is started.
-struct Ahead(Numbers, Starts);
+struct Ahead(NumberSource, Starts);
 
 struct Follows(Lookahead, Starts);
 
@@ -578,7 +579,8 @@ impl Source for Ahead {
 fn a_source_that_prefetches_begins_again_with_the_changed_order() {
     let starts = Starts::default();
     let make = |starts: &Starts| {
-        let loader = Loader::source(Ahead(Numbers::new(60), starts.clone())).codec(Draw).augment(Augment::train(16));
+        let loader =
+            Loader::source(Ahead(NumberSource::new(60), starts.clone())).codec(NumberCodec).augment(Augment::train(16));
         loader.weights(OLD).seed(4).batch_size(9).prefetch(1).workers(1)
     };
     let steps = run(make(&starts), 1, |batches, step| {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{Content, Draw, Numbers, loader, no_hang};
+use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang, loader};
 use proptest::prelude::*;
 use warpfeed::decode::{Codecs, Pixels};
 use warpfeed::sampler::{Rng, Sampler, Sequential, Shuffled, Subset, Weighted, Windowed};
@@ -141,7 +141,7 @@ fn original(source: &dyn Source, augment: &Augment, seed: u64, id: u64, variant:
     let mut scratch = Vec::new();
     let sample = source.read(id as usize, &mut scratch).unwrap();
     let bytes = sample.image().unwrap().1;
-    let codecs = Codecs::only(Draw);
+    let codecs = Codecs::only(NumberCodec);
     let mut original = codecs.open(bytes).unwrap();
     let plan = augment.plan(original.size(), &mut Rng::new(seed, variant, id)).unwrap();
     let mut pixels = Pixels::new();
@@ -159,7 +159,7 @@ fn rest_of(loader: Loader, epochs: u64) -> Seen {
     for epoch in batches.first_epoch()..epochs {
         for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();
-            seen.push((batch.ids().zip(batch.valid()).collect(), Content::from(&batch).images));
+            seen.push((batch.ids().zip(batch.valid()).collect(), BatchContent::from(&batch).images));
         }
     }
     seen
@@ -193,8 +193,8 @@ proptest! {
         point in 0.0f64..=1.0,
     ) {
         const EPOCHS: u64 = 2;
-        no_hang(|| {
-            let source = Numbers::new(len as usize);
+        exit_on_hang(|| {
+            let source = NumberSource::new(len as usize);
             let augment = Augment::train(16);
             let mut expected = Seen::new();
             for epoch in 0..EPOCHS {
@@ -254,9 +254,9 @@ fn repeated_samples_in_an_epoch_are_augmented_independently() {
         assert!(pairs >= 10, "{pairs} pairs");
         assert_eq!(same, 0, "{same} of {pairs} pairs of repeated samples are equal");
     };
-    twice(originals(loader(Numbers::new(20)).repeat(2)));
-    twice(originals(loader(Numbers::new(20)).shuffle(1).subset([3; 6])));
-    twice(originals(loader(Numbers::new(20)).weights((0..20).map(|i| f64::from(i % 2))).repeat(2)));
+    twice(originals(loader(NumberSource::new(20)).repeat(2)));
+    twice(originals(loader(NumberSource::new(20)).shuffle(1).subset([3; 6])));
+    twice(originals(loader(NumberSource::new(20)).weights((0..20).map(|i| f64::from(i % 2))).repeat(2)));
 }
 
 #[test]
@@ -265,7 +265,8 @@ fn balanced_draws_every_class_equally_often() {
     let label = |i: usize| [0, 1, 2][usize::from(i >= 900) + usize::from(i >= 990)];
     let sample = |i: usize| OwnedSample::new(format!("{i}")).field("img", (i as u64).to_le_bytes()).label(label(i));
     let source = Memory::new((0..1000).map(sample).collect());
-    let make = || Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).batch_size(100).repeat(3);
+    let make =
+        || Loader::source(source.clone()).codec(NumberCodec).augment(Augment::train(16)).batch_size(100).repeat(3);
     let mut counts = [0; 3];
     for batch in make().balanced().seed(4) {
         batch.unwrap().labels().unwrap().iter().for_each(|&label| counts[label as usize] += 1);
@@ -290,13 +291,13 @@ fn mutually_exclusive_choices_are_refused() {
         assert!(e.cause().contains(&format!("{one} and {other}: each decides the order")), "{one}, {other}: {e}");
     };
     for (i, (one, first)) in choices.iter().enumerate() {
-        assert!(first(loader(Numbers::new(10))).host().is_ok(), "{one} alone");
+        assert!(first(loader(NumberSource::new(10))).host().is_ok(), "{one} alone");
         for (other, second) in &choices[i + 1..] {
-            refused(second(first(loader(Numbers::new(10)))), one, other);
-            refused(first(second(loader(Numbers::new(10)))), one, other);
+            refused(second(first(loader(NumberSource::new(10)))), one, other);
+            refused(first(second(loader(NumberSource::new(10)))), one, other);
         }
         // `shuffle` passes its seed to the other options.
-        let shuffled = first(loader(Numbers::new(10)).shuffle(1));
+        let shuffled = first(loader(NumberSource::new(10)).shuffle(1));
         if *one == "sampler" { refused(shuffled, one, "shuffle") } else { assert!(shuffled.host().is_ok(), "{one}") }
     }
 }
@@ -307,7 +308,7 @@ fn invalid_choices_are_refused() {
         let e = loader.host().unwrap_err();
         assert!(e.to_string().contains(words), "{e}");
     };
-    let make = || loader(Numbers::new(10));
+    let make = || loader(NumberSource::new(10));
     refused(make().subset([0, 10]), "subset: entry 1 is sample 10, but the source has 10 samples");
     refused(make().subset([]), "subset: no samples");
     refused(make().weights([1.0; 9]), "9 weights, but the source has 10 samples");
@@ -340,14 +341,15 @@ fn every_choice_uses_source_indices_even_with_a_subset() {
         for batch in loader {
             let batch = batch.unwrap();
             // The image and the label belong to the sample with this id.
-            let drawn = original(&Numbers::new(40), &Augment::eval(16, 16), 0, batch.ids().next().unwrap(), 0);
+            let drawn = original(&NumberSource::new(40), &Augment::eval(16, 16), 0, batch.ids().next().unwrap(), 0);
             assert_eq!(batch.images().as_u8().unwrap()[..drawn.len()], drawn);
             assert!(batch.ids().zip(batch.labels().unwrap()).all(|(id, label)| id as i64 % 10 == *label));
             delivered.extend(batch.ids());
         }
         delivered
     };
-    let make = || loader(Numbers::new(40)).augment(Augment::eval(16, 16)).batch_size(5).subset(subset.iter().copied());
+    let make =
+        || loader(NumberSource::new(40)).augment(Augment::eval(16, 16)).batch_size(5).subset(subset.iter().copied());
     assert_eq!(ids(make()), subset);
     assert_eq!(ids(make().sampler(Backwards(vec![1, 37, 4]))), [4, 37, 1]);
     assert_eq!(ids(make().weights((0..40).map(|i| f64::from(u8::from(i == 13 || i == 14))))), [13; 13]);
@@ -368,7 +370,7 @@ fn every_choice_uses_source_indices_even_with_a_subset() {
     }
     // The partners of a mosaic must also come from the subset.
     let joined = Augment::letterbox(16, 16).mosaic(Mosaic::new());
-    let joined = loader(Numbers::new(40)).augment(joined).drop_field("label").batch_size(1).subset([1]);
+    let joined = loader(NumberSource::new(40)).augment(joined).drop_field("label").batch_size(1).subset([1]);
     let e = joined.sampler(Backwards((2..40).chain([1]).collect())).into_iter().next().unwrap().unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.to_string().contains("not in the subset"), "{e}");
 }
@@ -383,7 +385,7 @@ fn colors(name: &str, len: u64, label: i64) -> Arc<dyn Source> {
 fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
     let make = || {
         let parts = [(colors("a", 300, 1), 3.0), (colors("b", 40, 2), 1.0)];
-        Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).global_batch_size(20).seed(6)
+        Loader::mixture(parts).codec(NumberCodec).augment(Augment::train(16)).global_batch_size(20).seed(6)
     };
     let run = |loader: Loader| {
         let mut batches = loader.host().unwrap();
@@ -395,7 +397,7 @@ fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
                 for ((id, key), &label) in batch.ids().zip(batch.keys()).zip(batch.labels().unwrap()) {
                     assert_eq!((source.part(id as usize), &key[..1]), [(0, "a"), (1, "b")][label as usize - 1]);
                 }
-                seen.push(Content::from(&batch));
+                seen.push(BatchContent::from(&batch));
             }
         }
         (seen, batches.checkpoint())
@@ -436,11 +438,11 @@ fn a_mixture_of_subsets_and_weights_keeps_its_proportions() {
     };
     let make = || {
         let parts = [(labeled("a", 300), 3.0), (labeled("b", 40), 1.0)];
-        Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).seed(6)
+        Loader::mixture(parts).codec(NumberCodec).augment(Augment::train(16)).batch_size(20).seed(6)
     };
     // A dataset with proportion 0 still contributes to the epoch's length.
     let parts = [(labeled("a", 300), 1.0), (labeled("b", 40), 0.0)];
-    let none = Loader::mixture(parts).codec(Draw).augment(Augment::train(16)).batch_size(20).host().unwrap();
+    let none = Loader::mixture(parts).codec(NumberCodec).augment(Augment::train(16)).batch_size(20).host().unwrap();
     assert_eq!(none.num_batches(0), 340 / 20);
     // Draws 10,000 samples, three quarters from the first dataset.
     let draws = |loader: Loader| -> Vec<(u64, i64)> {

@@ -1,23 +1,23 @@
 //! Tests that batches are a function of the data, the seed and the epoch. The number of workers and
 //! the prefetch depth may affect only the speed, and the batch size must not change the samples.
 
-use crate::support::{Content, Draw, Numbers, loader, no_hang, reference};
+use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang, loader, reference_epoch};
 use warpfeed::sampler::{Sampler, Shuffled};
 use warpfeed::transform::Interpolation;
 use warpfeed::{Augment, LastBatch, Loader};
 
-fn all_contents(loader: Loader, epoch: u64) -> Vec<Content> {
+fn all_contents(loader: Loader, epoch: u64) -> Vec<BatchContent> {
     let mut batches = loader.host().unwrap();
-    batches.epoch(epoch).map(|b| Content::from(&b.unwrap())).collect()
+    batches.epoch(epoch).map(|b| BatchContent::from(&b.unwrap())).collect()
 }
 
 #[test]
 fn batches_equal_the_sequential_reference() {
-    no_hang(|| {
-        let source = Numbers::new(101);
+    exit_on_hang(|| {
+        let source = NumberSource::new(101);
         let augment = Augment::train(16);
         for batch in [1, 7, 64, 101, 500] {
-            let expected = reference(&source, Draw, &augment, Some(5), 3, batch);
+            let expected = reference_epoch(&source, NumberCodec, &augment, Some(5), 3, batch);
             for workers in [1, 2, 3, 8] {
                 for prefetch in [1, 4] {
                     let loader =
@@ -34,8 +34,8 @@ fn batches_equal_the_sequential_reference() {
 
 #[test]
 fn policies_are_a_function_of_seed_epoch_and_sample() {
-    no_hang(|| {
-        let source = Numbers::new(60);
+    exit_on_hang(|| {
+        let source = NumberSource::new(60);
         for augment in [
             Augment::train(16).rand_augment(2, 9),
             Augment::train(16).trivial_augment_wide(),
@@ -44,11 +44,11 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
             Augment::train(16).three_augment().rotate(30.0),
         ] {
             let make = |workers| loader(source.clone()).augment(augment.clone()).shuffle(5).workers(workers);
-            let expected = reference(&source, Draw, &augment, Some(5), 3, 7);
+            let expected = reference_epoch(&source, NumberCodec, &augment, Some(5), 3, 7);
             assert!(all_contents(make(1), 3) == expected && all_contents(make(8), 3) == expected);
             // A run that starts at a later batch must deliver the same batches.
             let mut batches = make(2).host().unwrap();
-            let rest: Vec<_> = batches.epoch_from(3, 4).map(|batch| Content::from(&batch.unwrap())).collect();
+            let rest: Vec<_> = batches.epoch_from(3, 4).map(|batch| BatchContent::from(&batch.unwrap())).collect();
             assert!(rest == expected[4..]);
             // If the policies had no effect, the comparison would prove nothing.
             assert!(all_contents(loader(source.clone()).augment(Augment::train(16)).shuffle(5), 3) != expected);
@@ -59,15 +59,15 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
 /// Some runs cross an epoch boundary, where batches are prepared ahead; others begin there.
 #[test]
 fn a_later_augmentation_begins_with_its_epoch() {
-    no_hang(|| {
-        let source = Numbers::new(60);
+    exit_on_hang(|| {
+        let source = NumberSource::new(60);
         let first = Augment::train(16).rand_augment(2, 9);
         let (second, third) = (Augment::resize(16, 16), Augment::train(16).interpolation(Interpolation::Bicubic));
         let augment = first.clone().from_epoch(2, second.clone()).from_epoch(3, third.clone());
         let expected: Vec<_> = [&first, &first, &second, &third, &third]
             .into_iter()
             .zip(0..)
-            .map(|(augment, epoch)| reference(&source, Draw, augment, Some(5), epoch, 7))
+            .map(|(augment, epoch)| reference_epoch(&source, NumberCodec, augment, Some(5), epoch, 7))
             .collect();
         assert!(expected[1] != expected[0] && expected[2] != expected[1]);
         for (workers, prefetch) in [(1, 1), (3, 12), (8, 30)] {
@@ -75,11 +75,11 @@ fn a_later_augmentation_begins_with_its_epoch() {
                 || loader(source.clone()).augment(augment.clone()).shuffle(5).workers(workers).prefetch(prefetch);
             let mut batches = make().host().unwrap();
             for (epoch, expected) in (0..).zip(&expected) {
-                let actual: Vec<_> = batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect();
+                let actual: Vec<_> = batches.epoch(epoch).map(|batch| BatchContent::from(&batch.unwrap())).collect();
                 assert!(actual == *expected, "epoch {epoch}, {workers} workers");
             }
             let mut batches = make().host().unwrap();
-            let actual: Vec<_> = batches.epoch_from(2, 4).map(|batch| Content::from(&batch.unwrap())).collect();
+            let actual: Vec<_> = batches.epoch_from(2, 4).map(|batch| BatchContent::from(&batch.unwrap())).collect();
             assert!(actual == expected[2][4..], "{workers} workers");
         }
     });
@@ -87,10 +87,10 @@ fn a_later_augmentation_begins_with_its_epoch() {
 
 #[test]
 fn epochs_and_seeds_differ_and_repeat() {
-    let source = Numbers::new(50);
+    let source = NumberSource::new(50);
     let make = |seed| loader(source.clone()).shuffle(seed).workers(2);
     let mut batches = make(1).host().unwrap();
-    let mut epoch = |n| batches.epoch(n).map(|b| Content::from(&b.unwrap())).collect::<Vec<_>>();
+    let mut epoch = |n| batches.epoch(n).map(|b| BatchContent::from(&b.unwrap())).collect::<Vec<_>>();
     let (first, second, again) = (epoch(0), epoch(1), epoch(0));
     assert!(first == again, "an epoch can be repeated with the same loader");
     assert!(first != second);
@@ -99,29 +99,29 @@ fn epochs_and_seeds_differ_and_repeat() {
 
 #[test]
 fn an_epoch_can_start_at_any_batch() {
-    let source = Numbers::new(60);
+    let source = NumberSource::new(60);
     let unbroken = all_contents(loader(source.clone()).shuffle(9), 4);
     let mut batches = loader(source).shuffle(9).host().unwrap();
     for first in [0, 3, 8, 9, 20] {
-        let rest: Vec<_> = batches.epoch_from(4, first).map(|b| Content::from(&b.unwrap())).collect();
+        let rest: Vec<_> = batches.epoch_from(4, first).map(|b| BatchContent::from(&b.unwrap())).collect();
         assert!(rest == unbroken[unbroken.len().min(first as usize)..], "from batch {first}");
     }
 }
 
 #[test]
 fn a_configured_loader_works_in_a_for_loop() {
-    let source = Numbers::new(20);
+    let source = NumberSource::new(20);
     let mut seen = Vec::new();
     for batch in loader(source.clone()).workers(2).pinned(false).prefetch(4) {
-        seen.push(Content::from(&batch.unwrap()));
+        seen.push(BatchContent::from(&batch.unwrap()));
     }
-    assert_eq!(seen, reference(&source, Draw, &Augment::train(16), None, 0, 7));
+    assert_eq!(seen, reference_epoch(&source, NumberCodec, &Augment::train(16), None, 0, 7));
 }
 
 #[test]
 fn the_last_batch_is_kept_dropped_or_padded() {
     let lens = |last| {
-        let mut batches = loader(Numbers::new(17)).last_batch(last).host().unwrap();
+        let mut batches = loader(NumberSource::new(17)).last_batch(last).host().unwrap();
         batches.epoch(0).map(|b| b.unwrap().valid().map(u8::from).collect::<Vec<_>>()).collect::<Vec<_>>()
     };
     assert_eq!(lens(LastBatch::Keep), [vec![1; 7], vec![1; 7], vec![1; 3]]);
@@ -132,8 +132,8 @@ fn the_last_batch_is_kept_dropped_or_padded() {
 /// The epoch has 2^40 samples, so a startup with a cost per batch would never end.
 #[test]
 fn a_batch_far_into_an_epoch_does_not_need_those_before_it() {
-    no_hang(|| {
-        let (source, first) = (Numbers::new(1 << 40), 100_000_000_000);
+    exit_on_hang(|| {
+        let (source, first) = (NumberSource::new(1 << 40), 100_000_000_000);
         let mut batches = loader(source.clone()).shuffle(9).workers(2).prefetch(2).host().unwrap();
         let batch = batches.epoch_from(4, first).next().unwrap().unwrap();
         let order = Shuffled::new(1 << 40, 9);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use crate::support::{Content, Draw, Numbers, no_hang};
+use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang};
 use warpfeed::sampler::{Rng, Sampler};
 use warpfeed::source::{BatchIndex, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
@@ -33,14 +33,14 @@ impl Sampler for EpochRanges {
 /// A source that counts its reads per epoch.
 #[derive(Clone)]
 struct Recorded {
-    numbers: Numbers,
+    numbers: NumberSource,
     reads: Arc<Mutex<HashMap<u64, u64>>>,
     fails: fn(u64) -> bool,
 }
 
 impl Recorded {
     fn new() -> Self {
-        Recorded { numbers: Numbers::new(10_000), reads: Arc::default(), fails: |_| false }
+        Recorded { numbers: NumberSource::new(10_000), reads: Arc::default(), fails: |_| false }
     }
 
     fn started(&self, epoch: u64) -> u64 {
@@ -73,17 +73,18 @@ impl Source for Recorded {
 }
 
 fn loader(source: &Recorded, lengths: fn(u64) -> u64) -> Loader {
-    let loader = Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).sampler(EpochRanges(lengths));
+    let loader =
+        Loader::source(source.clone()).codec(NumberCodec).augment(Augment::train(16)).sampler(EpochRanges(lengths));
     loader.batch_size(4).workers(2).prefetch(2)
 }
 
-fn contents(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<Content> {
-    batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect()
+fn contents(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<BatchContent> {
+    batches.epoch(epoch).map(|batch| BatchContent::from(&batch.unwrap())).collect()
 }
 
 #[test]
 fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
         for number in 0..5 {
@@ -100,7 +101,7 @@ fn the_next_epoch_is_prepared_before_the_last_batch_is_taken() {
 
 #[test]
 fn short_epochs_are_prepared_one_after_the_other() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |epoch| 1 + epoch % 4).host().unwrap();
         let mut plain = loader(&Recorded::new(), |epoch| 1 + epoch % 4).epochs(0).host().unwrap();
@@ -114,7 +115,7 @@ fn short_epochs_are_prepared_one_after_the_other() {
 
 #[test]
 fn preparation_is_limited_by_free_slots() {
-    no_hang(|| {
+    exit_on_hang(|| {
         for prefetch in [1, 3] {
             let source = Recorded::new();
             let mut batches = loader(&source, |_| 20).prefetch(prefetch).host().unwrap();
@@ -129,7 +130,7 @@ fn preparation_is_limited_by_free_slots() {
 
 #[test]
 fn nothing_is_prepared_after_the_last_epoch() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).epochs(3).host().unwrap();
         for epoch in 0..3 {
@@ -149,7 +150,7 @@ fn nothing_is_prepared_after_the_last_epoch() {
 
 #[test]
 fn an_epoch_that_is_repeated_is_prepared_again() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
         let first = contents(&mut batches, 0);
@@ -172,7 +173,7 @@ fn uneven(epoch: u64) -> u64 {
 
 #[test]
 fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
-    no_hang(|| {
+    exit_on_hang(|| {
         for (last, seed) in [(LastBatch::Keep, 1), (LastBatch::Drop, 2), (LastBatch::Pad, 3)] {
             let mut batches = loader(&Recorded::new(), uneven).last_batch(last).seed(seed).host().unwrap();
             // `epochs(1)` disables preparation. Unlike `epochs(0)`, it does not mark the order as
@@ -193,7 +194,7 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
                     let mut epoch = batches.epoch_from(epoch, first);
                     let mut contents = Vec::new();
                     while let Some(batch) = epoch.next().filter(|_| contents.len() < count) {
-                        contents.push((Content::from(&batch.unwrap()), epoch.checkpoint()));
+                        contents.push((BatchContent::from(&batch.unwrap()), epoch.checkpoint()));
                     }
                     contents
                 };
@@ -213,7 +214,7 @@ fn any_epoch_equals_the_same_epoch_of_a_new_loader() {
 
 #[test]
 fn resuming_after_the_last_batch_starts_the_next_epoch() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let open = || loader(&Recorded::new(), |_| 20);
         let mut batches = open().host().unwrap();
         let first = contents(&mut batches, 0);
@@ -231,7 +232,7 @@ fn resuming_after_the_last_batch_starts_the_next_epoch() {
 
 #[test]
 fn errors_of_the_next_epoch_are_reported_in_that_epoch() {
-    no_hang(|| {
+    exit_on_hang(|| {
         // The first sample of epoch 1 fails.
         let source = Recorded { fails: |index| index == EPOCH, ..Recorded::new() };
         let mut batches = loader(&source, |_| 20).host().unwrap();
@@ -258,7 +259,7 @@ fn errors_of_the_next_epoch_are_reported_in_that_epoch() {
 
 #[test]
 fn a_panic_in_the_next_epochs_order_is_reported_in_that_epoch() {
-    no_hang(|| {
+    exit_on_hang(|| {
         fn fails_late(epoch: u64) -> u64 {
             assert_ne!(epoch, 2, "epoch 2 has no length");
             20
@@ -277,7 +278,7 @@ fn a_panic_in_the_next_epochs_order_is_reported_in_that_epoch() {
 
 #[test]
 fn a_sampler_that_changes_its_length_fails() {
-    no_hang(|| {
+    exit_on_hang(|| {
         static LENGTH: AtomicU64 = AtomicU64::new(20);
         let source = Recorded::new();
         let mut batches = loader(&source, |_| LENGTH.load(Ordering::SeqCst)).host().unwrap();
@@ -296,7 +297,7 @@ fn a_sampler_that_changes_its_length_fails() {
 
 #[test]
 fn statistics_of_an_epoch_count_its_batches() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
         let monitor = batches.handle();
@@ -370,10 +371,10 @@ fn the_last_batch_does_not_wait_for_the_next_epoch() {
         }
     }
 
-    no_hang(|| {
+    exit_on_hang(|| {
         let gate = Arc::<Gate>::default();
         let open = |source: Checked| {
-            let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
+            let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16));
             loader.batch_size(4).workers(2).prefetch(2)
         };
         let never = Arc::<Gate>::default();
@@ -413,11 +414,11 @@ fn an_epoch_that_could_not_be_prepared_begins_after_a_timeout() {
         }
     }
 
-    no_hang(|| {
+    exit_on_hang(|| {
         let gate = Arc::<Gate>::default();
         gate.set(true);
         let loader = Loader::source(Recorded::new())
-            .codec(Draw)
+            .codec(NumberCodec)
             .augment(Augment::train(16))
             .sampler(Unknown(gate.clone(), AtomicU64::new(0)));
         let loader = loader.batch_size(4).workers(2).prefetch(1).timeout(Duration::from_millis(50));
@@ -476,10 +477,10 @@ fn a_source_is_checked_while_other_threads_read_it() {
         }
     }
 
-    no_hang(|| {
+    exit_on_hang(|| {
         let source = Both::default();
         let loader =
-            Loader::source(source.clone()).codec(Draw).augment(Augment::train(16)).sampler(EpochRanges(|_| 20));
+            Loader::source(source.clone()).codec(NumberCodec).augment(Augment::train(16)).sampler(EpochRanges(|_| 20));
         let mut batches = loader.batch_size(4).workers(2).prefetch(2).epochs(2).host().unwrap();
         for epoch in 0..2 {
             let ids = contents(&mut batches, epoch).into_iter().flat_map(|batch| batch.ids);
@@ -491,7 +492,7 @@ fn a_source_is_checked_while_other_threads_read_it() {
 
 #[test]
 fn an_abandoned_epoch_is_prepared_only_once() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let source = Recorded::new();
         let mut batches = loader(&source, |_| 20).host().unwrap();
         drop(batches.epoch(0).next());
@@ -510,7 +511,7 @@ fn an_abandoned_epoch_is_prepared_only_once() {
 
 /// A source that records the loader's calls to its prefetcher.
 struct Followed {
-    numbers: Numbers,
+    numbers: NumberSource,
     calls: Arc<Mutex<Vec<String>>>,
 }
 
@@ -544,10 +545,10 @@ impl Source for Followed {
 
 #[test]
 fn a_prefetching_source_learns_when_a_run_starts_and_ends() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let calls = Arc::<Mutex<Vec<String>>>::default();
-        let source = || Followed { numbers: Numbers::new(20), calls: calls.clone() };
-        let open = || Loader::source(source()).codec(Draw).augment(Augment::train(16)).batch_size(4).prefetch(2);
+        let source = || Followed { numbers: NumberSource::new(20), calls: calls.clone() };
+        let open = || Loader::source(source()).codec(NumberCodec).augment(Augment::train(16)).batch_size(4).prefetch(2);
         let new_calls = || std::mem::take(&mut *calls.lock().unwrap());
         let mut batches = open().epochs(3).host().unwrap();
         (0..3).for_each(|epoch| assert_eq!(contents(&mut batches, epoch).len(), 5));

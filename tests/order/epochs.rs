@@ -4,18 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Content, Numbers, loader, no_hang};
+use crate::support::{BatchContent, NumberSource, exit_on_hang, loader};
 use warpfeed::{Batches, Checkpoint, ErrorKind, HostBatch};
 
 const WAIT: Duration = Duration::from_millis(50);
 
-fn rest(epochs: &mut Batches<HostBatch>) -> Vec<Content> {
-    std::iter::from_fn(|| epochs.next(&mut || Some(WAIT))).map(|batch| Content::from(&batch.unwrap())).collect()
+fn rest(epochs: &mut Batches<HostBatch>) -> Vec<BatchContent> {
+    std::iter::from_fn(|| epochs.next(&mut || Some(WAIT))).map(|batch| BatchContent::from(&batch.unwrap())).collect()
 }
 
 #[test]
 fn an_epoch_reports_its_remaining_batches() {
-    let mut batches = loader(Numbers::new(50)).batch_size(7).shuffle(3).host().unwrap();
+    let mut batches = loader(NumberSource::new(50)).batch_size(7).shuffle(3).host().unwrap();
     assert_eq!(batches.num_batches(0), 8);
     let mut epoch = batches.epoch_from(0, 3);
     assert_eq!((epoch.len(), epoch.is_empty()), (5, false));
@@ -28,18 +28,18 @@ fn an_epoch_reports_its_remaining_batches() {
 
 #[test]
 fn owned_epochs_equal_those_of_a_loop() {
-    let mut batches = loader(Numbers::new(50)).shuffle(3).host().unwrap();
-    let mut epochs = loader(Numbers::new(50)).shuffle(3).host().unwrap();
+    let mut batches = loader(NumberSource::new(50)).shuffle(3).host().unwrap();
+    let mut epochs = loader(NumberSource::new(50)).shuffle(3).host().unwrap();
     assert!(epochs.next(&mut || Some(WAIT)).is_none(), "no epoch has begun");
     for epoch in [0, 1, 1, 5] {
-        let expected: Vec<_> = batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect();
+        let expected: Vec<_> = batches.epoch(epoch).map(|batch| BatchContent::from(&batch.unwrap())).collect();
         epochs.begin(epoch);
         assert_eq!(rest(&mut epochs), expected);
         assert_eq!(epochs.checkpoint(), batches.checkpoint());
         assert!(epochs.next(&mut || Some(WAIT)).is_none(), "the epoch has ended");
     }
     for first in [0, 3, 8, 99] {
-        let expected: Vec<_> = batches.epoch_from(1, first).map(|batch| Content::from(&batch.unwrap())).collect();
+        let expected: Vec<_> = batches.epoch_from(1, first).map(|batch| BatchContent::from(&batch.unwrap())).collect();
         epochs.begin_from(1, first);
         assert_eq!(rest(&mut epochs), expected);
         assert_eq!(epochs.checkpoint(), batches.checkpoint());
@@ -53,20 +53,20 @@ fn owned_epochs_equal_those_of_a_loop() {
 
 #[test]
 fn a_timed_out_wait_loses_no_batch() {
-    no_hang(|| {
-        let mut epochs = loader(Numbers::new(50)).host().unwrap();
+    exit_on_hang(|| {
+        let mut epochs = loader(NumberSource::new(50)).host().unwrap();
         epochs.begin(0);
         let unbroken = rest(&mut epochs);
         epochs.begin(0);
         let (mut came, mut given_up) = (Vec::new(), 0);
         while came.len() < unbroken.len() {
             match epochs.next(&mut || None) {
-                Some(batch) => came.push(Content::from(&batch.unwrap())),
+                Some(batch) => came.push(BatchContent::from(&batch.unwrap())),
                 None => given_up += 1,
             }
             if given_up % 3 == 2 {
                 given_up += 1;
-                came.extend(epochs.next(&mut || Some(WAIT)).map(|batch| Content::from(&batch.unwrap())));
+                came.extend(epochs.next(&mut || Some(WAIT)).map(|batch| BatchContent::from(&batch.unwrap())));
             }
         }
         assert_eq!(came, unbroken);
@@ -76,7 +76,7 @@ fn a_timed_out_wait_loses_no_batch() {
 
 #[test]
 fn a_checkpoint_can_be_loaded_between_epochs() {
-    let open = || loader(Numbers::new(50)).shuffle(3).host().unwrap();
+    let open = || loader(NumberSource::new(50)).shuffle(3).host().unwrap();
     let mut run = open();
     run.begin(0);
     let _ = rest(&mut run);
@@ -98,7 +98,7 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     other.begin(1);
     assert_eq!(rest(&mut other).len(), 8, "a repeated epoch is complete");
 
-    let mut refused = loader(Numbers::new(50)).shuffle(4).host().unwrap();
+    let mut refused = loader(NumberSource::new(50)).shuffle(4).host().unwrap();
     let e = refused.resume(&state).unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.cause().contains("the seed differs"), "{e}");
     refused.begin(0);
@@ -108,8 +108,8 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
 
 #[test]
 fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
-    no_hang(|| {
-        let mut epochs = loader(Numbers::new(200)).prefetch(2).host().unwrap();
+    exit_on_hang(|| {
+        let mut epochs = loader(NumberSource::new(200)).prefetch(2).host().unwrap();
         epochs.begin(0);
         let first = Arc::new(epochs.next(&mut || Some(WAIT)).unwrap().unwrap());
         let (expected, label) = (first.images().bytes().to_vec(), first.labels().unwrap().to_vec());

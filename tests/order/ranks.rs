@@ -5,11 +5,11 @@
 use std::process::{Command, Stdio};
 
 use crate::process::child;
-use crate::support::{Content, Numbers, loader, no_hang};
+use crate::support::{BatchContent, NumberSource, exit_on_hang, loader};
 use proptest::prelude::*;
 use warpfeed::{ErrorKind, LastBatch, Loader, Rank};
 
-fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
+fn epoch(loader: Loader, epoch: u64) -> Vec<(BatchContent, Vec<bool>)> {
     let mut batches = loader.host().unwrap();
     let contents: Vec<_> = batches
         .epoch(epoch)
@@ -17,7 +17,7 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
         .map(|(number, b)| {
             let b = b.unwrap();
             assert_eq!((b.epoch(), b.number()), (epoch, number as u64));
-            (Content::from(&b), b.valid().collect())
+            (BatchContent::from(&b), b.valid().collect())
         })
         .collect();
     assert_eq!(contents.len() as u64, batches.num_batches(epoch));
@@ -25,8 +25,8 @@ fn epoch(loader: Loader, epoch: u64) -> Vec<(Content, Vec<bool>)> {
 }
 
 /// Joins the parts of a global batch that the ranks received, without padding.
-fn join<'a>(parts: impl Iterator<Item = &'a (Content, Vec<bool>)>) -> Content {
-    let mut joined = Content { ids: vec![], keys: vec![], labels: vec![], images: vec![] };
+fn join<'a>(parts: impl Iterator<Item = &'a (BatchContent, Vec<bool>)>) -> BatchContent {
+    let mut joined = BatchContent { ids: vec![], keys: vec![], labels: vec![], images: vec![] };
     for (part, valid) in parts {
         let image = part.images.len() / part.ids.len();
         for place in (0..part.ids.len()).filter(|&place| valid[place]) {
@@ -44,7 +44,7 @@ const WORLDS: [usize; 4] = [1, 2, 3, 8];
 /// Checks one configuration with every world size in `WORLDS`.
 fn check(samples: usize, global: usize, last: LastBatch, seed: Option<u64>, workers: usize) {
     let options = || {
-        let loader = loader(Numbers::new(samples)).global_batch_size(global).last_batch(last).workers(workers);
+        let loader = loader(NumberSource::new(samples)).global_batch_size(global).last_batch(last).workers(workers);
         seed.map_or(loader.clone(), |seed| loader.shuffle(seed))
     };
     if last == LastBatch::Drop && samples < global {
@@ -98,19 +98,19 @@ proptest! {
         seed in proptest::option::of(any::<u64>()),
         workers in 1usize..4,
     ) {
-        no_hang(|| check(samples, global, last, seed, workers));
+        exit_on_hang(|| check(samples, global, last, seed, workers));
     }
 }
 
 #[test]
 fn batch_size_is_per_rank_and_global_batch_size_for_all() {
     for rank in 0..3 {
-        let per_rank = epoch(loader(Numbers::new(100)).shuffle(1).batch_size(7).rank(rank, 3), 0);
-        assert!(per_rank == epoch(loader(Numbers::new(100)).shuffle(1).global_batch_size(21).rank(rank, 3), 0));
+        let per_rank = epoch(loader(NumberSource::new(100)).shuffle(1).batch_size(7).rank(rank, 3), 0);
+        assert!(per_rank == epoch(loader(NumberSource::new(100)).shuffle(1).global_batch_size(21).rank(rank, 3), 0));
         assert_eq!(per_rank.len(), 5);
         assert!(per_rank[..4].iter().all(|batch| batch.0.ids.len() == 7));
     }
-    let batches = loader(Numbers::new(100)).rank(2, 3).host().unwrap();
+    let batches = loader(NumberSource::new(100)).rank(2, 3).host().unwrap();
     assert_eq!((batches.rank().rank, batches.rank().world_size), (2, 3));
 }
 
@@ -120,7 +120,7 @@ fn invalid_ranks_are_refused() {
         let e = loader.host().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.to_string().contains(words), "{e}");
     };
-    let make = || loader(Numbers::new(100));
+    let make = || loader(NumberSource::new(100));
     refused(make().rank(3, 3), "rank 3 is not less than the world size 3");
     refused(make().rank(0, 0), "rank 0 is not less than the world size 0");
     refused(make().global_batch_size(2).rank(0, 3), "global_batch_size(2) on 3 ranks");
@@ -132,7 +132,7 @@ fn invalid_ranks_are_refused() {
 #[test]
 #[ignore = "started by another test"]
 fn print_the_error_without_a_launcher() {
-    println!("\n{}", loader(Numbers::new(10)).distributed().host().unwrap_err());
+    println!("\n{}", loader(NumberSource::new(10)).distributed().host().unwrap_err());
 }
 
 /// Child process of [`real_processes_find_their_rank_under_each_launcher`].
@@ -142,8 +142,10 @@ fn print_an_epoch_of_one_rank() {
     if Rank::from_env().unwrap().is_none() {
         return;
     }
-    let batches =
-        epoch(loader(Numbers::new(103)).shuffle(5).global_batch_size(24).last_batch(LastBatch::Pad).distributed(), 1);
+    let batches = epoch(
+        loader(NumberSource::new(103)).shuffle(5).global_batch_size(24).last_batch(LastBatch::Pad).distributed(),
+        1,
+    );
     for (content, valid) in batches {
         let places = content.ids.iter().zip(valid).map(|(id, valid)| format!("{id}{}", if valid { "" } else { "-" }));
         println!("\nbatch {}", places.collect::<Vec<_>>().join(" "));
@@ -176,7 +178,7 @@ fn real_processes_find_their_rank_under_each_launcher() {
         assert!(alone.contains(words), "{alone}");
     }
 
-    let expected = epoch(loader(Numbers::new(103)).shuffle(5).global_batch_size(24), 1);
+    let expected = epoch(loader(NumberSource::new(103)).shuffle(5).global_batch_size(24), 1);
     for (world, (rank_name, world_name)) in WORLDS.into_iter().zip(launchers) {
         let start = |rank: usize| {
             let mut command = without_launcher(child!(print_an_epoch_of_one_rank));

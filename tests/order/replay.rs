@@ -2,22 +2,22 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::support::{Content, Draw, Numbers, loader, no_hang};
+use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang, loader};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, ErrorKind, Loader, LoaderHandle, Result};
 
 #[test]
 fn a_replay_repeats_batches_without_reading() {
-    no_hang(|| {
-        let source = Numbers::new(70);
+    exit_on_hang(|| {
+        let source = NumberSource::new(70);
         let mut batches = loader(source.clone()).workers(2).prefetch(2).host().unwrap();
-        let first: Vec<Content> = batches.epoch(0).take(3).map(|b| Content::from(&b.unwrap())).collect();
+        let first: Vec<BatchContent> = batches.epoch(0).take(3).map(|b| BatchContent::from(&b.unwrap())).collect();
         let mut replay = batches.replay(3).unwrap();
         let before = (source.reads(), batches.stats().batches);
         for round in 0..50 {
             for (number, expected) in first.iter().enumerate() {
                 let batch = replay.next().unwrap();
-                assert!(Content::from(&*batch) == *expected, "batch {number} in round {round}");
+                assert!(BatchContent::from(&*batch) == *expected, "batch {number} in round {round}");
             }
         }
         assert_eq!((source.reads(), batches.stats().batches), before, "nothing was read, nothing counted");
@@ -28,32 +28,32 @@ fn a_replay_repeats_batches_without_reading() {
 
 #[test]
 fn a_resumed_loader_continues_where_it_was_after_a_replay() {
-    no_hang(|| {
-        let open = || loader(Numbers::new(70)).shuffle(2).workers(2).prefetch(2);
+    exit_on_hang(|| {
+        let open = || loader(NumberSource::new(70)).shuffle(2).workers(2).prefetch(2);
         let mut batches = open().host().unwrap();
-        let first: Vec<Content> = batches.epoch(0).take(2).map(|b| Content::from(&b.unwrap())).collect();
-        let unbroken: Vec<Content> = batches.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
+        let first: Vec<BatchContent> = batches.epoch(0).take(2).map(|b| BatchContent::from(&b.unwrap())).collect();
+        let unbroken: Vec<BatchContent> = batches.epoch(1).map(|b| BatchContent::from(&b.unwrap())).collect();
         for _ in batches.epoch(1).take(4) {}
         let state = batches.checkpoint();
         drop(batches);
 
         let mut resumed = open().resume(state.clone()).host().unwrap();
-        let replayed: Vec<Content> = resumed.replay(2).unwrap().take(4).map(|b| Content::from(&*b)).collect();
+        let replayed: Vec<BatchContent> = resumed.replay(2).unwrap().take(4).map(|b| BatchContent::from(&*b)).collect();
         assert!(
             replayed[..2] == first[..] && replayed[2..] == first[..],
             "replayed samples have epoch 0, even after a resume"
         );
         assert_eq!((resumed.checkpoint(), resumed.first_epoch()), (state, 1), "a replay is not part of the run");
         assert_eq!(resumed.epoch(0).count(), 0);
-        let rest: Vec<Content> = resumed.epoch(1).map(|b| Content::from(&b.unwrap())).collect();
+        let rest: Vec<BatchContent> = resumed.epoch(1).map(|b| BatchContent::from(&b.unwrap())).collect();
         assert!(rest == unbroken[4..]);
     });
 }
 
 #[test]
 fn a_replay_repeats_a_short_epoch_and_checks_its_length() {
-    no_hang(|| {
-        let mut batches = loader(Numbers::new(10)).prefetch(4).host().unwrap();
+    exit_on_hang(|| {
+        let mut batches = loader(NumberSource::new(10)).prefetch(4).host().unwrap();
         assert_eq!(batches.replay(5).unwrap().take(5).map(|b| b.len()).collect::<Vec<_>>(), [7, 3, 7, 3, 7]);
         for n in [0, 6] {
             let e = batches.replay(n).unwrap_err();
@@ -66,7 +66,7 @@ fn a_replay_repeats_a_short_epoch_and_checks_its_length() {
 /// A source that records the position of the run during the reads of the third batch, when two
 /// batches have been delivered.
 struct Watches {
-    numbers: Numbers,
+    numbers: NumberSource,
     monitor: Arc<OnceLock<LoaderHandle>>,
     positions: Arc<Mutex<Vec<(u64, u64)>>>,
 }
@@ -90,10 +90,10 @@ impl Source for Watches {
 
 #[test]
 fn a_monitor_does_not_advance_during_a_replay() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (monitor, seen) = (Arc::new(OnceLock::new()), Arc::default());
-        let source = Watches { numbers: Numbers::new(21), monitor: monitor.clone(), positions: Arc::clone(&seen) };
-        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let source = Watches { numbers: NumberSource::new(21), monitor: monitor.clone(), positions: Arc::clone(&seen) };
+        let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7);
         let mut batches = loader.workers(2).prefetch(2).host().unwrap();
         // The first checkpoint reads samples.
         batches.checkpoint();

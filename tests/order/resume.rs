@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::process::child;
-use crate::support::{self, Content, Numbers, loader, no_hang};
+use crate::support::{self, BatchContent, NumberSource, exit_on_hang, loader};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use warpfeed::sampler::{Rng, Sampler};
@@ -20,10 +20,10 @@ use warpfeed::{Augment, Checkpoint, ErrorKind, HostBatch, LastBatch, Loader, Res
 
 const EPOCHS: u64 = 3;
 
-type Step = (u64, u64, Content, Vec<bool>);
+type Step = (u64, u64, BatchContent, Vec<bool>);
 
 fn step(batch: &HostBatch) -> Step {
-    (batch.epoch(), batch.number(), Content::from(batch), batch.valid().collect())
+    (batch.epoch(), batch.number(), BatchContent::from(batch), batch.valid().collect())
 }
 
 /// Returns the batches of a run, or the remaining ones of a resumed run.
@@ -65,9 +65,9 @@ proptest! {
         after in (1usize..4, 1usize..4),
         all_epochs: bool,
     ) {
-        no_hang(|| {
+        exit_on_hang(|| {
             let make = |workers, rank, world| {
-                let loader = loader(Numbers::new(samples)).shuffle(seed).global_batch_size(global).last_batch(last);
+                let loader = loader(NumberSource::new(samples)).shuffle(seed).global_batch_size(global).last_batch(last);
                 loader.workers(workers).rank(rank, world)
             };
             if last == LastBatch::Drop && samples < global {
@@ -91,7 +91,7 @@ proptest! {
 
 #[test]
 fn a_checkpoint_is_small_and_states_its_position() {
-    let mut batches = loader(Numbers::new(50)).shuffle(1).host().unwrap();
+    let mut batches = loader(NumberSource::new(50)).shuffle(1).host().unwrap();
     let state = batches.checkpoint();
     assert_eq!((state.epoch(), state.batch(), batches.first_epoch()), (0, 0, 0));
     for _ in batches.epoch(4).take(3) {}
@@ -108,7 +108,7 @@ fn a_checkpoint_is_small_and_states_its_position() {
     let text = serde_json::to_string(&state).unwrap();
     assert!(text.len() < 800, "{} bytes: {text}", text.len());
 
-    let mut resumed = loader(Numbers::new(50)).shuffle(1).resume(state.clone()).host().unwrap();
+    let mut resumed = loader(NumberSource::new(50)).shuffle(1).resume(state.clone()).host().unwrap();
     assert_eq!(resumed.first_epoch(), 4);
     assert_eq!(resumed.epoch(3).count(), 0, "delivered samples are not delivered again");
     assert_eq!(resumed.checkpoint(), state, "a resumed loader is at the saved position");
@@ -119,10 +119,10 @@ fn a_checkpoint_is_small_and_states_its_position() {
 
 #[test]
 fn resuming_starts_in_the_epoch_of_the_checkpoint() {
-    let mut batches = loader(Numbers::new(50)).host().unwrap();
+    let mut batches = loader(NumberSource::new(50)).host().unwrap();
     for _ in batches.epoch(4).take(3) {}
     assert_eq!(batches.first_epoch(), 0);
-    let mut resumed = loader(Numbers::new(50)).resume(batches.checkpoint()).host().unwrap();
+    let mut resumed = loader(NumberSource::new(50)).resume(batches.checkpoint()).host().unwrap();
     for epoch in 4..7 {
         assert_eq!(resumed.first_epoch(), 4, "before epoch {epoch}");
         assert!(resumed.epoch(epoch).all(|batch| batch.is_ok()));
@@ -132,9 +132,9 @@ fn resuming_starts_in_the_epoch_of_the_checkpoint() {
 
 #[test]
 fn a_resumed_loader_works_in_a_for_loop() {
-    let mut batches = loader(Numbers::new(50)).shuffle(1).host().unwrap();
+    let mut batches = loader(NumberSource::new(50)).shuffle(1).host().unwrap();
     for _ in batches.epoch(2).take(5) {}
-    let numbers = loader(Numbers::new(50)).shuffle(1).resume(batches.checkpoint()).into_iter();
+    let numbers = loader(NumberSource::new(50)).shuffle(1).resume(batches.checkpoint()).into_iter();
     let numbers: Vec<_> = numbers.map(|b| b.map(|b| (b.epoch(), b.number())).unwrap()).collect();
     assert_eq!(numbers, [(2, 5), (2, 6), (2, 7)]);
 }
@@ -147,7 +147,7 @@ fn a_failed_batch_is_retried_after_resuming() {
             OwnedSample::new(format!("{i}")).field("img", number).label(0)
         };
         Loader::source(Memory::new((0..50).map(sample).collect()))
-            .codec(support::Draw)
+            .codec(support::NumberCodec)
             .augment(warpfeed::Augment::train(16))
             .batch_size(7)
     };
@@ -161,7 +161,7 @@ fn a_failed_batch_is_retried_after_resuming() {
 
 #[test]
 fn resuming_a_changed_loader_fails_with_both_values() {
-    let numbers = || loader(Numbers::new(100)).batch_size(10);
+    let numbers = || loader(NumberSource::new(100)).batch_size(10);
     let mut batches = numbers().shuffle(5).host().unwrap();
     for _ in batches.epoch(1).take(4) {}
     let state = batches.checkpoint();
@@ -172,10 +172,14 @@ fn resuming_a_changed_loader_fails_with_both_values() {
     refused(numbers().shuffle(6), &state, &["seed", "has 5,", "has 6"]);
     refused(numbers().shuffle(5).batch_size(20), &state, &["global batch", "has 10,", "has 20"]);
     refused(numbers().shuffle(5).rank(0, 2), &state, &["global batch", "has 10,", "has 20"]);
-    refused(loader(Numbers::new(101)).batch_size(10).shuffle(5), &state, &["source samples", "has 100,", "has 101"]);
+    refused(
+        loader(NumberSource::new(101)).batch_size(10).shuffle(5),
+        &state,
+        &["source samples", "has 100,", "has 101"],
+    );
     refused(numbers().seed(5), &state, &["the order", "position 0 of epoch 0"]);
     let renamed = Memory::new((0..100).map(|i| OwnedSample::new(format!("new/{i}")).field("img", [])).collect());
-    let renamed = Loader::source(renamed).codec(support::Draw).batch_size(10).shuffle(5);
+    let renamed = Loader::source(renamed).codec(support::NumberCodec).batch_size(10).shuffle(5);
     refused(renamed, &state, &["the dataset", "/0000", "has new/"]);
     assert!(numbers().shuffle(5).batch_size(5).rank(1, 2).resume(state.clone()).host().is_ok());
 
@@ -250,7 +254,7 @@ fn resuming_a_changed_augmentation_fails_with_the_step() {
 #[test]
 fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
     let order = Stateful::default();
-    let make = || loader(Numbers::new(100)).batch_size(10).sampler(order.clone()).epochs(0);
+    let make = || loader(NumberSource::new(100)).batch_size(10).sampler(order.clone()).epochs(0);
     let mut batches = make().host().unwrap();
     let _ = batches.epoch(0).last();
     // Between two epochs, a checkpoint neither compares nor requests the order of the next epoch.
@@ -272,14 +276,20 @@ fn an_order_that_depends_on_state_is_compared_inside_its_epoch() {
         "{e}"
     );
     order.shift.store(3, Relaxed);
-    let e =
-        loader(Numbers::new(101)).batch_size(10).sampler(order.clone()).epochs(0).resume(inside).host().unwrap_err();
+    let e = loader(NumberSource::new(101))
+        .batch_size(10)
+        .sampler(order.clone())
+        .epochs(0)
+        .resume(inside)
+        .host()
+        .unwrap_err();
     assert!(e.cause().contains("source samples"), "{e}");
     // A stateless order is also compared in the checkpoint's epoch.
-    let mut batches = loader(Numbers::new(100)).batch_size(10).sampler(RotatesFromEpoch2(0)).host().unwrap();
+    let mut batches = loader(NumberSource::new(100)).batch_size(10).sampler(RotatesFromEpoch2(0)).host().unwrap();
     for _ in batches.epoch(2).take(1) {}
     let late = batches.checkpoint();
-    let e = loader(Numbers::new(100)).batch_size(10).sampler(RotatesFromEpoch2(1)).resume(late).host().unwrap_err();
+    let e =
+        loader(NumberSource::new(100)).batch_size(10).sampler(RotatesFromEpoch2(1)).resume(late).host().unwrap_err();
     assert!(e.cause().contains("the order of epoch 2 differs from the saved one"), "{e}");
 }
 
@@ -299,11 +309,11 @@ impl Sampler for RotatesFromEpoch2 {
 /// A damaged checkpoint must be refused, unless the damage produces a different valid checkpoint.
 #[test]
 fn a_damaged_checkpoint_causes_no_panic_or_hang() {
-    let make = || loader(Numbers::new(100)).batch_size(10).shuffle(5).workers(1);
+    let make = || loader(NumberSource::new(100)).batch_size(10).shuffle(5).workers(1);
     let text = serde_json::to_string(&make().host().unwrap().checkpoint()).unwrap();
     let mut rng = Rng::new(1, 2, 3);
     let (mut unread, mut refused) = (0, 0);
-    no_hang(|| {
+    exit_on_hang(|| {
         for _ in 0..400 {
             let mut bytes = text.clone().into_bytes();
             let place = rng.below(bytes.len() as u64) as usize;
@@ -345,7 +355,7 @@ fn learn(model: u64, (epoch, number, content, _): &Step) -> u64 {
 }
 
 fn killed_loader() -> Loader {
-    loader(Numbers::new(200)).shuffle(8).last_batch(LastBatch::Pad)
+    loader(NumberSource::new(200)).shuffle(8).last_batch(LastBatch::Pad)
 }
 
 /// Child process of [`a_killed_process_resumes_with_the_next_batch`].
@@ -381,7 +391,7 @@ fn a_killed_process_resumes_with_the_next_batch() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("checkpoint");
     let (mut rng, mut kills) = (Rng::new(7, 7, 7), 0);
-    no_hang(|| {
+    exit_on_hang(|| {
         loop {
             let mut process = child!(train_until_killed)
                 .env("CHECKPOINT", &path)

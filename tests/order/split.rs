@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::support::{self, Numbers, loader};
+use crate::support::{self, NumberSource, loader};
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{ErrorKind, Loader};
 
@@ -13,7 +13,7 @@ fn ids(loader: Loader) -> Vec<u64> {
 
 #[test]
 fn each_sample_is_in_one_part_which_depends_on_the_seed() {
-    let split = |seed| loader(Numbers::new(500)).split([0.8, 0.2], seed).unwrap().map(ids);
+    let split = |seed| loader(NumberSource::new(500)).split([0.8, 0.2], seed).unwrap().map(ids);
     let [train, val] = split(42);
     assert_eq!((train.len(), val.len()), (400, 100));
     assert_eq!(train.iter().chain(&val).collect::<HashSet<_>>().len(), 500);
@@ -23,7 +23,8 @@ fn each_sample_is_in_one_part_which_depends_on_the_seed() {
 
 #[test]
 fn splitting_a_subset_keeps_its_options() {
-    let [a, b] = loader(Numbers::new(500)).batch_size(7).subset((0..100).map(|i| 5 * i)).split([0.5, 0.5], 1).unwrap();
+    let [a, b] =
+        loader(NumberSource::new(500)).batch_size(7).subset((0..100).map(|i| 5 * i)).split([0.5, 0.5], 1).unwrap();
     let a = a.shuffle(9).host().unwrap();
     assert_eq!((a.source_len(), a.epoch_len(0), a.num_batches(0)), (500, 50, 8));
     assert!(ids(b).iter().all(|id| id.is_multiple_of(5)));
@@ -37,7 +38,7 @@ fn each_class_is_split_separately() {
     };
     let open = |n| {
         Loader::source(Memory::new((0..n).map(sample).collect()))
-            .codec(support::Draw)
+            .codec(support::NumberCodec)
             .augment(warpfeed::Augment::train(16))
     };
     let [train, val] = open(200).split_by_class([0.75, 0.25], 3).unwrap().map(ids);
@@ -49,7 +50,7 @@ fn each_class_is_split_separately() {
 
 #[test]
 fn invalid_fractions_and_unsplittable_mixtures_are_refused() {
-    let e = loader(Numbers::new(10)).split([0.8, 0.3], 0).unwrap_err();
+    let e = loader(NumberSource::new(10)).split([0.8, 0.3], 0).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Config);
     let e = Loader::mixture([("a", 0.5), ("b", 0.5)]).split([0.5, 0.5], 0).unwrap_err();
     assert!(e.cause().contains("mixture"), "{e}");

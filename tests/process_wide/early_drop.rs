@@ -2,20 +2,20 @@
 //! joined and slots returned, and batches that the program holds must stay valid.
 
 use crate::process::serial;
-use crate::support::{Content, Numbers, loader, no_hang, wait_for_threads};
+use crate::support::{BatchContent, NumberSource, exit_on_hang, loader, wait_for_threads};
 use warpfeed::sampler::Rng;
 
 #[test]
 fn dropping_at_any_point_joins_threads_and_returns_slots() {
     let _serial = serial();
-    no_hang(|| {
-        let source = Numbers::new(300);
+    exit_on_hang(|| {
+        let source = NumberSource::new(300);
         // Every other loader tunes its prefetch depth, which adds idle threads and spare slots.
         let make = |n: u32| {
             let loader = loader(source.clone()).shuffle(3);
             if n.is_multiple_of(2) { loader.workers(4).prefetch(3) } else { loader }
         };
-        let unbroken: Vec<_> = make(0).into_iter().map(|b| Content::from(&b.unwrap())).collect();
+        let unbroken: Vec<_> = make(0).into_iter().map(|b| BatchContent::from(&b.unwrap())).collect();
         wait_for_threads(0);
 
         let mut rng = Rng::new(11, 0, 0);
@@ -27,7 +27,10 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
                 let stop = rng.below(unbroken.len() as u64 + 1) as usize;
                 for (i, batch) in batches.epoch(0).take(stop).enumerate() {
                     let batch = batch.unwrap();
-                    assert!(Content::from(&batch) == unbroken[i], "batch {i} is the same after an epoch was abandoned");
+                    assert!(
+                        BatchContent::from(&batch) == unbroken[i],
+                        "batch {i} is the same after an epoch was abandoned"
+                    );
                     held_batch = Some((i, batch));
                 }
             }
@@ -37,7 +40,10 @@ fn dropping_at_any_point_joins_threads_and_returns_slots() {
             drop(batches);
             wait_for_threads(0);
             if let Some((i, batch)) = held_batch {
-                assert!(Content::from(&batch) == unbroken[i], "batch {i} is unchanged after its loader was dropped");
+                assert!(
+                    BatchContent::from(&batch) == unbroken[i],
+                    "batch {i} is unchanged after its loader was dropped"
+                );
             }
         }
     });

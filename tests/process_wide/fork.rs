@@ -4,14 +4,14 @@
 #![allow(unsafe_code)]
 
 use crate::process::serial;
-use crate::support::{self, Numbers, loader, no_hang};
+use crate::support::{self, NumberSource, exit_on_hang, loader};
 use warpfeed::ErrorKind;
 
 #[test]
 fn using_a_loader_in_a_forked_child_fails() {
     let _serial = serial();
-    no_hang(|| {
-        let mut batches = loader(Numbers::new(40)).workers(2).host().unwrap();
+    exit_on_hang(|| {
+        let mut batches = loader(NumberSource::new(40)).workers(2).host().unwrap();
         let mut epoch = batches.epoch(0);
         let batch = epoch.next().unwrap().unwrap();
         let ids: Vec<u64> = batch.ids().collect();
@@ -43,8 +43,8 @@ fn using_a_loader_in_a_forked_child_fails() {
 #[test]
 fn a_forked_child_leaves_the_cache_of_its_parent_intact() {
     let _serial = serial();
-    no_hang(|| {
-        let cached = || loader(Numbers::new(40)).workers(2).cache_decoded(1 << 20).epochs(0);
+    exit_on_hang(|| {
+        let cached = || loader(NumberSource::new(40)).workers(2).cache_decoded(1 << 20).epochs(0);
         let mut batches = cached().host().unwrap();
         let content = |batch: warpfeed::Result<warpfeed::HostBatch>| batch.unwrap().images().bytes().to_vec();
         let expected: Vec<_> = cached().cache_decoded(0).host().unwrap().epoch(0).map(content).collect();
@@ -73,8 +73,8 @@ fn a_forked_child_leaves_the_cache_of_its_parent_intact() {
 #[test]
 fn using_a_decoder_in_a_forked_child_fails() {
     let _serial = serial();
-    no_hang(|| {
-        let options = warpfeed::Decoder::builder().codec(support::Draw).augment(warpfeed::Augment::train(16));
+    exit_on_hang(|| {
+        let options = warpfeed::Decoder::builder().codec(support::NumberCodec).augment(warpfeed::Augment::train(16));
         let decoder = options.workers(2).host().unwrap();
         let images = || (0..5_u64).map(|number| number.to_le_bytes());
         assert_eq!(decoder.decode(images()).unwrap().valid().filter(|valid| *valid).count(), 5);
@@ -99,7 +99,7 @@ fn using_a_decoder_in_a_forked_child_fails() {
 }
 
 /// A source in which reads block for 3 ms, so that the loader starts reader threads.
-struct SlowSource(Numbers);
+struct SlowSource(NumberSource);
 
 impl warpfeed::source::Source for SlowSource {
     fn len(&self) -> usize {
@@ -115,8 +115,8 @@ impl warpfeed::source::Source for SlowSource {
 #[test]
 fn a_forked_child_can_drop_a_loader_with_active_readers() {
     let _serial = serial();
-    no_hang(|| {
-        let loader = warpfeed::Loader::source(SlowSource(Numbers::new(400))).codec(support::Draw);
+    exit_on_hang(|| {
+        let loader = warpfeed::Loader::source(SlowSource(NumberSource::new(400))).codec(support::NumberCodec);
         let mut batches = loader.augment(warpfeed::Augment::train(16)).batch_size(7).workers(2).host().unwrap();
         let mut epoch = batches.epoch(0);
         assert!(epoch.by_ref().take(20).all(|batch| batch.is_ok()));

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // `getrusage`
 
 use crate::process::serial;
-use crate::support::{Numbers, loader, no_hang, wait_for_threads};
+use crate::support::{NumberSource, exit_on_hang, loader, wait_for_threads};
 use warpfeed::ErrorKind;
 
 #[test]
@@ -11,7 +11,7 @@ fn an_unrealistic_number_of_workers_is_refused() {
     let _serial = serial();
     let cores = std::thread::available_parallelism().unwrap();
     for workers in [769, 100_000, usize::MAX] {
-        let e = loader(Numbers::new(10)).workers(workers).host().unwrap_err();
+        let e = loader(NumberSource::new(10)).workers(workers).host().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Config);
         let expected = format!(
             "workers({workers}): the maximum is 768; this process has {cores} cores; workers(0) starts one worker per core"
@@ -37,10 +37,10 @@ fn core_time() -> i64 {
 #[test]
 fn the_maximum_number_of_workers_starts_and_stops_quickly() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let each = |workers: usize| {
             let before = core_time();
-            let mut batches = loader(Numbers::new(70)).workers(workers).host().unwrap();
+            let mut batches = loader(NumberSource::new(70)).workers(workers).host().unwrap();
             assert_eq!(batches.epoch(0).map(|batch| batch.unwrap().len()).sum::<usize>(), 70);
             drop(batches);
             wait_for_threads(0);

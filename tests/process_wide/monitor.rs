@@ -2,14 +2,14 @@
 //! inside a plain `for` loop and from other threads.
 
 use crate::process::serial;
-use crate::support::{self, Numbers, loader, no_hang};
+use crate::support::{self, NumberSource, exit_on_hang, loader};
 use warpfeed::{LastBatch, Loader};
 
 #[test]
 fn a_checkpoint_and_statistics_are_available_inside_a_for_loop() {
     let _serial = serial();
-    no_hang(|| {
-        let open = || loader(Numbers::new(50)).batch_size(8).shuffle(3);
+    exit_on_hang(|| {
+        let open = || loader(NumberSource::new(50)).batch_size(8).shuffle(3);
         let mut batches = open().host().unwrap();
         let monitor = batches.handle();
         let mut states = Vec::new();
@@ -34,8 +34,8 @@ fn a_checkpoint_and_statistics_are_available_inside_a_for_loop() {
 #[test]
 fn a_monitor_works_on_other_threads_and_outlives_the_loader() {
     let _serial = serial();
-    no_hang(|| {
-        let mut batches = loader(Numbers::new(400)).batch_size(8).host().unwrap();
+    exit_on_hang(|| {
+        let mut batches = loader(NumberSource::new(400)).batch_size(8).host().unwrap();
         let (monitor, at_last) = (batches.handle(), batches.handle());
         let watcher = std::thread::spawn(move || {
             let mut seen = 0;
@@ -59,7 +59,7 @@ fn a_monitor_works_on_other_threads_and_outlives_the_loader() {
 fn counts_state_whether_they_describe_the_source_or_an_epoch() {
     let _serial = serial();
     let open = |loader: Loader| loader.host().unwrap();
-    let every_sample = || loader(Numbers::new(50)).batch_size(8);
+    let every_sample = || loader(NumberSource::new(50)).batch_size(8);
     let counts = |loader| {
         let batches = open(loader);
         (batches.source_len(), batches.epoch_len(0), batches.num_batches(0))

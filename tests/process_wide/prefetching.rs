@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::process::serial;
-use crate::support::{Content, Draw, Numbers, no_hang};
+use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang};
 use warpfeed::source::{BatchIndex, Concat, Lookahead, Prefetcher, Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
@@ -21,7 +21,7 @@ const SAMPLE: usize = 10_000;
 /// reads a sample before its prefetch was requested.
 #[derive(Clone)]
 struct Store {
-    numbers: Numbers,
+    numbers: NumberSource,
     latency: Duration,
     bytes: usize,
     state: Arc<Mutex<State>>,
@@ -90,7 +90,7 @@ impl State {
 impl Store {
     fn new(len: usize, latency_ms: u64, in_flight: usize) -> Self {
         let (latency, bytes) = (Duration::from_millis(latency_ms), in_flight * SAMPLE);
-        Store { numbers: Numbers::new(len), latency, bytes, state: Arc::default(), fails: |_, _| Ok(()) }
+        Store { numbers: NumberSource::new(len), latency, bytes, state: Arc::default(), fails: |_, _| Ok(()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -164,17 +164,23 @@ impl Prefetcher for Following {
 }
 
 fn loader(source: impl Source + 'static) -> Loader {
-    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(16).prefetch(2).shuffle(3).workers(2)
+    Loader::source(source)
+        .codec(NumberCodec)
+        .augment(Augment::train(16))
+        .batch_size(16)
+        .prefetch(2)
+        .shuffle(3)
+        .workers(2)
 }
 
-fn contents(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<Content> {
-    batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect()
+fn contents(batches: &mut Batches<HostBatch>, epoch: u64) -> Vec<BatchContent> {
+    batches.epoch(epoch).map(|batch| BatchContent::from(&batch.unwrap())).collect()
 }
 
 #[test]
 fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         for (in_flight, batch, samples) in [(200, 20, 2_000), (2_000, 200, 20_000)] {
             let store = Store::new(samples, 50, in_flight);
             let labels = |source: Arc<dyn Source>| {
@@ -198,7 +204,7 @@ fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
             assert_eq!((state.max_open, state.direct, state.left_over), (in_flight, 0, 0));
             assert!(state.most_in_flight > in_flight * 9 / 10);
             drop(state);
-            assert_eq!(actual, ids(&mut labels(Arc::new(Numbers::new(samples))).host().unwrap()));
+            assert_eq!(actual, ids(&mut labels(Arc::new(NumberSource::new(samples))).host().unwrap()));
         }
     });
 }
@@ -206,10 +212,10 @@ fn bytes_limit_the_reads_in_flight_and_batches_are_equal() {
 #[test]
 fn the_next_epoch_is_prefetched_while_the_current_one_ends() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let store = Store::new(320, 200, 80);
         let mut batches = loader(store.clone()).host().unwrap();
-        let mut plain = loader(Numbers::new(320)).host().unwrap();
+        let mut plain = loader(NumberSource::new(320)).host().unwrap();
         for epoch in 0..3 {
             assert!(contents(&mut batches, epoch) == contents(&mut plain, epoch), "{epoch}");
             // Each read made room for a later sample, so all samples of the next epoch have been
@@ -232,12 +238,13 @@ fn the_next_epoch_is_prefetched_while_the_current_one_ends() {
 #[test]
 fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let store = Store::new(320, 20, 100);
         let mut batches = loader(store.clone()).host().unwrap();
-        let mut plain = loader(Numbers::new(320)).host().unwrap();
+        let mut plain = loader(NumberSource::new(320)).host().unwrap();
         for (epoch, count) in [(0, 3), (0, 1), (5, 7)] {
-            let some: Vec<_> = batches.epoch(epoch).take(count).map(|batch| Content::from(&batch.unwrap())).collect();
+            let some: Vec<_> =
+                batches.epoch(epoch).take(count).map(|batch| BatchContent::from(&batch.unwrap())).collect();
             assert!(some[..] == contents(&mut plain, epoch)[..count]);
             let state = store.state();
             assert!(state.fetched.is_empty() && state.canceled > 0);
@@ -260,7 +267,7 @@ fn jumping_to_an_epoch_cancels_reads_and_prefetches_from_there() {
 #[test]
 fn errors_and_retries_equal_those_without_prefetching() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let fails = |index, tries| match (index, tries) {
             (7, 1 | 2) => Err(Error::in_source("busy").transient()),
             (9, _) => Err(Error::in_source("nine is lost")),
@@ -280,13 +287,13 @@ fn errors_and_retries_equal_those_without_prefetching() {
 #[test]
 fn ranks_and_joined_datasets_prefetch_only_their_samples() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         // Each budget exceeds the 64 samples (four batches of 16) that the loader reads at a time.
         let stores = [Store::new(100, 10, 70), Store::new(60, 10, 80)];
         let joined =
             || Concat::new(stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Source>).collect()).unwrap();
         let numbers = || {
-            let parts = [100, 60].map(|len| Arc::new(Numbers::new(len)) as Arc<dyn Source>);
+            let parts = [100, 60].map(|len| Arc::new(NumberSource::new(len)) as Arc<dyn Source>);
             Concat::new(parts.to_vec()).unwrap()
         };
         for rank in 0..2 {
@@ -309,7 +316,7 @@ fn ranks_and_joined_datasets_prefetch_only_their_samples() {
 #[test]
 fn a_memory_limit_bounds_the_prefetched_bytes() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let store = Store::new(2_000, 1, 1 << 20);
         let limit = 48 << 20;
         let mut batches = loader(store.clone()).memory_limit(limit).host().unwrap();
@@ -324,7 +331,7 @@ fn a_memory_limit_bounds_the_prefetched_bytes() {
 #[test]
 fn a_greedy_source_leaves_memory_to_automatic_prefetch() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let plan = |wish| {
             let loader = loader(Store { bytes: wish, ..Store::new(2_000, 1, 0) }).prefetch(0).memory_limit(1 << 30);
             loader.host().unwrap().memory_plan()
@@ -366,7 +373,7 @@ fn a_panicking_prefetcher_fails_the_first_batch() {
             panic!("done");
         }
     }
-    no_hang(|| {
+    exit_on_hang(|| {
         let mut batches = loader(Panics).drop_field("image").unlabeled(true).host().unwrap();
         assert!(batches.epoch(0).all(|batch| batch.is_ok()), "a batch before a panic is not lost");
         let results: Vec<_> = batches.epoch(4).collect();

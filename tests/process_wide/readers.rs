@@ -10,14 +10,16 @@ use std::thread::{available_parallelism, sleep};
 use std::time::Duration;
 
 use crate::process::serial;
-use crate::support::{Content, Draw, Numbers, no_hang, reference, run_until, wait_for_threads};
+use crate::support::{
+    BatchContent, NumberCodec, NumberSource, exit_on_hang, reference_epoch, run_until, wait_for_threads,
+};
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, Batches, Error, ErrorKind, HostBatch, Loader, OnError, Result};
 
 /// A source that calls a function before each read.
-struct Slow<F>(Numbers, F);
+struct Slow<F>(NumberSource, F);
 
 impl<F: Fn(usize) -> Result<()> + Send + Sync> Source for Slow<F> {
     fn len(&self) -> usize {
@@ -51,7 +53,7 @@ fn in_flight(ms: u64) -> (Arc<AtomicUsize>, impl Fn(usize) -> Result<()> + Send 
 }
 
 fn loader(source: impl Source + 'static) -> Loader {
-    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3)
+    Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(8).shuffle(3)
 }
 
 fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
@@ -61,18 +63,18 @@ fn read_ahead(batches: &Batches<HostBatch>) -> u64 {
 #[test]
 fn a_blocking_source_has_more_reads_in_flight_than_workers() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let (samples, cores) = (800, available_parallelism().unwrap().get());
         let (max_reads, before) = in_flight(4);
-        let mut batches = loader(Slow(Numbers::new(samples), before)).host().unwrap();
+        let mut batches = loader(Slow(NumberSource::new(samples), before)).host().unwrap();
         assert_eq!(batches.workers(), cores);
         let augment = Augment::train(16);
         let mut expected = HashMap::new();
         let same = |batch: &HostBatch| {
-            let epoch = expected
-                .entry(batch.epoch())
-                .or_insert_with(|| reference(&Numbers::new(samples), Draw, &augment, Some(3), batch.epoch(), 8));
-            assert_eq!(Content::from(batch), epoch[batch.number() as usize]);
+            let epoch = expected.entry(batch.epoch()).or_insert_with(|| {
+                reference_epoch(&NumberSource::new(samples), NumberCodec, &augment, Some(3), batch.epoch(), 8)
+            });
+            assert_eq!(BatchContent::from(batch), epoch[batch.number() as usize]);
         };
         // Without readers, each worker would have one read in flight.
         let reached = run_until(
@@ -95,8 +97,8 @@ fn a_blocking_source_has_more_reads_in_flight_than_workers() {
 #[test]
 fn a_source_that_does_not_block_has_no_readers() {
     let _serial = serial();
-    no_hang(|| {
-        let mut batches = loader(Numbers::new(800)).workers(2).host().unwrap();
+    exit_on_hang(|| {
+        let mut batches = loader(NumberSource::new(800)).workers(2).host().unwrap();
         for number in 0..20 {
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
         }
@@ -108,9 +110,9 @@ fn a_source_that_does_not_block_has_no_readers() {
 #[test]
 fn one_slow_sample_starts_no_readers() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let slow = |index| if index == 7 { waits(100)(index) } else { Ok(()) };
-        let mut batches = loader(Slow(Numbers::new(400), slow)).workers(2).host().unwrap();
+        let mut batches = loader(Slow(NumberSource::new(400), slow)).workers(2).host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         assert_eq!(batches.stats().ahead, None);
     });
@@ -119,10 +121,10 @@ fn one_slow_sample_starts_no_readers() {
 #[test]
 fn readers_pause_while_reads_do_not_block() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let slow = Arc::new(AtomicBool::new(true));
         let now = slow.clone();
-        let source = Slow(Numbers::new(800), move |_| {
+        let source = Slow(NumberSource::new(800), move |_| {
             if now.load(Ordering::SeqCst) {
                 sleep(Duration::from_millis(1));
             }
@@ -197,7 +199,7 @@ impl Codec for Counts {
 fn bytes_that_are_read_but_not_decoded_are_bounded() {
     let _serial = serial();
     const MIB: usize = 1 << 20;
-    no_hang(|| {
+    exit_on_hang(|| {
         let source = |len, bytes| Large { len, bytes, ahead: Arc::default(), max_reads: Arc::default() };
         let open = |source: Large, limit| {
             let decode = Counts(source.ahead.clone());
@@ -233,7 +235,7 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
 #[test]
 fn errors_panics_and_retries_of_readers_equal_those_of_workers() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let tries = Arc::new(AtomicUsize::new(0));
         let count = tries.clone();
         let fails = move |index: usize| {
@@ -247,8 +249,10 @@ fn errors_panics_and_retries_of_readers_equal_those_of_workers() {
                 _ => Ok(()),
             }
         };
-        let loader =
-            Loader::source(Slow(Numbers::new(400), fails)).codec(Draw).augment(Augment::train(16)).batch_size(7);
+        let loader = Loader::source(Slow(NumberSource::new(400), fails))
+            .codec(NumberCodec)
+            .augment(Augment::train(16))
+            .batch_size(7);
         let mut batches = loader.on_error(OnError::Skip { max_skipped: 9 }).host().unwrap();
         let valid: usize = batches.epoch(0).map(|batch| batch.unwrap().valid().filter(|valid| *valid).count()).sum();
         assert_eq!(valid, 398);
@@ -263,9 +267,9 @@ fn errors_panics_and_retries_of_readers_equal_those_of_workers() {
 #[test]
 fn canceling_and_dropping_end_readers_in_the_middle_of_a_read() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         for round in 0..20 {
-            let mut batches = loader(Slow(Numbers::new(800), waits(3))).workers(2).host().unwrap();
+            let mut batches = loader(Slow(NumberSource::new(800), waits(3))).workers(2).host().unwrap();
             for number in 0..3 {
                 let partly = batches.epoch(number).take(1 + (round + number as usize) % 12);
                 partly.for_each(|batch| drop(batch.unwrap()));
@@ -284,11 +288,11 @@ fn canceling_and_dropping_end_readers_in_the_middle_of_a_read() {
 #[test]
 fn a_trace_has_a_row_for_each_reader() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("trace.json");
         let schedule = warpfeed::trace::Schedule { wait: 20, warmup: 1, active: 10, repeat: 1 };
-        let mut batches = loader(Slow(Numbers::new(800), waits(2))).trace(&path, schedule).host().unwrap();
+        let mut batches = loader(Slow(NumberSource::new(800), waits(2))).trace(&path, schedule).host().unwrap();
         batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
         drop(batches);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -310,9 +314,9 @@ fn a_trace_has_a_row_for_each_reader() {
 #[test]
 fn more_readers_are_started_while_latency_is_the_limit() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let (max_reads, before) = in_flight(50);
-        let source = Slow(Numbers::new(100_000), before);
+        let source = Slow(NumberSource::new(100_000), before);
         let mut batches =
             Loader::source(source).drop_field("image").batch_size(512).prefetch(4).workers(2).host().unwrap();
         // Initially there are 32 readers.

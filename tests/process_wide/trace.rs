@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::process::serial;
-use crate::support::{self, Numbers, loader, no_hang};
+use crate::support::{self, NumberSource, exit_on_hang, loader};
 use serde_json::Value;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{ErrorKind, Loader};
@@ -21,8 +21,8 @@ fn train(path: &Path, schedule: Schedule, batches: usize) {
         std::thread::sleep(Duration::from_micros(100));
         Ok(())
     };
-    no_hang(|| {
-        let loader = loader(Numbers::new(700)).transform(slow).workers(2).trace(path, schedule);
+    exit_on_hang(|| {
+        let loader = loader(NumberSource::new(700)).transform(slow).workers(2).trace(path, schedule);
         let mut loader = loader.host().unwrap();
         for batch in loader.epoch(4).take(batches) {
             let batch = batch.unwrap();
@@ -156,7 +156,7 @@ fn the_file_is_complete_while_a_monitor_outlives_the_loader() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.json");
     let schedule = Schedule { wait: 2, warmup: 1, active: 1_000_000, repeat: 1 };
-    let mut loader = loader(Numbers::new(700)).trace(&path, schedule).host().unwrap();
+    let mut loader = loader(NumberSource::new(700)).trace(&path, schedule).host().unwrap();
     let monitor = loader.handle();
     loader.epoch(0).take(30).for_each(|batch| drop(batch.unwrap()));
     drop(loader);
@@ -188,12 +188,12 @@ fn windows_repeat_as_often_as_requested() {
 fn opening_fails_if_the_trace_cannot_be_written() {
     let _serial = serial();
     let schedule = Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 };
-    let e = loader(Numbers::new(9)).trace("/nowhere/trace.json", schedule).host().unwrap_err();
+    let e = loader(NumberSource::new(9)).trace("/nowhere/trace.json", schedule).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Io);
     assert!(e.to_string().starts_with("/nowhere/trace.json: io: "), "{e}");
     let dir = tempfile::tempdir().unwrap();
     let never = Schedule { active: 0, ..schedule };
-    let e = loader(Numbers::new(9)).trace(dir.path().join("trace.json"), never).host().unwrap_err();
+    let e = loader(NumberSource::new(9)).trace(dir.path().join("trace.json"), never).host().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Config);
 }
 
@@ -202,11 +202,11 @@ fn tracing_does_not_change_batches() {
     let _serial = serial();
     let dir = tempfile::tempdir().unwrap();
     let schedule = Schedule { wait: 1, warmup: 0, active: 3, repeat: 0 };
-    let contents = |loader: warpfeed::Loader| -> Vec<support::Content> {
-        loader.into_iter().map(|batch| support::Content::from(&batch.unwrap())).collect()
+    let contents = |loader: warpfeed::Loader| -> Vec<support::BatchContent> {
+        loader.into_iter().map(|batch| support::BatchContent::from(&batch.unwrap())).collect()
     };
-    let traced = contents(loader(Numbers::new(70)).workers(2).trace(dir.path().join("trace.json"), schedule));
-    assert!(traced == contents(loader(Numbers::new(70)).workers(2)));
+    let traced = contents(loader(NumberSource::new(70)).workers(2).trace(dir.path().join("trace.json"), schedule));
+    assert!(traced == contents(loader(NumberSource::new(70)).workers(2)));
 }
 
 #[test]
@@ -216,14 +216,14 @@ fn a_loader_that_fails_to_open_keeps_the_previous_trace() {
     let path = dir.path().join("trace.json");
     fs::write(&path, "previous run").unwrap();
     let traced = |loader: Loader| loader.trace(&path, Schedule { wait: 0, warmup: 0, active: 1, repeat: 1 }).host();
-    let state = loader(Numbers::new(60)).shuffle(1).host().unwrap().checkpoint();
+    let state = loader(NumberSource::new(60)).shuffle(1).host().unwrap().checkpoint();
     assert!(
-        traced(loader(Numbers::new(60)).shuffle(2).resume(state)).is_err(),
+        traced(loader(NumberSource::new(60)).shuffle(2).resume(state)).is_err(),
         "the seed differs from the checkpoint's"
     );
-    assert!(traced(loader(Numbers::new(60)).memory_limit(1)).is_err(), "no memory");
-    assert!(traced(loader(Numbers::new(0))).is_err(), "no samples");
+    assert!(traced(loader(NumberSource::new(60)).memory_limit(1)).is_err(), "no memory");
+    assert!(traced(loader(NumberSource::new(0))).is_err(), "no samples");
     assert_eq!(fs::read_to_string(&path).unwrap(), "previous run");
-    drop(traced(loader(Numbers::new(60))).unwrap());
+    drop(traced(loader(NumberSource::new(60))).unwrap());
     assert!(fs::read_to_string(&path).unwrap().starts_with("{"), "a successful opening overwrites the file");
 }

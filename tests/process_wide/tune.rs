@@ -11,12 +11,12 @@ use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
 use crate::process::{child, serial};
-use crate::support::{Draw, Numbers, no_hang, run_until};
+use crate::support::{NumberCodec, NumberSource, exit_on_hang, run_until};
 use warpfeed::source::{Sample, Source};
 use warpfeed::{Augment, HostBatch, Loader, Result};
 
 /// A source in which reads block, as on a slow disk.
-struct Waits(Numbers, Duration);
+struct Waits(NumberSource, Duration);
 
 impl Source for Waits {
     fn len(&self) -> usize {
@@ -30,14 +30,14 @@ impl Source for Waits {
 }
 
 fn loader(samples: usize, wait: Duration) -> Loader {
-    let source = Waits(Numbers::new(samples), wait);
-    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3)
+    let source = Waits(NumberSource::new(samples), wait);
+    Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(8).shuffle(3)
 }
 
 #[test]
 fn a_bursty_consumer_gets_batches_ahead_within_the_memory_limit() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let slot = loader(8, Duration::ZERO).prefetch(1).host().unwrap().memory_plan().slot_bytes;
         // The depth exceeds two only if the limit also fits all scratch memory of the workers.
         let scratch = loader(8, Duration::ZERO).workers(2).host().unwrap().memory_plan().scratch_bytes;
@@ -87,7 +87,7 @@ fn the_smallest_plan_has_one_batch_ahead() {
 #[test]
 fn explicit_settings_do_not_change() {
     let _serial = serial();
-    no_hang(|| {
+    exit_on_hang(|| {
         let mut batches = loader(400, Duration::from_millis(1)).workers(2).prefetch(2).host().unwrap();
         let start = Instant::now();
         let changed = |stats: &warpfeed::Stats| (stats.workers, stats.prefetch) != (2, 2);

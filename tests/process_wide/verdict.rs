@@ -8,7 +8,7 @@ use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
 use crate::process::serial;
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use warpfeed::batch::Field;
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::field::{FieldType, Input, RowMut};
@@ -90,7 +90,7 @@ fn loader(source: Bytes, codec: Gray) -> Loader {
 
 /// Runs `epochs` epochs in which step `n` takes `step(n)`. Nothing is prepared ahead.
 fn run(loader: Loader, epochs: u64, step: impl Fn(u64) -> Duration) -> (Stats, Verdict) {
-    no_hang(|| {
+    exit_on_hang(|| {
         let mut batches = loader.epochs(0).host().unwrap();
         let opened = batches.stats();
         for epoch in 0..epochs {
@@ -262,7 +262,7 @@ impl Codec for Counted {
 #[test]
 fn uneven_steps_with_few_slots_are_named() {
     let _serial = serial();
-    let (mut stats, cycles) = no_hang(|| {
+    let (mut stats, cycles) = exit_on_hang(|| {
         let decoded = Arc::new(AtomicUsize::new(0));
         let loader = Loader::source(samples(8 * 100_000)).codec(Counted(decoded.clone()));
         let loader = loader.augment(Augment::train(16)).batch_size(8).workers(2).prefetch(1);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::process::serial;
-use crate::support::{quiet, wait_for_threads};
+use crate::support::{silence_panics, wait_for_threads};
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::sampler::{Rng, Sampler, Shuffled};
@@ -440,7 +440,7 @@ pub(crate) fn run(schedule: &Schedule) -> Account {
 }
 
 fn run_all(seeds: std::ops::Range<u64>) {
-    quiet();
+    silence_panics();
     let current = Arc::new(Mutex::new((0, std::time::Instant::now())));
     let watched = Arc::downgrade(&current);
     std::thread::spawn(move || {

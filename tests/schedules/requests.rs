@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::scheduler;
-use crate::support::quiet;
+use crate::support::silence_panics;
 use warpfeed::decode::{Codec, EncodedImage, Pixels, Rect, Size};
 use warpfeed::format::Format;
 use warpfeed::sampler::Rng;
@@ -155,13 +155,13 @@ fn check(batch: &HostBatch, bytes: &[u8]) {
 #[test]
 fn the_order_of_threads_changes_no_answer() {
     crate::process::own_process!(the_order_of_threads_changes_no_answer);
-    quiet();
+    silence_panics();
     let explored = scheduler::explore(scheduler::seeds(0..1000), |seed| {
         let counts = Drawn::new(seed / 10).run();
-        assert_eq!(scheduler::running(), 0, "threads outlive the decoder");
+        assert_eq!(scheduler::running_threads(), 0, "threads outlive the decoder");
         counts
     });
     let explored = explored.unwrap_or_else(|seed| panic!("schedule {seed}: {:?}", Drawn::new(seed / 10)));
-    println!("{}; requests answered, refused, ended: {:?}", explored.covered, explored.counts);
+    println!("{}; requests answered, refused, ended: {:?}", explored.summary, explored.counts);
     assert!(explored.counts.iter().all(|&count| count > 0) || scheduler::are_selected());
 }

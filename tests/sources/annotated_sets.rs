@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::annotated::{coco, coco_dataset, refused, set};
+use crate::annotated::{coco, coco_dataset, expect_error, write_files};
 use crate::stores::Objects;
 use crate::warnings::Warnings;
 use serde_json::json;
@@ -142,14 +142,14 @@ fn coco_finds_its_images_or_accepts_their_folder() {
         ("instances_train2017.json", "train2017/a.png"),
         ("x.json", "a.png"),
     ] {
-        let root = set(&[(file, &json), (original, "")]);
+        let root = write_files(&[(file, &json), (original, "")]);
         let source = Coco::open(root.path().join(file)).unwrap_or_else(|e| panic!("{file} {original}: {e}"));
         assert_eq!(text(&sample(&source, 0), "image_id.txt"), "x-1");
     }
-    let root = set(&[("train/_annotations.coco.json", &json), ("train/a.png", "")]);
+    let root = write_files(&[("train/_annotations.coco.json", &json), ("train/a.png", "")]);
     assert_eq!(open(root.path().join("train")).unwrap().kind(), "coco");
-    let root = set(&[("a.json", &json), ("far/away/a.png", "")]);
-    let e = refused(Coco::open(root.path().join("a.json")));
+    let root = write_files(&[("a.json", &json), ("far/away/a.png", "")]);
+    let e = expect_error(Coco::open(root.path().join("a.json")));
     assert!(e.cause().contains("the first image, \"a.png\", was not found in "), "{e}");
     let source = Coco::with_images(root.path().join("a.json"), root.path().join("far/away")).unwrap();
     assert!(source.read(0, &mut Vec::new()).is_ok());
@@ -159,16 +159,16 @@ fn coco_finds_its_images_or_accepts_their_folder() {
 fn an_image_folder_without_images_fails_on_opening() {
     let image = |name: &str| json!({"id": name, "file_name": name, "width": 20, "height": 10});
     let json = json!({"images": [image("a.png"), image("b.png")]}).to_string();
-    let root = set(&[("a.json", &json), ("empty/x.txt", ""), ("part/b.png", "")]);
+    let root = write_files(&[("a.json", &json), ("empty/x.txt", ""), ("part/b.png", "")]);
     let open = |folder: &str| Coco::with_images(root.path().join("a.json"), root.path().join(folder));
-    let e = refused(open("nope"));
+    let e = expect_error(open("nope"));
     assert!(e.cause().starts_with("the image folder ") && e.cause().ends_with("nope is not a folder"), "{e}");
-    let e = refused(open("empty"));
+    let e = expect_error(open("empty"));
     assert!(e.cause().starts_with("the first 2 images, such as \"a.png\", were not found in "), "{e}");
     assert_eq!(e.path(), Some(&*root.path().join("a.json")));
     // If some images are missing, only their samples may fail.
     let source = open("part").unwrap();
-    assert_eq!(refused(source.read(0, &mut Vec::new())).kind(), ErrorKind::Io);
+    assert_eq!(expect_error(source.read(0, &mut Vec::new())).kind(), ErrorKind::Io);
     assert!(source.read(1, &mut Vec::new()).is_ok());
 }
 
@@ -198,7 +198,7 @@ fn a_misspelled_box_column_fails_on_opening() {
     let path = root.path().join("annotations/instances_val.json");
     let open = |field: &str, boxes: Boxes| Loader::new(&path).unlabeled(true).field(field, boxes).host();
     assert!(open("boxes", Boxes::new(4).column("area", Dtype::F32).masks().points(2)).is_ok());
-    let e = refused(open("boxes", Boxes::new(4).column("clas", Dtype::I64)));
+    let e = expect_error(open("boxes", Boxes::new(4).column("clas", Dtype::I64)));
     let words =
         "field \"boxes\": no field \"boxes.clas\" among [\"boxes\", \"boxes.class\", \"boxes.crowd\", \"boxes.area\"";
     assert!(e.cause().starts_with(words) && e.cause().ends_with("; did you mean \"boxes.class\"?"), "{e}");
@@ -206,7 +206,7 @@ fn a_misspelled_box_column_fails_on_opening() {
     let batch = Loader::new(&path).augment(Augment::resize(8, 8)).into_iter().next().unwrap().unwrap();
     let e = batch.labels().unwrap_err();
     assert!(e.cause().starts_with("no label: these images have one class per box"), "{e}");
-    assert!(refused(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
+    assert!(expect_error(open("box", Boxes::new(4))).cause().starts_with("no field \"box\" among "));
     // Without boxes, no box column can be missing.
     let mut json = coco();
     json.as_object_mut().unwrap().remove("annotations");
@@ -219,7 +219,7 @@ fn a_misspelled_box_column_fails_on_opening() {
 #[test]
 fn the_root_of_a_coco_dataset_does_not_open_as_class_folders() {
     let root = coco_dataset(&coco());
-    let e = refused(open(root.path()));
+    let e = expect_error(open(root.path()));
     assert!(e.cause().contains("open its annotations, such as \"annotations/instances_val.json\""), "{e}");
     assert!(Options::new().format("folder").open(root.path()).is_ok());
 }
@@ -252,13 +252,13 @@ fn invalid_coco_json_fails_with_its_position() {
         ),
     ] {
         let root = change(pointer, value);
-        let e = refused(Coco::open(root.path().join(path)));
+        let e = expect_error(Coco::open(root.path().join(path)));
         assert!(e.cause().contains(words), "{pointer}: {e}");
         assert_eq!((e.kind(), e.path()), (ErrorKind::Source, Some(&*root.path().join(path))));
     }
     for text in ["[]", "{}", "", "{\"images\": [", "\u{feff}{}"] {
-        let root = set(&[("x.json", text)]);
-        let e = refused(open(root.path().join("x.json")));
+        let root = write_files(&[("x.json", text)]);
+        let e = expect_error(open(root.path().join("x.json")));
         assert!(
             e.cause().contains("JSON") || e.cause().contains("empty") || e.cause().contains("not a COCO file"),
             "{text}: {e}"
@@ -291,18 +291,18 @@ fn invalid_coco_json_fails_with_its_position() {
     ] {
         let root = change(pointer, value);
         let source = Coco::open(root.path().join(path)).unwrap();
-        let e = refused(source.read(1, &mut Vec::new()));
+        let e = expect_error(source.read(1, &mut Vec::new()));
         assert!(e.cause().contains(words) && e.path() == Some(&*root.path().join(path)), "{pointer}: {e}");
         assert!([0, 2].iter().all(|&index| source.read(index, &mut Vec::new()).is_ok()));
     }
     let root = change("/images/0/file_name", json!("absent.png"));
-    let e = refused(Coco::open(root.path().join(path)).unwrap().read(1, &mut Vec::new()));
+    let e = expect_error(Coco::open(root.path().join(path)).unwrap().read(1, &mut Vec::new()));
     assert!(e.kind() == ErrorKind::Io && e.path().unwrap().ends_with("absent.png"), "{e}");
 }
 
 #[test]
 fn yolo_returns_the_content_of_its_label_files() {
-    let root = set(&[
+    let root = write_files(&[
         ("data.yaml", "path: .\ntrain: images/train\nval: [val.txt]\nnames:\n  0: cat\n  1: dog\n"),
         ("val.txt", "./images/val/z.png\nimages/val/y.png\n"),
         ("images/train/b.png", ""),
@@ -341,13 +341,13 @@ fn yolo_returns_the_content_of_its_label_files() {
     let folder = open(root.path().join("images/val")).unwrap();
     assert_eq!((folder.kind(), folder.len(), folder.classes()), ("yolo", 2, train.classes()));
     assert_eq!(samples(&*folder)[1], samples(&val)[0]);
-    let e = refused(Yolo::split(root.path().join("data.yaml"), "test"));
+    let e = expect_error(Yolo::split(root.path().join("data.yaml"), "test"));
     assert!(e.cause().contains("no split \"test\": expected one of [\"train\", \"val\"]"), "{e}");
 }
 
 #[test]
 fn yolo_finds_the_folders_of_common_exporters() {
-    let root = set(&[
+    let root = write_files(&[
         ("data.yaml", "train: ../train/images\nkpt_shape: [2, 3]\nnames: ['a']\n"),
         ("train/images/x.png", ""),
         ("train/labels/x.txt", "0 0.5 0.5 1 1 0.25 0.5 2 0 0 0"),
@@ -363,7 +363,7 @@ fn yolo_finds_the_folders_of_common_exporters() {
 #[test]
 fn invalid_yolo_files_fail_with_file_and_line() {
     let yaml = "train: images\nnames: [a, b]\n";
-    let root = set(&[
+    let root = write_files(&[
         ("data.yaml", yaml),
         ("images/x.png", ""),
         ("images/y.png", ""),
@@ -371,14 +371,14 @@ fn invalid_yolo_files_fail_with_file_and_line() {
         ("labels/y.txt", "0 0.5 0.5 1 1"),
     ]);
     let source = Yolo::open(root.path().join("data.yaml")).unwrap();
-    let e = refused(source.read(0, &mut Vec::new()));
+    let e = expect_error(source.read(0, &mut Vec::new()));
     assert_eq!(
         (e.cause(), e.path()),
         ("line 2: class 2 is out of range: expected a class below 2", Some(&*root.path().join("labels/x.txt")))
     );
     assert!(source.read(1, &mut Vec::new()).is_ok());
     fs::remove_file(root.path().join("labels/y.txt")).unwrap();
-    let e = refused(source.read(1, &mut Vec::new()));
+    let e = expect_error(source.read(1, &mut Vec::new()));
     assert!(
         e.kind() == ErrorKind::Io && e.path().unwrap().ends_with("labels/y.txt"),
         "the file existed when the dataset was opened: {e}"
@@ -393,8 +393,8 @@ fn invalid_yolo_files_fail_with_file_and_line() {
         (vec![("data.yaml", "names: [a")], "not YAML: "),
         (vec![("data.yaml", "names: [a]")], "no split \"train\": expected one of []"),
     ] {
-        let root = set(&files);
-        let e = refused(open(root.path().join("data.yaml")));
+        let root = write_files(&files);
+        let e = expect_error(open(root.path().join("data.yaml")));
         assert!(e.cause().contains(words) && e.path() == Some(&*root.path().join("data.yaml")), "{e}");
     }
 }
@@ -411,7 +411,7 @@ fn object(name: &str, difficult: u8, [x1, y1, x2, y2]: [u32; 4]) -> String {
 
 fn voc() -> tempfile::TempDir {
     let both = voc_xml(&(object("dog", 0, [1, 1, 20, 10]) + &object("cat", 1, [3, 4, 3, 4])));
-    set(&[
+    write_files(&[
         ("VOC/JPEGImages/a.png", ""),
         ("VOC/JPEGImages/b.png", ""),
         ("VOC/JPEGImages/c.png", ""),
@@ -457,7 +457,7 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!(Voc::open(path_of("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);
     // The annotations are ambiguous if two images differ only in their extension.
     fs::copy(path_of("JPEGImages/a.png"), path_of("JPEGImages/a.bmp")).unwrap();
-    let e = refused(Voc::open(path_of("")));
+    let e = expect_error(Voc::open(path_of("")));
     assert!(e.cause().contains("\"a.bmp\" and \"a.png\" differ only in their extension"), "{e}");
     fs::remove_file(path_of("JPEGImages/a.bmp")).unwrap();
     // A dataset may contain only masks.
@@ -471,7 +471,7 @@ fn invalid_voc_files_fail_with_file_and_line() {
     let root = voc();
     let path_of = |name: &str| root.path().join("VOC").join(name);
     let dataset = open(path_of("")).unwrap();
-    let e = refused(dataset.read(2, &mut Vec::new()));
+    let e = expect_error(dataset.read(2, &mut Vec::new()));
     assert_eq!(
         (e.cause(), e.path()),
         ("line 2: the cat: x ranges from 14 to 40, but the image is 20 wide", Some(&*path_of("Annotations/c.xml")))
@@ -479,19 +479,19 @@ fn invalid_voc_files_fail_with_file_and_line() {
     assert!([0, 1].iter().all(|&index| dataset.read(index, &mut Vec::new()).is_ok()));
     let masks = open(path_of("ImageSets/Segmentation/train.txt")).unwrap();
     assert!(masks.read(0, &mut Vec::new()).is_ok());
-    let e = refused(masks.read(1, &mut Vec::new()));
+    let e = expect_error(masks.read(1, &mut Vec::new()));
     assert_eq!((e.cause(), e.path()), ("the mask is missing", Some(&*path_of("SegmentationClass/b.png"))));
     fs::write(path_of("ImageSets/Main/train.txt"), "a\nx\nb\n").unwrap();
     fs::remove_file(path_of("Annotations/b.xml")).unwrap();
     let train = open(path_of("ImageSets/Main/train.txt")).unwrap();
-    let e = refused(train.read(1, &mut Vec::new()));
+    let e = expect_error(train.read(1, &mut Vec::new()));
     assert_eq!(
         (e.cause(), e.path()),
         ("there is no image \"x\" in JPEGImages", Some(&*path_of("ImageSets/Main/train.txt")))
     );
-    let e = refused(train.read(2, &mut Vec::new()));
+    let e = expect_error(train.read(2, &mut Vec::new()));
     assert_eq!((e.cause(), e.path()), ("the annotation file is missing", Some(&*path_of("Annotations/b.xml"))));
-    let e = refused(Voc::open(root.path()));
+    let e = expect_error(Voc::open(root.path()));
     assert!(e.cause().starts_with("not a Pascal VOC dataset: "), "{e}");
 }
 
@@ -528,7 +528,7 @@ fn assert_packs_unchanged(source: &Arc<dyn Source>, folder: &Path) {
 fn packing_keeps_every_field() {
     let root = coco_dataset(&coco());
     assert_packs_unchanged(&open(root.path().join("annotations/instances_val.json")).unwrap(), root.path());
-    let root = set(&[
+    let root = write_files(&[
         ("data.yaml", "train: images\nnames: [a]\nkpt_shape: [1, 2]\n"),
         ("images/x.png", ""),
         ("images/y.png", ""),
@@ -547,7 +547,7 @@ fn hash(path: &Path) -> u64 {
 
 #[test]
 fn packed_annotations_equal_earlier_versions() {
-    let yolo = set(&[
+    let yolo = write_files(&[
         ("data.yaml", "train: images\nnames: [a, b]\n"),
         ("images/x.png", ""),
         ("images/y.png", ""),

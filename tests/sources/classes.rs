@@ -36,7 +36,7 @@ fn follow_the_list(labels: &[(String, i64)]) -> bool {
     !labels.is_empty() && labels.iter().all(|(key, label)| place(key.split('/').next().unwrap()) == *label)
 }
 
-fn refused(loader: Loader) -> Error {
+fn open_error(loader: Loader) -> Error {
     loader.host().unwrap_err()
 }
 
@@ -100,7 +100,7 @@ fn packing_stores_the_list_and_its_labels() {
 fn an_unlisted_class_is_named_or_skipped() {
     let root = tempfile::tempdir().unwrap();
     let set = folder(root.path(), "set", &[("cat", 3), ("owl", 2), ("wolf", 1), ("zebra", 3)]);
-    let e = refused(Loader::new(&set).classes(LIST));
+    let e = open_error(Loader::new(&set).classes(LIST));
     assert_eq!((e.kind(), e.path()), (ErrorKind::Config, Some(&*set)));
     assert!(
         e.cause().contains("not in the list of 4 names: \"owl\", \"wolf\"; add them")
@@ -143,7 +143,7 @@ fn without_class_names_labels_are_indices_into_the_list() {
 fn an_invalid_list_is_refused_with_the_position() {
     let root = tempfile::tempdir().unwrap();
     let set = folder(root.path(), "set", &[("cat", 1)]);
-    let cause = |names: &[&str]| refused(Loader::new(&set).classes(names.iter().copied())).cause().to_owned();
+    let cause = |names: &[&str]| open_error(Loader::new(&set).classes(names.iter().copied())).cause().to_owned();
     assert_eq!(cause(&[]), "classes: the list is empty");
     assert_eq!(cause(&["cat", "dog", "cat"]), "classes: \"cat\" occurs twice, at indices 0 and 2");
     assert_eq!(cause(&["cat", ""]), "classes: name 1 is empty");
@@ -154,10 +154,10 @@ fn an_invalid_list_is_refused_with_the_position() {
         (b"", "classes: the list is empty"),
     ] {
         fs::write(&file, text).unwrap();
-        let e = refused(Loader::new(&set).classes_file(&file));
+        let e = open_error(Loader::new(&set).classes_file(&file));
         assert_eq!((e.cause(), e.path()), (expected, Some(&*file)));
     }
-    let e = refused(Loader::new(&set).classes_file(root.path().join("none.txt")));
+    let e = open_error(Loader::new(&set).classes_file(root.path().join("none.txt")));
     assert_eq!(e.kind(), ErrorKind::Io);
     fs::write(&file, b"\xef\xbb\xbfcat\r\n dog \n\n\n").unwrap();
     assert_eq!(Classes::read(&file).unwrap().names(), ["cat", "dog"]);
@@ -167,7 +167,7 @@ fn an_invalid_list_is_refused_with_the_position() {
     fs::write(&json, "{\"cat\": 1}").unwrap();
     assert!(Classes::read(&json).unwrap_err().cause().starts_with("not a list of names"));
     let both = Loader::mixture([(&set, 1.0)]).match_labels_by_name().classes(["cat"]);
-    assert!(refused(both).cause().contains("remove match_labels_by_name and keep_labels"));
+    assert!(open_error(both).cause().contains("remove match_labels_by_name and keep_labels"));
 }
 
 /// A field with a second class per sample, which the loader must map like the classes of boxes.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Draw, Numbers, no_hang};
+use crate::support::{NumberCodec, NumberSource, exit_on_hang};
 use warpfeed::pack::Pack;
 use warpfeed::source::{
     CancelToken, Lookahead, Object, Options, Prefetcher, ReadCompletion, Sample, Source, Store, is_stopped,
@@ -38,7 +38,7 @@ struct Outage {
 impl Outage {
     fn of(len: usize, asynchronous: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
-        Pack::new(&Numbers::new(len)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        Pack::new(&NumberSource::new(len)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
         let files = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
         let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
         let files = files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect();
@@ -141,7 +141,7 @@ impl Source for Unplanned {
 
 #[test]
 fn a_loader_closes_quickly_during_an_outage() {
-    no_hang(|| {
+    exit_on_hang(|| {
         for asynchronous in [true, false] {
             for planned in [true, false] {
                 for mode in [SILENT, FAILS] {
@@ -153,7 +153,7 @@ fn a_loader_closes_quickly_during_an_outage() {
                         let store = Outage::of(200, asynchronous);
                         let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
                         let source: Arc<dyn Source> = if planned { source } else { Arc::new(Unplanned(source)) };
-                        let loader = Loader::source(source).codec(Draw).augment(Augment::train(16));
+                        let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
                         // The memory limit also limits the number of prefetched samples.
                         let mut epochs = loader.memory_limit(8 << 20).host().unwrap();
@@ -185,9 +185,10 @@ fn a_loader_closes_quickly_during_an_outage() {
 
 #[test]
 fn the_next_epoch_starts_once_the_store_answers_again() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let store = Outage::of(40, false);
-        let loader = Loader::new("mem://set").store("mem", store.clone()).codec(Draw).augment(Augment::train(16));
+        let loader =
+            Loader::new("mem://set").store("mem", store.clone()).codec(NumberCodec).augment(Augment::train(16));
         let mut batches = loader.batch_size(4).shuffle(3).workers(2).prefetch(2).host().unwrap();
         let expected: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().labels().unwrap().to_vec()).collect();
         store.becomes(SILENT);
@@ -207,7 +208,7 @@ fn the_next_epoch_starts_once_the_store_answers_again() {
 
 #[test]
 fn opening_can_be_aborted_at_every_request() {
-    no_hang(|| {
+    exit_on_hang(|| {
         for mode in [SILENT, FAILS] {
             for url in ["mem://set", "mem://set/s-{000000..000001}.tar"] {
                 // The store fails from its first, second, … request on.

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use warpfeed::source::{Memory, OwnedSample, Source, open};
 use warpfeed::{Augment, Loader};
 
-use crate::support::{Content, no_hang};
+use crate::support::{BatchContent, exit_on_hang};
 
 const PER_CLASS: usize = 3;
 
@@ -60,17 +60,18 @@ pub(crate) fn reference() -> &'static Path {
 }
 
 /// Returns the batches without their keys, which depend on the format.
-fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<Content> {
+fn batches(loader: Loader, epochs: impl IntoIterator<Item = u64>) -> Vec<BatchContent> {
     let mut batches = loader.host().unwrap();
     let mut contents = Vec::new();
     for epoch in epochs {
-        contents
-            .extend(batches.epoch(epoch).map(|batch| Content { keys: Vec::new(), ..Content::from(&batch.unwrap()) }));
+        contents.extend(
+            batches.epoch(epoch).map(|batch| BatchContent { keys: Vec::new(), ..BatchContent::from(&batch.unwrap()) }),
+        );
     }
     contents
 }
 
-type Way = (&'static str, fn(Loader) -> Vec<Content>);
+type Way = (&'static str, fn(Loader) -> Vec<BatchContent>);
 
 const WAYS: [Way; 6] = [
     ("in order", |loader| batches(loader, 0..1)),
@@ -80,12 +81,15 @@ const WAYS: [Way; 6] = [
     ("a shuffle within windows", |loader| batches(loader.shuffle_window(6).seed(3), 0..2)),
     ("the second half of an epoch", |loader| {
         let mut batches = loader.shuffle(7).host().unwrap();
-        batches.epoch_from(1, 2).map(|batch| Content { keys: Vec::new(), ..Content::from(&batch.unwrap()) }).collect()
+        batches
+            .epoch_from(1, 2)
+            .map(|batch| BatchContent { keys: Vec::new(), ..BatchContent::from(&batch.unwrap()) })
+            .collect()
     }),
 ];
 
 /// Stops a run inside its first epoch, and loads the remaining batches with a new loader.
-fn resumed(make: &dyn Fn() -> Loader) -> Vec<Content> {
+fn resumed(make: &dyn Fn() -> Loader) -> Vec<BatchContent> {
     let mut first = make().shuffle(7).host().unwrap();
     let mut epoch = first.epoch(0);
     (0..2).for_each(|_| drop(epoch.next().unwrap().unwrap()));
@@ -106,7 +110,7 @@ pub(crate) fn loads_as_reference(name: &str, make: &dyn Fn() -> Loader) {
 }
 
 pub(crate) fn loads_alike(name: &str, make: &dyn Fn() -> Loader, reference: &dyn Fn() -> Loader) {
-    no_hang(|| {
+    exit_on_hang(|| {
         let with = |loader: Loader, workers| loader.augment(Augment::train(48)).batch_size(5).workers(workers);
         let loader_of_format = |workers| with(make(), workers);
         let other = |workers| with(reference(), workers);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Draw, Numbers, no_hang};
+use crate::support::{NumberCodec, NumberSource, exit_on_hang};
 use crate::warnings::Warnings;
 use warpfeed::pack::Pack;
 use warpfeed::source::{Concat, Object, Options, ReadCompletion, Source, Store};
@@ -35,7 +35,7 @@ struct Throttled {
 impl Throttled {
     fn new(samples: usize, rate: f64, refuses: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
-        Pack::new(&Numbers::new(samples)).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        Pack::new(&NumberSource::new(samples)).keep_bad(true).to(root.path().join("s.tar")).unwrap();
         let files = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
         let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
         let files = files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect();
@@ -96,12 +96,18 @@ impl Store for Throttled {
 }
 
 fn loader(source: Arc<dyn Source>) -> Loader {
-    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(4).shuffle(3).workers(2).prefetch(2)
+    Loader::source(source)
+        .codec(NumberCodec)
+        .augment(Augment::train(16))
+        .batch_size(4)
+        .shuffle(3)
+        .workers(2)
+        .prefetch(2)
 }
 
 #[test]
 fn a_throttled_store_is_network_bound_with_counted_requests() {
-    no_hang(|| {
+    exit_on_hang(|| {
         for refuses in [false, true] {
             let store = Throttled::new(120, 300_000.0, refuses);
             let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
@@ -143,7 +149,7 @@ fn combined_sources_report_the_sum_of_their_requests() {
     let store = Throttled::new(10, 1e9, false);
     let open = || Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
     let (one, other) = (open(), open());
-    let local: Arc<dyn Source> = Arc::new(Numbers::new(5));
+    let local: Arc<dyn Source> = Arc::new(NumberSource::new(5));
     assert_eq!(local.network(), None);
     let joined = Concat::keep_labels(vec![one.clone(), local, other.clone()]).unwrap();
     (0..joined.len()).for_each(|index| assert!(joined.read(index, &mut Vec::new()).is_ok()));
@@ -154,7 +160,7 @@ fn combined_sources_report_the_sum_of_their_requests() {
 
 #[test]
 fn a_trace_counts_what_the_network_did_between_two_batches() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace.json");
         let store = Throttled::new(120, 300_000.0, true);
@@ -255,7 +261,7 @@ impl Store for Refusing {
 
 #[test]
 fn an_outage_is_reported_once_with_url_and_cause() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (files, warnings) = (Throttled::new(120, 1e9, false).files, Warnings::default());
         let store = Refusing::new(files, 5, warnings.clone());
         let source = Options::new().store("mem", Arc::new(store)).open("mem://set").unwrap();

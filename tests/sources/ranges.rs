@@ -226,7 +226,7 @@ fn remote_tfrecord_files_need_an_index_or_a_cache() {
     assert!(bytes < store.size() / 5, "{bytes} of {}", store.size());
     let epoch = |loader: Loader| {
         let batches = loader.augment(warpfeed::Augment::train(32)).batch_size(7).shuffle(1).epochs(1).rank(0, 40);
-        batches.into_iter().map(|batch| crate::support::Content::from(&batch.unwrap())).collect::<Vec<_>>()
+        batches.into_iter().map(|batch| crate::support::BatchContent::from(&batch.unwrap())).collect::<Vec<_>>()
     };
     let local = epoch(Loader::new(folder.path()));
     assert!(!local.is_empty() && epoch(Loader::new("mem://set").store("mem", store.clone())) == local);

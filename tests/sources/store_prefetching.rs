@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Content, Draw, Numbers, no_hang};
+use crate::support::{BatchContent, NumberCodec, NumberSource, exit_on_hang};
 use warpfeed::pack::Pack;
 use warpfeed::sampler::{Sampler, Windowed};
 use warpfeed::source::{
@@ -195,7 +195,7 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
 
 #[test]
 fn no_fault_schedule_loses_or_changes_samples() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let root = shards(24, 600);
         let (files, local) = (Files::of(&root), open(root.path()).unwrap());
         let expected: Vec<_> = (0..local.len()).map(|index| owned(&*local, index).unwrap()).collect();
@@ -263,15 +263,16 @@ fn open_before_fault(store: &Faulty) -> Arc<dyn Source> {
 
 #[test]
 fn batches_from_a_faulty_store_equal_the_local_files() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let root = tempfile::tempdir().unwrap();
-        Pack::new(&Numbers::new(70)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        Pack::new(&NumberSource::new(70)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
         let files = Files::of(&root);
         let contents = |loader: Loader, rank: usize, ranks: usize| {
-            let loader = loader.codec(Draw).augment(Augment::train(16)).batch_size(4).shuffle(3).workers(2);
+            let loader = loader.codec(NumberCodec).augment(Augment::train(16)).batch_size(4).shuffle(3).workers(2);
             let mut batches = loader.rank(rank, ranks).host().unwrap();
-            let epochs = (0..2)
-                .flat_map(|epoch| batches.epoch(epoch).map(|batch| Content::from(&batch.unwrap())).collect::<Vec<_>>());
+            let epochs = (0..2).flat_map(|epoch| {
+                batches.epoch(epoch).map(|batch| BatchContent::from(&batch.unwrap())).collect::<Vec<_>>()
+            });
             epochs.collect::<Vec<_>>()
         };
         for (seed, ranks) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
@@ -353,12 +354,12 @@ impl Store for Trips {
 
 #[test]
 fn round_trips_are_bounded_at_the_start_and_epoch_boundary() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let root = tempfile::tempdir().unwrap();
-        Pack::new(&Numbers::new(400)).shard_size(60_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+        Pack::new(&NumberSource::new(400)).shard_size(60_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
         let store = Trips::new(Files::of(&root));
         let loader = |store: Trips| {
-            let loader = Loader::new("mem://set").store("mem", store).codec(Draw).augment(Augment::train(16));
+            let loader = Loader::new("mem://set").store("mem", store).codec(NumberCodec).augment(Augment::train(16));
             loader.batch_size(64).shuffle(3).workers(2)
         };
         let trips = || store.trips.load(Ordering::SeqCst);
@@ -389,7 +390,7 @@ fn round_trips_are_bounded_at_the_start_and_epoch_boundary() {
 
 #[test]
 fn a_cold_epoch_fetches_few_extra_bytes_and_few_requests() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (len, size) = (120, 110_000);
         let root = shards(len, size);
         for (shuffled, max_requests) in [(true, len), (false, len / 5)] {
@@ -419,7 +420,7 @@ fn a_cold_epoch_fetches_few_extra_bytes_and_few_requests() {
 
 #[test]
 fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (len, size, block) = (768u64, 30_000, 8);
         let root = shards(len as usize, size);
         // A shuffle window has 8 blocks.

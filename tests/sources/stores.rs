@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Content, Draw, Numbers};
+use crate::support::{BatchContent, NumberCodec, NumberSource};
 use warpfeed::pack::Pack;
 use warpfeed::source::{Object, Options, OwnedSample, Source, Store, open};
 use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
@@ -59,7 +59,7 @@ pub(crate) fn samples(source: &dyn Source) -> Vec<OwnedSample> {
 /// Returns shards with 40 samples, in a local folder and in a store.
 fn shards() -> (tempfile::TempDir, Objects) {
     let (root, store) = (tempfile::tempdir().unwrap(), Objects::default());
-    Pack::new(&Numbers::new(40)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
+    Pack::new(&NumberSource::new(40)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
     for (number, entry) in fs::read_dir(root.path()).unwrap().enumerate() {
         let path = entry.unwrap().path();
         assert!(number < 10, "expected at most ten shards, so that each shard number has one digit");
@@ -92,8 +92,9 @@ fn shards_in_a_store_equal_local_ones() {
     }
     assert!(options.open(names[1]).unwrap().len() < local.len());
 
-    let loader = |loader: Loader| loader.codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3);
-    let content = |loader: Loader| loader.into_iter().map(|batch| Content::from(&batch.unwrap())).collect::<Vec<_>>();
+    let loader = |loader: Loader| loader.codec(NumberCodec).augment(Augment::train(16)).batch_size(8).shuffle(3);
+    let content =
+        |loader: Loader| loader.into_iter().map(|batch| BatchContent::from(&batch.unwrap())).collect::<Vec<_>>();
     let remote = loader(Loader::new("mem://set").store("mem", store));
     assert!(content(remote) == content(loader(Loader::new(root.path()))));
 }

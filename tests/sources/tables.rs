@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::formats::fixture;
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 use crate::warnings::Warnings;
 use proptest::prelude::*;
 use warpfeed::field::{Image, MultiHot, NdArray, Ragged};
@@ -55,7 +55,7 @@ fn cause(path: &Path) -> String {
 
 #[test]
 fn batches_equal_those_of_the_folder_and_of_the_packed_table() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("set");
         Synth::new().images(40).classes(4).side(64).write(&folder).unwrap();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::stores::{Objects, samples};
-use crate::support::{Content, Draw};
+use crate::support::{BatchContent, NumberCodec};
 use warpfeed::source::{Options, TableOptions, open};
 use warpfeed::{Augment, ErrorKind, Loader};
 
@@ -77,8 +77,9 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
         assert!(e.kind() == ErrorKind::Config && e.cause().contains("TableOptions::image(\"path\")"), "{e}");
     }
 
-    let loader = |loader: Loader| loader.codec(Draw).augment(Augment::train(16)).batch_size(8).shuffle(3);
-    let content = |loader: Loader| loader.into_iter().map(|batch| Content::from(&batch.unwrap())).collect::<Vec<_>>();
+    let loader = |loader: Loader| loader.codec(NumberCodec).augment(Augment::train(16)).batch_size(8).shuffle(3);
+    let content =
+        |loader: Loader| loader.into_iter().map(|batch| BatchContent::from(&batch.unwrap())).collect::<Vec<_>>();
     let remote = loader(Loader::new("mem://set/x.jsonl").store("mem", store.clone()));
     assert!(content(remote) == content(loader(Loader::new(root.path().join("x.jsonl")))));
 }
@@ -129,7 +130,7 @@ fn files_of_a_remote_table_are_prefetched() {
 #[cfg(feature = "annotations")]
 #[test]
 fn coco_datasets_are_equal_locally_and_in_a_store() {
-    use crate::annotated::{coco, set as files};
+    use crate::annotated::{coco, write_files};
 
     let json = coco().to_string();
     for (file, images) in [
@@ -143,7 +144,7 @@ fn coco_datasets_are_equal_locally_and_in_a_store() {
         let names = names.map(|name| name.trim_start_matches("./").to_owned());
         let mut copied = vec![(file, &*json)];
         copied.extend(names.iter().map(|name| (&**name, "")));
-        let root = files(&copied);
+        let root = write_files(&copied);
         let store = Objects::default();
         put_all(&store, root.path(), "mem://bucket/set");
         let folder = file.strip_suffix("/_annotations.coco.json");

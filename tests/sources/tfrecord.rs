@@ -7,7 +7,7 @@ use std::path::Path;
 use warpfeed::source::{Options, Source, TfRecord, Value, open};
 
 use crate::formats::{assert_matches_reference, fixture};
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 
 fn copy(folder: &Path) {
     for shard in ["train-00000-of-00002", "train-00001-of-00002"] {
@@ -128,6 +128,6 @@ fn the_index_of_a_large_file_is_rebuilt_when_the_file_changes() {
     {
         fs::remove_file(&index).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&index).status().unwrap().success());
-        no_hang(|| assert_eq!(open(&path).unwrap().len(), 6 * (times + 1)));
+        exit_on_hang(|| assert_eq!(open(&path).unwrap().len(), 6 * (times + 1)));
     }
 }

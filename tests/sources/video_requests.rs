@@ -21,7 +21,7 @@ use warpfeed_video::Track;
 
 use crate::formats::fixture;
 use crate::stores::Objects;
-use crate::support::no_hang;
+use crate::support::exit_on_hang;
 
 const LATENCY: Duration = Duration::from_millis(30);
 /// Bytes between two groups of pictures of [`one_hour`]. Requests are not merged across such a gap.
@@ -186,7 +186,7 @@ fn clips(loader: Loader, epoch: u64) -> Vec<Clip> {
 
 #[test]
 fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (folder, store, track, start) = long_video();
         let options = ClipsOptions::new(3).stride(2).per_video(60);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
@@ -218,7 +218,7 @@ fn each_group_of_pictures_of_a_video_of_one_hour_needs_one_request() {
 
 #[test]
 fn a_clip_that_starts_anywhere_in_a_video_of_one_hour_reads_only_its_own_groups() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (folder, store, track, start) = long_video();
         let options = ClipsOptions::new(3).stride(2).per_video(20).jitter(usize::MAX);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
@@ -281,7 +281,7 @@ fn a_drawn_clip_has_the_frames_of_the_same_choice() {
 
 #[test]
 fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (folder, store, ..) = long_video();
         let options = ClipsOptions::new(3).stride(2).per_video(20).jitter(usize::MAX);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
@@ -319,7 +319,7 @@ fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files
 
 #[test]
 fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
-    no_hang(|| {
+    exit_on_hang(|| {
         // The gap after each packet, whether the packets are in reverse order, and whether the
         // groups of pictures are prefetched.
         for (gap, is_reversed, is_prefetched) in [
@@ -355,7 +355,7 @@ fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
 
 #[test]
 fn prefetched_groups_of_pictures_stay_within_the_budget() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (folder, store, track, _) = long_video();
         let options = ClipsOptions::new(3).per_video(40).jitter(9);
         let local = Clips::open(folder.path(), &options).unwrap();
@@ -393,7 +393,7 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
 
 #[test]
 fn a_video_that_changes_in_the_store_is_an_error() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (_folder, store, ..) = long_video();
         let options = ClipsOptions::new(3).per_video(8).jitter(usize::MAX);
         let store_options = Options::new().store("mem", Arc::new(store.clone()));
@@ -412,7 +412,7 @@ fn a_video_that_changes_in_the_store_is_an_error() {
 
 #[test]
 fn the_lost_frames_of_a_truncated_video_in_a_store_are_errors() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let (folder, store, ..) = long_video();
         let mut file = one_hour().0;
         file.truncate(file.len() / 2);
@@ -447,7 +447,7 @@ fn files(folder: &Path, below: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 #[test]
 fn frames_of_robots_in_a_store_are_prefetched() {
-    no_hang(|| {
+    exit_on_hang(|| {
         let cameras = ["observation.images.front", "observation.images.wrist"];
         let (folder, store) = (fixture("lerobot").join("v30_video"), SlowStore::default());
         for (path, mut bytes) in files(&folder, Path::new("")) {

@@ -8,7 +8,7 @@ use warpfeed::{Error, Result};
 
 /// Writes (name, content) pairs to a temporary folder. If the content of a `.png` file is empty,
 /// writes a 20x10 image.
-pub fn set(files: &[(&str, &str)]) -> tempfile::TempDir {
+pub fn write_files(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {
         let path = root.path().join(name);
@@ -21,7 +21,7 @@ pub fn set(files: &[(&str, &str)]) -> tempfile::TempDir {
     root
 }
 
-pub fn refused<T>(result: Result<T>) -> Error {
+pub fn expect_error<T>(result: Result<T>) -> Error {
     result.err().expect("the result is an error")
 }
 
@@ -51,7 +51,7 @@ pub fn coco() -> serde_json::Value {
 
 pub fn coco_dataset(json: &serde_json::Value) -> tempfile::TempDir {
     let text = serde_json::to_string_pretty(json).unwrap();
-    set(&[
+    write_files(&[
         ("annotations/instances_val.json", &text),
         ("val/b.png", ""),
         ("val/deep/a.c.png", ""),

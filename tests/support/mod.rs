@@ -15,14 +15,14 @@ use warpfeed::{Batches, Error, HostBatch, Loader, Result, Stats};
 
 /// A source that counts its reads. The image field contains the sample index.
 #[derive(Clone)]
-pub struct Numbers {
+pub struct NumberSource {
     pub len: usize,
     pub reads: Arc<AtomicUsize>,
 }
 
-impl Numbers {
+impl NumberSource {
     pub fn new(len: usize) -> Self {
-        Numbers { len, reads: Arc::default() }
+        NumberSource { len, reads: Arc::default() }
     }
 
     pub fn reads(&self) -> usize {
@@ -30,7 +30,7 @@ impl Numbers {
     }
 }
 
-impl Source for Numbers {
+impl Source for NumberSource {
     fn len(&self) -> usize {
         self.len
     }
@@ -48,9 +48,9 @@ impl Source for Numbers {
 
 /// A codec that decodes a number to an image. Each value depends on the number, the position of the
 /// pixel and the channel.
-pub struct Draw;
+pub struct NumberCodec;
 
-impl Draw {
+impl NumberCodec {
     pub fn number(bytes: &[u8]) -> Result<u64> {
         let bytes =
             bytes.try_into().map_err(|_| Error::decode(format!("a number of {} bytes: expected 8", bytes.len())))?;
@@ -58,7 +58,7 @@ impl Draw {
     }
 }
 
-impl Codec for Draw {
+impl Codec for NumberCodec {
     fn format(&self) -> Format {
         Format::any("drawn")
     }
@@ -75,9 +75,9 @@ impl Codec for Draw {
         for row in 0..height {
             for column in 0..width {
                 for channel in 0..3 {
-                    let place = u64::from(y + row) << 20 | u64::from(x + column) << 2 | channel;
+                    let noise_index = u64::from(y + row) << 20 | u64::from(x + column) << 2 | channel;
                     let index = ((row * width + column) * 3) as usize + channel as usize;
-                    data[index] = Rng::new(n, 0, place).next_u64() as u8;
+                    data[index] = Rng::new(n, 0, noise_index).next_u64() as u8;
                 }
             }
         }
@@ -86,22 +86,22 @@ impl Codec for Draw {
     }
 }
 
-/// Returns a loader of `source` that decodes with [`Draw`] and crops to 16x16.
-pub fn loader(source: Numbers) -> Loader {
-    Loader::source(source).codec(Draw).augment(Augment::train(16)).batch_size(7)
+/// Returns a loader of `source` that decodes with [`NumberCodec`] and crops to 16x16.
+pub fn loader(source: NumberSource) -> Loader {
+    Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7)
 }
 
 #[derive(Debug, PartialEq, Clone)]
-pub struct Content {
+pub struct BatchContent {
     pub ids: Vec<u64>,
     pub keys: Vec<String>,
     pub labels: Vec<i64>,
     pub images: Vec<u8>,
 }
 
-impl From<&HostBatch> for Content {
+impl From<&HostBatch> for BatchContent {
     fn from(batch: &HostBatch) -> Self {
-        Content {
+        BatchContent {
             ids: batch.ids().collect(),
             keys: batch.keys().map(str::to_owned).collect(),
             labels: batch.labels().unwrap().to_vec(),
@@ -111,14 +111,14 @@ impl From<&HostBatch> for Content {
 }
 
 /// Computes an epoch on one thread, sample by sample, without the engine.
-pub fn reference(
+pub fn reference_epoch(
     source: &dyn Source,
     codec: impl Codec + 'static,
     augment: &Augment,
     seed: Option<u64>,
     epoch: u64,
     batch: usize,
-) -> Vec<Content> {
+) -> Vec<BatchContent> {
     let codecs = Codecs::only(codec);
     let len = source.len() as u64;
     let order: Box<dyn Sampler> = match seed {
@@ -129,7 +129,7 @@ pub fn reference(
     let mut batches = Vec::new();
     for position in 0..len {
         if position % batch as u64 == 0 {
-            batches.push(Content { ids: vec![], keys: vec![], labels: vec![], images: vec![] });
+            batches.push(BatchContent { ids: vec![], keys: vec![], labels: vec![], images: vec![] });
         }
         let content = batches.last_mut().expect("pushed above");
         let id = order.index(epoch, position);
@@ -152,13 +152,14 @@ pub fn reference(
     batches
 }
 
-/// Runs epochs until `done` returns true, or for one minute. For each batch `n`, sleeps for
-/// `step(n)`, and then calls `see` with the batch. Returns whether `done` returned true in time.
+/// Runs epochs until `is_done` returns true, or for one minute. For each batch `n`, sleeps for
+/// `step(n)`, and then calls `observe` with the batch. Returns whether `is_done` returned true in
+/// time.
 pub fn run_until(
     batches: &mut Batches<HostBatch>,
     step: impl Fn(u64) -> Duration,
-    mut see: impl FnMut(&HostBatch),
-    done: impl Fn(&Stats) -> bool,
+    mut observe: impl FnMut(&HostBatch),
+    is_done: impl Fn(&Stats) -> bool,
 ) -> bool {
     let start = Instant::now();
     for number in 0.. {
@@ -166,8 +167,8 @@ pub fn run_until(
         while let Some(batch) = epoch.next() {
             let batch = batch.unwrap();
             std::thread::sleep(step(batch.number()));
-            see(&batch);
-            if done(&epoch.stats()) {
+            observe(&batch);
+            if is_done(&epoch.stats()) {
                 return true;
             }
             if start.elapsed() > Duration::from_secs(60) {
@@ -198,13 +199,13 @@ fn threads() -> usize {
 }
 
 /// Silences the panics that a test causes deliberately in the crate's threads.
-pub fn quiet() {
+pub fn silence_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let report = std::panic::take_hook();
+        let default_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             if !std::thread::current().name().is_some_and(|name| name.starts_with("warpfeed")) {
-                report(panic);
+                default_hook(panic);
             }
         }));
     });
@@ -213,14 +214,14 @@ pub fn quiet() {
 /// Exits the process if `body` takes more than five minutes, so that a hang fails the test run
 /// instead of blocking it. A test that allocates memory for 64 workers can take two minutes on a
 /// busy machine with slow page faults.
-pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
+pub fn exit_on_hang<T>(body: impl FnOnce() -> T) -> T {
     // The watchdog below stops when this guard is dropped, after `body` returns or panics.
-    let running = Arc::new(());
-    let watched = Arc::downgrade(&running);
+    let guard = Arc::new(());
+    let weak_guard = Arc::downgrade(&guard);
     std::thread::spawn(move || {
         for _ in 0..3000 {
             std::thread::sleep(Duration::from_millis(100));
-            if watched.strong_count() == 0 {
+            if weak_guard.strong_count() == 0 {
                 return;
             }
         }
@@ -228,6 +229,6 @@ pub fn no_hang<T>(body: impl FnOnce() -> T) -> T {
         std::process::exit(101);
     });
     let result = body();
-    drop(running);
+    drop(guard);
     result
 }

@@ -20,8 +20,9 @@ pub(crate) struct Ops {
 }
 
 fn inside(rect: Rect, x: usize, y: usize) -> bool {
-    let within = |position: usize, from: u32, len: u32| (from as usize..(from + len) as usize).contains(&position);
-    within(x, rect.x, rect.width) && within(y, rect.y, rect.height)
+    let is_between =
+        |position: usize, start: u32, len: u32| (start as usize..(start + len) as usize).contains(&position);
+    is_between(x, rect.x, rect.width) && is_between(y, rect.y, rect.height)
 }
 
 /// Converts `input`, which contains `u8` of the shape (N, `height`, `width`, 3), to `dtype` in
@@ -37,8 +38,8 @@ pub(crate) fn convert(
     let pixels = height * width;
     let count = input.len() / (pixels * 3);
     let (scale, bias) = if dtype == Dtype::U8 { ([1.0; 3], [0.0; 3]) } else { normalize.scale_bias() };
-    let plain = Ops::default();
-    let ops_of = |n: usize| ops.get(n).unwrap_or(&plain);
+    let no_ops = Ops::default();
+    let ops_of = |n: usize| ops.get(n).unwrap_or(&no_ops);
     let value = |n: usize, y: usize, x: usize, c: usize| -> f32 {
         let ops = ops_of(n);
         if let Some((rect, fill)) = ops.erase
@@ -53,17 +54,17 @@ pub(crate) fn convert(
         for i in 0..pixels * 3 {
             let (c, pixel) = if layout == Layout::Nhwc { (i % 3, i / 3) } else { (i / pixels, i % pixels) };
             let (y, x) = (pixel / width, pixel % width);
-            let first = value(n, y, x, c);
-            let v = match (ops_of(n).mix, ops_of(n).cut) {
-                (Some((partner, weight)), _) => value(partner, y, x, c) * (1.0 - weight) + first * weight,
+            let own_value = value(n, y, x, c);
+            let converted = match (ops_of(n).mix, ops_of(n).cut) {
+                (Some((partner, weight)), _) => value(partner, y, x, c) * (1.0 - weight) + own_value * weight,
                 (None, Some((partner, rect))) if inside(rect, x, y) => value(partner, y, x, c),
-                _ => first,
+                _ => own_value,
             };
             match dtype {
-                Dtype::U8 => out.push(v.round() as u8),
-                Dtype::F32 => out.extend(v.to_ne_bytes()),
-                Dtype::F16 => out.extend(f16::from_f32(v).to_ne_bytes()),
-                _ => out.extend(bf16::from_f32(v).to_ne_bytes()),
+                Dtype::U8 => out.push(converted.round() as u8),
+                Dtype::F32 => out.extend(converted.to_ne_bytes()),
+                Dtype::F16 => out.extend(f16::from_f32(converted).to_ne_bytes()),
+                _ => out.extend(bf16::from_f32(converted).to_ne_bytes()),
             }
         }
     }

@@ -31,14 +31,14 @@ impl FieldType for PlanRecord {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![14] }])
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let plan = input.plan.unwrap();
         let Plan { crop, resized, offset, target, .. } = plan;
         let numbers = [crop.x, crop.y, crop.width, crop.height, resized.width, resized.height, offset.0, offset.1];
         let numbers = numbers.into_iter().chain([target.x, target.y, target.width, target.height]);
         let flips = [plan.flip, plan.vertical_flip].map(u32::from);
         let bytes: Vec<u8> = numbers.chain(flips).flat_map(|v| i64::from(v).to_ne_bytes()).collect();
-        place.bytes(0).copy_from_slice(&bytes);
+        row.bytes(0).copy_from_slice(&bytes);
         Ok(())
     }
 }
@@ -52,41 +52,46 @@ pub struct Plane {
 }
 
 impl Plane {
-    pub fn of(width: usize, height: usize, value: impl Fn(usize, usize) -> i64) -> Self {
+    pub fn from_fn(width: usize, height: usize, value: impl Fn(usize, usize) -> i64) -> Self {
         let values = (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).map(|(x, y)| value(x, y)).collect();
         Plane { width, height, values }
     }
 
-    pub fn at(&self, x: usize, y: usize) -> i64 {
+    pub fn value_at(&self, x: usize, y: usize) -> i64 {
         self.values[y * self.width + x]
     }
 
     pub fn crop(&self, x: usize, y: usize, width: usize, height: usize) -> Self {
-        Plane::of(width, height, |i, j| self.at(x + i, y + j))
+        Plane::from_fn(width, height, |i, j| self.value_at(x + i, y + j))
     }
 
     /// Resizes like torch's `interpolate(mode="nearest")`: source positions are 32-bit floats,
     /// rounded down.
     pub fn resize(&self, width: usize, height: usize) -> Self {
-        let from =
-            |i: usize, from: usize, to: usize| ((i as f32 * (from as f32 / to as f32)).floor() as usize).min(from - 1);
-        Plane::of(width, height, |i, j| self.at(from(i, self.width, width), from(j, self.height, height)))
+        let source_index = |i: usize, length: usize, target: usize| {
+            ((i as f32 * (length as f32 / target as f32)).floor() as usize).min(length - 1)
+        };
+        Plane::from_fn(width, height, |i, j| {
+            self.value_at(source_index(i, self.width, width), source_index(j, self.height, height))
+        })
     }
 
     pub fn pad(&self, x: usize, y: usize, width: usize, height: usize, fill: i64) -> Self {
-        Plane::of(width, height, |i, j| match (i.checked_sub(x), j.checked_sub(y)) {
-            (Some(i), Some(j)) if i < self.width && j < self.height => self.at(i, j),
+        Plane::from_fn(width, height, |i, j| match (i.checked_sub(x), j.checked_sub(y)) {
+            (Some(i), Some(j)) if i < self.width && j < self.height => self.value_at(i, j),
             _ => fill,
         })
     }
 
-    pub fn flip(&self, across: bool, down: bool) -> Self {
-        let turn = |i: usize, length: usize, mirrored: bool| if mirrored { length - 1 - i } else { i };
-        Plane::of(self.width, self.height, |i, j| self.at(turn(i, self.width, across), turn(j, self.height, down)))
+    pub fn flip(&self, horizontal: bool, vertical: bool) -> Self {
+        let flip_index = |i: usize, length: usize, is_flipped: bool| if is_flipped { length - 1 - i } else { i };
+        Plane::from_fn(self.width, self.height, |i, j| {
+            self.value_at(flip_index(i, self.width, horizontal), flip_index(j, self.height, vertical))
+        })
     }
 
     /// Applies a plan, as encoded by [`PlanRecord`], one step at a time.
-    pub fn follow(&self, plan: &[i64], output: Size, fill: i64) -> Self {
+    pub fn apply_plan(&self, plan: &[i64], output: Size, fill: i64) -> Self {
         let n: Vec<usize> = plan.iter().map(|&v| v as usize).collect();
         let resized = self.crop(n[0], n[1], n[2], n[3]).resize(n[4], n[5]);
         let part = resized.crop(n[6], n[7], n[10], n[11]);

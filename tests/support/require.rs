@@ -25,13 +25,13 @@ pub fn missing(word: &str, why: impl Display) {
 /// The list contains a word that is not in `require.txt`.
 pub fn is_required(required: &str, word: &str) -> Result<bool, String> {
     let required = required.split(',').map(str::trim).filter(|word| !word.is_empty());
-    for named in required.clone().chain([word]) {
-        if !words().any(|word| word == named) {
+    for listed_word in required.clone().chain([word]) {
+        if !words().any(|word| word == listed_word) {
             let known_words: Vec<_> = words().collect();
-            return Err(format!("WARPFEED_REQUIRE={named:?}: expected one of {}", known_words.join(", ")));
+            return Err(format!("WARPFEED_REQUIRE={listed_word:?}: expected one of {}", known_words.join(", ")));
         }
     }
-    Ok(required.clone().any(|named| named == word))
+    Ok(required.clone().any(|listed_word| listed_word == word))
 }
 
 /// The words that `WARPFEED_REQUIRE` may contain.

@@ -67,9 +67,9 @@ impl Probe {
 
 /// A source of `SIDE` by `SIDE` images that depend only on the sample index.
 #[derive(Clone, Copy)]
-pub(crate) struct Numbered(pub(crate) usize);
+pub(crate) struct NumberedImages(pub(crate) usize);
 
-impl Source for Numbered {
+impl Source for NumberedImages {
     fn len(&self) -> usize {
         self.0
     }
@@ -81,7 +81,7 @@ impl Source for Numbered {
     }
 }
 
-impl Codec for Numbered {
+impl Codec for NumberedImages {
     fn format(&self) -> Format {
         Format::any("numbered")
     }
@@ -101,17 +101,18 @@ impl Codec for Numbered {
 }
 
 pub(crate) fn loader(samples: usize) -> Loader {
-    let source = Numbered(samples);
+    let source = NumberedImages(samples);
     Loader::source(source).codec(source).augment(Augment::pass_through(SIDE, SIDE))
 }
 
-/// Returns the number of batches in a test: `WARPFEED_BATCHES`, or `usual` if it is not set.
-pub(crate) fn batches(usual: usize) -> usize {
-    std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+/// Returns the number of batches in a test: `WARPFEED_BATCHES`, or `default_count` if it is not
+/// set.
+pub(crate) fn batches(default_count: usize) -> usize {
+    std::env::var("WARPFEED_BATCHES").ok().and_then(|n| n.parse().ok()).unwrap_or(default_count)
 }
 
 /// Returns a noisy gradient image of shape (height, width, 3).
-pub(crate) fn textured(rng: &mut Rng, width: u16, height: u16) -> Vec<u8> {
+pub(crate) fn noisy_gradient(rng: &mut Rng, width: u16, height: u16) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..height {
         for x in 0..width {

@@ -14,11 +14,11 @@ pub(crate) fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
 }
 
 /// A source of random images, stored as uncompressed BMP files.
-pub(crate) struct Images {
+pub(crate) struct NoiseImages {
     pub(crate) bmps: Vec<Vec<u8>>,
 }
 
-impl Images {
+impl NoiseImages {
     pub(crate) fn new(len: usize, side: u32) -> Self {
         let image_at = |i: usize| {
             let mut rng = Rng::new(5, 0, i as u64);
@@ -30,11 +30,11 @@ impl Images {
             bytes.extend(random_bytes(&mut rng, size as usize));
             bytes
         };
-        Images { bmps: (0..len).map(image_at).collect() }
+        NoiseImages { bmps: (0..len).map(image_at).collect() }
     }
 }
 
-impl Source for Images {
+impl Source for NoiseImages {
     fn len(&self) -> usize {
         self.bmps.len()
     }
@@ -43,7 +43,7 @@ impl Source for Images {
     }
 }
 
-pub(crate) fn loader(source: &Arc<Images>, augment: Augment) -> Loader {
+pub(crate) fn loader(source: &Arc<NoiseImages>, augment: Augment) -> Loader {
     let source: Arc<dyn Source> = source.clone();
     Loader::source(source).batch_size(16).shuffle(3).augment(augment).workers(2).prefetch(3)
 }

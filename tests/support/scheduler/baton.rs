@@ -15,38 +15,38 @@ thread_local! {
     /// Index of this thread in the schedule, or `MAX_THREADS` if the schedule does not control it.
     pub(super) static THREAD_INDEX: Cell<usize> = const { Cell::new(MAX_THREADS) };
     /// Whether this thread is executing the scheduler itself.
-    pub(super) static INSIDE: Cell<bool> = const { Cell::new(false) };
+    pub(super) static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
     /// Number of rounds of thread-local destructors that have started on this thread.
-    pub(super) static ROUNDS: Cell<usize> = const { Cell::new(0) };
+    pub(super) static DESTRUCTOR_ROUNDS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Returns the index of the calling thread, if the schedule controls it.
-pub(super) fn managed() -> Option<usize> {
-    Some(THREAD_INDEX.get()).filter(|me| *me < MAX_THREADS && !INSIDE.get())
+pub(super) fn managed_thread() -> Option<usize> {
+    Some(THREAD_INDEX.get()).filter(|me| *me < MAX_THREADS && !IS_INSIDE.get())
 }
 
 /// Runs `body` without any scheduling points.
 pub(super) fn without_scheduling<R>(body: impl FnOnce() -> R) -> R {
-    let before = INSIDE.replace(true);
+    let was_inside = IS_INSIDE.replace(true);
     let result = body();
-    INSIDE.set(before);
+    IS_INSIDE.set(was_inside);
     result
 }
 
 /// A spin lock that calls no libc function.
-pub(super) struct Spin {
-    pub(super) is_taken: AtomicBool,
+pub(super) struct SpinLock {
+    pub(super) is_locked: AtomicBool,
     pub(super) schedule: UnsafeCell<Option<Schedule>>,
 }
 
 // SAFETY: a thread accesses the schedule only while it holds the lock, before the first thread of
-// the schedule starts, or in `report`, while no other thread runs.
-unsafe impl Sync for Spin {}
+// the schedule starts, or in `print_backtrace`, while no other thread runs.
+unsafe impl Sync for SpinLock {}
 
-pub(super) static SCHEDULE: Spin = Spin { is_taken: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
+pub(super) static SCHEDULE: SpinLock = SpinLock { is_locked: AtomicBool::new(false), schedule: UnsafeCell::new(None) };
 pub(super) static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 /// Whether the schedule has failed. Each thread that then gets the baton prints its backtrace.
-pub(super) static FAILED: AtomicBool = AtomicBool::new(false);
+pub(super) static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 /// One futex word per thread: 1 while the thread has been passed the baton but has not taken it
 /// yet, `u32::MAX` once it prints its backtrace, and 0 otherwise.
 pub(super) static BATONS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
@@ -55,16 +55,16 @@ pub(super) static BATONS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) 
 pub(super) static EXIT_KEY: AtomicU32 = AtomicU32::new(0);
 
 pub(super) struct LockedSchedule {
-    pub(super) before: bool,
+    pub(super) was_inside: bool,
 }
 
 impl LockedSchedule {
     pub(super) fn new() -> Self {
-        let before = INSIDE.replace(true);
-        while SCHEDULE.is_taken.swap(true, SeqCst) {
+        let was_inside = IS_INSIDE.replace(true);
+        while SCHEDULE.is_locked.swap(true, SeqCst) {
             spin_loop();
         }
-        LockedSchedule { before }
+        LockedSchedule { was_inside }
     }
 }
 
@@ -85,8 +85,8 @@ impl DerefMut for LockedSchedule {
 
 impl Drop for LockedSchedule {
     fn drop(&mut self) {
-        SCHEDULE.is_taken.store(false, SeqCst);
-        INSIDE.set(self.before);
+        SCHEDULE.is_locked.store(false, SeqCst);
+        IS_INSIDE.set(self.was_inside);
     }
 }
 
@@ -102,8 +102,8 @@ impl Write for UnlockedStderr {
 }
 
 /// Prints the backtrace of this thread. The last thread to do so ends the process.
-pub(super) fn report(me: usize) -> ! {
-    INSIDE.set(true);
+pub(super) fn print_backtrace(me: usize) -> ! {
+    IS_INSIDE.set(true);
     BATONS[me].store(u32::MAX, SeqCst);
     let thread = std::thread::current();
     let backtrace = std::backtrace::Backtrace::force_capture();
@@ -131,20 +131,20 @@ pub(super) fn await_baton(me: usize) {
     while BATONS[me].compare_exchange(1, 0, SeqCst, SeqCst).is_err() {
         real_futex(&BATONS[me], libc::FUTEX_WAIT, 0);
     }
-    if FAILED.load(SeqCst) {
-        report(me);
+    if HAS_FAILED.load(SeqCst) {
+        print_backtrace(me);
     }
 }
 
 /// Passes the baton from thread `me` to thread `next`.
-pub(super) fn hand_over(me: usize, next: usize) {
+pub(super) fn pass_baton_to(me: usize, next: usize) {
     if me != next {
         {
             let mut schedule = LockedSchedule::new();
-            let covered = &mut schedule.covered;
-            covered.switches += 1;
-            let mut order = covered.order ^ covered.steps << 16 ^ next as u64;
-            covered.order = next_random(&mut order);
+            let coverage = &mut schedule.coverage;
+            coverage.switches += 1;
+            let mut order = coverage.order ^ coverage.steps << 16 ^ next as u64;
+            coverage.order = next_random(&mut order);
         }
         without_scheduling(|| {
             pass_baton(next);
@@ -155,15 +155,15 @@ pub(super) fn hand_over(me: usize, next: usize) {
 
 /// A scheduling point: may pass the baton.
 pub(super) fn step() {
-    if let Some(me) = managed() {
-        let next = LockedSchedule::new().after(me, Step::Call);
-        hand_over(me, next);
+    if let Some(me) = managed_thread() {
+        let next = LockedSchedule::new().choose_after(me, Step::Call);
+        pass_baton_to(me, next);
     }
 }
 
 pub(super) fn step_after_waking(me: usize) {
-    let next = LockedSchedule::new().after(me, Step::Wake);
-    hand_over(me, next);
+    let next = LockedSchedule::new().choose_after(me, Step::Wake);
+    pass_baton_to(me, next);
 }
 
 /// Blocks this thread and lets other threads run. Returns whether the wait timed out.
@@ -173,12 +173,12 @@ pub(super) fn wait(me: usize, waits_for: WaitsFor, deadline: Option<u64>) -> boo
         schedule.count_step(me, Step::Call);
         schedule.threads[me].waits += 1;
         schedule.threads[me].state = State::Waits(waits_for, deadline);
-        match schedule.choose(None) {
+        match schedule.choose_next(None) {
             Some(next) => next,
             None => schedule.fail("deadlocks"),
         }
     };
-    hand_over(me, next);
+    pass_baton_to(me, next);
     LockedSchedule::new().threads[me].timed_out
 }
 
@@ -189,7 +189,7 @@ pub(super) fn sleep(me: usize, deadline: u64) {
 
 /// Ends the process without running destructors.
 pub(super) fn exit(status: c_int) -> ! {
-    INSIDE.set(true);
+    IS_INSIDE.set(true);
     // SAFETY: the call ends the process.
     unsafe { libc::_exit(status) }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::baton::{EXIT_KEY, IS_RUNNING, LockedSchedule, SCHEDULE, THREAD_INDEX, exit, wait, without_scheduling};
 use super::functions::{end_key, pthread_join};
-use super::schedule::{Covered, MAX_THREADS, Schedule, State, WaitsFor};
+use super::schedule::{Coverage, MAX_THREADS, Schedule, State, WaitsFor};
 
 const SCHEDULES_PER_PROCESS: u64 = 50;
 /// Wall-clock limit per schedule, in seconds. A schedule that takes longer has a thread that spins
@@ -18,30 +18,30 @@ const WALL_CLOCK_LIMIT: c_uint = 120;
 
 /// Runs `body` and the threads that it starts under the schedule of `seed`. Returns when all of
 /// them have ended.
-fn run(seed: u64, body: impl FnOnce()) -> Covered {
+fn run(seed: u64, body: impl FnOnce()) -> Coverage {
     // SAFETY: no other scheduled thread exists at this point.
     let schedule = unsafe { &mut *SCHEDULE.schedule.get() };
-    let stacks = schedule.take().map(|before| before.stacks).unwrap_or_default();
+    let stacks = schedule.take().map(|previous| previous.stacks).unwrap_or_default();
     let schedule = schedule.insert(Schedule { stacks, ..Schedule::new(seed) });
-    THREAD_INDEX.set(schedule.add());
+    THREAD_INDEX.set(schedule.add_thread());
     IS_RUNNING.store(true, SeqCst);
     body();
-    if running() > 0 {
+    if running_threads() > 0 {
         wait(0, WaitsFor::EndOfAll, None);
     }
-    let running_threads: Vec<_> =
+    let handles: Vec<_> =
         without_scheduling(|| LockedSchedule::new().threads.iter().filter_map(|thread| thread.handle).collect());
-    for handle in running_threads {
+    for handle in handles {
         // SAFETY: nothing else joins the thread, which is about to end.
         unsafe { pthread_join(handle, ptr::null_mut()) };
     }
     IS_RUNNING.store(false, SeqCst);
     THREAD_INDEX.set(MAX_THREADS);
-    LockedSchedule::new().covered
+    LockedSchedule::new().coverage
 }
 
 /// Returns the number of running threads in the schedule, except the first.
-pub fn running() -> usize {
+pub fn running_threads() -> usize {
     LockedSchedule::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
 }
 
@@ -50,7 +50,7 @@ pub fn running() -> usize {
 #[derive(Clone, Copy)]
 struct Report<const N: usize> {
     seed: u64,
-    covered: Covered,
+    coverage: Coverage,
     counts: [u64; N],
 }
 
@@ -74,7 +74,7 @@ pub struct Explored<const N: usize> {
     pub counts: [u64; N],
     /// Sum of the hashes of the different thread interleavings.
     pub order: u64,
-    pub covered: String,
+    pub summary: String,
 }
 
 /// Runs `run_seed` under the schedule of each seed, on all cores. If schedules fail, starts no
@@ -87,75 +87,77 @@ pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64
     let mut pipe = [0; 2];
     // SAFETY: the array has room for the descriptors of both ends of the pipe.
     assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK) }, 0);
-    let begun = std::time::Instant::now();
-    let (mut counts, mut coverage, mut orders) = ([0; N], Covered::default(), HashSet::new());
-    let (mut idle, mut running, mut next, mut failed) = (cores(), HashMap::new(), seeds.start, None);
+    let start = std::time::Instant::now();
+    let (mut counts, mut coverage, mut orders) = ([0; N], Coverage::default(), HashSet::new());
+    let (mut idle_cores, mut child_processes, mut next, mut failed_seed) = (cores(), HashMap::new(), seeds.start, None);
     loop {
         while next < seeds.end
-            && failed.is_none()
-            && let Some(core) = idle.pop()
+            && failed_seed.is_none()
+            && let Some(core) = idle_cores.pop()
         {
-            let some = next..(next + SCHEDULES_PER_PROCESS).min(seeds.end);
-            next = some.end;
+            let process_seeds = next..(next + SCHEDULES_PER_PROCESS).min(seeds.end);
+            next = process_seeds.end;
             // SAFETY: no other thread of this process is running, so none holds a lock.
             match unsafe { libc::fork() } {
-                0 => child(some, core, pipe[1], &run_seed),
+                0 => child(process_seeds, core, pipe[1], &run_seed),
                 -1 => panic!("cannot fork a process: {}", std::io::Error::last_os_error()),
-                process => running.insert(process, (some.start, some, core)),
+                process => child_processes.insert(process, (process_seeds.start, process_seeds, core)),
             };
         }
-        if running.is_empty() {
+        if child_processes.is_empty() {
             break;
         }
         let mut status = 0;
         // SAFETY: `status` is valid for writes.
         let process = unsafe { libc::wait(&raw mut status) };
-        while let Some(Report { seed, covered, counts: report_counts }) = report_from::<N>(pipe[0]) {
+        while let Some(Report { seed, coverage: seed_coverage, counts: report_counts }) = read_report::<N>(pipe[0]) {
             counts.iter_mut().zip(report_counts).for_each(|(sum, count)| *sum += count);
-            let Covered { threads, steps, switches, order } = covered;
+            let Coverage { threads, steps, switches, order } = seed_coverage;
             (coverage.threads, coverage.steps, coverage.switches) =
                 (coverage.threads + threads, coverage.steps + steps, coverage.switches + switches);
             orders.insert(order);
-            let process =
-                running.values_mut().find(|(_, seeds, _)| seeds.contains(&seed)).expect("a process runs this seed");
+            let process = child_processes
+                .values_mut()
+                .find(|(_, seeds, _)| seeds.contains(&seed))
+                .expect("a process runs this seed");
             process.1.start = seed + 1;
         }
-        let Some((first, seeds, core)) = running.remove(&process) else { continue };
-        idle.push(core);
+        let Some((first, seeds, core)) = child_processes.remove(&process) else { continue };
+        idle_cores.push(core);
         if status != 0 || !seeds.is_empty() {
             let seed = seeds.start;
             let hangs = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM;
             let outcome = if hangs { "spins or hangs" } else { "fails" };
             eprintln!("schedule {seed} {outcome}; reproduce with WARPFEED_SCHEDULES={first}..{}", seed + 1);
-            failed = Some(failed.map_or(seed, |before: u64| before.min(seed)));
+            failed_seed = Some(failed_seed.map_or(seed, |previous: u64| previous.min(seed)));
         }
     }
     // SAFETY: both ends of the pipe are open.
     pipe.iter().for_each(|end| assert_eq!(unsafe { libc::close(*end) }, 0));
-    if let Some(seed) = failed {
+    if let Some(seed) = failed_seed {
         return Err(seed);
     }
     let count = seeds.end - seeds.start;
     let mean = |n: u64| n / count.max(1);
-    let covered = format!(
+    let summary = format!(
         "{count} schedules, {} different interleavings, {:.1} s; on average {} threads, {} steps and {} switches",
         orders.len(),
-        begun.elapsed().as_secs_f64(),
+        start.elapsed().as_secs_f64(),
         mean(coverage.threads),
         mean(coverage.steps),
         mean(coverage.switches)
     );
-    Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), covered })
+    Ok(Explored { counts, order: orders.iter().fold(0, |sum, order| sum.wrapping_add(*order)), summary })
 }
 
 /// Returns the next report from a process, if one has arrived.
-fn report_from<const N: usize>(pipe: c_int) -> Option<Report<N>> {
-    let mut report = Report { seed: 0, covered: Covered::default(), counts: [0; N] };
+fn read_report<const N: usize>(pipe: c_int) -> Option<Report<N>> {
+    let mut report = Report { seed: 0, coverage: Coverage::default(), counts: [0; N] };
     let bytes = size_of::<Report<N>>();
     // SAFETY: a report consists of integers, so any bytes are valid, and a process writes it in one
     // call.
-    let read = unsafe { libc::read(pipe, (&raw mut report).cast(), bytes) };
-    (read == bytes as isize).then_some(report)
+    let read_bytes = unsafe { libc::read(pipe, (&raw mut report).cast(), bytes) };
+    (read_bytes == bytes as isize).then_some(report)
 }
 
 fn cores() -> Vec<usize> {
@@ -206,11 +208,11 @@ fn child<const N: usize>(seeds: Range<u64>, core: usize, pipe: c_int, run_seed: 
         unsafe { libc::alarm(WALL_CLOCK_LIMIT) };
         let mut counts = [0; N];
         let result = catch_unwind(AssertUnwindSafe(|| run(seed, || counts = run_seed(seed))));
-        let Ok(covered) = result else {
+        let Ok(coverage) = result else {
             // The panic hook has already printed the message.
             exit(101)
         };
-        let report = Report { seed, covered, counts };
+        let report = Report { seed, coverage, counts };
         let bytes = size_of::<Report<N>>();
         // SAFETY: a report consists of integers, so its bytes can be read.
         if unsafe { libc::write(pipe, (&raw const report).cast(), bytes) } != bytes as isize {

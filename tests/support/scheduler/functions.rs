@@ -15,13 +15,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use super::baton::{
-    EXIT_KEY, INSIDE, IS_RUNNING, LockedSchedule, ROUNDS, THREAD_INDEX, await_baton, hand_over, managed, pass_baton,
-    sleep, step, step_after_waking, wait, without_scheduling,
+    DESTRUCTOR_ROUNDS, EXIT_KEY, IS_INSIDE, IS_RUNNING, LockedSchedule, THREAD_INDEX, await_baton, managed_thread,
+    pass_baton, pass_baton_to, sleep, step, step_after_waking, wait, without_scheduling,
 };
 use super::schedule::{MAX_THREADS, PAGE, Stack, State, Step, WaitsFor, next_random};
 
 /// Number of cores that the library sees.
-pub(super) const CORES: usize = 2;
+pub(super) const CORE_COUNT: usize = 2;
 
 /// Addresses of the interceptors that a sanitizer defines in place of libc's functions, or 0.
 mod sanitizer {
@@ -59,20 +59,20 @@ mod sanitizer {
 /// Calls the sanitizer's interceptor, which calls libc's function, or libc's function directly.
 macro_rules! libc_call {
     ($name:ident($($argument:expr),*) as $type:ty) => {{
-        static FOUND: AtomicUsize = AtomicUsize::new(0);
-        let mut at = FOUND.load(Relaxed);
-        if at == 0 {
+        static ADDRESS: AtomicUsize = AtomicUsize::new(0);
+        let mut address = ADDRESS.load(Relaxed);
+        if address == 0 {
             // SAFETY: `sanitizer` defines this symbol for every function.
-            at = unsafe { sanitizer::$name };
-            if at == 0 {
+            address = unsafe { sanitizer::$name };
+            if address == 0 {
                 let name = concat!(stringify!($name), "\0").as_ptr();
                 // SAFETY: `name` is a C string.
-                at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.cast()) } as usize;
+                address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.cast()) } as usize;
             }
-            FOUND.store(at, Relaxed);
+            ADDRESS.store(address, Relaxed);
         }
         // SAFETY: libc's function of this name has this type.
-        let function = unsafe { std::mem::transmute::<usize, $type>(at) };
+        let function = unsafe { std::mem::transmute::<usize, $type>(address) };
         // SAFETY: the arguments are the ones that this function's caller passed, unchanged.
         unsafe { function($($argument),*) }
     }};
@@ -86,7 +86,7 @@ pub(super) fn real_futex(word: &AtomicU32, operation: c_int, value: u32) {
     libc_call!(syscall(libc::SYS_futex, word, operation, value as usize, 0, 0, 0) as Syscall);
 }
 
-pub(super) fn fails(error: c_int) -> c_long {
+pub(super) fn fail_with(error: c_int) -> c_long {
     // SAFETY: `__errno_location` returns the address of this thread's `errno`.
     unsafe { *libc::__errno_location() = error };
     -1
@@ -103,17 +103,17 @@ pub(super) unsafe fn nanos(time: *const libc::timespec) -> u64 {
 // SAFETY: the definition has the signature and the behavior of libc's function of this name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-    if n == libc::SYS_futex && IS_RUNNING.load(Relaxed) && !INSIDE.get() {
+    if n == libc::SYS_futex && IS_RUNNING.load(Relaxed) && !IS_INSIDE.get() {
         let operation = b as c_int & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
         let bits = match operation {
             libc::FUTEX_WAIT_BITSET | libc::FUTEX_WAKE_BITSET => f as u32,
             _ => u32::MAX,
         };
-        match (operation, managed()) {
+        match (operation, managed_thread()) {
             (libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET, Some(me)) => {
                 // SAFETY: the caller guarantees that the futex word is valid.
                 if unsafe { &*(a as *const AtomicU32) }.load(SeqCst) != c as u32 {
-                    return fails(libc::EAGAIN);
+                    return fail_with(libc::EAGAIN);
                 }
                 // SAFETY: the caller guarantees that the time is valid, if there is one.
                 let deadline = (d != 0).then(|| unsafe { nanos(d as *const libc::timespec) });
@@ -122,19 +122,19 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
                     _ => deadline,
                 };
                 let timed_out = wait(me, WaitsFor::Futex { address: a, bits }, deadline);
-                return if timed_out { fails(libc::ETIMEDOUT) } else { 0 };
+                return if timed_out { fail_with(libc::ETIMEDOUT) } else { 0 };
             }
             (libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET, me) => {
-                let meant = |on| matches!(on, WaitsFor::Futex { address, bits: of } if address == a && of & bits != 0);
-                let woken = LockedSchedule::new().wake(meant, c);
+                let is_meant = |on| matches!(on, WaitsFor::Futex { address, bits: wake_bits } if address == a && wake_bits & bits != 0);
+                let woken_count = LockedSchedule::new().wake(is_meant, c);
                 if let Some(me) = me {
                     step_after_waking(me);
                 }
-                if woken == c {
-                    return woken as c_long;
+                if woken_count == c {
+                    return woken_count as c_long;
                 }
                 // Some waiters may be threads outside the schedule.
-                return woken as c_long + libc_call!(syscall(n, a, b, c - woken, d, e, f) as Syscall);
+                return woken_count as c_long + libc_call!(syscall(n, a, b, c - woken_count, d, e, f) as Syscall);
             }
             _ => {}
         }
@@ -144,30 +144,30 @@ unsafe extern "C" fn syscall(n: c_long, a: usize, b: usize, c: usize, d: usize, 
 
 #[unsafe(no_mangle)]
 extern "C" fn sched_yield() -> c_int {
-    let Some(me) = managed() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
+    let Some(me) = managed_thread() else { return libc_call!(sched_yield() as unsafe extern "C" fn() -> c_int) };
     let next = {
         let mut schedule = LockedSchedule::new();
         // Threads often yield just before they wait, so a yield usually keeps the priority. Lower
         // it occasionally, so that two threads do not yield to each other forever.
         if schedule.one_in(16) {
-            schedule.demote(me);
+            schedule.lower_priority(me);
         }
-        let yields = schedule.yield_odds;
-        if schedule.one_in(yields) {
+        let yield_odds = schedule.yield_odds;
+        if schedule.one_in(yield_odds) {
             schedule.count_step(me, Step::Call);
-            schedule.choose(Some(me)).expect("this thread is ready")
+            schedule.choose_next(Some(me)).expect("this thread is ready")
         } else {
-            schedule.after(me, Step::Call)
+            schedule.choose_after(me, Step::Call)
         }
     };
-    hand_over(me, next);
+    pass_baton_to(me, next);
     0
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nanosleep(time: *const libc::timespec, remaining: *mut libc::timespec) -> c_int {
-    type Of = unsafe extern "C" fn(*const libc::timespec, *mut libc::timespec) -> c_int;
-    let Some(me) = managed() else { return libc_call!(nanosleep(time, remaining) as Of) };
+    type LibcFn = unsafe extern "C" fn(*const libc::timespec, *mut libc::timespec) -> c_int;
+    let Some(me) = managed_thread() else { return libc_call!(nanosleep(time, remaining) as LibcFn) };
     // SAFETY: guaranteed by this function's caller.
     let deadline = LockedSchedule::new().now.saturating_add(unsafe { nanos(time) });
     sleep(me, deadline);
@@ -181,19 +181,21 @@ unsafe extern "C" fn clock_nanosleep(
     time: *const libc::timespec,
     remaining: *mut libc::timespec,
 ) -> c_int {
-    type Of = unsafe extern "C" fn(libc::clockid_t, c_int, *const libc::timespec, *mut libc::timespec) -> c_int;
-    let Some(me) = managed() else { return libc_call!(clock_nanosleep(clock, flags, time, remaining) as Of) };
-    let from = if flags & libc::TIMER_ABSTIME != 0 { 0 } else { LockedSchedule::new().now };
+    type LibcFn = unsafe extern "C" fn(libc::clockid_t, c_int, *const libc::timespec, *mut libc::timespec) -> c_int;
+    let Some(me) = managed_thread() else {
+        return libc_call!(clock_nanosleep(clock, flags, time, remaining) as LibcFn);
+    };
+    let start_time = if flags & libc::TIMER_ABSTIME != 0 { 0 } else { LockedSchedule::new().now };
     // SAFETY: guaranteed by this function's caller.
-    sleep(me, from.saturating_add(unsafe { nanos(time) }));
+    sleep(me, start_time.saturating_add(unsafe { nanos(time) }));
     0
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
-    type Of = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
-    if managed().is_none() {
-        return libc_call!(clock_gettime(clock, time) as Of);
+    type LibcFn = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
+    if managed_thread().is_none() {
+        return libc_call!(clock_gettime(clock, time) as LibcFn);
     }
     step();
     let now = LockedSchedule::new().now;
@@ -207,18 +209,18 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::time
 /// readers.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
-    type Of = unsafe extern "C" fn(c_int, *mut libc::rusage) -> c_int;
-    let Some(me) = managed() else { return libc_call!(getrusage(who, usage) as Of) };
-    let (ran, waits) = {
+    type LibcFn = unsafe extern "C" fn(c_int, *mut libc::rusage) -> c_int;
+    let Some(me) = managed_thread() else { return libc_call!(getrusage(who, usage) as LibcFn) };
+    let (run_nanos, waits) = {
         let schedule = LockedSchedule::new();
-        (schedule.threads[me].ran, schedule.threads[me].waits)
+        (schedule.threads[me].run_time, schedule.threads[me].waits)
     };
     // SAFETY: a `rusage` consists of integers, and the caller guarantees that it is valid.
     let usage = unsafe {
         usage.write_bytes(0, 1);
         &mut *usage
     };
-    let (seconds, micros) = (ran / 1_000_000_000, ran % 1_000_000_000 / 1000);
+    let (seconds, micros) = (run_nanos / 1_000_000_000, run_nanos % 1_000_000_000 / 1000);
     usage.ru_utime = libc::timeval { tv_sec: seconds as i64, tv_usec: micros as i64 };
     usage.ru_nvcsw = waits as c_long;
     0
@@ -228,9 +230,9 @@ unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
 /// schedule repeats the maps' iteration order.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(out: *mut c_void, bytes: usize, flags: c_uint) -> isize {
-    type Of = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
-    if managed().is_none() {
-        return libc_call!(getrandom(out, bytes, flags) as Of);
+    type LibcFn = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
+    if managed_thread().is_none() {
+        return libc_call!(getrandom(out, bytes, flags) as LibcFn);
     }
     let mut schedule = LockedSchedule::new();
     for offset in 0..bytes {
@@ -242,27 +244,27 @@ unsafe extern "C" fn getrandom(out: *mut c_void, bytes: usize, flags: c_uint) ->
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sched_getaffinity(process: libc::pid_t, bytes: usize, set: *mut libc::cpu_set_t) -> c_int {
-    type Of = unsafe extern "C" fn(libc::pid_t, usize, *mut libc::cpu_set_t) -> c_int;
-    if managed().is_none() {
-        return libc_call!(sched_getaffinity(process, bytes, set) as Of);
+    type LibcFn = unsafe extern "C" fn(libc::pid_t, usize, *mut libc::cpu_set_t) -> c_int;
+    if managed_thread().is_none() {
+        return libc_call!(sched_getaffinity(process, bytes, set) as LibcFn);
     }
     // SAFETY: the caller guarantees that `bytes` bytes are writable; any bit pattern is a valid
     // `cpu_set_t`.
     unsafe {
         set.cast::<u8>().write_bytes(0, bytes);
-        (0..CORES).for_each(|n| libc::CPU_SET(n, &mut *set));
+        (0..CORE_COUNT).for_each(|n| libc::CPU_SET(n, &mut *set));
     }
     0
 }
 
-pub(super) type Main = extern "C" fn(*mut c_void) -> *mut c_void;
-pub(super) type Create =
-    unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Main, *mut c_void) -> c_int;
+pub(super) type ThreadMain = extern "C" fn(*mut c_void) -> *mut c_void;
+pub(super) type PthreadCreate =
+    unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, ThreadMain, *mut c_void) -> c_int;
 
 /// Start routine and argument of a new thread.
-pub(super) struct Start {
+pub(super) struct ThreadStart {
     pub(super) id: usize,
-    pub(super) main: Main,
+    pub(super) main: ThreadMain,
     pub(super) argument: *mut c_void,
 }
 
@@ -270,68 +272,69 @@ pub(super) struct Start {
 unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
-    main: Main,
+    main: ThreadMain,
     argument: *mut c_void,
 ) -> c_int {
-    let Some(me) = managed() else {
-        return libc_call!(pthread_create(thread, attributes, main, argument) as Create);
+    let Some(me) = managed_thread() else {
+        return libc_call!(pthread_create(thread, attributes, main, argument) as PthreadCreate);
     };
-    let failed = without_scheduling(|| {
+    let error = without_scheduling(|| {
         let mut bytes = 0;
         // SAFETY: std passes valid attributes.
         assert_eq!(unsafe { libc::pthread_attr_getstacksize(attributes, &raw mut bytes) }, 0);
         let (id, stack) = {
             let mut schedule = LockedSchedule::new();
             let index = schedule.stacks.iter().rposition(|stack| stack.bytes == bytes);
-            (schedule.add(), index.map(|index| schedule.stacks.swap_remove(index)))
+            (schedule.add_thread(), index.map(|index| schedule.stacks.swap_remove(index)))
         };
         let stack = stack.unwrap_or_else(|| Stack::new(bytes));
-        let start = Box::into_raw(Box::new(Start { id, main, argument }));
+        let start = Box::into_raw(Box::new(ThreadStart { id, main, argument }));
         // SAFETY: libc initializes the attributes, and the stack belongs to this thread.
-        let result = unsafe {
+        let stack_attributes = unsafe {
             let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
             libc::pthread_attr_init(&raw mut attributes);
             libc::pthread_attr_setstack(&raw mut attributes, stack.memory, stack.bytes);
             attributes
         };
-        let failed = libc_call!(pthread_create(thread, &raw const result, begin, start.cast()) as Create);
+        let error =
+            libc_call!(pthread_create(thread, &raw const stack_attributes, run_thread, start.cast()) as PthreadCreate);
         let mut schedule = LockedSchedule::new();
-        let started = &mut schedule.threads[id];
-        if failed == 0 {
+        let new_thread = &mut schedule.threads[id];
+        if error == 0 {
             // SAFETY: `pthread_create` succeeded, so it has written the handle.
-            (started.handle, started.stack) = (Some(unsafe { *thread }), Some(stack));
+            (new_thread.handle, new_thread.stack) = (Some(unsafe { *thread }), Some(stack));
         } else {
-            started.state = State::Ended;
+            new_thread.state = State::Ended;
         }
-        failed
+        error
     });
     step_after_waking(me);
-    failed
+    error
 }
 
-pub(super) extern "C" fn begin(start: *mut c_void) -> *mut c_void {
-    INSIDE.set(true);
+pub(super) extern "C" fn run_thread(start: *mut c_void) -> *mut c_void {
+    IS_INSIDE.set(true);
     // SAFETY: `start` is the box that our `pthread_create` leaked for this thread alone.
-    let Start { id, main, argument } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    let ThreadStart { id, main, argument } = *unsafe { Box::from_raw(start.cast::<ThreadStart>()) };
     THREAD_INDEX.set(id);
     await_baton(id);
     // SAFETY: invariant 2.
     unsafe { libc::pthread_setspecific(EXIT_KEY.load(SeqCst), ptr::dangling()) };
-    INSIDE.set(false);
+    IS_INSIDE.set(false);
     main(argument)
 }
 
 /// Ends a scheduled thread. As a key destructor, it re-registers itself until the third round,
 /// because std runs thread-local destructors in the first or second.
-pub(super) extern "C" fn end(value: *mut c_void) {
-    ROUNDS.set(ROUNDS.get() + 1);
-    if ROUNDS.get() < 3 {
+pub(super) extern "C" fn end_thread(value: *mut c_void) {
+    DESTRUCTOR_ROUNDS.set(DESTRUCTOR_ROUNDS.get() + 1);
+    if DESTRUCTOR_ROUNDS.get() < 3 {
         // SAFETY: invariant 2.
         unsafe { libc::pthread_setspecific(EXIT_KEY.load(SeqCst), value) };
         return;
     }
     let me = THREAD_INDEX.replace(MAX_THREADS);
-    INSIDE.set(true);
+    IS_INSIDE.set(true);
     let next = {
         let mut schedule = LockedSchedule::new();
         schedule.threads[me].state = State::Ended;
@@ -339,8 +342,8 @@ pub(super) extern "C" fn end(value: *mut c_void) {
         if schedule.threads.iter().skip(1).all(|thread| thread.state == State::Ended) {
             schedule.wake(|waits_for| waits_for == WaitsFor::EndOfAll, 1);
         }
-        schedule.covered.switches += 1;
-        match schedule.choose(None) {
+        schedule.coverage.switches += 1;
+        match schedule.choose_next(None) {
             Some(next) => next,
             None => {
                 THREAD_INDEX.set(me);
@@ -354,25 +357,27 @@ pub(super) extern "C" fn end(value: *mut c_void) {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *mut *mut c_void) -> c_int {
-    type Of = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
-    let pair = managed().and_then(|me| Some((me, thread_of(thread)?)));
-    let Some((me, id)) = pair else { return without_scheduling(|| libc_call!(pthread_join(thread, result) as Of)) };
+    type LibcFn = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
+    let thread_ids = managed_thread().and_then(|me| Some((me, find_thread(thread)?)));
+    let Some((me, id)) = thread_ids else {
+        return without_scheduling(|| libc_call!(pthread_join(thread, result) as LibcFn));
+    };
     let state = LockedSchedule::new().threads[id].state;
     if state != State::Ended {
         wait(me, WaitsFor::End { thread: id }, None);
     }
     without_scheduling(|| {
-        let failed = libc_call!(pthread_join(thread, result) as Of);
+        let error = libc_call!(pthread_join(thread, result) as LibcFn);
         let mut schedule = LockedSchedule::new();
         // Forget the handle, because a new thread may get the same one.
         schedule.threads[id].handle = None;
         let stack = schedule.threads[id].stack.take();
         schedule.stacks.extend(stack);
-        failed
+        error
     })
 }
 
-pub(super) fn thread_of(handle: libc::pthread_t) -> Option<usize> {
+pub(super) fn find_thread(handle: libc::pthread_t) -> Option<usize> {
     LockedSchedule::new().threads.iter().rposition(|thread| thread.handle == Some(handle))
 }
 
@@ -380,24 +385,24 @@ pub(super) fn thread_of(handle: libc::pthread_t) -> Option<usize> {
 /// stacks are reused.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_detach(thread: libc::pthread_t) -> c_int {
-    type Of = unsafe extern "C" fn(libc::pthread_t) -> c_int;
-    if managed().is_some() && thread_of(thread).is_some() {
+    type LibcFn = unsafe extern "C" fn(libc::pthread_t) -> c_int;
+    if managed_thread().is_some() && find_thread(thread).is_some() {
         return 0;
     }
-    libc_call!(pthread_detach(thread) as Of)
+    libc_call!(pthread_detach(thread) as LibcFn)
 }
 
 /// Reports the stack's guard page to std. libc doesn't know about it, because the scheduler
 /// allocated the stack.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mut libc::pthread_attr_t) -> c_int {
-    type Of = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
-    let failed = libc_call!(pthread_getattr_np(thread, attributes) as Of);
-    if failed == 0 && managed().is_some_and(|me| me > 0) {
+    type LibcFn = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
+    let error = libc_call!(pthread_getattr_np(thread, attributes) as LibcFn);
+    if error == 0 && managed_thread().is_some_and(|me| me > 0) {
         // SAFETY: libc has initialized the attributes.
         unsafe { libc::pthread_attr_setguardsize(attributes, PAGE) };
     }
-    failed
+    error
 }
 
 /// Makes every allocation a scheduling point.
@@ -427,23 +432,23 @@ unsafe impl GlobalAlloc for Allocator {
 
 /// Whether a branch is being handled. The handler may have branches, too, so this prevents
 /// recursion.
-pub(super) static AT_BRANCH: AtomicBool = AtomicBool::new(false);
+pub(super) static IS_AT_BRANCH: AtomicBool = AtomicBool::new(false);
 
 /// LLVM's coverage instrumentation calls this at every branch of an instrumented crate.
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_trace_pc_guard(_: *mut u32) {
-    if !IS_RUNNING.load(Relaxed) || AT_BRANCH.swap(true, Relaxed) {
+    if !IS_RUNNING.load(Relaxed) || IS_AT_BRANCH.swap(true, Relaxed) {
         return;
     }
-    let me = managed();
-    INSIDE.set(INSIDE.get() || me.is_some());
-    AT_BRANCH.store(false, Relaxed);
+    let me = managed_thread();
+    IS_INSIDE.set(IS_INSIDE.get() || me.is_some());
+    IS_AT_BRANCH.store(false, Relaxed);
     if let Some(me) = me {
-        let next = LockedSchedule::new().after(me, Step::Branch);
-        hand_over(me, next);
-        AT_BRANCH.store(true, Relaxed);
-        INSIDE.set(false);
-        AT_BRANCH.store(false, Relaxed);
+        let next = LockedSchedule::new().choose_after(me, Step::Branch);
+        pass_baton_to(me, next);
+        IS_AT_BRANCH.store(true, Relaxed);
+        IS_INSIDE.set(false);
+        IS_AT_BRANCH.store(false, Relaxed);
     }
 }
 
@@ -451,5 +456,5 @@ extern "C" fn __sanitizer_cov_trace_pc_guard(_: *mut u32) {
 extern "C" fn __sanitizer_cov_trace_pc_guard_init(_: *mut u32, _: *mut u32) {}
 
 pub(super) unsafe extern "C" fn end_key(value: *mut c_void) {
-    end(value);
+    end_thread(value);
 }

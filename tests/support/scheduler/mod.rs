@@ -29,5 +29,5 @@ mod explore;
 mod functions;
 mod schedule;
 
-pub use explore::{Explored, are_selected, explore, running, seeds};
+pub use explore::{Explored, are_selected, explore, running_threads, seeds};
 pub use functions::Allocator;

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::baton::{FAILED, THREAD_INDEX, UnlockedStderr, report};
+use super::baton::{HAS_FAILED, THREAD_INDEX, UnlockedStderr, print_backtrace};
 
 /// Maximum number of threads in a schedule.
 pub(super) const MAX_THREADS: usize = 1024;
@@ -18,7 +18,7 @@ pub(super) const MAX_THREADS: usize = 1024;
 pub(super) const TIME_LIMIT: u64 = 1_000_000_000_000;
 
 /// Maximum number of steps. A longer schedule fails: it is probably endless.
-pub(super) const STEPS: u64 = 20_000_000;
+pub(super) const MAX_STEPS: u64 = 20_000_000;
 
 /// `(n, m)`: each of the `n` steps after a timeout switches threads with a probability of at least
 /// 1 in `m`. Code that handles a timeout runs rarely, and the awaited event may still occur while
@@ -50,7 +50,7 @@ pub(super) struct Thread {
     pub(super) stack: Option<Stack>,
     pub(super) priority: u64,
     /// Virtual nanoseconds that the thread has run.
-    pub(super) ran: u64,
+    pub(super) run_time: u64,
     /// How often the thread waited.
     pub(super) waits: u64,
 }
@@ -113,20 +113,20 @@ pub(super) struct Schedule {
     pub(super) yield_odds: u64,
     pub(super) now: u64,
     /// Virtual duration of a step in nanoseconds.
-    pub(super) step: u64,
+    pub(super) step_time: u64,
     /// `n`: each branch switches threads with a probability of 1 in `n`.
     pub(super) branch_odds: u64,
     /// Whether a thread has become ready since the last step that checked this flag. Only
     /// `Priorities` checks it.
-    pub(super) new_ready: bool,
+    pub(super) has_new_ready_thread: bool,
     pub(super) threads: Vec<Thread>,
     pub(super) stacks: Vec<Stack>,
-    pub(super) lowest: u64,
-    pub(super) covered: Covered,
+    pub(super) lowest_priority: u64,
+    pub(super) coverage: Coverage,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Covered {
+pub struct Coverage {
     pub threads: u64,
     pub steps: u64,
     pub switches: u64,
@@ -146,22 +146,22 @@ impl Schedule {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = seed;
         let mut one_of = |values: &[u64]| values[next_random(&mut random) as usize % values.len()];
-        let every = one_of(&[2, 8, 32, 128, 512]);
+        let switch_odds = one_of(&[2, 8, 32, 128, 512]);
         Schedule {
             seed,
-            style: if one_of(&[0, 1]) == 0 { Style::Uniform(every) } else { Style::Priorities(every * 4) },
+            style: if one_of(&[0, 1]) == 0 { Style::Uniform(switch_odds) } else { Style::Priorities(switch_odds * 4) },
             early_timeout_odds: one_of(&[u64::MAX, 200, 20]),
             timeout_delay: one_of(&[0, 100_000, 10_000_000, 10_000_000]),
             yield_odds: one_of(&[1, 8, 64]),
-            step: one_of(&[20, 500, 20_000]),
+            step_time: one_of(&[20, 500, 20_000]),
             branch_odds: one_of(&[50, 500, 5000]),
-            new_ready: true,
+            has_new_ready_thread: true,
             random,
             now: 1_000_000_000,
             threads: Vec::with_capacity(MAX_THREADS),
             stacks: Vec::new(),
-            lowest: u64::MAX / 2,
-            covered: Covered::default(),
+            lowest_priority: u64::MAX / 2,
+            coverage: Coverage::default(),
         }
     }
 
@@ -169,38 +169,39 @@ impl Schedule {
         next_random(&mut self.random).is_multiple_of(n)
     }
 
-    pub(super) fn add(&mut self) -> usize {
+    pub(super) fn add_thread(&mut self) -> usize {
         assert!(self.threads.len() < MAX_THREADS, "a schedule starts more than {MAX_THREADS} threads");
         let priority = u64::MAX / 2 + next_random(&mut self.random) / 2;
         let (state, handle, stack) = (State::Ready, None, None);
-        let thread = Thread { state, timed_out: false, boosted_steps: 0, handle, stack, priority, ran: 0, waits: 0 };
+        let thread =
+            Thread { state, timed_out: false, boosted_steps: 0, handle, stack, priority, run_time: 0, waits: 0 };
         self.threads.push(thread);
-        self.covered.threads += 1;
-        self.new_ready = true;
+        self.coverage.threads += 1;
+        self.has_new_ready_thread = true;
         self.threads.len() - 1
     }
 
     /// Counts a step of thread `me`. Unless the step is a branch, also advances the virtual time.
     pub(super) fn count_step(&mut self, me: usize, step: Step) {
-        self.covered.steps += 1;
+        self.coverage.steps += 1;
         if step != Step::Branch {
-            self.now += self.step;
-            self.threads[me].ran += self.step;
+            self.now += self.step_time;
+            self.threads[me].run_time += self.step_time;
         }
-        if self.covered.steps > STEPS {
-            self.fail(format_args!("exceeds {STEPS} steps"));
+        if self.coverage.steps > MAX_STEPS {
+            self.fail(format_args!("exceeds {MAX_STEPS} steps"));
         }
     }
 
     /// Times out the wait with the earliest deadline, and waits with deadlines up to
     /// `timeout_delay` after it. Returns whether any wait had a deadline.
-    pub(super) fn end_first_wait(&mut self) -> bool {
+    pub(super) fn time_out_first_wait(&mut self) -> bool {
         let deadline = |thread: &Thread| match thread.state {
             State::Waits(_, deadline) => deadline,
             _ => None,
         };
-        let Some(first) = self.threads.iter().filter_map(deadline).min() else { return false };
-        self.now = self.now.max(first + self.timeout_delay);
+        let Some(first_deadline) = self.threads.iter().filter_map(deadline).min() else { return false };
+        self.now = self.now.max(first_deadline + self.timeout_delay);
         if self.now > TIME_LIMIT {
             self.fail(format_args!("exceeds {} s of virtual time", TIME_LIMIT / 1_000_000_000));
         }
@@ -208,22 +209,22 @@ impl Schedule {
         for thread in self.threads.iter_mut().filter(|thread| deadline(thread).is_some_and(|end| end <= now)) {
             (thread.state, thread.timed_out, thread.boosted_steps) = (State::Ready, true, AFTER_TIMEOUT.0);
         }
-        self.new_ready = true;
+        self.has_new_ready_thread = true;
         true
     }
 
     /// Chooses a ready thread other than `avoid`, or `avoid` if no other thread is ready. Returns
     /// `None` if every thread waits without a deadline.
-    pub(super) fn choose(&mut self, avoid: Option<usize>) -> Option<usize> {
+    pub(super) fn choose_next(&mut self, avoid: Option<usize>) -> Option<usize> {
         if self.early_timeout_odds < u64::MAX && self.one_in(self.early_timeout_odds) {
-            self.end_first_wait();
+            self.time_out_first_wait();
         }
-        let ready = |s: &Self, avoid: Option<usize>| -> Vec<usize> {
+        let ready_threads = |s: &Self, avoid: Option<usize>| -> Vec<usize> {
             (0..s.threads.len()).filter(|id| s.threads[*id].state == State::Ready && Some(*id) != avoid).collect()
         };
-        let mut ids = ready(self, avoid);
-        if ids.is_empty() && self.end_first_wait() {
-            ids = ready(self, avoid);
+        let mut ids = ready_threads(self, avoid);
+        if ids.is_empty() && self.time_out_first_wait() {
+            ids = ready_threads(self, avoid);
         }
         if ids.is_empty() {
             return avoid.filter(|me| self.threads[*me].state == State::Ready);
@@ -235,33 +236,33 @@ impl Schedule {
     }
 
     /// Chooses the thread that runs after a step of `me`.
-    pub(super) fn after(&mut self, me: usize, step: Step) -> usize {
+    pub(super) fn choose_after(&mut self, me: usize, step: Step) -> usize {
         self.count_step(me, step);
-        let every = match (self.style, step) {
+        let switch_odds = match (self.style, step) {
             (_, Step::Branch) => self.branch_odds,
-            (Style::Uniform(every), Step::Wake) => every.min(2),
-            (Style::Uniform(every) | Style::Priorities(every), _) => every,
+            (Style::Uniform(switch_odds), Step::Wake) => switch_odds.min(2),
+            (Style::Uniform(switch_odds) | Style::Priorities(switch_odds), _) => switch_odds,
         };
         let boosted_left = &mut self.threads[me].boosted_steps;
         let is_boosted = *boosted_left > 0;
         *boosted_left = boosted_left.saturating_sub(1);
-        let every = if is_boosted { every.min(AFTER_TIMEOUT.1) } else { every };
-        if self.one_in(every) {
-            self.demote(me);
+        let switch_odds = if is_boosted { switch_odds.min(AFTER_TIMEOUT.1) } else { switch_odds };
+        if self.one_in(switch_odds) {
+            self.lower_priority(me);
             // Half of the time, also let the next deadline pass, as if this thread had not run for
             // a long time.
             if is_boosted && self.one_in(2) {
-                self.end_first_wait();
+                self.time_out_first_wait();
             }
-        } else if matches!(self.style, Style::Uniform(_)) || !std::mem::take(&mut self.new_ready) {
+        } else if matches!(self.style, Style::Uniform(_)) || !std::mem::take(&mut self.has_new_ready_thread) {
             return me;
         }
-        self.choose(None).expect("this thread is ready")
+        self.choose_next(None).expect("this thread is ready")
     }
 
-    pub(super) fn demote(&mut self, me: usize) {
-        self.lowest -= 1;
-        self.threads[me].priority = self.lowest;
+    pub(super) fn lower_priority(&mut self, me: usize) {
+        self.lowest_priority -= 1;
+        self.threads[me].priority = self.lowest_priority;
     }
 
     /// Wakes at most `count` matching waiters, and returns how many it woke.
@@ -274,18 +275,18 @@ impl Schedule {
             }
             let id = ids[next_random(&mut self.random) as usize % ids.len()];
             (self.threads[id].state, self.threads[id].timed_out) = (State::Ready, false);
-            self.new_ready = true;
+            self.has_new_ready_thread = true;
         }
         count
     }
 
     /// Fails the schedule: every thread prints its backtrace, and the last one ends the process.
-    pub(super) fn fail(&mut self, why: impl std::fmt::Display) -> ! {
-        let _ = writeln!(UnlockedStderr, "schedule {} {why} ({:?}, {:?})", self.seed, self.style, self.covered);
+    pub(super) fn fail(&mut self, reason: impl std::fmt::Display) -> ! {
+        let _ = writeln!(UnlockedStderr, "schedule {} {reason} ({:?}, {:?})", self.seed, self.style, self.coverage);
         for (id, thread) in self.threads.iter().enumerate().filter(|(_, thread)| thread.state != State::Ended) {
             let _ = writeln!(UnlockedStderr, "thread {id}: {:?}", thread.state);
         }
-        FAILED.store(true, SeqCst);
-        report(THREAD_INDEX.get())
+        HAS_FAILED.store(true, SeqCst);
+        print_backtrace(THREAD_INDEX.get())
     }
 }

@@ -104,7 +104,7 @@ fn no_batch_is_torn_under_any_thread_schedule() {
         [arrived]
     });
     let explored = explored.unwrap_or_else(|seed| panic!("schedule {seed}: {:?}", Drawn::new(seed / ORDERS)));
-    println!("{}; {} batches", explored.covered, explored.counts[0]);
+    println!("{}; {} batches", explored.summary, explored.counts[0]);
 }
 
 /// The schedules are useful only if they detect mistakes.
@@ -135,7 +135,7 @@ fn thread_schedules_detect_each_missing_wait() {
             [u64::from(torn > 0)]
         });
         let schedule = schedules.expect("a torn batch is the only failure");
-        println!("{mistake:?} with kind {what}: found by {} of {}", schedule.counts[0], schedule.covered);
+        println!("{mistake:?} with kind {what}: found by {} of {}", schedule.counts[0], schedule.summary);
         assert!(schedule.counts[0] > 0, "{mistake:?} with kind {what} is not detected");
     }
 }
