@@ -419,7 +419,7 @@ fn a_dataset_opens_completely_or_not_at_all() {
     other.truncate(1024);
     other.resize(sound.len(), 0);
     fs::write(path_of("x-000003.tar"), other).unwrap();
-    refused("the shard has 1 sample, but its manifest claims 4");
+    refused("the shard has 0 samples, but its manifest claims 4");
     fs::write(path_of("x-000003.tar"), sound).unwrap();
 
     fs::copy(path_of("x-000003.tar"), path_of("more.tar")).unwrap();
