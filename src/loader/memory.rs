@@ -28,7 +28,7 @@ impl MemoryBound {
     }
 
     /// Returns the range of the automatic prefetch depth for batches with `schemas`, which use at
-    /// most `slot_bytes` without a limit. `device_bytes(schemas, n)` is the device memory for depth
+    /// most `max_bytes` without a limit. `device_bytes(schemas, n)` is the device memory for depth
     /// `n`, in bytes.
     ///
     /// The minimum scratch memory of the workers fits at every depth in the range. Above the
@@ -36,7 +36,7 @@ impl MemoryBound {
     /// (without a limit).
     pub(super) fn automatic_prefetch(
         self,
-        slot_bytes: usize,
+        max_bytes: usize,
         schemas: &Schemas,
         scratch: &ScratchPlan,
         device_bytes: impl Fn(&Schemas, usize) -> usize,
@@ -52,7 +52,7 @@ impl MemoryBound {
             MemoryBound::Available(free) => {
                 // Device memory does not matter here, because the number of batches on the device
                 // is fixed.
-                let default_bounds = automatic_prefetch(slot_bytes, slots_bytes).at_least(DEFAULT_PREFETCH);
+                let default_bounds = automatic_prefetch(max_bytes, slots_bytes).at_least(DEFAULT_PREFETCH);
                 let fitting_bounds = automatic_prefetch(free, |prefetch| {
                     let bytes = slots_bytes(prefetch).saturating_add(scratch.min_bytes());
                     if prefetch > DEFAULT_PREFETCH { bytes.saturating_mul(2) } else { bytes }
@@ -207,8 +207,12 @@ const MAX_PREFETCH: usize = 16;
 /// Returns the maximum memory of all slots for automatic prefetching without a limit. Pageable
 /// memory costs nothing until it is used, but page-locked memory is committed when it is allocated.
 /// Batches of videos may use more of it: a sample is large, and a GPU decodes many clips at once.
-pub(super) fn slot_bytes(is_locked: bool, has_videos: bool) -> usize {
-    if is_locked && !has_videos { 1 << 28 } else { 1 << 30 }
+pub(super) fn max_slots_bytes(is_locked: bool, has_videos: bool) -> usize {
+    match (is_locked, has_videos) {
+        (false, _) => 1 << 30,
+        (true, false) => 1 << 28,
+        (true, true) => 1 << 31,
+    }
 }
 
 /// Returns the range of the automatic prefetch depth if depth `n` needs `bytes(n)` of the `limit`.
@@ -318,7 +322,8 @@ mod tests {
         assert!(scratch.min_bytes() > schemas.bytes());
         for free in (0..200).map(|halves| halves << 19).chain([min_bytes - 1, min_bytes, usize::MAX]) {
             for bound in [MemoryBound::Available(free), MemoryBound::Limit(free)] {
-                let prefetch = bound.automatic_prefetch(slot_bytes(false, false), &schemas, &scratch, device_bytes);
+                let prefetch =
+                    bound.automatic_prefetch(max_slots_bytes(false, false), &schemas, &scratch, device_bytes);
                 let demand = Demand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
                 assert_eq!(bound.grant(&demand).is_ok(), min_bytes <= free, "{free}: {prefetch:?}");
             }

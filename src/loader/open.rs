@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::fields::check_images;
 use super::images::ImageOptions;
-use super::memory::{Demand, MemoryBound, host_memory, slot_bytes};
+use super::memory::{Demand, MemoryBound, host_memory, max_slots_bytes};
 use super::sampling::{Buckets, Sampling};
 use super::{Loader, class_list, cores, field_names};
 use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
@@ -274,8 +274,8 @@ impl OpenLoader {
         let prefetch = match images.prefetch {
             0 => {
                 let has_videos = split.decode.is_some() && self.read_source.video_info().is_some();
-                let slot_bytes = slot_bytes(split.on_device || images.pinned, has_videos);
-                bound.automatic_prefetch(slot_bytes, schemas, &scratch, device_bytes)
+                let max_bytes = max_slots_bytes(split.on_device || images.pinned, has_videos);
+                bound.automatic_prefetch(max_bytes, schemas, &scratch, device_bytes)
             }
             depth => Bounds::exactly(depth),
         };

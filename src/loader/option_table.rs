@@ -227,8 +227,8 @@ options! {
         ///
         /// All slots are allocated when the loader is opened, limited by
         /// [`memory_limit`](Self::memory_limit). Without a limit, the slots for automatic
-        /// prefetching take up to 1 GiB, or up to 256 MiB if they are page-locked and no device
-        /// decodes videos. Two batches are prepared ahead even if their slots take more than that,
+        /// prefetching take up to 1 GiB. If they are page-locked, they take up to 256 MiB, or up to
+        /// 2 GiB if a device decodes videos. Two batches are prepared ahead even if their slots take more than that,
         /// provided that the memory is available. The operating system does not commit pageable
         /// memory that is never touched.
         ///

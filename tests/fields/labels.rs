@@ -134,7 +134,7 @@ fn a_sample_that_failed_for_a_different_reason_keeps_its_error() {
     assert_eq!(batches.epoch(0).next().unwrap().unwrap().labels().unwrap(), [7, 7]);
     let faults = batches.sample_errors();
     assert_eq!(faults.len(), 1);
-    assert!(faults[0].error.cause().contains("not a number"), "{}", faults[0].error);
+    assert!(faults[0].error.cause().contains("a number of 9 bytes: expected 8"), "{}", faults[0].error);
 }
 
 #[test]
