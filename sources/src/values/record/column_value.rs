@@ -127,8 +127,8 @@ impl<'a> Found<'a> {
             Found::Numbers { element, shape, data } => {
                 let bytes = data.of(page);
                 let numbers = Numbers::from_element(bytes, *element, shape);
-                let count = counted(bytes.len(), "byte", "bytes");
                 Cell::Numbers(numbers.ok_or_else(|| {
+                    let count = counted(bytes.len(), "byte", "bytes");
                     Error::in_source(format!("the value of {count} does not match the shape {:?}", &shape[..]))
                 })?)
             }

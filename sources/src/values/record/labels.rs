@@ -190,10 +190,10 @@ impl Labels {
             Labels::Numbers | Labels::Named(_) => {
                 parse_integer(value).ok_or_else(|| format!("label {value:?} is not an integer"))
             }
-            Labels::Names { labels, .. } => {
+            Labels::Names { labels, .. } => labels.get(value).copied().ok_or_else(|| {
                 let classes = counted(labels.len(), "class", "classes");
-                labels.get(value).copied().ok_or_else(|| format!("class {value:?} is not in the list of {classes}"))
-            }
+                format!("class {value:?} is not in the list of {classes}")
+            }),
         }
     }
 }
