@@ -468,7 +468,7 @@ fn pack_converts_deep_images_when_asked() {
     let output = warpfeed(dir.path(), &pack);
     let err = text(&output.stderr);
     assert!(
-        err.contains("could not be recoded and were stored unchanged")
+        err.contains("1 image could not be recoded and was stored unchanged")
             && err.contains("--convert-to-u8 keeps the upper 8"),
         "{err}"
     );
@@ -534,7 +534,7 @@ fn parts_are_packed_merged_and_verified() {
     ok(dir.path(), &part_args("1/2"));
     assert_eq!(progress(), "6 of 12 samples (50.0 %); parts 0 of 2 are not complete\n");
     let err = fails(dir.path(), 1, &["pack", "--merge", "parts/x.tar"]);
-    assert!(err.contains("parts 0 of 2 are missing"), "{err}");
+    assert!(err.contains("part 0 of 2 is missing"), "{err}");
     ok(dir.path(), &part_args("0/2"));
     assert_eq!(progress(), "12 of 12 samples (100.0 %); all parts are complete; merge them\n");
     let out = ok(dir.path(), &["pack", "--merge", "parts/x.tar"]);

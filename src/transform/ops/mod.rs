@@ -9,7 +9,7 @@
 //! 4. `erase` and `noise`: effects on values. `halve`: an effect without device code, for tests.
 //! 5. This file: `effects!`, the list of effects and their operations.
 //! 6. `registry`: one type for all effects, and [`SampleEffects`], the effects that were drawn for
-//! one sample.
+//!    one sample.
 //! 7. `operation`: [`Operation`], the trait of all operations.
 //! 8. `jitter`: [`ColorJitter`]. `distort`: color effects that are applied independently of each
 //!    other. `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a random perspective.
