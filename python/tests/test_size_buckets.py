@@ -76,7 +76,7 @@ def test_size_buckets_resume_and_pickle(folder):
     assert all((a["image"] == b["image"]).all() for a, b in zip(resumed, rest, strict=True))
     assert len(first) + len(rest) == len(loader)
     other = SizeBuckets(image_sizes(folder), [(h * 2, w * 2) for h, w in SIZES])
-    with pytest.raises(ConfigError, match="resume: the augmentation"):
+    with pytest.raises(ConfigError, match="resume: the order"):
         Loader(
             folder, buckets=other, batch_size=4, shuffle=True, seed=3, augment=Augment.train(1), output="numpy",
             resume=state,
