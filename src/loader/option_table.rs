@@ -219,11 +219,11 @@ options! {
         /// batches ahead helps only if the time per sample or per step varies a lot.
         ///
         /// With 0, the default, the number is adjusted automatically. It starts at 2, or higher if
-        /// two batches have fewer samples than there are workers. It is doubled, up to 16, if the consumer waits while workers are idle because all slots are full. An
-        /// increase that does not raise throughput is undone, unless the consumer waited for a
-        /// single batch while all later batches were ready. This happens when a few samples are far
-        /// slower than the others. A consumer that keeps batches alive gets more slots as long as
-        /// some are free.
+        /// two batches have fewer samples than there are workers. It is doubled, up to 16, if the
+        /// consumer waits while workers are idle because all slots are full. An increase that does
+        /// not raise throughput is undone, unless the consumer waited for a single batch while all
+        /// later batches were ready. This happens when a few samples are far slower than the
+        /// others. A consumer that keeps batches alive gets more slots as long as some are free.
         ///
         /// All slots are allocated when the loader is opened, limited by
         /// [`memory_limit`](Self::memory_limit). Without a limit, the slots for automatic
