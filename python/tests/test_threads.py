@@ -658,16 +658,14 @@ def test_a_dataset_that_holds_its_own_loader_is_collected(how: str, used: bool) 
 
 
 class Collects(Images):
-    """A dataset that runs the garbage collector on a reading thread, on request."""
+    """A dataset that runs the garbage collector on a reading thread, on request, at batch 10 of 8 samples or later."""
 
     def __init__(self) -> None:
         super().__init__(400)
-        self.reads = 0
         self.begun, self.may_continue, self.done = threading.Event(), threading.Event(), threading.Event()
 
     def __getitem__(self, index: int) -> object:
-        self.reads += 1
-        if self.reads > 40 and not self.done.is_set():
+        if index >= 80 and not self.done.is_set():
             self.begun.set()
             assert self.may_continue.wait(60)
             gc.collect()
@@ -685,7 +683,7 @@ class Cycle:
 @pytest.mark.parametrize("what", ["loader", "decoder"])
 def test_the_collector_ends_a_loader_on_one_of_its_own_threads(what: str, capfd: pytest.CaptureFixture[str]) -> None:
     source = Collects()
-    loader = Loader(source, **OPTIONS, num_workers=2, prefetch=8)
+    loader = Loader(source, **{**OPTIONS, "shuffle": False}, num_workers=2, prefetch=8)
     held: Any = loader
     if what == "decoder":
         # The decoder's threads do not run Python code, so a thread of the loader must collect the
@@ -694,7 +692,9 @@ def test_the_collector_ends_a_loader_on_one_of_its_own_threads(what: str, capfd:
     cycle = Cycle(held)
     gone = weakref.ref(cycle)
     it = iter(loader)
-    next(it)
+    # Batches 0 to 3 are complete before a worker waits in batch 10, which the prefetcher begins once they are taken.
+    for _ in range(4):
+        next(it)
     assert source.begun.wait(60)
     gc.disable()
     try:
