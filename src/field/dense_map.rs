@@ -274,8 +274,9 @@ impl DenseMap {
             MapSource::Named(name) => name,
             MapSource::Image => {
                 let image = sample.image();
-                let (name, bytes) =
-                    image.ok_or_else(|| Error::in_source(format!("no image among the fields {:?}", sample.names())))?;
+                let (name, bytes) = image.ok_or_else(|| {
+                    Error::in_source(format!("no image among the fields {:?}", sample.available_names()))
+                })?;
                 let field = Encoded::new(name, Value::Bytes(bytes), Encoding::Raw);
                 if !is_image(&field) {
                     return Err(field.error("is neither a PNG nor a TIFF, and a map cannot read other formats"));

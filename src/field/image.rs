@@ -156,7 +156,7 @@ impl Image {
             None => codecs.image(sample).map(|(_, bytes)| bytes),
         };
         bytes.ok_or_else(|| {
-            let names = sample.names();
+            let names = sample.available_names();
             Error::in_source(match name {
                 Some(name) => format!("no image {name:?} among the fields {names:?}"),
                 None => match sample.lacks_image() {

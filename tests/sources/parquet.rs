@@ -86,6 +86,18 @@ fn values_of_a_dictionary_are_read() {
 }
 
 #[test]
+fn a_missing_image_error_lists_the_fields_that_were_not_read() {
+    let columns = Options::new().table(TableOptions::new().columns(["list", "flags"]));
+    for name in ["none", "zstd"] {
+        let source = columns.open(fixture("parquet_types").join(format!("{name}.parquet"))).unwrap();
+        assert!(source.only(&[]).is_some(), "the loader reads a view without these fields");
+        let loader = Loader::source(source).unlabeled(true).augment(Augment::eval(8, 8)).batch_size(2);
+        let e = loader.host().unwrap().epoch(0).next().unwrap().unwrap_err().to_string();
+        assert!(e.contains("no image among the fields") && e.contains("\"list") && e.contains("\"flags"), "{e}");
+    }
+}
+
+#[test]
 fn a_folder_with_several_splits_lists_them() {
     assert_eq!(open(fixture("parquet/hub/validation")).unwrap().len(), 1);
     for (path, expected) in [

@@ -54,6 +54,8 @@ pub(crate) struct Lacks {
     pub(crate) image: Option<String>,
     /// Advice on how to get or omit the label, if there is any.
     pub(crate) label: Option<Arc<str>>,
+    /// Names of the fields that a view created by [`Source::only`](crate::Source::only) omits.
+    pub(crate) omitted_fields: Vec<String>,
 }
 
 impl Lacks {
@@ -101,6 +103,14 @@ impl<'a> Sample<'a> {
     #[doc(hidden)]
     pub fn lacks_image(&self) -> Option<&'a str> {
         self.lacks?.image.as_deref()
+    }
+
+    /// Returns the names of all fields of the sample in the dataset, including fields that were not
+    /// read because the loader does not need them. Messages about a missing field list these names.
+    #[doc(hidden)]
+    pub fn available_names(&self) -> Vec<&'a str> {
+        let omitted = self.lacks.map_or(&[] as &[String], |lacks| &lacks.omitted_fields);
+        self.names().into_iter().chain(omitted.iter().map(String::as_str)).collect()
     }
 
     /// Returns advice for the message about a sample without a label, if there is any.

@@ -111,6 +111,7 @@ impl<'s> Parts<'s> {
                  drop_field(\"label\"), or unlabeled(true) to read -1"
                     .into(),
             ),
+            omitted_fields: Vec::new(),
         });
         let (bytes, mut sample) = (&**self.bytes, Sample::new(key).lacking(&LACKS));
         for (index, (name, part)) in self.fields.iter().enumerate() {

@@ -175,7 +175,7 @@ impl Columns {
             label.is_none() && !options.without_label && value.is_some_and(|(_, value)| parse_integer(value).is_some())
         };
         let integers: Vec<&str> = fields.iter().filter(is_integer).map(|field| &*names[field.column]).collect();
-        let lacks = Lacks { image: None, label: Lacks::label_of(&integers) };
+        let lacks = Lacks { label: Lacks::label_of(&integers), ..Lacks::default() };
         let columns = Columns { names, image, label, files, detected, fields, gathered, lacks };
         columns.check()?;
         Ok(columns)

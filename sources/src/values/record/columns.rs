@@ -199,7 +199,11 @@ impl Columns {
             column.column_type == ColumnType::Integers && is_field(index) && label.is_none() && !choice.without_label
         });
         let integers: Vec<&str> = integers.map(|(_, column)| &*column.name).collect();
-        let lacks = Lacks { image: image.map(|index| columns[index].name.clone()), label: Lacks::label_of(&integers) };
+        let lacks = Lacks {
+            image: image.map(|index| columns[index].name.clone()),
+            label: Lacks::label_of(&integers),
+            omitted_fields: Vec::new(),
+        };
         let columns = Columns { image, label, labels: label.map(|_| Arc::new(Labels::Numbers)), fields, lacks };
         columns.check()?;
         Ok(columns)
@@ -235,11 +239,12 @@ impl Columns {
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let mut limited = self.clone();
-        limited.fields.retain(|field| {
+        let omitted = limited.fields.extract_if(.., |field| {
             let belongs_to =
                 |name: &str| field.display_name().strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
-            names.iter().any(|name| are_one(field.display_name(), name) || belongs_to(name))
+            !names.iter().any(|name| are_one(field.display_name(), name) || belongs_to(name))
         });
+        limited.lacks.omitted_fields.extend(omitted.map(|field| field.display_name().to_owned()));
         limited
     }
 
