@@ -362,9 +362,13 @@ impl Core {
                 (!gave_up).then_some(remaining)
             };
             let next = match &mut state.open {
-                Some(Open::Host(epochs)) => epochs.next(&mut idle).map(|batch| Ok(Delivered::Host(Arc::new(batch?)))),
+                Some(Open::Host(epochs)) => {
+                    epochs.next_interruptible(&mut idle).map(|batch| Ok(Delivered::Host(Arc::new(batch?))))
+                }
                 #[cfg(feature = "cuda")]
-                Some(Open::Cuda(epochs)) => epochs.next(&mut idle).map(|batch| Ok(Delivered::Cuda(Arc::new(batch?)))),
+                Some(Open::Cuda(epochs)) => {
+                    epochs.next_interruptible(&mut idle).map(|batch| Ok(Delivered::Cuda(Arc::new(batch?))))
+                }
                 None => Some(Err(closed())),
             };
             // If the slice is over, `None` makes the next slice wait for the same batch.

@@ -10,7 +10,9 @@ use warpfeed::{Batches, Checkpoint, ErrorKind, HostBatch};
 const WAIT: Duration = Duration::from_millis(50);
 
 fn rest(epochs: &mut Batches<HostBatch>) -> Vec<BatchContent> {
-    std::iter::from_fn(|| epochs.next(&mut || Some(WAIT))).map(|batch| BatchContent::from(&batch.unwrap())).collect()
+    std::iter::from_fn(|| epochs.next_interruptible(&mut || Some(WAIT)))
+        .map(|batch| BatchContent::from(&batch.unwrap()))
+        .collect()
 }
 
 #[test]
@@ -30,13 +32,13 @@ fn an_epoch_reports_its_remaining_batches() {
 fn owned_epochs_equal_those_of_a_loop() {
     let mut batches = loader(NumberSource::new(50)).shuffle(3).host().unwrap();
     let mut epochs = loader(NumberSource::new(50)).shuffle(3).host().unwrap();
-    assert!(epochs.next(&mut || Some(WAIT)).is_none(), "no epoch has begun");
+    assert!(epochs.next_interruptible(&mut || Some(WAIT)).is_none(), "no epoch has begun");
     for epoch in [0, 1, 1, 5] {
         let expected: Vec<_> = batches.epoch(epoch).map(|batch| BatchContent::from(&batch.unwrap())).collect();
         epochs.begin(epoch);
         assert_eq!(rest(&mut epochs), expected);
         assert_eq!(epochs.checkpoint(), batches.checkpoint());
-        assert!(epochs.next(&mut || Some(WAIT)).is_none(), "the epoch has ended");
+        assert!(epochs.next_interruptible(&mut || Some(WAIT)).is_none(), "the epoch has ended");
     }
     for first in [0, 3, 8, 99] {
         let expected: Vec<_> = batches.epoch_from(1, first).map(|batch| BatchContent::from(&batch.unwrap())).collect();
@@ -46,7 +48,7 @@ fn owned_epochs_equal_those_of_a_loop() {
     }
     // Beginning an epoch discards the rest of the previous one.
     epochs.begin(0);
-    drop(epochs.next(&mut || Some(WAIT)).unwrap().unwrap());
+    drop(epochs.next_interruptible(&mut || Some(WAIT)).unwrap().unwrap());
     epochs.begin(2);
     assert_eq!(rest(&mut epochs).len(), 8);
 }
@@ -60,13 +62,15 @@ fn a_timed_out_wait_loses_no_batch() {
         epochs.begin(0);
         let (mut came, mut given_up) = (Vec::new(), 0);
         while came.len() < unbroken.len() {
-            match epochs.next(&mut || None) {
+            match epochs.next_interruptible(&mut || None) {
                 Some(batch) => came.push(BatchContent::from(&batch.unwrap())),
                 None => given_up += 1,
             }
             if given_up % 3 == 2 {
                 given_up += 1;
-                came.extend(epochs.next(&mut || Some(WAIT)).map(|batch| BatchContent::from(&batch.unwrap())));
+                came.extend(
+                    epochs.next_interruptible(&mut || Some(WAIT)).map(|batch| BatchContent::from(&batch.unwrap())),
+                );
             }
         }
         assert_eq!(came, unbroken);
@@ -81,16 +85,16 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     run.begin(0);
     let _ = rest(&mut run);
     run.begin(1);
-    (0..3).for_each(|_| drop(run.next(&mut || Some(WAIT)).unwrap().unwrap()));
+    (0..3).for_each(|_| drop(run.next_interruptible(&mut || Some(WAIT)).unwrap().unwrap()));
     let state = run.checkpoint();
     let last_batches = rest(&mut run);
 
     let mut other = open();
     other.begin(7);
-    drop(other.next(&mut || Some(WAIT)));
+    drop(other.next_interruptible(&mut || Some(WAIT)));
     other.resume(&state).unwrap();
     assert_eq!((other.first_epoch(), other.checkpoint()), (1, state.clone()));
-    assert!(other.next(&mut || Some(WAIT)).is_none(), "the epoch in progress has ended");
+    assert!(other.next_interruptible(&mut || Some(WAIT)).is_none(), "the epoch in progress has ended");
     other.begin(0);
     assert_eq!(rest(&mut other).len(), 0, "epochs before the saved one are empty");
     other.begin(1);
@@ -111,7 +115,7 @@ fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
     exit_on_hang(|| {
         let mut epochs = loader(NumberSource::new(200)).prefetch(2).host().unwrap();
         epochs.begin(0);
-        let first = Arc::new(epochs.next(&mut || Some(WAIT)).unwrap().unwrap());
+        let first = Arc::new(epochs.next_interruptible(&mut || Some(WAIT)).unwrap().unwrap());
         let (expected, label) = (first.images().bytes().to_vec(), first.labels().unwrap().to_vec());
         let (images, labels) = (first.dlpack("image").unwrap(), first.dlpack("label").unwrap());
         assert!(first.dlpack("other").is_none());
@@ -133,9 +137,9 @@ fn an_exported_field_keeps_its_batch_and_has_its_bytes() {
         drop(images);
         // The exported labels still occupy one of the four slots.
         epochs.begin(1);
-        let batches: Vec<_> = (0..3).map(|_| epochs.next(&mut || Some(WAIT)).unwrap().unwrap()).collect();
+        let batches: Vec<_> = (0..3).map(|_| epochs.next_interruptible(&mut || Some(WAIT)).unwrap().unwrap()).collect();
         drop(labels);
-        assert!(epochs.next(&mut || Some(WAIT)).unwrap().is_ok(), "the slot was returned");
+        assert!(epochs.next_interruptible(&mut || Some(WAIT)).unwrap().is_ok(), "the slot was returned");
         drop(batches);
     });
 }

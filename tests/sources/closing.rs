@@ -162,12 +162,12 @@ fn a_loader_closes_quickly_during_an_outage() {
                         }
                         epochs.begin(0);
                         for _ in 0..after {
-                            epochs.next(&mut || Some(Duration::from_secs(60))).unwrap().unwrap();
+                            epochs.next_interruptible(&mut || Some(Duration::from_secs(60))).unwrap().unwrap();
                         }
                         store.becomes(mode);
                         let begun = Instant::now();
                         while epochs
-                            .next(&mut || {
+                            .next_interruptible(&mut || {
                                 (begun.elapsed() < Duration::from_millis(150)).then_some(Duration::from_millis(20))
                             })
                             .is_some_and(|batch| batch.is_ok())
@@ -195,11 +195,11 @@ fn the_next_epoch_starts_once_the_store_answers_again() {
         batches.begin(7);
         let begun = Instant::now();
         let mut idle = || (begun.elapsed() < Duration::from_millis(200)).then_some(Duration::from_millis(20));
-        while batches.next(&mut idle).is_some() {}
+        while batches.next_interruptible(&mut idle).is_some() {}
         store.becomes(ANSWERS);
         batches.begin(0);
         let mut came = Vec::new();
-        while let Some(batch) = batches.next(&mut || Some(Duration::from_millis(50))) {
+        while let Some(batch) = batches.next_interruptible(&mut || Some(Duration::from_millis(50))) {
             came.push(batch.unwrap().labels().unwrap().to_vec());
         }
         assert_eq!(came, expected, "the canceled reads of the other epoch are not faults");

@@ -40,7 +40,7 @@ pub struct Batches<B> {
     resume_start: BatchIndex,
     run_count: u64,
     pub(super) batches_left: u64,
-    /// What the next call to `next` does. Unused once the epoch has no batches left.
+    /// What the next call to `next_interruptible` does. Unused once the epoch has no batches left.
     pub(super) next_step: NextStep,
     /// The epoch that was most recently delivered to its end.
     finished_epoch: Option<u64>,
@@ -48,7 +48,7 @@ pub struct Batches<B> {
     earlier_wait: Option<Duration>,
 }
 
-/// What [`Batches::next`] does while an epoch is in progress.
+/// What [`Batches::next_interruptible`] does while an epoch is in progress.
 pub(super) enum NextStep {
     Batch,
     /// Returns the next batch of a run that began in an earlier epoch. Starts the given run instead
@@ -108,7 +108,7 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Begins epoch `epoch`, ending the one in progress. Then call [`next`](Batches::next) for each
+    /// Begins epoch `epoch`, ending the one in progress. Then call [`next_interruptible`](Batches::next_interruptible) for each
     /// batch. Unlike [`epoch`](Batches::epoch), this does not borrow the loader, so iterators in
     /// other languages can use it.
     ///
@@ -124,7 +124,7 @@ impl<B> Batches<B> {
     /// let mut samples = 0;
     /// for epoch in 0..2 {
     ///     batches.begin(epoch);
-    ///     while let Some(batch) = batches.next(&mut || Some(Duration::from_millis(50))) {
+    ///     while let Some(batch) = batches.next_interruptible(&mut || Some(Duration::from_millis(50))) {
     ///         samples += batch?.len();
     ///     }
     /// }
@@ -262,7 +262,7 @@ impl<B> Batches<B> {
     ///
     /// # Errors
     /// See [`Epoch`](crate::Epoch), which explains how to continue after each error.
-    pub fn next(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
+    pub fn next_interruptible(&mut self, idle: &mut dyn FnMut() -> Option<Duration>) -> Option<Result<B>> {
         // A forked child must not take the parent's locks.
         if matches!(self.next_step, NextStep::AfterFailed) && self.feed().is_some() {
             self.next_step = NextStep::Batch;
@@ -439,7 +439,7 @@ impl<B> Batches<B> {
     }
 
     /// Returns a checkpoint of the run. [`Loader::resume`](crate::Loader::resume) continues with
-    /// the first batch that was not delivered. `next` delivers a batch when it returns the batch,
+    /// the first batch that was not delivered. `next_interruptible` delivers a batch when it returns the batch,
     /// so save the checkpoint together with the model that was trained on that batch.
     ///
     /// The first call reads eight samples, and later calls read nothing. An [`Epoch`](crate::Epoch)

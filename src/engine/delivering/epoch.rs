@@ -106,7 +106,7 @@ impl<B> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        self.batches.next(&mut || Some(TICK))
+        self.batches.next_interruptible(&mut || Some(TICK))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -26,7 +26,7 @@ impl Iterator for IntoIter {
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.0 {
-            Ok(batches) => batches.next(&mut || Some(TICK)),
+            Ok(batches) => batches.next_interruptible(&mut || Some(TICK)),
             Err(error) => error.take().map(Err),
         }
     }

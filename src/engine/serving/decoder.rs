@@ -340,7 +340,7 @@ impl<B> Server<B> {
         self.batches.begin(0);
         while self.requests.wait() {
             let requests = &self.requests;
-            let result = self.batches.next(&mut || (!requests.is_closed()).then_some(POLL_INTERVAL));
+            let result = self.batches.next_interruptible(&mut || (!requests.is_closed()).then_some(POLL_INTERVAL));
             if requests.is_closed() {
                 break;
             }

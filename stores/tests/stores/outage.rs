@@ -44,7 +44,7 @@ fn closing_does_not_wait_for_a_silent_server() {
         epochs.begin(0);
         let begun = Instant::now();
         let mut idle = || (begun.elapsed() < Duration::from_millis(200)).then_some(Duration::from_millis(20));
-        while epochs.next(&mut idle).is_some_and(|batch| batch.is_ok()) {}
+        while epochs.next_interruptible(&mut idle).is_some_and(|batch| batch.is_ok()) {}
         let begun = Instant::now();
         drop(epochs);
         assert!(begun.elapsed() < MOMENT, "closed after {:?}, planned {planned}", begun.elapsed());
