@@ -1,4 +1,4 @@
-//! Defines the options for opening a dataset, which all commands share.
+//! Defines the options for opening a dataset, which several commands share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

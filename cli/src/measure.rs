@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use warpfeed::{Batches, Result, Stats};
 
 /// Runs a loader for `warmup`, then measures it for `time`. Holds each batch for `step`, like a
-/// training step. After each batch, calls `show` with the elapsed seconds and the statistics so
-/// far.
+/// training step. After each batch but the last, calls `show` with the seconds since the start, and
+/// with a function that returns the statistics: since the start, or since the warm-up once it is
+/// over.
 pub(crate) fn measure<B>(
     batches: &mut Batches<B>,
     warmup: Duration,

@@ -2,7 +2,7 @@
 //!
 //! The messages name options in Rust syntax, such as `batch_size(64)` and `.keep_bad(true)`.
 
-/// Options whose flag has the same name.
+/// Options whose flag has the same name, with hyphens.
 const OPTIONS: [&str; 10] = [
     "batch_size",
     "force",
@@ -16,7 +16,7 @@ const OPTIONS: [&str; 10] = [
     "workers",
 ];
 
-/// Options whose flag has a different name.
+/// Table options and their flags.
 const CALLS: [(&str, &str); 6] = [
     ("TableOptions::delimiter", "--delimiter"),
     ("TableOptions::file", "--file-column"),

@@ -102,7 +102,7 @@ impl Answer {
 }
 
 /// Converts a requested image to the bytes of an encoded image or an `.npy` file. Copies the image
-/// unless it is `bytes` or `bytearray`.
+/// unless it is `bytes`.
 pub(crate) fn bytes(image: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     if image.is_instance_of::<PyBytes>() || image.is_instance_of::<PyByteArray>() {
         return Ok(image.extract()?);

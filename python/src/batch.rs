@@ -64,7 +64,7 @@ impl Batch {
         }
     }
 
-    /// Returns whether all fields are copied, so that no Python object keeps the slot in use.
+    /// Returns whether all fields are copied, so that no tensor keeps the slot in use.
     #[getter]
     fn copied(&self) -> bool {
         self.copy == Some(true)

@@ -34,7 +34,7 @@ either! {
     Open of Batches
 }
 
-/// State for one thread at a time, which must be detached from the interpreter.
+/// State that one thread at a time uses, while it is detached from the interpreter.
 struct State {
     /// The open loader, or `None` once it is closed.
     open: Option<Open>,
@@ -129,9 +129,9 @@ impl Core {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares `checkpoint` with this loader and, if `moves` is set, continues from it. If the
-    /// cached order of the checkpoint's epoch does not match, calls the sampler function again,
-    /// because the user may have restored its state since the first call.
+    /// Compares `checkpoint` with this loader and, if `moves` is set, continues from it. If they do
+    /// not match and the sampler function may depend on state, calls the function again, because
+    /// the user may have restored its state since the first call.
     fn compare(&self, py: Python<'_>, checkpoint: &str, moves: bool) -> PyResult<()> {
         let checkpoint = options::checkpoint(checkpoint)?;
         let epoch = checkpoint.epoch();
@@ -639,7 +639,7 @@ fn on_device(_: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open
     match gpu::stream(ordinal, stream)? {}
 }
 
-/// Any thread can take batches.
+/// Fails to compile if a different thread than the one that opened a loader could not take batches.
 const _: fn() = || {
     fn both<T: Send>() {}
     both::<Batches<HostBatch>>();

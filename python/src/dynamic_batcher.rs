@@ -66,7 +66,7 @@ impl DynamicBatcherCore {
         Some((Answer::new(pending, self.shared.clone()), requests))
     }
 
-    /// Rejects new requests, and starts a batch with the requests that are still queued.
+    /// Rejects new requests, and starts to decode the requests that are still queued.
     fn close(&self, py: Python<'_>) {
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.close()));
     }

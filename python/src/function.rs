@@ -237,7 +237,8 @@ impl Process {
     /// regularly while waiting.
     ///
     /// # Errors
-    /// If the process has ended, or if `check_open` fails because the loader was closed.
+    /// If the process has ended, if the communication with it fails, or if `check_open` fails
+    /// because the loader was closed.
     fn call(
         &mut self,
         image: &mut ImageMut<'_>,

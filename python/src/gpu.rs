@@ -1,4 +1,4 @@
-//! The part of the package that depends on the GPU vendor.
+//! The device types and the streams of the GPU vendor.
 
 #[cfg(feature = "cuda")]
 use warpfeed::cuda::{borrowed_stream, cudarc::driver::CudaStream};

@@ -9,8 +9,8 @@
 //!    shared through DLPack. `stored` is a sample without augmentation, or one image without a
 //!    loader. `decoder` decodes one batch per request, `dynamic_batcher` combines requests into
 //!    batches, and `answer` is a response that may not be ready yet. `either` defines types with
-//!    variants for host batches and for device batches. `gpu` is the only file that depends on the
-//!    GPU vendor.
+//!    variants for host batches and for device batches. `gpu` defines the device types and opens
+//!    streams.
 //! 3. `error` converts errors to `warpfeed.WarpfeedError`, and `log` passes messages to `logging`.
 //!    Both use `option_names` to translate messages to Python spelling.
 //! 4. `waiting` implements waits that signals can interrupt, and `wake` wakes event loops when a

@@ -38,7 +38,8 @@ impl Visit for Line {
     }
 }
 
-/// The command-line tool prints warnings instead of queuing them.
+/// Whether this process runs the command-line tool, which prints warnings instead of queuing
+/// messages.
 static IS_PROGRAM: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn print_warnings() {

@@ -275,7 +275,7 @@ pub(crate) fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     Loader::OPTIONS.iter().map(|&[setter, keyword, ..]| (setter, if keyword.is_empty() { setter } else { keyword }))
 }
 
-/// For the tests of the package.
+/// Returns the rows of [`Loader::OPTIONS`], for the tests of the package.
 #[pyfunction]
 pub(crate) fn options() -> Vec<[&'static str; 4]> {
     Loader::OPTIONS.to_vec()

@@ -53,8 +53,8 @@ impl PythonOrder {
         &self.function
     }
 
-    /// Calls the function on the calling thread, so that an exception reaches the caller instead of
-    /// a loader thread.
+    /// Returns the order of `epoch`. If it is not cached, calls the function on this thread, so that
+    /// an exception reaches the caller instead of a loader thread.
     pub(crate) fn prepare(&self, py: Python<'_>, epoch: u64) -> PyResult<Arc<[Occurrence]>> {
         self.get_or_call(py, epoch).map_err(|e| self.raised(py, epoch, e))
     }
@@ -159,7 +159,7 @@ impl Orders {
             .map(|(_, occurrences)| occurrences.clone())
     }
 
-    /// Evicts the oldest unused orders until the limits are met.
+    /// Adds an order, after evicting the oldest unused orders until the limits are met.
     fn insert(&mut self, epoch: u64, occurrences: Arc<[Occurrence]>) {
         let samples = |cached: &VecDeque<(u64, Arc<[Occurrence]>)>| -> usize {
             cached.iter().map(|(_, order)| order.len() + 1).sum::<usize>() + occurrences.len()

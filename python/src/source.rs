@@ -64,8 +64,8 @@ pub(crate) fn open_source(data: &Bound<'_, PyAny>, opening: &Options) -> PyResul
     Ok(Arc::new(PythonSource { object, len: data.len()?, classes }))
 }
 
-/// Opens the source that `description` describes. It comes from `_describe_source` in
-/// `warpfeed._sources`.
+/// Opens the source that `description`, a result of `_describe_source` in `warpfeed._sources`,
+/// describes.
 fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Source>> {
     let py = description.py();
     let get = |name: &str| {
@@ -383,7 +383,7 @@ fn convert<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py
     module.getattr(if is_image { "image" } else { "field" })?.call1((value,))
 }
 
-/// Extends the error if `value` has the wrong type.
+/// Adds to the error that `__getitem__` returned `value`, if it has the wrong type.
 fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     let message = e.value(value.py()).to_string();
     if message.starts_with("frame ") {

@@ -1,4 +1,4 @@
-//! A sample without augmentation, as `Loader.sample` returns it, and images without a loader.
+//! A sample without augmentation, as `Loader.sample` returns it, and decoding without a loader.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;

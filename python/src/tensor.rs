@@ -58,7 +58,7 @@ impl HostCopy {
     }
 }
 
-/// A field of a batch. The tensor keeps the batch alive.
+/// A field of a batch. Unless it is a copy, it keeps the batch alive.
 ///
 /// `torch.from_dlpack`, `numpy.asarray`, `jax.dlpack.from_dlpack` and similar functions share the
 /// memory of the tensor.
@@ -150,7 +150,8 @@ impl Tensor {
         self.axes.iter().map(|&axis| strides[axis]).collect()
     }
 
-    /// `requested` is the `stream` argument of `__dlpack__`.
+    /// Makes the consumer's stream wait for the tensor, and delays the reuse of the memory until the
+    /// stream has finished with it. `requested` is the `stream` argument of `__dlpack__`.
     #[cfg(feature = "cuda")]
     fn order_stream(&self, py: Python<'_>, requested: Option<isize>) -> PyResult<()> {
         let stream = match requested {

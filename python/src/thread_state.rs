@@ -23,7 +23,7 @@ thread_local! {
     static KEPT_STATE: RefCell<Option<KeptThreadState>> = const { RefCell::new(None) };
 }
 
-/// Returns whether a loader or decoder started this thread.
+/// Returns whether this is a Rust thread that has called [`attached`], such as a loader's thread.
 pub(crate) fn is_loader_thread() -> bool {
     KEPT_STATE.with_borrow(Option::is_some)
 }

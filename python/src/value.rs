@@ -8,8 +8,7 @@ pub(crate) fn from_value<T: DeserializeOwned>(value: &Bound<'_, PyAny>) -> PyRes
     parse_value(value, |json| serde_json::from_str(json))
 }
 
-/// Parses `value`. If `parse` fails, the error names the key of the dict that contains the invalid
-/// value.
+/// Parses `value`. If `parse` fails, the error names the key of the invalid value in its dict.
 pub(crate) fn parse_value<T>(
     value: &Bound<'_, PyAny>,
     parse: impl FnOnce(&str) -> serde_json::Result<T>,

@@ -167,8 +167,8 @@ fn leave_running(thread: JoinHandle<()>) {
     threads.push((std::process::id(), thread));
 }
 
-/// Waits at most `max_seconds` for the threads in [`STILL_RUNNING`]. A thread that returns to the
-/// interpreter during its shutdown could abort the process, so call this first.
+/// Waits at most `max_seconds` for the threads in [`STILL_RUNNING`]. The package calls this before
+/// the interpreter shuts down, because a thread that returns to it later could abort the process.
 #[pyfunction]
 pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
     let current = std::process::id();
@@ -197,8 +197,8 @@ fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Resul
     }
 }
 
-/// The process that opened a loader or decoder. A forked child must not use it, because it has none
-/// of its threads, and a lock may have been held during the fork.
+/// The process that opened a loader or decoder. A forked child must not use the loader or decoder,
+/// because its threads do not exist there, and a lock may have been held during the fork.
 pub(crate) struct Process {
     id: u32,
     /// "loader" or "decoder", for the error message.

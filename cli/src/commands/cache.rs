@@ -33,12 +33,13 @@ enum Action {
     Show(Folder),
     /// Read a dataset once, in the order of the dataset, until the cache is full
     Warm(Box<Warm>),
-    /// Read every block and delete damaged blocks; exits with 1 if any block was damaged
+    /// Read every block and whole file, and delete damaged ones and damaged listings; exits with 1
+    /// if anything was damaged
     Check(Folder),
     /// Delete the cached listings, so that opening a dataset lists its objects again and finds new
     /// ones
     Refresh(Refresh),
-    /// Delete all blocks and listings; other files stay
+    /// Delete all blocks and listings, and the whole files that no process is using
     Empty(Folder),
 }
 
@@ -103,7 +104,7 @@ impl Args {
             Action::Check(Folder { dir }) => {
                 let dir = folder(dir)?;
                 let Contents { blocks, damaged, .. } = check(&dir)?;
-                writeln!(out, "{}: {blocks} valid blocks, {damaged} damaged blocks deleted", dir.display())?;
+                writeln!(out, "{}: {blocks} valid blocks, {damaged} damaged entries deleted", dir.display())?;
                 return Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             Action::Refresh(Refresh { folder: Folder { dir }, url }) => {

@@ -45,13 +45,14 @@ pub(crate) struct Args {
 
 const MEASUREMENT_TIME: Duration = Duration::from_millis(1500);
 const RUN_TIME: Duration = Duration::from_secs(3);
-/// Maximum number of samples, and of their bytes, for the measurements of one thread.
+/// Maximum number of samples for the measurements of one thread.
 const MAX_SAMPLES: usize = 2000;
+/// Once this many bytes have been read, these measurements include no more samples.
 const MAX_BYTES: usize = 512 << 20;
 const GPU_PREFETCH: usize = 4;
 /// Maximum size in bytes of the decoded pages of a shuffle window. Their cache has 256 MiB.
 const MAX_PAGE_BYTES: usize = 192 << 20;
-/// Size of a copied block, larger than the CPU caches.
+/// Size of the block that each thread copies, larger than its share of the CPU caches.
 const BLOCK_BYTES: usize = 64 << 20;
 
 impl Args {
@@ -197,15 +198,15 @@ fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
     (runs.iter().position(|run| rate(run) >= 0.97 * best).unwrap_or(0), best)
 }
 
-/// Returns the verdict on the best run, without a suggestion to use more workers, because runs with
-/// more workers were not faster.
+/// Returns the verdict on the best run, without a suggestion to use more workers, because no
+/// measured run with more workers was clearly faster.
 fn verdict_of_best(stats: &Stats) -> Verdict {
     let mut stats = stats.clone();
     stats.cores = stats.cores.min(stats.workers);
     stats.verdict()
 }
 
-/// Returns the options in Rust and in Python.
+/// Returns the shuffle options in Rust and in Python.
 fn shuffle(window: Option<usize>) -> (String, String) {
     match window {
         Some(window) => {
@@ -233,7 +234,7 @@ impl Alone {
         self.bytes / self.samples.max(1)
     }
 
-    /// Returns the largest shuffle window with decoded pages that fit into the source's page cache.
+    /// Returns the largest shuffle window whose decoded pages fit into [`MAX_PAGE_BYTES`].
     /// Returns `None` if a full shuffle needs no additional time, because the pages of all
     /// `samples` samples fit, or sources of this `kind` have no pages.
     fn window(&self, kind: &str, samples: usize) -> Option<usize> {
@@ -292,7 +293,7 @@ impl Alone {
             Some(n) if n * 10 > self.bytes as u64 => {
                 format!("{} of {} from the disk", bytes(n), bytes(self.bytes as u64))
             }
-            Some(_) => "all from memory, so the disk was not measured".to_owned(),
+            Some(_) => "at least 90 % from memory, so the disk was not measured".to_owned(),
             None => "the share from the disk is unknown on this system".to_owned(),
         };
         let each = |seconds: f64, n: usize| 1e6 * seconds / n as f64;

@@ -27,8 +27,9 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Examines the first samples. Masks are drawn if each of these samples has a mask. Box masks
-    /// are drawn if each of these samples that has boxes also has box masks.
+    /// Examines the first samples, without those that cannot be read. Masks are drawn if each of
+    /// these samples has a mask. Box masks are drawn if each of these samples that has boxes also
+    /// has box masks.
     pub(super) fn of(source: &dyn Source, follow: AnnotationFrameArgs) -> Self {
         let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
         let mut scratch = Vec::new();
@@ -64,8 +65,8 @@ impl Overlay {
         loader
     }
 
-    /// Draws on the image of the sample in `row`, which has `side` by `side` pixels, with its upper
-    /// left corner at `corner`.
+    /// Draws the annotations of the sample in `row`. Its image has `side` by `side` pixels, and its
+    /// upper left corner is at `corner`.
     pub(super) fn draw(
         &self,
         sheet: &mut Canvas,
@@ -130,7 +131,7 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Returns a pixel of the drawing area, or `None` outside the image.
+    /// Returns a pixel of the image, or `None` outside the image.
     fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Color> {
         let inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
         inside.then(|| self.sheet.pixel(self.corner.0 + x as u32, self.corner.1 + y as u32))

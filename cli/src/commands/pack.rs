@@ -16,10 +16,9 @@ use crate::{Outcome, progress};
 /// Pack a dataset of any format into an LMDB or tar shards
 ///
 /// By default, JPEGs are rewritten losslessly so that crops can be decoded faster. Other programs
-/// can still read them. The new files are written under temporary names and renamed at the end, so
-/// an interrupted run never leaves an incomplete file. With shards, the same command continues an
-/// interrupted run. If images cannot be decoded, the command lists them and does not finish
-/// packing; see --keep-bad.
+/// can still read them. Local files are written under names that end in .partial, and renamed once
+/// they are complete. With shards, the same command continues an interrupted run. If images cannot
+/// be decoded, the command lists them and does not finish packing; see --keep-bad.
 ///
 /// Several machines that share a folder or a store can each pack one part of a dataset: --part
 /// 0/64, --part 1/64, and so on. --merge then checks the parts and combines them.
@@ -28,7 +27,7 @@ use crate::{Outcome, progress};
 #[command(after_help = "\
 Examples:
   warpfeed pack images images.lmdb
-  # Shards from train-000000.tar on, opened as 'train-{000000..000123}.tar':
+  # Numbered shards, opened as 'train-{000000..000123}.tar':
   warpfeed pack train.lmdb train.tar --shard-size 1GB
   # Unchanged files:
   warpfeed pack images same.tar --keep-bytes
@@ -105,7 +104,7 @@ pub(crate) struct Args {
     /// the cameras of a LeRobot dataset
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     images: Option<Vec<String>>,
-    /// Shrink images to this longer side if theirs exceeds it (lossy)
+    /// Shrink images whose longer side exceeds this number of pixels (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "raw")]
     max_side: Option<u32>,
     /// Store decoded pixels instead of encoded images, resized to this shorter side (256) or exact
@@ -266,8 +265,8 @@ fn progress(target: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the counts and sizes. If the shards are a whole dataset, also prints the pattern that
-/// opens them.
+/// Prints warnings, counts and sizes. If several shards are a whole dataset, also prints the
+/// pattern that opens them.
 fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     let (one, many) = ("image could not be recoded and was", "images could not be recoded and were");
     warn(
@@ -318,7 +317,7 @@ fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the warning `text` with the first of the `count` images, or nothing if `count` is 0.
+/// Prints the warning `text` and the first images of `which`, or nothing if `count` is 0.
 fn warn(text: &str, count: u64, which: &[Refused]) {
     if count == 0 {
         return;

@@ -15,10 +15,11 @@ use crate::output;
 
 /// Draw a contact sheet of an augmented batch, with its labels, masks, boxes and points
 ///
-/// Masks are tinted, and boxes show the names of their classes. A visible point is white with a
+/// Masks tint the image, and boxes show the names of their classes. A visible point is white with a
 /// dark rim, and a hidden point is dark. Samples that cannot be decoded are gray.
 ///
-/// A training loop with the same batch size, seed and augmentation gets the same images.
+/// A training loop whose batch size is --images gets the same images in the first batch of the same
+/// epoch, if it uses the same seed and augmentation.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -68,7 +68,7 @@ fn read(path: &Path) -> warpfeed::Result<Value> {
 /// [`Loader::trace`](warpfeed::Loader::trace), the report contains a timeline.
 ///
 /// # Errors
-/// If the trace cannot be read, or `out` cannot be written.
+/// If `trace` cannot be read or is not a trace, or `out` cannot be written.
 pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> warpfeed::Result<()> {
     let spans = trace.map(|path| timeline(&read(path)?, path)).transpose()?;
     let data = json!({ "title": title, "stats": stats, "verdict": stats.verdict(), "spans": spans });

@@ -11,7 +11,7 @@ use warpfeed::{Stats, Verdict};
 /// Price of a GET request to S3 in us-east-1, in dollars. The prices of Google and Azure differ
 /// from it by less than a quarter.
 const DOLLARS_PER_REQUEST: f64 = 0.0004 / 1000.0;
-/// Maximum cost of an epoch's requests for which a full shuffle is suggested.
+/// Maximum acceptable cost of an epoch's requests, in dollars.
 const MAX_DOLLARS: f64 = 1.0;
 /// Bytes that a loader's prefetcher schedules at a time, in one round: half of its budget, minus
 /// some bytes for the gaps between samples. A windowed shuffle reads blocks of adjacent samples. If
@@ -19,7 +19,7 @@ const MAX_DOLLARS: f64 = 1.0;
 const ROUND_BYTES: u64 = 112 << 20;
 const WINDOW_BLOCKS: u64 = 64;
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
-/// Minimum time to the first byte of a slow server, in seconds.
+/// Minimum median time to the first byte of a slow server, in seconds.
 const SLOW_SECONDS: f64 = 0.02;
 /// Above this size in bytes, larger requests do not increase the throughput.
 const LARGE_REQUEST: f64 = 1e6;
@@ -38,8 +38,9 @@ pub(super) struct Requests {
 
 impl Requests {
     /// Estimates the requests from a run of the loader on the dataset at `path`, with `samples`
-    /// samples of `mean` bytes. Returns `None` if the dataset is local or does not consist of tar
-    /// shards. In tar shards, samples are adjacent, so one request can fetch several of them.
+    /// samples of `mean` bytes. Returns `None` if the run sent no requests, as for a local dataset,
+    /// or if the dataset does not consist of tar shards. In tar shards, samples are adjacent, so one
+    /// request can fetch several of them.
     pub(super) fn of(
         path: &Path,
         kind: &str,
@@ -90,7 +91,7 @@ impl Requests {
             }
             Some(_) if self.slow => "shuffle_window: the loader waits for many small requests to a slow server",
             Some(_) => "shuffle_window: requests cost money here",
-            None => "full shuffle: its requests cost little and do not limit the loader",
+            None => "full shuffle: a window would not save much money or time",
         };
         [numbers, choice.to_owned()]
     }

@@ -127,7 +127,7 @@ impl Args {
 
 pub(crate) struct Checked {
     pub(crate) found: Option<Found>,
-    /// Whether the image is valid but contains values that do not fit into 8 bits.
+    /// Whether the image is valid but has more than 8 bits per channel.
     deep: bool,
 }
 
@@ -202,8 +202,8 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: AnnotationFrameAr
     Checked { deep: deep && finding.is_none(), found: finding }
 }
 
-/// Checks the fields that contain an encoded image, such as the cameras of a robot. Describes the
-/// damage of images that can still be decoded.
+/// Checks the fields that contain an encoded image, such as the cameras of a robot. If an image is
+/// damaged but can be decoded, returns a description of the damage.
 fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option<String>> {
     let mut tolerated = None;
     for (name, value) in sample.fields() {
@@ -228,8 +228,8 @@ fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option
     Ok(tolerated)
 }
 
-/// Returns the condition of an image. Sets `deep` if the image is valid but contains values that do
-/// not fit into 8 bits.
+/// Returns the condition of an image. Sets `deep` if the image is valid but has more than 8 bits
+/// per channel.
 fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();
@@ -237,8 +237,8 @@ fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
         let region = Rect::full(original.size());
         original.decode(region, &mut Pixels::new())
     };
-    // JPEG samples have 8 bits, so `deep` stays false. A damaged JPEG may still decode, so the
-    // check is complete.
+    // JPEGs have 8 bits per channel, so `deep` stays false. Decoding does not report all damage to
+    // a JPEG, so `check` is used in any case.
     if Info::read(bytes).is_ok_and(|info| info.jpeg.is_some()) {
         return decode::check(bytes);
     }

@@ -88,8 +88,8 @@ impl Occupancy {
 
 impl Limits {
     /// Computes the occupancy of a kernel that is launched with `block` threads per block. If the
-    /// launch would fail because a block has too many threads, registers or bytes, the result has 0
-    /// blocks.
+    /// launch would fail because a block has no threads, or too many threads, registers or bytes of
+    /// shared memory, the result has 0 blocks.
     pub fn occupancy(&self, usage: Usage, block: u32) -> Occupancy {
         let warps = block.div_ceil(self.warp_size);
         let fits = block > 0 && block <= self.threads_per_block;

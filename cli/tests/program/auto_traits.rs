@@ -1,4 +1,5 @@
-//! Tests that the public types of the library are `Send`, `Sync` and `Debug`.
+//! Tests that the public types of this crate and of `warpfeed-synth` are `Send`, `Sync` and
+//! `Debug`.
 
 use std::fmt::Debug;
 

@@ -100,13 +100,13 @@ fn cache_commands_refuse_folders_that_are_not_caches() {
     }
     let shown = "cache: 3 blocks, 24.6 kB\n  s3://b/one: 2 blocks, 16.4 kB\n  s3://b/two: 1 blocks, 8.2 kB\n";
     assert_eq!(ok(dir.path(), &["cache", "show", "cache"]), shown);
-    assert_eq!(ok(dir.path(), &["cache", "check", "cache"]), "cache: 3 valid blocks, 0 damaged blocks deleted\n");
+    assert_eq!(ok(dir.path(), &["cache", "check", "cache"]), "cache: 3 valid blocks, 0 damaged entries deleted\n");
     let part = fs::read_dir(path.join("blocks")).unwrap().next().unwrap().unwrap().path();
     let block = fs::read_dir(part).unwrap().next().unwrap().unwrap().path();
     fs::write(block, "damaged").unwrap();
     let checked = warpfeed(dir.path(), &["cache", "check", "cache"]);
     let outcome = (checked.status.code(), text(&checked.stdout));
-    assert_eq!(outcome, (Some(1), "cache: 2 valid blocks, 1 damaged blocks deleted\n".to_owned()));
+    assert_eq!(outcome, (Some(1), "cache: 2 valid blocks, 1 damaged entries deleted\n".to_owned()));
     store.list("s3://b/three/").unwrap();
     assert!(ok(dir.path(), &["cache", "show", "cache"]).contains("s3://b/three/: a listing of 1 objects, "));
     for (url, shown) in [("s3://b/one", "cache: deleted 0 listings\n"), ("s3://b/", "cache: deleted 1 listings\n")] {
@@ -173,8 +173,8 @@ fn synth_gives_the_same_bytes_for_the_same_options() {
     ok(dir.path(), &["synth", "--out", "other", "--images", "12", "--classes", "3", "--side", "64", "--seed", "1"]);
     let set = files(&dir.path().join("set"));
     assert_eq!(set.len(), 12);
-    assert!(set == files(&dir.path().join("again")), "the same options produce the same files");
-    assert!(set != files(&dir.path().join("other")), "another seed");
+    assert!(set == files(&dir.path().join("again")), "the same options must produce the same files");
+    assert!(set != files(&dir.path().join("other")), "another seed must produce other files");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn synth_rejects_a_nonempty_folder() {
     let before = files(dir.path());
     let err = fails(dir.path(), 1, &["synth", "--out", "set", "--images", "3", "--classes", "3"]);
     assert!(err.starts_with("warpfeed: set: "), "{err}");
-    assert!(before == files(dir.path()), "no file was changed");
+    assert!(before == files(dir.path()), "a file was changed");
     let err = fails(dir.path(), 1, &["synth", "--out", "new", "--images", "1", "--classes", "3"]);
     assert_eq!(err, "warpfeed: config: synth: 1 images for 3 classes; each class needs at least one image\n");
     assert!(!dir.path().join("new").exists());
@@ -313,7 +313,7 @@ fn verify_lists_each_bad_sample_with_its_file() {
     }
 
     let shown = ok(dir.path(), &["inspect", "set", "--headers"]);
-    assert!(shown.contains("unreadable   1; "), "the truncated image has a complete header: {shown}");
+    assert!(shown.contains("unreadable   1; "), "the header of the truncated image is complete: {shown}");
 }
 
 /// Writes 200 zero bytes into one JPEG. Returns its key.
@@ -505,9 +505,9 @@ fn pack_refuses_to_lose_data() {
     let before = files(&dir.path().join("set.lmdb"));
     let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes"]);
     assert!(err.starts_with("warpfeed: set.lmdb: ") && err.contains("already exists"), "{err}");
-    assert!(before == files(&dir.path().join("set.lmdb")), "no file was changed");
+    assert!(before == files(&dir.path().join("set.lmdb")), "a file was changed");
     ok(dir.path(), &["pack", "--from", "set", "--to", "set.lmdb", "--keep-bytes", "--force"]);
-    assert!(before != files(&dir.path().join("set.lmdb")), "replaced");
+    assert!(before != files(&dir.path().join("set.lmdb")), "--force must replace the database");
 
     let err = fails(dir.path(), 1, &["pack", "--from", "set", "--to", "set.zip"]);
     assert!(err.starts_with("warpfeed: set.zip: ") && err.contains(".lmdb or .tar"), "{err}");
@@ -563,7 +563,7 @@ fn pack_lists_images_that_it_could_not_recode() {
     assert!(err.contains("were stored unchanged:\n") && err.contains(&format!(" ({cut}): ")), "{err}");
     let out = text(&output.stdout);
     assert!(out.starts_with("set.tar: 14 samples, "), "{out}");
-    assert!(out.contains(": 11 repacked, 1 unchanged, 2 unchanged (undecodable)\n"), "the counts add up: {out}");
+    assert!(out.contains(": 11 repacked, 1 unchanged, 2 unchanged (undecodable)\n"), "the counts must add up: {out}");
 }
 
 #[test]
@@ -626,7 +626,7 @@ fn a_report_is_one_file_that_needs_no_network() {
             options.contains(".batch_size(2)") && options.contains(".augment(Augment.train(side=32))"),
             "{options}"
         );
-        assert!(after.contains("stats.options"), "the page shows the options");
+        assert!(after.contains("stats.options"), "the page must show the options");
         let rows = data["spans"]["rows"].as_array().unwrap();
         let rows: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
         // In such a short run, one worker may have done all the work.

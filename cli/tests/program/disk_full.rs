@@ -1,5 +1,5 @@
-//! Tests that, if the disk fills up while a file is written, the error names the file, and no
-//! partial file remains. A truncated trace must stay readable.
+//! Tests that, if the disk fills up while a file is written, the command fails and no partial file
+//! remains. A trace that the disk cannot hold must stay readable.
 //!
 //! The tests limit the file size. If mounting is allowed, they also use a file system of a few
 //! hundred KiB.
@@ -131,7 +131,7 @@ fn a_trace_that_does_not_fit_stays_readable() {
 fn packing_onto_a_full_file_system_fails_and_leaves_no_files() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../datasets/mini");
     let root = tempfile::tempdir().unwrap();
-    // $1 is the file system, $2 is the binary and $3 is the dataset.
+    // $1 is the mount point, $2 is the binary and $3 is the dataset.
     let mounted = |kib: usize, script: &str| {
         let script = format!("mount -t tmpfs -o size={kib}k none \"$1\" || exit 77; {script}");
         let mut unshare = Command::new("unshare");

@@ -1,5 +1,5 @@
-//! Checks that the tool reads the formats of other libraries. `tests/fixtures/formats` contains 12
-//! images of 4 classes in each format.
+//! Checks that the tool reads the formats of other libraries. Each dataset in [`SETS`] contains 12
+//! images of 4 classes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ const SETS: [(&str, &[&str]); 13] = [
     ("torch", &["arrays/tuple.pt", "arrays/dict.pth"]),
 ];
 
-/// Formats with their own tests of `inspect` and `pack`.
+/// Formats that other tests cover.
 const OWN: [&str; 8] = ["clips", "folder", "tar", "coco", "yolo", "voc", "table", "lerobot"];
 
 fn fixtures() -> PathBuf {

@@ -1,4 +1,5 @@
-//! Tests that every command opens a table with the given columns and class list.
+//! Tests that `inspect`, `verify`, `preview` and `pack` open a table with the given columns and
+//! class list.
 
 use std::fs;
 
