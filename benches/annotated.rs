@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Each image has a generated mask of the same size, and twelve generated boxes with classes. The
-//! loaders of a round read the same LMDB, and differ only in their fields. `WARPFEED_LISTED=FOLDER`
-//! also writes the images and a `boxes.json` to FOLDER, for `benches/peers/detection.py`.
+//! loaders of a round read the same LMDB, and differ only in their fields. With
+//! `WARPFEED_LISTED=FOLDER`, the benchmark also writes the images and a `boxes.json` to FOLDER, for
+//! `benches/peers/detection.py`.
 #![allow(missing_docs)]
 
 use std::fs;
@@ -26,7 +27,7 @@ use warpfeed_synth::Synth;
 const ROUNDS: usize = 7;
 /// Number of boxes per image.
 const BOXES: usize = 12;
-/// Number of images per round.
+/// Minimum number of images that a measurement loads.
 const IMAGES: usize = 2000;
 
 /// Returns random boxes inside an image of `size`, each with a class.

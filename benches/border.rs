@@ -1,5 +1,6 @@
-//! Compares the wait for the first batch of an epoch with the waits for other batches. The datasets
-//! have 64, 500 and 50,000 samples, in host memory and, if there is a GPU, in device memory.
+//! Compares the wait for the first batch of an epoch with the waits for its other batches, for
+//! datasets of 64, 500 and 50,000 samples. The batches are in host memory and, if there is a GPU,
+//! also in device memory.
 //!
 //! ```text
 //! cargo bench --bench border

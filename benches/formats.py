@@ -98,7 +98,7 @@ def warpfeed_rate(name, path, count, seconds, cold):
 
 
 def measure_format(name, root, count, seconds, folder):
-    """Measures one format in a separate process."""
+    """Measures one format, and prints its rates as JSON. `main` runs this in a separate process."""
     samples = Samples(root, count)
     path = FORMATS[name].write(samples, folder)
     evict(folder)

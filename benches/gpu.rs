@@ -1,4 +1,4 @@
-//! Measures all stages of loading batches on a GPU. Run with
+//! Measures the stages of loading batches on a GPU. Run with
 //! `cargo bench --bench gpu -- [--data PATH] [--workers N] [--end-to-end]`.
 //!
 //! PATH is any image dataset, whose samples are repeated to fill a temporary LMDB of 10,000
@@ -194,7 +194,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Measures only the ring of slots: workers fill slots without reading or decoding.
+    /// Opens a loader that measures only the ring of slots: workers fill slots without reading or
+    /// decoding.
     fn memory_loader(&self, batches: usize, dtype: Dtype, workers: usize) -> Result<Batches<CudaBatch>> {
         Loader::source(Blank(batches * BATCH))
             .codec(Blank(0))
@@ -207,7 +208,7 @@ impl Gpu {
             .cuda(&self.stream)
     }
 
-    /// Measures the milliseconds per `u8` batch from memory.
+    /// Measures batches from memory. Returns the milliseconds per `u8` batch.
     fn ring(&self, bare_rate: f64, workers: usize) -> Result<f64> {
         println!(
             "\nthrough the ring, batches of {:.1} MB from memory, consumer without work",
@@ -426,7 +427,7 @@ impl Gpu {
     }
 }
 
-/// Empty samples, and a decoder that does no work.
+/// Samples without an image, and a decoder that does no work.
 struct Blank(usize);
 
 impl Source for Blank {

@@ -1,6 +1,6 @@
 //! Compares the loading rates of a folder, an LMDB and a tar, with a warm and a cold page cache,
-//! for photographs and thumbnails. Cold rates are also printed relative to the disk's rate and the
-//! warm rate.
+//! for photographs and thumbnails. Cold rates are also printed relative to the disk's rate (read
+//! only) or to the warm rate (end to end).
 //!
 //! ```text
 //! cargo bench --bench loader

@@ -12,12 +12,12 @@ pub(super) struct Image {
     pub(super) packed: Vec<u8>,
     pub(super) size: Size,
     pub(super) crop: Rect,
-    /// The segments that the crop needs, and the size of that image.
+    /// A JPEG of only the segments that the crop needs, and its size in pixels.
     pub(super) cropped: (Vec<u8>, Size),
 }
 
-/// Returns at most 160 baseline photographs, spread evenly over the folder in `WARPFEED_PHOTOS`, or
-/// generated images if the variable is not set.
+/// Returns at most 160 baseline photographs from the folder in `WARPFEED_PHOTOS`, or generated
+/// images if the variable is not set.
 pub(super) fn all_images() -> Vec<Image> {
     let mut random = Random(1);
     let mut files = Vec::new();

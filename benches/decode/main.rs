@@ -8,10 +8,10 @@
 //!
 //! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. Without it, the images
 //! are generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD; without the library,
-//! its column is empty. "Packed" files are JPEGs as `warpfeed pack` rewrites them, with standard
-//! Huffman tables and restart markers (three to eight segments per row). Crops are chosen as in
-//! torchvision's RandomResizedCrop. libjpeg-turbo decodes both the full file and a file that
-//! contains only the segments that the crop needs.
+//! its times and the ratios are meaningless. "Packed" files are JPEGs as `warpfeed pack` rewrites
+//! them, with standard Huffman tables and restart markers (three to eight segments per row). Crops
+//! are chosen as in torchvision's RandomResizedCrop. libjpeg-turbo decodes both the full file and a
+//! file that contains only the segments that the crop needs.
 //!
 //! The numbers are medians of five rounds, in microseconds of CPU time per image on one thread.
 

@@ -7,13 +7,13 @@ import re
 from group import HERE, Group, table
 
 PEERS = HERE.parent / "peers"
-# For each record: what it measures, and the other loaders. A loader is a tuple of its name, its
-# packages, its script and entry in benches/peers, the key of its result, and the keys of warpfeed's
-# results for packed data and for plain files. `N` in a key stands for the number of cores, or for
-# the number of images per request.
 TORCH = "torch `DataLoader` + torchvision"
 NVJPEG = "torchvision's `decode_jpeg` (nvJPEG)"
 AUTO = "resnet18/warpfeed auto/N", "resnet18/warpfeed folder auto/N"
+# For each group: what it measures, and the other loaders. A loader is a tuple of its name, its
+# packages, its script and entry in benches/peers, the key of its result, and the keys of warpfeed's
+# results for packed data and for plain files. `N` in a key stands for the number of cores, or for
+# the number of images per request.
 RIVALS = {
     "host": (
         "`u8` batches in host memory",

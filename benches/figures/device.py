@@ -221,7 +221,7 @@ def train(options):
 
 
 def training_rates(setup, feeds, seconds, cores):
-    """Runs one round of ResNet-18 with each loader: pairs of a name and its images/s."""
+    """Runs one round of ResNet-18 with each loader. Returns pairs of a name and its images/s."""
     result_path = setup.packed.with_name("train.json")
     result_path.unlink(missing_ok=True)
     command = [setup.python, ROOT / "python/benches/train.py", "--data", setup.packed, "--folder", setup.folder]

@@ -161,13 +161,13 @@ class Group:
         return "\n".join(wrap.fill(item) for item in items if item)
 
     def megabytes(self):
-        """Counts distinct photographs, because links to a photograph share its pages in the page
-        cache."""
+        """Returns the size of the distinct photographs, because links to a photograph share its
+        pages in the page cache."""
         count, mean = re.match(r"(\d+) photographs \(mean (\d+) KB\)", self.about["data"]).groups()
         return round(int(count) * int(mean) / 1000)
 
 
 def table(head, rows):
-    """Leaves out rows without figures."""
+    """Formats a Markdown table without the rows that have no figures."""
     lines = [head, ["---"] * len(head), *(row for row in rows if any(row[1:]))]
     return "\n".join("".join(f"| {cell} " if cell else "| " for cell in line) + "|" for line in lines)

@@ -26,12 +26,14 @@
 //! ```
 //!
 //! The loader reuses a fixed number of batch buffers, called slots. burn's `Bytes` refer directly
-//! to a slot, so batches are not copied in host memory, except that the CPU backend converts `u8`
-//! images to floats. The loader refills the slot after burn drops the last reference to it.
+//! to a slot, so images are not copied in host memory, with two exceptions: the CPU backend
+//! converts `u8` images to floats, and the CUDA driver copies pageable batches. The loader refills
+//! the slot after burn drops the last reference to it.
 //!
 //! | backend | copies | slot released |
 //! |---|---|---|
-//! | flex (CPU) | none: the tensor shares the slot's memory; writing to the tensor copies it first | when the tensor is dropped |
+//! | flex (CPU), floating-point images | none: the tensor shares the slot's memory; writing to the tensor copies it first | when the tensor is dropped |
+//! | flex (CPU), `u8` images | one, with the conversion to floats | after the conversion |
 //! | CUDA, page-locked batches ([`Loader::pinned`](warpfeed::Loader::pinned)) | one, across the bus | after the copy |
 //! | CUDA, pageable memory | one by the driver in host memory, one across the bus | after the copy |
 //!

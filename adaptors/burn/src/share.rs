@@ -15,8 +15,8 @@ pub trait ToBurn: Sized {
     /// device's float type, with values from 0 to 255. Other images keep their element type.
     ///
     /// # Errors
-    /// If the images are clips, which have more than four axes. If the samples have no labels: the
-    /// error names the first sample.
+    /// If the images are clips, which have more than four axes, or if the samples have no labels.
+    /// In the latter case, the error names the first sample.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -99,8 +99,8 @@ impl BurnBatch {
     /// to the device's float type.
     ///
     /// # Errors
-    /// If there is no such field, if it does not have `D` axes, if its elements are `i64`, or if
-    /// burn does not support its element type.
+    /// If there is no such field, if it does not have `D` axes, or if its elements are `i64`, `i16`,
+    /// `i32` or `u16`.
     pub fn float<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D>> {
         let data = self.axes::<D>(name)?;
         match data.dtype() {
@@ -114,8 +114,8 @@ impl BurnBatch {
     /// preserved. For the row counts of the field `x`, pass `x.count`.
     ///
     /// # Errors
-    /// If there is no such field, if it does not have `D` axes, if its elements are floating-point
-    /// numbers, or if burn does not support its element type.
+    /// If there is no such field, if it does not have `D` axes, or if its elements are floating-point
+    /// numbers, `i16`, `i32` or `u16`.
     pub fn int<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D, Int>> {
         let data = self.axes::<D>(name)?;
         match data.dtype() {
@@ -154,8 +154,7 @@ impl BurnBatch {
         };
         let part = FieldBytes { batch: self.0.clone(), field: name.to_owned() };
         // `Pinned` prevents CubeCL from first copying the data to its own page-locked memory. If
-        // the batch is pageable, the driver makes that copy itself, so `Pinned` is right for every
-        // batch.
+        // the batch is pageable, the driver makes that copy itself, so `Pinned` never adds a copy.
         let bytes = Bytes::from_shared(bytes::Bytes::from_owner(part), AllocationProperty::Pinned);
         Ok(TensorData::from_bytes(bytes, view.shape(), dtype))
     }

@@ -4,14 +4,16 @@
 //! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64
 //! ```
 //!
-//! Compares, for 224 x 224 crops:
+//! Compares, for 224 x 224 crops, on a CPU:
 //!
 //! - host batches (`u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224)), with and without conversion
 //!   to CPU tensors;
-//! - with the `cuda` feature: device batches (`f16` (N, 3, 224, 224)), with and without conversion
-//!   to tensors, on candle's stream and on a separate stream;
-//! - with the `cuda` feature: page-locked `u8` batches, with and without uploading them as candle
-//!   tensors.
+//!
+//! or, with the `cuda` feature and a GPU:
+//!
+//! - device batches (`f16` (N, 3, 224, 224)), with and without conversion to tensors, on candle's
+//!   stream and on a separate stream;
+//! - page-locked `u8` batches, with and without uploading them as candle tensors.
 //!
 //! Every image is randomly cropped, resized and flipped. Prints medians of images per second,
 //! and ratios of medians.
@@ -81,8 +83,8 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
     Ok(images as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Measures device batches on the first GPU. An epoch has at least 10,000 images, and ends when
-/// all queued work is done.
+/// Measures device batches and page-locked batches on the first GPU. An epoch repeats the dataset
+/// until it has at least 10,000 images, and is timed until all queued work is done.
 #[cfg(feature = "cuda")]
 fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;
@@ -124,7 +126,8 @@ fn tensors(batch: &impl ToCandle, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// `take` consumes a batch and returns its number of images, and `done` waits for all queued work.
+/// Returns the images per second of an epoch. `take` consumes a batch and returns its number of
+/// images, and `done` waits for all queued work.
 #[cfg(feature = "cuda")]
 fn drained<B>(
     batches: &mut Batches<B>,

@@ -8,7 +8,7 @@ use candle_core::{Device, Error, Result, Tensor};
 /// after the batch is dropped.
 ///
 /// Element types are preserved: `u8`, `i64`, `f16`, `bf16`, `f32` and `f64` become `U8`, `I64`,
-/// `F16`, `BF16`, `F32` and `F64`. For any other type, the error names the field.
+/// `F16`, `BF16`, `F32` and `F64`. Any other type causes an error that names the field.
 ///
 /// Errors of warpfeed are converted to candle errors with the same message.
 pub trait ToCandle: Fields {
@@ -40,7 +40,7 @@ pub trait ToCandle: Fields {
     /// Returns the labels as `i64`, of shape (N,), as `candle_nn::loss::cross_entropy` expects.
     ///
     /// # Errors
-    /// If the samples have no labels: the error names the first sample. If candle cannot allocate
+    /// If the samples have no labels (the error names the first sample), if candle cannot allocate
     /// memory on `device`, or if the batch is on a different device.
     fn candle_labels(&self, device: &Device) -> Result<Tensor> {
         let labels = self.label_view().map_err(Error::wrap)?;
@@ -48,10 +48,11 @@ pub trait ToCandle: Fields {
     }
 
     /// Returns the field called `name`, with shape (N, ...). `name` is `image`, `label`,
-    /// `soft_label`, or a field added with [`Loader::field`](warpfeed::Loader::field).
+    /// `soft_label`, a field added with [`Loader::field`](warpfeed::Loader::field), or
+    /// `<field>.count` for the row counts of a variable-length field.
     ///
     /// # Errors
-    /// If the batch has no such field: the error lists the fields of the batch. If candle does not
+    /// If the batch has no such field (the error lists the fields of the batch), if candle does not
     /// support the element type, if it cannot allocate memory on `device`, or if the batch is on a
     /// different device.
     fn candle_field(&self, name: &str, device: &Device) -> Result<Tensor> {
@@ -66,8 +67,8 @@ pub trait ToCandle: Fields {
     /// (N,). The rows after them are padding.
     ///
     /// # Errors
-    /// If `name` is not a variable-length field ([`Ragged`](warpfeed::field::Ragged)), if candle
-    /// cannot allocate memory on `device`, or if the batch is on a different device.
+    /// If `name` is not a variable-length field, such as [`Ragged`](warpfeed::field::Ragged), if
+    /// candle cannot allocate memory on `device`, or if the batch is on a different device.
     fn candle_counts(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.count_view(name) else {
             return Err(Error::msg(format!("{name}: not a variable-length field")));

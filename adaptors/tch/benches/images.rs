@@ -4,18 +4,20 @@
 //! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64
 //! ```
 //!
-//! Compares, for 224 x 224 crops:
+//! Compares, for 224 x 224 crops, on a CPU:
 //!
 //! - host batches (`u8` (N, 224, 224, 3) and `f32` (N, 3, 224, 224)), with and without wrapping
 //!   them as CPU tensors (no copy);
-//! - with the `cuda` feature: device batches (`f16` (N, 3, 224, 224)), with and without wrapping
-//!   them as tensors (no copy), on libtorch's stream and on a separate stream;
-//! - with the `cuda` feature: page-locked `u8` batches, with and without uploading them as libtorch
-//!   tensors.
+//!
+//! or, with the `cuda` feature and a GPU:
+//!
+//! - device batches (`f16` (N, 3, 224, 224)), with and without wrapping them as tensors (no copy),
+//!   on libtorch's stream and on a separate stream;
+//! - page-locked `u8` batches, with and without uploading them as libtorch tensors.
 //!
 //! Every image is randomly cropped, resized and flipped. An epoch on a GPU has at least 10,000
-//! images, and ends when all queued work is done. Prints medians of images per second, and ratios
-//! of medians.
+//! images, and is timed until all queued work is done. Prints medians of images per second, and
+//! ratios of medians.
 
 use std::time::Instant;
 
@@ -52,8 +54,8 @@ fn main() -> Result<()> {
     })
 }
 
-/// Calls `round` repeatedly, and prints the median rates of each path without and with tensors, and
-/// their ratio.
+/// Calls `round` repeatedly. For each path, prints the median rate without tensors, the median rate
+/// with tensors, and their ratio.
 fn print<const PATHS: usize, const RATES: usize>(
     paths: [&str; PATHS],
     rounds: u64,

@@ -8,7 +8,7 @@
 //! If libtorch finds a GPU, the example trains on the first one. With the `cuda` feature, it also
 //! loads batches to this GPU.
 //!
-//! Without PATH, the exit code is 0 if the held-out accuracy is well above chance.
+//! Without PATH, the exit code is 0 only if the held-out accuracy is well above chance.
 
 use std::process::ExitCode;
 use std::sync::Arc;

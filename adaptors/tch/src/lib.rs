@@ -27,7 +27,7 @@
 //! - While your tensors keep all slots in use, the loader cannot load another batch, and fails
 //!   after [`Loader::timeout`](warpfeed::Loader::timeout). To keep the data, copy it with
 //!   `images.copy()` and drop the tensor.
-//! - You may write to a tensor (`images.fill_(0.0)`), because nothing else reads its memory.
+//! - You may write to a tensor (`images.fill_(0.0)`), because the loader does not read its memory.
 //! - `images.to_device(Device::Cuda(0))` uploads with one copy. From page-locked memory
 //!   ([`Loader::pinned`](warpfeed::Loader::pinned)) the copy may be asynchronous, and the batch may
 //!   be dropped immediately.
@@ -36,7 +36,7 @@
 //! |---|---|---|
 //! | `HostBatch` | on the CPU, shares the slot's memory | none |
 //! | `HostBatch`, then `to_device` | on the device | one, across the bus, by libtorch |
-//! | `CudaBatch` | on the batch's device, shares the slot's memory | one, across the bus, by the loader |
+//! | `CudaBatch` | on the batch's device, shares the slot's memory | one, across the bus, by the loader; none if the GPU decodes |
 //!
 //! # CUDA
 //!

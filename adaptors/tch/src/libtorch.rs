@@ -28,7 +28,7 @@ const MESSAGE: usize = 1024;
 /// storage is dropped.
 pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
     let mut message = [0u8; MESSAGE];
-    // SAFETY: this call passes on the ownership of the managed tensor, and the buffer has space for
+    // SAFETY: this call transfers the ownership of the managed tensor, and the buffer has space for
     // the message and its terminating NUL.
     let tensor = unsafe { warpfeed_tch_share(memory.into_raw_unversioned(), message.as_mut_ptr().cast(), MESSAGE) };
     if tensor.is_null() {

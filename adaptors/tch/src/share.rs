@@ -18,8 +18,8 @@ pub trait ToTch: Fields {
     /// Labels are `Int64`, as `cross_entropy_for_logits` expects.
     ///
     /// # Errors
-    /// If the samples have no labels: the error names the first sample. If libtorch cannot create a
-    /// tensor, or, for a device batch, if the driver returns an error.
+    /// If the samples have no labels (the error names the first sample), if libtorch cannot create
+    /// a tensor, or, for a device batch, if the driver returns an error.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -72,21 +72,21 @@ impl<B: Fields> TchBatch<B> {
     /// Returns the labels as an `Int64` tensor of shape (N,).
     ///
     /// # Errors
-    /// If the samples have no labels: the error names the first sample. If libtorch cannot create a
-    /// tensor.
+    /// If the samples have no labels (the error names the first sample), or if libtorch cannot
+    /// create a tensor.
     pub fn labels(&self) -> Result<Tensor> {
         self.0.check_labels()?;
         self.field("label")
     }
 
-    /// Returns the field called `name`, with shape (N, ...) and the same element type. `name` is
+    /// Returns the field called `name`, with shape (N, ...) and the field's element type. `name` is
     /// `image`, `label`, `soft_label`, a field added with
     /// [`Loader::field`](warpfeed::Loader::field), or `<field>.count` for the row counts of a
     /// variable-length field.
     ///
     /// # Errors
-    /// If the batch has no such field: the error lists the fields of the batch. If libtorch cannot
-    /// create a tensor.
+    /// If the batch has no such field (the error lists the fields of the batch), or if libtorch
+    /// cannot create a tensor.
     pub fn field(&self, name: &str) -> Result<Tensor> {
         let Some(memory) = self.0.export(name) else {
             let present = self.0.names().join(", ");

@@ -1,5 +1,5 @@
-//! Tensors of every field and element type alias the slot of their batch, which stays in use until
-//! the last of them is dropped. Errors name the field or the sample.
+//! Tensors of images, in each element type, and of other fields alias the slot of their batch,
+//! which stays in use until the last of them is dropped. Errors name the field or the sample.
 
 mod samples;
 

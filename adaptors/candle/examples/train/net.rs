@@ -5,7 +5,7 @@
 //!
 //! candle-transformers has no suitable network. The batch normalization of its ResNet uses the
 //! running statistics even in training, and its ConvNeXt uses candle's layer normalization, which
-//! has no gradient.
+//! does not support backpropagation.
 
 use candle_core::{D, ModuleT, Result, Tensor, Var};
 use candle_nn::{BatchNorm, Conv2d, Conv2dConfig, Linear, Module, VarBuilder, batch_norm, conv2d_no_bias, linear};
@@ -69,7 +69,7 @@ impl Block {
 }
 
 impl ResNet {
-    /// One block for each of `widths`.
+    /// Creates a network with one block for each of `widths`.
     pub(crate) fn new(widths: &[usize], classes: usize, weights: &VarBuilder<'_>) -> Result<Self> {
         let mut blocks = Vec::new();
         let mut inputs = widths[0];

@@ -17,7 +17,8 @@ use crate::sgd::Sgd;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Warm-up steps raise the learning rate to its maximum. Afterward, it decreases linearly to zero.
+/// Number of warm-up steps, in which the learning rate increases. Afterward, it decreases linearly
+/// to zero.
 const WARM_UP: f64 = 20.0;
 
 pub(crate) struct Settings {
@@ -33,8 +34,8 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) checkpoint: PathBuf,
     pub(crate) save_every: usize,
-    /// Number of steps after which the run stops, counted from the start of training rather
-    /// than from the resume.
+    /// Number of steps after which the run stops, counted from the start of training rather than
+    /// from the resume. If the last of these steps ends an epoch, the run does not stop.
     pub(crate) stop_after: Option<usize>,
 }
 
@@ -57,7 +58,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
 }
 
 impl Settings {
-    /// For the training images and the held-out images.
+    /// Returns the loaders of the training images and of the held-out images.
     fn loaders(&self, resume: Option<Checkpoint>) -> Result<[Loader; 2]> {
         let data = Loader::source(self.data.clone());
         let parts = match &self.held_out {
