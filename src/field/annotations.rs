@@ -54,7 +54,7 @@ impl Annotations {
     /// orientation. Draws every mask to check that the masks are valid.
     ///
     /// # Errors
-    /// - An array has the wrong shape or number of rows.
+    /// - A field cannot be decoded, or an array has the wrong shape or number of rows.
     /// - A box is outside the image, a mask has the wrong size, or the annotated image had a
     ///   different size.
     /// - EXIF rotates the image, and the sample does not state whether the stored or the upright

@@ -43,8 +43,8 @@ use crate::transform::Plan;
 /// accordingly.
 ///
 /// A sample fails if a coordinate is NaN or infinite, if x2 < x1 or y2 < y1, or if a box is outside
-/// the image. A box that extends past the image by at most one pixel, or 1 % of the image's width
-/// or height, is clipped instead, because datasets round coordinates.
+/// the image. A box that extends past the image by at most one pixel, or by at most 1 % of the
+/// image's width or height, is clipped instead, because datasets round coordinates.
 ///
 /// # EXIF orientation
 ///
@@ -91,8 +91,8 @@ pub struct Boxes {
 }
 
 impl Boxes {
-    /// Creates a field with up to `max_boxes` boxes per sample. A sample with more boxes fails,
-    /// unless [`truncated`](Boxes::truncated) is set.
+    /// Creates a field with up to `max_boxes` boxes per sample. A sample fails if more boxes remain
+    /// after the crop, unless [`truncated`](Boxes::truncated) is set.
     pub fn new(max_boxes: usize) -> Self {
         Boxes {
             max_boxes,
@@ -139,8 +139,8 @@ impl Boxes {
         self
     }
 
-    /// Drops a box if less than the fraction `share` of its area is inside the crop. The default is
-    /// 0.
+    /// Drops a box if less than the fraction `share` of it is inside the crop and not covered by
+    /// pasted objects. The default is 0.
     #[must_use]
     pub fn min_visible(mut self, share: f64) -> Self {
         self.min_visible = share;
@@ -225,7 +225,7 @@ struct VisibleBox {
     index: usize,
     /// Edges (x1, y1, x2, y2) in pixels of the output.
     corners: [f64; 4],
-    /// Fraction of the box's area inside the crop.
+    /// Fraction of the box that is inside the crop and not covered by pasted objects.
     visible: f64,
 }
 

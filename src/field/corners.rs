@@ -5,7 +5,7 @@ use crate::decode::{AnnotationFrame, Frame, Oriented, Size};
 use crate::error::{Error, Result};
 use crate::source::{Sample, Value};
 
-/// What the four numbers of a box are.
+/// Meaning of the four numbers of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BoxFormat {

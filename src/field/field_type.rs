@@ -12,7 +12,7 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample};
 use crate::transform::{Augment, Plan};
 
-/// A field type converts one field of a sample to that sample's row of the batch.
+/// A field type writes each sample's row in the arrays of one field of a batch.
 ///
 /// Every field of a batch has a field type, including the built-in [`Image`](super::Image) and
 /// [`Label`](super::Label). To define your own field type, implement `arrays` and `write`. For
@@ -50,8 +50,8 @@ pub trait FieldType: Send + Sync + Debug {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>>;
 
-    /// Writes the row of a sample. The implementation must write every byte, because the row still
-    /// contains data of an earlier batch.
+    /// Writes the row of a sample. The implementation must write every byte, because the row may
+    /// contain data of an earlier batch.
     ///
     /// # Errors
     /// An implementation may return any error. The loader adds the index and the key of the sample.
@@ -67,15 +67,16 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Returns whether the field contains coordinates or pixels that must be cropped and flipped
-    /// together with the sample's image. Loaders that have no image field, or that mix samples
-    /// (MixUp and CutMix), reject such a field. The default is false.
+    /// together with the sample's image. A loader rejects such a field if it mixes samples (MixUp and
+    /// CutMix), or if neither an image field nor a field that [reads the stored
+    /// image](FieldType::shows_image) determines the crop. The default is false.
     fn follows_image(&self) -> bool {
         false
     }
 
-    /// Returns whether the field delivers the sample's image as it is stored, without decoding it.
-    /// If the loader has no other image field, it reads only the image header, for the size, and
-    /// rejects options for image fields. The default is false.
+    /// Returns whether the field type itself reads the sample's image and delivers its stored
+    /// values. If the loader has no image field, it then reads only the image header, for the size,
+    /// and rejects options that change colors. The default is false.
     fn shows_image(&self) -> bool {
         false
     }
@@ -90,7 +91,7 @@ pub trait FieldType: Send + Sync + Debug {
 
     /// Returns the role of the field when objects from a different sample are pasted into the image
     /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`]. A loader that pastes objects
-    /// rejects such a field if it follows the image. A field type that wraps
+    /// rejects a field with this role if the field follows the image. A field type that wraps
     /// [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the wrapped type.
     fn pastes(&self) -> PasteRole<'_> {
         PasteRole::Not
@@ -103,8 +104,8 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// Writes a sample from numbers in memory. This is a fast path, which is used if the loader has
-    /// no other fields and the source has the sample's `numbers` in
+    /// Fast path: writes the row from an array in memory, without a [`Sample`]. It is used if the
+    /// loader has no other fields and the source has the sample's `numbers` in
     /// [memory](crate::source::Source::stored). Writes the same arrays as
     /// [`write`](FieldType::write) and returns true, or returns false to leave the row to `write`.
     /// The default returns false.
@@ -122,9 +123,9 @@ pub trait FieldType: Send + Sync + Debug {
         0
     }
 
-    /// Returns the code that writes the field. The default is this type's
-    /// [`write`](FieldType::write). A field type can let the loader write the field instead,
-    /// possibly on a device.
+    /// Returns whether [`write`](FieldType::write), the default, or one of the loader's built-in
+    /// writers writes the field. A field type that wraps a built-in one returns the writer of the
+    /// wrapped type.
     fn maker(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
@@ -154,7 +155,7 @@ pub trait FieldType: Send + Sync + Debug {
     }
 }
 
-/// The code that writes a field: the field type or the loader.
+/// Writer of a field: the field type or the loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldWriter<'a> {
@@ -182,18 +183,18 @@ pub enum PasteRole<'a> {
     /// The field does not support pasting. A loader that pastes objects rejects the field if it
     /// follows the image.
     Not,
-    /// The field includes the pasted objects, such as their boxes or masks.
+    /// The pasted objects are added to the field, for example their boxes or masks.
     Shows,
-    /// The field's masks select the pixels that are pasted. The field also shows the pasted
-    /// objects.
+    /// The field's masks select the pixels that are pasted. The pasted objects are also added to the
+    /// field.
     Gives(&'a dyn Objects),
 }
 
-/// What a sample's image contains.
+/// How a sample's image is composed.
 #[derive(Clone, Copy)]
 pub(crate) struct ImageContext<'a> {
     pub(crate) plan: Option<&'a Plan>,
-    /// The other samples that contribute to the image, see [`Input::tiles`].
+    /// The other samples that contribute to the image (see [`Input::tiles`]).
     pub(crate) tiles: &'a [Tile<'a>],
     /// The objects that are pasted from the first of `tiles`.
     pub(crate) pasted: Option<&'a Pasted>,
@@ -208,8 +209,8 @@ pub struct Input<'a> {
     /// The sample as the source returned it.
     pub sample: &'a Sample<'a>,
     /// Plan of the sample's image: its size, visible part, flips and other steps. If the loader has
-    /// several image fields, this is the plan of the first one that uses the loader's augmentation,
-    /// or `None` if none does.
+    /// several image fields, this is the plan of the first one that uses the loader's augmentation.
+    /// `None` if the loader does not plan an image with its augmentation.
     pub plan: Option<&'a Plan>,
     others: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
@@ -225,7 +226,7 @@ pub(crate) struct DecodeSettings<'a> {
     pub(crate) is_strict: bool,
 }
 
-/// One of the samples whose images are combined to one image, for example a mosaic.
+/// One of the samples whose images are combined into one image, for example a mosaic.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Tile<'a> {
@@ -294,8 +295,10 @@ impl<'a> Input<'a> {
         self.rng.named(self.name)
     }
 
-    /// Returns the plan of the image. Panics if there is none, so only field types that follow the
-    /// image may call this.
+    /// Returns the plan of the image. Only field types that follow the image may call this.
+    ///
+    /// # Panics
+    /// If the loader has no image.
     pub(super) fn image(&self) -> &'a Plan {
         self.plan.expect("a loader without images rejects field types that follow the image")
     }
@@ -361,7 +364,7 @@ impl Debug for RowMut<'_> {
 
 /// A field type, as the argument of [`Loader::field`](crate::Loader::field). Any [`FieldType`] can
 /// be converted to a `FieldKind`. The built-in field types can also be deserialized from a map with
-/// one entry. Its key is the name of the field type, and its value is a map of all options.
+/// one entry. Its key is the name of the field type, and its value is a map of the options.
 #[derive(Debug, Clone)]
 pub struct FieldKind(pub(crate) Arc<dyn FieldType>);
 

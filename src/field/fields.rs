@@ -375,7 +375,7 @@ impl Fields {
         })
     }
 
-    /// Adds the objects of a sample to `pasted` (see [`Objects::paste`]).
+    /// Selects objects of a sample, and stores their pixels in `pasted` (see [`Objects::paste`]).
     pub(crate) fn paste(
         &self,
         sample: &Sample<'_>,
@@ -443,8 +443,8 @@ impl Fields {
         self.computed_fields.iter().map(|field| field.bytes).sum()
     }
 
-    /// Marks samples that lack a label as failed. Must be called before failed samples are
-    /// replaced.
+    /// Marks samples without a label as failed if other samples of the batch have one. Must be
+    /// called before failed samples are replaced.
     pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut Full) {
         if let Some(label) = &self.label {
             label.mark_unlabeled(source, full);

@@ -19,9 +19,10 @@ use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 /// An image: decoded, cropped, resized, flipped, color-adjusted, normalized, erased and mixed as
 /// [`Loader::augment`](crate::Loader::augment) and related options specify.
 ///
-/// All images of a sample use the same random numbers, so images of the same size get the same crop
-/// and flip. For batches on a device, images are copied to the device as `u8` (N, H, W, 3), and the
-/// device casts, normalizes, transposes, erases and mixes them.
+/// All image fields of a sample, except views ([`augment`](Image::augment)), use the same random
+/// numbers, so images of the same size get the same crop and flip. For batches on a device, images
+/// are copied to the device as `u8` (N, H, W, 3) unless the device decodes them. The device casts,
+/// normalizes, transposes, erases and mixes them.
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -73,7 +74,7 @@ impl Image {
     /// for each frame. Other fields of the sample, such as masks and boxes, follow this plan.
     ///
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
-    /// or if a frame cannot be decoded. The error names the field and the frame.
+    /// or if a frame cannot be decoded. The error names the field.
     ///
     /// The loader cannot be opened if `frames` is 0 or if the augmentation mixes images or combines
     /// the images of several samples.
@@ -168,7 +169,7 @@ impl Image {
     }
 }
 
-/// Returns a suggestion for the error message if the name of a field looks like an image.
+/// Returns a suggestion for the error message if a field is named like an image file.
 fn hint(names: &[&str]) -> String {
     let original = |name: &&str| {
         Some((name.to_string(), name.rsplit_once('.').filter(|(_, extension)| is_image(extension))?.0.to_owned()))
@@ -242,7 +243,7 @@ pub(crate) struct ImageField {
     /// Span with the records for decoding on a device, one per frame of a clip.
     pub(super) decoding: Option<usize>,
     pub(super) split: Split,
-    /// Whether the image is gray, which is computed from the finished RGB image.
+    /// Whether the finished RGB image is converted to gray.
     pub(super) gray: bool,
     pub(super) writer: BatchWriter,
 }
@@ -255,8 +256,9 @@ impl ImageField {
         !self.split.on_device && row.header().mixing.is_some()
     }
 
-    /// Resizes the image and applies the effects on pixels. The result is in the batch if
-    /// [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns true, and in `image` otherwise.
+    /// Resizes the image, and runs the effects on pixels and the custom transforms. The result is in
+    /// the batch if [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns true, and in `image`
+    /// otherwise.
     pub(crate) fn transform(
         &self,
         pixels: &Pixels,
@@ -274,8 +276,8 @@ impl ImageField {
         self.writer.is_copy() || self.is_converted_later(row)
     }
 
-    /// Returns the slice to which the RGB image is written: the row of the batch if the row can
-    /// hold the image, which avoids a copy, and otherwise `image`.
+    /// Returns the slice to which the RGB image is written: the row of the batch if the row contains
+    /// `u8` RGB, which avoids a copy, and otherwise `image`.
     pub(crate) fn pixel_buffer<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.is_u8_in_batch(row) && !self.gray {
             &mut self.row_image(row)[..self.rgb_bytes()]

@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 ///
 /// The sample's field is an f32 array of shape (K, 2) in any [encoding](super). It contains the x
 /// and y of each point in pixels of the source image. Points outside the crop are kept, with
-/// coordinates outside the output. For the meaning of the coordinates, see
+/// coordinates outside the output, unless [`visibility`](Keypoints::visibility) is set. For the
+/// meaning of the coordinates, see
 /// [`Plan::point`](crate::transform::Plan::point). For batches on a device, the array is copied to
 /// the device unchanged.
 ///

@@ -9,8 +9,8 @@ use crate::transform::Mixing;
 
 /// The class of each sample, as an i64 array of shape (N).
 ///
-/// The class is the sample's label ([`Sample::label`](crate::source::Sample::label)): its class
-/// folder, or its `cls` field. [`Loader::soft_labels`](crate::Loader::soft_labels) adds soft
+/// The class is the sample's label ([`Sample::label`](crate::source::Sample::label)), such as its
+/// class folder or its `cls` field. [`Loader::soft_labels`](crate::Loader::soft_labels) adds soft
 /// labels, in an array of shape (N, classes). If the augmentation mixes images, it mixes the soft
 /// labels in the same way, and leaves the integer labels unchanged. For batches on a device, the
 /// labels are copied to the device, which computes the soft labels.
@@ -71,7 +71,7 @@ impl Label {
     }
 
     /// Checks the labels of a full batch: if only some of its samples have labels, the samples
-    /// without a label fail.
+    /// without a label fail, unless the loader accepts unlabeled samples.
     pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut Full) {
         let labels = |full: &Full, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)

@@ -40,12 +40,13 @@
 //!
 //! The `x` batch field reads the first of the fields `x`, `x.npy`, `x.json` and `x.txt` that a
 //! sample has. If the name of the batch field has a suffix, only the field with exactly this name
-//! is read. Bytes that begin with NumPy's signature are always read as a NumPy array.
+//! is read. If `x` begins with NumPy's signature, it is read as a NumPy array.
 //!
 //! Numbers are converted to the element type of the batch field. A sample fails if a number does
 //! not fit into an integer type. Float types round to the nearest value. [`NdArray`] and [`Ragged`]
-//! are stricter: they reject integers up to 2⁵³ that are not exact in `f32` or `f64`, and finite
-//! numbers that would become infinite. `true` and `false` are converted to 1 and 0.
+//! are stricter: they reject integers that are not exact in `f32` or `f64`, and finite numbers that
+//! would become infinite. Floats above 2⁵³ do not count as integers. `true` and `false` are
+//! converted to 1 and 0.
 //!
 //! By default, a loader has two fields: `image` and `label`.
 //! [`Loader::field`](crate::Loader::field) adds or replaces a field, and

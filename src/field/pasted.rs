@@ -143,7 +143,7 @@ impl Pasted {
 }
 
 /// Sets the zeros of a row or column to 2 if a 1 is at most `margin` away. `step` is the distance
-/// between two of its values.
+/// between adjacent values.
 fn widen(plane: &mut [u8], (start, step, length): (usize, usize, usize), margin: usize) {
     let mut dilated_end = 0;
     for index in 0..length {

@@ -8,7 +8,7 @@ use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::source::Shape;
 
-/// Any number of rows per sample, such as tokens, points or the bytes of a file.
+/// A variable number of rows per sample, such as tokens, points or the bytes of a file.
 ///
 /// The sample's field is a little-endian array of rows without a header, or an `.npy`, `.json` or
 /// `.txt` field of shape (n, row...) (see [encodings](super)). The batch array has the shape (N,

@@ -10,7 +10,7 @@ use crate::source::Npy;
 use crate::transform::Plan;
 
 pub(super) trait Integer: Element {
-    /// Converts `value`, which must fit into the type.
+    /// Converts `value`, and drops its high bits if it does not fit into the type.
     fn from_i64(value: i64) -> Self;
 }
 
@@ -142,8 +142,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// Finds the output's columns in `pass` of an interlaced PNG, with their indices in a row of
-    /// the pass.
+    /// Finds the output's columns that `pass` contains, with their indices in a row of the pass.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
         columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(line, column)| {

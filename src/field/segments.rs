@@ -131,9 +131,9 @@ impl Segments {
     /// of polygons are multiplied by `scale`.
     ///
     /// # Errors
-    /// Fails if the run lengths do not fit the image, if a polygon has fewer than three points or a
-    /// point far outside the image, or if there are too many crossings: at most 2^22 or the number
-    /// of pixels, whichever is larger.
+    /// Fails if the segmentation is missing, if the run lengths do not fit the image, if a polygon
+    /// has fewer than three points, an odd number of coordinates or a point far outside the image,
+    /// or if there are more than 2^22 crossings and more crossings than pixels.
     pub(crate) fn draw(&mut self, index: usize, size: Size, scale: (f64, f64), mask: &mut Vec<u8>) -> Result<()> {
         let (width, height) = (size.width as usize, size.height as usize);
         mask.clear();
@@ -368,10 +368,10 @@ impl<'de> Visitor<'de> for Counts<'_> {
         Ok(())
     }
 
-    /// Reads counts that COCO packed into text. A character minus `0` contains five bits of a
-    /// number, lowest bits first, plus 32 if more characters follow. The bit of value 16 in the
-    /// last character is the sign. From the fourth run on, a number is the difference from the run
-    /// two positions earlier.
+    /// Reads counts that COCO packed into text. The code of a character minus the code of `0`
+    /// contains five bits of a number, lowest bits first, plus 32 if more characters follow. The bit
+    /// of value 16 in the last character is the sign. The first three numbers are runs, and each
+    /// later number is the difference from the run two positions earlier.
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
         let first = self.0.len();
         let (mut number, mut bits) = (0i64, 0);
@@ -449,8 +449,8 @@ mod tests {
         assert_eq!(draw(4, (1.0, 1.0)).unwrap(), [0; 8]);
     }
 
-    /// Tests the limit. Without it, an edge would take one step per column: 65 million steps in
-    /// this test.
+    /// Tests the limit. Without it, the 4,000 edges would take one step per column each: 65 million
+    /// steps.
     #[test]
     fn polygons_with_too_many_crossings_are_rejected() {
         let zigzag = |edges: usize| {

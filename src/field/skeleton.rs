@@ -14,7 +14,7 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
-    /// Checks the pairs. Returns errors as text, for the caller to wrap.
+    /// Checks the number of points and the pairs. Returns errors as text, for the caller to wrap.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.count;
         if count == 0 {

@@ -45,8 +45,8 @@ pub(crate) struct DecodeSpace {
 }
 
 impl DecodeSpace {
-    /// Reserves enough for video frames of `pixels` pixels, with 8 bits and 4:2:0 chroma. Returns
-    /// whether the space has changed.
+    /// Reserves enough for video frames of `pixels` pixels with 8 bits and 4:2:0 chroma, up to
+    /// [`MAX_FRAME_BYTES`]. Returns whether the space has grown.
     pub(crate) fn reserve_for_video(&mut self, pixels: u64) -> bool {
         let samples = usize::try_from(pixels.div_ceil(2)).unwrap_or(MAX_FRAME_BYTES).saturating_mul(3);
         let frame = samples.saturating_add(256).min(MAX_FRAME_BYTES).next_multiple_of(64);

@@ -12,7 +12,7 @@ const NOT_TOKENS: &str = "is not an array of tokens: expected integers with one 
 /// Windows of token ids, as an array of shape (N, length).
 ///
 /// The tokens come from a [`source::TokenFile`](crate::source::TokenFile), whose samples are
-/// windows of token files, or from any field with `length` tokens.
+/// windows of token files, or from any array of `length` integers.
 ///
 /// [`end`](Tokens::end) adds two arrays, both i32 of shape (N, length). `<name>.document` is the
 /// index of each token's document within the window, starting at 0. Packed documents need this

@@ -34,7 +34,7 @@ use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 /// [`mosaic`](Augment::mosaic) combines the images of four samples.
 ///
 /// An augmentation is a list of [steps](Augment::steps), which can be serialized with `serde`. Two
-/// augmentations are equal if they transform every sample in the same way.
+/// augmentations are equal if their steps result in the same settings.
 #[derive(Clone)]
 pub struct Augment {
     pub(super) steps: Vec<Step>,
@@ -103,8 +103,8 @@ impl Augment {
 
     /// Resizes the image to the smallest size that covers `width` by `height` pixels without
     /// changing its aspect ratio, and crops the center. One side of the resized image equals the
-    /// corresponding side of the output. The other side is rounded half to even. For [buckets of
-    /// image sizes](crate::Loader::size_buckets), which replace the output size.
+    /// corresponding side of the output. The other side is rounded half to even. This crop is for
+    /// [buckets of image sizes](crate::Loader::size_buckets), which replace the output size.
     pub fn cover(width: u32, height: u32) -> Self {
         Self::begin(Setting::Cover { size: Sides { height, width } })
     }
@@ -228,7 +228,7 @@ impl Augment {
 
     /// Sets the resize filter. The default is [`Interpolation::Bilinear`].
     /// [Policies](Augment::policy) and geometric operations have their own setters. Maps of floats
-    /// are always resized bilinearly.
+    /// are resized bilinearly, unless [`DenseMap::nearest`](crate::field::DenseMap::nearest) is set.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Interpolation};
@@ -262,8 +262,8 @@ impl Augment {
         self.then(Setting::Antialias { on: is_on })
     }
 
-    /// Replaces this augmentation with `augment` from epoch `epoch` on. Each call must pass a later
-    /// epoch than the previous call.
+    /// Replaces this augmentation with `augment` in epoch `epoch` and later epochs. Each call must
+    /// pass a later epoch than the previous call.
     ///
     /// The augmentation of a sample still depends only on the seed, the epoch and the sample, not
     /// on prefetching or resuming. If the output sizes differ, the shape of the batches changes
@@ -278,7 +278,7 @@ impl Augment {
     /// # augment.check().unwrap();
     ///
     /// // Grow the images from 160 to 192 pixels over 16 epochs (progressive resizing).
-    /// let side = |epoch: u32| (160 + 2 * epoch.min(16)).next_multiple_of(32);
+    /// let side = |epoch: u32| 160 + 2 * epoch.min(16);
     /// let grown = |augment: Augment, epoch: u32| augment.from_epoch(epoch.into(), Augment::train(side(epoch)));
     /// let augment = (1..=16).fold(Augment::train(side(0)), grown);
     /// # augment.check().unwrap();

@@ -1,4 +1,4 @@
-//! Crops: which area of an image the output shows, and where.
+//! [`Crop`]: selects the area of an image that the output shows, and its size and position.
 
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +11,7 @@ use crate::transform::zoom::{self, Zoom};
 
 const MAX_SIDE: u32 = 65_535;
 
-/// Which area of an image the output shows, and where.
+/// The area of an image that the output shows, and its size and position in the output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Crop {
     /// A random box, resized to the size of the output.

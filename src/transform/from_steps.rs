@@ -12,7 +12,7 @@ use crate::transform::settings::Settings;
 use crate::transform::step::{Call, Setting, Step};
 
 impl Augment {
-    /// Returns the setter calls that build this augmentation. Shorthands such as
+    /// Returns the calls that build this augmentation. Shorthands such as
     /// [`simclr`](Augment::simclr) are expanded.
     pub fn steps(&self) -> &[Step] {
         &self.steps
@@ -102,7 +102,7 @@ impl Augment {
     }
 }
 
-/// Compares what happens to samples, so augmentations with different steps can be equal.
+/// Compares the resulting settings, so augmentations with different steps can be equal.
 impl PartialEq for Augment {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings && self.later == other.later

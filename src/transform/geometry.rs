@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn resizes_round_like_torchvision() {
-        // The expected size is that of
+        // The expected sizes are those of
         // torchvision.transforms.functional._compute_resized_output_size.
         assert_eq!(resized_by_shorter_side(Size::new(500, 375), 256), Size::new(341, 256));
         assert_eq!(resized_by_shorter_side(Size::new(375, 500), 256), Size::new(256, 341));

@@ -59,7 +59,7 @@ impl Interpolation {
     }
 }
 
-/// The filter of a resize.
+/// A resize filter, and whether it is antialiased.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Resampling {
     pub(super) filter: Interpolation,

@@ -12,13 +12,13 @@ const THRESHOLDS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 const MAX_CROPS: usize = 40;
 
 /// Maximum number of thresholds, after which the whole image is used, while torchvision loops
-/// forever. Each threshold is 1 with a probability of 1/7, so only (6/7)^100 of the samples (2 in
-/// 10 million) get here.
+/// forever. Each threshold is 1 with a probability of 1/7, so at most (6/7)^100 of the samples (2
+/// in 10 million) get here.
 const MAX_THRESHOLDS: usize = 100;
 
 /// Draws a crop of an image of `size`, or `None` for the whole image. Each of `boxes` is (x1, y1,
-/// x2, y2). Draws one number per threshold, and four per crop: two for its size and two for its
-/// position. Without boxes, draws nothing.
+/// x2, y2). Draws one number per threshold, two for the size of each crop, and two for its position
+/// if its aspect ratio is allowed. Without boxes, draws nothing.
 pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect> {
     if boxes.is_empty() {
         return None;

@@ -24,8 +24,8 @@
 //! 17. `view`: [`ImageMut`], the mutable image that a [`Transform`] receives.
 //! 18. `zoom`: a larger canvas around the image, which `iou` crops instead of the image.
 //!
-//! All random numbers of a sample come from one [`Rng`](crate::sampler::Rng): [`Augment::plan`]
-//! draws first, and the user's transforms draw next.
+//! [`Augment::plan`] and the user's transforms draw from the same [`Rng`](crate::sampler::Rng) of
+//! the sample, in this order. Mosaics and copy-paste have generators of their own.
 
 mod augment;
 mod border;

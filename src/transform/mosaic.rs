@@ -23,8 +23,8 @@ pub(crate) const TILES: usize = 4;
 /// resized only once, and its position is rounded to whole pixels.
 ///
 /// The sample's own image is to the upper left of the point. The partners are drawn with
-/// replacement from the samples of the epoch, including its [subset](crate::Loader::subset) and
-/// weights. They depend only on the seed, the epoch and the sample, not on the workers, the ranks
+/// replacement from the samples of the epoch, so they respect its [subset](crate::Loader::subset)
+/// and weights. They depend only on the seed, the epoch and the sample, not on the workers, the ranks
 /// or the batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -47,8 +47,8 @@ impl Mosaic {
         Mosaic { probability: 1.0, scale: [0.5, 1.5], translate: 0.1 }
     }
 
-    /// Sets the probability that a sample becomes a mosaic. The default is 1. All other samples use
-    /// the first step of the [`Augment`](crate::Augment).
+    /// Sets the probability that a sample becomes a mosaic. The default is 1. All other samples are
+    /// cropped by the first step of the [`Augment`](crate::Augment).
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;

@@ -215,7 +215,8 @@ fn flips_have_the_configured_probability() {
     assert!((1880..2120).contains(&verticals), "{verticals} of 4000 images flipped: expected about 2000");
 }
 
-/// One call to each method of [`Augment`], in the form that Python sends: name and arguments.
+/// One call to each method of [`Augment`] that `random_effect!` does not declare, in the form that
+/// Python sends: name and arguments.
 const CALLS: &str = r#"
     {"eval": [40, 32]} {"center_crop": [32]} {"random_crop": [32]} {"random_resize": [32, 40, 50]}
     {"shortest_size": [[20, 30], 32]} {"resize": [[24, 32]]} {"cover": [[24, 32]]} {"pass_through": [[24, 32]]} {"own_size": [[24, 32]]}

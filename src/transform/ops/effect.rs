@@ -22,9 +22,9 @@ pub(crate) trait Naive: std::fmt::Debug {
     fn naive(&self, image: &[[u8; 3]], size: Size) -> Vec<[u8; 3]>;
 }
 
-/// An effect on normalized values.
+/// An effect on output values: normalized floats, or 0 to 255 in a batch of `u8`.
 pub(crate) trait ValueEffect: Record {
-    /// Name of the file with the device code. Device code is required, because the normalized
+    /// Name of the file with the device code. Device code is required, because the output
     /// values of a device batch exist only on the device. The file defines
     /// `run<P>(const EFFECT&, u32 x, u32 y, float (&v)[3 * P])`.
     const DEVICE: &'static str;

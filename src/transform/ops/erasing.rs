@@ -29,7 +29,8 @@ pub struct RandomErasing {
     fill: Fill,
 }
 
-/// The random content of the rectangle, which has this standard deviation and the mean `value`.
+/// Content of the rectangle: `value`, or a random color or noise with this standard deviation and the
+/// mean `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fill {
@@ -43,8 +44,8 @@ impl RandomErasing {
         Self::new(0.0)
     }
 
-    /// Creates an operation that erases with the given probability. The rectangle is filled with 0,
-    /// the mean color after normalization.
+    /// Creates an operation that erases with the given probability. The rectangle is filled with 0:
+    /// the mean color of normalized images, or black in a batch of `u8`.
     pub fn new(probability: f64) -> Self {
         RandomErasing { probability, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: [0.0; 3], fill: Fill::Value }
     }

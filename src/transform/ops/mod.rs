@@ -2,8 +2,8 @@
 //!
 //! 1. `effect`: [`PixelEffect`] and [`ValueEffect`], the traits of effects. `random_effect`:
 //!    [`RandomEffect`], an operation that consists of a single effect.
-//! 2. `arithmetic`: sums and products with PyTorch's rounding. `wide`: compiles loops to vector
-//!    code.
+//! 2. `arithmetic`: sums and products with PyTorch's rounding. `wide`: a macro that compiles a loop
+//!    for each vector instruction set.
 //! 3. Effects on pixels. `tone` maps channel values. `tint` changes each pixel independently.
 //!    `sharpen`, `blur` and `warp` read surrounding pixels. `blend` mixes chains of effects.
 //! 4. `erase` and `noise`: effects on values. `halve`: an effect without device code, for tests.
@@ -14,9 +14,9 @@
 //! 8. `jitter`: [`ColorJitter`]. `distort`: color effects that are applied independently of each
 //!    other. `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a random perspective.
 //!    `policy`: [`Policy`], such as RandAugment.
-//! 9. `op`: one type for all operations.
-//! 10. `tests`: compares each effect with a loop over pixels and with torchvision, and generates
-//!     files from the random effects.
+//! 9. `op`: an enum over all operations.
+//! 10. `tests`: compares each effect with a loop over pixels and with torchvision, and generates the
+//!     files that describe the random effects.
 //!
 //! # How an operation is built
 //!
@@ -28,8 +28,8 @@
 //! policies both draw tones, for example.
 //!
 //! A **random effect** is an operation that draws one effect with a given probability.
-//! `random_effect!` declares its options, their bounds, the draw and the setter, in the same file
-//! as the effect:
+//! `random_effect!` declares its options with their bounds, how it draws an effect, and the method of
+//! `Augment` that adds it (its setter), in the same file as the effect:
 //!
 //! ```text
 //!     tone.rs: effect, random_effect!  ───►  list here  ───►  registry  ───►  operation  ───►  op  ───►  Augment
@@ -37,16 +37,18 @@
 //!                 └──────────────────────────── the setter of a random effect ─────────────────────────────┘
 //! ```
 //!
-//! Each module imports only from modules to its left. `tests/project/layering.rs` permits one
-//! exception: `random_effect!` generates the setter, a method of [`Augment`](super::Augment).
+//! Each module imports only from modules to its left in this diagram. `tests/project/layering.rs`
+//! permits one exception: `random_effect!` generates the setter, a method of
+//! [`Augment`](super::Augment).
 //!
 //! There are two kinds of effects:
 //!
 //! - **Effects on pixels** run on the resized `u8` image, before custom transforms. In the kernel
 //!   in `device/nvidia/kernels/retouch.cu`, one block of threads runs all effects of a sample, so
 //!   an effect may read the whole image.
-//! - **Effects on values** run on normalized floats, before mixing. The kernel in
-//!   `device/nvidia/kernels/convert.cu` runs them on each pixel independently.
+//! - **Effects on values** run on the output values, before mixing: normalized floats, or 0 to 255 in
+//!   a batch of `u8`. The kernel in `device/nvidia/kernels/convert.cu` runs them on each pixel
+//!   independently.
 //!
 //! Within each kind, effects run in the order in which their operations were added. The random
 //! numbers of effects on values are drawn before the random numbers of effects on pixels. The
@@ -55,8 +57,8 @@
 //! If a sample draws an effect that has no device code, the workers decode the sample.
 //! CONTRIBUTING.md explains how to add an effect.
 
-/// The list of effects and their operations. The order of the effects determines their device
-/// codes. Operations have the names of their setters.
+/// The list of effects and their operations. The order of the effects determines the numbers that
+/// identify them on a device. The name of each operation's setter precedes the operation.
 macro_rules! effects {
     ($define:ident) => {
         $define! {
@@ -123,7 +125,7 @@ pub(crate) use registry::{declarations, dispatch};
 #[cfg(test)]
 pub(crate) use tests::effect_descriptions;
 
-/// Returns C declarations of the constants that effects use.
+/// Returns C declarations of the constants that the device code of effects uses.
 #[cfg(test)]
 pub(crate) fn numbers() -> String {
     [tone::Tone::kinds(), tint::Tint::kinds(), warp::Warp::bits()].concat()

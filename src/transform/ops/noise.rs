@@ -1,7 +1,7 @@
 //! [`Noise`]: fills a rectangle with noise.
 //!
-//! Each value is a hash of its position and the rectangle's seed, so any GPU thread can compute any
-//! pixel, bit-identical to the host.
+//! Each value is computed from hashes of its position and the rectangle's seed, so any GPU thread
+//! can compute any pixel, bit-identical to the host.
 
 use super::effect::ValueEffect;
 use crate::decode::Rect;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
 pub(crate) trait Operation {
-    /// Returns whether the operation acts on normalized float values rather than on `u8` pixels.
+    /// Returns whether the operation draws effects on values rather than effects on pixels.
     fn on_values(&self) -> bool {
         false
     }

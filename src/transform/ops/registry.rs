@@ -126,7 +126,8 @@ macro_rules! registry {
                 }
             }
 
-            /// Converts the device's form of an effect back. Returns `None` for [`Effect::NONE`].
+            /// Converts the device's form of an effect back. Returns `None` for
+            /// [`Effect::NONE`] and for an unknown code.
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
                     $(code if code == ValueCode::$veffect as u32 => Some(OnValues::$veffect(Record::take(&effect.words))),)+
@@ -200,8 +201,8 @@ impl SampleEffects {
         })
     }
 
-    /// Marks the geometric effects from index `first` on as part of a chain, so that they do not
-    /// transform annotations.
+    /// Marks the geometric effects at index `first` and after it as part of a chain, so that they do
+    /// not transform annotations.
     pub(super) fn join_chain(&mut self, first: usize) {
         for effect in &mut self.pixels[first..] {
             if let OnPixels::Warp(warp) = effect {

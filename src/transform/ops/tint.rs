@@ -149,7 +149,7 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
         let [rc, gc, bc] = [(largest - r) / range, (largest - g) / range, (largest - b) / range];
         let sector = if largest == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
         let sector = if largest == r { bc - gc } else { sector };
-        // The sum is exact, so the result equals `ahead % 1.0`.
+        // `ahead - below(ahead)` is exact, so it equals `ahead % 1.0`.
         let ahead = sector / 6.0 + 1.0;
         let h = (ahead - below(ahead)) + turn;
         (*max, *saturation, *hue) = (largest, range / largest, (h - below(h)) * 6.0);

@@ -45,7 +45,7 @@ impl AutoAugment {
 /// are also supported.
 ///
 /// The effects run on the resized image, after the flips, and produce the same pixels as
-/// torchvision.
+/// torchvision. With AugMix or bilinear interpolation, values may differ by one.
 ///
 /// ```
 /// use warpfeed::Augment;
@@ -102,7 +102,7 @@ impl Policy {
     }
 
     /// Equals torchvision's `RandAugment`: draws `effects` effects with the same `magnitude`, which
-    /// must be 0 to 30. The usual choice is `rand_augment(2, 9)`. See Cubuk et al., "RandAugment:
+    /// must be less than the number of [`bins`](Policy::bins), 31 by default. The usual choice is `rand_augment(2, 9)`. See Cubuk et al., "RandAugment:
     /// Practical automated data augmentation with a reduced search space" (2020).
     pub fn rand_augment(effects: u32, magnitude: u32) -> Self {
         Self::new(Form::Rand { effects, magnitude }, 31)
@@ -191,7 +191,7 @@ impl Policy {
     }
 
     /// Sets the color (red, green, blue) of the area outside the image, which geometric effects
-    /// uncover. The default is black.
+    /// uncover. The default is black, except for [`timm`](Policy::timm).
     #[must_use]
     pub fn fill(mut self, color: [u8; 3]) -> Self {
         self.sampling.fill = Some(color);

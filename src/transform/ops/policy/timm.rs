@@ -48,7 +48,7 @@ enum Effects {
 /// How many bits `Posterize` keeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bits {
-    /// Keeps 0 to 4 bits, growing with the magnitude.
+    /// Keeps 0 to 4 bits, growing with the magnitude, or shrinking if `Recipe::increasing` is set.
     Kept,
     /// Keeps 4 to 8 bits, growing with the magnitude.
     Original,
@@ -219,7 +219,7 @@ impl Recipe {
         if weighted && effects as usize > kinds.len() {
             return Err(format!("{effects} different effects requested, but the set has only {}", kinds.len()));
         }
-        // timm treats 0 as no limit.
+        // timm treats 0 like a missing section.
         recipe.limit = if recipe.limit == 0.0 { 10.0 } else { recipe.limit };
         recipe.increasing |= least_increasing;
         recipe.effects = Effects::Choice { kinds, weighted, number: effects, probability };
@@ -319,8 +319,8 @@ impl Recipe {
         on_effect(kind, magnitude);
     }
 
-    /// Converts a level to an argument, as timm's `LEVEL_TO_ARG` does. Arguments that can be
-    /// negative are multiplied by `sign`.
+    /// Converts a level to an argument, as timm's `LEVEL_TO_ARG` does. `sign` (1 or -1) is the
+    /// direction of effects that have two directions.
     fn argument(&self, kind: Kind, level: f64, bits: Bits, sign: f64) -> f64 {
         let level = level / 10.0;
         match kind {
