@@ -1,6 +1,6 @@
 //! The error type of the crate, and helpers that report panics and failed allocations as errors.
 //!
-//! `Display` prints the sample, then the file, and then the cause:
+//! `Display` prints the sample, the file, the kind and the cause:
 //!
 //! ```text
 //! sample 7 (cat/x): train/cat/x.jpg: decode: jpeg ends at byte 4096 in MCU 61 of 132
@@ -222,7 +222,7 @@ impl Error {
     }
 
     /// Sets the sample that the error concerns, unless a sample is already set.
-    /// [`source::sample_error`](crate::sample_error) sets both the sample and its file.
+    /// [`sample_error`](crate::sample_error) sets both the sample and its file.
     #[must_use]
     pub fn at_sample(mut self, id: u64, key: &str) -> Self {
         if self.0.sample.is_none() {
@@ -306,8 +306,9 @@ impl Error {
     }
 
     /// Returns whether a retry may succeed. True for the operating-system errors `EIO`, `EINTR`,
-    /// `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE` and `ENOMEM`, for timeouts, and for errors that the
-    /// source [marked as transient](Error::transient).
+    /// `EAGAIN`, `ESTALE`, `ETIMEDOUT`, `EMFILE`, `ENFILE` and `ENOMEM`, for their Windows
+    /// counterparts, and for errors that the source marked as [transient](Error::transient) or
+    /// [throttled](Error::throttled).
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }

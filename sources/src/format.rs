@@ -22,9 +22,9 @@ pub struct Format {
     pub name: &'static str,
     /// Name of the sample field that contains the image, in lower case, as in WebDataset.
     pub field: &'static str,
-    /// File extensions, in lower case and without the dot. Files with one of these extensions, in
-    /// any case, become this field. In a sample, the extensions are aliases for the name in
-    /// `field`.
+    /// File extensions, in lower case and without the dot. A file with one of these extensions, in
+    /// any case, becomes the field named by `field`. In a sample, the extensions are aliases for
+    /// this name.
     pub extensions: &'static [&'static str],
     /// Returns whether a file that starts with the given bytes has this format. The bytes may be
     /// empty or the whole file.

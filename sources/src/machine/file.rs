@@ -183,8 +183,8 @@ pub(crate) fn append(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> Result<
     if read as u64 > max_bytes { Err(too_large(max_bytes)) } else { Ok(()) }
 }
 
-/// Reads `file` to its end into `scratch`, starting at offset `from`, and returns the offset in
-/// `scratch` at which the bytes end.
+/// Reads `file` to its end, writes the bytes to `scratch` at offset `from`, and returns the offset
+/// in `scratch` at which the bytes end.
 ///
 /// `scratch` never shrinks, so bytes have to be zeroed only when a file is longer than all previous
 /// files. Unlike `File::read_to_end`, this function does not need two system calls to determine the

@@ -1,5 +1,5 @@
 //! Reads and writes index files next to the data, so that a dataset is scanned only once. Writes
-//! are atomic, and reads verify a hash.
+//! are atomic, and [`Decoder`] verifies a hash.
 //!
 //! The format is little-endian. The file begins with an 8-byte magic number, which ends with the
 //! version. Then come numbers (`u32` or `u64`), strings (a `u32` length, then the bytes) and raw
@@ -39,7 +39,7 @@ pub(crate) fn load(path: &Path, magic: [u8; 8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Extension of index files, which no other program uses.
+/// An extension that no other program uses. A file with this extension may always be replaced.
 const OWN_EXTENSION: &str = "warpfeed-index";
 
 /// Writes the index `bytes` to `target` atomically. Fails if `target` exists and may belong to a

@@ -13,7 +13,8 @@
 //! cost a separate blocking read. `MADV_WILLNEED` requests all pages in advance, which makes
 //! thumbnails from a cold LMDB load 1.8 times as fast (`benches/RESULTS.md`), but the call takes
 //! time even if every page is in memory. It is therefore called for every large sample, but for
-//! small samples only on reader threads, which are active only when reads are slow.
+//! small samples only in maps for random access and on reader threads, which are active only when
+//! reads are slow.
 //!
 //! # Invariants
 //! 1. Every page in a range passed to the kernel contains a part of a live slice, and the advice

@@ -18,8 +18,8 @@ const THREADS: usize = 16;
 /// Maximum number of threads that wait for responses from a store while a dataset is opened.
 pub(crate) const STORE_THREADS: usize = 128;
 
-/// Calls `open` for each item on several threads, and joins them. Regardless of timing, the error
-/// is that of the first item for which `open` fails.
+/// Calls `open` for each item on several threads, and returns the results in the order of the
+/// items. Regardless of timing, the error is that of the first item for which `open` fails.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     open: impl Fn(&T) -> Result<R> + Sync + Send,
@@ -49,7 +49,7 @@ pub(crate) fn on_threads<T: Sync, R: Send>(
 }
 
 /// Starts a pool of `threads` threads with `start`. If the system cannot spawn them, tries half as
-/// many, and so on. Returns `None` if not even two threads can be spawned.
+/// many, and so on. Returns `None` instead of trying a single thread.
 fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -> Option<P> {
     while threads > 1 {
         match start(threads) {

@@ -6,7 +6,7 @@ use crate::error::{Error, Result, guarded};
 
 /// Default number of retries per read after a transient error.
 pub const RETRIES: usize = 3;
-/// Maximum number of retries per read. With pauses of up to one second, 1000 retries take about 15
+/// Maximum number of retries per read. With pauses of up to one second, 1000 retries take about 17
 /// minutes.
 const MAX_RETRIES: usize = 1000;
 /// Pause before the first retry. Each later pause is four times as long, up to [`LONGEST_PAUSE`].
@@ -42,7 +42,7 @@ pub fn retried<T>(
 pub fn check_retries(times: usize) -> Result<()> {
     if times > MAX_RETRIES {
         return Err(Error::config(format!(
-            "retries({times}): expected at most {MAX_RETRIES}, which take about 15 minutes per sample"
+            "retries({times}): expected at most {MAX_RETRIES}, which take about 17 minutes per sample"
         )));
     }
     Ok(())

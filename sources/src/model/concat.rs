@@ -197,7 +197,7 @@ impl Source for Concat {
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let requested_bytes = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
         let (total_bytes, mut first_sample) = (self.parts.iter().map(requested_bytes).sum::<u128>().max(1), 0);
-        // Scale each factor to less than 2^64, so that the products fit in 128 bits.
+        // Scale the requested bytes to at most 2^64, so that the product fits in 128 bits.
         let unit = total_bytes.div_ceil(1 << 64);
         let share = |bytes: u128| (bytes / unit * order.bytes() as u128 / total_bytes.div_ceil(unit)) as usize;
         let mut prefetchers = Vec::new();

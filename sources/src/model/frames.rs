@@ -160,9 +160,9 @@ impl<'a> Frames<'a> {
     }
 
     /// Appends a list of the same frames to `to`, with different images. `add` appends the new
-    /// image for an encoded image of this list. If this list states which frames of a video it
-    /// shows, so does the new list, which contains only the selected [choice](Frames::choices). A
-    /// frame that repeats the previous frame is stored once.
+    /// image for an encoded image of this list. If this list states the index of each frame in a
+    /// video, so does the new list, which then contains only the selected
+    /// [choice](Frames::choices), and stores a repeated frame once.
     ///
     /// # Errors
     /// The first error that `add` returns, or if memory runs out.

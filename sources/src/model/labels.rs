@@ -25,7 +25,7 @@ pub fn labels(source: &dyn Source, samples: &[u64]) -> Result<Vec<i64>> {
     labels_retried(source, samples, RETRIES)
 }
 
-/// Like [`labels`], but retries each read up to `retries` times after a transient error.
+/// Like [`labels`], with up to `retries` retries after a transient error instead of the default.
 pub fn labels_retried(source: &dyn Source, samples: &[u64], retries: usize) -> Result<Vec<i64>> {
     let count = source.len() as u64;
     if let Some(sample) = samples.iter().find(|&&sample| sample >= count) {

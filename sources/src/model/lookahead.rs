@@ -45,7 +45,7 @@ pub enum NextUse {
     At(BatchIndex),
     /// The sample is not read in any of the searched epochs.
     Later,
-    /// The sampler cannot invert its order in constant time.
+    /// The next read cannot be found in constant time. See [`Position::Unknown`].
     Unknown,
 }
 
@@ -107,9 +107,9 @@ impl Lookahead {
         (self.batches)(epoch)
     }
 
-    /// Returns the samples of batch `index`, in order. A sample may occur twice. Returns `None` if
-    /// the batch does not exist or if the sampler fails; the loader reports the failure with the
-    /// batch.
+    /// Returns the samples of batch `index`, in order, including samples that are mixed into other
+    /// images. A sample may occur twice. Returns `None` if the batch does not exist or if the
+    /// sampler fails; the loader reports the failure with the batch.
     pub fn samples(&self, index: BatchIndex) -> Option<Vec<u64>> {
         Some(self.drawn_samples(index)?.into_iter().map(|(sample, _)| sample).collect())
     }

@@ -75,7 +75,7 @@ impl TryFrom<&Sample<'_>> for OwnedSample {
     /// inside fields stay as stored; [`Sample::class`] converts them.
     ///
     /// # Errors
-    /// If the label is not a number.
+    /// Fails like [`Sample::label`].
     fn try_from(sample: &Sample<'_>) -> Result<Self> {
         let encoded = |&(name, value): &(&str, Value<'_>)| (name.to_owned(), value.encoded(name).into_owned());
         let fields = sample.fields().iter().map(encoded).collect();

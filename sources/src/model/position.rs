@@ -1,14 +1,17 @@
 //! [`Position`]: the position of a sample in an epoch.
 
-/// The position of a sample in an epoch.
+/// The position of a sample in an epoch, or the batch that contains it if [`Lookahead::with_next`]
+/// requests the position.
+///
+/// [`Lookahead::with_next`]: crate::Lookahead::with_next
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Position {
     /// The sample is at this position.
     At(u64),
     /// The sample does not occur in the queried range of the epoch.
     Absent,
-    /// The sampler cannot find the position in constant time, because it samples with replacement
-    /// or cannot invert its order.
+    /// The position cannot be found in constant time, for example because the order is sampled with
+    /// replacement or cannot be inverted.
     Unknown,
 }
 

@@ -11,8 +11,8 @@ use super::value::Numbers;
 use crate::error::{Error, Result};
 use crate::stats::NetworkStats;
 
-/// The video frames of a source. A loader reserves memory for them, and chooses its number of
-/// workers.
+/// Describes the video frames of a source. A loader uses this information to reserve memory and to
+/// choose its number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VideoInfo {
     /// Number of pixels of the largest frame, or an estimate of it.
@@ -146,7 +146,8 @@ pub trait Source: Send + Sync {
     /// # assert_eq!(fetched.try_iter().collect::<Vec<_>>(), [0, 1, 0, 1]);
     /// ```
     ///
-    /// A panic in this method or in [`Prefetcher::start`] fails the first batch.
+    /// If this method panics, opening the loader fails. If [`Prefetcher::start`] panics, the first
+    /// batch fails.
     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let _ = order;
         None
@@ -308,8 +309,8 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Returns the name of the source's type, for messages and statistics: `folder`, `lmdb`, `tar`,
-    /// `memory`, or your own name.
+    /// Returns the name of the source's type, for messages and statistics, such as `folder` or
+    /// `memory`.
     fn kind(&self) -> &'static str {
         "custom"
     }

@@ -206,7 +206,8 @@ pub trait Upload: Send {
 /// A source that prefetches does not request cached ranges, and offers the bytes of every fetched
 /// sample to the cache.
 pub trait ObjectCache: Send + Sync {
-    /// Called before the loader reads `batch` and later batches, at least once per batch.
+    /// Called when the loader starts to read at `batch`, and whenever its progress reaches a later
+    /// batch. May skip batches, because batches can be completed out of order.
     fn start(&self, batch: BatchIndex);
 
     /// Returns whether the `len` bytes at `offset` of `object` are cached. A later

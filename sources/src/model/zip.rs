@@ -1,3 +1,5 @@
+//! [`Zip`]: joins the fields of several datasets with the same samples.
+
 use std::cell::Cell;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -50,7 +52,7 @@ thread_local! {
 /// A range of bytes in the copy of a sample.
 type Span = Range<usize>;
 
-/// A copy of a sample of all datasets. Its bytes are in a buffer.
+/// Describes a copied sample with the fields of all datasets. The bytes are in a separate buffer.
 #[derive(Default)]
 struct SampleCopy {
     key: Span,

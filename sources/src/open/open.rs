@@ -44,12 +44,12 @@ impl Options {
     }
 
     /// Opens one of several datasets that share these options. Unlike [`open`](Options::open),
-    /// accepts options that do not apply to this dataset. After opening all datasets, call
-    /// [`check_used`](Options::check_used) to verify that each option applied to at least one of
-    /// them.
+    /// accepts [`index`](Options::index) and [`table`](Options::table) even if they do not apply to
+    /// this dataset. After opening all datasets, call [`check_used`](Options::check_used) to verify
+    /// that these options applied to at least one of them.
     ///
     /// # Errors
-    /// Fails like [`open`](Options::open), except for options that do not apply.
+    /// Fails like [`open`](Options::open), except for `index` and `table`.
     pub fn open_part(&self, path: impl AsRef<Path>) -> Result<Arc<dyn Source>> {
         let path = path.as_ref();
         let source = self.number(open_any_format(path, self)?).map_err(|e| e.at_path(path))?;

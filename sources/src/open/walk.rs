@@ -37,9 +37,9 @@ enum Found {
 }
 
 /// Opens the dataset at this location as `format`, or detects the format if `format` is `None`.
-/// Fails if a folder contains both shards and images.
+/// Detection fails if a folder contains both shards and images.
 pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFormat>, options: &Options) -> Opened {
-    // With an explicit format, save the request that looks up the URL, unless the URL may name a
+    // With an explicit format, skip the request that looks up the URL, unless the URL may name a
     // part of a dataset, such as `all.lmdb/train`.
     if let Some(format) = format.filter(|format| !format.has_parts && location.storage.is_store()) {
         return format.open(location, options);
@@ -72,9 +72,10 @@ pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFo
     }
 }
 
-/// Looks up whether a file or a folder exists at the location. In a store, a URL with the extension
-/// of a known format counts as a file, without a request, and any other URL is listed. If the
-/// listing is empty and `format` is given, also looks for an object at the URL itself.
+/// Looks up whether a file or a folder exists at the location. In a store, a URL with a file name
+/// that matches `format`, or any format if it is `None`, counts as a file, without a request. Any
+/// other URL is listed. If `format` is given and the listing is empty or fails, also looks for an
+/// object at the URL itself.
 fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Result<Found> {
     let Storage::Store { remote, .. } = &location.storage else {
         return Ok(match file::metadata(&location.path)? {
@@ -302,7 +303,7 @@ fn intended_url(path: &Path) -> Option<String> {
     is_scheme.then(|| format!("{scheme}://{rest}"))
 }
 
-/// Returns the error for an unrecognized file that begins with `start`.
+/// Returns the message for an unrecognized file that begins with `start`.
 fn not_a_dataset(start: &[u8]) -> String {
     if start.is_empty() {
         return "not a dataset: the file is empty".to_owned();

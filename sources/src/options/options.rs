@@ -42,7 +42,7 @@ pub(crate) struct Used {
     index: AtomicBool,
     /// Whether the options that select columns applied.
     columns: AtomicBool,
-    /// Whether the options that only text tables have applied.
+    /// Whether the options for text tables applied.
     table: AtomicBool,
 }
 

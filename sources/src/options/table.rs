@@ -114,7 +114,7 @@ impl TableOptions {
         self
     }
 
-    /// Returns an option that is set and applies only to text tables.
+    /// Returns the name of an option that is set and applies only to text tables, if there is any.
     pub(crate) fn of_tables_only(&self) -> Option<&'static str> {
         let set = [
             ("root", self.root.is_some()),

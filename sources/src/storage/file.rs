@@ -4,8 +4,8 @@
 //! # Invariants
 //! 1. Files are mapped read-only, and this crate never writes to them. A map stays valid after its
 //!    file is closed, renamed or removed. If another process truncates the file before its bytes
-//!    are used, [`fetch`] returns an error; `machine::pages` describes truncation during use. If
-//!    another process overwrites the file, the mapped bytes change.
+//!    are used, [`fetch`] returns an error on Linux; `machine::pages` describes other systems and
+//!    truncation during use. If another process overwrites the file, the mapped bytes change.
 #![allow(unsafe_code)]
 
 use std::fs::Metadata;
@@ -84,7 +84,7 @@ impl OpenFile {
 
     /// Checks that the file is unchanged, unless this was already done for this value of
     /// `requested_checks`. A transient error does not count as a check. Only threads that read this
-    /// file wait for it.
+    /// file wait for the check.
     pub(crate) fn check_once(&self, requested_checks: u64) -> Result<()> {
         // A relaxed ordering suffices, because the check publishes no memory.
         if self.checked.load(Ordering::Relaxed) >= requested_checks {
@@ -156,8 +156,8 @@ impl OpenFile {
         }
     }
 
-    /// Like [`fill`](OpenFile::fill), but for read `index` of a loader's order, which may have been
-    /// prefetched.
+    /// Like [`fill`](OpenFile::fill), but for the bytes with prefetch index `index`, which may have
+    /// been prefetched. The index is that of a sample, unless a sample needs several reads.
     pub(crate) fn fill_for(&self, index: u64, offset: u64, out: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Stored { object, remote } => remote.read(index, object, offset, out),
@@ -166,7 +166,7 @@ impl OpenFile {
     }
 
     /// Returns the bytes in `range`, borrowed from the map or appended to `page`. `index` is the
-    /// index of the read in a loader's order, if it is in one.
+    /// prefetch index of these bytes, or `None` if they are never prefetched.
     pub(crate) fn part(&self, index: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<RowBytes<'_>> {
         if let Some(map) = self.map() {
             let bytes = &map[range.start as usize..range.end as usize];

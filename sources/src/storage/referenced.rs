@@ -11,7 +11,7 @@ use crate::model::store::Stores;
 use crate::model::{Lookahead, Object, Prefetcher};
 use crate::stats::NetworkStats;
 
-/// Value in `files` for a file that does not exist.
+/// Value in `files` for a file that does not exist or is not read.
 const ABSENT: u32 = u32::MAX;
 
 /// The files to which samples refer, all in one store.

@@ -30,7 +30,7 @@ impl<'a> RowBytes<'a> {
     }
 
     /// Adjusts the bytes after two changes: `storage`, from which they may be borrowed, was copied
-    /// to offset `start` of a page, and the earlier content of the page was moved up by `moved`
+    /// to offset `start` of a page, and the earlier content of the page was moved up by `shift`
     /// bytes.
     pub(crate) fn moved<'b>(self, storage: &[u8], start: usize, shift: usize) -> RowBytes<'b> {
         match self {

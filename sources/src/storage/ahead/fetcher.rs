@@ -75,7 +75,8 @@ struct State {
     /// the budget. If they did not, the plan could get so far ahead that the cache would evict them
     /// before they are read.
     cached_bytes: BTreeMap<BatchIndex, usize>,
-    /// Planned batches without bytes to request. At most [`round::MAX_EMPTY`] are planned.
+    /// Planned batches without samples, such as batches with samples of other datasets only. At
+    /// most [`round::MAX_EMPTY`] are planned.
     empty_batches: BTreeSet<BatchIndex>,
     /// Number of threads that wait for work.
     idle_threads: usize,

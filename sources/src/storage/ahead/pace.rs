@@ -26,7 +26,8 @@ const MAX_WINDOW: f64 = 2048.0;
 const MAX_REQUESTS: usize = 512;
 /// Factor by which a trial raises or lowers the window.
 const STEP: f64 = 1.4;
-/// The same factor after the longest pause, when the link is more likely to be saturated.
+/// Factor by which the first trial after the longest pause raises the window. The link is then more
+/// likely to be saturated.
 const SMALL_STEP: f64 = 1.2;
 /// A trial with more requests succeeds if the rate is at least this multiple of the best rate.
 const FASTER_RATIO: f64 = 1.08;

@@ -29,8 +29,8 @@ pub(super) struct Piece {
 /// Maximum gap between two samples in one request. A gap up to this size costs less than a separate
 /// request.
 const MAX_GAP: u64 = 256 << 10;
-/// Size of a gap, in bytes, that does not count as waste. The headers of a separate request are
-/// about as large.
+/// Maximum size of a gap, in bytes, that does not count as waste. The headers of a separate request
+/// are about as large.
 const FREE_GAP: u64 = 4 << 10;
 /// Gaps larger than [`FREE_GAP`] may add up to `1 / WASTE` of the needed bytes.
 const WASTE: u64 = 64;
@@ -133,7 +133,8 @@ mod tests {
         let m = 1 << 20;
         let near = [want(1, 5, 0, 512..1000), want(0, 6, 0, 2048..m), want(0, 7, 1, 0..9), want(2, 5, 0, 512..1000)];
         assert_eq!(merged(&near), [(0, 512..m, 0, 3), (1, 0..9, 0, 1)]);
-        // A 64 KiB gap is worthwhile between samples of about 4 MiB, but not of 20 kB.
+        // A 64 KiB gap is too large for samples of 20 kB or 512 KiB in total, regardless of the
+        // samples in later objects.
         let gap = |len: u64| [want(0, 0, 0, 0..len), want(0, 1, 0, len + 65_536..2 * len + 65_536)];
         assert_eq!(merged(&gap(10_000)).len(), 2);
         let many: Vec<_> = (0..3).map(|n| want(0, 9, 9, n * m..n * m + m)).chain(gap(m / 4)).collect();

@@ -62,7 +62,7 @@ pub(crate) trait Layout: Send + Sync {
     /// Returns the type of a column. `first` reads the column's value in the first sample.
     fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType>;
 
-    /// Decodes `bytes`, the value of `column` in sample `row`, with little-endian numbers. Appends
+    /// Decodes `bytes`, the value of `column` in sample `row`. Numbers are little-endian. Appends
     /// converted bytes to `buffer`.
     fn find<'a>(&self, row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>>;
 }

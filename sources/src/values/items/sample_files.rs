@@ -80,8 +80,8 @@ fn write_key(page: &mut Vec<u8>, index: usize) -> Range<usize> {
 }
 
 impl Items {
-    /// Creates a collection of files. The offsets of each file must be in ascending order and
-    /// inside the file.
+    /// Creates a collection of files. Fails if the offsets of a sample are out of order or exceed
+    /// its file.
     pub(crate) fn new(files: Vec<(OpenFile, Samples)>) -> Result<Self> {
         if let Some((file, _)) = files.iter().find(|(file, samples)| !samples.are_inside(file.len())) {
             let len = file.len();

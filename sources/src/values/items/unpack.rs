@@ -183,8 +183,8 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
         }
         return Ok(());
     };
-    // An error with a path means that the copy could not be written, and any other error that the
-    // compressed file is damaged.
+    // An error with a path means that the copy could not be written. Any other error means that the
+    // compressed file is damaged or that this thread was canceled.
     if e.path().is_some() {
         if is_equal(file, target, len, unpack) {
             tracing::info!("{e}; using the existing file, which has the same content");

@@ -45,7 +45,7 @@ impl Writer<'_, '_> {
             Node::Text(text) => self.text(text),
             Node::Bytes(bytes) => match std::str::from_utf8(bytes) {
                 Ok(text) => self.text(text),
-                Err(_) => return Err(Error::in_source("pickle: a nested value contains bytes")),
+                Err(_) => return Err(Error::in_source("pickle: a nested value contains bytes that are not UTF-8")),
             },
             Node::Tuple(items) | Node::List(items) => {
                 self.out.push(b'[');

@@ -209,7 +209,7 @@ impl Columns {
         Ok(columns)
     }
 
-    /// Selects the columns at `places` for a caller that reads columns by index. The result cannot
+    /// Selects the columns at `indices` for a caller that reads columns by index. The result cannot
     /// build samples.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn of_indices(indices: impl IntoIterator<Item = usize>) -> Self {
@@ -234,8 +234,8 @@ impl Columns {
         Ok(())
     }
 
-    /// Returns the columns for only the fields in `names` (with or without the extension) and their
-    /// companions, such as `mask.first_class` for `mask`.
+    /// Returns a copy without the fields that are neither in `names` (with or without the
+    /// extension) nor a companion of one in `names`, such as `mask.first_class` of `mask`.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let mut limited = self.clone();

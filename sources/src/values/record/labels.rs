@@ -17,7 +17,7 @@ pub(crate) enum Labels {
     Numbers,
     /// The labels are integers, and the dataset contains their class names.
     Named(Vec<String>),
-    /// The labels are class names. `numbers` contains the index of each.
+    /// The labels are class names. `labels` contains the index of each.
     Names { classes: Vec<String>, labels: HashMap<String, i64> },
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Learner {
     /// Integers with leading zeros, such as `007`, each with the first row that contains it, and
     /// its text in that row.
     padded: HashMap<i64, (usize, String)>,
-    /// First row before `text` that contains a missing-value marker.
+    /// First row before `first_text_row` that contains a missing-value marker.
     missing: Option<usize>,
     /// Index of the last examined row, plus 1.
     rows: usize,
