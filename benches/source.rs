@@ -53,8 +53,8 @@ fn read(c: &mut Criterion) {
             let mut position = 0;
             group.bench_with_input(BenchmarkId::from_parameter(kind), &source, |b, source| {
                 b.iter(|| {
-                    // 7919 is a prime that does not divide the number of samples, so every sample
-                    // is read once, and never directly after an adjacent sample.
+                    // 7919 is a prime that does not divide the number of samples, so all samples
+                    // are read equally often, and never directly after an adjacent sample.
                     position = (position + 7919) % count;
                     let sample = source.read(position, &mut scratch).unwrap();
                     let (_, bytes) = sample.image().unwrap();

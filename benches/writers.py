@@ -16,8 +16,8 @@ the number of samples that the writer's own library reads back, with the number 
 The script runs only on Linux.
 
 With --kill SHARE, the busiest process receives SIGKILL once the fraction SHARE of the bytes has been written. Then the
-same command runs again in the same folder. A command that takes longer than --patience times its usual duration is
-killed and reported.
+same command runs again in the same folder. A command that takes longer than --patience times its usual duration, plus
+20 s, is killed and reported.
 
 The environment variable WARPFEED selects the executable to use instead of the one in the Python
 package. If a writer's library is not installed, the script prints a message and skips the writer.
@@ -57,7 +57,7 @@ def warpfeed(*arguments):
 
 
 def together(*commands):
-    """Fails if any of the concurrent commands fails."""
+    """Runs commands concurrently. Exits if any of them fails."""
     running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
     codes = [process.wait() for process in running]
     if any(codes):
@@ -293,7 +293,8 @@ def ended(process, seconds=None):
 
 
 def descendants(pid):
-    """CPU time by process id. A descendant may end during the call."""
+    """Returns the CPU time and the process ID of each descendant. A descendant may end during the
+    call."""
     results = []
     for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -306,7 +307,7 @@ def descendants(pid):
 
 
 def size(folder):
-    """In bytes. A writer may rename or remove files during the call."""
+    """Returns the size of a folder in bytes. A writer may rename or remove files during the call."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:
@@ -379,7 +380,7 @@ def killed(options, name, source, usual):
         WRITERS[name].before(source, out)
     before, (seconds, complete) = size(out), usual
     process, workers = start(name, source, out), []
-    # In every folder that the writer uses.
+    # Count the bytes in every folder that the writer uses.
     while process.poll() is None and (size(out.parent) - before < options.kill * complete or not workers):
         time.sleep(0.05)
         workers = descendants(process.pid)

@@ -24,7 +24,8 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def class_folders(options):
-    """Links or copies the photographs, unless the folders exist."""
+    """Returns a folder with ten class folders of the photographs. Links or copies the photographs
+    unless the folder exists."""
     folder = options.work / f"images-{options.copies}"
     if folder.is_dir():
         return folder
@@ -57,7 +58,7 @@ def measure(batches, options):
 
 
 def repeats(samples):
-    """Returns how often an epoch contains each of `samples`."""
+    """Returns how often an epoch contains each sample of a dataset of `samples` samples."""
     return -(-EPOCH // samples)
 
 
@@ -240,7 +241,7 @@ def main():
     parser.add_argument("peers", nargs="+", choices=PEERS, metavar="peer")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5, help="seconds of measurement")
-    parser.add_argument("--warmup", type=float, default=1, help="seconds of warm-up, from the first batch on")
+    parser.add_argument("--warmup", type=float, default=1, help="seconds of warm-up, which begins with the first batch")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--copies", type=int, default=6, help="number of links to each photograph")
     options = parser.parse_args()

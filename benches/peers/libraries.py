@@ -63,7 +63,7 @@ def augment(original):
 
 
 def augment_pixels(original):
-    """Converts an array of shape (height, width, channels)."""
+    """Augments an image that is an array of shape (height, width, channels)."""
     from PIL import Image
 
     return augment(Image.fromarray(original))
@@ -564,5 +564,5 @@ def batches(name, rows, decoded):
 
 
 def batch_length(batch):
-    """The number of samples."""
+    """Returns the number of samples in a batch."""
     return len(batch["label"] if isinstance(batch, dict) else batch[1])

@@ -14,7 +14,7 @@ order    8-byte samples in batches of 1,024. Grain computes only the indices, be
          reading.
 images   JPEGs, a random-resized crop to 224 pixels and a flip, in batches of 64. All libraries except
          warpfeed use torchvision's decoder and transforms.
-packing  documents of 20 to 1,500 tokens, packed first-fit into rows of 2,048 tokens, in batches of 8 rows.
+packing  documents of 20 to 1,499 tokens, packed first-fit into rows of 2,048 tokens, in batches of 8 rows.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def transforms():
 
 
 class Decoded:
-    """Each worker process creates its own transforms."""
+    """A function from a JPEG to an augmented image. Each worker process creates its own transforms."""
 
     load = None
 

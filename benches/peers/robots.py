@@ -15,8 +15,8 @@ is measured in all `--turns` runs. `--videos` names the videos that the loaders 
 
 packed      warpfeed, one worker per core, after `warpfeed pack --frames`. With `--device cuda`, the GPU decodes
             all or some of the frames.
-videos      warpfeed, with the default number of workers and one per core, on the videos that LeRobot reads. With
-            `--device cuda`, workers or the GPU convert the frames to RGB.
+videos      warpfeed, one worker per core, on the videos that LeRobot reads. With `--device cuda`, the default number
+            of workers is also measured, and workers or the GPU convert the frames to RGB.
 lerobot     `LeRobotDataset` in a DataLoader, with torchcodec and with PyAV; `--sweep` lists the numbers of processes
 decord      `LeRobotDataset` with decord as its decoder
 lance       a Lance table with a JPEG of quality 95 per frame, read with `take`, decoded with torchvision, in a

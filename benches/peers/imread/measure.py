@@ -61,7 +61,7 @@ def run(options, name, excluded, *extra):
 
 
 def one(options):
-    """Prints the result as JSON."""
+    """Measures one decoder on one core of this process, and prints the result as JSON."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import importlib.metadata
 

@@ -87,7 +87,8 @@ impl Synth {
     /// class `i` in the sorted order of the names, counted from 0.
     ///
     /// # Errors
-    /// Fails under the same conditions as [`write`](Synth::write).
+    /// Fails under the same conditions as [`write`](Synth::write), and with [`ErrorKind::Config`] if
+    /// there are more than 254 classes.
     pub fn write_voc(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
         let names: Vec<String> = self.class_names().collect();
@@ -126,7 +127,7 @@ impl Synth {
         })
     }
 
-    /// Generates all images, on all cores.
+    /// Generates all images on all cores. Returns the results of `take`.
     fn for_each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
         (0..self.images).into_par_iter().map(|index| take(index, self.annotated(index)?)).collect()
     }
@@ -239,8 +240,8 @@ impl Object<'_> {
 
 /// Encodes a mask as run lengths in COCO's compressed format, in column order. Each number is split
 /// into 5-bit groups, lowest bits first. Bit 5 is set if another group follows, and the group is
-/// written as the character with that offset from `0`. From the fourth run on, the number is the
-/// difference from the run two positions earlier.
+/// written as the character with that offset from `0`. Starting with the fourth run, the number is
+/// the difference from the run two positions earlier.
 fn run_lengths(mask: &[bool], width: usize) -> String {
     let mut runs = vec![0i64];
     let mut inked = false;

@@ -61,8 +61,8 @@ const TEXTURES: [Texture; 8] = [
     Texture::Grooved,
 ];
 
-/// Period of a texture in units. A figure is four periods wide. In the smallest figure, a period
-/// has at least three pixels.
+/// Period of a texture in units. A figure is four periods wide. In the smallest figure, a period is
+/// 2.5 pixels long.
 const PERIOD: i32 = 128;
 
 impl Figure {

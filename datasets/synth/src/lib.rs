@@ -8,8 +8,8 @@
 //! 5. `figure`: outlines and textures, which define the class.
 //! 6. `ink`: integer color and noise.
 //!
-//! Painting and JPEG encoding use only integer arithmetic, so results do not depend on
-//! floating-point hardware or libraries.
+//! Except in `robot`, painting and JPEG encoding use only integer arithmetic, so results do not
+//! depend on floating-point hardware or libraries.
 
 mod annotated;
 mod figure;
@@ -92,8 +92,8 @@ impl Synth {
         self
     }
 
-    /// Sets the longer side of most images in pixels, 32 to 4096. Some images have half or twice
-    /// this side. In ImageNet, most images have a side of 500.
+    /// Sets the longer side of most images in pixels, 32 to 4096. The longer side of the other
+    /// images is half to twice as long. In ImageNet, the longer side of most images is 500.
     pub fn side(mut self, pixels: u32) -> Self {
         self.side = pixels;
         self
@@ -202,8 +202,8 @@ impl Synth {
         (size, coding, Scene::draw(size, |_| Some((class, self.figure(class))), &mut rng).paint())
     }
 
-    /// Draws an image size with the distribution of ImageNet: in two thirds of the images, the
-    /// longer side is 500 pixels and the aspect ratio is 4:3 or 3:2. One image in four is in
+    /// Draws an image size with the distribution of ImageNet, scaled to `side`: in two thirds of the
+    /// images, the longer side is `side` and the aspect ratio is 4:3 or 3:2. One image in four is in
     /// portrait format.
     fn size(&self, rng: &mut Rng) -> Size {
         let (long, short) = match draw(rng, 0, 99) {
@@ -361,7 +361,7 @@ mod tests {
         let memory = set.memory().unwrap();
         assert_eq!(folder.classes(), memory.classes());
         assert_eq!(read(&folder), read(&memory));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no sibling folder remains");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "a sibling folder remains");
         assert!(set.write(dir.path().join("set")).unwrap_err().to_string().contains("already exists"));
     }
 

@@ -52,7 +52,7 @@ impl Default for Robot {
     }
 }
 
-/// Coordinates range from 0 to 1.
+/// A frame of an episode. Coordinates are relative to the image's side.
 struct Frame {
     png: Vec<u8>,
     hand: [f32; 2],
@@ -94,8 +94,8 @@ impl Robot {
     /// features that every LeRobot dataset has.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there are no episodes or frames, or if an image would be empty.
-    /// [`ErrorKind::Io`] if the folder exists or cannot be written.
+    /// [`ErrorKind::Config`] if there are no episodes or frames, if an image would be empty, or if
+    /// `dir` exists and is not empty. [`ErrorKind::Io`] if `dir` cannot be written.
     pub fn write(&self, dir: impl AsRef<Path>) -> Result<()> {
         if self.episodes == 0 || self.frames == 0 || self.side == 0 {
             return Err(Error::new(ErrorKind::Config, format!("{self:?}: all numbers must be positive")));
