@@ -4,9 +4,11 @@
 //!
 //! The second argument is the number of threads, and an optional third argument the number of
 //! repetitions. The `av1` feature decodes AV1. With the `nvdec` feature, a GPU decodes H.264, HEVC
-//! and VP9. Prints the frame rate for sequential decoding without a conversion to RGB, where each
-//! thread decodes the whole file, and then with conversion for sequential decoding, for random
-//! frames, and for random clips of eight frames.
+//! and VP9.
+//!
+//! Prints the frame rate for sequential decoding of the whole file without a conversion to RGB. Then
+//! prints it with conversion for sequential decoding, for random frames, and for random clips of
+//! eight frames.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,9 +30,9 @@ fn record(file: &[u8], track: &Track, frame: usize, out: &mut Vec<u8>) {
     }
 }
 
-fn rate(file: &[u8], track: &Track, threads: usize, runs: &[Range<usize>], convert: bool) -> f64 {
+fn frames_per_second(file: &[u8], track: &Track, threads: usize, runs: &[Range<usize>], convert: bool) -> f64 {
     let next = AtomicUsize::new(0);
-    let begin = Instant::now();
+    let start_time = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -44,17 +46,17 @@ fn rate(file: &[u8], track: &Track, threads: usize, runs: &[Range<usize>], conve
                     for (index, record) in records.iter().enumerate() {
                         let area = (0, 0, record.width as usize, record.height as usize);
                         out.resize(area.2 * area.3 * 3, 0);
-                        let shown = decoder.decode(record, &records[index + 1..], |planes| {
+                        let result = decoder.decode(record, &records[index + 1..], |planes| {
                             if convert { to_rgb(planes, area, &mut scratch, &mut out) } else { Ok(()) }
                         });
-                        shown.expect("the video is intact");
+                        result.expect("the video is intact");
                     }
                     decoder.rest();
                 }
             });
         }
     });
-    runs.iter().map(|run| run.len()).sum::<usize>() as f64 / begin.elapsed().as_secs_f64()
+    runs.iter().map(|run| run.len()).sum::<usize>() as f64 / start_time.elapsed().as_secs_f64()
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -75,18 +77,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     record(&file, &track, 0, &mut bytes);
     first.decode(&Record::parse(&bytes)?, &[], |_| Ok(()))?;
     first.rest();
-    let order: Vec<_> = (0..frames).step_by(8).map(|first| first..frames.min(first + 8)).collect();
+    let sequential: Vec<_> = (0..frames).step_by(8).map(|first| first..frames.min(first + 8)).collect();
     let single: Vec<_> = (0..frames).map(|_| random(frames)).map(|frame| frame..frame + 1).collect();
     let clips: Vec<_> = (0..frames / 8).map(|_| random(frames - 7)).map(|first| first..first + 8).collect();
     let measurements = [
         ("decoding alone", vec![0..frames; threads * 4], false),
-        ("in order", order, true),
+        ("in order", sequential, true),
         ("random frames", single, true),
         ("random clips of 8 frames", clips, true),
     ];
     for (name, runs, convert) in measurements {
         let repeated = vec![&runs[..]; repeats].concat();
-        println!("{name}: {:.0} frames/s", rate(&file, &track, threads, &repeated, convert));
+        println!("{name}: {:.0} frames/s", frames_per_second(&file, &track, threads, &repeated, convert));
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ pub struct CodecConfig {
     /// `vpcC` box of an MP4 file. Empty if there is none, as for VP8 and VP9 in a Matroska file.
     pub record: Vec<u8>,
     /// The color description in the container, if any: primaries, transfer function and matrix as
-    /// in ISO/IEC 23091-2, and whether values use the full range. The decoders of this crate use
-    /// only the description in the packets.
+    /// in ISO/IEC 23091-2, and whether values use the full range. The decoders of this crate ignore
+    /// it, and use the description in the encoded video.
     pub color: Option<(u16, u16, u16, bool)>,
 }

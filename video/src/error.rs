@@ -5,7 +5,7 @@ use std::fmt;
 /// The result type of the crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a video was rejected.
+/// An error from reading or decoding a video.
 ///
 /// `Debug` prints the same text as `Display`.
 pub struct Error {

@@ -60,8 +60,8 @@ pub struct Planes<'a> {
     pub layout: Layout,
     /// How the samples encode color.
     pub coding: Coding,
-    /// Luma, Cb and Cr, or green, blue and red if the matrix is 0. In a gray frame, the planes of
-    /// chroma are empty. [`Layout::Nv12`] has both chroma planes in the second.
+    /// Luma, Cb and Cr, or green, blue and red if the matrix is 0. In a gray frame, the chroma planes
+    /// are empty. In [`Layout::Nv12`], the second plane contains Cb and Cr, and the third is empty.
     pub planes: [Plane<'a>; 3],
 }
 

@@ -18,8 +18,8 @@ pub struct FrameDecoder {
     nvdec: crate::nvdec::FrameDecoder,
 }
 
-/// Checks that a decoder for a codec is available, without calling a GPU driver. AV1 always passes,
-/// because its decoder needs only the feature `av1`, which a different crate may enable.
+/// Checks that a decoder for a codec is available, without calling a GPU driver. AV1 passes even
+/// without the feature `av1`. In that case, decoding fails.
 ///
 /// # Errors
 /// If no decoder is available. The message names the codec and says what to do.
@@ -47,12 +47,12 @@ impl FrameDecoder {
 
     /// Returns the number of packets that were decoded since the decoder was created.
     pub fn decoded(&self) -> u64 {
-        let frame_count = 0;
+        let packet_count = 0;
         #[cfg(feature = "av1")]
-        let frame_count = frame_count + self.av1.decoded();
+        let packet_count = packet_count + self.av1.decoded();
         #[cfg(feature = "nvdec")]
-        let frame_count = frame_count + self.nvdec.decoded();
-        frame_count
+        let packet_count = packet_count + self.nvdec.decoded();
+        packet_count
     }
 
     /// Lets other threads use the GPU decoder until this thread decodes its next frame. Do not call
@@ -71,8 +71,8 @@ impl FrameDecoder {
 
     /// Decodes the frame of a record, and passes it to `show`.
     ///
-    /// `later` contains the next records to decode, if they are known. While `show` runs, a GPU
-    /// decodes those of them that are in the same group of pictures. Other codecs ignore `later`.
+    /// `later` contains the next records to decode, if they are known. While `show` runs, a GPU may
+    /// decode the first of them, if they start with the packets of `record`. AV1 ignores `later`.
     ///
     /// # Errors
     /// If no decoder for the codec is available, if a packet is damaged, if the frame does not have

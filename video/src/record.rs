@@ -26,11 +26,13 @@ use crate::error::{Error, Result, reserve};
 /// The first bytes of a record.
 pub const MAGIC: &[u8; 8] = b"WFvideo\x01";
 
-/// The number of packets of a record that ends after any of its packets. Records of frames in one
-/// group of pictures can then share their bytes: each is a prefix of the longest one.
+/// The packet count of a record that contains all packets up to its end.
+///
+/// Any prefix of such a record that ends after a packet is a valid record. The frames of a group of
+/// pictures can therefore share the bytes of the longest record.
 pub const ALL: u32 = u32::MAX;
 
-const HEAD: usize = 28;
+const HEADER_LEN: usize = 28;
 
 /// The codecs in the order of their numbers, from 1.
 const CODECS: [Codec; 5] = [Codec::Av1, Codec::H264, Codec::Hevc, Codec::Vp8, Codec::Vp9];
@@ -55,8 +57,8 @@ pub struct Record<'a> {
     body: &'a [u8],
 }
 
-/// Appends the header, the label and the codec configuration of a record to `out`. The caller
-/// appends the packets.
+/// Appends the header, the label and the codec configuration of a record of `count` packets to
+/// `out`. The caller appends the packets.
 ///
 /// # Errors
 ///
@@ -64,11 +66,11 @@ pub struct Record<'a> {
 pub fn start(config: &CodecConfig, orientation: u8, label: &str, count: u32, out: &mut Vec<u8>) -> Result<()> {
     let codec = CODECS.iter().position(|codec| *codec == config.codec);
     let codec = codec.ok_or_else(|| Error::unsupported(unsupported(config.codec)))? as u8 + 1;
-    // The label is only for messages.
+    // The label is only for messages, so a label of 2^16 bytes or more is truncated.
     let label_end =
         (0..=label.len().min(usize::from(u16::MAX))).rev().find(|&end| label.is_char_boundary(end)).unwrap_or(0);
     let label = &label[..label_end];
-    reserve(out, HEAD + label.len() + config.record.len())?;
+    reserve(out, HEADER_LEN + label.len() + config.record.len())?;
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&[codec, orientation]);
     out.extend_from_slice(&(label.len() as u16).to_le_bytes());
@@ -85,7 +87,7 @@ pub fn unsupported(codec: Codec) -> String {
     if codec == Codec::Av1 {
         return "the video is encoded with AV1: build with the Cargo feature \"av1\" to decode it".to_owned();
     }
-    let (decoded, or) = match codec {
+    let (supported, alternative) = match codec {
         Codec::H264 | Codec::Hevc | Codec::Vp9 => {
             ("AV1 is", ", or build with the Cargo feature \"nvdec\" to decode it on an NVIDIA GPU")
         }
@@ -93,13 +95,13 @@ pub fn unsupported(codec: Codec) -> String {
         _ => ("AV1 is", ""),
     };
     format!(
-        "the video is encoded with {codec}, but only {decoded} decoded: re-encode it, for example with `ffmpeg -i in.mp4 \
-         -c:v libsvtav1 -g 2 -crf 30 out.mp4`, or store its frames as images{or}"
+        "the video is encoded with {codec}, but only {supported} decoded: re-encode it, for example with `ffmpeg -i in.mp4 \
+         -c:v libsvtav1 -g 2 -crf 30 out.mp4`, or store its frames as images{alternative}"
     )
 }
 
 /// Returns the first packet in `bytes`, and the rest. Each packet follows its length.
-fn packet(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_packet(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)
 }
@@ -112,32 +114,33 @@ impl<'a> Record<'a> {
     /// If the record is damaged.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let damaged_record = |what: &str| Error::damaged(format!("damaged record of a video frame: {what}"));
-        let head = bytes.get(..HEAD).filter(|head| head.starts_with(MAGIC));
-        let head = head.ok_or_else(|| damaged_record("the header is incomplete"))?;
-        let number =
-            |offset: usize| u32::from_le_bytes([head[offset], head[offset + 1], head[offset + 2], head[offset + 3]]);
-        let codec = usize::from(head[8]).checked_sub(1).and_then(|index| CODECS.get(index));
-        let codec = *codec.ok_or_else(|| damaged_record(&format!("unknown codec {}", head[8])))?;
-        let orientation = head[9];
+        let header = bytes.get(..HEADER_LEN).filter(|header| header.starts_with(MAGIC));
+        let header = header.ok_or_else(|| damaged_record("the header is incomplete"))?;
+        let number = |offset: usize| {
+            u32::from_le_bytes([header[offset], header[offset + 1], header[offset + 2], header[offset + 3]])
+        };
+        let codec = usize::from(header[8]).checked_sub(1).and_then(|index| CODECS.get(index));
+        let codec = *codec.ok_or_else(|| damaged_record(&format!("unknown codec {}", header[8])))?;
+        let orientation = header[9];
         if !(1..=8).contains(&orientation) {
             return Err(damaged_record(&format!("the orientation is {orientation}: expected 1 to 8")));
         }
-        let label_len = usize::from(u16::from_le_bytes([head[10], head[11]]));
-        let (label, body) = bytes[HEAD..]
+        let label_len = usize::from(u16::from_le_bytes([header[10], header[11]]));
+        let (label, body) = bytes[HEADER_LEN..]
             .split_at_checked(label_len)
             .ok_or_else(|| damaged_record("the label extends past the end"))?;
         let label = std::str::from_utf8(label).map_err(|_| damaged_record("the label is not UTF-8"))?;
         let config =
             body.get(..number(24) as usize).ok_or_else(|| damaged_record("the configuration extends past the end"))?;
         let listed_count = number(20);
-        let (mut rest, mut actual) = (&body[config.len()..], 0);
-        while let Some((_, next)) = packet(rest) {
-            (rest, actual) = (next, actual + 1);
+        let (mut rest, mut actual_count) = (&body[config.len()..], 0);
+        while let Some((_, after)) = split_packet(rest) {
+            (rest, actual_count) = (after, actual_count + 1);
         }
-        let count = if listed_count == ALL { actual } else { listed_count };
-        if actual != count || count == 0 || !rest.is_empty() {
+        let count = if listed_count == ALL { actual_count } else { listed_count };
+        if actual_count != count || count == 0 || !rest.is_empty() {
             return Err(damaged_record(&format!(
-                "found {actual} complete packets, but the header lists {listed_count}"
+                "found {actual_count} complete packets, but the header lists {listed_count}"
             )));
         }
         let (width, height) = (number(12), number(16));
@@ -156,9 +159,9 @@ impl<'a> Record<'a> {
     pub fn packets(&self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = &self.body[self.config.len()..];
         std::iter::from_fn(move || {
-            let (found, next) = packet(rest)?;
-            rest = next;
-            Some(found)
+            let (packet, after) = split_packet(rest)?;
+            rest = after;
+            Some(packet)
         })
     }
 

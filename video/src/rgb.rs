@@ -37,7 +37,7 @@ pub struct Scratch {
     chroma: [Vec<u8>; 2],
 }
 
-/// Coefficients of the linear function, with 20 fractional bits.
+/// Coefficients of the linear function. The weights have 20 fractional bits.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Weights {
@@ -79,7 +79,7 @@ impl Weights {
     /// Returns the coefficients for a frame of luma and chroma, or of luma alone.
     ///
     /// # Errors
-    /// If the matrix is not supported, or if it is 0, which means that the planes are RGB.
+    /// If the frame has chroma, and its matrix is 0 (the planes are RGB) or not supported.
     pub fn for_frame(frame: &Planes<'_>) -> Result<Self> {
         if frame.layout.shifts().is_some() {
             return Self::new(frame.coding);
@@ -110,7 +110,8 @@ impl Weights {
         })
     }
 
-    /// Returns the number to add to the weighted samples: one half for rounding, minus black.
+    /// Returns the number to add to the weighted samples: one half for rounding, minus the weighted
+    /// luma of black.
     pub fn offset(&self) -> i32 {
         (1 << (BITS - 1)) - self.black * self.luma
     }
@@ -157,7 +158,8 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
         if skipped > 0 {
             terms[0] = term(channel, u[0], v[0]);
         }
-        // Writing fixed pairs vectorizes. The last sample may cover a single pixel of the area.
+        // The compiler vectorizes writes of pairs. The last sample may cover a single pixel of the
+        // area.
         let (u, v) = (&u[skipped..], &v[skipped..]);
         let (pairs, single) = terms[skipped..].as_chunks_mut::<2>();
         for (pair, (&u, &v)) in pairs.iter_mut().zip(u.iter().zip(v)) {
@@ -169,7 +171,7 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
     }
 }
 
-/// Computes a row of pixels. Each word contains red, green and blue, from its lowest byte.
+/// Computes a row of pixels. Each word contains red in its lowest byte, then green and blue.
 #[inline(always)]
 fn compute_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], pixels: &mut [u32]) {
     let [red, green, blue] = terms;
@@ -194,21 +196,21 @@ fn pack(pixels: &[u32], out: &mut [u8]) {
 fn pack_avx2(pixels: &[u32], out: &mut [u8]) {
     use std::arch::x86_64::*;
     // In each half, the bytes of four pixels come first, so that the halves can be combined.
-    let bytes = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
-    let bytes = _mm256_broadcastsi128_si256(bytes);
-    let words = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7);
-    let mut done = 0;
+    let byte_order = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    let byte_order = _mm256_broadcastsi128_si256(byte_order);
+    let word_order = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7);
+    let mut start = 0;
     // Each store writes 32 bytes, and the next one overwrites the last 8.
-    while done + 11 <= pixels.len() {
-        let (eight, to) = (&pixels[done..done + 8], &mut out[done * 3..done * 3 + 32]);
+    while start + 11 <= pixels.len() {
+        let (pixel_words, target) = (&pixels[start..start + 8], &mut out[start * 3..start * 3 + 32]);
         // SAFETY: the slices have at least 32 bytes.
-        let eight = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
-        let packed = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(eight, bytes), words);
+        let pixel_words = unsafe { _mm256_loadu_si256(pixel_words.as_ptr().cast()) };
+        let packed = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(pixel_words, byte_order), word_order);
         // SAFETY: as above.
-        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), packed) };
-        done += 8;
+        unsafe { _mm256_storeu_si256(target.as_mut_ptr().cast(), packed) };
+        start += 8;
     }
-    pack(&pixels[done..], &mut out[done * 3..]);
+    pack(&pixels[start..], &mut out[start * 3..]);
 }
 
 #[inline(always)]
@@ -227,16 +229,16 @@ fn convert<S: Sample>(
         let start = weights.offset();
         terms.iter_mut().for_each(|terms| terms.fill(start));
     }
-    let mut last = None;
+    let mut last_row = None;
     for (y, out) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
         if let Some((x_shift, y_shift)) = shifts {
             let row = y >> y_shift;
-            if last != Some(row) {
-                last = Some(row);
+            if last_row != Some(row) {
+                last_row = Some(row);
                 let (first, end) = (left >> x_shift, ((left + width - 1) >> x_shift) + 1);
-                let part = |stride: usize| row * stride + first..row * stride + end;
+                let sample_range = |stride: usize| row * stride + first..row * stride + end;
                 let skipped = left & ((1 << x_shift) - 1);
-                add_chroma(&u.0[part(u.1)], &v.0[part(v.1)], x_shift, skipped, weights, terms);
+                add_chroma(&u.0[sample_range(u.1)], &v.0[sample_range(v.1)], x_shift, skipped, weights, terms);
             }
         }
         compute_row(&luma.0[y * luma.1 + left..][..width], weights.luma, terms, pixels);
@@ -339,8 +341,8 @@ fn separate(
     let [u, v] = planes;
     for row in rows {
         let pairs = samples[row * stride..][..2 * width].as_chunks::<2>().0;
-        let to = row * width..(row + 1) * width;
-        for ((u, v), pair) in u[to.clone()].iter_mut().zip(&mut v[to]).zip(pairs) {
+        let target = row * width..(row + 1) * width;
+        for ((u, v), pair) in u[target.clone()].iter_mut().zip(&mut v[target]).zip(pairs) {
             [*u, *v] = *pair;
         }
     }

@@ -3,7 +3,7 @@
 use crate::codec::CodecConfig;
 use crate::error::{Error, Result};
 
-/// An encoded frame. Packets are in the order in which a decoder needs them.
+/// An encoded frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
     /// Offset of the first byte in the file.

@@ -5,9 +5,9 @@
 //!
 //! 1. `Decoder::context` comes from `dav1d_open`. The context is closed only when the decoder is
 //!    dropped, and no other copy of the context outlives the decoder.
-//! 2. A pointer that is passed to a function points to a local variable of the expected type. If
-//!    the function reads the variable, the variable is initialized.
-//! 3. `Picture::own` comes from a successful `dav1d_get_picture`, and its reference is released
+//! 2. A pointer that is passed to a function points to a local variable or a field of the expected
+//!    type. If the function reads the value, the value is initialized.
+//! 3. `Picture::inner` comes from a successful `dav1d_get_picture`, and its reference is released
 //!    only when the picture is dropped. Until then, its planes and its header stay valid and
 //!    unchanged.
 //! 4. A plane has the height and at least the width that [`Planes::size`] returns. Its rows are
@@ -36,7 +36,7 @@ pub struct Decoder {
 
 /// A decoded picture. It shares its memory with the decoder, so no pixels are copied.
 pub struct Picture {
-    own: Dav1dPicture,
+    inner: Dav1dPicture,
 }
 
 /// Converts a reference to rav1d's type for a C pointer, which is `Option<NonNull<T>>`.
@@ -108,7 +108,7 @@ impl Decoder {
                 // SAFETY: invariants 1 and 2.
                 let code = unsafe { c::dav1d_get_picture(Some(self.context), pointer_to(&mut output)) }.0;
                 match code {
-                    0 => show(Picture { own: output }),
+                    0 => show(Picture { inner: output }),
                     code if code == -libc::EAGAIN => break,
                     code => {
                         result = result.and(check_status(code, "AV1"));
@@ -155,7 +155,7 @@ impl Drop for Decoder {
 impl Drop for Picture {
     fn drop(&mut self) {
         // SAFETY: invariants 2 and 3.
-        unsafe { c::dav1d_picture_unref(pointer_to(&mut self.own)) };
+        unsafe { c::dav1d_picture_unref(pointer_to(&mut self.inner)) };
     }
 }
 
@@ -165,7 +165,7 @@ impl Picture {
     /// # Errors
     /// If the picture has no sequence header or no samples.
     pub fn planes(&self) -> Result<Planes<'_>> {
-        let picture = &self.own;
+        let picture = &self.inner;
         // SAFETY: invariant 3.
         let header = picture.seq_hdr.map(|header| unsafe { header.as_ref() });
         let header = header.ok_or_else(|| Error::damaged("AV1: a picture has no sequence header"))?;

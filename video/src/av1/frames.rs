@@ -25,31 +25,31 @@ pub struct FrameDecoder {
     count: usize,
     /// Each picture with the index of its packet and the end of that packet in `body`.
     pictures: Vec<(usize, usize, Picture)>,
-    decoded: u64,
+    decoded_packets: u64,
 }
 
 impl FrameDecoder {
     /// Creates a decoder for frames with at most `max_pixels` pixels.
     pub fn new(max_pixels: u32) -> Self {
-        FrameDecoder { max_pixels, decoder: None, body: Vec::new(), count: 0, pictures: Vec::new(), decoded: 0 }
+        FrameDecoder { max_pixels, decoder: None, body: Vec::new(), count: 0, pictures: Vec::new(), decoded_packets: 0 }
     }
 
     /// Returns the number of packets that were decoded since the decoder was created.
     pub fn decoded(&self) -> u64 {
-        self.decoded
+        self.decoded_packets
     }
 
-    /// Drops all frames, and frees their memory.
+    /// Drops the decoder and all frames, which frees their memory.
     pub fn release(&mut self) {
-        *self = FrameDecoder { decoded: self.decoded, ..FrameDecoder::new(self.max_pixels) };
+        *self = FrameDecoder { decoded_packets: self.decoded_packets, ..FrameDecoder::new(self.max_pixels) };
     }
 
     /// Decodes the frame of a record, and passes it to `show`.
     ///
     /// # Errors
-    /// If the codec is not AV1, if a packet is damaged, if the frame does not have the size in the
-    /// record, if an allocation fails, or if `show` fails. The message starts with the record's
-    /// label.
+    /// If the codec is not AV1, if a packet is damaged or not supported, if the last packet shows no
+    /// frame, if the frame does not have the size in the record, if an allocation fails, or if `show`
+    /// fails. The message starts with the record's label.
     pub fn decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
         let result = self.try_decode(record, show);
         if result.is_err() {
@@ -113,7 +113,7 @@ impl FrameDecoder {
         }
         crate::error::reserve(&mut self.body, record.config.len())?;
         self.body.extend_from_slice(record.config);
-        // The configuration consists of four bytes, and of headers that packets may omit.
+        // The configuration consists of four bytes, and headers that packets may omit.
         if let Some(headers) = record.config.get(4..).filter(|headers| !headers.is_empty()) {
             check_size(headers, record)?;
             let decoder = self.decoder.as_mut().expect("created above");
@@ -128,7 +128,7 @@ impl FrameDecoder {
         let mut shown_picture = None;
         let result = decoder.decode(packet, |picture| shown_picture = Some(picture));
         result.map_err(|e| Error::new(e.kind(), format!("packet {} of {}: {e}", position + 1, record.count())))?;
-        self.decoded += 1;
+        self.decoded_packets += 1;
         if let Some(picture) = shown_picture {
             if self.pictures.len() == MAX_PICTURES {
                 self.pictures.remove(0);

@@ -1,6 +1,6 @@
 //! EBML element IDs of Matroska files, and an iterator over the elements in a byte slice.
 
-use super::window::{header, integer};
+use super::window::{integer, parse_header};
 use crate::error::{Error, Result};
 
 pub(super) const EBML: u32 = 0x1a45_dfa3;
@@ -62,9 +62,9 @@ impl<'a> Iterator for Elements<'a> {
             return None;
         }
         let bytes = std::mem::take(&mut self.0);
-        let parsed = header(bytes).and_then(|(id, size, head)| {
+        let parsed = parse_header(bytes).and_then(|(id, size, header_len)| {
             let size = usize::try_from(size?).ok()?;
-            let (content, rest) = bytes[head..].split_at_checked(size)?;
+            let (content, rest) = bytes[header_len..].split_at_checked(size)?;
             Some((id, content, rest))
         });
         let Some((id, content, rest)) = parsed else {

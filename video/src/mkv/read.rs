@@ -5,7 +5,7 @@ use super::elements::{
     SIMPLE_BLOCK, TIMESTAMP_SCALE, TRACKS, is_in_segment,
 };
 use super::track::VideoTrack;
-use super::window::{Element, Window, variable};
+use super::window::{Element, Window, parse_number};
 use crate::error::{Error, Result, reserve};
 use crate::input::Input;
 use crate::track::{Packet, Track};
@@ -14,7 +14,7 @@ use crate::track::{Packet, Track};
 const MAX_TRACKS: usize = 16 << 20;
 const SECOND: u64 = 1_000_000_000;
 /// Maximum length of the track number, the time and the flags of a block.
-const MAX_BLOCK_HEAD: usize = 11;
+const MAX_BLOCK_HEADER_LEN: usize = 11;
 
 /// Returns whether the file is a Matroska file. `bytes` must contain at least its first 4 bytes.
 pub fn matches(bytes: &[u8]) -> bool {
@@ -48,11 +48,12 @@ struct Segment<'a> {
     packets: Vec<Packet>,
 }
 
-struct BlockHead {
+struct BlockHeader {
     /// Time relative to the cluster.
     time: i16,
     flags: u8,
-    start: u64,
+    /// Offset of the packet in the file.
+    packet_offset: u64,
 }
 
 impl Segment<'_> {
@@ -63,12 +64,12 @@ impl Segment<'_> {
         while offset < end {
             let element = self.window.element(offset, end)?;
             offset = match element.id {
-                CLUSTER => self.cluster(&element, end)?,
+                CLUSTER => self.add_cluster(&element, end)?,
                 // Stop here, because a second file may follow a file of unknown size.
                 EBML | SEGMENT if segment.end.is_none() => break,
                 id => {
                     match id {
-                        INFO => self.info(&element)?,
+                        INFO => self.read_info(&element)?,
                         TRACKS if self.track.is_none() => {
                             let content = self.window.content(&element, MAX_TRACKS)?;
                             self.track = Some(VideoTrack::find(&content)?);
@@ -96,7 +97,7 @@ impl Segment<'_> {
         Track::new(track.config, per_second, self.packets)
     }
 
-    fn info(&mut self, info: &Element) -> Result<()> {
+    fn read_info(&mut self, info: &Element) -> Result<()> {
         let (mut offset, end) = (info.start, info.known_end()?);
         while offset < end {
             let element = self.window.element(offset, end)?;
@@ -110,23 +111,23 @@ impl Segment<'_> {
 
     /// Adds the packets of a cluster, and returns the end of the cluster. `end` is the end of the
     /// segment.
-    fn cluster(&mut self, cluster: &Element, end: u64) -> Result<u64> {
+    fn add_cluster(&mut self, cluster: &Element, end: u64) -> Result<u64> {
         let (mut offset, end) = (cluster.start, cluster.end.unwrap_or(end));
         let mut time = None;
         while offset < end {
             let element = self.window.element(offset, end)?;
-            let is_next = is_in_segment(element.id) || [EBML, SEGMENT].contains(&element.id);
-            if cluster.end.is_none() && is_next {
+            let is_outside = is_in_segment(element.id) || [EBML, SEGMENT].contains(&element.id);
+            if cluster.end.is_none() && is_outside {
                 return Ok(offset);
             }
             match element.id {
                 CLUSTER_TIMESTAMP => time = Some(self.window.integer(&element)?),
                 SIMPLE_BLOCK => {
-                    if let Some(head) = self.block(&element)? {
-                        self.push(&element, &head, time, head.flags & 0x80 != 0)?;
+                    if let Some(header) = self.parse_block(&element)? {
+                        self.add_packet(&element, &header, time, header.flags & 0x80 != 0)?;
                     }
                 }
-                BLOCK_GROUP => self.group(&element, time)?,
+                BLOCK_GROUP => self.add_group(&element, time)?,
                 ENCRYPTED_BLOCK => return Err(Error::unsupported("the blocks of the file are encrypted")),
                 _ => {}
             }
@@ -135,25 +136,25 @@ impl Segment<'_> {
         Ok(end)
     }
 
-    fn group(&mut self, group: &Element, time: Option<u64>) -> Result<()> {
+    fn add_group(&mut self, group: &Element, time: Option<u64>) -> Result<()> {
         let (mut offset, end) = (group.start, group.known_end()?);
         let (mut block, mut is_key) = (None, true);
         while offset < end {
             let element = self.window.element(offset, end)?;
             match element.id {
-                BLOCK => block = self.block(&element)?.map(|head| (element, head)),
+                BLOCK => block = self.parse_block(&element)?.map(|header| (element, header)),
                 REFERENCE_BLOCK => is_key = false,
                 _ => {}
             }
             offset = element.known_end()?;
         }
         match block {
-            Some((element, head)) => self.push(&element, &head, time, is_key),
+            Some((element, header)) => self.add_packet(&element, &header, time, is_key),
             None => Ok(()),
         }
     }
 
-    fn block(&mut self, block: &Element) -> Result<Option<BlockHead>> {
+    fn parse_block(&mut self, block: &Element) -> Result<Option<BlockHeader>> {
         let Some(track) = &self.track else {
             return Err(Error::unsupported(
                 "the file describes its tracks after its packets: rewrite it, for example with `ffmpeg -i in.mkv -c \
@@ -162,8 +163,8 @@ impl Segment<'_> {
         };
         let end = block.known_end()?;
         let damaged = || Error::damaged(format!("the block at byte {} ends before its header", block.offset));
-        let bytes = self.window.get(block.start, end, MAX_BLOCK_HEAD)?;
-        let (_, number, number_len) = variable(bytes, 8).ok_or_else(damaged)?;
+        let bytes = self.window.get(block.start, end, MAX_BLOCK_HEADER_LEN)?;
+        let (_, number, number_len) = parse_number(bytes, 8).ok_or_else(damaged)?;
         let &[high, low, flags] = bytes.get(number_len..number_len + 3).ok_or_else(damaged)? else {
             return Err(damaged());
         };
@@ -177,19 +178,25 @@ impl Segment<'_> {
                 block.offset
             )));
         }
-        let start = block.start + number_len as u64 + 3;
-        Ok(Some(BlockHead { time: i16::from_be_bytes([high, low]), flags, start }))
+        let packet_offset = block.start + number_len as u64 + 3;
+        Ok(Some(BlockHeader { time: i16::from_be_bytes([high, low]), flags, packet_offset }))
     }
 
-    /// Adds the packet of a block. `time` is the start of the cluster.
-    fn push(&mut self, block: &Element, head: &BlockHead, time: Option<u64>, is_key: bool) -> Result<()> {
+    /// Adds the packet of a block. `cluster_time` is the start of the cluster.
+    fn add_packet(
+        &mut self,
+        block: &Element,
+        header: &BlockHeader,
+        cluster_time: Option<u64>,
+        is_key: bool,
+    ) -> Result<()> {
         let offset = block.offset;
-        let time =
-            time.ok_or_else(|| Error::damaged(format!("the cluster of the block at byte {offset} has no time")))?;
-        let time = i64::try_from(time).ok().and_then(|time| time.checked_add(head.time.into()));
+        let time = cluster_time
+            .ok_or_else(|| Error::damaged(format!("the cluster of the block at byte {offset} has no time")))?;
+        let time = i64::try_from(time).ok().and_then(|time| time.checked_add(header.time.into()));
         let time =
             time.ok_or_else(|| Error::damaged(format!("the time of the block at byte {offset} is out of range")))?;
-        let size = block.known_end()? - head.start;
+        let size = block.known_end()? - header.packet_offset;
         let size = u32::try_from(size).map_err(|_| {
             Error::unsupported(format!("the packet at byte {offset} has {size} bytes: expected fewer than 2^32"))
         })?;
@@ -197,8 +204,8 @@ impl Segment<'_> {
             let more = self.packets.len().max(256);
             reserve(&mut self.packets, more)?;
         }
-        let is_shown = head.flags & 0x08 == 0;
-        self.packets.push(Packet { offset: head.start, time, size, is_key, is_shown });
+        let is_shown = header.flags & 0x08 == 0;
+        self.packets.push(Packet { offset: header.packet_offset, time, size, is_key, is_shown });
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use super::elements::{
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
 
-const IS_VIDEO: u64 = 1;
+const VIDEO_TYPE: u64 = 1;
 
 #[derive(Debug)]
 pub(super) struct VideoTrack {
@@ -21,7 +21,7 @@ impl VideoTrack {
     /// Finds the first video track in the content of the `Tracks` element. Fails if there is none,
     /// or if it uses a feature that is not supported.
     pub(super) fn find(tracks: &[u8]) -> Result<Self> {
-        let mut others = 0;
+        let mut track_count = 0;
         for element in Elements(tracks) {
             let (id, entry) = element?;
             if id != TRACK_ENTRY {
@@ -29,13 +29,13 @@ impl VideoTrack {
             }
             for element in Elements(entry) {
                 let (id, content) = element?;
-                if id == TRACK_TYPE && unsigned(id, content)? == IS_VIDEO {
+                if id == TRACK_TYPE && unsigned(id, content)? == VIDEO_TYPE {
                     return Self::parse(entry);
                 }
             }
-            others += 1;
+            track_count += 1;
         }
-        Err(Error::unsupported(format!("none of the {others} tracks of the file is a video")))
+        Err(Error::unsupported(format!("none of the {track_count} tracks of the file is a video")))
     }
 
     fn parse(entry: &[u8]) -> Result<Self> {
@@ -62,8 +62,8 @@ impl VideoTrack {
         }
         let lacks = |what: &str| Error::damaged(format!("the video track has no {what}"));
         let name = name.ok_or_else(|| lacks("codec"))?;
-        let (codec, has_record) = codec(name)?;
-        let (width, height, color) = picture(video.ok_or_else(|| lacks("size"))?)?;
+        let (codec, has_record) = find_codec(name)?;
+        let (width, height, color) = parse_video(video.ok_or_else(|| lacks("size"))?)?;
         let mut record = Vec::new();
         if has_record {
             reserve(&mut record, private.len())?;
@@ -79,7 +79,7 @@ fn unsupported(what: &str) -> Error {
 }
 
 /// Returns the codec, and whether the track contains the same configuration record as an MP4 file.
-fn codec(name: &[u8]) -> Result<(Codec, bool)> {
+fn find_codec(name: &[u8]) -> Result<(Codec, bool)> {
     // Zeros may follow a name.
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     Ok(match &name[..end] {
@@ -101,7 +101,7 @@ fn codec(name: &[u8]) -> Result<(Codec, bool)> {
 type Color = (u16, u16, u16, bool);
 
 /// Returns the width, the height and the color description in a `Video` element.
-fn picture(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
+fn parse_video(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
     let (mut size, mut color) = ([0; 2], None);
     for element in Elements(video) {
         let (id, content) = element?;
@@ -111,7 +111,7 @@ fn picture(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
                 size[usize::from(id == HEIGHT)] = u32::try_from(pixels)
                     .map_err(|_| Error::damaged(format!("the video claims to be {pixels} pixels wide or high")))?;
             }
-            COLOR => color = Some(colors(content)?),
+            COLOR => color = Some(parse_color(content)?),
             PROJECTION => {
                 for element in Elements(content) {
                     let (id, content) = element?;
@@ -131,7 +131,7 @@ fn picture(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
 
 /// Returns the primaries, the transfer function, the matrix and whether values use the full range.
 /// 2 means that a property is unspecified.
-fn colors(color: &[u8]) -> Result<Color> {
+fn parse_color(color: &[u8]) -> Result<Color> {
     let (mut colors, mut is_full) = ([2_u16; 3], false);
     for element in Elements(color) {
         let (id, content) = element?;

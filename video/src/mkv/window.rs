@@ -6,7 +6,7 @@ use crate::input::Input;
 pub(super) const WINDOW: usize = 16 << 10;
 
 /// Maximum length of an element's identifier and size.
-const MAX_HEAD: usize = 12;
+const MAX_HEADER_LEN: usize = 12;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Element {
@@ -62,17 +62,17 @@ impl<'a> Window<'a> {
     /// Reads the header of the element at `offset`. Fails if the element ends after its parent,
     /// which ends at `end`.
     pub(super) fn element(&mut self, offset: u64, end: u64) -> Result<Element> {
-        let bytes = self.get(offset, end, MAX_HEAD)?;
-        let (id, size, head) = header(bytes).ok_or_else(|| {
+        let bytes = self.get(offset, end, MAX_HEADER_LEN)?;
+        let (id, size, header_len) = parse_header(bytes).ok_or_else(|| {
             Error::damaged(format!("damaged element at byte {offset}: no identifier and size before byte {end}"))
         })?;
-        let start = offset + head as u64;
-        let own_end = size.map(|size| start.saturating_add(size));
-        match own_end.filter(|&own_end| own_end > end) {
-            Some(own_end) => Err(Error::damaged(format!(
-                "element {id:x} at byte {offset} ends at byte {own_end}, but its parent ends at byte {end}"
+        let start = offset + header_len as u64;
+        let element_end = size.map(|size| start.saturating_add(size));
+        match element_end.filter(|&element_end| element_end > end) {
+            Some(element_end) => Err(Error::damaged(format!(
+                "element {id:x} at byte {offset} ends at byte {element_end}, but its parent ends at byte {end}"
             ))),
-            None => Ok(Element { id, offset, start, end: own_end }),
+            None => Ok(Element { id, offset, start, end: element_end }),
         }
     }
 
@@ -107,7 +107,7 @@ pub(super) fn integer(bytes: &[u8]) -> u64 {
 
 /// Parses a variable-length number of up to `max_bytes` bytes. Returns the number with the bit that
 /// marks its length, the number without this bit, and its length.
-pub(super) fn variable(bytes: &[u8], max_bytes: usize) -> Option<(u64, u64, usize)> {
+pub(super) fn parse_number(bytes: &[u8], max_bytes: usize) -> Option<(u64, u64, usize)> {
     let len = bytes.first()?.leading_zeros() as usize + 1;
     let marked = integer(bytes.get(..len).filter(|_| len <= max_bytes)?);
     Some((marked, marked ^ 1 << (7 * len), len))
@@ -115,9 +115,9 @@ pub(super) fn variable(bytes: &[u8], max_bytes: usize) -> Option<(u64, u64, usiz
 
 /// Parses the identifier and the size of an element, and returns the length of both. The size is
 /// `None` if it is unknown.
-pub(super) fn header(bytes: &[u8]) -> Option<(u32, Option<u64>, usize)> {
-    let (id, _, id_len) = variable(bytes, 4)?;
-    let (_, size, size_len) = variable(&bytes[id_len..], 8)?;
+pub(super) fn parse_header(bytes: &[u8]) -> Option<(u32, Option<u64>, usize)> {
+    let (id, _, id_len) = parse_number(bytes, 4)?;
+    let (_, size, size_len) = parse_number(&bytes[id_len..], 8)?;
     let is_unknown = size == (1 << (7 * size_len)) - 1;
     Some((id as u32, (!is_unknown).then_some(size), id_len + size_len))
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-pub(super) fn name(kind: [u8; 4]) -> String {
+pub(super) fn quoted(kind: [u8; 4]) -> String {
     format!("\"{}\"", kind.escape_ascii())
 }
 
@@ -17,7 +17,7 @@ impl<'a> Atom<'a> {
         Fields { kind: self.kind, remaining: self.data }
     }
 
-    /// Returns a reader for the content after the version and the flags, and then the version and
+    /// Parses the version and the flags of a full box. Returns the remaining fields, the version and
     /// the flags.
     pub(super) fn full(self) -> Result<(Fields<'a>, u8, u32)> {
         let mut fields = self.fields();
@@ -35,9 +35,10 @@ impl<'a> Atom<'a> {
         Ok(None)
     }
 
-    pub(super) fn need(self, kind: &[u8; 4]) -> Result<Atom<'a>> {
-        self.child(kind)?
-            .ok_or_else(|| Error::damaged(format!("box {} does not contain the box {}", name(self.kind), name(*kind))))
+    pub(super) fn required_child(self, kind: &[u8; 4]) -> Result<Atom<'a>> {
+        self.child(kind)?.ok_or_else(|| {
+            Error::damaged(format!("box {} does not contain the box {}", quoted(self.kind), quoted(*kind)))
+        })
     }
 }
 
@@ -59,18 +60,18 @@ impl<'a> Iterator for Atoms<'a> {
             1 => fields.u64().ok()?,
             size => size,
         };
-        let head = bytes.len() - fields.remaining.len();
-        let header =
-            usize::try_from(size).ok().filter(|&size| size >= head).and_then(|size| bytes.split_at_checked(size));
-        let Some((atom, rest)) = header else {
+        let header_len = bytes.len() - fields.remaining.len();
+        let split =
+            usize::try_from(size).ok().filter(|&size| size >= header_len).and_then(|size| bytes.split_at_checked(size));
+        let Some((atom, rest)) = split else {
             return Some(Err(Error::damaged(format!(
                 "box {} claims {size} bytes, but only {} bytes remain in its parent",
-                name(kind),
+                quoted(kind),
                 bytes.len()
             ))));
         };
         self.0 = rest;
-        Some(Ok(Atom { kind, data: &atom[head..] }))
+        Some(Ok(Atom { kind, data: &atom[header_len..] }))
     }
 }
 
@@ -85,7 +86,7 @@ impl<'a> Fields<'a> {
         let (content, rest) = self
             .remaining
             .split_at_checked(count)
-            .ok_or_else(|| Error::damaged(format!("box {} ends before its last field", name(self.kind))))?;
+            .ok_or_else(|| Error::damaged(format!("box {} ends before its last field", quoted(self.kind))))?;
         self.remaining = rest;
         Ok(content)
     }
@@ -118,9 +119,9 @@ impl<'a> Fields<'a> {
         self.array()
     }
 
-    /// Reads 8 bytes if `wide` is true, and 4 bytes otherwise.
-    pub(super) fn either(&mut self, wide: bool) -> Result<u64> {
-        if wide { self.u64() } else { self.u32().map(u64::from) }
+    /// Reads 8 bytes if `is_wide` is true, and 4 bytes otherwise.
+    pub(super) fn u32_or_u64(&mut self, is_wide: bool) -> Result<u64> {
+        if is_wide { self.u64() } else { self.u32().map(u64::from) }
     }
 
     pub(super) fn entries(&mut self, count: u32, size: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
@@ -128,7 +129,7 @@ impl<'a> Fields<'a> {
         let bytes = bytes.ok_or_else(|| {
             Error::damaged(format!(
                 "box {} claims {count} entries of {size} bytes, but has only {} bytes",
-                name(self.kind),
+                quoted(self.kind),
                 self.remaining.len()
             ))
         })?;

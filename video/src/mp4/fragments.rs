@@ -18,48 +18,54 @@ impl Defaults {
     /// Parses the default values of a track. Returns the track identifier as well.
     pub(super) fn parse(trex: Atom<'_>) -> Result<(u32, Self)> {
         let (mut fields, ..) = trex.full()?;
-        let track = fields.u32()?;
+        let track_id = fields.u32()?;
         let _description = fields.u32()?;
-        Ok((track, Defaults { duration: fields.u32()?, size: fields.u32()?, flags: fields.u32()? }))
+        Ok((track_id, Defaults { duration: fields.u32()?, size: fields.u32()?, flags: fields.u32()? }))
     }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     time: Option<i64>,
-    /// Number of packets with a default size, which no table lists.
+    /// Number of packets whose size is the default, so that no table lists them.
     unlisted: u64,
 }
 
 const NOT_KEY: u32 = 1 << 16;
 
 impl Fragments {
-    /// Adds the packets of a `moof` box. `moof` is the offset of the box in the file.
-    pub(super) fn add(&mut self, movie: &mut Movie, bytes: &[u8], moof: u64, file_len: u64) -> Result<()> {
+    /// Adds the packets of a `moof` box. `moof_offset` is the offset of the box in the file.
+    pub(super) fn add(&mut self, movie: &mut Movie, bytes: &[u8], moof_offset: u64, file_len: u64) -> Result<()> {
         // The data starts here if the track's header does not specify an offset.
-        let mut base = moof;
+        let mut base = moof_offset;
         for atom in Atoms(bytes) {
             let traf = atom?;
             if traf.kind == *b"traf" {
-                base = self.add_track(movie, traf, (moof, base), file_len)?;
+                base = self.add_track(movie, traf, (moof_offset, base), file_len)?;
             }
         }
         Ok(())
     }
 
     /// Adds the packets of a `traf` box, if it belongs to the video. Returns the end of its data.
-    fn add_track(&mut self, movie: &mut Movie, traf: Atom<'_>, (moof, base): (u64, u64), file_len: u64) -> Result<u64> {
-        let (mut fields, _, flags) = traf.need(b"tfhd")?.full()?;
-        let track = fields.u32()?;
-        let track_defaults = movie.defaults.iter().find(|(track_id, _)| *track_id == track);
+    fn add_track(
+        &mut self,
+        movie: &mut Movie,
+        traf: Atom<'_>,
+        (moof_offset, base): (u64, u64),
+        file_len: u64,
+    ) -> Result<u64> {
+        let (mut fields, _, flags) = traf.required_child(b"tfhd")?.full()?;
+        let track_id = fields.u32()?;
+        let track_defaults = movie.defaults.iter().find(|(id, _)| *id == track_id);
         let mut defaults = track_defaults.map(|(_, defaults)| *defaults).unwrap_or_default();
         let base = match flags & 1 {
-            0 if flags & 0x2_0000 != 0 => moof,
+            0 if flags & 0x2_0000 != 0 => moof_offset,
             0 => base,
             _ => fields.u64()?,
         };
         let mut number = |flag: u32, default: u32| if flags & flag == 0 { Ok(default) } else { fields.u32() };
-        if number(2, 1)? != 1 && track == movie.track {
+        if number(2, 1)? != 1 && track_id == movie.track_id {
             return Err(Error::unsupported(
                 "the codec changes within the video: rewrite the file, for example with `ffmpeg -i in.mp4 out.mp4`",
             ));
@@ -67,10 +73,10 @@ impl Fragments {
         defaults.duration = number(8, defaults.duration)?;
         defaults.size = number(0x10, defaults.size)?;
         defaults.flags = number(0x20, defaults.flags)?;
-        let is_video = track == movie.track;
+        let is_video = track_id == movie.track_id;
         if is_video && let Some(tfdt) = traf.child(b"tfdt")? {
             let (mut fields, version, _) = tfdt.full()?;
-            self.time = Some(i64::try_from(fields.either(version == 1)?).map_err(|_| out_of_range())?);
+            self.time = Some(i64::try_from(fields.u32_or_u64(version == 1)?).map_err(|_| out_of_range())?);
         }
         let mut end = base;
         for atom in Atoms(traf.data) {
@@ -100,18 +106,18 @@ impl Fragments {
         }
         let first_flags = if flags & 4 == 0 { None } else { Some(fields.u32()?) };
         let has = |flag: u32| flags & flag != 0;
-        let listed = [0x100, 0x200, 0x400, 0x800].into_iter().filter(|&flag| has(flag)).count();
+        let listed_fields = [0x100, 0x200, 0x400, 0x800].into_iter().filter(|&flag| has(flag)).count();
         if !has(0x200) {
             self.unlisted = self.unlisted.saturating_add(count.into());
             check_unlisted(self.unlisted, defaults.size, file_len)?;
         }
-        if listed == 0 && !is_video {
+        if listed_fields == 0 && !is_video {
             let bytes = u64::from(count) * u64::from(defaults.size);
             return offset.checked_add(bytes).ok_or_else(out_of_range);
         }
         // Check that the listed numbers fit in the box before memory is allocated.
-        if listed > 0 {
-            let _ = fields.clone().entries(count, listed * 4)?;
+        if listed_fields > 0 {
+            let _ = fields.clone().entries(count, listed_fields * 4)?;
         }
         if is_video {
             // Reserving the exact size would copy all packets for each fragment.
@@ -124,14 +130,14 @@ impl Fragments {
             let mut number = |flag: u32, default: u32| if has(flag) { fields.u32() } else { Ok(default) };
             let duration = number(0x100, defaults.duration)?;
             let size = number(0x200, defaults.size)?;
-            let own_flags = number(0x400, first_flags.filter(|_| index == 0).unwrap_or(defaults.flags))?;
-            let shift = number(0x800, 0)? as i32;
+            let packet_flags = number(0x400, first_flags.filter(|_| index == 0).unwrap_or(defaults.flags))?;
+            let time_offset = number(0x800, 0)? as i32;
             if is_video {
                 let time = self.time.unwrap_or(0);
-                let shown = time.checked_add(shift.into()).ok_or_else(out_of_range)?;
+                let presentation_time = time.checked_add(time_offset.into()).ok_or_else(out_of_range)?;
                 self.time = Some(time.checked_add(duration.into()).ok_or_else(out_of_range)?);
-                let is_key = own_flags & NOT_KEY == 0;
-                movie.packets.push(Packet { offset, time: shown, size, is_key, is_shown: true });
+                let is_key = packet_flags & NOT_KEY == 0;
+                movie.packets.push(Packet { offset, time: presentation_time, size, is_key, is_shown: true });
             }
             offset = offset.checked_add(size.into()).ok_or_else(out_of_range)?;
         }

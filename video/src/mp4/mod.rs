@@ -13,9 +13,9 @@
 //! one by one, so their number is limited separately.
 //!
 //! **Edit lists.** Empty edits delay the start. They may precede one edit with media at normal
-//! speed. Frames before the start of this edit, or at or after its end, are not shown. The first
-//! shown frame has the time at which the empty edits end, or 0 if there are none, as in FFmpeg.
-//! Other edit lists are rejected.
+//! speed. Frames before the start of this edit, or at or after its end, are not shown. In a file with
+//! an edit list, the first shown frame has the time at which the empty edits end, or 0 if there are
+//! none, as in FFmpeg. Other edit lists are rejected.
 
 mod atoms;
 mod entry;

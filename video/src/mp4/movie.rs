@@ -8,7 +8,7 @@ use crate::error::{Error, Result, reserve};
 use crate::track::{Packet, Track};
 
 pub(super) struct Movie {
-    pub(super) track: u32,
+    pub(super) track_id: u32,
     config: CodecConfig,
     orientation: u8,
     /// Number of ticks per second of the movie and of the track.
@@ -42,26 +42,26 @@ impl Movie {
                 continue;
             }
             tracks += 1;
-            let mdia = trak.need(b"mdia")?;
-            let mut handler = mdia.need(b"hdlr")?.full()?.0;
+            let mdia = trak.required_child(b"mdia")?;
+            let mut handler = mdia.required_child(b"hdlr")?.full()?.0;
             handler.u32()?;
             if handler.kind()? == *b"vide" {
-                return Movie::of(moov, trak, mdia, file_len);
+                return Movie::from_track(moov, trak, mdia, file_len);
             }
         }
         Err(Error::unsupported(format!("none of the {tracks} tracks of the file is a video")))
     }
 
-    fn of(moov: Atom<'_>, trak: Atom<'_>, mdia: Atom<'_>, file_len: u64) -> Result<Self> {
-        let movie_ticks = ticks_per_second(moov.need(b"mvhd")?)?;
-        let own_ticks = ticks_per_second(mdia.need(b"mdhd")?)?;
-        let (track, orientation) = header(trak.need(b"tkhd")?)?;
-        let minf = mdia.need(b"minf")?;
+    fn from_track(moov: Atom<'_>, trak: Atom<'_>, mdia: Atom<'_>, file_len: u64) -> Result<Self> {
+        let movie_ticks = ticks_per_second(moov.required_child(b"mvhd")?)?;
+        let track_ticks = ticks_per_second(mdia.required_child(b"mdhd")?)?;
+        let (track_id, orientation) = parse_tkhd(trak.required_child(b"tkhd")?)?;
+        let minf = mdia.required_child(b"minf")?;
         check_same_file(minf)?;
-        let stbl = minf.need(b"stbl")?;
-        let config = entry::parse(stbl.need(b"stsd")?)?;
+        let stbl = minf.required_child(b"stbl")?;
+        let config = entry::parse(stbl.required_child(b"stsd")?)?;
         let edit = match trak.child(b"edts")? {
-            Some(edts) => edts.child(b"elst")?.map_or(Ok(Edit::default()), edit)?,
+            Some(edts) => edts.child(b"elst")?.map_or(Ok(Edit::default()), parse_edit_list)?,
             None => Edit::default(),
         };
         let mut defaults = Vec::new();
@@ -75,40 +75,40 @@ impl Movie {
             }
             // An empty `mvex` box also marks a fragmented file.
             if defaults.is_empty() {
-                defaults.push((track, Defaults::default()));
+                defaults.push((track_id, Defaults::default()));
             }
         }
         let packets = tables::packets(stbl, file_len)?;
-        Ok(Movie { track, config, orientation, per_second: (movie_ticks, own_ticks), edit, packets, defaults })
+        Ok(Movie { track_id, config, orientation, per_second: (movie_ticks, track_ticks), edit, packets, defaults })
     }
 
     pub(super) fn is_fragmented(&self) -> bool {
         !self.defaults.is_empty()
     }
 
-    pub(super) fn track(self) -> Result<Track> {
-        let Movie { config, orientation, per_second: (movie, own), edit, mut packets, .. } = self;
+    pub(super) fn into_track(self) -> Result<Track> {
+        let Movie { config, orientation, per_second: (movie_ticks, track_ticks), edit, mut packets, .. } = self;
         let out_of_range = || Error::damaged("the times of the video are out of range");
         // The delay may be a fraction of the track's ticks.
-        let delay = u128::from(edit.delay) * u128::from(own);
-        let factor = u128::from(movie) / gcd(delay % u128::from(movie), u128::from(movie));
-        let delay = i128::try_from(delay * factor / u128::from(movie)).map_err(|_| out_of_range())?;
-        let end = (edit.duration > 0).then(|| i128::from(edit.duration) * i128::from(own));
+        let delay = u128::from(edit.delay) * u128::from(track_ticks);
+        let factor = u128::from(movie_ticks) / gcd(delay % u128::from(movie_ticks), u128::from(movie_ticks));
+        let delay = i128::try_from(delay * factor / u128::from(movie_ticks)).map_err(|_| out_of_range())?;
+        let end = (edit.duration > 0).then(|| i128::from(edit.duration) * i128::from(track_ticks));
         let start = i128::from(edit.start);
         for packet in &mut packets {
             let time = i128::from(packet.time) - start;
-            packet.is_shown = time >= 0 && end.is_none_or(|end| time * i128::from(movie) < end);
+            packet.is_shown = time >= 0 && end.is_none_or(|end| time * i128::from(movie_ticks) < end);
         }
         // According to the standard, the frame before the start of the edit is shown until the next
         // frame. FFmpeg starts with the next frame instead.
-        let first = packets.iter().filter(|packet| packet.is_shown).map(|packet| i128::from(packet.time)).min();
-        let start = first.filter(|_| edit.is_listed).map_or(start, |first| first.max(start));
+        let first_time = packets.iter().filter(|packet| packet.is_shown).map(|packet| i128::from(packet.time)).min();
+        let start = first_time.filter(|_| edit.is_listed).map_or(start, |first_time| first_time.max(start));
         for packet in &mut packets {
             let time = i128::from(packet.time) - start;
             let time = time.checked_mul(factor as i128).and_then(|time| time.checked_add(delay));
             packet.time = time.and_then(|time| i64::try_from(time).ok()).ok_or_else(out_of_range)?;
         }
-        let per_second = u64::from(own).checked_mul(factor as u64).ok_or_else(out_of_range)?;
+        let per_second = u64::from(track_ticks).checked_mul(factor as u64).ok_or_else(out_of_range)?;
         Ok(Track::new(config, per_second, packets)?.with_orientation(orientation))
     }
 }
@@ -128,13 +128,13 @@ fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
 }
 
 /// Returns the track's identifier, and its EXIF orientation. Other matrices count as 1.
-fn header(tkhd: Atom<'_>) -> Result<(u32, u8)> {
+fn parse_tkhd(tkhd: Atom<'_>) -> Result<(u32, u8)> {
     let (mut fields, version, _) = tkhd.full()?;
     fields.take(if version == 1 { 16 } else { 8 })?;
-    let track = fields.u32()?;
+    let track_id = fields.u32()?;
     // Skip a reserved field, the duration, and fields for audio and layers.
     fields.take(if version == 1 { 12 } else { 8 } + 16)?;
-    Ok((track, orientation(fields).unwrap_or(1)))
+    Ok((track_id, orientation(fields).unwrap_or(1)))
 }
 
 /// Returns the EXIF orientation, or `None` if the matrix is not a rotation by a multiple of 90
@@ -170,17 +170,17 @@ fn check_same_file(minf: Atom<'_>) -> Result<()> {
     Ok(())
 }
 
-fn edit(elst: Atom<'_>) -> Result<Edit> {
+fn parse_edit_list(elst: Atom<'_>) -> Result<Edit> {
     let (mut fields, version, _) = elst.full()?;
     let count = fields.u32()?;
-    let wide = version == 1;
+    let is_wide = version == 1;
     let mut edit = Edit { is_listed: true, ..Edit::default() };
     let mut has_media = false;
-    let entries = fields.entries(count, if wide { 20 } else { 12 })?;
+    let entries = fields.entries(count, if is_wide { 20 } else { 12 })?;
     for entry in entries {
         let mut fields = Atom { kind: *b"elst", data: entry }.fields();
-        let duration = fields.either(wide)?;
-        let start = match wide {
+        let duration = fields.u32_or_u64(is_wide)?;
+        let start = match is_wide {
             true => fields.u64()? as i64,
             false => fields.i32()?.into(),
         };

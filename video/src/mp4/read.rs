@@ -1,6 +1,6 @@
 //! Finds and reads the boxes that contain the tables of packets.
 
-use super::atoms::name;
+use super::atoms::quoted;
 use super::fragments::Fragments;
 use super::movie::Movie;
 use crate::error::{Error, Result, reserve};
@@ -29,15 +29,15 @@ pub fn read(input: &dyn Input) -> Result<Track> {
     let mut offset = 0;
     let mut bytes = Vec::new();
     while offset < len {
-        let Some((kind, start, end)) = header(input, offset, len)? else { break };
+        let Some((kind, start, end)) = read_header(input, offset, len)? else { break };
         match &kind {
             b"moov" if movie_and_fragments.is_none() => {
                 load(input, start, end, &mut bytes)?;
                 let movie = Movie::parse(&bytes, len)?;
-                let is_whole = !movie.is_fragmented();
+                let is_complete = !movie.is_fragmented();
                 movie_and_fragments = Some((movie, Fragments::default()));
                 // Only fragmented files have more tables.
-                if is_whole {
+                if is_complete {
                     break;
                 }
             }
@@ -54,37 +54,39 @@ pub fn read(input: &dyn Input) -> Result<Track> {
     let (movie, _) = movie_and_fragments.ok_or_else(|| {
         Error::damaged(format!("the file of {len} bytes has no \"moov\" box, which is the index of its packets"))
     })?;
-    movie.track()
+    movie.into_track()
 }
 
 /// Reads a box header. Returns the kind of the box, and the start and end of its content, or `None`
 /// if fewer than eight bytes remain.
-fn header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 4], u64, u64)>> {
+fn read_header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 4], u64, u64)>> {
     if len - offset < 8 {
         return Ok(None);
     }
-    let mut head = [0; 16];
+    let mut header = [0; 16];
     let available = (len - offset).min(16) as usize;
-    input.read_at(offset, &mut head[..available])?;
-    let word = |offset: usize| u32::from_be_bytes([head[offset], head[offset + 1], head[offset + 2], head[offset + 3]]);
-    let kind = [head[4], head[5], head[6], head[7]];
-    let (head_len, size) = match word(0) {
+    input.read_at(offset, &mut header[..available])?;
+    let word = |offset: usize| {
+        u32::from_be_bytes([header[offset], header[offset + 1], header[offset + 2], header[offset + 3]])
+    };
+    let kind = [header[4], header[5], header[6], header[7]];
+    let (header_len, size) = match word(0) {
         0 => (8, len - offset),
         1 if available == 16 => (16, u64::from(word(8)) << 32 | u64::from(word(12))),
         size => (8, u64::from(size)),
     };
-    if size < head_len {
-        return Err(Error::damaged(format!("box {} at byte {offset} has the invalid size {size}", name(kind))));
+    if size < header_len {
+        return Err(Error::damaged(format!("box {} at byte {offset} has the invalid size {size}", quoted(kind))));
     }
     // In a truncated file, the last box may end after the file.
     let end = offset.saturating_add(size);
     if end > len && matches!(&kind, b"moov" | b"moof") {
         return Err(Error::damaged(format!(
             "the file ends at byte {len}, but its box {} ends at byte {end}",
-            name(kind)
+            quoted(kind)
         )));
     }
-    Ok(Some((kind, offset + head_len, end.min(len))))
+    Ok(Some((kind, offset + header_len, end.min(len))))
 }
 
 fn load(input: &dyn Input, start: u64, end: u64, out: &mut Vec<u8>) -> Result<()> {

@@ -9,13 +9,13 @@ use crate::track::Packet;
 /// Returns the packets in decoding order. Their times are in ticks of the track, before the edit
 /// list is applied.
 pub(super) fn packets(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
-    let mut packets = sizes(stbl, file_len)?;
+    let mut packets = read_sizes(stbl, file_len)?;
     if packets.is_empty() {
         return Ok(packets);
     }
-    positions(stbl, &mut packets)?;
-    times(stbl, &mut packets)?;
-    keys(stbl, &mut packets)?;
+    set_positions(stbl, &mut packets)?;
+    set_times(stbl, &mut packets)?;
+    mark_keys(stbl, &mut packets)?;
     Ok(packets)
 }
 
@@ -23,7 +23,7 @@ fn packet(size: u32) -> Packet {
     Packet { offset: 0, time: 0, size, is_key: false, is_shown: true }
 }
 
-fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
+fn read_sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
     let mut packets = Vec::new();
     if let Some(stz2) = stbl.child(b"stz2")? {
         let (mut fields, ..) = stz2.full()?;
@@ -38,7 +38,7 @@ fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
         reserve(&mut packets, count as usize)?;
         for entry in bytes {
             match *entry {
-                [both] if bits == 4 => packets.extend([both >> 4, both & 15].map(|size| packet(size.into()))),
+                [pair] if bits == 4 => packets.extend([pair >> 4, pair & 15].map(|size| packet(size.into()))),
                 [size] => packets.push(packet(size.into())),
                 [high, low] => packets.push(packet(u16::from_be_bytes([high, low]).into())),
                 _ => {}
@@ -47,7 +47,7 @@ fn sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
         packets.truncate(count as usize);
         return Ok(packets);
     }
-    let (mut fields, ..) = stbl.need(b"stsz")?.full()?;
+    let (mut fields, ..) = stbl.required_child(b"stsz")?.full()?;
     let (size, count) = (fields.u32()?, fields.u32()?);
     if size == 0 {
         let entries = fields.entries(count, 4)?;
@@ -73,16 +73,16 @@ pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()>
     Ok(())
 }
 
-fn positions(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
+fn set_positions(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     let (atom, width) = match stbl.child(b"co64")? {
         Some(co64) => (co64, 8),
-        None => (stbl.need(b"stco")?, 4),
+        None => (stbl.required_child(b"stco")?, 4),
     };
     let (mut fields, ..) = atom.full()?;
     let count = fields.u32()?;
     let chunks = fields.entries(count, width)?;
-    let mut runs = table(stbl.need(b"stsc")?, 12)?.peekable();
-    let (mut in_chunk, mut next) = (0, 0);
+    let mut runs = table(stbl.required_child(b"stsc")?, 12)?.peekable();
+    let (mut packets_per_chunk, mut next_packet) = (0, 0);
     for (chunk, entry) in (1_u32..).zip(chunks) {
         while let Some(run) = runs.next_if(|run| word(run, 0) <= chunk) {
             if word(run, 8) != 1 {
@@ -90,63 +90,63 @@ fn positions(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
                     "the codec changes within the video: rewrite the file, for example with `ffmpeg -i in.mp4 out.mp4`",
                 ));
             }
-            in_chunk = word(run, 4);
+            packets_per_chunk = word(run, 4);
         }
         let mut offset = match width {
             8 => u64::from(word(entry, 0)) << 32 | u64::from(word(entry, 4)),
             _ => word(entry, 0).into(),
         };
-        let end = packets.len().min(usize::saturating_add(next, in_chunk as usize));
-        for packet in &mut packets[next..end] {
+        let end = packets.len().min(usize::saturating_add(next_packet, packets_per_chunk as usize));
+        for packet in &mut packets[next_packet..end] {
             packet.offset = offset;
             offset = offset.checked_add(packet.size.into()).ok_or_else(|| {
                 Error::damaged(format!("the packets of chunk {chunk} at byte {offset} extend past byte 2^64"))
             })?;
         }
-        next = end;
+        next_packet = end;
     }
-    if next < packets.len() {
+    if next_packet < packets.len() {
         return Err(Error::damaged(format!(
-            "the chunks contain {next} packets, but the table of sizes lists {}",
+            "the chunks contain {next_packet} packets, but the table of sizes lists {}",
             packets.len()
         )));
     }
     Ok(())
 }
 
-fn times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
-    let (mut time, mut next) = (0_i64, 0);
-    for run in table(stbl.need(b"stts")?, 8)? {
-        let end = packets.len().min(usize::saturating_add(next, word(run, 0) as usize));
-        for packet in &mut packets[next..end] {
+fn set_times(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
+    let (mut time, mut next_packet) = (0_i64, 0);
+    for run in table(stbl.required_child(b"stts")?, 8)? {
+        let end = packets.len().min(usize::saturating_add(next_packet, word(run, 0) as usize));
+        for packet in &mut packets[next_packet..end] {
             packet.time = time;
             time = time
                 .checked_add(word(run, 4).into())
                 .ok_or_else(|| Error::damaged("the times of the video are out of range"))?;
         }
-        next = end;
+        next_packet = end;
     }
-    if next < packets.len() {
+    if next_packet < packets.len() {
         return Err(Error::damaged(format!(
-            "the table of times lists {next} packets, but the table of sizes lists {}",
+            "the table of times lists {next_packet} packets, but the table of sizes lists {}",
             packets.len()
         )));
     }
     let Some(ctts) = stbl.child(b"ctts")? else { return Ok(()) };
-    next = 0;
+    next_packet = 0;
     for run in table(ctts, 8)? {
-        let end = packets.len().min(usize::saturating_add(next, word(run, 0) as usize));
-        for packet in &mut packets[next..end] {
+        let end = packets.len().min(usize::saturating_add(next_packet, word(run, 0) as usize));
+        for packet in &mut packets[next_packet..end] {
             // In version 0, the number is unsigned, but some writers still store negative numbers.
             packet.time = packet.time.saturating_add((word(run, 4) as i32).into());
         }
-        next = end;
+        next_packet = end;
     }
     Ok(())
 }
 
 /// Marks the key frames. Without a table, all packets are key frames.
-fn keys(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
+fn mark_keys(stbl: Atom<'_>, packets: &mut [Packet]) -> Result<()> {
     let Some(stss) = stbl.child(b"stss")? else {
         packets.iter_mut().for_each(|packet| packet.is_key = true);
         return Ok(());

@@ -9,7 +9,7 @@ use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
 
 /// Start code, which precedes each NAL unit.
-const START: [u8; 4] = [0, 0, 0, 1];
+const START_CODE: [u8; 4] = [0, 0, 0, 1];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bitstream {
@@ -25,8 +25,8 @@ pub(super) struct Bitstream {
 pub(super) struct Content {
     pub(super) images: usize,
     /// Whether this packet may start an open group of pictures. Later packets may then contain
-    /// leading pictures, which depend on earlier pictures and cannot be decoded if decoding starts
-    /// here.
+    /// leading pictures, which may depend on earlier pictures. Such pictures cannot be decoded if
+    /// decoding starts here.
     pub(super) is_open: bool,
 }
 
@@ -35,8 +35,8 @@ impl Bitstream {
     pub(super) fn new(config: &CodecConfig) -> Result<Self> {
         let record = &config.record[..];
         let (length_bytes, headers) = match config.codec {
-            Codec::H264 => avc(record)?,
-            Codec::Hevc => hevc(record)?,
+            Codec::H264 => parse_avcc(record)?,
+            Codec::Hevc => parse_hvcc(record)?,
             Codec::Vp9 => (0, Vec::new()),
             codec => {
                 return Err(Error::unsupported(format!(
@@ -51,22 +51,22 @@ impl Bitstream {
         self.codec
     }
 
-    /// Replaces the content of `out` with the rewritten packet. `first` says whether decoding
+    /// Replaces the content of `out` with the rewritten packet. `is_first` says whether decoding
     /// starts with this packet.
-    pub(super) fn rewrite(&self, packet: &[u8], first: bool, out: &mut Vec<u8>) -> Result<Content> {
+    pub(super) fn rewrite(&self, packet: &[u8], is_first: bool, out: &mut Vec<u8>) -> Result<Content> {
         out.clear();
         reserve(out, self.headers.len() + packet.len() + packet.len() / 8 + 64)?;
-        if first {
+        if is_first {
             out.extend_from_slice(&self.headers);
         }
         if self.codec == Codec::Vp9 {
             out.extend_from_slice(packet);
             return Ok(Content { images: 0, is_open: false });
         }
-        self.start_codes(packet, out)
+        self.insert_start_codes(packet, out)
     }
 
-    fn start_codes(&self, packet: &[u8], out: &mut Vec<u8>) -> Result<Content> {
+    fn insert_start_codes(&self, packet: &[u8], out: &mut Vec<u8>) -> Result<Content> {
         let (mut rest, mut slices, mut skipped, mut is_open) = (packet, 0, 0, self.codec == Codec::H264);
         while !rest.is_empty() {
             let offset = packet.len() - rest.len();
@@ -88,7 +88,7 @@ impl Bitstream {
                 return Err(Error::damaged(format!("the NAL unit at byte {offset} of the packet is empty")));
             }
             rest = after;
-            match Unit::of(self.codec, unit) {
+            match Unit::parse(self.codec, unit) {
                 Unit::Slice { is_random_access } => {
                     slices += 1;
                     is_open &= !is_random_access;
@@ -96,8 +96,8 @@ impl Bitstream {
                 Unit::Skipped => skipped += 1,
                 Unit::Other => {}
             }
-            reserve(out, START.len() + unit.len())?;
-            out.extend_from_slice(&START);
+            reserve(out, START_CODE.len() + unit.len())?;
+            out.extend_from_slice(&START_CODE);
             out.extend_from_slice(unit);
         }
         if slices + skipped == 0 {
@@ -122,7 +122,7 @@ enum Unit {
 }
 
 impl Unit {
-    fn of(codec: Codec, unit: &[u8]) -> Self {
+    fn parse(codec: Codec, unit: &[u8]) -> Self {
         match (codec, unit[0]) {
             (Codec::H264, byte) if matches!(byte & 31, 1..=5) => Unit::Slice { is_random_access: byte & 31 == 5 },
             // RASL_N and RASL_R.
@@ -135,13 +135,13 @@ impl Unit {
     }
 }
 
-struct Record<'a> {
+struct RecordReader<'a> {
     name: &'static str,
     record: &'a [u8],
     remaining: &'a [u8],
 }
 
-impl<'a> Record<'a> {
+impl<'a> RecordReader<'a> {
     fn take(&mut self, bytes: usize) -> Result<&'a [u8]> {
         let (content, rest) = self.remaining.split_at_checked(bytes).ok_or_else(|| {
             let offset = self.record.len() - self.remaining.len();
@@ -155,20 +155,20 @@ impl<'a> Record<'a> {
         Ok(content)
     }
 
-    fn byte(&mut self) -> Result<u8> {
+    fn u8(&mut self) -> Result<u8> {
         Ok(self.take(1)?[0])
     }
 
-    fn two_bytes(&mut self) -> Result<usize> {
+    fn u16(&mut self) -> Result<usize> {
         self.take(2).map(|bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]))
     }
 
-    fn sets(&mut self, count: usize, out: &mut Vec<u8>) -> Result<()> {
+    fn copy_sets(&mut self, count: usize, out: &mut Vec<u8>) -> Result<()> {
         for _ in 0..count {
-            let length = self.two_bytes()?;
+            let length = self.u16()?;
             let set = self.take(length)?;
-            reserve(out, START.len() + set.len())?;
-            out.extend_from_slice(&START);
+            reserve(out, START_CODE.len() + set.len())?;
+            out.extend_from_slice(&START_CODE);
             out.extend_from_slice(set);
         }
         Ok(())
@@ -177,27 +177,27 @@ impl<'a> Record<'a> {
 
 /// Returns the size in bytes of the length prefix of a NAL unit, and the parameter sets with start
 /// codes.
-fn avc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
-    let mut reader = Record { name: "avcC", record, remaining: record };
+fn parse_avcc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
+    let mut reader = RecordReader { name: "avcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(5)?[4] & 3) + 1;
     let mut sets = Vec::new();
-    let sps_count = usize::from(reader.byte()? & 31);
-    reader.sets(sps_count, &mut sets)?;
-    let pps_count = usize::from(reader.byte()?);
-    reader.sets(pps_count, &mut sets)?;
+    let sps_count = usize::from(reader.u8()? & 31);
+    reader.copy_sets(sps_count, &mut sets)?;
+    let pps_count = usize::from(reader.u8()?);
+    reader.copy_sets(pps_count, &mut sets)?;
     Ok((length_bytes, sets))
 }
 
 /// Returns the size in bytes of the length prefix of a NAL unit, and the parameter sets with start
 /// codes.
-fn hevc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
-    let mut reader = Record { name: "hvcC", record, remaining: record };
+fn parse_hvcc(record: &[u8]) -> Result<(usize, Vec<u8>)> {
+    let mut reader = RecordReader { name: "hvcC", record, remaining: record };
     let length_bytes = usize::from(reader.take(22)?[21] & 3) + 1;
     let mut sets = Vec::new();
-    for _ in 0..reader.byte()? {
-        reader.byte()?;
-        let count = reader.two_bytes()?;
-        reader.sets(count, &mut sets)?;
+    for _ in 0..reader.u8()? {
+        reader.u8()?;
+        let count = reader.u16()?;
+        reader.copy_sets(count, &mut sets)?;
     }
     Ok((length_bytes, sets))
 }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_packets_fail_with_the_byte() {
+    fn damaged_packets_fail_with_the_reason() {
         let stream = Bitstream::new(&config(Codec::H264, &avcc(4))).unwrap();
         let damage = |packet: &[u8]| stream.rewrite(packet, false, &mut Vec::new()).unwrap_err().to_string();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! [`Decoder`]: decodes packets from a key frame on, and reads frames.
+//! [`Decoder`]: decodes packets, starting at a key frame, and copies frames to host memory.
 //!
 //! **Idea.** The driver's parser reads the packets. It calls one function when the format is known,
 //! and another for each image in decoding order, which queues the image for an engine. The parser
@@ -20,8 +20,8 @@
 //! 1. [`State`] and [`Decoder`] contain handles of the context of `State::device`. The handles are
 //!    used and destroyed only while that context is current.
 //! 2. `Decoder::state` points to an allocation of `Box`. While a parser runs, only the functions
-//!    that the parser calls access the state. At all other times, only the methods of the decoder
-//!    do.
+//!    that the parser calls access the state. At all other times, only the methods of [`Decoder`]
+//!    and [`Group`] do.
 //! 3. No panic unwinds into the driver.
 
 #![allow(unsafe_code, reason = "see the invariants above")]
@@ -47,7 +47,7 @@ use crate::frame::{Coding, Planes};
 const DELAY: u32 = 4;
 
 /// Maximum time that an engine may take for an image.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DECODE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Decoder {
     group: Option<Group>,
@@ -73,12 +73,13 @@ struct Group {
 
 /// The state that the functions called by the parser access.
 struct State {
-    session: Option<Session>,
+    driver_decoder: Option<DriverDecoder>,
     images: Images,
     codec: Codec,
     format: Option<Format>,
+    /// Index of the packet that is being parsed.
     packet: usize,
-    /// Presentation order of the key frame, if earlier images may follow it.
+    /// Presentation order of the key frame. Set only if `is_open` is true.
     key_order: Option<c_int>,
     /// Whether the group starts with an H.264 key frame that is not an IDR image.
     is_open: bool,
@@ -107,7 +108,7 @@ impl Decoder {
             driver.check(status, || "creating a stream for decoded frames".into())?;
         }
         let state = Box::new(State {
-            session: None,
+            driver_decoder: None,
             images: Images::default(),
             codec: Codec::H264,
             format: None,
@@ -138,7 +139,7 @@ impl Decoder {
         let user = self.state.as_ptr().cast();
         let device = self.state().device.clone();
         let _here = device.enter()?;
-        self.end(&device);
+        self.destroy_parser(&device);
         let state = self.state();
         state.images.clear();
         (state.codec, state.failure, state.panic) = (config.codec, None, None);
@@ -168,7 +169,7 @@ impl Decoder {
     }
 
     /// Destroys the parser. The context must be current.
-    fn end(&mut self, device: &Device) {
+    fn destroy_parser(&mut self, device: &Device) {
         if let Some(group) = self.group.take() {
             // SAFETY: `start` created the parser. It is not running.
             unsafe { (device.driver().cuvid.destroy_parser)(group.parser) };
@@ -208,8 +209,8 @@ impl Decoder {
     }
 
     /// Copies the frame of a packet to host memory. Returns `false` if the frame is no longer in GPU
-    /// memory, which cannot happen for the last packet. A frame is damaged if its packet, or an
-    /// earlier packet on which the frame may depend, is damaged.
+    /// memory, which cannot happen for the last packet. Fails if the packet, or an earlier packet on
+    /// which the frame may depend, is damaged.
     pub(super) fn frame(&mut self, packet: usize) -> Result<bool> {
         let device = self.state().device.clone();
         let _here = device.enter()?;
@@ -223,7 +224,7 @@ impl Decoder {
             });
         };
         let state = self.state();
-        let Some((surface, image)) = state.images.surface(shown_image) else { return Ok(false) };
+        let Some((surface, image)) = state.images.find(shown_image) else { return Ok(false) };
         state.read(surface, image.is_field, shown_image, packet, &device)?;
         Ok(true)
     }
@@ -237,7 +238,7 @@ impl Decoder {
     /// Returns whether [`frame`](Self::frame) finds the frame of a packet in GPU memory.
     pub(super) fn has(&mut self, packet: usize) -> bool {
         let shown_image = self.group.as_ref().and_then(|group| group.shown_images[packet]);
-        shown_image.is_some_and(|shown_image| self.state().images.surface(shown_image).is_some())
+        shown_image.is_some_and(|shown_image| self.state().images.find(shown_image).is_some())
     }
 }
 
@@ -245,7 +246,7 @@ impl Drop for Decoder {
     fn drop(&mut self) {
         let device = self.state().device.clone();
         if let Ok(_here) = device.enter() {
-            self.end(&device);
+            self.destroy_parser(&device);
             let state = self.state();
             state.fail(&device);
             state.host.free(&device);
@@ -259,7 +260,7 @@ impl Drop for Decoder {
     }
 }
 
-fn fault(packet: usize, cause: &str) -> Error {
+fn damaged_packet(packet: usize, cause: &str) -> Error {
     match packet {
         0 => Error::damaged(format!("the packet of the key frame is damaged ({cause})")),
         packet => Error::damaged(format!("packet {packet} after the key frame is damaged ({cause})")),
@@ -278,7 +279,7 @@ impl Group {
         device: &Device,
     ) -> Result<Option<usize>> {
         let damaged = |e: Error| match e.kind() {
-            ErrorKind::Damaged => fault(position, &e.to_string()),
+            ErrorKind::Damaged => damaged_packet(position, &e.to_string()),
             _ => e,
         };
         let Content { images: mut min_images, is_open } =
@@ -315,7 +316,7 @@ impl Group {
         if let Some(vp9) = vp9 {
             return match added_images {
                 _ if added_images == vp9.images => Ok(Some(vp9.shown)),
-                _ => Err(fault(
+                _ => Err(damaged_packet(
                     position,
                     &format!("it contains {} images, but the driver found {added_images}", vp9.images),
                 )),
@@ -326,54 +327,64 @@ impl Group {
             min_images = 0;
         }
         match added_images {
-            _ if added_images < min_images => Err(fault(position, "the parser of the driver found no image in it")),
+            _ if added_images < min_images => {
+                Err(damaged_packet(position, "the parser of the driver found no image in it"))
+            }
             0 => Ok(None),
             1 => Ok(Some(first_image)),
-            _ => Err(fault(position, &format!("it contains {added_images} images"))),
+            _ => Err(damaged_packet(position, &format!("it contains {added_images} images"))),
         }
     }
 }
 
 /// A decoder of the driver.
-struct Session {
+struct DriverDecoder {
     handle: ffi::DecoderHandle,
     codec: c_int,
     bit_depth: u8,
     size: (u32, u32),
-    max: (u32, u32),
+    max_size: (u32, u32),
     surfaces: u32,
 }
 
-impl Session {
-    /// Returns a decoder for a format. Reuses `session` if possible.
-    fn open(session: Option<Session>, device: &Device, format: &Format, name: Codec) -> Result<Session> {
+impl DriverDecoder {
+    /// Returns a decoder for a format. Reuses `driver_decoder` if possible.
+    fn open(
+        driver_decoder: Option<DriverDecoder>,
+        device: &Device,
+        format: &Format,
+        codec: Codec,
+    ) -> Result<DriverDecoder> {
         let driver = device.driver();
         let size = (format.coded_width, format.coded_height);
         let (bit_depth, surfaces) = (8 + format.bit_depth_luma_minus8, u32::from(format.min_surfaces) + DELAY);
-        let mut max = size;
-        if let Some(mut session) = session {
-            let is_same = session.codec == format.codec && session.bit_depth == bit_depth;
-            let fits = is_same && size.0 <= session.max.0 && size.1 <= session.max.1 && surfaces <= session.surfaces;
-            if fits && session.size == size {
-                return Ok(session);
+        let mut max_size = size;
+        if let Some(mut driver_decoder) = driver_decoder {
+            let is_same_format = driver_decoder.codec == format.codec && driver_decoder.bit_depth == bit_depth;
+            let fits = is_same_format
+                && size.0 <= driver_decoder.max_size.0
+                && size.1 <= driver_decoder.max_size.1
+                && surfaces <= driver_decoder.surfaces;
+            if fits && driver_decoder.size == size {
+                return Ok(driver_decoder);
             }
             if fits {
                 let mut info = ReconfigureInfo::zeroed();
                 (info.width, info.height) = size;
                 (info.target_width, info.target_height) = output_size(size);
-                info.surfaces = session.surfaces;
+                info.surfaces = driver_decoder.surfaces;
                 info.display_area = full_rect(output_size(size));
                 // SAFETY: the context is current and the handle is valid (invariant 1).
-                let status = unsafe { (driver.cuvid.reconfigure)(session.handle, &raw mut info) };
+                let status = unsafe { (driver.cuvid.reconfigure)(driver_decoder.handle, &raw mut info) };
                 if status == 0 {
-                    session.size = size;
-                    return Ok(session);
+                    driver_decoder.size = size;
+                    return Ok(driver_decoder);
                 }
                 // If creating a new decoder fails as well, that call reports the reason.
-            } else if is_same {
-                max = (max.0.max(session.max.0), max.1.max(session.max.1));
+            } else if is_same_format {
+                max_size = (max_size.0.max(driver_decoder.max_size.0), max_size.1.max(driver_decoder.max_size.1));
             }
-            session.destroy(device);
+            driver_decoder.destroy(device);
         }
         let mut info = CreateInfo::zeroed();
         (info.width, info.height) = (size.0.into(), size.1.into());
@@ -382,7 +393,7 @@ impl Session {
         info.chroma = format.chroma;
         info.flags = ffi::USE_VIDEO_ENGINES;
         info.bit_depth_minus8 = format.bit_depth_luma_minus8.into();
-        (info.max_width, info.max_height) = (max.0.into(), max.1.into());
+        (info.max_width, info.max_height) = (max_size.0.into(), max_size.1.into());
         info.display_area = full_rect(output_size(size));
         info.output_format = if bit_depth == 8 { ffi::NV12 } else { ffi::P016 };
         (info.target_width, info.target_height) = (output_size(size).0.into(), output_size(size).1.into());
@@ -391,15 +402,14 @@ impl Session {
         // SAFETY: the context is current (invariant 1). The driver reads the structure during the
         // call, and writes the handle.
         let status = unsafe { (driver.cuvid.create_decoder)(&raw mut handle, &raw mut info) };
-        driver.check(status, || format!("creating a decoder for {name} of {} x {} pixels", size.0, size.1))?;
-        Ok(Session { handle, codec: format.codec, bit_depth, size, max, surfaces })
+        driver.check(status, || format!("creating a decoder for {codec} of {} x {} pixels", size.0, size.1))?;
+        Ok(DriverDecoder { handle, codec: format.codec, bit_depth, size, max_size, surfaces })
     }
 
     /// Destroys the decoder. The context must be current.
-    fn destroy(self, device: &Device) -> Option<Session> {
+    fn destroy(self, device: &Device) {
         // SAFETY: invariant 1.
         unsafe { (device.driver().cuvid.destroy_decoder)(self.handle) };
-        None
     }
 }
 
@@ -409,7 +419,7 @@ fn output_size((width, height): (u32, u32)) -> (u32, u32) {
 }
 
 /// Returns the left, top, right and bottom of the shown area.
-fn area(format: &Format) -> (c_int, c_int, c_int, c_int) {
+fn shown_area(format: &Format) -> (c_int, c_int, c_int, c_int) {
     let ffi::Rect { left, top, right, bottom } = format.display_area;
     (left, top, right, bottom)
 }
@@ -424,7 +434,8 @@ struct HostMemory {
 }
 
 impl HostMemory {
-    /// Allocates at least `bytes` bytes. The context must be current.
+    /// Ensures a size of at least `bytes` bytes, and may discard the content. The context must be
+    /// current.
     fn grow(&mut self, device: &Device, bytes: usize) -> Result<()> {
         if bytes > self.bytes {
             self.free(device);
@@ -458,7 +469,8 @@ impl HostMemory {
 }
 
 impl State {
-    /// Calls `function`, and stores its error or panic. If the result is 0, the parser stops.
+    /// Calls `function`. If it fails or panics, stores the error or the panic and returns 0, which
+    /// makes the parser stop.
     ///
     /// # Safety
     /// `state` points to a [`State`] that no other code accesses during the call.
@@ -481,22 +493,25 @@ impl State {
         }
     }
 
-    /// Destroys the session and forgets all images, because the state of the engine is unknown. The
-    /// context must be current.
+    /// Destroys the driver's decoder and forgets all images, because the state of the engine is
+    /// unknown. The context must be current.
     fn fail(&mut self, device: &Device) {
         self.images.clear();
-        if let Some(session) = self.session.take() {
-            session.destroy(device);
+        if let Some(driver_decoder) = self.driver_decoder.take() {
+            driver_decoder.destroy(device);
         }
     }
 
     /// Prepares for a format, and returns the number of surfaces.
     fn start(&mut self, format: &Format) -> Result<c_int> {
         let size = (format.coded_width, format.coded_height);
-        if let (Some(previous_format), Some(session)) = (&self.format, &self.session) {
-            let kind = |f: &Format| (f.coded_width, f.coded_height, f.chroma, f.bit_depth_luma_minus8, area(f));
-            if kind(previous_format) == kind(format) && u32::from(format.min_surfaces) + DELAY <= session.surfaces {
-                return Ok(session.surfaces as c_int);
+        if let (Some(previous_format), Some(driver_decoder)) = (&self.format, &self.driver_decoder) {
+            let relevant =
+                |f: &Format| (f.coded_width, f.coded_height, f.chroma, f.bit_depth_luma_minus8, shown_area(f));
+            if relevant(previous_format) == relevant(format)
+                && u32::from(format.min_surfaces) + DELAY <= driver_decoder.surfaces
+            {
+                return Ok(driver_decoder.surfaces as c_int);
             }
             return Err(Error::unsupported(format!(
                 "the format of the video changes from {} x {} to {} x {} pixels in packet {} after a key frame, which \
@@ -525,14 +540,18 @@ impl State {
         }
         let device = self.device.clone();
         device.check(self.codec, bit_depth.into(), size, describe_format)?;
-        let (left, top, right, bottom) = area(format);
-        let fits = |from: c_int, to: c_int, max: u32| from >= 0 && from % 2 == 0 && from < to && to as u32 <= max;
+        let (left, top, right, bottom) = shown_area(format);
+        let fits =
+            |start: c_int, end: c_int, max: u32| start >= 0 && start % 2 == 0 && start < end && end as u32 <= max;
         if !fits(left, right, size.0) || !fits(top, bottom, size.1) {
-            return Err(Error::damaged(format!("the video shows the area {:?} of {size:?} pixels", area(format))));
+            return Err(Error::damaged(format!(
+                "the video shows the area {:?} of {size:?} pixels",
+                shown_area(format)
+            )));
         }
-        let session = Session::open(self.session.take(), &device, format, self.codec)?;
-        let surfaces = session.surfaces;
-        self.session = Some(session);
+        let driver_decoder = DriverDecoder::open(self.driver_decoder.take(), &device, format, self.codec)?;
+        let surfaces = driver_decoder.surfaces;
+        self.driver_decoder = Some(driver_decoder);
         self.format = Some(*format);
         Ok(surfaces as c_int)
     }
@@ -542,7 +561,7 @@ impl State {
         let image = unsafe { &*params };
         let surface = image.surface as usize;
         if image.is_field != 0 && image.is_second_field != 0 {
-            if let Some(first) = self.images.at(surface) {
+            if let Some(first) = self.images.get_mut(surface) {
                 first.is_field = false;
             }
         } else {
@@ -553,18 +572,20 @@ impl State {
             self.images.add(surface, self.packet, is_leading, image.is_field != 0);
         }
         let driver = *self.device.driver();
-        let session = self.session.as_ref().ok_or_else(|| Error::damaged("an image precedes its format"))?;
+        let driver_decoder =
+            self.driver_decoder.as_ref().ok_or_else(|| Error::damaged("an image precedes its format"))?;
         // SAFETY: the context is current and the handle is valid (invariant 1). The parser filled
         // the structure.
-        let status = unsafe { (driver.cuvid.decode)(session.handle, params) };
+        let status = unsafe { (driver.cuvid.decode)(driver_decoder.handle, params) };
         driver.check(status, || format!("decoding packet {} after the key frame", self.packet))?;
         Ok(1)
     }
 
-    /// Waits for the image in the surface, if there is one, and stores whether it is damaged.
+    /// Waits for the image in the surface, if there is one, and stores whether it is damaged. If the
+    /// driver does not report damage, it does not wait, and the image counts as undamaged.
     fn wait(&mut self, surface: usize) -> Result<()> {
-        let Some(session) = &self.session else { return Ok(()) };
-        if self.images.at(surface).is_none_or(|image| image.is_damaged.is_some()) {
+        let Some(driver_decoder) = &self.driver_decoder else { return Ok(()) };
+        if self.images.get_mut(surface).is_none_or(|image| image.is_damaged.is_some()) {
             return Ok(());
         }
         let driver = self.device.driver();
@@ -573,7 +594,7 @@ impl State {
         while self.reports_damage {
             let mut state = DecodeStatus::zeroed();
             // SAFETY: the handle is valid (invariant 1). The driver writes the structure.
-            let status = unsafe { (driver.cuvid.status)(session.handle, surface as c_int, &raw mut state) };
+            let status = unsafe { (driver.cuvid.status)(driver_decoder.handle, surface as c_int, &raw mut state) };
             if status == ffi::NOT_SUPPORTED {
                 self.reports_damage = false;
                 break;
@@ -583,27 +604,27 @@ impl State {
                 is_damaged = matches!(state.status, ffi::decoded::ERROR | ffi::decoded::CONCEALED);
                 break;
             }
-            if wait_start.elapsed() > PATIENCE {
+            if wait_start.elapsed() > DECODE_TIMEOUT {
                 return Err(Error::new(ErrorKind::Device, "the video engine of the GPU does not respond"));
             }
             std::thread::sleep(Duration::from_micros(50));
         }
-        self.images.set(surface, is_damaged);
+        self.images.set_damaged(surface, is_damaged);
         Ok(())
     }
 
     /// Copies the image in `surface` to host memory. The context must be current.
     fn read(&mut self, surface: usize, is_field: bool, index: usize, packet: usize, device: &Device) -> Result<()> {
-        let (Some(format), Some(session)) = (self.format, &self.session) else {
+        let (Some(format), Some(driver_decoder)) = (self.format, &self.driver_decoder) else {
             return Err(Error::damaged("an image precedes its format"));
         };
-        let (handle, coded_size) = (session.handle, output_size(session.size));
+        let (handle, coded_size) = (driver_decoder.handle, output_size(driver_decoder.size));
         let driver = device.driver();
-        let (left, top, right, bottom) = area(&format);
+        let (left, top, right, bottom) = shown_area(&format);
         let [left, top, right, bottom] = [left, top, right, bottom].map(|side| side as usize);
         let (width, height) = (right - left, bottom - top);
-        let sample = if format.bit_depth_luma_minus8 == 0 { 1 } else { 2 };
-        let (row, chroma_height) = (width.next_multiple_of(2) * sample, height.div_ceil(2));
+        let sample_bytes = if format.bit_depth_luma_minus8 == 0 { 1 } else { 2 };
+        let (chroma_row_bytes, chroma_height) = (width.next_multiple_of(2) * sample_bytes, height.div_ceil(2));
         let bits = 8 + format.bit_depth_luma_minus8;
         let (luma_bytes, bytes) = Frame::bytes((width, height), bits);
         self.host.grow(device, bytes)?;
@@ -625,7 +646,7 @@ impl State {
             copy.src_type = ffi::MEMORY_DEVICE;
             copy.src_device = address;
             copy.src_pitch = pitch;
-            (copy.src_x_bytes, copy.src_y) = (left * sample, y);
+            (copy.src_x_bytes, copy.src_y) = (left * sample_bytes, y);
             copy.dst_type = ffi::MEMORY_HOST;
             // SAFETY: `grow` allocated at least this many bytes.
             copy.dst_host = unsafe { host.byte_add(offset) };
@@ -636,8 +657,8 @@ impl State {
             let status = unsafe { (driver.cuda.copy_2d)(&raw const copy, stream) };
             driver.check(status, || "copying a decoded frame to host memory".into())
         };
-        let copy_result = copy(top, width * sample, height, 0)
-            .and_then(|()| copy(coded_size.1 as usize + top / 2, row, chroma_height, luma_bytes));
+        let copy_result = copy(top, width * sample_bytes, height, 0)
+            .and_then(|()| copy(coded_size.1 as usize + top / 2, chroma_row_bytes, chroma_height, luma_bytes));
         // SAFETY: the stream is valid, and the address was mapped above.
         let (synchronized, unmapped) =
             unsafe { ((driver.cuda.stream_synchronize)(stream), (driver.cuvid.unmap)(handle, address)) };
@@ -645,14 +666,14 @@ impl State {
         driver.check(synchronized, || "copying a decoded frame to host memory".into())?;
         driver.check(unmapped, || "releasing a decoded frame".into())?;
 
-        // An engine decodes the images of a session one after the other, so all earlier images are
+        // An engine decodes the images of a decoder one after the other, so all earlier images are
         // decoded.
-        let unknown_surfaces: Vec<usize> = self.images.unknown(index).collect();
-        for surface in unknown_surfaces {
+        let unchecked_surfaces: Vec<usize> = self.images.unchecked_surfaces(index).collect();
+        for surface in unchecked_surfaces {
             self.wait(surface)?;
         }
-        if let Some(position) = self.images.fault(index) {
-            return Err(fault(position, "the video engine of the GPU reports an error"));
+        if let Some(position) = self.images.damaged_packet(index) {
+            return Err(damaged_packet(position, "the video engine of the GPU reports an error"));
         }
         let (matrix, is_full_range) = match self.codec {
             Codec::Vp9 => self.vp9_color,

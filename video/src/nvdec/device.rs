@@ -5,8 +5,8 @@
 //!    drop of its result, so that the context of the device is current.
 //! 2. [`Entered`] restores the previous context and capture mode of the thread.
 //! 3. If a process has opened a GPU, a child that it creates by `fork` calls no function of the
-//!    driver. No call starts after the exit handler of this file. The driver does not support such
-//!    calls.
+//!    driver. No call starts after the exit handler of this file has run. The driver supports
+//!    neither.
 
 #![allow(unsafe_code, reason = "see the invariants above")]
 
@@ -23,13 +23,13 @@ use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum wait at exit for calls in progress.
-const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Number of scopes, in all threads, in which a context is current.
-static ENTERED: AtomicUsize = AtomicUsize::new(0);
+/// Number of values of [`Call`] in all threads.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
-/// The process that opened a GPU first, or 0.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// ID of the process that opened a GPU, or 0.
+static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Clone, Copy)]
 pub(super) struct Driver {
@@ -38,11 +38,11 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Opens the driver's libraries once per process.
+    /// Returns the driver. Its libraries are opened once per process.
     pub(super) fn get() -> Result<Self> {
         static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
-        let opened = DRIVER.get_or_init(|| Driver::open("libcuda.so.1", "libnvcuvid.so.1"));
-        opened.clone().map_err(Error::unsupported)
+        let driver = DRIVER.get_or_init(|| Driver::open("libcuda.so.1", "libnvcuvid.so.1"));
+        driver.clone().map_err(Error::unsupported)
     }
 
     fn open(cuda: &str, cuvid: &str) -> Result<Self, String> {
@@ -56,7 +56,7 @@ impl Driver {
                  `compute,utility,video`, and start the container again; otherwise, {ALTERNATIVES}"
             )
         })?;
-        let old = |symbol| {
+        let too_old = |symbol| {
             format!(
                 "the NVIDIA driver is too old to decode videos: it has no function {symbol}; install a newer driver, \
                  or {ALTERNATIVES}"
@@ -64,13 +64,13 @@ impl Driver {
         };
         // SAFETY: these are the libraries that the headers describe, and they are leaked.
         unsafe {
-            let cuda = Cuda::of(cuda_library).map_err(old)?;
-            let cuvid = Cuvid::of(cuvid_library).map_err(old)?;
+            let cuda = Cuda::load(cuda_library).map_err(too_old)?;
+            let cuvid = Cuvid::load(cuvid_library).map_err(too_old)?;
             Ok(Driver { cuda, cuvid })
         }
     }
 
-    pub(super) fn check(&self, status: Status, doing: impl FnOnce() -> String) -> Result<()> {
+    pub(super) fn check(&self, status: Status, operation: impl FnOnce() -> String) -> Result<()> {
         if status == 0 {
             return Ok(());
         }
@@ -83,7 +83,7 @@ impl Driver {
         };
         let name = text(self.cuda.error_name).unwrap_or_else(|| format!("code {status}"));
         let meaning = text(self.cuda.error_string).unwrap_or_else(|| "unknown to the driver".into());
-        Err(Error::new(ErrorKind::Device, format!("{} failed: {name} ({meaning})", doing())))
+        Err(Error::new(ErrorKind::Device, format!("{} failed: {name} ({meaning})", operation())))
     }
 }
 
@@ -125,11 +125,12 @@ impl Drop for Primary {
     }
 }
 
+/// Marks a call of the driver, or a scope in which a context is current.
 struct Call;
 
 impl Drop for Call {
     fn drop(&mut self) {
-        ENTERED.fetch_sub(1, Ordering::SeqCst);
+        CALLS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -137,7 +138,7 @@ impl Primary {
     fn call(&self) -> Result<Call> {
         check_process()?;
         // Count the call first, so that the exit handler either waits for it or makes it fail.
-        ENTERED.fetch_add(1, Ordering::SeqCst);
+        CALLS.fetch_add(1, Ordering::SeqCst);
         let call = Call;
         if IS_EXITING.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Device, "the process is exiting, so no more videos are decoded"));
@@ -148,7 +149,7 @@ impl Primary {
 
 /// Fails if the process was forked from a process that had opened a GPU.
 pub(super) fn check_process() -> Result<()> {
-    match PROCESS.load(Ordering::SeqCst) {
+    match PROCESS_ID.load(Ordering::SeqCst) {
         0 => Ok(()),
         process if process == std::process::id() => Ok(()),
         process => Err(Error::unsupported(format!(
@@ -161,22 +162,22 @@ pub(super) fn check_process() -> Result<()> {
 
 /// Registers the exit handler, once per process. Exit handlers run in reverse order of
 /// registration. The driver must be initialized first, so that its handlers run after this one.
-fn on_exit() {
+fn register_exit_handler() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handler neither panics nor unwinds, and has no preconditions.
-        let _ = unsafe { libc::atexit(close) };
+        let _ = unsafe { libc::atexit(wait_for_calls) };
     });
 }
 
-extern "C" fn close() {
+extern "C" fn wait_for_calls() {
     // A child created by `fork` inherits the handler, but not the threads that make the calls.
     if check_process().is_err() {
         return;
     }
     IS_EXITING.store(true, Ordering::SeqCst);
-    let since = Instant::now();
-    while ENTERED.load(Ordering::SeqCst) > 0 && since.elapsed() < EXIT_PATIENCE {
+    let wait_start = Instant::now();
+    while CALLS.load(Ordering::SeqCst) > 0 && wait_start.elapsed() < EXIT_TIMEOUT {
         std::thread::sleep(Duration::from_micros(50));
     }
 }
@@ -197,16 +198,16 @@ impl Device {
     }
 
     pub(super) fn open(driver: Driver, ordinal: usize) -> Result<Self> {
-        PROCESS.store(std::process::id(), Ordering::SeqCst);
+        PROCESS_ID.store(std::process::id(), Ordering::SeqCst);
         let (mut device, mut context) = (0, null_mut());
-        let doing = || format!("opening GPU {ordinal} for decoding videos");
+        let operation = || format!("opening GPU {ordinal} for decoding videos");
         // SAFETY: these functions need no context. They write their results before they return.
         unsafe {
-            driver.check((driver.cuda.init)(0), doing)?;
-            driver.check((driver.cuda.device_get)(&raw mut device, ordinal as c_int), doing)?;
-            driver.check((driver.cuda.retain)(&raw mut context, device), doing)?;
+            driver.check((driver.cuda.init)(0), operation)?;
+            driver.check((driver.cuda.device_get)(&raw mut device, ordinal as c_int), operation)?;
+            driver.check((driver.cuda.retain)(&raw mut context, device), operation)?;
         }
-        on_exit();
+        register_exit_handler();
         Ok(Device(Arc::new(Primary { driver, ordinal, device, context, caps: Mutex::default() })))
     }
 
@@ -243,21 +244,23 @@ impl Device {
         }
     }
 
-    /// Checks that the GPU can decode frames of a size, with 4:2:0 chroma. `what` describes the
-    /// frames.
+    /// Checks that the GPU can decode frames of a size, with 4:2:0 chroma. `describe_frames`
+    /// describes the frames for the error.
     pub(super) fn check(
         &self,
         codec: Codec,
         bit_depth: u32,
         size: (u32, u32),
-        what: impl FnOnce() -> String,
+        describe_frames: impl FnOnce() -> String,
     ) -> Result<()> {
         let caps = self.caps(codec, bit_depth)?;
-        match why_not(&caps, size) {
+        match unsupported_reason(&caps, size) {
             None => Ok(()),
-            Some(why) => {
-                Err(Error::unsupported(format!("{} cannot decode {} ({why}); {ALTERNATIVES}", self.name(), what())))
-            }
+            Some(why) => Err(Error::unsupported(format!(
+                "{} cannot decode {} ({why}); {ALTERNATIVES}",
+                self.name(),
+                describe_frames()
+            ))),
         }
     }
 
@@ -266,16 +269,16 @@ impl Device {
         caps.codec = cuvid_codec(codec).expect("checked by the bitstream");
         caps.chroma = ffi::CHROMA_420;
         caps.bit_depth_minus8 = bit_depth.saturating_sub(8);
-        let mut limits = self.0.caps.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached_caps = self.0.caps.lock().unwrap_or_else(PoisonError::into_inner);
         let key = |caps: &Caps| (caps.codec, caps.bit_depth_minus8);
-        if let Some(limits_of_gpu) = limits.iter().find(|entry| key(entry) == key(&caps)) {
-            return Ok(*limits_of_gpu);
+        if let Some(caps) = cached_caps.iter().find(|entry| key(entry) == key(&caps)) {
+            return Ok(*caps);
         }
         let _here = self.enter()?;
         // SAFETY: the driver reads and writes the structure during the call.
         let status = unsafe { (self.0.driver.cuvid.caps)(&raw mut caps) };
         self.0.driver.check(status, || format!("asking GPU {} what it can decode", self.0.ordinal))?;
-        limits.push(caps);
+        cached_caps.push(caps);
         Ok(caps)
     }
 }
@@ -289,7 +292,7 @@ pub(super) fn cuvid_codec(codec: Codec) -> Option<c_int> {
     }
 }
 
-fn why_not(caps: &Caps, (width, height): (u32, u32)) -> Option<String> {
+fn unsupported_reason(caps: &Caps, (width, height): (u32, u32)) -> Option<String> {
     let (min_width, min_height) = (u32::from(caps.min_width), u32::from(caps.min_height));
     if caps.is_supported == 0 {
         Some("its video engines do not support this format".to_owned())
@@ -330,8 +333,8 @@ mod tests {
 
     #[test]
     fn a_missing_video_library_names_the_variable_of_containers() {
-        // Opening the second library fails first, so any library can replace the driver's first
-        // one.
+        // No function is looked up until both libraries are open, so any library can replace the
+        // driver's first one.
         let text = Driver::open("libc.so.6", "libwarpfeed-missing.so.1").err().unwrap();
         assert!(text.contains("libwarpfeed-missing.so.1"), "{text}");
         for part in ["NVIDIA_DRIVER_CAPABILITIES", "`video`", "AV1", "warpfeed pack --frames"] {
@@ -359,7 +362,7 @@ mod tests {
     #[test]
     fn what_a_gpu_cannot_decode_is_refused_with_its_limits() {
         let mut caps = Caps::zeroed();
-        let reason = |caps: &Caps, size| why_not(caps, size).unwrap_or_default();
+        let reason = |caps: &Caps, size| unsupported_reason(caps, size).unwrap_or_default();
         assert_eq!(reason(&caps, (640, 480)), "its video engines do not support this format");
         (caps.is_supported, caps.min_width, caps.min_height) = (1, 48, 16);
         (caps.max_width, caps.max_height, caps.max_macroblocks) = (4096, 4096, 65_536);

@@ -1,8 +1,8 @@
 //! The functions and structures of `libcuda` and `libnvcuvid` that decoding uses, and the code that
 //! loads these functions.
 //!
-//! The layouts follow the headers of NVIDIA's Video Codec SDK from version 9 on. Later versions
-//! changed only reserved fields.
+//! The layouts follow the headers of version 9 of NVIDIA's Video Codec SDK. Later versions changed
+//! only reserved fields.
 //!
 //! **Invariants**
 //! 1. The type of each function is the one that the headers declare, so calling a function has only
@@ -21,7 +21,7 @@ pub(super) type Status = c_int;
 /// The result of a query that the codec or the GPU does not support.
 pub(super) const NOT_SUPPORTED: Status = 801;
 
-macro_rules! table {
+macro_rules! functions {
     ($(#[$doc:meta])* $name:ident { $($field:ident = $symbol:literal: fn($($arg:ty),*) -> Status,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ macro_rules! table {
             ///
             /// # Safety
             /// `library` must be the library that the headers describe, and must stay loaded.
-            pub(super) unsafe fn of(library: &libloading::Library) -> Result<Self, &'static str> {
+            pub(super) unsafe fn load(library: &libloading::Library) -> Result<Self, &'static str> {
                 // SAFETY: the caller ensures that the symbols have the declared types (invariant 1).
                 unsafe {
                     Ok($name { $($field: *library.get(concat!($symbol, "\0").as_bytes()).map_err(|_| $symbol)?,)* })
@@ -44,7 +44,7 @@ macro_rules! table {
     };
 }
 
-table! {
+functions! {
     /// `libcuda`.
     Cuda {
         init = "cuInit": fn(c_uint) -> Status,
@@ -66,7 +66,7 @@ table! {
     }
 }
 
-table! {
+functions! {
     /// `libnvcuvid`.
     Cuvid {
         caps = "cuvidGetDecoderCaps": fn(*mut Caps) -> Status,
@@ -105,7 +105,7 @@ pub(super) mod codec {
 pub(super) const CHROMA_420: c_int = 1;
 /// `cudaVideoSurfaceFormat`: 8-bit luma, followed by interleaved chroma.
 pub(super) const NV12: c_int = 0;
-/// `cudaVideoSurfaceFormat`: the same with 16 bits, of which the upper ones are used.
+/// `cudaVideoSurfaceFormat`: like [`NV12`], with samples in the upper bits of 16-bit words.
 pub(super) const P016: c_int = 1;
 /// `cudaVideoCreateFlags`: use the video engines.
 pub(super) const USE_VIDEO_ENGINES: c_ulong = 4;

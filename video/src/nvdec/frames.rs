@@ -13,23 +13,23 @@ use crate::record::Record;
 const MAX_AHEAD: usize = 2;
 
 /// Decodes the frames of records on a GPU, and copies them to host memory. All threads share the
-/// decoders. A thread keeps its decoder until [`rest`](Self::rest) is called, so that each frame of
-/// a clip continues where the previous one stopped.
+/// GPU's decoders. A frame decoder keeps one of them until [`rest`](Self::rest) is called or a
+/// record does not continue the previous one, so the packets of a clip are decoded only once.
 pub struct FrameDecoder {
     gpu: usize,
     pool: Option<Arc<Pool>>,
     session: Option<Session>,
-    decoded: u64,
+    decoded_packets: u64,
 }
 
 impl FrameDecoder {
     /// Creates a decoder that uses the GPU with index `gpu`.
     pub fn new(gpu: usize) -> Self {
-        FrameDecoder { gpu, pool: None, session: None, decoded: 0 }
+        FrameDecoder { gpu, pool: None, session: None, decoded_packets: 0 }
     }
 
     #[cfg(test)]
-    pub(super) fn on(pool: &Arc<Pool>) -> Self {
+    pub(super) fn with_pool(pool: &Arc<Pool>) -> Self {
         let mut decoder = Self::new(0);
         decoder.pool = Some(pool.clone());
         decoder
@@ -37,22 +37,22 @@ impl FrameDecoder {
 
     /// Returns the number of packets that were decoded since the frame decoder was created.
     pub fn decoded(&self) -> u64 {
-        self.decoded
+        self.decoded_packets
     }
 
     /// Returns the decoder to the pool for other threads.
     pub fn rest(&mut self) {
         let Some(session) = self.session.take() else { return };
         match (&self.pool, check_process()) {
-            (Some(pool), Ok(())) => pool.give_back(session),
+            (Some(pool), Ok(())) => pool.release(session),
             // In a forked child, a thread that no longer exists may have locked the pool.
             _ => std::mem::forget(session),
         }
     }
 
     /// Decodes the frame of a record, and passes it to `show`. Waits while other threads use all
-    /// decoders. Up to two of the `later` records are decoded ahead if they are in the same group
-    /// of pictures.
+    /// decoders. Of the `later` records, the first two are decoded ahead if they start with the
+    /// packets of `record`.
     ///
     /// # Errors
     /// If the GPU cannot decode the video, if a packet is damaged, if the frame does not have the
@@ -64,8 +64,8 @@ impl FrameDecoder {
         later: &[Record<'_>],
         show: impl FnOnce(&Planes<'_>) -> Result<T>,
     ) -> Result<T> {
-        let decoded = self.try_decode(record, later).and_then(|planes| show(&planes));
-        decoded.map_err(|e| match record.label {
+        let result = self.try_decode(record, later).and_then(|planes| show(&planes));
+        result.map_err(|e| match record.label {
             "" => e,
             label => Error::new(e.kind(), format!("{label}: {e}")),
         })
@@ -85,9 +85,9 @@ impl FrameDecoder {
         }
         let session = match &mut self.session {
             Some(session) => session,
-            none => none.insert(pool.take(record)?),
+            none => none.insert(pool.acquire(record)?),
         };
-        self.decoded += session.decode(record, &later[..later.len().min(MAX_AHEAD)])? as u64;
+        self.decoded_packets += session.decode(record, &later[..later.len().min(MAX_AHEAD)])? as u64;
         Ok(session.planes())
     }
 }

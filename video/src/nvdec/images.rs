@@ -5,8 +5,8 @@
 //! depends only on the packets since the key frame, not on which other frames are read.
 //!
 //! Leading images, which precede the key frame in presentation order, may refer to images before
-//! the key frame. If they are damaged, later images are not faulty, because they do not refer to
-//! leading images.
+//! the key frame. Their damage does not make later images faulty, because images that follow the key
+//! frame in presentation order do not refer to leading images.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Image {
@@ -22,9 +22,10 @@ pub(super) struct Image {
 #[derive(Debug, Default)]
 pub(super) struct Images {
     surfaces: Vec<Option<Image>>,
+    /// Number of images since the key frame.
     count: usize,
     /// The index and the packet of the first damaged image that is not a leading image.
-    damaged: Option<(usize, usize)>,
+    first_damaged: Option<(usize, usize)>,
 }
 
 impl Images {
@@ -44,12 +45,12 @@ impl Images {
         self.count += 1;
     }
 
-    pub(super) fn at(&mut self, surface: usize) -> Option<&mut Image> {
+    pub(super) fn get_mut(&mut self, surface: usize) -> Option<&mut Image> {
         self.surfaces.get_mut(surface).and_then(Option::as_mut)
     }
 
-    /// Returns the surface of an image, unless a later image has replaced it.
-    pub(super) fn surface(&self, index: usize) -> Option<(usize, Image)> {
+    /// Returns an image and its surface, unless a later image has replaced it.
+    pub(super) fn find(&self, index: usize) -> Option<(usize, Image)> {
         let mut images =
             self.surfaces.iter().enumerate().filter_map(|(index, image)| image.map(|image| (index, image)));
         images.find(|(_, image)| image.index == index)
@@ -57,27 +58,27 @@ impl Images {
 
     /// Returns the surfaces of the images up to `index` for which it is not known whether they are
     /// damaged.
-    pub(super) fn unknown(&self, index: usize) -> impl Iterator<Item = usize> {
+    pub(super) fn unchecked_surfaces(&self, index: usize) -> impl Iterator<Item = usize> {
         let is_unknown = move |image: &Image| image.index <= index && image.is_damaged.is_none();
         let images = self.surfaces.iter().enumerate();
         images.filter(move |(_, image)| image.as_ref().is_some_and(is_unknown)).map(|(index, _)| index)
     }
 
-    pub(super) fn set(&mut self, surface: usize, is_damaged: bool) {
-        let Some(image) = self.at(surface) else { return };
+    pub(super) fn set_damaged(&mut self, surface: usize, is_damaged: bool) {
+        let Some(image) = self.get_mut(surface) else { return };
         image.is_damaged = Some(is_damaged);
         if is_damaged && !image.is_leading {
             let position = (image.index, image.packet);
-            self.damaged = Some(self.damaged.map_or(position, |first| first.min(position)));
+            self.first_damaged = Some(self.first_damaged.map_or(position, |first| first.min(position)));
         }
     }
 
-    /// Returns the packet that makes an image faulty. It must be known for all images up to this
-    /// image whether they are damaged.
-    pub(super) fn fault(&self, index: usize) -> Option<usize> {
-        match self.damaged {
+    /// Returns the packet that makes an image faulty, if any. For all images up to this one, it must
+    /// be known whether they are damaged.
+    pub(super) fn damaged_packet(&self, index: usize) -> Option<usize> {
+        match self.first_damaged {
             Some((first, packet)) if first <= index => Some(packet),
-            _ => self.surface(index).filter(|(_, image)| image.is_damaged == Some(true)).map(|(_, image)| image.packet),
+            _ => self.find(index).filter(|(_, image)| image.is_damaged == Some(true)).map(|(_, image)| image.packet),
         }
     }
 }
@@ -94,9 +95,9 @@ mod tests {
                 images.add(index, index, is_leading && index == 1, false);
             }
             for index in 0..3 {
-                images.set(index, index == 1);
+                images.set_damaged(index, index == 1);
             }
-            assert_eq!([0, 1, 2].map(|index| images.fault(index)), expected);
+            assert_eq!([0, 1, 2].map(|index| images.damaged_packet(index)), expected);
         }
     }
 
@@ -106,15 +107,15 @@ mod tests {
         for index in 0..4 {
             images.add(index, index, false, false);
         }
-        assert_eq!(images.unknown(2).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(images.unchecked_surfaces(2).collect::<Vec<_>>(), [0, 1, 2]);
         for index in 0..3 {
-            images.set(index, false);
+            images.set_damaged(index, false);
         }
-        assert_eq!(images.unknown(3).collect::<Vec<_>>(), [3]);
+        assert_eq!(images.unchecked_surfaces(3).collect::<Vec<_>>(), [3]);
         // Use the surface again.
         images.add(0, 4, false, false);
-        assert_eq!(images.unknown(4).collect::<Vec<_>>(), [0, 3]);
-        assert_eq!(images.surface(0), None, "the image was replaced");
-        assert_eq!(images.surface(4).map(|(surface, image)| (surface, image.packet)), Some((0, 4)));
+        assert_eq!(images.unchecked_surfaces(4).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(images.find(0), None, "the image was replaced");
+        assert_eq!(images.find(4).map(|(surface, image)| (surface, image.packet)), Some((0, 4)));
     }
 }

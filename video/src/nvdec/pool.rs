@@ -16,21 +16,23 @@ use crate::frame::Planes;
 use crate::record::Record;
 
 /// Maximum number of decoders per GPU. Threads wait until their frame is decoded, so the seven
-/// engines of an H100 need more than seven decoders. There, creating a decoder takes 36 ms.
+/// engines of an H100 need more than seven decoders. Creating a decoder on an H100 takes 36 ms.
 pub(super) const MAX_SESSIONS: usize = 24;
 
 /// A decoder with the packets that it has decoded.
 pub(super) struct Session {
     decoder: Decoder,
     format: Option<(Codec, u32, u32)>,
+    /// The codec's configuration record, and the decoded packets with their lengths.
     body: Vec<u8>,
-    ends: Vec<usize>,
+    /// For each packet, its end in `body`.
+    packet_ends: Vec<usize>,
 }
 
 pub(super) struct Pool {
     device: Device,
     idle: Mutex<Idle>,
-    freed: Condvar,
+    released: Condvar,
 }
 
 /// The decoders of a pool that no thread uses.
@@ -38,7 +40,7 @@ struct Idle {
     /// Idle decoders. The most recently used one is the last.
     sessions: Vec<Session>,
     /// Number of decoders, idle or in use.
-    count: usize,
+    total_count: usize,
 }
 
 impl Pool {
@@ -57,15 +59,15 @@ impl Pool {
     }
 
     pub(super) fn new(device: Device) -> Self {
-        Pool { device, idle: Mutex::new(Idle { sessions: Vec::new(), count: 0 }), freed: Condvar::new() }
+        Pool { device, idle: Mutex::new(Idle { sessions: Vec::new(), total_count: 0 }), released: Condvar::new() }
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a decoder for `record`. Waits while other threads use all decoders.
-    pub(super) fn take(&self, record: &Record<'_>) -> Result<Session> {
+    /// Acquires a decoder for `record`. Waits while other threads use all decoders.
+    pub(super) fn acquire(&self, record: &Record<'_>) -> Result<Session> {
         let mut idle = self.idle();
         loop {
             let best_index = idle.sessions.iter_mut().position(|session| session.continues(record));
@@ -73,31 +75,31 @@ impl Pool {
             if let Some(index) = best_index {
                 return Ok(idle.sessions.remove(index));
             }
-            if idle.count < MAX_SESSIONS {
-                idle.count += 1;
+            if idle.total_count < MAX_SESSIONS {
+                idle.total_count += 1;
                 break;
             }
             if !idle.sessions.is_empty() {
                 return Ok(idle.sessions.remove(0));
             }
-            idle = self.freed.wait(idle).unwrap_or_else(PoisonError::into_inner);
+            idle = self.released.wait(idle).unwrap_or_else(PoisonError::into_inner);
         }
         drop(idle);
         let decoder = Decoder::new(self.device.clone()).inspect_err(|_| {
-            self.idle().count -= 1;
-            self.freed.notify_one();
+            self.idle().total_count -= 1;
+            self.released.notify_one();
         })?;
-        Ok(Session { decoder, format: None, body: Vec::new(), ends: Vec::new() })
+        Ok(Session { decoder, format: None, body: Vec::new(), packet_ends: Vec::new() })
     }
 
-    pub(super) fn give_back(&self, session: Session) {
+    pub(super) fn release(&self, session: Session) {
         self.idle().sessions.push(session);
-        self.freed.notify_one();
+        self.released.notify_one();
     }
 
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.idle().count
+        self.idle().total_count
     }
 
     #[cfg(test)]
@@ -117,27 +119,28 @@ impl Session {
     /// identifier would result in a wrong frame. If the requested frame was already decoded, as in
     /// clips in presentation order, its image must still be in GPU memory.
     pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
-        let pushed_packets = self.ends.len().min(record.count());
+        let pushed_count = self.packet_ends.len().min(record.count());
         self.fits(record)
-            && pushed_packets > 0
-            && self.body.get(..self.ends[pushed_packets - 1]).is_some_and(|body| record.body().starts_with(body))
-            && (pushed_packets < record.count() || self.decoder.has(record.count() - 1))
+            && pushed_count > 0
+            && self.body.get(..self.packet_ends[pushed_count - 1]).is_some_and(|body| record.body().starts_with(body))
+            && (pushed_count < record.count() || self.decoder.has(record.count() - 1))
     }
 
     /// Decodes the frame of a record. Returns how many packets were decoded. After an error, the
     /// decoder starts again from a key frame with the next record.
     ///
-    /// The packets of the `later_records` in the same group of pictures are queued before the frame
-    /// is read, so that the engine continues while the caller converts the frame.
+    /// The packets of the `later_records` are queued before the frame is read, so that the engine
+    /// continues while the caller converts the frame. The first record that does not start with the
+    /// packets of `record`, and all records after it, are ignored.
     pub(super) fn decode(&mut self, record: &Record<'_>, later_records: &[Record<'_>]) -> Result<usize> {
         let mut result = self.try_decode(record, later_records);
         if result.is_err() && !later_records.is_empty() {
             // A later packet may be damaged, or may have replaced the frame.
-            self.ends.clear();
+            self.packet_ends.clear();
             result = self.try_decode(record, &[]);
         }
         if result.is_err() {
-            self.ends.clear();
+            self.packet_ends.clear();
         }
         result
     }
@@ -151,7 +154,7 @@ impl Session {
         if !self.continues(record) {
             self.start(record)?;
         }
-        let pushed_packets = self.ends.len();
+        let pushed_count = self.packet_ends.len();
         self.push(record)?;
         for later in later_records {
             if !later.body().starts_with(record.body()) {
@@ -170,11 +173,11 @@ impl Session {
                 planes.width, planes.height, record.width, record.height
             )));
         }
-        Ok(self.ends.len() - pushed_packets)
+        Ok(self.packet_ends.len() - pushed_count)
     }
 
     fn start(&mut self, record: &Record<'_>) -> Result<()> {
-        self.ends.clear();
+        self.packet_ends.clear();
         self.body.clear();
         self.format = Some((record.codec, record.width, record.height));
         let mut config = Vec::new();
@@ -193,14 +196,14 @@ impl Session {
     }
 
     fn push(&mut self, record: &Record<'_>) -> Result<()> {
-        let pushed = self.ends.len();
-        reserve(&mut self.ends, record.count().saturating_sub(pushed))?;
-        for packet in record.packets().skip(pushed) {
+        let pushed_count = self.packet_ends.len();
+        reserve(&mut self.packet_ends, record.count().saturating_sub(pushed_count))?;
+        for packet in record.packets().skip(pushed_count) {
             self.decoder.push(packet)?;
             let (start, end) = (self.body.len(), self.body.len() + 4 + packet.len());
             reserve(&mut self.body, end - start)?;
             self.body.extend_from_slice(&record.body()[start..end]);
-            self.ends.push(end);
+            self.packet_ends.push(end);
         }
         Ok(())
     }

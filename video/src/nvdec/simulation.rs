@@ -1,7 +1,7 @@
 //! A simulated driver that decodes nothing, and tests that use this driver.
 //!
-//! The simulated driver reuses surfaces as early as the real driver may. It fills each image with
-//! the number in the image's packet, so that tests notice a frame from a wrong packet.
+//! The simulated driver reuses surfaces as early as the real driver may. It fills each image with a
+//! number that identifies the image, so that tests notice a frame from a wrong packet.
 
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks, reason = "the functions have the signatures of the driver")]
 
@@ -24,7 +24,7 @@ const SIZE: (u32, u32) = (64, 48);
 struct Parser {
     params: ffi::ParserParams,
     surfaces: Vec<bool>,
-    /// Surfaces of images that are not shown yet, each after the presentation order of its image.
+    /// The presentation order and the surface of each image that is not shown yet.
     waiting: Vec<(u8, usize)>,
     references: [Option<usize>; 8],
     next: usize,
@@ -39,7 +39,7 @@ struct Engine {
 }
 
 /// The content of a simulated image.
-struct Toy {
+struct TestImage {
     number: u8,
     order: u8,
     /// Bit mask of the references that the image replaces.
@@ -48,7 +48,7 @@ struct Toy {
 }
 
 impl Parser {
-    fn decode(&mut self, toy: &Toy) -> bool {
+    fn decode(&mut self, image: &TestImage) -> bool {
         if self.surfaces.is_empty() {
             let mut format = ffi::Format::zeroed();
             format.codec = self.params.codec;
@@ -66,19 +66,19 @@ impl Parser {
         let surface = (0..self.surfaces.len()).find(|&index| is_free(index)).expect("a surface is free");
         let mut params = ffi::PicParams::zeroed();
         params.surface = surface as c_int;
-        params.order_h264 = [c_int::from(toy.order); 2];
-        params.bytes = u32::from(toy.number);
-        params.slices = u32::from(toy.is_damaged);
+        params.order_h264 = [c_int::from(image.order); 2];
+        params.bytes = u32::from(image.number);
+        params.slices = u32::from(image.is_damaged);
         if unsafe { self.params.on_decode.unwrap()(self.params.user, &raw mut params) } == 0 {
             return false;
         }
         for (index, reference) in self.references.iter_mut().enumerate() {
-            if toy.refresh >> index & 1 == 1 {
+            if image.refresh >> index & 1 == 1 {
                 *reference = Some(surface);
             }
         }
         self.surfaces[surface] = true;
-        self.waiting.push((toy.order, surface));
+        self.waiting.push((image.order, surface));
         // The real driver holds back more images.
         while self.waiting.len() > 1 {
             let first = (0..self.waiting.len()).min_by_key(|&index| self.waiting[index].0).unwrap();
@@ -90,7 +90,7 @@ impl Parser {
     }
 
     /// Decodes a packet of H.264. Each slice contains a number, an order and a state.
-    fn slices(&mut self, data: &[u8]) -> bool {
+    fn decode_h264(&mut self, data: &[u8]) -> bool {
         let starts: Vec<usize> = (0..data.len()).filter(|&offset| data[offset..].starts_with(&[0, 0, 0, 1])).collect();
         starts.iter().all(|&offset| {
             let unit = &data[offset + 4..];
@@ -99,22 +99,22 @@ impl Parser {
             }
             let refresh = if unit[0] >> 5 != 0 { 1 << self.next } else { 0 };
             self.next = (self.next + usize::from(refresh != 0)) % 2;
-            self.decode(&Toy { number: unit[1], order: unit[2], refresh, is_damaged: unit[3] == 2 })
+            self.decode(&TestImage { number: unit[1], order: unit[2], refresh, is_damaged: unit[3] == 2 })
         })
     }
 
     /// Decodes a packet of VP9. The frames are numbered from 1.
-    fn frames(&mut self, data: &[u8]) -> bool {
-        let mut goes_on = true;
+    fn decode_vp9(&mut self, data: &[u8]) -> bool {
+        let mut succeeded = true;
         let parsed = for_each_frame(data, |frame| {
             if let Header::Encoded { refresh, .. } = Header::parse(frame)? {
                 self.count += 1;
-                let toy = Toy { number: self.count, order: self.count, refresh, is_damaged: false };
-                goes_on = goes_on && self.decode(&toy);
+                let image = TestImage { number: self.count, order: self.count, refresh, is_damaged: false };
+                succeeded = succeeded && self.decode(&image);
             }
             Ok(())
         });
-        parsed.is_ok() && goes_on
+        parsed.is_ok() && succeeded
     }
 }
 
@@ -134,8 +134,9 @@ unsafe extern "C" fn create_parser(out: *mut ffi::Parser, params: *mut ffi::Pars
 unsafe extern "C" fn parse(parser: ffi::Parser, packet: *mut ffi::SourcePacket) -> Status {
     let (parser, packet) = unsafe { (&mut *parser.cast::<Parser>(), &*packet) };
     let data = unsafe { std::slice::from_raw_parts(packet.data, packet.bytes as usize) };
-    let goes_on = if parser.params.codec == ffi::codec::VP9 { parser.frames(data) } else { parser.slices(data) };
-    c_int::from(!goes_on)
+    let succeeded =
+        if parser.params.codec == ffi::codec::VP9 { parser.decode_vp9(data) } else { parser.decode_h264(data) };
+    c_int::from(!succeeded)
 }
 
 unsafe extern "C" fn destroy_parser(parser: ffi::Parser) -> Status {
@@ -406,7 +407,7 @@ fn packets_after_a_damaged_one_fail_with_the_same_reason() {
 }
 
 #[test]
-fn a_packet_without_an_image_is_damaged() {
+fn a_packet_without_exactly_one_image_is_damaged() {
     let mut decoder = Decoder::new(device()).unwrap();
     decoder.start(&config(Codec::H264)).unwrap();
     decoder.push(&packet(0, (Idr, 1, false))).unwrap();
@@ -441,7 +442,7 @@ fn show(decoder: &mut FrameDecoder, record: &[u8]) -> u8 {
 #[test]
 fn the_same_frames_result_for_any_order_of_records() {
     let (records, pool) = (records(0), Arc::new(Pool::new(device())));
-    let mut decoder = FrameDecoder::on(&pool);
+    let mut decoder = FrameDecoder::with_pool(&pool);
     // Show the frames in presentation order first, and then all pairs of frames.
     assert_eq!([0, 3, 2, 4, 1].map(|index| show(&mut decoder, &records[index])), [1, 4, 3, 5, 2]);
     for (first, second) in (0..25).map(|pair| (pair / 5, pair % 5)) {
@@ -455,7 +456,7 @@ fn the_same_frames_result_for_any_order_of_records() {
     show(&mut decoder, &records[4]);
     assert_eq!(decoder.decoded(), before, "nothing is decoded twice");
     decoder.rest();
-    let mut other = FrameDecoder::on(&pool);
+    let mut other = FrameDecoder::with_pool(&pool);
     show(&mut other, &records[4]);
     assert_eq!(other.decoded(), 0, "a different thread continues");
     assert_eq!(pool.count(), 1);
@@ -469,7 +470,7 @@ fn show_before(decoder: &mut FrameDecoder, record: &[u8], later: &[Vec<u8>]) -> 
 #[test]
 fn frames_are_decoded_ahead_and_only_once() {
     let (records, pool) = (records(0), Arc::new(Pool::new(device())));
-    let mut decoder = FrameDecoder::on(&pool);
+    let mut decoder = FrameDecoder::with_pool(&pool);
     assert_eq!(show_before(&mut decoder, &records[0], &records[1..]), 1);
     assert_eq!(decoder.decoded(), 3, "the frame and two more");
     assert_eq!(show_before(&mut decoder, &records[1], &records[2..]), 2);
@@ -479,8 +480,8 @@ fn frames_are_decoded_ahead_and_only_once() {
 #[test]
 fn the_same_frames_result_with_later_frames_of_any_order() {
     let (first_records, other, pool) = (records(0), records(10), Arc::new(Pool::new(device())));
-    let mut decoder = FrameDecoder::on(&pool);
-    for (frame, first, second) in (0..250).map(|at| (at / 50, at / 10 % 5, at % 10)) {
+    let mut decoder = FrameDecoder::with_pool(&pool);
+    for (frame, first, second) in (0..250).map(|n| (n / 50, n / 10 % 5, n % 10)) {
         let second = first_records.iter().chain(&other).nth(second).unwrap();
         let later = [first_records[first].clone(), second.clone()];
         assert_eq!(usize::from(show_before(&mut decoder, &first_records[frame], &later)), frame + 1);
@@ -493,7 +494,7 @@ fn damage_of_a_later_frame_does_not_affect_a_frame() {
     let mut damaged = good[2].clone();
     let offset = damaged.len() - 8;
     damaged[offset + 3] = 200;
-    let mut decoder = FrameDecoder::on(&pool);
+    let mut decoder = FrameDecoder::with_pool(&pool);
     assert_eq!(show_before(&mut decoder, &good[0], &[good[1].clone(), damaged.clone()]), 1);
     assert_eq!(show_before(&mut decoder, &good[1], std::slice::from_ref(&damaged)), 2);
     let error = decoder.decode(&Record::parse(&damaged).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
@@ -508,7 +509,7 @@ fn many_threads_share_few_decoders() {
         for thread in 0..3 * MAX_SESSIONS {
             let (pool, groups) = (&pool, &groups);
             scope.spawn(move || {
-                let mut decoder = FrameDecoder::on(pool);
+                let mut decoder = FrameDecoder::with_pool(pool);
                 for step in 0..60 {
                     let (group, frame) = ((thread + step / 5) % 6, step * (thread + 1) % 5);
                     assert_eq!(usize::from(show(&mut decoder, &groups[group][frame])), group * 10 + frame + 1);
@@ -525,10 +526,10 @@ fn many_threads_share_few_decoders() {
 #[test]
 fn a_thread_waits_while_all_decoders_are_in_use() {
     let (pool, records) = (Arc::new(Pool::new(device())), records(0));
-    let mut decoders: Vec<_> = (0..MAX_SESSIONS).map(|_| FrameDecoder::on(&pool)).collect();
+    let mut decoders: Vec<_> = (0..MAX_SESSIONS).map(|_| FrameDecoder::with_pool(&pool)).collect();
     decoders.iter_mut().for_each(|decoder| assert_eq!(show(decoder, &records[2]), 3));
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| show(&mut FrameDecoder::on(&pool), &records[4]));
+        let waits = scope.spawn(|| show(&mut FrameDecoder::with_pool(&pool), &records[4]));
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert!(!waits.is_finished());
         decoders[3].rest();
@@ -540,7 +541,7 @@ fn a_thread_waits_while_all_decoders_are_in_use() {
 #[test]
 fn a_damaged_record_leaves_the_decoder_usable() {
     let pool = Arc::new(Pool::new(device()));
-    let (mut decoder, good) = (FrameDecoder::on(&pool), records(0));
+    let (mut decoder, good) = (FrameDecoder::with_pool(&pool), records(0));
     let mut damaged = good[2].clone();
     let offset = damaged.len() - 8;
     damaged[offset + 3] = 200;
@@ -552,7 +553,7 @@ fn a_damaged_record_leaves_the_decoder_usable() {
 #[test]
 fn a_child_process_refuses_to_decode_and_ends_cleanly() {
     let (pool, records) = (Arc::new(Pool::new(device())), records(0));
-    let mut decoder = FrameDecoder::on(&pool);
+    let mut decoder = FrameDecoder::with_pool(&pool);
     show(&mut decoder, &records[0]);
     // A thread that does not exist in the child process has locked the pool.
     let locked = pool.lock();

@@ -23,6 +23,7 @@ pub(super) struct Content {
 pub(super) struct References {
     /// For each reference, the index of its image, counted from the key frame.
     images: [Option<usize>; 8],
+    /// Number of encoded images since the key frame.
     count: usize,
     /// Matrix coefficients as in ISO/IEC 23091-2, and whether samples have the full range,
     /// according to the last key frame.
@@ -45,10 +46,10 @@ impl References {
     /// Reads the headers in a packet, which must show exactly one frame. After an error, the
     /// references must not be used anymore.
     pub(super) fn add(&mut self, packet: &[u8]) -> Result<Content> {
-        let first = self.count;
+        let first_image = self.count;
         let mut shown = None;
         for_each_frame(packet, |frame| {
-            let now = match Header::parse(frame)? {
+            let frame_image = match Header::parse(frame)? {
                 Header::Existing(index) => Some(self.images[index].ok_or_else(|| {
                     Error::damaged(format!("a VP9 frame shows the reference image {index}, which does not exist"))
                 })?),
@@ -67,14 +68,14 @@ impl References {
                     is_shown.then_some(image)
                 }
             };
-            if now.is_some() && shown.is_some() {
+            if frame_image.is_some() && shown.is_some() {
                 return Err(Error::damaged("the packet shows several VP9 frames"));
             }
-            shown = shown.or(now);
+            shown = shown.or(frame_image);
             Ok(())
         })?;
         let shown = shown.ok_or_else(|| Error::damaged("the packet shows no VP9 frame"))?;
-        Ok(Content { images: self.count - first, shown })
+        Ok(Content { images: self.count - first_image, shown })
     }
 }
 
@@ -166,17 +167,17 @@ impl Header {
     }
 }
 
-/// Calls `with` for each frame in a packet. If a packet contains several frames, an index of their
+/// Calls `visit` for each frame in a packet. If a packet contains several frames, an index of their
 /// lengths follows the frames.
-pub(super) fn for_each_frame(packet: &[u8], mut with: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let Some((lengths, length_bytes)) = index(packet) else { return with(packet) };
+pub(super) fn for_each_frame(packet: &[u8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let Some((lengths, length_bytes)) = frame_lengths(packet) else { return visit(packet) };
     let mut rest = packet;
     for length in lengths.chunks_exact(length_bytes) {
         let length = length.iter().rev().fold(0, |value, &byte| value << 8 | usize::from(byte));
         let (frame, after) = rest
             .split_at_checked(length)
             .ok_or_else(|| Error::damaged(format!("a VP9 frame claims {length} bytes, but {} follow", rest.len())))?;
-        with(frame)?;
+        visit(frame)?;
         rest = after;
     }
     Ok(())
@@ -184,7 +185,7 @@ pub(super) fn for_each_frame(packet: &[u8], mut with: impl FnMut(&[u8]) -> Resul
 
 /// Returns the lengths of the frames in a packet, and the number of bytes of a length, or `None` if
 /// the packet has no index. A single frame needs no index.
-fn index(packet: &[u8]) -> Option<(&[u8], usize)> {
+fn frame_lengths(packet: &[u8]) -> Option<(&[u8], usize)> {
     let last = *packet.last()?;
     if last >> 5 != 0b110 {
         return None;

@@ -6,7 +6,7 @@ use crate::support::{Random, bytes};
 use warpfeed_video::record::Record;
 use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
 
-/// The files, and the MP4 files with the same packets. In `live.webm`, the sizes of elements are
+/// The files, and the MP4 files with the same packets. In `live.webm`, the size of the segment is
 /// unknown.
 const FILES: [(&str, &str); 9] = [
     ("g2.mkv", "g2"),
@@ -95,7 +95,7 @@ fn element(id: u32, content: &[u8]) -> Vec<u8> {
     [id_bytes(id), size.to_be_bytes().to_vec(), content.to_vec()].concat()
 }
 
-fn unknown(id: u32, content: &[u8]) -> Vec<u8> {
+fn element_of_unknown_size(id: u32, content: &[u8]) -> Vec<u8> {
     [id_bytes(id), vec![0xff], content.to_vec()].concat()
 }
 
@@ -104,7 +104,7 @@ fn id_bytes(id: u32) -> Vec<u8> {
     bytes[id.leading_zeros() as usize / 8..].to_vec()
 }
 
-fn number(id: u32, value: u64) -> Vec<u8> {
+fn integer(id: u32, value: u64) -> Vec<u8> {
     element(id, &value.to_be_bytes())
 }
 
@@ -124,18 +124,18 @@ struct Parts {
 
 impl Parts {
     fn new() -> Self {
-        let video = [number(0xb0, 96), number(0xba, 64)].concat();
-        let entry = [number(0xd7, 2), number(0x83, 1), element(0x86, b"V_VP9\0")].concat();
+        let video = [integer(0xb0, 96), integer(0xba, 64)].concat();
+        let entry = [integer(0xd7, 2), integer(0x83, 1), element(0x86, b"V_VP9\0")].concat();
         Parts { info: Vec::new(), entry, video, clusters: Vec::new() }
     }
 
     fn cluster(mut self, time: u64, blocks: &[Vec<u8>]) -> Self {
-        self.clusters.extend(element(0x1f43_b675, &[number(0xe7, time), blocks.concat()].concat()));
+        self.clusters.extend(element(0x1f43_b675, &[integer(0xe7, time), blocks.concat()].concat()));
         self
     }
 
     fn tracks(&self) -> Vec<u8> {
-        let audio = element(0xae, &[number(0xd7, 1), number(0x83, 2)].concat());
+        let audio = element(0xae, &[integer(0xd7, 1), integer(0x83, 2)].concat());
         let entry = element(0xae, &[&self.entry[..], &element(0xe0, &self.video)].concat());
         element(0x1654_ae6b, &[audio, entry].concat())
     }
@@ -150,7 +150,7 @@ const SIMPLE: u32 = 0xa3;
 const GROUP: u32 = 0xa0;
 const BLOCK: u32 = 0xa1;
 
-pub(crate) fn remuxed(mp4: &[u8]) -> Vec<u8> {
+pub(crate) fn remux(mp4: &[u8]) -> Vec<u8> {
     let track = open(&mp4.to_vec()).unwrap();
     let config = track.config();
     let codec: &[u8] = match config.codec {
@@ -160,8 +160,8 @@ pub(crate) fn remuxed(mp4: &[u8]) -> Vec<u8> {
     };
     let private = element(0x63a2, if config.codec == Codec::Vp9 { b"" } else { &config.record });
     let mut parts = Parts {
-        entry: [number(0xd7, 2), number(0x83, 1), element(0x86, codec), private].concat(),
-        video: [number(0xb0, config.width.into()), number(0xba, config.height.into())].concat(),
+        entry: [integer(0xd7, 2), integer(0x83, 1), element(0x86, codec), private].concat(),
+        video: [integer(0xb0, config.width.into()), integer(0xba, config.height.into())].concat(),
         ..Parts::new()
     };
     for (packet, bytes) in track.packets().iter().zip(packets(mp4, &track)) {
@@ -176,23 +176,27 @@ pub(crate) fn remuxed(mp4: &[u8]) -> Vec<u8> {
 fn records_of_videos_for_gpus_are_those_of_the_mp4_file() {
     for name in ["gpu-h264", "gpu-hevc", "gpu-vp9"] {
         let mp4 = bytes(&format!("{name}.mp4"));
-        let file = remuxed(&mp4);
+        let file = remux(&mp4);
         let (track, expected) = (open(&file).unwrap(), open(&mp4).unwrap());
         assert_eq!((track.len(), track.config().codec), (expected.len(), expected.config().codec), "{name}");
         for frame in 0..track.len() {
-            let [found, wanted] = [(&file, &track), (&mp4, &expected)].map(|(file, track)| record(file, track, frame));
-            let [found, wanted] = [&found, &wanted].map(|bytes| Record::parse(bytes).unwrap());
-            assert_eq!((found.codec, found.width, found.height), (wanted.codec, wanted.width, wanted.height));
-            assert!(found.config == wanted.config || found.codec == Codec::Vp9, "{name}");
-            assert!(found.packets().eq(wanted.packets()), "{name}: frame {frame}");
+            let [actual, reference] =
+                [(&file, &track), (&mp4, &expected)].map(|(file, track)| record(file, track, frame));
+            let [actual, reference] = [&actual, &reference].map(|bytes| Record::parse(bytes).unwrap());
+            assert_eq!(
+                (actual.codec, actual.width, actual.height),
+                (reference.codec, reference.width, reference.height)
+            );
+            assert!(actual.config == reference.config || actual.codec == Codec::Vp9, "{name}");
+            assert!(actual.packets().eq(reference.packets()), "{name}: frame {frame}");
         }
     }
 }
 
 /// The content, the time, the key flag and the visibility of a packet.
-type Found = (Vec<u8>, i64, bool, bool);
+type PacketFields = (Vec<u8>, i64, bool, bool);
 
-fn actual_packets(file: &[u8]) -> (u64, Vec<Found>) {
+fn actual_packets(file: &[u8]) -> (u64, Vec<PacketFields>) {
     let track = open(&file.to_vec()).unwrap();
     let bytes = packets(file, &track).into_iter().map(<[u8]>::to_vec);
     let found = bytes.zip(track.packets());
@@ -203,7 +207,7 @@ fn actual_packets(file: &[u8]) -> (u64, Vec<Found>) {
 #[test]
 fn blocks_of_all_kinds_are_found() {
     let group = |flags, packet: &[u8], more: &[u8]| {
-        element(GROUP, &[&block(BLOCK, (2, 3, flags), packet)[..], &number(0x9b, 40), more].concat())
+        element(GROUP, &[&block(BLOCK, (2, 3, flags), packet)[..], &integer(0x9b, 40), more].concat())
     };
     let parts = Parts::new()
         .cluster(
@@ -219,12 +223,12 @@ fn blocks_of_all_kinds_are_found() {
             200,
             &[
                 element(0xab, b"previous size"),
-                group(0, b"group inner", &number(0xfb, 1)),
+                group(0, b"group inner", &integer(0xfb, 1)),
                 block(SIMPLE, (2, 9, 0x88), b"hidden"),
                 block(SIMPLE, (2, 10, 0), b""),
             ],
         );
-    let expected: Vec<Found> = vec![
+    let expected: Vec<PacketFields> = vec![
         (b"key".to_vec(), 93, true, true),
         (b"inner".to_vec(), 102, false, true),
         (b"group key".to_vec(), 103, true, true),
@@ -236,26 +240,27 @@ fn blocks_of_all_kinds_are_found() {
     // Units that do not divide a second are converted to nanoseconds.
     for (scale, per_second, factor) in [(100_000, 10_000, 1), (1, 1_000_000_000, 1), (333_333, 1_000_000_000, 333_333)]
     {
-        let info = number(0x2a_d7b1, scale);
-        let scaled: Vec<Found> =
+        let info = integer(0x2a_d7b1, scale);
+        let scaled: Vec<PacketFields> =
             expected.iter().map(|(bytes, time, key, shown)| (bytes.clone(), time * factor, *key, *shown)).collect();
         assert_eq!(
             actual_packets(&Parts { info, clusters: parts.clusters.clone(), ..Parts::new() }.file()),
             (per_second, scaled)
         );
     }
-    let open_cluster =
-        |time, packet: &[u8]| unknown(0x1f43_b675, &[number(0xe7, time), block(SIMPLE, (2, 0, 0x80), packet)].concat());
+    let open_cluster = |time, packet: &[u8]| {
+        element_of_unknown_size(0x1f43_b675, &[integer(0xe7, time), block(SIMPLE, (2, 0, 0x80), packet)].concat())
+    };
     let tags = element(0x1254_c367, b"");
     let segment = [parts.tracks(), open_cluster(5, b"a"), open_cluster(6, b"b"), tags, open_cluster(7, b"c")].concat();
-    let file = [element(0x1a45_dfa3, b""), unknown(0x1853_8067, &segment)].concat();
+    let file = [element(0x1a45_dfa3, b""), element_of_unknown_size(0x1853_8067, &segment)].concat();
     let times: Vec<_> = actual_packets(&file).1.into_iter().map(|(bytes, time, ..)| (bytes, time)).collect();
     assert_eq!(times, [(b"a".to_vec(), 5), (b"b".to_vec(), 6), (b"c".to_vec(), 7)]);
     assert_eq!(actual_packets(&[file.clone(), file].concat()).1.len(), 3);
 }
 
 #[test]
-fn unsupported_files_fail_with_advice() {
+fn unsupported_and_damaged_files_fail_with_the_reason() {
     let good = || Parts::new().cluster(0, &[block(SIMPLE, (2, 0, 0x80), b"x")]);
     assert_eq!(actual_packets(&good().file()).1.len(), 1);
     let entry = |more: Vec<u8>| Parts { entry: [Parts::new().entry, more].concat(), ..good() };
@@ -263,28 +268,28 @@ fn unsupported_files_fail_with_advice() {
     let blocks = |blocks: &[Vec<u8>]| Parts::new().cluster(0, blocks);
     let without_time = element(0x1f43_b675, &block(SIMPLE, (2, 0, 0x80), b"x"));
     let roll = element(0x7675, &90_f32.to_be_bytes());
-    for (parts, wanted) in [
+    for (parts, expected_text) in [
         (entry(element(0x6d80, b"")), "compressed or encrypted"),
-        (entry(number(0x56aa, 5)), "codec delay"),
+        (entry(integer(0x56aa, 5)), "codec delay"),
         (entry(element(0x23_314f, &2_f64.to_be_bytes())), "its own time scale"),
-        (video(number(0x54cc, 4)), "crops the video"),
+        (video(integer(0x54cc, 4)), "crops the video"),
         (video(element(0x7670, &roll)), "rotated"),
         (blocks(&[block(SIMPLE, (2, 0, 0x82), b"xx")]), "lacing"),
         (blocks(&[element(0xaf, b"x")]), "encrypted"),
         (blocks(&[element(SIMPLE, b"\x82\0")]), "ends before its header"),
-        (blocks(&[unknown(GROUP, b"")]), "an unknown size"),
+        (blocks(&[element_of_unknown_size(GROUP, b"")]), "an unknown size"),
         (blocks(&[block(SIMPLE, (2, 1, 0x80), b"x"), block(SIMPLE, (2, 1, 0), b"y")]), "the same presentation time"),
         (Parts { clusters: without_time, ..good() }, "has no time"),
-        (Parts { info: number(0x2a_d7b1, 0), ..good() }, "0 nanoseconds"),
+        (Parts { info: integer(0x2a_d7b1, 0), ..good() }, "0 nanoseconds"),
         (
-            Parts { entry: [number(0xd7, 2), number(0x83, 1), element(0x86, b"V_THEORA")].concat(), ..good() },
+            Parts { entry: [integer(0xd7, 2), integer(0x83, 1), element(0x86, b"V_THEORA")].concat(), ..good() },
             "V_THEORA",
         ),
-        (Parts { entry: [number(0xd7, 2), number(0x83, 2)].concat(), ..good() }, "none of the 2 tracks"),
-        (Parts { entry: [number(0x83, 1), element(0x86, b"V_AV1")].concat(), ..good() }, "has no number"),
+        (Parts { entry: [integer(0xd7, 2), integer(0x83, 2)].concat(), ..good() }, "none of the 2 tracks"),
+        (Parts { entry: [integer(0x83, 1), element(0x86, b"V_AV1")].concat(), ..good() }, "has no number"),
     ] {
         let e = open(&parts.file()).unwrap_err();
-        assert!(e.to_string().contains(wanted), "{wanted:?}: {e}");
+        assert!(e.to_string().contains(expected_text), "{expected_text:?}: {e}");
     }
     let parts = good();
     let backward = [parts.clusters.clone(), parts.tracks()].concat();
@@ -300,7 +305,7 @@ fn videos_without_pixels_are_rejected() {
     let sized = |video: &[Vec<u8>]| {
         Parts { video: video.concat(), ..Parts::new() }.cluster(0, &[block(SIMPLE, (2, 0, 0x80), b"x")]).file()
     };
-    assert_eq!(open(&sized(&[number(0xb0, 1), number(0xba, 1)])).unwrap().len(), 1);
+    assert_eq!(open(&sized(&[integer(0xb0, 1), integer(0xba, 1)])).unwrap().len(), 1);
     let mp4 = |[width, height]: [u8; 2]| {
         let mut file = bytes("g2.mp4");
         let stsd = file.windows(4).position(|name| name == b"stsd").unwrap();
@@ -309,9 +314,9 @@ fn videos_without_pixels_are_rejected() {
     };
     assert!(open(&mp4([96, 64])).is_ok());
     for (file, size) in [
-        (sized(&[number(0xb0, 0), number(0xba, 64)]), "0x64"),
-        (sized(&[number(0xb0, 96), number(0xba, 0)]), "96x0"),
-        (sized(&[number(0xb0, 96)]), "96x0"),
+        (sized(&[integer(0xb0, 0), integer(0xba, 64)]), "0x64"),
+        (sized(&[integer(0xb0, 96), integer(0xba, 0)]), "96x0"),
+        (sized(&[integer(0xb0, 96)]), "96x0"),
         (sized(&[]), "0x0"),
         (mp4([0, 64]), "0x64"),
         (mp4([96, 0]), "96x0"),
@@ -322,9 +327,9 @@ fn videos_without_pixels_are_rejected() {
     }
 }
 
-struct Counted<'a>(&'a [u8], std::cell::Cell<usize>);
+struct CountingInput<'a>(&'a [u8], std::cell::Cell<usize>);
 
-impl Input for Counted<'_> {
+impl Input for CountingInput<'_> {
     fn len(&self) -> u64 {
         self.0.len() as u64
     }
@@ -340,21 +345,21 @@ fn large_packets_are_not_read() {
     let packet = vec![7; 1 << 20];
     let blocks: Vec<_> = (0..8).map(|time| block(SIMPLE, (2, time, 0x80), &packet)).collect();
     let file = Parts::new().cluster(0, &blocks).file();
-    let input = Counted(&file, 0.into());
+    let input = CountingInput(&file, 0.into());
     assert_eq!(open(&input).unwrap().len(), 8);
     assert!(input.1.get() < 10 * (16 << 10), "{}", input.1.get());
 }
 
 #[test]
-fn truncated_files_fail() {
+fn truncated_files_fail_unless_their_size_is_unknown() {
     for (name, _) in FILES {
         let file = bytes(name);
-        let whole = open(&file).unwrap();
+        let complete = open(&file).unwrap();
         for end in (0..file.len()).step_by(7) {
             match open(&file[..end].to_vec()) {
                 // Only a file of unknown size may end after any packet.
                 Ok(track) => {
-                    assert!(name == "live.webm" && whole.packets().starts_with(track.packets()), "{name} {end}")
+                    assert!(name == "live.webm" && complete.packets().starts_with(track.packets()), "{name} {end}")
                 }
                 Err(e) => assert!(!e.to_string().is_empty() && e.kind() != ErrorKind::Memory, "{name} {end}: {e}"),
             }
@@ -376,12 +381,12 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
             // The descriptions are at the start of the file. The headers of blocks are before the
             // packets.
             let blocks = &blocks[round % files.len()];
-            let at = match random.below(3) {
+            let offset = match random.below(3) {
                 0 => random.below(file.len()),
                 1 => random.below(700.min(file.len())),
                 _ => blocks[random.below(blocks.len())].saturating_sub(1 + random.below(12)).min(file.len() - 1),
             };
-            random.mutate(&mut file, at);
+            random.mutate(&mut file, offset);
         }
         match open(&file) {
             Ok(track) => {

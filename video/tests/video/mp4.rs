@@ -5,9 +5,9 @@ use warpfeed_video::{Codec, ErrorKind, Input, Track, open};
 
 /// The offset, the size and the presentation time of a packet, whether it is a key frame, and
 /// whether it is shown.
-type Listed = (u64, u32, i64, bool, bool);
+type PacketFields = (u64, u32, i64, bool, bool);
 
-fn expected_packets(name: &str) -> Vec<Listed> {
+fn expected_packets(name: &str) -> Vec<PacketFields> {
     let text = String::from_utf8(bytes(&format!("{name}.packets"))).unwrap();
     let parse = |line: &str| {
         let parts: Vec<&str> = line.split(',').collect();
@@ -18,7 +18,7 @@ fn expected_packets(name: &str) -> Vec<Listed> {
     text.lines().map(parse).collect()
 }
 
-fn actual_packets(track: &Track) -> Vec<Listed> {
+fn actual_packets(track: &Track) -> Vec<PacketFields> {
     let packets = track.packets().iter();
     packets.map(|packet| (packet.offset, packet.size, packet.time, packet.is_key, packet.is_shown)).collect()
 }
@@ -53,7 +53,7 @@ fn frames_are_found_by_their_exact_time() {
 }
 
 #[test]
-fn frames_need_two_packets_if_every_second_is_a_key_frame() {
+fn frames_need_at_most_two_packets_if_every_second_is_a_key_frame() {
     let track = open(&bytes("g2.mp4")).unwrap();
     let needed: Vec<usize> = (0..track.len()).map(|frame| track.needed(frame).len()).collect();
     assert_eq!(needed, [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2]);
@@ -64,10 +64,10 @@ fn frames_need_two_packets_if_every_second_is_a_key_frame() {
 
 #[test]
 fn codecs_are_named() {
-    for (name, codec, starts) in [("h264", "H.264", 1), ("hevc", "HEVC", 1), ("vp9", "VP9", 1)] {
+    for (name, codec, first_byte) in [("h264", "H.264", 1), ("hevc", "HEVC", 1), ("vp9", "VP9", 1)] {
         let track = open(&bytes(&format!("{name}.mp4"))).unwrap();
         assert_eq!(track.config().codec.to_string(), codec);
-        assert_eq!(track.config().record[0], starts, "{name}");
+        assert_eq!(track.config().record[0], first_byte, "{name}");
     }
     assert_eq!(Codec::Other(*b"ap\xffn").to_string(), r#""ap\\xffn""#);
 }
@@ -79,9 +79,9 @@ fn the_color_of_the_container_is_read() {
     assert_eq!(color("g2.mp4"), None);
 }
 
-struct Counted<'a>(&'a [u8], std::cell::Cell<u64>);
+struct CountingInput<'a>(&'a [u8], std::cell::Cell<u64>);
 
-impl Input for Counted<'_> {
+impl Input for CountingInput<'_> {
     fn len(&self) -> u64 {
         self.0.len() as u64
     }
@@ -95,7 +95,7 @@ impl Input for Counted<'_> {
 #[test]
 fn only_the_tables_are_read() {
     let file = bytes("g2.mp4");
-    let input = Counted(&file, 0.into());
+    let input = CountingInput(&file, 0.into());
     open(&input).unwrap();
     let packets: u64 = expected_packets("g2").iter().map(|packet| u64::from(packet.1)).sum();
     assert!(input.1.get() < file.len() as u64 - packets + 100, "{} of {}", input.1.get(), file.len());
@@ -140,7 +140,7 @@ fn ten_thousand_mutations_neither_panic_nor_allocate_much() {
             Ok(track) => {
                 opened += 1;
                 // A damaged table can claim at most 2^20 packets of a common size. Any other packet
-                // takes at least one byte of a table.
+                // takes at least four bits of a table.
                 assert!(track.packets().len() <= 1 << 20, "{}", names[round % names.len()]);
                 for frame in (0..track.len()).take(20) {
                     assert!(!track.needed(frame).is_empty());

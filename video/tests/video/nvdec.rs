@@ -1,9 +1,9 @@
-//! Tests that frames decoded on a GPU equal FFmpeg's. Without a GPU, the tests are skipped.
+//! Tests that frames decoded on a GPU equal FFmpeg's. Without NVIDIA's driver, the tests are skipped.
 
 use warpfeed_video::record::Record;
 use warpfeed_video::{Codec, Coding, FrameDecoder, check, open};
 
-use crate::mkv::remuxed;
+use crate::mkv::remux;
 use crate::record::record;
 use crate::require::missing;
 use crate::support::{Random, bytes, crc, fixture};
@@ -17,7 +17,7 @@ const VIDEOS: [(&str, Coding); 3] = [
     ("gpu-vp9", Coding { matrix: 1, is_full_range: false, bits: 8 }),
 ];
 
-/// Returns a decoder. Without a GPU, prints why the test is skipped, and returns `None`.
+/// Returns a decoder. Without NVIDIA's driver, prints why the test is skipped, and returns `None`.
 fn decoder() -> Option<FrameDecoder> {
     match check(Codec::H264) {
         Ok(()) => Some(FrameDecoder::new(1 << 20, 0)),
@@ -68,7 +68,7 @@ fn frames_are_equal_to_ffmpeg_bit_for_bit() {
 fn frames_of_matroska_files_are_those_of_the_mp4_files() {
     for video in VIDEOS {
         let Some(mut decoder) = decoder() else { return };
-        let file = remuxed(&bytes(&format!("{}.mp4", video.0)));
+        let file = remux(&bytes(&format!("{}.mp4", video.0)));
         compare_file(&mut decoder, video, &file, 0..FRAMES);
         compare_file(&mut decoder, video, &file, (0..FRAMES).rev());
     }
@@ -85,12 +85,12 @@ fn a_decoder_changes_between_videos() {
 }
 
 #[test]
-fn threads_decode_at_the_same_time() {
+fn many_threads_decode_the_frames_of_ffmpeg() {
     std::thread::scope(|scope| {
         for thread in 0..20 {
             scope.spawn(move || {
                 let Some(mut decoder) = decoder() else { return };
-                for frame in (0..FRAMES).map(|at| (at * 7 + thread) % FRAMES) {
+                for frame in (0..FRAMES).map(|offset| (offset * 7 + thread) % FRAMES) {
                     compare(&mut decoder, VIDEOS[thread % 3], std::iter::once(frame));
                     decoder.rest();
                 }
@@ -111,8 +111,8 @@ fn damaged_packets_fail_or_give_frames_of_the_same_size() {
             let mut bytes = record(&file, &track, random.below(FRAMES));
             let start = bytes.len() - Record::parse(&bytes).unwrap().body().len() + track.config().record.len();
             for _ in 0..=random.below(4) {
-                let at = start + random.below(bytes.len() - start);
-                bytes[at] = random.next() as u8;
+                let offset = start + random.below(bytes.len() - start);
+                bytes[offset] = random.next() as u8;
             }
             let Ok(record) = Record::parse(&bytes) else { continue };
             let shown = decoder.decode(&record, &[], |planes| {

@@ -33,7 +33,7 @@ fn oracle(frame: &Planes<'_>, x: usize, y: usize) -> [f64; 3] {
 }
 
 #[test]
-fn pixels_are_equal_to_the_formulas() {
+fn pixels_round_the_results_of_the_formulas() {
     let mut random = Random(0xfeed_beef_1234_5671);
     let (mut exact, mut total) = (0_u64, 0_u64);
     let layouts = [Layout::Gray, Layout::Yuv420, Layout::Yuv422, Layout::Yuv444, Layout::Nv12];

@@ -1,4 +1,4 @@
-//! The fixtures that several tests use. `fixtures/make.sh` creates them.
+//! Helpers that several tests use. `fixtures/make.sh` creates the fixtures.
 
 use std::path::{Path, PathBuf};
 
