@@ -76,7 +76,7 @@ pub trait FieldType: Send + Sync + Debug {
 
     /// Returns whether the field type itself reads the sample's image and delivers its stored
     /// values. If the loader has no image field, it then reads only the image header, for the size,
-    /// and rejects options that change colors. The default is false.
+    /// and rejects options for image fields. The default is false.
     fn shows_image(&self) -> bool {
         false
     }

@@ -19,7 +19,7 @@
 //! 12. `record`: structs with the same layout in Rust and CUDA.
 //! 13. `interpolation`: [`Interpolation`], the filters of the resize.
 //! 14. `output_sizes`: the sizes of the output images in each epoch.
-//! 15. `resize`: [`Resizer`], which crops, resizes and flips in one pass.
+//! 15. `resize`: [`Resizer`], which crops, resizes and flips images.
 //! 16. `transform`: [`Transform`], a user function that changes the image.
 //! 17. `view`: [`ImageMut`], the mutable image that a [`Transform`] receives.
 //! 18. `zoom`: a larger canvas around the image, which `iou` crops instead of the image.

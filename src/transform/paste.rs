@@ -11,7 +11,7 @@ const MAX_MARGIN: u32 = 64;
 /// a Strong Data Augmentation Method for Instance Segmentation" (2021). The rules equal
 /// `SimpleCopyPaste` in torchvision's reference training.
 ///
-/// The other sample, the partner, is drawn from the samples of the epoch. The first step of the
+/// The other sample, the partner, is drawn from the samples of the epoch. The
 /// [`Augment`](crate::Augment) crops and flips the partner with separate random numbers. If n
 /// objects of the partner remain after the crop, n draws with replacement select the objects to
 /// paste. All draws depend only on the seed, the epoch and the sample, not on the workers, the

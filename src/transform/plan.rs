@@ -10,7 +10,7 @@ use crate::transform::{Border, ImageMut, Interpolation, Window};
 /// The transformation of the image of one sample, as decided by
 /// [`Augment::plan`](crate::transform::Augment::plan) before the image is decoded.
 ///
-/// A plan describes five steps, in whole pixels:
+/// A plan describes five steps:
 /// 1. The area [`crop`](Plan::crop) of the image is resized to [`resized`](Plan::resized).
 /// 2. A section of the resized area, which begins at [`offset`](Plan::offset), is copied to the
 ///    area [`target`](Plan::target) of the output.
@@ -157,8 +157,8 @@ impl Plan {
         (ratio(self.resized.width, self.crop.width), ratio(self.resized.height, self.crop.height))
     }
 
-    /// Maps the position (`x`, `y`) of the image to the output before flips, even to outside the
-    /// output.
+    /// Maps the position (`x`, `y`) of the image to the output before flips. The result may be
+    /// outside the output.
     fn to_unflipped_output(&self, x: f64, y: f64) -> (f64, f64) {
         let Plan { crop, resized, offset, target, .. } = self;
         // Dividing last maps the edges of the crop exactly to the edges of the target.
@@ -217,8 +217,8 @@ impl Plan {
         Rect::new(x, y, width, height)
     }
 
-    /// Maps the point (`x`, `y`) of the image to the output. A point outside the crop is mapped to
-    /// outside the output.
+    /// Maps the point (`x`, `y`) of the image to the output. A point outside the crop is mapped to a
+    /// position outside the area that [shows](Plan::shows) the image.
     ///
     /// Coordinates are pixel centers, as in COCO and in torchvision's `KeyPoints`: (0, 0) is the
     /// center of the first pixel, and a flip maps `x` to `width - 1 - x`. Geometric operations move
@@ -318,7 +318,8 @@ impl Plan {
     }
 
     /// Maps the box (x1, y1, x2, y2) of the image to the output, and clips it to the area that
-    /// shows the image. Returns `None` if the clipped box is empty.
+    /// shows the image. Returns `None` if the clipped box is empty, or if
+    /// [`centered`](Plan::centered) drops it.
     ///
     /// Coordinates are pixel edges: a box from 0 to `width` contains all columns, and a flip maps
     /// `x` to `width - x`. Each geometric operation replaces the box with the smallest box around

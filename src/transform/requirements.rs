@@ -134,7 +134,8 @@ impl Augment {
         self.all_augments().any(|augment| augment.settings.mix.is_some())
     }
 
-    /// Returns whether both augmentations mix batches in the same way in this epoch.
+    /// Returns whether both augmentations mix batches in the same way. Ignores
+    /// [`from_epoch`](Augment::from_epoch).
     pub(crate) fn mixes_like(&self, other: &Augment) -> bool {
         self.settings.mix == other.settings.mix
     }

@@ -41,7 +41,7 @@ pub(super) struct Sides {
     pub(super) width: u32,
 }
 
-/// A call of a constructor, or of a setter that does not add exactly one operation.
+/// A call of a constructor, of a setter that adds no operation, or of a shorthand.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Setting {

@@ -57,16 +57,17 @@ impl Augment {
     /// pixels behind them:
     ///
     /// - Covered pixels are removed from the masks of the sample's own objects.
-    /// - An object is dropped if none of its pixels remain, or if the remaining fraction is less
-    ///   than [`min_visible`](crate::field::Boxes::min_visible). This fraction is the share of the
+    /// - An object is dropped if none of its pixels remain, if its box becomes smaller than
+    ///   [`min_size`](crate::field::Boxes::min_size), or if the remaining fraction is less than
+    ///   [`min_visible`](crate::field::Boxes::min_visible). This fraction is the share of the
     ///   object's box inside the crop, multiplied by the share of its mask that is not covered.
     /// - If an object loses pixels, its box shrinks to fit the remaining pixels. If it loses none,
     ///   the box stays the same.
     /// - Points stay the same.
     /// - In a [`Mask`](crate::field::Mask), the pasted pixels have the partner's values.
     ///
-    /// All other fields come from the sample itself. A loader rejects labels and other field types
-    /// that follow the image. For each sample, the worker threads read and decode two images. If
+    /// All other fields come from the sample itself. A loader rejects labels, and all other field
+    /// types that follow the image. For each sample, the worker threads read and decode two images. If
     /// the partner fails, the sample fails, and the error names the partner.
     ///
     /// ```

@@ -274,7 +274,7 @@ fn boxes_and_masks_of_pascal_voc_rotate_with_the_image() {
     }
 }
 
-/// Compares with a sample that was rotated in advance, with and without flips and resizes.
+/// Compares with a sample that was rotated in advance, with several crops, resizes and flips.
 #[test]
 fn masks_maps_and_points_follow_every_rotation() {
     for case in cases() {

@@ -25,7 +25,7 @@ fn random(count: u32, max: u64) -> Vec<u16> {
     (0..SIZE.area() * u64::from(count)).map(|_| rng.below(max + 1) as u16).collect()
 }
 
-/// Encodes a TIFF of this size with one strip per plane.
+/// Encodes a TIFF of the size `SIZE` with one strip per plane.
 fn tiff(data: &[u8], channels: u16, stored: (u16, u16), planes: u16, orientation: u16) -> Vec<u8> {
     crate::tiff::tiff((SIZE, SIZE.height), data, channels, stored, planes, orientation)
 }
@@ -126,7 +126,7 @@ fn a_dense_map_equals_its_values_for_every_crop_and_filter() {
             let floats = |name: &str| batch.field(name).unwrap().bytes();
             assert!(floats("image") == floats("array"), "{field} of {channels:?}: {augment:?}");
             assert!(floats("near") == floats("near_array"), "{field} of {channels:?}: {augment:?}");
-            // The memory plan equals that of a loader with an image.
+            // A loader that decodes an image must choose the same crop.
             let image = vec![OwnedSample::new("a").field("png", png(image::RgbImage::new(SIZE.width, SIZE.height))); 6];
             let image = image.into_iter().map(|plain| plain.field("values.npy", array_of(channels, &values)));
             let loader = Loader::source(Memory::new(image.collect())).augment(augment.clone()).seed(3).batch_size(6);

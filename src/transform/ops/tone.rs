@@ -3,7 +3,7 @@
 //! Most effects apply a formula to each level, in loops that vectorize. `contrast` computes the
 //! mean first. `autocontrast` and `equalize` compute a histogram, and then replace each level with
 //! an entry of a table. Each effect reads the image once or twice, without a copy. The formulas are
-//! torchvision's, except that `equalize` is Pillow's.
+//! torchvision's, except that `add` is timm's.
 
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};

@@ -1,6 +1,6 @@
 // Device code of `warp.rs`, in the same order of operations.
 
-// Computes the source position of pixel (x, y).
+// Computes the source position (x, y) of output pixel (column, row).
 __device__ __forceinline__ void source_of(const Warp& warp, const Image& image, u32 column, u32 row, float& x, float& y) {
     const float across = 0.5f * float(image.width), down = 0.5f * float(image.height);
     const float* const m = warp.map;

@@ -360,7 +360,7 @@ impl PixelEffect for Warp {
 }
 
 wide! {
-    /// Returns the nearest source pixel of each of `BLOCK` output pixels from `from` on, or
+    /// Returns the nearest source pixel of each of the `BLOCK` output pixels that start at `from`, or
     /// `u32::MAX` outside the image. The result equals [`Warp::nearest`] for images of fewer than
     /// 2^32 pixels, but this function vectorizes.
     fn nearest_indices(warp: &Warp, from: (u32, u32), size: Size) -> [u32; BLOCK] {
@@ -380,15 +380,14 @@ wide! {
     }
 }
 
-/// Replaces a pixel index if some, but not necessarily all, of the four neighbors are outside the
-/// image.
+/// Replaces a pixel index if some, but not all, of the four neighbors are outside the image.
 const BORDER: u32 = u32::MAX - 1;
 /// Replaces a pixel index if all four neighbors are outside the image.
 const OUTSIDE: u32 = u32::MAX;
 
 wide! {
-    /// Samples the output pixels from `start` on bilinearly. The result equals
-    /// [`Warp::bilinear_color`] if all four neighbors are inside the image.
+    /// Samples the output pixels that start at `start` bilinearly. The result equals
+    /// [`Warp::bilinear_color`], which is called only at the edge of the image.
     fn sum_pixels(warp: &Warp, start: (u32, u32), size: Size, from: &[[u8; 3]], to: &mut [[u8; 3]]) {
         let mut positions = [[0.0; BLOCK]; 2];
         let mut shares = [[0.0; BLOCK]; 4];

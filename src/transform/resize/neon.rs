@@ -38,7 +38,7 @@ const NEAR: [i8; 16] = [0, -1, 1, -1, 2, -1, -1, -1, 3, -1, 4, -1, 5, -1, -1, -1
 /// Like `NEAR`, for pixels 2 and 3.
 const FAR: [i8; 16] = [6, -1, 7, -1, 8, -1, -1, -1, 9, -1, 10, -1, 11, -1, -1, -1];
 
-/// Rearranges bytes. A negative index makes the shuffle write 0.
+/// Loads the indices of a shuffle. A negative index makes the shuffle write 0.
 #[inline]
 #[target_feature(enable = "neon")]
 fn shuffle_indices(bytes: &[i8; 16]) -> Vector {

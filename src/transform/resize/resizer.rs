@@ -1,4 +1,4 @@
-//! [`Resizer`]: crops, resizes and flips images in one pass.
+//! [`Resizer`]: crops, resizes and flips images.
 
 use super::axis::{Axis, Key};
 use super::kernels::Kernels;
@@ -63,7 +63,8 @@ impl Resizer {
     ///
     /// # Errors
     /// If `pixels` does not cover `plan.region`, if the length of `dst` is wrong, if the plan's
-    /// window is empty, or if the plan's target is not inside the output.
+    /// window is empty, if the plan's target is not inside the output, or if the nearest source
+    /// pixels are not inside `plan.region`.
     pub fn run(&mut self, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) -> Result<()> {
         self.resize(pixels, plan, dst, Some(plan.fill))?;
         plan.border.extend(dst, plan.shown(), plan.output);
