@@ -5,8 +5,8 @@
 //! cargo bench --bench tune [-- waiting | computing | bursty]
 //! ```
 //!
-//! The benchmark first searches the grid. It then gives the automatic settings 14 s to converge, and
-//! alternates between the best cell of the grid and the automatic loader.
+//! The benchmark first searches the grid. It then gives the automatic settings 14 s to converge,
+//! and alternates between the best cell of the grid and the automatic loader.
 #![allow(missing_docs)]
 
 use std::thread::sleep;

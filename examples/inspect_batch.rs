@@ -24,7 +24,7 @@ fn main() -> Result<()> {
 
     let batch = batches.epoch(0).next().expect("the dataset is not empty")?;
     println!("images {:?}", batch.images());
-    let values = batch.images().as_f16().expect("the loader was asked for f16");
+    let values = batch.images().as_f16().expect("the loader delivers f16");
     println!("first values {:?}", &values[..4]);
     for ((id, key), label) in batch.ids().zip(batch.keys()).zip(batch.labels()?) {
         println!("  sample {id:>4}  label {label}  {key}");

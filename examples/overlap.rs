@@ -1,4 +1,4 @@
-//! Shows how much time a second stream for copies saves. Run with
+//! Shows how much time separate streams for copies and conversions save. Run with
 //! `cargo run --release --example overlap`.
 //!
 //! Twelve batches of 256 images of 224x224 are copied, converted, and "trained on" by a kernel that
@@ -64,7 +64,7 @@ struct Show {
 }
 
 impl Show {
-    /// Returns the elapsed milliseconds.
+    /// Processes all batches, and prints the timeline. Returns the elapsed milliseconds.
     fn run(&self, context: &Context, one_stream: bool) -> Result<f32> {
         let (copies, conversions) =
             if one_stream { (&self.steps, &self.steps) } else { (&self.copies, &self.conversions) };

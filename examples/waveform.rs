@@ -119,8 +119,8 @@ fn main() -> Result<()> {
     let first = starts(batches.epoch(0))?;
     assert_eq!(first.len(), 48);
     assert!(first.iter().all(|(id, &start)| u64::from(start) <= 4_000 + 100 * id));
-    assert_ne!(starts(batches.epoch(1))?, first, "a different epoch has different crops");
-    assert_eq!(starts(open(4).host()?.epoch(0))?, first, "the crops do not depend on the number of workers");
+    assert_ne!(starts(batches.epoch(1))?, first, "a different epoch must have different crops");
+    assert_eq!(starts(open(4).host()?.epoch(0))?, first, "the crops must not depend on the number of workers");
 
     let mut batches = open(2).host()?;
     let mut epoch = batches.epoch(0);
@@ -128,7 +128,7 @@ fn main() -> Result<()> {
     let checkpoint: Checkpoint = epoch.checkpoint();
     let mut resumed = open(3).resume(checkpoint).host()?;
     ids.extend(starts(resumed.epoch(0))?);
-    assert_eq!(ids, first, "a resumed run has the same crops");
+    assert_eq!(ids, first, "a resumed run must have the same crops");
 
     // Workers may already be preparing the next epoch, so the stage counts at least the 32 samples
     // that this run delivered.

@@ -140,8 +140,8 @@ impl Convolution {
     }
 }
 
-/// Calls `f` with each output pixel and the input pixel at the distance (`dy`, `dx`), or `None`
-/// outside the image.
+/// Calls `f` with each output pixel and the input pixel at the offset (`dy`, `dx`) from it, or
+/// `None` outside the image.
 fn for_each_tap(
     side: usize,
     out_side: usize,

@@ -7,8 +7,9 @@
 //!
 //! The first run generates the dataset in `datasets/generated`. To view it, run
 //! `warpfeed preview datasets/generated/detect/annotations/instances_train.json --out grid.png`.
-//! The exit code is 0 if enough held-out objects are detected, and 1 otherwise. A detection must
-//! have the right class, and an intersection over union with the true box of at least 0.5.
+//! The exit code is 0 if recall and precision on the held-out objects are high enough, and 1
+//! otherwise. A detection must have the right class, and an intersection over union with the true
+//! box of at least 0.5.
 
 #[path = "../convolution/mod.rs"]
 mod convolution;
@@ -56,8 +57,7 @@ fn run() -> Result<()> {
             .normalize(Normalize::IMAGENET)
             .batch_size(16)
     };
-    // Drop boxes of which less than a third is visible, because they say little about the
-    // object.
+    // Drop boxes of which less than 30 % is visible, because they say little about the object.
     let augment = Augment::scale_jitter(SIDE as u32, 0.8, 1.3).flip(0.5);
     let train = annotated_loader("instances_train.json").shuffle(42).augment(augment);
     let mut train = train.field("boxes", boxes().min_visible(0.3)).host()?;
@@ -112,7 +112,7 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
 }
 
 fn images_with_objects(batch: &HostBatch) -> impl Iterator<Item = (&[f32], Vec<TrueObject>)> {
-    let images = batch.images().as_f32().expect("the loader was asked for f32");
+    let images = batch.images().as_f32().expect("the loader delivers f32");
     let field = |name: &str| batch.field(name).expect("the loader has this field");
     let (boxes, classes) = (field("boxes").as_f32().expect("f32"), field("boxes.class").as_i64().expect("i64"));
     let counts = batch.counts("boxes").expect("the loader has this field");

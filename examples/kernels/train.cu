@@ -104,8 +104,8 @@ extern "C" __global__ void pool(float* out, u8* winner, const float* maps, const
     winner[i] = value > 0.0f ? best : 4;
 }
 
-// Computes the gradient of `pool`: the largest value gets the gradient of the pooled value, and the
-// other three get zero.
+// Computes the gradient of `pool`: the largest value gets the gradient of the pooled value, unless
+// ReLU clipped it, and all other values get zero.
 extern "C" __global__ void unpool(float* grad, const float* pooled, const u8* winner, u32 channels, u32 count, u32 side) {
     const u32 half = side / 2, i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= channels * count * half * half) return;

@@ -23,7 +23,7 @@ const CAMERA: &str = "observation.images.top";
 /// Number of actions that the policy predicts. Each action consists of two numbers.
 const ACTIONS: usize = 4;
 const SIDE: usize = 8;
-/// Number of inputs: the pixels and the position, once for each task.
+/// Number of inputs: the pixels, the position and a constant, once for each task.
 const INPUTS: usize = 2 * (3 * SIDE * SIDE + 3);
 const EPISODES: u64 = 400;
 /// Number of held-out episodes, which are at the end of the dataset.

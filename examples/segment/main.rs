@@ -25,7 +25,7 @@ use warpfeed_synth::Synth;
 const SIDE: usize = 64;
 /// Number of classes: the background and three kinds of objects.
 const CLASSES: usize = 4;
-/// Downscaling factor of the last layer, per direction.
+/// Ratio of the side of the image to the side of the last layer's output.
 const CELL_SIDE: usize = 4;
 /// Minimum mean intersection over union on held-out images. Predicting only background gives about
 /// 0.2, and a run of 8 epochs reaches 0.69.
@@ -121,8 +121,8 @@ fn train_epoch(net: &mut Net, batches: &mut Batches<HostBatch>, epoch: u64, rate
 }
 
 fn pairs(batch: &HostBatch) -> impl Iterator<Item = (&[f32], &[u8])> {
-    let images = batch.images().as_f32().expect("the loader was asked for f32");
-    let masks = batch.field("mask").expect("the loader has this field").as_u8().expect("the loader was asked for u8");
+    let images = batch.images().as_f32().expect("the loader delivers f32");
+    let masks = batch.field("mask").expect("the loader has this field").as_u8().expect("the loader delivers u8");
     images.chunks_exact(3 * SIDE * SIDE).zip(masks.chunks_exact(SIDE * SIDE))
 }
 

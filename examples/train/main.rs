@@ -101,7 +101,7 @@ fn train_epoch(net: &mut net::Net, batches: &mut Batches<HostBatch>, epoch: u64,
     let mut epoch = batches.epoch(epoch);
     while let Some(batch) = epoch.next() {
         let batch = batch?;
-        let images = batch.images().as_f32().expect("the loader was asked for f32");
+        let images = batch.images().as_f32().expect("the loader delivers f32");
         sum += net.train(images, batch.labels()?, SIDE as usize, rate);
         count += 1;
         let stats = epoch.stats().since(&start_stats);
@@ -121,7 +121,7 @@ fn accuracy(net: &mut net::Net, batches: &mut Batches<HostBatch>) -> Result<f64>
     let (mut correct_count, mut count) = (0, 0);
     for batch in batches.epoch(0) {
         let batch = batch?;
-        let images = batch.images().as_f32().expect("the loader was asked for f32");
+        let images = batch.images().as_f32().expect("the loader delivers f32");
         let predicted = net.classify(images, SIDE as usize);
         correct_count += predicted.iter().zip(batch.labels()?).filter(|(a, b)| a == b).count();
         count += batch.len();

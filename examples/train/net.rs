@@ -69,7 +69,8 @@ struct Block {
     weight: Param,
     /// The 3x3 neighborhoods of each input image as columns, (C * 9, H * W), for the backward pass.
     columns: Vec<Array2<f32>>,
-    /// Index in the plane of the source of each pooled value, or `u32::MAX` if ReLU clipped it.
+    /// For each pooled value, the index of its source within the plane, or `u32::MAX` if ReLU clipped
+    /// it.
     source_indices: Vec<u32>,
 }
 

@@ -196,8 +196,8 @@ fn heads(kernels: &Kernels) -> Result {
     check_close("update", &download(stream, &values)?, &expected, 1e-5)
 }
 
-/// Checks the loss, the number of correct predictions, and every gradient, for a full batch and
-/// then a smaller one.
+/// Checks the loss and every gradient, and that each step updates all parameters, for a full batch
+/// and then a smaller one.
 fn steps(stream: &Arc<CudaStream>) -> Result {
     let plan = plan();
     let mut net = Net::new(stream, plan.clone(), &random_arrays(&plan))?;

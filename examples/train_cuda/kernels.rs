@@ -152,8 +152,8 @@ impl Kernels {
     }
 
     /// Computes `out` = `a` times `b`, for a depth much larger than the sides of the result.
-    /// Splits the depth into as many parts as fit into `scratch`, multiplies them in parallel, and
-    /// adds the results.
+    /// Splits the depth into parts of about 1,024 or more, so that their results fit into
+    /// `scratch`, multiplies the parts in parallel, and adds the results.
     pub(crate) fn long_product(
         &self,
         out: &mut CudaSlice<f32>,
@@ -255,8 +255,9 @@ impl Kernels {
         launch!(self.spread, over(shape.len()), maps, features, &c, &n, &plane)
     }
 
-    /// Converts logits (N, classes) to the gradient of the mean cross-entropy. Adds each sample's
-    /// cross-entropy to `loss[n]`, and 1 to `right[n]` if its class has the largest logit.
+    /// Adds the bias to logits (N, classes), and converts them to the gradient of the mean
+    /// cross-entropy. Adds each sample's cross-entropy to `loss[n]`, and 1 to `right[n]` if its
+    /// class has the largest logit.
     pub(crate) fn softmax(
         &self,
         logits: &mut CudaSlice<f32>,

@@ -35,7 +35,7 @@ use net::{Net, Plan};
 const SIDE: u32 = 64;
 const BATCH: usize = 128;
 const EPOCHS: u64 = 8;
-/// Learning rate at the end of the 50 warm-up steps. The rate then decreases linearly to zero.
+/// Learning rate after 50 warm-up steps, without the linear decay to zero over the whole run.
 const MAX_RATE: f32 = 0.02;
 /// Maximum loss of the last epoch, relative to the first.
 const MAX_LOSS_RATIO: f64 = 0.9;

@@ -1,6 +1,6 @@
-//! A convolutional network on the GPU: four 3x3 convolutions, each followed by bias, ReLU and 2x2
-//! max pooling, then global average pooling and a linear layer. It is trained by gradient descent
-//! with momentum.
+//! A convolutional network on the GPU: 3x3 convolutions, each followed by bias, ReLU and 2x2 max
+//! pooling, then global average pooling and a linear layer. It is trained by gradient descent with
+//! momentum.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub(crate) struct Plan {
     /// Channels of the images, then of each convolution's output.
     pub(crate) widths: Vec<usize>,
     pub(crate) classes: usize,
-    /// Side of the images in pixels. Each convolution's pooling halves the side, so it must be
-    /// divisible by 2 that many times.
+    /// Side of the images in pixels, a multiple of 2^n for n convolutions, because each convolution
+    /// is followed by pooling, which halves the side.
     pub(crate) side: usize,
     pub(crate) batch: usize,
 }
@@ -83,7 +83,7 @@ struct Param {
     speed: CudaSlice<f32>,
 }
 
-/// The network, with the state of the forward pass that the backward pass needs.
+/// A convolution with its bias, and the state of the forward pass that the backward pass needs.
 struct Convolution {
     weight: Param,
     bias: Param,
