@@ -6,7 +6,8 @@
 //!
 //! **Invariants**
 //! 1. Each function has the signature of its counterpart in the C library. It either forwards its
-//!    arguments unchanged, or returns what the counterpart returns after an error.
+//!    arguments, possibly with half the number of bytes to transfer, or returns what the
+//!    counterpart returns after an error.
 //! 2. Counting a call does not allocate memory.
 #![allow(unsafe_code)]
 

@@ -183,8 +183,8 @@ pub(crate) fn prepare() {
     unsafe { libc::backtrace(address.as_mut_ptr(), 1) };
 }
 
-/// Lists the four innermost functions of this library in `trace`, after the external function that
-/// the innermost one called. If `trace` contains neither, lists the first 12 functions.
+/// Lists the four innermost functions of this library in `trace`, preceded by the external function
+/// that the innermost one called. If `trace` contains neither, lists the first 12 functions.
 fn functions(trace: &str) -> String {
     let names = trace.lines().filter_map(|line| line.trim_start().split_once(": ").map(|(_, name)| name.trim()));
     let names: Vec<&str> = names.filter(|name| !name.contains("failures::")).collect();

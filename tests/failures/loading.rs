@@ -1,6 +1,6 @@
-//! Lets each system call fail in turn while a loader opens or runs. The loader must deliver correct
-//! batches or return an error that names the file, sample or option. Nothing may leak, and the next
-//! loader must work.
+//! Lets single system calls and large allocations fail while a loader opens or runs. The loader
+//! must deliver correct batches or return an error that names the file, sample or option. Nothing
+//! may leak, and the next loader must work.
 
 use std::fs;
 use std::path::{Path, PathBuf};

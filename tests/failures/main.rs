@@ -1,4 +1,4 @@
-//! Makes each system call fail once, each time in a separate process.
+//! Makes single system calls and large allocations fail, each in a separate process.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 #[path = "../support/process.rs"]

@@ -1,6 +1,6 @@
-//! Lets each system call fail in turn while a dataset is packed or merged. An incomplete file must
-//! never have its final name. A second run must complete the dataset and leave no temporary files
-//! behind.
+//! Lets single system calls and large allocations fail while a dataset is packed or merged. An
+//! incomplete file must never have its final name. A second run must complete the dataset and leave
+//! no temporary files behind.
 
 use std::collections::BTreeMap;
 use std::fs;

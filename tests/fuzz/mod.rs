@@ -109,8 +109,8 @@ impl Random {
                     drop(bytes.splice(offset..offset, piece.iter().copied()))
                 }
             }
-            // Insert a number within 2 of a power of two, such as the limit of an integer type, in
-            // 1, 2, 4 or 8 bytes and either byte order.
+            // Overwrite bytes with a number within 2 of a power of two, such as the limit of an
+            // integer type, in 1, 2, 4 or 8 bytes and either byte order.
             5 | 6 => {
                 let edge = 1u64.checked_shl(self.below(65) as u32).unwrap_or(0);
                 let number = edge.wrapping_add(self.below(5) as u64).wrapping_sub(2);

@@ -39,7 +39,7 @@ FORMATS = (
 ).split()
 # Maximum memory of a case in bytes. The inputs are only a few kilobytes.
 MEMORY = 4 << 30
-# A harness stops after more failures than this.
+# A harness stops after this number of failures.
 FAILURES = 20
 
 

@@ -1,5 +1,5 @@
-//! Tests that an error that `main` returns is printed as a sentence, and that its `source` is the
-//! underlying error.
+//! Tests that the debug output of an error is its message, that its `source` is the underlying
+//! error, and that options for opening that no dataset uses are rejected.
 
 use std::error::Error as _;
 use std::io;

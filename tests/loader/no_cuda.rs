@@ -1,6 +1,6 @@
-//! Tests that loaders of host batches do not look for a CUDA driver, and that only loaders of
-//! device batches fail without one. Each test runs a child process, to watch the dynamic linker and
-//! to provide a fake driver.
+//! Tests that loaders of host batches do not look for a CUDA driver, and that only requests for a
+//! device fail without one. Each test runs a child process, to watch the dynamic linker and to
+//! provide a fake driver.
 #![cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 
 use std::path::Path;
@@ -72,7 +72,7 @@ fn the_host_path_does_not_look_for_a_driver() {
     let searched = text(&host.stderr);
     assert!(searched.contains("libc.so.6"), "the linker logged nothing: {searched}");
     assert!(!searched.contains(DRIVER), "{searched}");
-    // A device loader does look for the driver, so the log works.
+    // A request for a device does look for the driver, so the log works.
     assert!(text(&run(child!(load_on_a_device), None).stderr).contains(DRIVER));
 }
 

@@ -1,4 +1,4 @@
-//! Tests every combination of options that choose samples. Each must produce the batches of a
+//! Tests random combinations of the options that choose samples. Each must produce the batches of a
 //! single-threaded reference that works on plain lists, for any number of ranks and workers, for
 //! every setting of the last batch, and after resuming at any point.
 

@@ -56,7 +56,8 @@ fn policies_are_a_function_of_seed_epoch_and_sample() {
     });
 }
 
-/// Some runs cross an epoch boundary, where batches are prepared ahead; others begin there.
+/// Some runs cross the boundaries of epochs, where batches are prepared ahead. Others begin in the
+/// epoch of a change.
 #[test]
 fn a_later_augmentation_begins_with_its_epoch() {
     exit_on_hang(|| {

@@ -1,5 +1,6 @@
-//! Tests that `Batches::next` delivers the same epochs as `Batches::epoch`. A wait that times out
-//! must lose no batch. A checkpoint loaded between epochs must resume at its position.
+//! Tests that `Batches::next_interruptible` delivers the same epochs as `Batches::epoch`. A wait
+//! that times out must lose no batch. A checkpoint loaded between epochs must resume at its
+//! position.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Records everything that a caller can observe in two epochs.
+//! Records what a caller can observe in two epochs: the batches and properties of the loader.
 
 use std::collections::BTreeSet;
 use std::fs;
