@@ -74,8 +74,8 @@ impl Image {
     /// for each frame. Other fields of the sample, such as masks and boxes, follow this plan.
     ///
     /// A sample fails if it has a different number of frames, if the frames have different sizes,
-    /// or if a frame cannot be decoded. The error names the field, and the frame if
-    /// one is at fault.
+    /// or if a frame cannot be decoded. The error names the field, and the frame if one is
+    /// at fault.
     ///
     /// The loader cannot be opened if `frames` is 0 or if the augmentation mixes images or combines
     /// the images of several samples.

@@ -96,7 +96,7 @@ impl Flat {
         out
     }
 
-    /// Appends a value to the heap, and returns its offset.
+    /// Appends a value that is stored by reference, and returns its offset.
     fn write(&self, out: &mut Vec<u8>) -> usize {
         let align = |out: &mut Vec<u8>, alignment: usize, off: usize| {
             while out.len() % alignment != off {

@@ -1,4 +1,5 @@
-//! Writers for compressed datasets, Parquet and HDF5. They depend only on compression libraries.
+//! Writers for compressed datasets, Parquet and HDF5. They depend only on compression libraries and
+//! `hdf5_pure`.
 
 use std::fs;
 use std::io::Write;

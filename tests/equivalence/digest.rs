@@ -47,7 +47,7 @@ impl Record {
 pub struct Recording {
     lines: BTreeMap<(u64, String, String), String>,
     same: u64,
-    /// Number of combinations that the earlier build rejected.
+    /// Number of combinations that the earlier build rejected and this build accepts.
     new: u64,
     differences: Vec<String>,
 }

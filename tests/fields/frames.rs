@@ -11,7 +11,7 @@ use crate::reference_fields::{image, npy};
 
 const CLIPS: usize = 10;
 
-/// The arrays that the annotations of a sample become.
+/// The arrays of the annotations in a batch.
 const ARRAYS: [&str; 9] =
     ["mask", "depth", "flow", "points", "boxes", "boxes.count", "boxes.class", "boxes.masks", "boxes.points"];
 

@@ -149,7 +149,7 @@ fn unlisted_mask_classes_fail_and_unnamed_masks_stay_unchanged() {
         drop(batches.epoch(0).next());
         let fault = batches.sample_errors()[0].error.to_string();
         assert!(fault.contains("class \"fox\" is not in the list of classes") && fault.contains("mask.png"), "{fault}");
-        // A class list changes the label indices.
+        // A class list changes the label indices, but not the masks of this dataset.
         let sample = OwnedSample::new("a").label(1).field("rgb.npy", image(SIZE));
         let sample = sample.field("mask.png", palette_png(&masks[0], SIDES));
         let set = Memory::new(vec![sample]).with_classes(["cat", "dog"]);
@@ -312,8 +312,7 @@ fn every_lossless_format_gives_the_same_mask() {
         ];
         for (name, mask) in masks {
             assert_eq!(deliver_one(name, mask.clone(), kind()).unwrap(), expected, "{name}");
-            // Truncation must cause an error. Other damage must neither change the size nor cause a
-            // hang.
+            // A truncated mask must fail or have the same size, and must not cause a hang.
             for cut in (0..mask.len().min(200)).chain([mask.len() - 1]) {
                 if let Ok(actual) = deliver_one(name, mask[..cut].to_vec(), kind()) {
                     assert_eq!(actual.len(), 200, "{name} of {cut} bytes");

@@ -47,8 +47,8 @@ fn packed(values: &[u32], size: Size, depth: u8, (x0, y0, dx, dy): (u32, u32, u3
 const ADAM7: [(u32, u32, u32, u32); 7] =
     [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)];
 
-/// Encodes values as a PNG. The rows cycle through all filters, and the data is split into chunks
-/// of many lengths.
+/// Encodes values as a PNG. Each row has a random filter, and the data is split into chunks of
+/// random lengths.
 fn png(values: &[u32], size: Size, stored: Stored, seed: u64) -> Vec<u8> {
     let Stored { depth, palette, interlaced } = stored;
     let mut rng = Rng::new(seed, 1, 1);

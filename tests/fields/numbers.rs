@@ -182,7 +182,7 @@ fn a_loader_without_an_image_decodes_nothing() {
 #[test]
 fn the_byte_limit_of_a_sample_also_applies_without_an_image() {
     let rows = || Ragged::new(Dtype::I64, [], 6);
-    // Sample n has two images, 8 * n bytes of tokens and n bytes of text.
+    // Sample n has two images, 8 * (n % 7) bytes of tokens and n % 5 bytes of text.
     let limit = 2 * image(16, 0).len() as u64 + 9;
     let loader = loader().drop_field("image").field("tokens", rows()).max_sample_bytes(limit);
     let e = loader.into_iter().find_map(Result::err).unwrap();
@@ -428,7 +428,7 @@ fn the_memory_plan_includes_the_memory_of_custom_fields() {
             max_running()
         };
         assert_eq!(most_in("large", 1, 2), 1, "each worker waits for memory");
-        assert!(most_in("small", 20, 2) > 1, "other workers do not wait");
+        assert!(most_in("small", 20, 2) > 1, "writes that declare no memory run concurrently");
     });
 }
 

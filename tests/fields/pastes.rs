@@ -15,8 +15,8 @@ use warpfeed::{Augment, Dtype, HostBatch, Loader, OnError, Result};
 
 const LEN: u64 = 30;
 
-/// Returns samples with single-color images that have an object in the middle. The red value is the
-/// sample index.
+/// Returns samples with single-color images. The red value is the sample index, and one object of
+/// 8 by 8 pixels is at a random position.
 fn samples() -> Vec<OwnedSample> {
     let sample = |number: u64| {
         let mut rng = Rng::new(number, 4, 4);
@@ -106,7 +106,7 @@ fn a_run_with_pasted_objects_resumes() {
     assert!(rest == samples[samples.len() - rest.len()..] && rest.len() as u64 == LEN - 12);
 }
 
-/// Geometric effects must apply after pasting. The last object is fully visible, so all pixels in
+/// Geometric effects must apply after pasting. The pasted object is fully visible, so all pixels in
 /// its mask must have its color.
 #[test]
 fn effects_apply_alike_to_pasted_objects_and_the_image() {

@@ -10,7 +10,7 @@ use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Loader, Normalize, OnError,
 
 const EXTREME: [(u32, u32); 8] = [(1, 1), (1, 200), (200, 1), (3, 500), (900, 5), (2, 2), (1, 9), (201, 1)];
 
-/// Encodes an image of a size that depends on `number`. From number 1000 on, the sizes are those in
+/// Encodes an image of a size that depends on `number`. Number 1000 and above have the sizes in
 /// `EXTREME`.
 fn jpeg(number: usize) -> Vec<u8> {
     let usual = (20 + number as u32 * 37 % 90, 15 + number as u32 * 23 % 70);

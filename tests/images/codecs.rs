@@ -298,7 +298,7 @@ fn an_open_image_reports_its_header() {
     assert!(e.cause().contains("`Codecs::open`"), "{e}");
 }
 
-/// A new codec must take one file and one line.
+/// Adding a codec must require only one file and one line.
 #[test]
 fn formats_are_named_only_in_the_table_and_by_their_codecs() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -107,7 +107,7 @@ fn a_truncated_jpeg_fails_in_every_epoch_and_every_source() {
         let mut causes = Vec::new();
         for source in sets(root.path(), &file) {
             // An evaluation reads only the center of the image. For a 16-pixel crop, the loader
-            // needs only one or two lines.
+            // needs only one or two rows of MCUs.
             for augment in [Augment::eval(256, 16), Augment::eval(256, 224), Augment::train(64)] {
                 let loader = Loader::source(source.clone()).augment(augment).batch_size(1).shuffle(7).workers(2);
                 let mut batches = loader.host().unwrap();
@@ -235,7 +235,7 @@ fn damage_found_while_decoding_is_counted() {
     let (_, file) = files()[0].clone();
     let whole_image = Augment::resize(u32::from(SIDE), u32::from(SIDE));
     for (name, file) in files() {
-        // Damage at the beginning of a scan affects every crop. The last marker is missing.
+        // Damage at the beginning of a scan affects every crop. A third file lacks its last marker.
         let mut marked = file.clone();
         let offset = data(&file) + 40;
         marked[offset..offset + 2].copy_from_slice(&[0xff, 0xd4]);

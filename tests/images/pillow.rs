@@ -1,5 +1,5 @@
-//! Tests that images other than JPEG decode to the pixels of Pillow's `convert("RGB")` or to the
-//! pixels that the `image` crate encoded. A TIFF with several pages must fail.
+//! Tests that images other than JPEG decode to the pixels of Pillow's `convert("RGB")` or of the
+//! `image` crate. A TIFF with several pages must fail.
 
 use std::fs;
 use std::io::Cursor;

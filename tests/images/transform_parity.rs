@@ -116,7 +116,7 @@ fn each_filter_has_the_pixels_of_torchvision_and_pillow() {
     }
 }
 
-/// Without antialiasing, the library rounds weights like the vectorized code of PyTorch.
+/// Without antialiasing, this library rounds weights like the vectorized code of PyTorch.
 #[test]
 fn without_antialiasing_pixels_equal_torchvision() {
     let pixels = source();
