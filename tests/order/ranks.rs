@@ -1,6 +1,6 @@
-//! Tests how batches are divided among ranks. All ranks must get the same number of batches. Each
-//! sample must go to exactly one rank, except for padding, which is marked. The global batches must
-//! be the same for any number of ranks.
+//! Tests how batches are divided among ranks. All ranks must get the same number of batches. No
+//! sample may go to two ranks, except for padding, which must be marked. The global batches must be
+//! the same for any number of ranks.
 
 use std::process::{Command, Stdio};
 

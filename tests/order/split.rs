@@ -1,5 +1,5 @@
-//! Tests that one call splits a dataset into fractions that share the open source. The split must
-//! depend only on the seed, and can be stratified by class.
+//! Tests that a dataset can be split into disjoint parts of given fractions. The split must depend
+//! only on the seed, and can be stratified by class.
 
 use std::collections::HashSet;
 

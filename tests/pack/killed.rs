@@ -173,7 +173,7 @@ fn kill(kills: u64, seed: u64, plain: bool) {
     );
 }
 
-/// Number of kills in the long test. The short test kills only a few times.
+/// Environment variable with the number of kills. By default, the test kills only a few times.
 const KILLS: &str = "WARPFEED_TEST_KILLS";
 
 #[test]

@@ -19,7 +19,7 @@ const FOLDER: &str = "mem://bucket/sets/";
 /// A function that is called with the kind and the URL of a request.
 type Hook = Arc<dyn Fn(&str, &str) -> Result<()> + Send + Sync>;
 
-/// Objects in memory. Every third request fails once with a transient error.
+/// Objects in memory. Every third request except uploads fails with a transient error.
 #[derive(Clone, Default)]
 pub(crate) struct Objects {
     contents: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,

@@ -19,7 +19,7 @@ use warpfeed::{Augment, Dtype, Loader, Result, Stats, Verdict};
 
 const TRIES: usize = 12;
 
-/// A source of one-byte samples. Each read takes `read`.
+/// A source in which each read takes `read`. The field `big` of every sample has the bytes `big`.
 struct Bytes {
     len: usize,
     read: Duration,

@@ -19,12 +19,12 @@ struct Rules {
     /// Modules that are divided into groups, in order. A group imports only from earlier groups of
     /// its module.
     groups: &'static [(&'static str, &'static [&'static str])],
-    /// Whether all folders have at most [`MAX_FILES`] entries, or only modules with groups.
+    /// /// Whether the limit [`MAX_FILES`] applies to all folders, or only to modules with groups.
     small: bool,
 }
 
-/// The data flow from a sample index to the user. All modules use `trace`, which depends on none of
-/// them. Dataset writers are outside of the flow and use the modules at its beginning.
+/// The data flow from a sample index to the user. `trace` is at the beginning, because modules of
+/// all stages use it. Dataset writers are outside of the flow and use the modules at its beginning.
 const WARPFEED: Rules = Rules {
     flow: &[
         "error",

@@ -184,7 +184,8 @@ fn a_truncated_file_fails_at_every_length() {
     assert_eq!(open(&path).unwrap().len(), 4);
 }
 
-/// Returns the first samples with their labels, or `None` for unreadable ones.
+/// Returns the first samples, with `None` in place of unreadable ones. Returns `None` if the file
+/// cannot be opened.
 fn readable(path: &Path) -> Option<Vec<Option<OwnedSample>>> {
     let source = open(path).ok()?;
     let mut scratch = Vec::new();

@@ -15,8 +15,8 @@ use warpfeed::source::{
 };
 use warpfeed::{Augment, Error, Loader, Result};
 
-/// Maximum duration of closing: shorter than the half minute after which requests time out, and
-/// much longer than closing takes on a busy machine.
+/// Maximum duration of closing: shorter than the two minutes after which a request without a
+/// response is sent again, and much longer than closing takes on a busy machine.
 const MAX_CLOSING_TIME: Duration = Duration::from_secs(20);
 
 const ANSWERS: u8 = 0;
@@ -237,7 +237,7 @@ fn opening_can_be_aborted_at_every_request() {
     });
 }
 
-/// A store that fails permanently after a number of requests.
+/// A store that permanently fails or stops responding after `sound` requests.
 struct FailsAfter {
     store: Outage,
     sound: usize,

@@ -131,7 +131,7 @@ fn invalid_tar_members_are_refused() {
     assert_eq!(error.cause(), "field \"cls\" is not a number: \"three\"");
 }
 
-/// Bad samples are those with a repeated field or with more than 16 fields.
+/// A sample with a repeated field or with more than 16 fields fails, and its neighbors do not.
 #[test]
 fn one_bad_tar_sample_leaves_the_others_valid() {
     let root = tempfile::tempdir().unwrap();
@@ -185,7 +185,8 @@ fn shards_that_disagree_or_are_missing_are_named() {
 }
 
 /// With Linux 5.14 or newer, truncating the tar between opening and reading must not kill the
-/// process. (Truncating it while a sample is in use does; see `tests/README.md`.)
+/// process. (Truncating it while a sample is in use still kills the process; see
+/// `tests/README.md`.)
 #[cfg(target_os = "linux")]
 #[test]
 fn a_mapped_tar_that_shrinks_while_open_fails() {
@@ -239,7 +240,7 @@ fn an_lmdb_without_mmap_is_refused_with_an_alternative() {
 #[test]
 fn a_stale_or_damaged_index_is_rebuilt() {
     let root = tempfile::tempdir().unwrap();
-    // An index is written only for shards above 16 MiB.
+    // // An index is written only for shards of at least 1 MiB.
     let large = vec![7; 17 << 20];
     let path = write_file(&root, "x.tar", &tar(&[file("a.jpg", &large), file("b.jpg", b"1")]));
     let index = root.path().join("x.tar.index");
@@ -268,7 +269,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// If `seal_again`, corrects the checksums of changed headers, so that the headers are parsed.
+    /// /// `seal_again` corrects the checksums of changed headers, so that the headers are parsed.
     #[test]
     fn a_changed_tar_gives_samples_or_an_error(
         format in prop::sample::select(vec!["gnu.tar", "pax.tar", "ustar.tar"]),
@@ -448,7 +449,8 @@ fn a_database_without_samples_or_of_an_unknown_kind_is_refused() {
         cause(&[(b"0", b"\x80"), (b"__classes__", b"\x05")])
             .contains("key \"__classes__\": class names: expected a MessagePack array")
     );
-    // Decimal keys with a gap must be listed instead of computed, so that no sample is lost.
+    // If decimal keys have a gap, the source must store the keys instead of computing them from the
+    // index, so that no sample is lost.
     let source = open_lmdb(&handmade(4096, &[(b"00", b"\x80"), (b"01", b"\x80"), (b"03", b"\x80")])).unwrap();
     let keys: Vec<_> = (0..source.len()).map(|i| source.read(i, &mut Vec::new()).unwrap().key().to_owned()).collect();
     assert_eq!(keys, ["00", "01", "03"]);
