@@ -1,10 +1,10 @@
-//! Readers for dataset formats, one folder per format.
+//! Readers for dataset formats.
 //!
-//! Most folders are named after their format. `arrow` and `parquet` also read datasets written by
-//! the Hugging Face library `datasets`, `mds` reads MosaicML shards, `litdata` reads LitData
-//! chunks, `beton` reads FFCV files, and `recordio` reads MXNet files. [`TokenFile`] and
-//! [`PackedTokens`] are not listed in [`DATA_FORMATS`], because their files contain only numbers
-//! and therefore cannot be detected.
+//! Most modules are named after their format. `arrays` reads NumPy, safetensors, PyTorch and HDF5
+//! files. `arrow` and `parquet` also read datasets written by the Hugging Face library `datasets`,
+//! `mds` reads MosaicML shards, `litdata` reads LitData chunks, `beton` reads FFCV files, and
+//! `recordio` reads MXNet files. [`TokenFile`] and [`PackedTokens`] are not listed in
+//! [`DATA_FORMATS`], because their files contain only numbers and therefore cannot be detected.
 
 pub(super) mod arrays;
 pub(super) mod arrow;

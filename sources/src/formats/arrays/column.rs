@@ -32,7 +32,8 @@ pub(super) struct Heap {
     pub(super) base: u64,
 }
 
-/// Selects arrays by name, and returns the index and the sample field of each.
+/// A function that selects some of the arrays with the given names. Returns the index of each
+/// selected array, and the name of its column.
 pub(super) type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<(usize, String)>>;
 
 pub(super) enum Storage {
@@ -124,9 +125,9 @@ impl Column {
     }
 
     /// Returns the elements of sample `index` in native byte order. The bytes are borrowed from a
-    /// memory map if possible, and appended to `page` if not. `read` is the position of this read
-    /// in the loader's order, or `None` for a read outside that order. Panics if `index` is not
-    /// less than [`len`](Column::len).
+    /// memory map if possible, and appended to `page` if not. `read` is the index that this read
+    /// has in a loader's order of reads, or `None` for a read outside that order. Panics if `index`
+    /// is not less than [`len`](Column::len).
     pub(super) fn get<'a>(
         &'a self,
         files: &'a [Arc<OpenFile>],

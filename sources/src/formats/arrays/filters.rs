@@ -160,7 +160,7 @@ mod tests {
         for before in [&[0x20, 0][..], &[0, 9, 0x20, 1], &[0, 9, 0xff, 9, 255]] {
             assert_eq!(cause(before, 999), "invalid LZF data: a copy starts before the output", "{before:?}");
         }
-        // Every three bytes expand to 264 bytes, so these 100 kB would expand to 8.8 MB.
+        // Every three bytes expand to 264 bytes, so these 99 kB would expand to 8.7 MB.
         let bomb: Vec<u8> = [0, 9].into_iter().chain([0xe0, 255, 0].repeat(33_000)).collect();
         assert_eq!(cause(&bomb, 1000), "invalid LZF data: the output exceeds 1000 bytes");
         assert_eq!(cause(&[31], 10), "invalid LZF data: the output exceeds 10 bytes");

@@ -1,6 +1,7 @@
 //! Reads datasets that are stored as whole arrays with samples along the first axis.
 //!
-//! 1. [`Arrays`]: the source. The rules in `record` assign arrays to fields by name and type.
+//! 1. [`Arrays`]: the source. The rules in `values::record` assign arrays to fields by name and
+//!    type.
 //! 2. `column`: one array, in a file or in memory.
 //! 3. `numpy`: `.npy` files, folders of `.npy` files, and `.npz` archives.
 //! 4. `safetensors` and `torch`: tensor files.

@@ -66,9 +66,10 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 /// source. Variable-length values may be encoded images, bytes or text. Text in a column called
 /// `label` is the name of the sample's class.
 ///
-/// **Not supported:** arrays in Fortran order, tensors that are not contiguous, and elements that
-/// are not numbers. The pickle in a `.pt` file never executes code. If it contains an object other
-/// than a tensor or a list of integers, opening fails and names the object's type.
+/// **Not supported:** arrays in Fortran order, tensors that are not contiguous, and elements other
+/// than numbers, booleans and variable-length HDF5 values. The pickle in a `.pt` file never
+/// executes code. If it contains an object other than a tensor or a list of integers, opening fails
+/// and names the object's type.
 pub struct Arrays {
     files: Vec<Arc<OpenFile>>,
     columns: Arc<[Column]>,
@@ -312,8 +313,8 @@ fn check_columns(columns: &[Column]) -> Result<usize> {
     Ok(len)
 }
 
-/// Reads the columns of sample `index`. `first` is the position in the loader's order at which the
-/// first value is read, if a loader has planned these reads.
+/// Reads the columns of sample `index`. `first` is the index that the read of the first column has
+/// in a loader's order of reads (see [`widened`]), or `None` outside that order.
 fn read_row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
     files: &'a [Arc<OpenFile>],

@@ -53,9 +53,10 @@ struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    /// Names the tensors. A single tensor is called `image`. In a tuple or list, the only tensor
-    /// with more than two axes is called `image`, the only tensor or list with a single axis is
-    /// called `label`, and all other items are named by their index.
+    /// Names the tensors. Those in a dict have the names of their keys. A single tensor is called
+    /// `image`. In a tuple or list, the only tensor with more than two axes is called `image`, the
+    /// only tensor or list with a single axis is called `label`, and all other items are named by
+    /// their index.
     fn names(&self) -> Result<Vec<(String, Id)>> {
         let nodes = self.nodes;
         match nodes.root() {

@@ -132,8 +132,8 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
     Err(Error::in_source(format!("zip: {name:?} is damaged: {cause}")))
 }
 
-/// Verifies an uncompressed member. Skips archives in an object store, because verifying would
-/// download the whole member.
+/// Verifies the checksum of an uncompressed member. Skips archives in an object store, because
+/// verifying would download the whole member.
 pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     if bytes.are_in_store() {
         return Ok(());

@@ -132,9 +132,9 @@ struct Annotation {
 
 impl Coco {
     /// Opens the annotations in `json`. The images may be in the folder of the file, in a folder
-    /// called `images`, or in one that the file name contains (`train2017` for
-    /// `instances_train2017.json`). These folders may be next to the file or next to the file's
-    /// folder.
+    /// called `images`, or in a folder that the file name contains (`train2017` for
+    /// `instances_train2017.json`), which may be inside `images`. These folders may be next to the
+    /// file or next to the file's folder.
     ///
     /// # Errors
     /// If the file cannot be read or is not COCO JSON (the message states line and column), or if

@@ -34,13 +34,13 @@ use crate::storage::{DatasetLocation, Storage};
 ///   `tiff`, in upper or lower case, or with an extension of a custom
 ///   [format](crate::Options::formats). The field is named after the format: both JPEG extensions
 ///   give `jpg`, and both TIFF extensions give `tif`.
-/// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored, with a warning
-///   that states their number.
+/// - Files with other extensions, such as `.ppm`, `.heic` and `.txt`, are ignored. For a local
+///   folder, a warning states their number.
 /// - The key of a sample is the path of its image relative to the folder, without the extension and
 ///   with `/` on every system. Files that differ only in their extension are separate samples with
 ///   the same key. `pack` reports the number of such keys.
 /// - Files and folders with a name that starts with a dot are ignored. Reading a sample fails if
-///   its name is not UTF-8. Symbolic links are followed, except those that point to a folder that
+///   its path is not UTF-8. Symbolic links are followed, except those that point to a folder that
 ///   contains the link.
 ///
 /// Opening a folder only lists its names, at several hundred thousand per second. Each image file
@@ -89,9 +89,9 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// If the path does not exist or is not a folder, if a folder cannot be listed, or if there are
-    /// no images. The message then lists the supported extensions and the extensions that were
-    /// found.
+    /// If the path does not exist, is not a folder or is not UTF-8, if a folder cannot be listed,
+    /// or if there are no images. In the last case, the message lists the supported extensions and
+    /// extensions that were found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&DatasetLocation::local(path.as_ref()), &Options::new())
     }

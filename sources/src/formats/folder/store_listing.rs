@@ -37,8 +37,8 @@ fn is_wanted(object: &Object, kind: Wanted<'_>) -> bool {
     !name.starts_with('.') && extension.is_some_and(|extension| kind.has(extension))
 }
 
-/// Selects the samples among the `objects` under `url`, and returns the index of each sample's
-/// object.
+/// Selects the samples among the `objects` under `url`. Returns their listing, and the index of
+/// each sample's object.
 pub(crate) fn select(url: &str, objects: &[Object], kind: Wanted<'_>) -> Result<(Listing, Vec<u32>)> {
     let root = format!("{url}/");
     let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));

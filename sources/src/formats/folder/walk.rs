@@ -192,7 +192,7 @@ pub(super) struct Walk {
     /// Path of each folder relative to the root, and the images in it.
     pub(super) folders: Vec<(Name, Vec<Name>)>,
     pub(super) others: Others,
-    /// Every folder that has been listed, with its modification time just before.
+    /// Every folder that has been listed, with its modification time just before it was listed.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
 }
 

@@ -59,7 +59,7 @@ impl Keys {
     }
 
     /// Returns the key of sample `index` as text, or in hexadecimal if the key is not UTF-8 or
-    /// contains control characters. Writes computed keys to `scratch`.
+    /// contains control characters. Writes computed and hexadecimal keys to `scratch`.
     pub(super) fn text<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> RowBytes<'a> {
         scratch.clear();
         match self {

@@ -37,8 +37,8 @@ pub trait ValueFormat: Send + Sync {
 ///
 /// - `cls` is the label: an integer, or decimal text. `__key__` is the key of the sample, which
 ///   defaults to the key in the database.
-/// - All other entries with bytes or text become fields. Entries of other types (floats, lists,
-///   nested maps) are ignored.
+/// - All other entries with bytes or text become fields. Entries of other types (numbers, booleans,
+///   lists, nested maps) are ignored.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MsgPack;
 

@@ -120,8 +120,9 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
         let mut matching = (0..items.len()).filter(|&index| is(&nodes[items[index]]));
         matching.next().filter(|_| matching.next().is_none())
     };
-    // An array counts as an image only if it is the only array and its elements are bytes. If the
-    // image were an array of floats, a mask next to it could be mistaken for the image.
+    // An array counts as an image only if it is the only array with several axes, and its elements
+    // are bytes. If the image were an array of floats, a mask next to it could be mistaken for the
+    // image.
     let array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
     let pixels = |&index: &usize| match &nodes[items[index]] {
         Node::Array(Array { dtype, .. }) => dtype.element().is_ok_and(|element| element == Element::U8),

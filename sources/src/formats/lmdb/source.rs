@@ -60,20 +60,19 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// names the object's type. Reading a pickle never executes code. Opening reads up to 64 samples to
 /// find the columns; if a dict that is read later contains an unknown key, reading its sample
 /// fails. If no column contains encoded images, `uint8` arrays of pixels are used as images. Their
-/// color order is RGB unless [`bgr`](Lmdb::bgr) is called. If labels are text and no list of
-/// classes is given, opening reads all values.
+/// color order is RGB unless [`bgr`](Lmdb::bgr) is called. If labels are text, opening reads all
+/// values.
 ///
 /// **Named databases.** The path `all.lmdb/train` selects the `train` database in `all.lmdb`. The
 /// name may be omitted if the file contains only one named database.
 ///
 /// **Concurrent writers.** Other processes may write to the database and enlarge it. An open source
 /// keeps reading the state that the database had on opening. To see newer commits, open the
-/// database again, which reads only a few pages. LMDB registers readers in a lock file next to the
-/// data. If the lock file cannot be written (for example, on a read-only file system), the database
-/// is opened without it, and no process may write to the database while it is open. If an open file
-/// is overwritten or truncated, reads return garbage or crash the process, as with any
-/// memory-mapped file. A process may open a database several times, but only through the same copy
-/// of the LMDB library.
+/// database again. LMDB registers readers in a lock file next to the data. If the lock file cannot
+/// be written (for example, on a read-only file system), the database is opened without it, and no
+/// process may write to the database while it is open. If an open file is overwritten or truncated,
+/// reads return garbage or crash the process, as with any memory-mapped file. A process may open a
+/// database several times, but only through the same copy of the LMDB library.
 ///
 /// **Growth of the file.** A source holds read transactions until it is dropped, and a loader keeps
 /// its source alive. In the meantime, writers cannot reuse pages that were freed after the source
@@ -152,8 +151,7 @@ impl Lmdb {
     /// Opens a database in which values have a custom `layout`.
     ///
     /// # Errors
-    /// Fails like [`open`](Lmdb::open), except that opening does not read values or check their
-    /// layout.
+    /// Fails like [`open`](Lmdb::open), except that opening does not check the layout of values.
     pub fn with_layout(path: impl AsRef<Path>, layout: impl ValueFormat + 'static) -> Result<Self> {
         let mut source = Self::new(path.as_ref(), None)?;
         source.layout = Layout::Custom(Box::new(layout));

@@ -10,7 +10,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_file: is_index,
     ..DataFormat::new(
         "mds",
-        "a folder of MosaicML's shards with an `index.json`, or that `index.json`",
+        "a folder of MosaicML's shards with an `index.json`, or the `index.json` itself",
         &[],
         with_feature!("chunks", "a dataset of MDS shards", super::open::open),
     )

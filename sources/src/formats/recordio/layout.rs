@@ -120,8 +120,8 @@ impl Layout for RecordIoLayout {
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
-        // A frame at the start means a whole record of several parts: a label has only four bytes,
-        // and an image starts with its own signature.
+        // A record of several parts arrives as a whole, and begins with a frame header. An image
+        // begins with its own signature, and real labels do not begin with the magic number.
         if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, position)| position == Position::First) {
             let start = buffer.len();
             join(bytes, buffer)?;

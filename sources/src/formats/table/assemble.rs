@@ -84,8 +84,8 @@ impl Table {
         Ok(start..buffer.len())
     }
 
-    /// Returns the field name for the file at `path`: `stem`, a dot, and the extension in lower
-    /// case.
+    /// Returns the field name for the file at `path`: `stem`, a dot, and the field of the image
+    /// format, or the extension in lower case if the file is not an image.
     fn field_name(&self, buffer: &mut SampleBuffer<'_>, column: usize, stem: &str, path: &str) -> Range<usize> {
         let extension = self.split(column, path).1;
         let start = buffer.push(stem.as_bytes()).start;

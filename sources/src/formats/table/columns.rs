@@ -71,7 +71,7 @@ impl Header<'_> {
         names.iter().map(|name| self.column(name)).collect()
     }
 
-    /// Returns the first of `names` that denotes a column, ignoring case.
+    /// Returns the index of the column that has the earliest of `names`, ignoring case.
     fn first_of(&self, names: &[&str]) -> Option<usize> {
         names.iter().find_map(|want| self.0.iter().position(|have| have.eq_ignore_ascii_case(want)))
     }
@@ -226,7 +226,8 @@ fn field(column: usize, name: &str, value: Option<&(Cell, String)>) -> Field {
     Field { column, text: format!("{stem}.txt"), json: format!("{stem}.json"), all_json }
 }
 
-/// Returns the stem in lower case, like the extensions in WebDataset.
+/// Converts a column name to the stem of a field name. Field names are in lower case, as in
+/// WebDataset.
 fn stem(column: &str) -> String {
     column.to_lowercase().replace(['/', '\0'], "_")
 }

@@ -41,8 +41,8 @@ impl Csv {
         }
     }
 
-    /// Checks that each quoted cell in `row` is followed by a delimiter, a line end or the end of
-    /// the text. The error is the offset of the first invalid cell, and the cause.
+    /// Checks that each quoted cell in `row` is closed, and followed by a delimiter, a line end or
+    /// the end of the text. The error is the offset of the first invalid cell, and the cause.
     ///
     /// The parser itself accepts any input, and appends text after a closing quote to the cell.
     /// Without this check, an unclosed quote would merge all rows up to the next quote into one

@@ -8,7 +8,8 @@ pub(super) fn extension(path: &str) -> (&str, &str) {
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
 }
 
-/// Returns whether a path ends with an extension that denotes a field.
+/// Returns whether a path ends with the extension of an image format or of NumPy files, so that no
+/// extension is missing.
 pub(super) fn is_whole(path: &str, formats: &[Format]) -> bool {
     let end = extension(path).1;
     format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")

@@ -79,7 +79,8 @@ use crate::values::record::Labels;
 /// option may also contain URLs. Opening lists the files once, and loaders prefetch them.
 ///
 /// **Memory.** The text of the table and 8 bytes per row stay in memory. Opening parses the text
-/// once, and again to read the labels, and each row is parsed again when it is read.
+/// once, and at least once more if there is a label column. Each row is parsed again when it is
+/// read.
 pub struct Table {
     pub(super) file: PathBuf,
     /// The folder to which paths are relative, with a trailing `/`.
@@ -336,11 +337,13 @@ impl TableOptions {
     ///
     /// # Errors
     /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
-    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty or not UTF-8. For
-    ///   invalid UTF-8, the error contains the line.
+    /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if the text is empty or not UTF-8, if a
+    ///   quote is invalid, or if there are more than 4,096 columns. Except for an empty text, the
+    ///   error contains the line.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a column that the
-    ///   options name, if two columns have the same name, or if the columns would become more
-    ///   than 16 fields, the maximum per sample.
+    ///   options name, if two columns have the same name or would become the same field, if the
+    ///   columns would become more than 16 fields, the maximum per sample, or if the label column
+    ///   that the options name contains no labels.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
         self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
     }

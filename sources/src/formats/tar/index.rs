@@ -144,14 +144,15 @@ impl Index {
 
     /// Builds the index of the tar in `bytes` from its headers.
     ///
-    /// Follows the rules of WebDataset. The key is the path of a member up to the first dot of its
-    /// base name. The field name is the rest of the name, in lower case. Adjacent members with the
-    /// same key form a sample. Folders, hidden files and files without an extension are ignored. A
-    /// link is read as the file that it refers to. Links to files outside the tar are omitted and
-    /// [counted](Unresolved).
+    /// Follows the rules of WebDataset. The stem of a member is its path up to the first dot of the
+    /// base name, and the field name is the rest of the name, in lower case. Adjacent members with
+    /// the same stem form a sample. Its key is the stem, or the [`KEY_RECORD`](super::KEY_RECORD)
+    /// of its first member. Folders, hidden files and files without an extension are ignored. A
+    /// link is read as the file that it refers to. Links that lead to no file in the tar are
+    /// omitted and [counted](Unresolved).
     ///
     /// Every number is checked against the length of `bytes` before it is used. Errors contain the
-    /// offset.
+    /// offset, unless the tar is compressed.
     pub(super) fn scan(bytes: &dyn Bytes) -> Result<Index> {
         if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
             return Err(Error::in_source(
@@ -232,7 +233,7 @@ impl Scan<'_> {
                 return Err(cut_short(offset, len));
             }
             let block: &[u8; BLOCK] =
-                bytes.get(offset, BLOCK, &mut block)?.first_chunk().expect("as long as was asked for");
+                bytes.get(offset, BLOCK, &mut block)?.first_chunk().expect("`get` returns `BLOCK` bytes");
             if block.iter().all(|&byte| byte == 0) {
                 self.check_end(offset)?;
                 self.resolve_links();
@@ -249,7 +250,7 @@ impl Scan<'_> {
             }
             let data = |scratch| match size {
                 0..=MAX_METADATA => bytes.get(start, size as usize, scratch),
-                _ => Err(error(format!("the PAX or GNU header has {size} bytes: expected at most {MAX_METADATA}"))),
+                _ => Err(error(format!("the metadata has {size} bytes: expected at most {MAX_METADATA}"))),
             };
             let owned = |data: &[u8]| data.strip_suffix(b"\0").unwrap_or(data).to_vec();
             match header.kind {
@@ -324,7 +325,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Makes each link point to the bytes of its file. Removes links to files outside the tar.
+    /// Makes each link point to the bytes of its file. Removes links that lead to no file in the
+    /// tar.
     fn resolve_links(&mut self) {
         let mut unresolved = Vec::new();
         for (index, path, file) in self.links.resolve() {

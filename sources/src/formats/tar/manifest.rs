@@ -248,7 +248,7 @@ pub(super) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(tars)
 }
 
-/// Returns the sorted names of the files in `folder`.
+/// Returns the sorted names of the entries of `folder`, except names that are not UTF-8.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {

@@ -71,7 +71,7 @@ type Pair = (Object, Option<Object>);
 /// `listed` contains the objects under the prefix, or is empty if they are not known yet.
 ///
 /// The index of a shard is loaded from the local index cache, or from the `NAME.tar.index` object
-/// next to the shard. If neither exists, the whole shard is read once to build the index.
+/// next to the shard. If neither is valid, the whole shard is read once to build the index.
 pub(super) fn open(url: &str, remote: &Remote, listed: &[Object]) -> Result<Vec<(Object, Index)>> {
     let (pairs, entries) = if shards::has_braces(Path::new(url)) {
         let urls = shards::expand_braces(url).map_err(|cause| Error::config(cause).at_path(url))?;
@@ -169,7 +169,7 @@ fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Ve
     Ok((shards.into_iter().map(|shard| (shard.clone(), index(shard))).collect(), entries))
 }
 
-/// Scans the shards that have no stored index.
+/// Loads the stored index of each shard, and scans the shards that have none.
 fn with_indexes(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
     let found_indexes = in_parallel(MAX_REQUESTS, &pairs, |(shard, index)| match (cached_index(shard), index) {
         (None, Some(index)) => adjacent_index(remote, shard, index),
@@ -315,7 +315,7 @@ impl Bytes for Chunks<'_> {
 }
 
 /// Returns the byte range of `fields` in a shard. One range suffices, because the files of a sample
-/// are adjacent. The range includes the headers of the files, by which [`verify_field`] detects
+/// are adjacent. The range includes the headers of the files, from which [`verify_field`] detects
 /// that the index belongs to a different tar. It excludes links, because their targets are
 /// elsewhere. If all fields are links, returns the range of the first link.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {

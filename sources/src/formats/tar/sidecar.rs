@@ -169,7 +169,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Changes the numbers, and then recomputes the hash. Decoding must not panic, and all
+        /// Changes some bytes, and then recomputes the hash. Decoding must not panic, and all
         /// ranges in the result must be inside the tar and the keys.
         #[test]
         fn a_forged_sidecar_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {

@@ -42,10 +42,10 @@ const MIN_INDEXED: u64 = 1 << 20;
 /// before their epoch is requested, so the shards are checked again when the epoch starts, unless
 /// there are more than 64 shards or they are in an object store.
 ///
-/// **Index.** Opening reads the headers of all shards in parallel. For shards of 1 MiB or more, it
-/// stores the resulting index next to the shard in `NAME.tar.index`, if the folder is writable. The
-/// index is rebuilt when the size or the modification time of the tar has changed. You may delete
-/// it at any time.
+/// **Index.** Opening reads the headers of all shards that have no valid index, in parallel. For
+/// shards of 1 MiB or more, it stores the resulting index next to the shard in `NAME.tar.index`, if
+/// the folder is writable. The index is rebuilt when the size or the modification time of the tar
+/// has changed. You may delete it at any time.
 ///
 /// **Memory maps.** [`open`](Tar::open) maps all shards. A map takes address space, but no memory,
 /// and files do not stay open, so even ten thousand shards do not exceed the limit on open files.
@@ -69,15 +69,16 @@ impl Tar {
     /// # Errors
     ///
     /// If a shard does not exist, is not a tar file, is damaged (the message contains the offset)
-    /// or differs from its manifest. Also fails if there are no samples, or if a folder contains
-    /// several sets, unmerged parts, or tar files that do not belong to its set.
+    /// or differs from its manifest. Also fails if there are no samples, if shards list different
+    /// class names, or if a folder contains several sets, unmerged parts, or tar files that do not
+    /// belong to its set.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&DatasetLocation::local(path.as_ref()))
     }
 
     /// Opens shards like [`open`](Tar::open), but without memory maps: samples are copied into the
     /// worker's memory. If a file is truncated or the storage fails, reading a sample returns an
-    /// error, whereas a memory map would kill the process. Use this function for network file
+    /// error, whereas a memory map could kill the process. Use this function for network file
     /// systems, unreliable storage, and files that other programs may truncate.
     ///
     /// Each field costs a system call and a copy of its encoded bytes. If the file is in the page

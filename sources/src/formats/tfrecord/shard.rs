@@ -122,7 +122,7 @@ impl Offsets {
 }
 
 /// Returns the start offset of each record, followed by the end offset of the last record. Errors
-/// contain the offset.
+/// contain the offset, unless the file is compressed.
 pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
     let len = bytes.len();
     let mut scratch = Vec::new();

@@ -31,11 +31,11 @@ use crate::values::record::{ColumnType, Found, Named, Rows, Survey};
 /// `.tfrecord`, `.tfrecords` or `.tfrec` extension. If a shard is missing, opening fails. If the
 /// folder contains several splits, append the name of a split to the path: `imagenet/train`.
 ///
-/// **Index.** Opening reads the length of each record to locate all records. For a file of 16 MiB
-/// or more, it stores the resulting index next to the file in `NAME.warpfeed-index`, if the folder
-/// is writable. The index is rebuilt when the size or the modification time of the file has
-/// changed. In an object store, a file with an index is read with range requests, whereas a file
-/// without an index is downloaded.
+/// **Index.** Without a valid index, opening reads the length of each record of a file to locate
+/// the records. For a file of 16 MiB or more, it stores the resulting index next to the file in
+/// `NAME.warpfeed-index`, if the folder is writable. The index is rebuilt when the size or the
+/// modification time of the file has changed. In an object store, a file with an index is read with
+/// range requests, whereas a file without an index is downloaded.
 ///
 /// **Labels.** If the labels are text, opening reads all records to find the classes. In an object
 /// store, it then downloads the files.
@@ -59,8 +59,9 @@ impl TfRecord {
     /// Opens the TFRecord file at `path`, or the shards in a folder.
     ///
     /// # Errors
-    /// If a file is damaged, compressed or missing, or if its records are not `tf.train.Example`
-    /// messages.
+    /// If a file is compressed or truncated, if the length of a record is damaged, if a shard is
+    /// missing, if there are no records, or if the first record is not a `tf.train.Example`
+    /// message.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&DatasetLocation::local(path.as_ref()), &Options::default())
     }

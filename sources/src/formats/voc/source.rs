@@ -56,7 +56,7 @@ const CLASSES: [&str; 20] = [
 ///
 /// - **Samples** are images in `JPEGImages`: the images in a list, in list order, or all images,
 ///   sorted by name. A list contains one image name per line; anything after the name is ignored.
-///   The key of a sample is the name of its image.
+///   The key of a sample is the name of its image without the extension.
 /// - **Boxes**, if the dataset has an `Annotations` folder:
 ///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
 ///     in pixels. The files count pixels from 1, and a box includes its last pixel. **1 is
@@ -64,8 +64,9 @@ const CLASSES: [&str; 20] = [
 ///     width. For files that count from 0, [`from_zero`](Voc::from_zero) leaves the edges
 ///     unchanged.
 ///   - `boxes.class.npy`, i64 of shape (n,), and `boxes.difficult.npy`, u8 of shape (n,).
-/// - **Classes** are all class names in the files in `Annotations`, sorted, or the 20 classes of
-///   Pascal VOC if no other name occurs. The class indices are the same for all lists of a dataset.
+/// - **Classes** are all class names in the valid files in `Annotations`, sorted, or the 20 classes
+///   of Pascal VOC if no other name occurs. The class indices are the same for all lists of a
+///   dataset.
 /// - **Size**: `boxes.image_size.txt` contains the `size` in the annotation file, unless it is
 ///   missing or 0. `field::Boxes` compares it with the actual size of the image. If EXIF data
 ///   rotates the image but the annotations refer to the stored pixels, `field::Boxes` also rotates
@@ -77,7 +78,7 @@ const CLASSES: [&str; 20] = [
 ///
 /// **Invalid annotations.** Reading a sample fails if its annotation file is missing or invalid, or
 /// if a box extends beyond the image by more than one pixel or 1% of the width or height, whichever
-/// is larger. The message contains the file and the line.
+/// is larger. The message contains the file and, for an invalid annotation, usually the line.
 ///
 /// **Memory.** Opening reads all files in `Annotations`. After that, a box takes 25 bytes, and an
 /// image about 60 bytes.
@@ -114,9 +115,9 @@ impl Voc {
     /// Opens the dataset at `path`, which is its folder or one of its lists.
     ///
     /// # Errors
-    /// If the path is neither the folder of a dataset nor a list, if a folder cannot be listed, if
-    /// there are no images, or if two image names differ only in their extension. An invalid
-    /// annotation is reported only when its sample is read.
+    /// If the path is neither the folder of a dataset nor a list, if a folder cannot be listed or
+    /// the list cannot be read, if there are no images, or if two image names differ only in their
+    /// extension. An invalid annotation is reported only when its sample is read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with_formats(path.as_ref(), Vec::new(), 1.0)
     }

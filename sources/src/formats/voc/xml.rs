@@ -11,12 +11,13 @@ pub(super) struct Objects {
     /// Left, top, right and bottom edge, in pixels counted from 0.
     pub(super) edges: Vec<[f32; 4]>,
     pub(super) difficult: Vec<u8>,
-    /// Width and height of the image, or `None` if the file does not contain them.
+    /// Width and height of the image, or `None` if the file omits them or contains 0.
     pub(super) size: Option<(u32, u32)>,
 }
 
 impl Objects {
-    /// Parses a file. `first` is the coordinate of the first pixel. Errors contain the line number.
+    /// Parses a file. `first` is the coordinate of the first pixel. Errors contain the line number,
+    /// unless the root element is wrong.
     pub(super) fn parse(text: &str, first: f64) -> Result<Self> {
         let document = Document::parse(text).map_err(|e| Error::in_source(format!("not XML: {e}")))?;
         let top = document.root_element();

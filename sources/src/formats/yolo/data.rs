@@ -12,7 +12,7 @@ use crate::machine::file;
 
 /// Maximum size of a YAML file, in bytes. A file with 20,000 classes takes about 500 kB.
 const MAX_YAML: u64 = 16 << 20;
-/// Maximum depth of nested values. A valid file has a depth of 3.
+/// Maximum depth of nested values. A valid file has a depth of at most 3.
 const MAX_DEPTH: usize = 64;
 
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ fn check_depth(text: &str) -> Result<(), String> {
         if depth > MAX_DEPTH {
             let line = span.start.line();
             return Err(format!(
-                "line {line}: lists and mappings are nested more than {MAX_DEPTH} deep: expected 3 levels"
+                "line {line}: lists and mappings are nested more than {MAX_DEPTH} deep: expected at most 3 levels"
             ));
         }
     }

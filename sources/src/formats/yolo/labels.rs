@@ -23,7 +23,7 @@ pub(super) struct Labels {
 impl Labels {
     /// Parses all lines of a file. `classes` is the number of classes, or 0 if it is unknown.
     /// `points` is the number of points per box and of values per point, if boxes have keypoints.
-    /// Errors contain the line number.
+    /// Errors contain the line number, unless the file is not UTF-8.
     pub(super) fn parse(&mut self, text: &[u8], classes: usize, points: Option<(usize, usize)>) -> Result<()> {
         self.classes.clear();
         self.edges.clear();
@@ -43,7 +43,8 @@ impl Labels {
         let word = words.next().unwrap_or_default();
         let class: i64 = word.parse().map_err(|_| format!("class {word:?} is not an integer"))?;
         if class < 0 || (classes > 0 && class >= classes as i64) {
-            return Err(format!("class {class} is out of range: expected a class below {classes}"));
+            let expected = if classes > 0 { format!("a class below {classes}") } else { "0 or more".to_owned() };
+            return Err(format!("class {class} is out of range: expected {expected}"));
         }
         self.numbers.clear();
         for word in words {

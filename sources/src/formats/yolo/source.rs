@@ -30,18 +30,18 @@ use crate::values::annotated::{Parts, append, key_and_field};
 ///
 /// - **Samples** are the images of the split. Folders and lists of images are in the order of
 ///   `data.yaml`, and images in a folder are sorted by name. The key of a sample is the path of its
-///   image relative to `images`, without the extension.
+///   image without the extension, relative to the last `images` folder if there is one.
 /// - **Label files** contain one line `class x y width height` per box: the class, and the center
-///   and size of the box as fractions of the image. A line with six or more coordinates is a
-///   polygon; its bounding box becomes the box. If `data.yaml` contains `kpt_shape`, each box line
-///   also lists keypoints after the height.
+///   and size of the box as fractions of the image. If `data.yaml` contains `kpt_shape`, each line
+///   also lists keypoints after the height. Otherwise, a line with six or more coordinates is a
+///   polygon; its bounding box becomes the box.
 /// - **Fields**:
 ///   - `boxes.npy`, f32 of shape (n, 4), contains the left, top, right and bottom edge of each box
 ///     as **fractions of the image**. The `boxes.units.txt` field contains `relative`, so that
 ///     `field::Boxes` converts them to pixels.
 ///   - `boxes.class.npy`, i64 of shape (n,), contains the classes.
 ///   - `boxes.points.npy`, f32 of shape (n, K, 3), contains the x, y and visibility of the
-///     keypoints.
+///     keypoints, if `data.yaml` contains `kpt_shape`.
 ///   - `boxes.masks.json` contains a polygon or `null` for each box, if any box of the image has a
 ///     polygon.
 /// - **Rotated images.** YOLO labels do not contain the size of the image. If images have an EXIF
@@ -121,8 +121,8 @@ impl Yolo {
     }
 }
 
-/// Returns whether each image has a label file. Lists each folder only once. A folder that does not
-/// exist has no label files.
+/// Returns whether each image has a label file. Consecutive images with labels in the same folder
+/// share one listing of it. A folder that does not exist has no label files.
 fn have_labels(items: &[Item]) -> Result<Vec<bool>> {
     let (mut folder, mut names) = (PathBuf::new(), HashSet::<OsString>::new());
     let look = |item: &Item| {

@@ -1,4 +1,4 @@
-//! Tests that epochs check the shards that they read for changes.
+//! Tests that an epoch detects changes to the shards that it reads.
 
 use std::fs;
 
@@ -25,8 +25,8 @@ fn shard(index: usize) -> Vec<u8> {
     tar
 }
 
-/// An epoch over 10,000 shards checks no shard when it starts. It checks each shard once, when it
-/// first reads from it.
+/// The start of an epoch over 10,000 shards checks no shard. The first read from a shard checks it,
+/// and later reads do not.
 #[test]
 fn epoch_checks_only_the_shards_it_reads() {
     let root = tempfile::tempdir().unwrap();
