@@ -90,7 +90,7 @@ impl Packing {
 ///
 /// The rows depend only on the files and the options, so shuffling, ranks and checkpoints work as
 /// with any other dataset. Opening the source reads every token once. The index takes 16 bytes of
-/// memory per document.
+/// memory per document and 8 bytes per row.
 ///
 /// ```no_run
 /// use warpfeed_sources::{PackedTokens, Packing, TokenType};

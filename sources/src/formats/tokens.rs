@@ -21,7 +21,7 @@ const DETECTION_BYTES: usize = 64 << 10;
 
 const MAX_COMPARED: usize = 4096;
 
-/// Lower bound for implausible tokens. Real vocabularies are smaller.
+/// The smallest implausible token. Real vocabularies are smaller.
 const IMPLAUSIBLE: u32 = 1 << 24;
 
 /// Size of the chunks in which a memory map is loaded, in bytes. By default, Linux reads twice this

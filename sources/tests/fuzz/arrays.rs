@@ -105,8 +105,8 @@ fn torch() -> Files {
     Files::new("torch", vec![fixture("tuple.pt"), fixture("dict.pth"), fixture("view.pt")])
 }
 
-/// Damages a file and reads it. Checks that reading does not panic, and that `label` agrees with
-/// `read`. Returns whether the file can be opened.
+/// Damages a file and reads three samples. Checks that reading does not panic, and that `label`
+/// agrees with `read`. Returns whether the file can be opened.
 fn case(from: &Files, seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let bytes = match random.below(3) {

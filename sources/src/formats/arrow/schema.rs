@@ -129,7 +129,7 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    /// Parses a schema. Fails if the number of buffers of a column is unknown, because the buffers
+    /// Parses a schema. A column with an unknown number of buffers is an error, because the buffers
     /// of later columns then cannot be found.
     pub(super) fn read(table: Table<'_>) -> Result<Self, String> {
         const DAMAGED: &str = "its schema is damaged";

@@ -45,12 +45,13 @@ const SPLITS: &str = "dataset_dict.json";
 /// it unless [`TableOptions::image`] names the column.
 ///
 /// **Zero-copy.** Fields borrow from the memory map, except for 16-bit floats, which are converted
-/// to `f32`, booleans, which are converted to `u8`, and nested values, which are converted to JSON.
+/// to `f32`, booleans, which are converted to `u8`, nested values, which are converted to JSON, and
+/// images that are stored as paths.
 ///
-/// **Not supported**: dictionaries, decimals, unions, intervals, run-length encoded values, and
-/// bytes inside nested values. Columns of these types are ignored with a warning, unless they were
-/// selected explicitly, which is an error. Opening also fails if a file contains views or, like
-/// Feather files, compressed batches.
+/// **Not supported**: dictionaries, decimals, unions, intervals, run-length encoded values, list
+/// views, and bytes inside nested values. Columns of these types are ignored with a warning, unless
+/// they were selected explicitly, which is an error. Opening also fails if a file contains binary
+/// or string views or, like Feather files, compressed batches.
 ///
 /// [`TableOptions::image`]: crate::TableOptions::image
 pub struct Arrow {

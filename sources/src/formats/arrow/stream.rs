@@ -1,8 +1,8 @@
 //! Reads the message headers of a file, which contain the schema and locate each batch of rows.
 //!
-//! This module checks every length and offset once, so that later reads stay within their buffers.
-//! See "Serialization and Interprocess Communication (IPC)" in the Arrow columnar format
-//! specification.
+//! This module checks every length and offset in the headers once. `cells` checks the offsets of
+//! single values when it reads them. See "Serialization and Interprocess Communication (IPC)" in
+//! the Arrow columnar format specification.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::machine::bytes::Bytes;
 
 /// The first bytes of a file in the Arrow file format, which precede the stream.
 pub(crate) const MAGIC: &[u8] = b"ARROW1\0\0";
-/// The first four bytes of each message.
+/// The first four bytes of a message. Arrow before 0.15 did not write them.
 const CONTINUATION: u32 = u32::MAX;
 const MAX_HEADER: u64 = 256 << 20;
 
@@ -127,7 +127,8 @@ impl Message {
             return Err(MessageError::Cut);
         }
         let header = message.table(2).ok_or(DAMAGED)?.ok_or("a message has no header")?;
-        // The type of a message is 1 for a schema, 2 for a dictionary batch, and 3 for a record batch.
+        // The type of a message is 1 for a schema, 2 for a dictionary batch, and 3 for a record
+        // batch.
         match (message.byte(1).ok_or(DAMAGED)?, stream) {
             // Version V4, encoded as 3, is from 2017 (Arrow 0.8), and V5 is from 2020 (Arrow 1.0).
             _ if !(3..=4).contains(&version) => {

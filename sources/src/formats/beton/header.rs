@@ -72,8 +72,8 @@ impl Header {
         }
         if table > len || !(len - table).is_multiple_of(ALLOCATION as u64) {
             return Err(Error::in_source(format!(
-                "the allocation table at byte {table} is outside the file of {len} bytes: the file is damaged or \
-                 truncated"
+                "the allocation table at byte {table} is outside the file of {len} bytes or ends in a partial entry: \
+                 the file is damaged or truncated"
             )));
         }
         Ok(Header { fields, samples, table })

@@ -52,10 +52,10 @@ const MAX_WHOLE: u64 = 16 << 20;
 /// **Keys.** The key of a sample is the path of its video without the extension, and the frame at
 /// which the clip would start without jitter: `archery/a/frame_000012`.
 ///
-/// **Frames.** [`ClipsOptions`] selects the frames. Frames are numbered in presentation order, and
-/// frames that an edit list hides do not count. In a sample, a frame is stored as the packets that
-/// are needed to decode it. The frames of a group of pictures share these packets, so each packet
-/// is read and decoded once.
+/// **Frames.** [`ClipsOptions`] selects the frames. Frames are numbered in presentation order,
+/// without those that an edit list hides. In a sample, a frame is stored as the packets that are
+/// needed to decode it. The frames of a group of pictures share these packets, so each packet is
+/// read and decoded once.
 ///
 /// **Errors.** Reading a sample fails if the file is damaged or has no frames. If a frame cannot be
 /// decoded, the error names the file and the index of the frame in the video.
@@ -88,7 +88,7 @@ impl Clips {
         Self::with(path, options, &Options::new())
     }
 
-    /// Opens a folder, or a URL with a store in `opening`.
+    /// Opens a local folder, or a URL for which `opening` has a store.
     ///
     /// # Errors
     /// See [`open`](Clips::open).
@@ -183,8 +183,8 @@ impl Videos {
         }
     }
 
-    /// Opens the video of sample `index`. `is_next` is false if only the key is needed. If it is
-    /// true, a loader may have prefetched the bytes.
+    /// Opens the video of sample `index`. `is_next` is true for the next read of a loader, which
+    /// may have prefetched the bytes, and false if only the key is needed.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.place(index);
         match self.object(video).zip(number(video)) {
@@ -263,7 +263,8 @@ impl Videos {
     }
 }
 
-/// Returns the number under which a video is prefetched, or `None` if it does not fit in a `u32`.
+/// Returns the number that identifies a video in the prefetcher, or `None` if its index does not
+/// fit in a `u32`.
 fn number(video: usize) -> Option<u32> {
     u32::try_from(video).ok()
 }
@@ -325,7 +326,7 @@ impl Source for Clips {
         prefetch_bytes((0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1.len)))
     }
 
-    /// Opens the first video.
+    /// Describes the first video, which is opened for this purpose.
     fn video_info(&self) -> Option<VideoInfo> {
         if self.has.0 { self.videos.table(0).ok().map(|file| file.info()) } else { None }
     }

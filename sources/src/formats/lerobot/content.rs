@@ -89,8 +89,9 @@ pub(super) fn key(frame: Frame) -> String {
     format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)
 }
 
-/// Returns a description of the problem if the time between the first and the last frame of a
-/// sample does not match the frame rate. `ends` contains the rows of these frames.
+/// Returns an error message if the time between the first and the last frame of a sample does not
+/// match the frame rate. The message lacks its subject, the timestamps. `ends` contains the rows of
+/// the two frames.
 pub(super) fn time_error(
     frame: Frame,
     ends: [usize; 2],
@@ -108,7 +109,7 @@ pub(super) fn time_error(
     let frames = ends.map(|row| row - frame.episode.first);
     Some(format!(
         "says that the frames {} and {} of episode {} are {actual} s apart: expected {needed} s at fps={fps}, within \
-         tolerance_s={tolerance_s} for each frame",
+         tolerance_s={tolerance_s} per step",
         frames[0], frames[1], frame.episode.episode
     ))
 }

@@ -35,7 +35,7 @@ pub(super) struct Episode {
     pub(super) first: u64,
 }
 
-/// All episodes of a dataset, keyed by index.
+/// All episodes of a dataset, sorted by index.
 #[derive(Debug)]
 pub(super) struct Episodes {
     pub(super) list: Vec<Episode>,

@@ -68,8 +68,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Encoded values become files in the shards of a packed dataset. All other values are stored
-    /// as numbers.
+    /// Returns whether the values become files in the shards of a packed dataset. All other values
+    /// are stored as numbers.
     pub(super) fn is_encoded(&self) -> bool {
         matches!(self, Kind::Image | Kind::Video | Kind::Text)
     }

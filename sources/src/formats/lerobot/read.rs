@@ -49,7 +49,8 @@ pub(super) struct Reader {
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
-    /// The column index of each name in [`CHECKED_COLUMNS`], or `None` if the column does not exist.
+    /// The column index of each name in [`CHECKED_COLUMNS`], or `None` if the column does not
+    /// exist.
     checked_columns: [Option<usize>; 3],
     delta_range: Option<(i64, i64)>,
 }
@@ -122,12 +123,13 @@ impl Reader {
         own_columns.chain(self.key_columns().map(|place| (place, vec![0]))).chain(time_columns).collect()
     }
 
-    /// Returns the columns that reading a sample compares with the metadata.
+    /// Returns the columns with the episode index and the frame index, which each read compares
+    /// with the metadata.
     fn key_columns(&self) -> impl Iterator<Item = usize> {
         self.checked_columns.into_iter().take(2).flatten()
     }
 
-    /// Returns a prefetcher for the rows that the samples of `order` need.
+    /// Returns a prefetcher for the rows and the video frames that the samples of `order` need.
     pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let needed_rows = NeededRows::new(frames.clone(), &self.rows, self.needed_columns());
         let needed_rows = Arc::new(needed_rows) as Arc<dyn SampleRows>;

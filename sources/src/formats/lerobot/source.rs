@@ -84,8 +84,8 @@ macro_rules! of_reader {
 }
 
 impl LeRobot {
-    /// Opens the dataset in the folder `path`, with all episodes and all features except unreadable
-    /// videos.
+    /// Opens the dataset in the folder `path`, with all episodes. Features that cannot be read are
+    /// skipped with a log message.
     ///
     /// # Errors
     /// If a file is missing or damaged, if the version is not supported, or if the files contradict
@@ -94,7 +94,8 @@ impl LeRobot {
         Self::with(path, &LeRobotOptions::new(), &Options::new())
     }
 
-    /// Opens the dataset at `path`, a folder or, with a store in `opening`, a URL.
+    /// Opens the dataset at `path`, which is a local folder, or a URL for which `opening` has a
+    /// store.
     ///
     /// # Errors
     /// Fails like [`open`](LeRobot::open), and if an episode, a split or a feature does not exist,

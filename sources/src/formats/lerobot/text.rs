@@ -17,7 +17,8 @@ pub(super) struct DatasetFolder {
 }
 
 impl DatasetFolder {
-    /// Creates the folder of a dataset. If the dataset is in an object store, lists its files once.
+    /// Returns a handle to the folder of a dataset. Lists the files of a folder in an object store
+    /// once.
     pub(super) fn of(location: DatasetLocation) -> Self {
         DatasetFolder { storage: location.storage.listed(&location.path), path: location.path }
     }

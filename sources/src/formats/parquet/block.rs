@@ -18,7 +18,7 @@ use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::record::Found;
 
-/// Index that stands for the value of a row without one.
+/// Index that marks a row without a value.
 const NULL: u32 = u32::MAX;
 
 pub(super) struct Block {

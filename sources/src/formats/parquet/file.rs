@@ -151,7 +151,8 @@ impl ParquetFile {
         let raw = raw.as_deref().and_then(Block::encoded_column).map(|bytes| Bytes::Part(chunk.start, bytes));
         let bytes = raw.unwrap_or(Bytes::File(&self.file));
         if levels.is_some() {
-            // This check precedes the headers, so that its message states the memory for all lists.
+            // Check before reading the page headers, so that the message states the memory for all
+            // lists.
             lists_fit(column.lists_need(), column.limit, column.max_grant)?;
             let scan = || column.scan(bytes, chunk.clone());
             return cache.get(key, (row, 0), scan, |pages| column.decode_lists(bytes, &pages));

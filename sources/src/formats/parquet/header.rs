@@ -134,8 +134,8 @@ struct Seen(u64);
 impl Seen {
     /// Records that a field has occurred. Returns `None` if it has occurred before.
     fn record(&mut self, field: i64) -> Option<()> {
-        // Fields from number 64 do not fit into the bit set. They may repeat, because no parser
-        // knows them.
+        // Field numbers of 64 and above do not fit into the bit set. These fields may repeat,
+        // because no parser knows them.
         let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };
         let before = self.0;
         self.0 |= bit;
@@ -143,7 +143,7 @@ impl Seen {
     }
 }
 
-/// The integers and booleans of a struct, indexed by field number. Larger field numbers are
+/// The integers and booleans of a struct, indexed by field number. Field numbers above 7 are
 /// ignored.
 #[derive(Default)]
 struct Fields {

@@ -37,7 +37,7 @@ pub(super) struct Column<'a> {
     pub(super) rows: usize,
     /// Whether to treat v2 data pages as compressed even if their headers say that they are not.
     pub(super) packed: bool,
-    /// Maximum decoded size of a page, in bytes.
+    /// Maximum memory for decoding, in bytes: of a page, or of all pages if this is a list column.
     pub(super) limit: usize,
     /// The largest `limit` that a loader ever grants, in bytes.
     pub(super) max_grant: usize,
@@ -125,8 +125,8 @@ impl Column<'_> {
         self.block(0..self.rows, pages)
     }
 
-    /// Returns the number of bytes needed to decode a value and its levels. This includes the value
-    /// as the crate decodes it, and the converted copy.
+    /// Returns the number of bytes needed to decode a value and its levels. Counts the value that
+    /// the `parquet` crate returns, and its converted copy.
     fn value_bytes(self) -> usize {
         let descriptor = self.metadata.column_descr();
         let levels = usize::from(descriptor.max_def_level() > 0) + usize::from(descriptor.max_rep_level() > 0);
@@ -175,7 +175,7 @@ impl Column<'_> {
         }
     }
 
-    /// Decompresses a page. `body` consists of the bytes after the header.
+    /// Decompresses a page. `body` is the page without its header.
     fn unpack(self, header: &Header, body: &[u8]) -> Result<Page> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
             return Err(Error::in_source("damaged: a page has a wrong checksum"));

@@ -1,5 +1,5 @@
-//! Tests that files in a store deliver the same samples as local files, for all combinations of
-//! memory limits, sample orders and caches.
+//! Tests that files in a store deliver the same samples as local files, for several memory limits,
+//! sample orders and cache sizes. Also tests memory limits and damaged page indexes.
 
 use std::collections::HashMap;
 use std::ops::Range;

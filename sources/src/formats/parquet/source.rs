@@ -28,14 +28,14 @@ use crate::values::record::{Column, ColumnType, Columns, Found, sniffed};
 /// A source that reads the rows of Parquet files, either local or in an object store.
 ///
 /// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
-/// for [`Arrow`](crate::Arrow) files. Lists of bytes or text, maps and decimals are not supported:
-/// such columns are skipped with a warning, and opening fails if you select one.
+/// for [`Arrow`](crate::Arrow) files. Maps, decimals, INT96 timestamps, and lists of bytes or text
+/// are not supported: such columns are skipped with a warning, and opening fails if you select one.
 ///
-/// **Pages.** Values are compressed in pages of about 1 MB, so reading one image means decoding a
-/// whole page. Decoded pages are cached within the loader's memory budget, and the least recently
-/// used page is evicted first. With `shuffle_window`, each page is decoded once per epoch, provided
-/// that a window fits in the cache. With a full shuffle, nearly every image requires decoding a
-/// page, so pack the dataset or save it as Arrow first.
+/// **Pages.** Values are usually compressed in pages of about 1 MB, so reading one image means
+/// decoding a whole page. Decoded pages are cached within the loader's memory budget, and the least
+/// recently used page is evicted first. With `shuffle_window`, each page is decoded once per epoch,
+/// provided that a window fits in the cache. With a full shuffle, nearly every image requires
+/// decoding a page, so pack the dataset or save it as Arrow first.
 ///
 /// **Compression.** Pages may be compressed with Snappy, Zstandard, LZ4 or gzip.
 pub struct Parquet {
@@ -44,8 +44,8 @@ pub struct Parquet {
     pub(super) remote: Option<Arc<Remote>>,
     pub(super) fields: Arc<[Field]>,
     pub(super) columns: Columns,
-    /// Whether image paths may point outside the dataset's folder. True if the user names the image
-    /// column.
+    /// Whether image paths may point outside the dataset's folder. True only if the user names the
+    /// image column, and thus trusts its paths.
     anywhere: bool,
     pub(super) cache: Arc<Cache>,
     pub(super) page_limit: Arc<PageLimit>,
@@ -74,8 +74,8 @@ impl Parquet {
     /// `data`.
     ///
     /// # Errors
-    /// If a file is damaged, if the files have different columns, or if a folder contains several
-    /// splits.
+    /// If a file is damaged, if there are no files or no rows, if the files have different columns,
+    /// or if a folder contains several splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(DatasetLocation::local(path.as_ref()), &Options::new())
     }
@@ -157,7 +157,7 @@ impl Parquet {
         self.measure()
     }
 
-    /// Returns a source for `columns` that shares the files and the cache.
+    /// Returns a source that reads only `columns`, and shares the files and the cache.
     pub(super) fn selecting(&self, columns: Columns) -> Result<Self> {
         let mut selection = Parquet {
             files: self.files.clone(),
@@ -174,8 +174,8 @@ impl Parquet {
         Ok(selection)
     }
 
-    /// Checks that each used column without lists has a value for each row. Without this check, a
-    /// row group that declares too few rows would silently lose rows.
+    /// Checks that each used column, except list columns, has as many values as rows. Without this
+    /// check, a row group that declares too few rows would silently lose rows.
     fn check_counts(&self) -> Result<()> {
         for &(file, group) in &self.files.groups {
             let part = &self.files.parts[file as usize];

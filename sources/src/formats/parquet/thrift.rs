@@ -4,7 +4,7 @@
 
 use parquet::file::page_index::offset_index::PageLocation;
 
-/// Maximum depth of a schema, and of nested structs.
+/// Maximum depth of a schema, and of nested structs, lists, sets and maps.
 pub(super) const MAX_DEPTH: usize = 64;
 /// Estimate of the minimum size of a struct in Parquet metadata, in bytes.
 const MIN_STRUCT_BYTES: usize = 3;
@@ -25,7 +25,7 @@ const SET: u8 = 10;
 const MAP: u8 = 11;
 const STRUCT: u8 = 12;
 
-/// Number of the field of a schema element that contains the number of its children.
+/// ID of the field `num_children` of a `SchemaElement`.
 const NUM_CHILDREN: i64 = 5;
 
 /// Parses an `OffsetIndex`, which contains the locations of a column chunk's pages.
@@ -55,8 +55,8 @@ pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
     Some(pages)
 }
 
-/// Returns the type that is encoded like elements of type `kind`. Booleans take a byte in lists,
-/// sets and maps, but none in structs.
+/// Maps the type of a list element to the type of a struct field with the same encoding. Booleans
+/// take a byte in lists, sets and maps, but none in structs.
 fn element_kind(kind: u8) -> u8 {
     if kind <= FALSE { BYTE } else { kind }
 }
@@ -130,9 +130,7 @@ impl<'a> Compact<'a> {
         (end <= self.bytes.len()).then_some(())
     }
 
-    /// Skips a value. Its type is 1 or 2 for booleans, 3 for a byte, 4 to 6 for integers, 7 for a
-    /// floating-point number, 8 for bytes, 9 for a list, 10 for a set, 11 for a map, and 12 for a
-    /// struct.
+    /// Skips a value of the type `kind`, one of the constants above.
     pub(super) fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
             return None;

@@ -50,7 +50,7 @@ impl Rows {
         self.names().position(|other| other == name)
     }
 
-    /// Returns the leaf column that stores a column's values, as [`SampleRows`] counts them.
+    /// Returns the index of the leaf column that stores a column's values, for [`SampleRows`].
     pub(crate) fn leaf(&self, column: usize) -> Option<usize> {
         match self.0.fields[column].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } | Form::List { leaf, .. } => Some(leaf.index),

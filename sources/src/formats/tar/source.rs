@@ -133,8 +133,8 @@ impl Tar {
             let links = counted(shards.iter().map(|(_, index)| index.unresolved.count).sum::<u64>(), "link", "links");
             let (path, shard) = (&index.unresolved.first, first.path.display());
             tracing::warn!(
-                "ignored {links} to files outside the tar, such as {path} in {shard}: pack the files instead of links \
-                 (tar --dereference --hard-dereference)"
+                "ignored {links} that lead to no file in the tar, such as {path} in {shard}: pack the files instead of \
+                 links (tar --dereference --hard-dereference)"
             );
         }
         let classes = named.map_or_else(Vec::new, |(_, index)| index.classes.clone());
