@@ -1,5 +1,5 @@
-//! Lists every dataset format. Each has a writer that produces a minimal valid file, and a
-//! predicate for the datasets that the format can represent.
+//! Lists the dataset formats without optional dependencies. Each has a writer that produces a
+//! minimal valid dataset, and a predicate for the datasets that the format can represent.
 
 use std::fs;
 use std::path::Path;
@@ -275,7 +275,8 @@ fn jsonl(dataset: &RandomDataset, root: &Path) -> String {
 
 const SHARD: usize = 3;
 
-/// Builds a shard from `before`, a table of row offsets, and `rows`, as in MDS and LitData.
+/// Builds a shard as in MDS and LitData: the number of rows, a table of their offsets, `before`, and
+/// `rows`.
 fn with_offsets(before: &[u8], rows: &[Vec<u8>]) -> Vec<u8> {
     let mut offset = (4 + 4 * (rows.len() + 1) + before.len()) as u32;
     let mut out = (rows.len() as u32).to_le_bytes().to_vec();
@@ -482,7 +483,7 @@ fn message(kind: u8, header: Flat, body: &[u8]) -> Vec<u8> {
 }
 
 fn arrow(dataset: &RandomDataset, root: &Path) -> String {
-    /// Flatbuffers types: `Int`, `Binary` and `Utf8`.
+    /// Arrow's codes of the types `Int`, `Binary` and `Utf8`.
     const TYPES: [u8; 3] = [2, 4, 5];
     let kind_of = |column: &&'static str| match dataset.value(&dataset.samples[0], column) {
         Value::Int(_) => (*column, 0),

@@ -112,7 +112,7 @@ fn compare_draws() {
     counts.end();
 }
 
-/// Compares the compressed formats with each other. Recordings do not include them.
+/// Number of seeds for the compressed formats, which recordings do not include.
 #[cfg(all(feature = "parquet", feature = "hdf5"))]
 const COMPRESSED: u64 = 16;
 
@@ -171,7 +171,7 @@ fn fixture_dataset() -> RandomDataset {
     RandomDataset { kind: Kind::Labeled, classes, has_class_names: false, variant: 0, samples, target: (0, 0) }
 }
 
-/// Compares with fixture files that the original library of each format wrote.
+/// Compares the files of four formats with fixtures that the original libraries wrote.
 #[test]
 fn writers_produce_the_bytes_of_the_original_libraries() {
     let (dataset, fixtures) = (fixture_dataset(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats"));

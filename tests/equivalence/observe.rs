@@ -26,7 +26,7 @@ pub struct Observations {
     pub samples: Vec<String>,
     /// Batches without their keys, and errors reduced to their causes.
     pub batches: Vec<String>,
-    /// Keys of each batch, in the order of `batches`.
+    /// Keys of each delivered batch, including those of the interrupted and the resumed run.
     pub keys: Vec<Vec<(u64, String)>>,
     pub faults: Vec<String>,
     pub errors: Vec<String>,

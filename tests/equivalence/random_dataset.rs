@@ -129,8 +129,7 @@ impl RandomDataset {
             _ => random.pick(&["jpg", "jpg", "png", "both"]),
         };
         let powers = [(16, 16), (32, 32), (64, 16), (16, 32), (32, 16)];
-        // In a third of the datasets, every image already has the output size, so that none is
-        // resized.
+        // In a third of the datasets without boxes, every image already has the output size.
         let one_size = match (random.below(3), kind) {
             (0, Kind::Boxes) => Some(random.pick(&powers)),
             (0, _) => Some(target),
@@ -349,7 +348,7 @@ impl Choice {
             fields: random.one_in(2),
             samples,
             classes: dataset.classes.len(),
-            // A class list changes the index of every label.
+            // A class list in reverse order changes the label indices.
             list: (dataset.has_class_names && !mix && random.one_in(2)).then(|| {
                 let more = ["another".to_owned()];
                 dataset.classes.iter().rev().cloned().chain(more).collect()

@@ -65,7 +65,8 @@ fn scheme(url: &str) -> Option<String> {
     Some(url.split_once("://")?.0.to_owned())
 }
 
-/// Adds every difference from the dataset in memory to `counts`.
+/// Observes the dataset of `seed` in each combination. Adds every difference from the dataset in
+/// memory to `counts`, and returns the observations.
 pub fn run_seed(seed: u64, combinations: &Combinations<'_>, counts: &mut Counts) -> Vec<(Opened, Observations)> {
     let random = &mut Random::new(seed);
     let dataset = RandomDataset::draw(random);

@@ -46,7 +46,7 @@ impl Source for NumberSource {
     }
 }
 
-/// A codec that decodes a number to an image. Each value depends on the number, the position of the
+/// A codec that decodes a number into an image. Each value depends on the number, the position of the
 /// pixel and the channel.
 pub struct NumberCodec;
 
@@ -86,7 +86,7 @@ impl Codec for NumberCodec {
     }
 }
 
-/// Returns a loader of `source` that decodes with [`NumberCodec`] and crops to 16x16.
+/// Returns a loader of `source` that decodes with [`NumberCodec`] and crops and resizes to 16x16.
 pub fn loader(source: NumberSource) -> Loader {
     Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7)
 }
@@ -179,7 +179,7 @@ pub fn run_until(
     unreachable!("the range of epochs has no end")
 }
 
-/// Waits until the process has exactly `expected` threads of the crate. Retries, because a thread
+/// Waits until the process has exactly `expected` warpfeed threads. Retries, because a thread
 /// gets its name shortly after it starts, and stays in `/proc/self/task` briefly after it is
 /// joined.
 pub fn wait_for_threads(expected: usize) {
@@ -198,7 +198,7 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("warpfeed")).count()
 }
 
-/// Silences the panics that a test causes deliberately in the crate's threads.
+/// Silences panics in the crate's threads, which a test causes deliberately.
 pub fn silence_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Blocks until no other test that called this function is running. Tests that do not call it run
+/// Returns a guard that only one test at a time can hold. Tests that do not call this function run
 /// in parallel.
 pub fn serial() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
@@ -24,8 +24,8 @@ macro_rules! child {
 }
 pub(crate) use child;
 
-/// Runs the rest of the test in a separate process, because it sets environment variables or
-/// observes the whole process: `own_process!(name_of_the_test)`.
+/// Runs the rest of the test in a separate process, for tests that set environment variables or
+/// observe the whole process: `own_process!(name_of_the_test)`.
 macro_rules! own_process {
     ($test:ident) => {
         if std::env::var_os($crate::process::OWN).is_none() {

@@ -1,5 +1,5 @@
-//! Reference conversion for the device tests. It runs on the host, pixel by pixel, and performs the
-//! operations in the order of `convert.cu`.
+//! Reference conversion for the tests of host and device. It runs on the host, pixel by pixel, and
+//! performs the operations in the order of `convert.cu`.
 
 #![allow(dead_code)] // not every test uses all of it
 

@@ -1,4 +1,4 @@
-//! A source of noise images, and a loader that uses it.
+//! A source of noise images with its loader, and helpers of the tests on a device.
 
 use std::sync::Arc;
 

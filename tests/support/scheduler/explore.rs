@@ -12,12 +12,12 @@ use super::functions::{end_key, pthread_join};
 use super::schedule::{Coverage, MAX_THREADS, Schedule, State, WaitsFor};
 
 const SCHEDULES_PER_PROCESS: u64 = 50;
-/// Wall-clock limit per schedule, in seconds. A schedule that takes longer has a thread that spins
-/// without reaching a scheduling point.
+/// Wall-clock limit per schedule, in seconds. A schedule that takes longer probably has a thread that
+/// spins without reaching a scheduling point.
 const WALL_CLOCK_LIMIT: c_uint = 120;
 
-/// Runs `body` and the threads that it starts under the schedule of `seed`. Returns when all of
-/// them have ended.
+/// Runs `body` and the threads that it starts under the schedule of `seed`. Returns the coverage
+/// when all of them have ended.
 fn run(seed: u64, body: impl FnOnce()) -> Coverage {
     // SAFETY: no other scheduled thread exists at this point.
     let schedule = unsafe { &mut *SCHEDULE.schedule.get() };
@@ -40,7 +40,7 @@ fn run(seed: u64, body: impl FnOnce()) -> Coverage {
     LockedSchedule::new().coverage
 }
 
-/// Returns the number of running threads in the schedule, except the first.
+/// Returns the number of threads in the schedule that have not ended, except the first.
 pub fn running_threads() -> usize {
     LockedSchedule::new().threads.iter().skip(1).filter(|thread| thread.state != State::Ended).count()
 }
@@ -72,14 +72,14 @@ pub fn seeds(default: Range<u64>) -> Range<u64> {
 pub struct Explored<const N: usize> {
     /// The test's counters, summed over all schedules.
     pub counts: [u64; N],
-    /// Sum of the hashes of the different thread interleavings.
+    /// Sum of the hashes of the distinct thread interleavings.
     pub order: u64,
     pub summary: String,
 }
 
-/// Runs `run_seed` under the schedule of each seed, on all cores. If schedules fail, starts no
-/// others, and returns the lowest seed that failed as the error. The calling thread must be the
-/// only one in the process, except for the test harness's waiting main thread.
+/// Runs `run_seed` under the schedule of each seed, on all cores. After a failure, starts no other
+/// process, and returns the lowest seed that failed as `Err`. The calling thread must be the only
+/// one in the process, except for the test harness's waiting main thread.
 pub fn explore<const N: usize>(seeds: Range<u64>, run_seed: impl Fn(u64) -> [u64; N]) -> Result<Explored<N>, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").count();
     assert!(tasks <= 2, "a process with other threads cannot be forked: see `own_process`");

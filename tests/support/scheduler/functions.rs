@@ -2,12 +2,14 @@
 //! another thread at each call.
 //!
 //! **Invariants**
-//! 1. Each definition has the signature of libc's function, and forwards its caller's arguments
-//!    unchanged. So whatever the caller guarantees to libc holds for the forwarded call.
+//! 1. Each definition has the signature of libc's function. It forwards its caller's arguments, for
+//!    which the caller guarantees what libc requires, or replaces some with valid ones:
+//!    `pthread_create` passes its own attributes and start routine, and `syscall` reduces the
+//!    number of waiters to wake.
 //! 2. `EXIT_KEY` contains a key that is created before the first scheduled thread, and never
 //!    deleted.
-//! 3. A scheduled thread runs on a stack of the scheduler. The stack is reused only after the thread
-//!    is joined.
+//! 3. Except for the first, a scheduled thread runs on a stack of the scheduler. The stack is reused
+//!    only after the thread is joined.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_long, c_uint, c_void};
@@ -73,7 +75,7 @@ macro_rules! libc_call {
         }
         // SAFETY: libc's function of this name has this type.
         let function = unsafe { std::mem::transmute::<usize, $type>(address) };
-        // SAFETY: the arguments are the ones that this function's caller passed, unchanged.
+        // SAFETY: the arguments are valid by invariant 1, or the caller of this macro constructed them.
         unsafe { function($($argument),*) }
     }};
 }
@@ -92,6 +94,8 @@ pub(super) fn fail_with(error: c_int) -> c_long {
     -1
 }
 
+/// Returns the nanoseconds in `time`.
+///
 /// # Safety
 /// `time` must be valid.
 pub(super) unsafe fn nanos(time: *const libc::timespec) -> u64 {
@@ -205,7 +209,7 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::time
     0
 }
 
-/// Simulated CPU time and context switches, from which the library decides whether to start
+/// Returns simulated CPU time and context switches, from which the library decides whether to start
 /// readers.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
@@ -226,8 +230,8 @@ unsafe extern "C" fn getrusage(who: c_int, usage: *mut libc::rusage) -> c_int {
     0
 }
 
-/// std seeds hash maps with these bytes. They depend only on the schedule's seed, so a replayed
-/// schedule repeats the maps' iteration order.
+/// Writes random bytes that depend only on the schedule's seed. std seeds hash maps with them, so a
+/// replayed schedule repeats the maps' iteration order.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(out: *mut c_void, bytes: usize, flags: c_uint) -> isize {
     type LibcFn = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> isize;
@@ -405,7 +409,7 @@ unsafe extern "C" fn pthread_getattr_np(thread: libc::pthread_t, attributes: *mu
     error
 }
 
-/// Makes every allocation a scheduling point.
+/// Makes every allocation and deallocation a scheduling point.
 pub struct Allocator;
 
 // SAFETY: every call is forwarded to the system's allocator unchanged.

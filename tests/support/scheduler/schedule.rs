@@ -17,12 +17,12 @@ pub(super) const MAX_THREADS: usize = 1024;
 /// other.
 pub(super) const TIME_LIMIT: u64 = 1_000_000_000_000;
 
-/// Maximum number of steps. A longer schedule fails: it is probably endless.
+/// Maximum number of steps. A longer schedule fails: it is probably a livelock.
 pub(super) const MAX_STEPS: u64 = 20_000_000;
 
 /// `(n, m)`: each of the `n` steps after a timeout switches threads with a probability of at least
-/// 1 in `m`. Code that handles a timeout runs rarely, and the awaited event may still occur while
-/// it runs, so it must be explored more often.
+/// 1 in `m`. Code that handles a timeout runs rarely, and races with the event for which the
+/// thread waited, so threads switch more often there.
 pub(super) const AFTER_TIMEOUT: (u32, u64) = (8, 4);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(super) enum Style {
 pub(super) enum Step {
     /// A thread has been woken or started.
     Wake,
-    /// A thread reads the clock or allocates memory.
+    /// A thread reads the clock, allocates or frees memory, yields, or begins to wait.
     Call,
     /// A branch of an instrumented crate.
     Branch,
@@ -103,13 +103,13 @@ pub(super) struct Schedule {
     pub(super) seed: u64,
     pub(super) random: u64,
     pub(super) style: Style,
-    /// `n`: at each choice, a wait times out with a probability of 1 in `n`, even if other threads
-    /// can run.
+    /// `n`: at each choice, the earliest deadline passes with a probability of 1 in `n`, even if
+    /// other threads can run. `u64::MAX` disables this.
     pub(super) early_timeout_odds: u64,
     /// Time in nanoseconds from the earliest deadline until its wait times out. Waits with
     /// deadlines in between time out as well, so several waits end together.
     pub(super) timeout_delay: u64,
-    /// `n`: at each yield, a different thread runs with a probability of 1 in `n`.
+    /// `n`: at each yield, a different ready thread runs with a probability of at least 1 in `n`.
     pub(super) yield_odds: u64,
     pub(super) now: u64,
     /// Virtual duration of a step in nanoseconds.
