@@ -57,7 +57,7 @@ pub use yolo::Yolo;
 
 use crate::options::DataFormat;
 
-/// The formats that can be detected, in the order in which they are tried.
+/// The formats that can be detected. Each step of the detection tries them in this order.
 pub const DATA_FORMATS: &[DataFormat] = &[
     lmdb::DATA_FORMAT,
     tar::DATA_FORMAT,

@@ -84,9 +84,9 @@ impl Packing {
 ///
 /// Each row is a sample. Its `tokens.npy` field contains the tokens, padded to the length of a row.
 /// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` turns the
-/// two fields into three arrays: the tokens, the position of each token in its document, and the
-/// document ends. A key such as `corpus.bin/17-90c2ab41` consists of the file name, the index of
-/// the row in the file, and a hash of the positions of its documents.
+/// two fields into four arrays: the tokens, the document of each token, the position of each token
+/// in its document, and the document ends. A key such as `corpus.bin/17-90c2ab41` consists of the
+/// file name, the index of the row in the file, and a hash of the positions of its documents.
 ///
 /// The rows depend only on the files and the options, so shuffling, ranks and checkpoints work as
 /// with any other dataset. Opening the source reads every token once. The index takes 16 bytes of

@@ -81,8 +81,8 @@ impl TokenType {
 /// dropped. A key consists of the file name and the range of tokens, such as
 /// `corpus.bin/1024..2049`.
 ///
-/// `field::Tokens` delivers the windows, and the document index of each token. For next-token
-/// prediction, make the windows one token longer than the stride:
+/// `field::Tokens` delivers the windows and, if its end token is set, the document and the position
+/// of each token. For next-token prediction, make the windows one token longer than the stride:
 ///
 /// ```no_run
 /// use warpfeed_sources::{TokenType, TokenFile};

@@ -81,8 +81,9 @@ impl ClipsOptions {
     /// probability for each start at which the clip lies inside the video. The frames thus depend
     /// only on the seed, the epoch and the sample. With `usize::MAX`, a clip may start anywhere.
     ///
-    /// A loader reads only the packets of the drawn clip. [`Source::read`](crate::Source::read)
-    /// returns the frames for every possible start, as [choices](crate::Frames::choices).
+    /// In a loader, a sample contains only the frames of the drawn clip. In contrast,
+    /// [`Source::read`](crate::Source::read) returns the frames for every possible start, as
+    /// [choices](crate::Frames::choices).
     #[must_use]
     pub fn jitter(mut self, frames: usize) -> Self {
         self.jitter = frames;

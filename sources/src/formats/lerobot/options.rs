@@ -111,9 +111,9 @@ impl LeRobotOptions {
 
     /// Sets the maximum difference between a time and a multiple of the duration of a frame, in
     /// seconds. The default is 0.0001. The tolerance applies to
-    /// [`delta_timestamps`](LeRobotOptions::delta_timestamps) and to the timestamps in the dataset.
-    /// The time between the first and the last frame of a sample may deviate by the tolerance
-    /// multiplied by the number of steps.
+    /// [`delta_timestamps`](LeRobotOptions::delta_timestamps), to the timestamps in the dataset and
+    /// to the times of video frames. The time between the first and the last frame of a sample may
+    /// deviate by the tolerance multiplied by the number of steps.
     #[must_use]
     pub fn tolerance_s(mut self, seconds: f64) -> Self {
         self.tolerance_s = seconds;

@@ -59,9 +59,9 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// arrays of numbers. If a pickle contains any other object, reading it fails with an error that
 /// names the object's type. Reading a pickle never executes code. Opening reads up to 64 samples to
 /// find the columns; if a dict that is read later contains an unknown key, reading its sample
-/// fails. If no column contains encoded images, `uint8` arrays of pixels are used as images. Their
-/// color order is RGB unless [`bgr`](Lmdb::bgr) is called. If labels are text, opening reads all
-/// values.
+/// fails, unless columns are selected. If no column contains encoded images, `uint8` arrays of
+/// pixels are used as images. Their color order is RGB unless [`bgr`](Lmdb::bgr) is called. If
+/// labels are text, opening reads all values.
 ///
 /// **Named databases.** The path `all.lmdb/train` selects the `train` database in `all.lmdb`. The
 /// name may be omitted if the file contains only one named database.
