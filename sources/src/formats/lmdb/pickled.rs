@@ -111,9 +111,9 @@ fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
     }
 }
 
-/// Names the items of the tuple or list at the root. The only item that is an image is called
-/// `image`, and the only item that is an integer is called `label`. All other items are named by
-/// their index.
+/// Names the items of the tuple or list at the root. The only encoded image is called `image`, or
+/// else the only array of pixels, or else the only bytes. The only integer is called `label`. All
+/// other items are named by their index.
 fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
     let Some(items) = items(nodes.root()) else { return Vec::new() };
     let only = |is: &dyn Fn(&Node<'_>) -> bool| {

@@ -49,8 +49,8 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// | [`MsgPack`](crate::MsgPack) map | its fields |
 /// | an encoded image ([`RawValues`]) | the image |
 /// | a pickled dict | each entry is a column, which is used like a typed column of a table |
-/// | a pickled tuple or list | the image (the only item that is an image), the label (the only item that is an integer), and a column for each other item, named by its position |
-/// | Caffe's `Datum` | the label, and the encoded image or the raw pixels |
+/// | a pickled tuple or list | the image (the only encoded image, or else the only array of pixels, or else the only bytes), the label (the only item that is an integer), and a column for each other item, named by its position |
+/// | Caffe's `Datum` | the label, and the encoded image, the raw pixels, or the floats as the `data.npy` field |
 /// | images at `image-000000001`, text at `label-000000001`, and `num-samples` | the image, and the text as the `label.txt` field; if all texts are integers, they are the labels |
 ///
 /// For other values, implement [`ValueFormat`].

@@ -8,7 +8,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     has_parts: true,
     ..DataFormat::new(
         "parquet",
-        "a `.parquet` file, or a folder that contains such files, directly or in its folder `data`",
+        "a `.parquet` file, or a folder that contains such files, directly or in subfolders",
         &["parquet"],
         |location, options| with_feature!("parquet", "a Parquet dataset", location, options => super::Parquet::with(location, options)?),
     )

@@ -70,8 +70,8 @@ struct Chunk {
 const EXTRA_CACHE: u64 = 32 << 20;
 
 impl Parquet {
-    /// Opens a `.parquet` file, or a folder that contains such files, directly or in its subfolder
-    /// `data`.
+    /// Opens a `.parquet` file, or a folder that contains such files, directly, in its subfolder
+    /// `data`, or in subfolders for splits.
     ///
     /// # Errors
     /// If a file is damaged, if there are no files or no rows, if the files have different columns,
