@@ -7,8 +7,8 @@ use warpfeed_sources::internal;
 pub(crate) use warpfeed_sources::internal::append;
 pub(crate) use warpfeed_sources::internal::{counted, panicked, reserve, resize};
 
-/// Runs code that may be user code, and converts a panic into an error. A payload that is an error,
-/// including a JPEG error, is returned unchanged.
+/// Runs code that may be user code, and converts a panic into an error. A payload that is an
+/// [`Error`] is returned unchanged, and a JPEG error is [converted](from_jpeg).
 pub(crate) fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     internal::guarded_with(f, |panic| panic.downcast().map(|e| from_jpeg(*e)))
 }

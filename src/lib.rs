@@ -1,10 +1,11 @@
 //! A data loader that keeps a GPU fed.
 //!
-//! Worker threads read, decode and augment images, and write them to batches in GPU memory or
-//! page-locked host memory.
+//! Worker threads read, decode and augment images, and the results are delivered as batches in GPU
+//! memory or host memory.
 //!
 //! [`Loader`] holds the options. Opening a loader returns [`Batches`], which owns the threads and
-//! all batch memory. [`Batches::epoch`] iterates over the [`HostBatch`]es of an epoch.
+//! all batch memory. [`Batches::epoch`] iterates over the batches of an epoch, for example
+//! [`HostBatch`]es.
 //!
 //! # Hello, batch
 //!
@@ -82,9 +83,9 @@
 //!
 //! # Logging
 //!
-//! The library does not print anything. It logs through [`tracing`](https://docs.rs/tracing):
-//! epochs at level `debug`, changes to automatic settings at `info`, and skipped samples and long
-//! waits at `warn`.
+//! The library does not print anything. It logs through [`tracing`](https://docs.rs/tracing), for
+//! example epochs at level `debug`, downloads and changes to automatic settings at `info`, and
+//! skipped samples, damaged images and long waits at `warn`.
 //!
 //! # Modules
 //!
@@ -112,9 +113,9 @@
 //! | `ndarray` | no | `TensorView::array`: a field as an `ndarray` view. |
 //! | `nvtx` | no | NVTX ranges for Nsight Systems, with the same names as the spans of a trace. |
 //!
-//! Without these features, the crate reads folders, tar shards and custom sources that contain
-//! JPEGs and arrays. Opening a dataset or an image that requires a disabled feature fails, and the
-//! error names the feature.
+//! Without these features, the crate reads folders, tar shards, Arrow files, token files and custom
+//! sources, which may contain JPEGs and arrays. Opening a dataset or an image that requires a
+//! disabled feature fails, and the error names the feature.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Helpers of a disabled default feature are unused.

@@ -15,8 +15,8 @@ pub(crate) struct Course {
     pub(crate) first: BatchIndex,
     /// Number of batches in the epoch of `first`.
     pub(crate) batches: u64,
-    /// Whether the run repeats the epoch of `first`, because the program requested it twice in a
-    /// row.
+    /// Whether the run repeats the epoch of `first`, because the program had just finished that
+    /// epoch when it began it again.
     pub(crate) repeats: bool,
     /// Epochs from this one on are not prepared in advance.
     pub(crate) epochs: u64,

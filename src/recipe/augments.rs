@@ -16,8 +16,9 @@ pub(crate) struct Augments {
 }
 
 impl Augments {
-    /// Creates the augmentations of a loader that groups batches by image size. `variants` contains
-    /// the augmentation of each variant, which replaces `augment`.
+    /// Creates the augmentations of a loader whose datasets share one augmentation. `variants`
+    /// contains the augmentation for each image size, which replaces `augment`, and is empty if all
+    /// batches have the same image size.
     pub(crate) fn by_variant(augment: Augment, variants: Vec<Augment>) -> Self {
         Augments { common: augment, variants, dataset_ends: None }
     }

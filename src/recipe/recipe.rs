@@ -41,7 +41,7 @@ pub(crate) struct Recipe {
     pub(crate) annotation_frame: Option<AnnotationFrame>,
     pub(crate) seed: u64,
     pub(crate) retries: usize,
-    /// Maximum size of all fields of a sample.
+    /// Maximum total size of the fields of a sample, in bytes.
     pub(crate) sample_bytes: u64,
     /// Whether damage that decoders tolerate makes a sample fail.
     pub(crate) is_strict: bool,

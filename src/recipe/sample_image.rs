@@ -15,8 +15,9 @@ pub(crate) struct SampleImage<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) frames: Option<Frames<'a>>,
     pub(crate) damaged_frames: u32,
-    /// The image with its header, or `None` if the image has been decoded, is in the cache or is
-    /// invisible, or if a different image is decoded in its place.
+    /// The image with its header, or `None` if the image has been decoded, is in the cache, or is
+    /// invisible and need not be checked for damage, or if a different image is decoded in its
+    /// place.
     pub(crate) encoded_image: Option<EncodedImage<'a>>,
     pub(crate) cached_pixels: Option<Arc<Pixels>>,
     pub(crate) admission: Option<Admission<'a>>,

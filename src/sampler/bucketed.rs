@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 ///
 /// let lengths = [3, 90, 5, 80, 4, 2];
 /// let order = Bucketed::new(&lengths, &[10], 2)?.shuffled(1);
-/// let batches = [0, 2, 4].map(|first| [0, 1].map(|place| lengths[order.index(0, first + place) as usize]));
+/// let batches = [0, 2, 4].map(|first| [0, 1].map(|offset| lengths[order.index(0, first + offset) as usize]));
 /// assert_eq!(batches.iter().filter(|batch| batch.iter().all(|length| *length <= 10)).count(), 2);
 /// # Ok::<(), warpfeed::Error>(())
 /// ```
@@ -41,8 +41,8 @@ pub struct Bucketed {
     positions: Arc<[u32]>,
     /// End of each bucket in `samples`. Empty buckets are omitted.
     ends: Arc<[u64]>,
-    /// For each bucket, the length that a sample costs in the budget: the bound of the bucket, or
-    /// the maximum length.
+    /// For each bucket, the cost of a sample in the budget: the bound of the bucket, the maximum
+    /// length or, for image sizes, the number of pixels.
     widths: Arc<[u32]>,
     sizes: Option<Arc<[usize]>>,
     batch: u64,

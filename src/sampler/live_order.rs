@@ -150,9 +150,9 @@ impl LiveOrder {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_read_ahead = true;
     }
 
-    /// Replaces the values from position `from` on. Returns the position at which the change takes
-    /// effect, and the last batch that was chosen before the change. `keep_from` is the start of
-    /// the epoch.
+    /// Replaces the values from position `from` onward. Returns the position at which the change
+    /// takes effect, and the last batch that may already have been read. `keep_from` is the start
+    /// of the epoch.
     pub(crate) fn update(&self, from: u64, values: &[f64], keep_from: u64) -> Result<(u64, Option<BatchIndex>)> {
         let values = self.values_of_drawn_samples(values)?;
         // Building the order may take a while, so do it before taking the lock. Only one thread

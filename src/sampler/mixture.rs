@@ -33,8 +33,8 @@ use crate::error::{Error, Result, counted};
 /// A sampler that draws samples from several concatenated datasets in given proportions.
 ///
 /// Draws are made in rounds, of 10,000 draws by default. Each round has the exact proportions, and
-/// the sources alternate at random. Within a round, the proportions vary randomly: 600 draws contain 200 ± 11
-/// samples from a source with a proportion of one third (one standard deviation,
+/// the sources alternate at random. Within a round, the proportions vary randomly: 600 draws
+/// contain 200 ± 11 samples from a source with a proportion of one third (one standard deviation,
 /// `sqrt(n p (1 - p) (1 - n / 10,000))` for `n` draws). Each source is traversed repeatedly, with a
 /// new shuffle for each pass. Passes continue across epochs: one epoch contains several passes over
 /// a small source, and a pass over a large source takes several epochs.
@@ -202,8 +202,8 @@ impl Mixture {
         mix(seed ^ mix(number as u64))
     }
 
-    /// Sets the number of draws per epoch. Epochs are sections of one infinite sequence, so `draws`
-    /// only changes where each epoch begins.
+    /// Sets the number of samples per epoch. Epochs are sections of one infinite sequence, so
+    /// `draws` only changes where each epoch begins.
     #[must_use]
     pub fn draws(mut self, draws: u64) -> Self {
         self.draws = draws;

@@ -73,8 +73,9 @@ impl Curve {
     pub(super) fn at(self, x: f64) -> f64 {
         match self {
             Curve::Linear => x,
-            // (1 - cos(pi x)) / 2, as a Taylor series of the sine of pi x / 2. The functions of the
-            // standard library differ between platforms, but all ranks must have the same quotas.
+            // (1 - cos(pi x)) / 2 = sin(pi x / 2)^2, with a Taylor series for the sine. The
+            // functions of the standard library differ between platforms, but all ranks must have
+            // the same quotas.
             Curve::Cosine => {
                 let angle = std::f64::consts::FRAC_PI_2 * x;
                 let (mut term, mut sine) = (angle, angle);

@@ -7,8 +7,7 @@
 /// The sections in order. The first one starts at round 0.
 #[derive(Debug, Clone)]
 pub(super) struct Quotas {
-    /// Number of draws per round. Every full round has the same quotas: the proportions rounded to
-    /// whole draws.
+    /// Number of draws in a full round. Its quotas are the proportions rounded to whole draws.
     pub(super) round: u64,
     /// For each source, the number of draws after which it ends, or `u64::MAX` if it is repeated.
     pub(super) limits: Box<[u64]>,
@@ -19,8 +18,8 @@ pub(super) struct Quotas {
 #[derive(Debug, Clone)]
 pub(super) struct Section {
     pub(super) first: u64,
-    /// Number of draws per round. It is less than a full round in the last section, and 0 after the
-    /// end of the run.
+    /// Number of draws per round. It is less than a full round if all sources run out in this
+    /// section, and 0 after the end of the run.
     pub(super) draws: u64,
     pub(super) quotas: Box<[Quota]>,
 }
@@ -57,7 +56,7 @@ impl Quotas {
         self.sections.partition_point(|section| section.first <= round) - 1
     }
 
-    /// Replaces the proportions from round `round` on.
+    /// Replaces the proportions from round `round` onward.
     pub(super) fn change(&mut self, round: u64, proportions: &[f64]) {
         if round > 0 && self.sections[self.section(round - 1)].draws < self.round {
             // All sources have run out before this round.
@@ -93,8 +92,8 @@ impl Quotas {
         unreachable!("the last section has no successor")
     }
 
-    /// Adds the sections from round `round` on. `draws_before` contains the earlier draws from each
-    /// source.
+    /// Adds the sections from round `round` onward. `draws_before` contains the earlier draws from
+    /// each source.
     fn extend(&mut self, mut round: u64, mut draws_before: Vec<u64>, proportions: &[f64]) {
         loop {
             let remaining: Vec<u64> =

@@ -44,7 +44,7 @@ pub(crate) struct Entry {
     /// The number that seeds the sample's random numbers instead of the epoch; see
     /// [`Occurrence::variant`].
     pub(crate) variant: u64,
-    /// Whether the sample is not padding.
+    /// Whether the sample is neither padding nor a replacement for a failed sample.
     pub(crate) valid: bool,
 }
 

@@ -108,9 +108,10 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Begins epoch `epoch`, ending the one in progress. Then call [`next_interruptible`](Batches::next_interruptible) for each
-    /// batch. Unlike [`epoch`](Batches::epoch), this does not borrow the loader, so iterators in
-    /// other languages can use it.
+    /// Begins epoch `epoch`, and ends the one in progress. Then call
+    /// [`next_interruptible`](Batches::next_interruptible) for each batch. Unlike
+    /// [`epoch`](Batches::epoch), this does not borrow the loader, so iterators in other languages
+    /// can use it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -140,7 +141,8 @@ impl<B> Batches<B> {
     }
 
     /// Returns the number of batches that the epoch in progress has not delivered yet. A failed
-    /// batch counts until the next batch is requested.
+    /// batch counts until the next batch is requested. After an error that ends the epoch, the
+    /// number is 0.
     pub fn left(&self) -> u64 {
         self.batches_left
     }
@@ -439,8 +441,8 @@ impl<B> Batches<B> {
     }
 
     /// Returns a checkpoint of the run. [`Loader::resume`](crate::Loader::resume) continues with
-    /// the first batch that was not delivered. `next_interruptible` delivers a batch when it returns the batch,
-    /// so save the checkpoint together with the model that was trained on that batch.
+    /// the first batch that was not delivered. A batch is delivered when `next_interruptible`
+    /// returns it, so save the checkpoint together with the model that was trained on that batch.
     ///
     /// The first call reads eight samples, and later calls read nothing. An [`Epoch`](crate::Epoch)
     /// dereferences to its loader, so `epoch.checkpoint()` works inside an epoch.

@@ -21,12 +21,13 @@ impl<B> Batches<B> {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// The order of the samples and every pixel depend only on the seed and on `epoch`. Dropping
-    /// the iterator early ends the epoch and discards the prefetched batches.
+    /// For given data and options, the order of the samples and every pixel depend only on the seed
+    /// and on `epoch`. Dropping the iterator early ends the epoch and discards the prefetched
+    /// batches.
     ///
     /// While the last batches of an epoch are in flight, workers use free slots to prepare the
-    /// first batches of the next epoch, so there is no gap between epochs. If the program has
-    /// requested the same epoch twice in a row, workers prepare that epoch again instead. The
+    /// first batches of the next epoch, so there is no gap between epochs. If the program begins
+    /// the epoch that it has most recently finished, workers prepare that epoch again instead. The
     /// prepared batches are discarded if the program requests a different epoch.
     /// [`Loader::epochs`](crate::Loader::epochs) limits which epochs are prepared ahead.
     ///
@@ -77,8 +78,8 @@ impl<B> fmt::Debug for Epoch<'_, B> {
 
 impl<B> Epoch<'_, B> {
     /// Returns the number of batches that the epoch has not delivered yet, for example for a
-    /// progress bar. `Epoch` is not an [`ExactSizeIterator`], because some errors end the epoch
-    /// early.
+    /// progress bar, or 0 after an error that ends the epoch. `Epoch` is not an
+    /// [`ExactSizeIterator`], because some errors end the epoch early.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -96,7 +97,8 @@ impl<B> Epoch<'_, B> {
         usize::try_from(self.batches.left()).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether the epoch has delivered all its batches.
+    /// Returns whether no more batches will be delivered, because the epoch is complete or was
+    /// ended by an error.
     pub fn is_empty(&self) -> bool {
         self.batches.left() == 0
     }

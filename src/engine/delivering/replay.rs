@@ -34,7 +34,8 @@ impl<B> Batches<B> {
     }
 
     /// Like [`replay`](Batches::replay), but calls `idle` before each wait, as
-    /// [`next_interruptible`](Batches::next_interruptible) does. Returns `None` if `idle` returns `None`.
+    /// [`next_interruptible`](Batches::next_interruptible) does. Returns `None` if `idle` returns
+    /// `None`.
     ///
     /// # Errors
     /// See [`replay`](Batches::replay).
@@ -43,7 +44,8 @@ impl<B> Batches<B> {
         if n == 0 || n > max {
             return Err(Error::config(format!("replay({n}): expected 1 to {max} batches; raise prefetch for more")));
         }
-        // Receive the batches below without `next_interruptible`, which would move the position of the run.
+        // Receive the batches below without `next_interruptible`, which would move the position of
+        // the run.
         self.start(0, 0);
         let count = self.left().min(n as u64);
         let received = (0..count).map(|_| Some(self.receive(idle)?.map(Arc::new)));

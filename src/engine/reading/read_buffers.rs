@@ -5,7 +5,7 @@
 //!
 //! A [`Sample`] borrows from its source and from the buffer that it was read into. [`ReadBuffers`]
 //! owns the buffers and shares the ownership of the source, so that samples can move between
-//! threads. Buffers are reused, so reading a sample does not allocate.
+//! threads. Buffers are reused, so reading a sample rarely allocates.
 //!
 //! # Invariants
 //! 1. While `ReadBuffers::samples` holds a sample, the bytes in its buffer do not change, and

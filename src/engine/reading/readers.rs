@@ -10,9 +10,10 @@
 //!
 //! A budget bounds the bytes that have been read but not decoded. A reader reserves bytes before it
 //! starts a part. Readers are admitted in the order of the parts, and workers release bytes without
-//! blocking, so deadlock is impossible. If a part turns out to exceed the budget, the reader passes
-//! on the samples that it has read so far, and the worker reads the others. So a reader exceeds the
-//! budget by at most one sample.
+//! blocking, so deadlock is impossible. If a part turns out to exceed the budget while other parts
+//! have reserved bytes, the reader passes on the samples that it has read so far, and the worker
+//! reads the others. So a reader exceeds the budget by at most one sample, unless its part is the
+//! only one.
 //!
 //! Readers are started when they are needed. More are started as long as they make reading faster
 //! (`reader_count.rs`).

@@ -6,8 +6,8 @@
 //!
 //! A read blocks if its thread was blocked, or if a page fault required a read from a device. The
 //! operating system reports both. Preemption does not count, but sleeping in a custom source does.
-//! If the system does not report blocked threads, a read that takes at least [`LONG_READ_NS`]
-//! counts as blocked.
+//! If the system does not report blocked threads, reads that take at least [`LONG_READ_NS`] on
+//! average count as blocked.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -26,7 +26,7 @@ const HALF_LIFE_PARTS: u32 = 32;
 /// blocked read lowers the count by [`BLOCK_PENALTY`].
 const MAX_UNBLOCKED_PARTS: u32 = 64;
 const BLOCK_PENALTY: u32 = 8;
-/// Minimum duration of a blocked read in ns if the system does not report blocked threads.
+/// Minimum average duration of blocked reads in ns if the system does not report blocked threads.
 const LONG_READ_NS: u64 = 200_000;
 
 /// The current choice between readers and workers, and the observations behind it.

@@ -22,8 +22,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Decodes images on request, for inference servers. A request is a list of encoded images. The
 /// response is one batch, with the same pixels that a loader with the same options delivers.
 ///
-/// [`Decoder::builder`] sets the options. [`Loader::decoder`](crate::Loader::decoder) takes the
-/// options from a loader.
+/// [`Decoder::builder`] starts with the default options.
+/// [`Loader::decoder`](crate::Loader::decoder) takes the options from a loader.
 ///
 /// ```
 /// use warpfeed::{Augment, Decoder, Dtype, HostBatch, Layout, Normalize};
@@ -254,8 +254,8 @@ impl<B> Pending<B> {
     /// captured into a CUDA graph. The batch is not lost: wait again after the capture.
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver reports an error.
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the batch has already been received, if
-    /// the decoder was dropped before it decoded the batch, or if called in a process other than
-    /// the one that opened the decoder.
+    /// the decoder was dropped or [closed](Decoder::close) before it decoded the batch, or if
+    /// called in a process other than the one that opened the decoder.
     pub fn wait(&self) -> Result<B> {
         self.take(self.on_receive)
     }

@@ -71,7 +71,8 @@ impl Limits {
 pub(crate) struct Requests<B> {
     pub(super) limits: Limits,
     state: Mutex<State<B>>,
-    /// Notified when a request arrives, when a run begins, and when the decoder is closed.
+    /// Notified when a request arrives, when a run begins, when the decoder is closed, and when the
+    /// engine ends.
     changed: Condvar,
 }
 

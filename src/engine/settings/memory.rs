@@ -56,7 +56,8 @@ pub struct MemoryPlan {
     /// own share.
     pub shared_scratch_bytes: usize,
     /// Part of `scratch_bytes` for samples that reader threads read ahead when storage is slow.
-    /// Each reader may exceed this limit by one sample.
+    /// Each reader may exceed this limit by one sample. A group of samples that is larger than the
+    /// limit is read while no other group is in memory.
     pub ahead_bytes: usize,
     /// Part of `scratch_bytes` for samples that the source prefetches
     /// ([`Source::follow`](crate::source::Source::follow)).

@@ -142,7 +142,7 @@ impl Settings {
     }
 
     /// Returns the number of samples in a part: a quarter of a worker's share of the batch, so that
-    /// all workers finish at about the same time.
+    /// all workers finish at about the same time, but at most `MAX_GROUP`.
     pub(crate) fn samples_per_part(batch: usize, workers: usize) -> usize {
         batch.div_ceil(4 * workers).clamp(1, MAX_GROUP)
     }

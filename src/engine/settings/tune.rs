@@ -27,8 +27,8 @@ use crate::trace::{Counters, ProcessStats};
 const WINDOW_SECONDS: f64 = 0.15;
 /// Minimum length of a window, in batches.
 const WINDOW_BATCHES: f64 = 16.0;
-/// Minimum time between two reads of the counters. In between, a call of `delivered` costs one
-/// comparison.
+/// Minimum time between two reads of the counters. In between, `record_delivery` only reads the
+/// clock.
 const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// If an epoch begins within this time after the previous one, the counters from the end of the
 /// previous epoch are reused.
@@ -271,7 +271,7 @@ impl HillClimber {
             return Some(None);
         }
         // At best, the trial eliminates all waiting. Require a quarter of that gain, but at most 3
-        // %.
+        // percent.
         let min_gain = 1.0 + (0.25 * wait_fraction).min(0.03);
         let change = Change { old: old_prefetch, new: new_prefetch, kind: Kind::Trial };
         self.trial = Some(Trial { change, baseline: std::mem::take(&mut self.baseline), min_gain });

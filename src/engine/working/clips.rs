@@ -64,7 +64,7 @@ impl<'a> PartFiller<'a> {
         &self.recipe.any_fields().images[sample_image.field].name
     }
 
-    /// Returns the number of bytes needed to decode a group of frames.
+    /// Returns the number of bytes needed to decode any group of frames of a clip.
     fn clip_memory(
         &self,
         first_frame: &EncodedImage<'_>,

@@ -457,8 +457,8 @@ impl<'a> PartFiller<'a> {
     }
 
     /// Copies the data of `images` for the device: `sample_image`, or consecutive frames of it.
-    /// `place` is the row of the sample and the index of the first frame. Returns `false` for each
-    /// image that a worker must decode.
+    /// `first_frame` is the index of the first frame. Returns `false` for each image that a worker
+    /// must decode.
     pub(super) fn store_images(
         &mut self,
         images: &[EncodedImage<'a>],

@@ -4,7 +4,7 @@
 //! return full slots in any order. After the last slot of a run, the coordinator sends an
 //! end-of-run message.
 //!
-//! 1. `task`: the messages in the workers' queue. Each one is about a part of a batch.
+//! 1. `task`: the messages in the workers' queue, each of which contains a part of a batch.
 //! 2. `outcome`: a full slot, or the end of the run.
 //! 3. `meter`: measures how long a worker spends in each stage.
 //! 4. `worker`: a worker and its buffers. `filler`: turns the samples of a part into rows of the

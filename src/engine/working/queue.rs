@@ -2,9 +2,9 @@
 //!
 //! In this file, a *part* is a group of rows of a batch, and is queued in a [`Task`] message. A
 //! *pool task* is a task of the rayon pool: it takes parts in order until the queue stays empty.
-//! There are never more pool tasks than threads, so no task is spawned and no memory is allocated
-//! in the middle of an epoch. Between two parts, a pool task offers its thread to other tasks of
-//! the pool, such as those of a transform that uses rayon.
+//! There are never more pool tasks than threads. Pool tasks keep running while parts arrive, so
+//! they are rarely spawned in the middle of an epoch. Between two parts, a pool task offers its
+//! thread to other tasks of the pool, such as those of a transform that uses rayon.
 //!
 //! While a transform waits for its own tasks, rayon may start a pool task of this queue on the same
 //! thread. That task ends immediately, so that no part begins in the middle of a different part.
