@@ -14,7 +14,7 @@ use warpfeed_stores::Cache;
 const BATCH: u64 = 5;
 const SAMPLE: u64 = 64;
 
-/// A store without objects, because the simulation needs no bytes.
+/// A store that describes objects but cannot read them, because the simulation needs no bytes.
 struct Nowhere;
 
 impl Store for Nowhere {
@@ -102,7 +102,7 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
     let object = store.object("nowhere://x").expect("the object exists");
     let keep = store.keep(1, &order).expect("the store has a cache");
     let mut bytes = [0; SAMPLE as usize];
-    let ours = rate(&reads, from, to, |_, batch, sample| {
+    let warpfeed = rate(&reads, from, to, |_, batch, sample| {
         keep.start(batch);
         let hit = keep.get(&object, sample * SAMPLE, &mut bytes).is_some();
         if !hit {
@@ -110,11 +110,11 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
         }
         hit
     });
-    let [lru, pinned, ours, optimum] = [lru, pinned, ours, optimum].map(|rate| 100.0 * rate);
+    let [lru, pinned, warpfeed, optimum] = [lru, pinned, warpfeed, optimum].map(|rate| 100.0 * rate);
     println!(
-        "| {nodes} | {:.0} % | {lru:.1} % | {pinned:.1} % | {ours:.1} % | {optimum:.1} % | {:.1} |",
+        "| {nodes} | {:.0} % | {lru:.1} % | {pinned:.1} % | {warpfeed:.1} % | {optimum:.1} % | {:.1} |",
         100.0 * share,
-        ours / pinned
+        warpfeed / pinned
     );
 }
 
@@ -136,22 +136,22 @@ const DOLLARS: f64 = 0.0004 / 1000.0;
 /// samples that it fetches together (256 MiB per rank). Adjacent samples form one request of up to
 /// 4 MiB.
 fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
-    let ahead = 8 * (256 << 20) / PHOTO;
-    let mut samples: Vec<u64> = (0..ahead).map(order).collect();
+    let sample_count = 8 * (256 << 20) / PHOTO;
+    let mut samples: Vec<u64> = (0..sample_count).map(order).collect();
     samples.sort_unstable();
     let runs = samples.chunk_by(|a, b| a + 1 == *b);
     let requests: u64 = runs.map(|run| (run.len() as u64).div_ceil((4 << 20) / PHOTO)).sum();
-    let each = requests as f64 / ahead as f64;
+    let requests_per_sample = requests as f64 / sample_count as f64;
     // Objects of 1 GB are spread evenly over the prefixes, and requests over the objects.
-    let second = each * (NODES * RATE) as f64 * (1.0 - hit);
+    let requests_per_second = requests_per_sample * (NODES * RATE) as f64 * (1.0 - hit);
     let bytes = (NODES * RATE * PHOTO) as f64 * (1.0 - hit);
     println!(
-        "| {name} | {:.0} % | {prefixes} | {second:.0} | {:.1} | {:.1} Tbit/s | {:.1} Gbit/s | {:.0} |",
+        "| {name} | {:.0} % | {prefixes} | {requests_per_second:.0} | {:.1} | {:.1} Tbit/s | {:.1} Gbit/s | {:.0} |",
         100.0 * hit,
-        second / prefixes as f64 / LIMIT,
+        requests_per_second / prefixes as f64 / LIMIT,
         8.0 * bytes / 1e12,
         bytes * 8.0 / 1e9 / NODES as f64,
-        each * PHOTOS as f64 * (1.0 - hit) * DOLLARS,
+        requests_per_sample * PHOTOS as f64 * (1.0 - hit) * DOLLARS,
     );
 }
 

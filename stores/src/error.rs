@@ -42,35 +42,35 @@ const ADVICE: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Converts the error of a request to `url`. The message begins with `what`, such as the range of
-/// bytes.
-pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Error {
+/// Converts the error of a request to `url`. The message begins with `operation`, such as the range
+/// of bytes.
+pub(crate) fn convert(error: object_store::Error, url: &str, operation: &str) -> Error {
     use object_store::Error as E;
-    let text = chain(&error);
+    let text = join_messages(&error);
     let is_in_text = |code: &&str| text.contains(*code);
     let advice = ADVICE.iter().find(|(codes, _)| codes.iter().any(is_in_text)).map(|(_, advice)| *advice);
     // With a known code, a response with status 404 means that something other than the object is
     // missing.
-    let absent = advice.is_none() && matches!(error, E::NotFound { .. });
-    let (refused, http) = (find::<Refused>(&error), find::<HttpError>(&error));
+    let is_absent = advice.is_none() && matches!(error, E::NotFound { .. });
+    let (refused, http) = (find_source::<Refused>(&error), find_source::<HttpError>(&error));
     let status = refused.map(|refused| refused.status);
     // These errors contain the object's name, which could match the texts below by accident.
-    let final_answer = matches!(
+    let is_final = matches!(
         error,
         E::NotFound { .. } | E::Precondition { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. }
     );
     // A server or proxy that is shutting down may send only part of the range, with a matching
     // header.
-    let other_range = text.contains("Requested ") && text.contains(", got ");
-    let redirect_loop = text.contains("error following redirect");
-    let transient = match status {
-        _ if final_answer || redirect_loop => false,
-        _ if other_range => true,
+    let is_other_range = text.contains("Requested ") && text.contains(", got ");
+    let is_redirect_loop = text.contains("error following redirect");
+    let is_transient = match status {
+        _ if is_final || is_redirect_loop => false,
+        _ if is_other_range => true,
         Some(408 | 425 | 429 | 500..) => true,
         Some(_) => false,
         None => http.is_some_and(|http| http.kind() != HttpErrorKind::Decode) || text.contains("response body"),
     };
-    let throttled = matches!(status, Some(429 | 503)) || text.contains("SlowDown");
+    let is_throttled = matches!(status, Some(429 | 503)) || text.contains("SlowDown");
     let advice = advice.map(str::to_owned).or_else(|| {
         Some(match (&error, status) {
             (E::NotFound { .. }, _) => "the object does not exist: check the URL".to_owned(),
@@ -83,13 +83,13 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
             }
             (_, Some(416)) => "the object is shorter than when it was opened: open the loader again".to_owned(),
             (_, Some(429 | 503)) => "the server is overloaded (too many requests)".to_owned(),
-            _ if other_range => "the server sent a different range than requested".to_owned(),
+            _ if is_other_range => "the server sent a different range than requested".to_owned(),
             (E::InvalidPath { .. }, _) => {
                 "the name of an object under this URL is not a valid path, because a part of it is empty, \".\" \
                  or \"..\": rename or remove it, or open a folder without it"
                     .to_owned()
             }
-            _ if redirect_loop => "the server redirects this URL in a loop or too often: check the URL".to_owned(),
+            _ if is_redirect_loop => "the server redirects this URL in a loop or too often: check the URL".to_owned(),
             _ if text.contains("non-partial") || text.contains("Range request not supported") => {
                 "this server does not support byte ranges: use a different server, or copy the dataset".to_owned()
             }
@@ -104,11 +104,11 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
             _ => return None,
         })
     });
-    let public = public(&text);
-    let shown = shorten(&public);
+    let public_text = remove_secrets(&text);
+    let shown = shorten(&public_text);
     let cause = match advice {
-        Some(advice) => format!("{what}: {advice} ({shown})"),
-        None => format!("{what}: {shown}"),
+        Some(advice) => format!("{operation}: {advice} ({shown})"),
+        None => format!("{operation}: {shown}"),
     };
     let kind = match error {
         E::NotFound { .. } | E::Precondition { .. } => ErrorKind::Source,
@@ -116,11 +116,11 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
         _ => ErrorKind::Io,
     };
     let converted = Error::new(kind, cause).at_path(url);
-    let converted = if absent { converted.absent() } else { converted };
+    let converted = if is_absent { converted.absent() } else { converted };
     // Attach the source only if its text contains no secrets, because the source may be printed
     // too.
-    let converted = if public == text { converted.with_source(error) } else { converted };
-    match (throttled, transient) {
+    let converted = if public_text == text { converted.with_source(error) } else { converted };
+    match (is_throttled, is_transient) {
         (true, _) => converted.throttled(),
         (false, true) => converted.transient(),
         (false, false) => converted,
@@ -128,7 +128,7 @@ pub(crate) fn convert(error: object_store::Error, url: &str, what: &str) -> Erro
 }
 
 /// Returns the messages of an error and its sources, without repetition.
-fn chain(error: &dyn std::error::Error) -> String {
+fn join_messages(error: &dyn std::error::Error) -> String {
     let (mut text, mut next) = (error.to_string(), error.source());
     while let Some(cause) = next {
         let cause_text = cause.to_string();
@@ -140,7 +140,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn find<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a T> {
+fn find_source<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(cause) = error.downcast_ref() {
@@ -154,7 +154,7 @@ fn find<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 
 /// Removes secrets from `text`. A server's XML is reduced to the code and the message, because
 /// other elements may contain tokens. The query of a URL is removed, because it may contain a
 /// signature.
-fn public(text: &str) -> String {
+fn remove_secrets(text: &str) -> String {
     let mut public = text.to_owned();
     if let Some(start) = text.find("<?xml").into_iter().chain(text.find("<Error")).min() {
         let end = text[start..].find("</Error>").map_or(text.len(), |end| start + end + "</Error>".len());
@@ -165,19 +165,19 @@ fn public(text: &str) -> String {
         let parts: Vec<_> = ["Code", "Message"].into_iter().filter_map(element).collect();
         public = format!("{}{}{}", &text[..start], parts.join(": "), &text[end..]);
     }
-    let mut cut = String::new();
+    let mut without_queries = String::new();
     while let Some(scheme) = public.find("://") {
         let url = &public[scheme..];
         let end =
             url.find(|c: char| c.is_whitespace() || "()\"'<>".contains(c)).map_or(public.len(), |end| scheme + end);
         let shown = public[..end].find('?').filter(|&query| query > scheme).unwrap_or(end);
-        cut.push_str(&public[..shown]);
+        without_queries.push_str(&public[..shown]);
         public.drain(..end);
     }
-    cut + &public
+    without_queries + &public
 }
 
-/// Shortens `text` to one line of at most 300 characters.
+/// Reduces `text` to one line, and truncates it after 300 characters.
 fn shorten(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(300) {

@@ -10,7 +10,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
-/// Time without a received byte after which a request fails.
+/// Time without a received byte after which a read fails.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for a part of an upload. The server responds only when it has received the whole part.
 const PART_TIMEOUT: Duration = Duration::from_secs(300);
@@ -38,10 +38,10 @@ tokio::task_local! {
     static CREATING: ();
 }
 
-/// Makes `completing`, which completes an upload, fail if an object of the same name exists. Only
+/// Makes `completion`, which completes an upload, fail if an object of the same name exists. Only
 /// some stores support this condition; see [`Connector`].
-pub(crate) async fn creating<T>(completing: impl Future<Output = T>) -> T {
-    CREATING.scope((), completing).await
+pub(crate) async fn creating<T>(completion: impl Future<Output = T>) -> T {
+    CREATING.scope((), completion).await
 }
 
 /// Creates the HTTP clients of all stores.
@@ -49,10 +49,10 @@ pub(crate) async fn creating<T>(completing: impl Future<Output = T>) -> T {
 pub(crate) enum Connector {
     /// For reads. Each request is sent once, because the loader retries it.
     Read,
-    /// For uploads, which `object_store` retries. `conditional` is true if the server supports S3's
-    /// condition for completing an upload. `object_store` cannot set the header for this condition,
-    /// which does not need to be signed.
-    Write { conditional: bool },
+    /// For uploads, which `object_store` retries. `supports_conditions` is true if the server
+    /// supports S3's condition for completing an upload. `object_store` cannot set the header for
+    /// this condition. The header does not need to be signed.
+    Write { supports_conditions: bool },
 }
 
 impl HttpConnector for Connector {
@@ -70,35 +70,35 @@ impl HttpConnector for Connector {
             .with_connect_timeout(CONNECT_TIMEOUT);
         let client = ReqwestConnector::default().connect(&options)?;
         Ok(match self {
-            Connector::Read => HttpClient::new(Service(client)),
-            Connector::Write { conditional: true } => HttpClient::new(Conditional(client)),
-            Connector::Write { conditional: false } => client,
+            Connector::Read => HttpClient::new(ErrorStatusClient(client)),
+            Connector::Write { supports_conditions: true } => HttpClient::new(ConditionalClient(client)),
+            Connector::Write { supports_conditions: false } => client,
         })
     }
 }
 
 /// An HTTP client that adds the header for [`creating`].
 #[derive(Debug)]
-struct Conditional(HttpClient);
+struct ConditionalClient(HttpClient);
 
 #[async_trait::async_trait]
-impl HttpService for Conditional {
+impl HttpService for ConditionalClient {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let completes = request.method() == http::Method::POST
+        let is_completion = request.method() == http::Method::POST
             && request.uri().query().is_some_and(|query| query.contains("uploadId="));
-        if completes && CREATING.try_with(|_| ()).is_ok() {
+        if is_completion && CREATING.try_with(|_| ()).is_ok() {
             request.headers_mut().insert(http::header::IF_NONE_MATCH, http::HeaderValue::from_static("*"));
         }
         self.0.execute(request).await
     }
 }
 
-/// An HTTP client that converts an error status to [`Refused`].
+/// An HTTP client that converts most error statuses to [`Refused`].
 #[derive(Debug)]
-struct Service(HttpClient);
+struct ErrorStatusClient(HttpClient);
 
 #[async_trait::async_trait]
-impl HttpService for Service {
+impl HttpService for ErrorStatusClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let response = self.0.execute(request).await?;
         let status = response.status().as_u16();

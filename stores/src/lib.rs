@@ -17,8 +17,8 @@
 //! | `https://host/path` | a web server with byte ranges | none |
 //! | `hf://datasets/org/name/path` | the Hugging Face Hub | `HF_TOKEN` for private datasets |
 //!
-//! A process has one client per bucket. All clients share two to four threads, which start with the
-//! first request. They never use the threads of your tokio runtime. A forked process starts its own
+//! A process has up to two clients per bucket: one for reads and one for uploads. All clients share
+//! two to four threads, which start with the first request. They never use the threads of your tokio runtime. A forked process starts its own
 //! threads.
 //!
 //! A store sends each request of a read once. The loader retries failed requests, and sends fewer
@@ -74,11 +74,11 @@ pub fn all() -> Vec<(&'static str, Arc<dyn Store>)> {
 /// All stores that are opened with the same URL must contain the same objects. If they do not, use
 /// [`store_at`], so that a [`Cache`] never mixes their objects.
 pub fn store(store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
-    Arc::new(store::One(store, None))
+    Arc::new(store::SingleStore(store, None))
 }
 
 /// Wraps your own `store` like [`store()`], and names its server with any string, such as an
 /// endpoint. A [`Cache`] never uses the bytes of one server for a different server.
 pub fn store_at(server: &str, store: Arc<dyn object_store::ObjectStore>) -> Arc<dyn Store> {
-    Arc::new(store::One(store, Some(server.into())))
+    Arc::new(store::SingleStore(store, Some(server.into())))
 }

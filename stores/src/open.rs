@@ -24,26 +24,26 @@ pub(crate) struct StorePath {
     /// Common prefix of the URLs of all objects in the store.
     pub(crate) root: String,
     /// Whether URLs contain percent-encoded keys, as on web servers.
-    pub(crate) web: bool,
+    pub(crate) is_web: bool,
     /// Whether the store supports HTTP's conditional headers. A store that a user has created might
-    /// not: in memory, for example, ETags have no quotes.
-    pub(crate) conditional: bool,
+    /// not: for example, the ETags of an in-memory store have no quotes.
+    pub(crate) supports_conditions: bool,
 }
 
 impl StorePath {
-    pub(crate) fn of(url: &str) -> Result<Self> {
-        StorePath::with(url, Access::Read)
+    pub(crate) fn for_reading(url: &str) -> Result<Self> {
+        StorePath::new(url, Access::Read)
     }
 
     /// Returns the location of `url` for writing, with a client that retries requests.
-    pub(crate) fn to_write(url: &str) -> Result<Self> {
-        StorePath::with(url, Access::Write)
+    pub(crate) fn for_writing(url: &str) -> Result<Self> {
+        StorePath::new(url, Access::Write)
     }
 
-    fn with(url: &str, access: Access) -> Result<Self> {
-        let parts = Parts::of(url)?;
-        let web = matches!(&*parts.scheme, "http" | "https");
-        if (web || parts.scheme == "hf") && access == Access::Write {
+    fn new(url: &str, access: Access) -> Result<Self> {
+        let parts = UrlParts::parse(url)?;
+        let is_web = matches!(&*parts.scheme, "http" | "https");
+        if (is_web || parts.scheme == "hf") && access == Access::Write {
             let cause = "this store is read-only: write to s3://, gs:// or az://, or to this machine";
             return Err(Error::config(cause).at_path(url));
         }
@@ -57,29 +57,29 @@ impl StorePath {
             let _guard = process.runtime.enter();
             client(&parts, url, access).map_err(|e| convert(e, url, "opening the store"))
         })?;
-        let path = path(parts.key, web).map_err(|cause| Error::config(cause).at_path(url))?;
-        Ok(StorePath { store, server, path, root: parts.root, web, conditional: true })
+        let path = path(parts.key, is_web).map_err(|cause| Error::config(cause).at_path(url))?;
+        Ok(StorePath { store, server, path, root: parts.root, is_web, supports_conditions: true })
     }
 
     /// Returns the location of the Hub's file at `url` in the version of `commit`.
-    pub(crate) fn of_commit(url: &str, commit: &str) -> Result<Self> {
-        let parts = Parts::of(url)?;
-        StorePath::of(&format!("hf://{}@{commit}/{}", hub_name(parts.bucket).0, parts.key))
+    pub(crate) fn at_commit(url: &str, commit: &str) -> Result<Self> {
+        let parts = UrlParts::parse(url)?;
+        StorePath::for_reading(&format!("hf://{}@{commit}/{}", hub_name(parts.bucket).0, parts.key))
     }
 
     pub(crate) fn url(&self, path: &Path) -> String {
-        let key = if self.web { encoded(path.as_ref()) } else { path.to_string() };
+        let key = if self.is_web { percent_encode_key(path.as_ref()) } else { path.to_string() };
         format!("{}/{key}", self.root)
     }
 }
 
-pub(crate) fn path(key: &str, web: bool) -> Result<Path, String> {
-    let path = if web { Path::from_url_path(key) } else { Path::parse(key) };
+pub(crate) fn path(key: &str, is_web: bool) -> Result<Path, String> {
+    let path = if is_web { Path::from_url_path(key) } else { Path::parse(key) };
     path.map_err(|e| format!("invalid object name: {e}"))
 }
 
 /// Percent-encodes a key for a web URL.
-fn encoded(key: &str) -> String {
+fn percent_encode_key(key: &str) -> String {
     key.chars().fold(String::new(), |mut url, c| {
         match c {
             '%' => url.push_str("%25"),
@@ -97,7 +97,7 @@ pub(crate) fn is_hub(url: &str) -> bool {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Parts<'a> {
+struct UrlParts<'a> {
     /// The scheme in lowercase.
     scheme: String,
     /// The URL up to the key, without the slash before the key.
@@ -106,11 +106,11 @@ struct Parts<'a> {
     key: &'a str,
 }
 
-impl<'a> Parts<'a> {
-    fn of(url: &'a str) -> Result<Self> {
+impl<'a> UrlParts<'a> {
+    fn parse(url: &'a str) -> Result<Self> {
         let error = |cause: &str| Error::config(cause).at_path(url);
-        let (given_scheme, rest) = url.split_once("://").ok_or_else(|| error("not a URL"))?;
-        let scheme = given_scheme.to_ascii_lowercase();
+        let (original_scheme, rest) = url.split_once("://").ok_or_else(|| error("not a URL"))?;
+        let scheme = original_scheme.to_ascii_lowercase();
         if scheme == "hf" {
             let example = "hf://datasets/org/name/path, or hf://datasets/org/name@revision/path";
             let mut parts = rest.splitn(4, '/');
@@ -128,7 +128,7 @@ impl<'a> Parts<'a> {
                 key = below.split_once('/').map_or("", |(_, key)| key);
             }
             let bucket = rest[..rest.len() - key.len()].trim_end_matches('/');
-            return Ok(Parts { scheme, root: format!("{given_scheme}://{bucket}"), bucket, key });
+            return Ok(UrlParts { scheme, root: format!("{original_scheme}://{bucket}"), bucket, key });
         }
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
@@ -146,9 +146,9 @@ impl<'a> Parts<'a> {
         {
             let cause =
                 "the URL contains a user name or password, which would appear in messages; use a URL without them";
-            return Err(Error::config(cause).at_path(format!("{given_scheme}://{host}/{key}")));
+            return Err(Error::config(cause).at_path(format!("{original_scheme}://{host}/{key}")));
         }
-        Ok(Parts { scheme, root: format!("{given_scheme}://{bucket}"), bucket, key })
+        Ok(UrlParts { scheme, root: format!("{original_scheme}://{bucket}"), bucket, key })
     }
 }
 
@@ -167,17 +167,17 @@ impl Access {
         }
     }
 
-    fn connector(self, conditional: bool) -> Connector {
+    fn connector(self, supports_conditions: bool) -> Connector {
         match self {
             Access::Read => Connector::Read,
-            Access::Write => Connector::Write { conditional },
+            Access::Write => Connector::Write { supports_conditions },
         }
     }
 }
 
-fn client(parts: &Parts<'_>, url: &str, access: Access) -> object_store::Result<Client> {
+fn client(parts: &UrlParts<'_>, url: &str, access: Access) -> object_store::Result<Client> {
     let (store, server): (Arc<dyn ObjectStore>, _) = match &*parts.scheme {
-        "s3" | "s3a" => s3(parts.bucket, access)?,
+        "s3" | "s3a" => s3_client(parts.bucket, access)?,
         "gs" => {
             let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(parts.bucket);
             let server = builder.get_config_value(&GoogleConfigKey::BaseUrl);
@@ -186,14 +186,14 @@ fn client(parts: &Parts<'_>, url: &str, access: Access) -> object_store::Result<
                 server,
             )
         }
-        "http" | "https" => (Arc::new(web(&parts.root, HeaderMap::new())?), None),
-        "hf" => (Arc::new(hub(parts.bucket)?), Some(hub_endpoint()).filter(|server| server != HUB)),
+        "http" | "https" => (Arc::new(web_client(&parts.root, HeaderMap::new())?), None),
+        "hf" => (Arc::new(hub_client(parts.bucket)?), Some(hub_endpoint()).filter(|server| server != HUB)),
         _ => {
             let builder = MicrosoftAzureBuilder::from_env().with_url(url);
             let keys = [AzureConfigKey::AccountName, AzureConfigKey::Endpoint];
             let server: Vec<_> = keys.iter().filter_map(|key| builder.get_config_value(key)).collect();
-            let emulated = builder.get_config_value(&AzureConfigKey::UseEmulator).filter(|used| used == "true");
-            let server: Vec<_> = server.into_iter().chain(emulated.map(|_| "emulator".to_owned())).collect();
+            let emulator = builder.get_config_value(&AzureConfigKey::UseEmulator).filter(|used| used == "true");
+            let server: Vec<_> = server.into_iter().chain(emulator.map(|_| "emulator".to_owned())).collect();
             let store = builder.with_retry(access.retries()).with_http_connector(access.connector(false)).build()?;
             (Arc::new(store), Some(server.join(" ")))
         }
@@ -204,17 +204,17 @@ fn client(parts: &Parts<'_>, url: &str, access: Access) -> object_store::Result<
 
 /// Creates a client for S3, and returns the name of its server: the endpoint or, if none is set,
 /// the partition of the region. On AWS, the partition and the name identify a bucket.
-fn s3(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore>, Option<String>)> {
+fn s3_client(bucket: &str, access: Access) -> object_store::Result<(Arc<dyn ObjectStore>, Option<String>)> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let missing = |builder: &AmazonS3Builder, key: AmazonS3ConfigKey| builder.get_config_value(&key).is_none();
     let profile = Profile::read().map_err(|name| {
         let source = format!("NoSuchProfile: {name}").into();
         object_store::Error::Generic { store: "S3", source }
     })?;
-    let others =
+    let other_variables =
         ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"];
     if missing(&builder, AmazonS3ConfigKey::AccessKeyId)
-        && others.iter().all(|name| env::var_os(name).is_none())
+        && other_variables.iter().all(|name| env::var_os(name).is_none())
         && let (Some(key), Some(secret)) = (profile.key, profile.secret)
     {
         builder = builder.with_access_key_id(key).with_secret_access_key(secret);
@@ -265,7 +265,7 @@ fn partition(region: &str) -> Option<String> {
     prefix.map(|prefix| format!("aws {prefix}"))
 }
 
-fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::http::HttpStore> {
+fn web_client(root: &str, headers: HeaderMap) -> object_store::Result<object_store::http::HttpStore> {
     let options = ClientOptions::new().with_allow_http(true).with_default_headers(headers);
     HttpBuilder::new()
         .with_url(root)
@@ -276,7 +276,7 @@ fn web(root: &str, headers: HeaderMap) -> object_store::Result<object_store::htt
 }
 
 /// Creates a client for the Hub. `bucket` is `datasets/org/name` or `datasets/org/name@revision`.
-fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
+fn hub_client(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
     let (name, revision) = hub_name(bucket);
     let mut headers = HeaderMap::new();
     if let Ok(token) = env::var("HF_TOKEN")
@@ -285,18 +285,18 @@ fn hub(bucket: &str) -> object_store::Result<object_store::http::HttpStore> {
         value.set_sensitive(true);
         headers.insert("authorization", value);
     }
-    web(&format!("{}/{name}/resolve/{revision}", hub_endpoint()), headers)
+    web_client(&format!("{}/{name}/resolve/{revision}", hub_endpoint()), headers)
 }
 
 /// Returns the name of a dataset on the Hub, and its revision, percent-encoded for a URL.
 pub(crate) fn hub_name(bucket: &str) -> (&str, String) {
     let (name, revision) = bucket.split_once('@').unwrap_or((bucket, "main"));
     // Keep `%`: a revision may contain slashes, so the user may have encoded it already.
-    (name, percent_encoded(revision, "-._~%"))
+    (name, percent_encode(revision, "-._~%"))
 }
 
 /// Percent-encodes a text, except for letters, digits and the characters in `allowed`.
-pub(crate) fn percent_encoded(text: &str, allowed: &str) -> String {
+pub(crate) fn percent_encode(text: &str, allowed: &str) -> String {
     text.bytes().fold(String::new(), |mut url, byte| {
         let is_allowed = byte.is_ascii_alphanumeric() || allowed.as_bytes().contains(&byte);
         match is_allowed {
@@ -328,7 +328,7 @@ mod tests {
             ("https://host/train", "HttpStore"),
         ] {
             for access in [Access::Read, Access::Write] {
-                let description = client(&Parts::of(url).unwrap(), url, access).unwrap().store.to_string();
+                let description = client(&UrlParts::parse(url).unwrap(), url, access).unwrap().store.to_string();
                 assert!(description.contains(store), "{url}: {description}");
             }
         }
@@ -374,17 +374,17 @@ mod tests {
             ),
         ] {
             let scheme = url.split("://").next().unwrap().to_lowercase();
-            assert_eq!(Parts::of(url).unwrap(), Parts { scheme, root: root.to_owned(), bucket, key });
+            assert_eq!(UrlParts::parse(url).unwrap(), UrlParts { scheme, root: root.to_owned(), bucket, key });
         }
         for (url, words) in [
             ("hf://org/name", "hf://datasets/org/name/path"),
             ("s3:///x", "no bucket"),
             ("https://host/x?X-Amz-Signature=1", "signed URL"),
         ] {
-            assert!(Parts::of(url).unwrap_err().cause().contains(words), "{url}");
+            assert!(UrlParts::parse(url).unwrap_err().cause().contains(words), "{url}");
         }
         for url in ["https://host/x?X-Amz-Signature=SECRET", "https://host?sig=SECRET", "https://me:SECRET@host/x"] {
-            let e = Parts::of(url).unwrap_err();
+            let e = UrlParts::parse(url).unwrap_err();
             assert!(e.path().unwrap().to_str().unwrap().starts_with("https://host"), "{e}");
             assert!(!e.to_string().contains("SECRET") && !e.to_string().contains("me:"), "{e}");
         }
@@ -399,7 +399,7 @@ mod tests {
         }
         assert_eq!(path("a/b%20c", true).unwrap().as_ref(), "a/b c");
         assert_eq!(path("a/b%20c", false).unwrap().as_ref(), "a/b%20c");
-        assert_eq!(encoded("a/b c%3"), "a/b%20c%253");
+        assert_eq!(percent_encode_key("a/b c%3"), "a/b%20c%253");
         assert_eq!(partition("eu-west-1"), None);
         assert_ne!(partition("cn-north-1"), partition("us-gov-west-1"));
     }

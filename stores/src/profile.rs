@@ -1,4 +1,4 @@
-//! Reads AWS command-line profiles from `~/.aws/credentials` and `~/.aws/config`.
+//! Reads profiles of the AWS command line from `~/.aws/credentials` and `~/.aws/config`.
 
 use std::env;
 use std::fs;
@@ -14,8 +14,8 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Reads the profile that `AWS_PROFILE` names, or `default`, which may be missing. The error is
-    /// the name of a profile that neither file contains.
+    /// Reads the profile that `AWS_PROFILE` or `AWS_DEFAULT_PROFILE` names, or `default`, which may
+    /// be missing. The error is the name of a profile that neither file contains.
     pub(crate) fn read() -> Result<Self, String> {
         let name = env::var("AWS_PROFILE").or_else(|_| env::var("AWS_DEFAULT_PROFILE")).unwrap_or_default();
         let name = if name.is_empty() { "default" } else { &name };
@@ -26,10 +26,10 @@ impl Profile {
         };
         let config = file("AWS_CONFIG_FILE", "config").unwrap_or_default();
         let credentials = file("AWS_SHARED_CREDENTIALS_FILE", "credentials").unwrap_or_default();
-        Self::of(name, &config, &credentials)
+        Self::parse(name, &config, &credentials)
     }
 
-    fn of(name: &str, config: &str, credentials: &str) -> Result<Self, String> {
+    fn parse(name: &str, config: &str, credentials: &str) -> Result<Self, String> {
         let mut profile = Profile::default();
         // The two files name their sections differently, and the credentials file takes precedence.
         let title = if name == "default" { "default".to_owned() } else { format!("profile {name}") };
@@ -37,20 +37,20 @@ impl Profile {
         if is_found || name == "default" { Ok(profile) } else { Err(name.to_owned()) }
     }
 
-    /// Adds the keys of the section `title`. Returns whether `text` contains it.
+    /// Adds the values of the section `title`. Returns whether `text` contains the section.
     fn add(&mut self, text: &str, title: &str) -> bool {
-        let (mut inside, mut is_found) = (false, false);
+        let (mut is_inside, mut is_found) = (false, false);
         for line in text.lines() {
             // An indented line belongs to a nested section, such as `s3 =`.
-            let nested = line.starts_with([' ', '\t']);
+            let is_nested = line.starts_with([' ', '\t']);
             let line = line.trim();
             if let Some(section) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
-                inside = section.split_whitespace().eq(title.split_whitespace());
-                is_found |= inside;
+                is_inside = section.split_whitespace().eq(title.split_whitespace());
+                is_found |= is_inside;
                 continue;
             }
             let Some((key, value)) = line.split_once('=') else { continue };
-            if !inside || nested || line.starts_with(['#', ';']) {
+            if !is_inside || is_nested || line.starts_with(['#', ';']) {
                 continue;
             }
             let field = match key.trim() {
@@ -77,11 +77,11 @@ mod tests {
         let credentials =
             "# keys\n[default]\naws_access_key_id = A\naws_secret_access_key = B\n[lab]\naws_access_key_id=C\n";
         let text = |text: &str| Some(text.to_owned());
-        let profile = Profile::of("default", config, credentials).unwrap();
+        let profile = Profile::parse("default", config, credentials).unwrap();
         assert_eq!((profile.key, profile.secret, profile.region), (text("A"), text("B"), text("eu-west-1")));
-        let profile = Profile::of("lab", config, credentials).unwrap();
+        let profile = Profile::parse("lab", config, credentials).unwrap();
         assert_eq!((profile.key, profile.secret, profile.region), (text("C"), None, text("us-west-2")));
-        assert_eq!(Profile::of("none", config, credentials), Err("none".to_owned()));
-        assert_eq!(Profile::of("default", "", ""), Ok(Profile::default()));
+        assert_eq!(Profile::parse("none", config, credentials), Err("none".to_owned()));
+        assert_eq!(Profile::parse("default", "", ""), Ok(Profile::default()));
     }
 }

@@ -22,7 +22,7 @@ use warpfeed_sources::{Error, ErrorKind, Result};
 const THREADS: (usize, usize) = (2, 4);
 /// Stack size of a thread, in bytes. Tokio's default of 2 MiB is too small for the futures of
 /// requests in builds without optimization.
-const STACK: usize = 8 << 20;
+const STACK_BYTES: usize = 8 << 20;
 
 /// A value that exists once per process. Threads use it until the process ends, so it is never
 /// freed.
@@ -33,8 +33,8 @@ impl<T: Sync> PerProcess<T> {
         PerProcess(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Returns this process's value. The first call creates it with `make`.
-    pub(crate) fn get(&self, make: impl Fn() -> Result<T>) -> Result<&'static T> {
+    /// Returns this process's value. The first call creates it with `create`.
+    pub(crate) fn get(&self, create: impl Fn() -> Result<T>) -> Result<&'static T> {
         loop {
             let pid = std::process::id();
             let current = self.0.load(Ordering::Acquire);
@@ -44,7 +44,7 @@ impl<T: Sync> PerProcess<T> {
             {
                 return Ok(value);
             }
-            let new = Box::leak(Box::new((pid, make()?)));
+            let new = Box::leak(Box::new((pid, create()?)));
             // If another thread was faster, use its value, and leak the one created here.
             let _ = self.0.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         }
@@ -70,7 +70,7 @@ impl Process {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             let runtime = Builder::new_multi_thread()
                 .worker_threads((cores / 4).clamp(THREADS.0, THREADS.1))
-                .thread_stack_size(STACK)
+                .thread_stack_size(STACK_BYTES)
                 .thread_name("warpfeed-store")
                 .enable_all()
                 .build()
@@ -79,13 +79,13 @@ impl Process {
         })
     }
 
-    /// Returns the client called `name`. The first call creates it with `make`.
-    pub(crate) fn client(&self, name: String, make: impl FnOnce() -> Result<Client>) -> Result<Client> {
+    /// Returns the client called `name`. The first call creates it with `create`.
+    pub(crate) fn client(&self, name: String, create: impl FnOnce() -> Result<Client>) -> Result<Client> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&name) {
             return Ok(client.clone());
         }
-        let client = make()?;
+        let client = create()?;
         clients.insert(name, client.clone());
         Ok(client)
     }

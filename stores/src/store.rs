@@ -23,8 +23,8 @@ use crate::open::{self, StorePath};
 use crate::runtime::Process;
 use crate::write::Uploading;
 
-/// Timeout for a response. It is longer than the client's own timeout, which has a more precise
-/// message.
+/// Timeout for a response, and for each chunk of its body. It is longer than the client's own
+/// timeout, which has a more precise message.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(READ_TIMEOUT.as_secs() + 5);
 /// Interval at which a request checks whether it was canceled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -43,9 +43,9 @@ pub(crate) const COMMIT: &str = "commit ";
 pub(crate) struct ByUrl;
 
 /// One store for all URLs, and the name of its server.
-pub(crate) struct One(pub(crate) Arc<dyn ObjectStore>, pub(crate) Option<Arc<str>>);
+pub(crate) struct SingleStore(pub(crate) Arc<dyn ObjectStore>, pub(crate) Option<Arc<str>>);
 
-trait Find: Send + Sync {
+trait FindStore: Send + Sync {
     fn find(&self, url: &str) -> Result<StorePath>;
 
     fn find_to_write(&self, url: &str) -> Result<StorePath> {
@@ -58,35 +58,35 @@ trait Find: Send + Sync {
     }
 }
 
-impl Find for ByUrl {
+impl FindStore for ByUrl {
     fn find(&self, url: &str) -> Result<StorePath> {
-        StorePath::of(url)
+        StorePath::for_reading(url)
     }
 
     fn find_to_write(&self, url: &str) -> Result<StorePath> {
-        StorePath::to_write(url)
+        StorePath::for_writing(url)
     }
 
     fn find_version(&self, object: &Object) -> Result<StorePath> {
         match object.tag.as_ref().and_then(|tag| tag.strip_prefix(COMMIT)) {
-            Some(commit) => StorePath::of_commit(&object.url, commit),
+            Some(commit) => StorePath::at_commit(&object.url, commit),
             None => self.find(&object.url),
         }
     }
 }
 
-impl Find for One {
+impl FindStore for SingleStore {
     fn find(&self, url: &str) -> Result<StorePath> {
         let start = url.find("://").map_or(0, |end| end + 3);
         let end = url[start..].find('/').map_or(url.len(), |slash| start + slash);
         let key = url[end..].trim_start_matches('/');
         let path = open::path(key, false).map_err(|cause| Error::config(cause).at_path(url))?;
         let (store, server) = (self.0.clone(), self.1.clone());
-        Ok(StorePath { store, server, path, root: url[..end].to_owned(), web: false, conditional: false })
+        Ok(StorePath { store, server, path, root: url[..end].to_owned(), is_web: false, supports_conditions: false })
     }
 }
 
-macro_rules! is_store {
+macro_rules! impl_store {
     ($type:ty) => {
         impl Store for $type {
             fn list(&self, prefix: &str) -> Result<Vec<Object>> {
@@ -97,8 +97,8 @@ macro_rules! is_store {
                 object(self, url)
             }
 
-            fn read(&self, object: &Object, at: u64, to: &mut [u8]) -> Result<()> {
-                self.read_ranges(object, &mut [(at, to)])
+            fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
+                self.read_ranges(object, &mut [(offset, out)])
             }
 
             fn read_ranges(&self, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
@@ -120,20 +120,20 @@ macro_rules! is_store {
     };
 }
 
-is_store!(ByUrl);
-is_store!(One);
+impl_store!(ByUrl);
+impl_store!(SingleStore);
 
-/// Runs `task` on this process's runtime and waits for it. `block_on` would panic if the calling
+/// Runs `future` on this process's runtime and waits for it. `block_on` would panic if the calling
 /// thread belonged to a different runtime.
-pub(crate) fn wait<T: Send + 'static>(task: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    let (send, received) = std::sync::mpsc::sync_channel(1);
-    let running = Process::current()?.runtime.spawn(async move {
+pub(crate) fn wait<T: Send + 'static>(future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+    let task = Process::current()?.runtime.spawn(async move {
         // Sending fails only after a cancellation, which drops the receiver.
-        let _ = send.send(task.await);
+        let _ = sender.send(future.await);
     });
-    let _abort = Abort(vec![running.abort_handle()]);
+    let _abort = Abort(vec![task.abort_handle()]);
     let error = || Error::new(ErrorKind::Io, "a request to a store was dropped").transient();
-    receive(&received)?.unwrap_or_else(|| Err(error()))
+    receive(&receiver)?.unwrap_or_else(|| Err(error()))
 }
 
 /// A handle that cancels requests when it is dropped, because their caller no longer waits for
@@ -148,9 +148,9 @@ impl Drop for Abort {
 
 /// Waits for the next message. Returns `None` if the sender was dropped. Fails if the reads of this
 /// thread are canceled.
-fn receive<T>(received: &Receiver<T>) -> Result<Option<T>> {
+fn receive<T>(receiver: &Receiver<T>) -> Result<Option<T>> {
     loop {
-        match received.recv_timeout(POLL_INTERVAL) {
+        match receiver.recv_timeout(POLL_INTERVAL) {
             Ok(message) => return Ok(Some(message)),
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
             Err(RecvTimeoutError::Timeout) if is_stopped() => {
@@ -164,12 +164,12 @@ fn receive<T>(received: &Receiver<T>) -> Result<Option<T>> {
 pub(crate) async fn within_timeout<T>(
     response: impl Future<Output = object_store::Result<T>>,
     url: &str,
-    what: &str,
+    operation: &str,
 ) -> Result<T> {
     match timeout(RESPONSE_TIMEOUT, response).await {
-        Ok(response) => response.map_err(|e| convert(e, url, what)),
+        Ok(response) => response.map_err(|e| convert(e, url, operation)),
         Err(_) => {
-            let cause = format!("{what}: the server sent nothing for {} s", RESPONSE_TIMEOUT.as_secs());
+            let cause = format!("{operation}: the server sent nothing for {} s", RESPONSE_TIMEOUT.as_secs());
             Err(Error::new(ErrorKind::Timeout, cause).at_path(url).transient())
         }
     }
@@ -198,7 +198,7 @@ fn modified(meta: &ObjectMeta) -> Option<String> {
     has_time.then(|| format!("{MODIFIED}{}", meta.last_modified.format("%Y-%m-%dT%H:%M:%SZ")))
 }
 
-fn object(stores: &impl Find, url: &str) -> Result<Object> {
+fn object(stores: &impl FindStore, url: &str) -> Result<Object> {
     let location = stores.find(url)?;
     let url = url.to_owned();
     if open::is_hub(&url) {
@@ -210,7 +210,7 @@ fn object(stores: &impl Find, url: &str) -> Result<Object> {
     })
 }
 
-fn remove(stores: &impl Find, url: &str) -> Result<()> {
+fn remove(stores: &impl FindStore, url: &str) -> Result<()> {
     let location = stores.find_to_write(url)?;
     let url = url.to_owned();
     wait(async move {
@@ -221,7 +221,7 @@ fn remove(stores: &impl Find, url: &str) -> Result<()> {
     })
 }
 
-fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
+fn list(stores: &impl FindStore, prefix: &str) -> Result<Vec<Object>> {
     // Servers list whole folders, so match the rest of the prefix, after the last slash, here.
     let folder = &prefix[..prefix.rfind('/').map_or(prefix.len(), |slash| slash + 1)];
     let location = Arc::new(stores.find(folder)?);
@@ -241,9 +241,9 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
                 objects_below(&location, &folder, &prefix).await
             });
         }
-        while let Some(part) = folders.join_next().await {
-            let lost = |e| Error::new(ErrorKind::Io, format!("listing was interrupted: {e}")).at_path(&prefix);
-            listed.extend(part.map_err(lost)??);
+        while let Some(result) = folders.join_next().await {
+            let interrupted = |e| Error::new(ErrorKind::Io, format!("listing was interrupted: {e}")).at_path(&prefix);
+            listed.extend(result.map_err(interrupted)??);
         }
         let objects = listed.iter().map(|meta| {
             let (url, server) = (location.url(&meta.location), location.server.clone());
@@ -251,7 +251,7 @@ fn list(stores: &impl Find, prefix: &str) -> Result<Vec<Object>> {
         });
         let mut objects: Vec<_> = objects.filter(|object| object.url.starts_with(&prefix)).collect();
         objects.sort_by(|a, b| a.url.cmp(&b.url));
-        if objects.is_empty() && location.web {
+        if objects.is_empty() && location.is_web {
             let cause = "found no objects here, and most web servers cannot list objects: name the objects, for example as \
                          train-{000..099}.tar";
             return Err(Error::in_source(cause).at_path(&prefix));
@@ -268,22 +268,22 @@ async fn objects_below(location: &StorePath, folder: &Path, url: &str) -> Result
     Ok(objects)
 }
 
-fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+fn read_ranges(stores: &impl FindStore, object: &Object, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
     let runtime = &Process::current()?.runtime;
-    let (send, received) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let mut abort = Abort(Vec::new());
-    for (index, (offset, to)) in ranges.iter().enumerate() {
+    for (index, (offset, out)) in ranges.iter().enumerate() {
         let (location, object, range) =
-            (stores.find_version(object)?, object.clone(), *offset..*offset + to.len() as u64);
-        let (send, reply) = (send.clone(), ReadCompletion::new(|_| ()));
-        let running = runtime.spawn(async move {
-            let _ = send.send((index, bytes(&location, &object, range, &reply).await));
+            (stores.find_version(object)?, object.clone(), *offset..*offset + out.len() as u64);
+        let (sender, reply) = (sender.clone(), ReadCompletion::new(|_| ()));
+        let task = runtime.spawn(async move {
+            let _ = sender.send((index, read_range(&location, &object, range, &reply).await));
         });
-        abort.0.push(running.abort_handle());
+        abort.0.push(task.abort_handle());
     }
-    drop(send);
+    drop(sender);
     let mut pending = ranges.len();
-    while let Some((index, bytes)) = receive(&received)? {
+    while let Some((index, bytes)) = receive(&receiver)? {
         ranges[index].1.copy_from_slice(&bytes?);
         pending -= 1;
     }
@@ -293,7 +293,7 @@ fn read_ranges(stores: &impl Find, object: &Object, ranges: &mut [(u64, &mut [u8
     }
 }
 
-fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadCompletion) {
+fn fetch(stores: &impl FindStore, object: &Object, range: Range<u64>, reply: ReadCompletion) {
     let result = Process::current().and_then(|process| Ok((process, stores.find_version(object)?)));
     let (process, location) = match result {
         Ok(pair) => pair,
@@ -302,7 +302,7 @@ fn fetch(stores: &impl Find, object: &Object, range: Range<u64>, reply: ReadComp
     let object = object.clone();
     process.runtime.spawn(async move {
         let bytes = {
-            let (response, canceled) = (pin!(bytes(&location, &object, range, &reply)), pin!(canceled(&reply)));
+            let (response, canceled) = (pin!(read_range(&location, &object, range, &reply)), pin!(canceled(&reply)));
             match select(response, canceled).await {
                 Either::Left((bytes, _)) => bytes,
                 // Leaving this block drops the request, which frees its connection even if the
@@ -322,39 +322,48 @@ async fn canceled(reply: &ReadCompletion) {
 }
 
 /// Reads `range` of the version of `object` that was opened.
-async fn bytes(location: &StorePath, object: &Object, range: Range<u64>, reply: &ReadCompletion) -> Result<Vec<u8>> {
+async fn read_range(
+    location: &StorePath,
+    object: &Object,
+    range: Range<u64>,
+    reply: &ReadCompletion,
+) -> Result<Vec<u8>> {
     if range.is_empty() {
         return Ok(Vec::new());
     }
     let (url, len) = (&object.url, range.end - range.start);
-    let what = format!("bytes {} to {} of {}", range.start, range.end, object.len);
-    let changed = |was: String, is: String| {
-        let cause =
-            format!("{what}: the object has changed since it was opened, from {was} to {is}: open the loader again");
+    let operation = format!("bytes {} to {} of {}", range.start, range.end, object.len);
+    let changed = |old: String, new: String| {
+        let cause = format!(
+            "{operation}: the object has changed since it was opened, from {old} to {new}: open the loader again"
+        );
         Error::in_source(cause).at_path(url)
     };
     let mut options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
     let tag = object.tag.as_deref().unwrap_or_default();
     if let Some(version) = tag.strip_prefix(VERSION) {
         options.version = Some(version.to_owned());
-    } else if let (Some(time), true) = (tag.strip_prefix(MODIFIED), location.conditional) {
+    } else if let (Some(time), true) = (tag.strip_prefix(MODIFIED), location.supports_conditions) {
         options.if_unmodified_since = time.parse().ok();
-    } else if location.conditional && tag.starts_with('"') {
+    } else if location.supports_conditions && tag.starts_with('"') {
         // A weak ETag would never match.
         options.if_match = Some(tag.to_owned());
     }
-    let response = within_timeout(location.store.get_opts(&location.path, options), url, &what).await?;
+    let response = within_timeout(location.store.get_opts(&location.path, options), url, &operation).await?;
     reply.first_byte();
     // Not every server honors the condition, so compare the versions as well. A response may
     // contain a different kind of version than the listing did.
-    let now = match tag {
+    let response_tag = match tag {
         _ if tag.starts_with(MODIFIED) => modified(&response.meta),
         _ if tag.starts_with(VERSION) => version(&response.meta),
         _ if tag.is_empty() || tag.starts_with(COMMIT) => object.tag.clone(),
         _ => e_tag(&response.meta),
     };
-    if now != object.tag {
-        return Err(changed(format!("version {tag}"), format!("version {}", now.as_deref().unwrap_or("unknown"))));
+    if response_tag != object.tag {
+        return Err(changed(
+            format!("version {tag}"),
+            format!("version {}", response_tag.as_deref().unwrap_or("unknown")),
+        ));
     }
     if response.meta.size != object.len {
         return Err(changed(format!("{} bytes", object.len), format!("{} bytes", response.meta.size)));
@@ -363,12 +372,12 @@ async fn bytes(location: &StorePath, object: &Object, range: Range<u64>, reply: 
     let wrong_length = |received: u64| {
         if let Some(encoding) = encoding.as_deref().filter(|encoding| *encoding != "identity") {
             let cause = format!(
-                "{what}: received {received} bytes instead of {len}, because the server compresses its responses ({encoding}): disable \
+                "{operation}: received {received} bytes instead of {len}, because the server compresses its responses ({encoding}): disable \
                  compression for the dataset, or copy the dataset"
             );
             return Error::in_source(cause).at_path(url);
         }
-        let cause = format!("{what}: received {received} bytes instead of {len}; the connection was closed early");
+        let cause = format!("{operation}: received {received} bytes instead of {len}; the connection was closed early");
         Error::new(ErrorKind::Io, cause).at_path(url).transient()
     };
     if response.range != range {
@@ -380,7 +389,7 @@ async fn bytes(location: &StorePath, object: &Object, range: Range<u64>, reply: 
         return Err(Error::new(ErrorKind::Memory, format!("cannot allocate {len} bytes")).at_path(url));
     }
     let mut body = response.into_stream();
-    while let Some(chunk) = within_timeout(body.next().map(Option::transpose), url, &what).await? {
+    while let Some(chunk) = within_timeout(body.next().map(Option::transpose), url, &operation).await? {
         reply.progress();
         if bytes.len() as u64 + chunk.len() as u64 > len {
             return Err(wrong_length(bytes.len() as u64 + chunk.len() as u64));

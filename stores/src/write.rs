@@ -19,13 +19,13 @@ use crate::runtime::Process;
 use crate::store::wait;
 
 /// Size of a part, in bytes. Some servers require all parts except the last to have the same size.
-const PART: usize = 8 << 20;
+const PART_BYTES: usize = 8 << 20;
 /// Maximum number of parts of an upload, the limit of S3.
 const MAX_PARTS: u64 = 10_000;
 const MAX_PARTS_IN_FLIGHT: usize = 4;
 /// Maximum time that a caller waits for its upload to be aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
-const WHAT: &str = "uploading";
+const OPERATION: &str = "uploading";
 
 /// An object that is being uploaded: in one request if it is small, and in parts if not.
 ///
@@ -42,7 +42,7 @@ pub(crate) struct Uploading {
 
 enum State {
     /// No part has been sent, so all bytes are in the buffer.
-    Whole,
+    Buffered,
     /// A multipart upload has started. The mutex allows a task to finish after its caller has
     /// stopped waiting for it.
     Parts(Arc<Mutex<Parts>>),
@@ -53,15 +53,15 @@ enum State {
 struct Parts {
     /// The upload, or `None` until the server has started it.
     upload: Option<Box<dyn MultipartUpload>>,
-    sending: JoinSet<object_store::Result<()>>,
-    started: u64,
+    in_flight: JoinSet<object_store::Result<()>>,
+    started_count: u64,
 }
 
 impl Parts {
-    async fn wait_until_in_flight(&mut self, limit: usize, url: &str) -> Result<()> {
-        while self.sending.len() > limit {
-            match self.sending.join_next().await {
-                Some(Ok(part)) => part.map_err(|e| convert(e, url, WHAT))?,
+    async fn wait_for_in_flight(&mut self, limit: usize, url: &str) -> Result<()> {
+        while self.in_flight.len() > limit {
+            match self.in_flight.join_next().await {
+                Some(Ok(part)) => part.map_err(|e| convert(e, url, OPERATION))?,
                 Some(Err(e)) => return Err(interrupted(url, e)),
                 None => break,
             }
@@ -75,13 +75,13 @@ impl Parts {
 }
 
 fn interrupted(url: &str, cause: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Io, format!("{WHAT}: interrupted: {cause}")).at_path(url)
+    Error::new(ErrorKind::Io, format!("{OPERATION}: interrupted: {cause}")).at_path(url)
 }
 
 impl Uploading {
     pub(crate) fn new(location: StorePath, url: &str) -> Self {
         let StorePath { store, path, .. } = location;
-        Uploading { store, path, url: url.to_owned(), buffer: Vec::new(), state: State::Whole }
+        Uploading { store, path, url: url.to_owned(), buffer: Vec::new(), state: State::Buffered }
     }
 
     fn failed_upload_error(&self) -> Error {
@@ -90,7 +90,7 @@ impl Uploading {
 
     fn send_and_wait<T: Send + 'static>(&self, request: BoxFuture<'static, object_store::Result<T>>) -> Result<T> {
         let url = self.url.clone();
-        wait(async move { request.await.map_err(|e| convert(e, &url, WHAT)) })
+        wait(async move { request.await.map_err(|e| convert(e, &url, OPERATION)) })
     }
 
     /// Returns the multipart upload. The first call starts it.
@@ -98,7 +98,7 @@ impl Uploading {
         match &self.state {
             State::Parts(parts) => return Ok(parts.clone()),
             State::Ended => return Err(self.failed_upload_error()),
-            State::Whole => {}
+            State::Buffered => {}
         }
         let parts = Arc::<Mutex<Parts>>::default();
         self.state = State::Parts(parts.clone());
@@ -107,7 +107,7 @@ impl Uploading {
         // completes the request even if its caller gives up.
         let task = Process::current()?.runtime.spawn(async move {
             let mut parts = shared.lock().await;
-            parts.upload = Some(store.put_multipart(&path).await.map_err(|e| convert(e, &url, WHAT))?);
+            parts.upload = Some(store.put_multipart(&path).await.map_err(|e| convert(e, &url, OPERATION))?);
             Ok(())
         });
         let url = self.url.clone();
@@ -120,23 +120,24 @@ impl Uploading {
         let bytes = PutPayload::from(std::mem::take(&mut self.buffer));
         wait(async move {
             let mut parts = parts.lock().await;
-            if parts.started == MAX_PARTS {
-                let cause =
-                    format!("the object needs more than {MAX_PARTS} parts of {PART} bytes: choose smaller shards");
+            if parts.started_count == MAX_PARTS {
+                let cause = format!(
+                    "the object needs more than {MAX_PARTS} parts of {PART_BYTES} bytes: choose smaller shards"
+                );
                 return Err(Error::config(cause).at_path(url));
             }
             let part = parts.upload(&url)?.put_part(bytes);
-            parts.sending.spawn(part);
-            parts.started += 1;
-            parts.wait_until_in_flight(MAX_PARTS_IN_FLIGHT - 1, &url).await
+            parts.in_flight.spawn(part);
+            parts.started_count += 1;
+            parts.wait_for_in_flight(MAX_PARTS_IN_FLIGHT - 1, &url).await
         })
     }
 
-    fn finish(&mut self, new: bool) -> Result<bool> {
+    fn finish(&mut self, must_create: bool) -> Result<bool> {
         match self.state {
-            State::Whole => {
+            State::Buffered => {
                 let bytes = std::mem::take(&mut self.buffer);
-                return self.put(bytes, if new { PutMode::Create } else { PutMode::Overwrite });
+                return self.put(bytes, if must_create { PutMode::Create } else { PutMode::Overwrite });
             }
             State::Parts(_) => self.send()?,
             State::Ended => {}
@@ -144,22 +145,26 @@ impl Uploading {
         let (parts, store, path, url) = (self.parts()?, self.store.clone(), self.path.clone(), self.url.clone());
         wait(async move {
             let mut parts = parts.lock().await;
-            parts.wait_until_in_flight(0, &url).await?;
+            parts.wait_for_in_flight(0, &url).await?;
             // S3 checks this condition again when it completes the upload.
-            if new && exists(&*store, &path, &url).await? {
+            if must_create && exists(&*store, &path, &url).await? {
                 return Ok(false);
             }
             let upload = parts.upload(&url)?;
-            let completed = if new { creating(upload.complete()).await } else { upload.complete().await };
+            let completed = if must_create { creating(upload.complete()).await } else { upload.complete().await };
             match completed {
                 Ok(_) => Ok(true),
-                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) if new => {
+                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. })
+                    if must_create =>
+                {
                     Ok(false)
                 }
                 // If an earlier attempt completed the upload and its response was lost, the upload
                 // no longer exists.
-                Err(object_store::Error::NotFound { .. }) if new && exists(&*store, &path, &url).await? => Ok(false),
-                Err(e) => Err(convert(e, &url, WHAT)),
+                Err(object_store::Error::NotFound { .. }) if must_create && exists(&*store, &path, &url).await? => {
+                    Ok(false)
+                }
+                Err(e) => Err(convert(e, &url, OPERATION)),
             }
         })
     }
@@ -175,29 +180,29 @@ impl Uploading {
     }
 
     /// Aborts the upload and removes the parts that were sent.
-    fn abandon(&mut self) {
+    fn abort(&mut self) {
         let State::Parts(parts) = std::mem::replace(&mut self.state, State::Ended) else { return };
         let Ok(process) = Process::current() else { return };
-        let (done, is_done) = sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         process.runtime.spawn(async move {
             let mut parts = parts.lock().await;
             // A part that arrives after the abort would stay on the server.
-            parts.sending.shutdown().await;
+            parts.in_flight.shutdown().await;
             if let Some(upload) = &mut parts.upload {
                 let _ = upload.abort().await;
             }
-            let _ = done.send(());
+            let _ = sender.send(());
         });
         // If the process is about to exit, it must not exit before the upload is aborted. The
         // server might not respond, so the wait is short.
-        let _ = is_done.recv_timeout(ABORT_TIMEOUT);
+        let _ = receiver.recv_timeout(ABORT_TIMEOUT);
     }
 }
 
 async fn exists(store: &dyn ObjectStore, path: &Path, url: &str) -> Result<bool> {
     match store.head(path).await {
         Err(object_store::Error::NotFound { .. }) => Ok(false),
-        result => result.map(|_| true).map_err(|e| convert(e, url, WHAT)),
+        result => result.map(|_| true).map_err(|e| convert(e, url, OPERATION)),
     }
 }
 
@@ -209,24 +214,24 @@ impl Upload for Uploading {
         while !bytes.is_empty() {
             // A full part is sent only when more bytes follow, so that the last part is never
             // empty.
-            if self.buffer.len() == PART
+            if self.buffer.len() == PART_BYTES
                 && let Err(e) = self.send()
             {
-                self.abandon();
+                self.abort();
                 return Err(e);
             }
-            let (part, rest) = bytes.split_at(bytes.len().min(PART - self.buffer.len()));
+            let (part, rest) = bytes.split_at(bytes.len().min(PART_BYTES - self.buffer.len()));
             self.buffer.extend_from_slice(part);
             bytes = rest;
         }
         Ok(())
     }
 
-    fn complete(mut self: Box<Self>, new: bool) -> Result<bool> {
-        let completed = self.finish(new);
+    fn complete(mut self: Box<Self>, must_create: bool) -> Result<bool> {
+        let completed = self.finish(must_create);
         match completed {
             Ok(true) => self.state = State::Ended,
-            Ok(false) | Err(_) => self.abandon(),
+            Ok(false) | Err(_) => self.abort(),
         }
         completed
     }
@@ -234,6 +239,6 @@ impl Upload for Uploading {
 
 impl Drop for Uploading {
     fn drop(&mut self) {
-        self.abandon();
+        self.abort();
     }
 }

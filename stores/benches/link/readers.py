@@ -40,14 +40,14 @@ class Options(argparse.Namespace):
 
 
 def warpfeed(url: str, cached: float = 0, **extra: object) -> Reader:
-    """Returns a reader with a cache. `cached` is the size of the cache as a fraction of the dataset."""
+    """Returns a reader. `cached` is the size of its cache as a fraction of the dataset, or 0 for no cache."""
 
     def reader(options: Options) -> Callable[[], Batches]:
         import warpfeed
 
         bucket, _, name = url.partition("://")[2].partition("/")
         last = len(list((options.root / "tar/train").glob("*.tar"))) - 1
-        place = url.replace("SERVER", options.server).replace("LAST", f"{last:06}")
+        dataset_url = url.replace("SERVER", options.server).replace("LAST", f"{last:06}")
         size = sum(path.stat().st_size for path in (options.root / bucket / name).rglob("*") if path.is_file())
         cache = {"cache_dir": options.work / "cache", "cache_bytes": int(cached * size)} if cached else {}
         augment = warpfeed.Augment.train(224)
@@ -62,7 +62,7 @@ def warpfeed(url: str, cached: float = 0, **extra: object) -> Reader:
         )
         state = None
         if options.resume:
-            with warpfeed.Loader(place, **arguments) as loader:
+            with warpfeed.Loader(dataset_url, **arguments) as loader:
                 batches = iter(loader)
                 for _ in range(options.resume):
                     next(batches)
@@ -72,7 +72,7 @@ def warpfeed(url: str, cached: float = 0, **extra: object) -> Reader:
 
         def epoch() -> Batches:
             if not opened:
-                opened.append(warpfeed.Loader(place, **arguments, resume=state))
+                opened.append(warpfeed.Loader(dataset_url, **arguments, resume=state))
             for batch in opened[0]:
                 yield len(batch.labels)
 

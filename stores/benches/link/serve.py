@@ -72,29 +72,29 @@ class Buckets:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         after = query.get("continuation-token") or query.get("start-after", "")
         page = min(PAGE, int(query.get("max-keys", PAGE)))
-        contents, folders, last, extra = [], [], after, False
+        contents, folders, last, is_truncated = [], [], after, False
         keys, entries = self.keys.get(bucket, ([], []))
         # If the last page ended with a folder, skip everything in it.
-        begin = after + END if delimiter and after.endswith(delimiter) else after
-        place = max(bisect.bisect_left(keys, prefix), bisect.bisect_right(keys, begin))
-        while place < len(keys) and keys[place].startswith(prefix):
+        start = after + END if delimiter and after.endswith(delimiter) else after
+        index = max(bisect.bisect_left(keys, prefix), bisect.bisect_right(keys, start))
+        while index < len(keys) and keys[index].startswith(prefix):
             if len(contents) + len(folders) == page:
-                extra = True
+                is_truncated = True
                 break
-            key = keys[place]
+            key = keys[index]
             end = key.find(delimiter, len(prefix)) if delimiter else -1
             if end < 0:
-                contents.append(entries[place])
-                last, place = key, place + 1
+                contents.append(entries[index])
+                last, index = key, index + 1
             else:
                 last = key[: end + len(delimiter)]
                 folders.append(f"<CommonPrefixes><Prefix>{escape(last)}</Prefix></CommonPrefixes>")
-                place = bisect.bisect_left(keys, last + END, place)
-        token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if extra else ""
+                index = bisect.bisect_left(keys, last + END, index)
+        token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if is_truncated else ""
         return (
             '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
             f"<Name>{bucket}</Name><Prefix>{escape(prefix)}</Prefix><MaxKeys>{page}</MaxKeys>"
-            f"<KeyCount>{len(contents) + len(folders)}</KeyCount><IsTruncated>{str(extra).lower()}</IsTruncated>"
+            f"<KeyCount>{len(contents) + len(folders)}</KeyCount><IsTruncated>{str(is_truncated).lower()}</IsTruncated>"
             f"{token}{''.join(contents)}{''.join(folders)}</ListBucketResult>"
         )
 

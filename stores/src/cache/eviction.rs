@@ -279,9 +279,10 @@ impl Index {
     }
 
     /// Returns the blocks to evict so that a new block of `bytes` bytes fits. Returns `None` if the
-    /// new block would be evicted before them, or if some next uses are not known yet. The next use
-    /// of the new block is searched starting at `from`, or at the loader's position if it is
-    /// `None`. Updates only ranks: the caller must evict and add the blocks.
+    /// new block is larger than the limit, if it would be evicted before them, or if some next uses
+    /// are not known yet. The next use of the new block is searched starting at `from`, or at the
+    /// loader's position if `from` is `None`. Updates only ranks: the caller must evict and add the
+    /// blocks.
     pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<BatchIndex>) -> Option<Vec<Key>> {
         if bytes > self.limit {
             return None;
@@ -403,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn eviction_is_optimal_on_one_node_and_on_eight_nodes() {
+    fn eviction_is_nearly_optimal_on_one_node_and_on_eight_nodes() {
         for (nodes, len) in [(1, 600), (8, 1600)] {
             let (order, _) = order(len, 3, 0, nodes, 10);
             let (from, epochs) = (4 * nodes, 4 * nodes + 24);

@@ -4,7 +4,7 @@
 //! The files of a dataset are in the `files/KEY` folder, where KEY is a hash of the names and
 //! versions of the objects. This folder contains the list of the objects in `objects`, the files in
 //! `data`, and the journal of received parts in `arrived`. Once all parts have been received, it
-//! also contains the checksums of the files in `complete`.
+//! also contains the checksums and modification times of the files in `complete`.
 //!
 //! A process that uses the files holds a shared lock on `files/KEY.lock` until it ends, so files in
 //! use are never removed. The process that downloads the files also locks `files/KEY.fill`. A
@@ -12,9 +12,9 @@
 //! `files/used` contains the total size of all files in bytes, and the `files/room.lock` lock
 //! protects this number.
 //!
-//! A process may be killed at any moment. The next process continues the download after the last
-//! part with a correct checksum. Files are renamed before they are removed, so that an incomplete
-//! removal is never mistaken for a dataset.
+//! A process may be killed at any moment. The next process continues each file after the last part
+//! in the journal, or downloads the file again if its checksum is wrong. The folder of a dataset is
+//! renamed before it is removed, so that an incomplete removal is never mistaken for a dataset.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -68,7 +68,8 @@ struct Dataset<'a> {
 
 /// Downloads `objects` to `folder`, which may contain `limit` bytes of files and blocks, and
 /// returns the folder of the files. Calls `shrink` when less space remains for blocks. Fails if the
-/// objects do not fit, or if their names are not valid file names on this machine.
+/// objects do not fit, if an object has no strong version, or if its name is not a valid file name on
+/// this machine.
 pub(super) fn download(
     folder: &Folder,
     limit: u64,
@@ -193,7 +194,8 @@ fn remove(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Lists the datasets in the folder. The list of a dataset's objects is `None` if it is damaged.
+/// Lists the datasets in the folder. The list of a dataset's objects is `None` if it is missing or
+/// damaged.
 pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -232,7 +234,8 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
 }
 
 /// Drops the files that do not match their checksums, which are then downloaded again when the
-/// dataset is opened. Returns the number of dropped files.
+/// dataset is opened. Removes a dataset whose list of objects is damaged. Returns the number of
+/// dropped files and removed datasets.
 pub(super) fn check(folder: &Folder) -> Result<u64> {
     let failed = |e: io::Error| Error::io(&folder.path, &e);
     let mut damaged = 0;

@@ -38,12 +38,13 @@ pub(super) const FILES: &str = "files";
 /// Magic number of the journal, which includes the version.
 const MAGIC: [u8; 8] = *b"wfcache\x01";
 const RECORD: usize = 48;
-/// Maximum number of records per block. A journal with more records is rewritten.
+/// Maximum number of records per block. A journal of more than 64 KiB that has more records is
+/// rewritten.
 const MAX_RECORDS_PER_BLOCK: u64 = 4;
 /// Maximum wait for the lock. A process that holds it for longer is probably suspended, and the
 /// block is not cached.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
-/// Maximum age of a partial file in use. The process that wrote an older file must have ended.
+/// Maximum age of a partial file in use. The process that wrote an older file has probably ended.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(3600);
 
 /// Blocks with their headers, and their sizes on disk in bytes.
@@ -56,9 +57,9 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Opens the cache in the folder at `path`, which is created if it does not exist. Fails if the
-    /// folder contains other files, is a cache of a different version, or, on Unix, belongs to
-    /// another user or is writable by all users. The inner result is an error if the folder cannot
-    /// be created or is not writable.
+    /// path is not a folder, or if the folder contains other files or a symbolic link, is a cache of
+    /// a different version, or is rejected by [`check_owner`](Self::check_owner). The inner result is
+    /// an error if the folder cannot be created or is not writable.
     pub(super) fn open(path: &Path) -> Result<io::Result<Self>> {
         let folder = Folder { path: path.to_owned() };
         folder.check_owner()?;
@@ -78,7 +79,8 @@ impl Folder {
         }
     }
 
-    /// Checks that other users cannot create files in the folder.
+    /// Checks that the folder belongs to the user of this process, unless this user is root, and
+    /// that it is not writable by all users. Checks nothing on systems without `/proc`.
     #[cfg(unix)]
     fn check_owner(&self) -> Result<()> {
         let (Ok(folder), Ok(process)) = (fs::metadata(&self.path), fs::metadata("/proc/self")) else { return Ok(()) };

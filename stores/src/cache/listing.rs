@@ -99,7 +99,7 @@ impl Listing {
     }
 
     /// Compares a few objects with the server, and returns whether none has changed. A missing or
-    /// inaccessible object counts as changed.
+    /// inaccessible object counts as changed. Fails if a request should be retried.
     fn is_current(&self, store: &dyn Store) -> Result<bool> {
         let count = self.objects.len().min(MAX_PROBES);
         let last = self.objects.len() - 1;
@@ -117,7 +117,7 @@ impl Listing {
                     Some(stop) => stop.during(|| check(object)),
                     None => check(object),
                 });
-                // A thread cannot be spawned, so send the request from this thread.
+                // If a thread cannot be spawned, send the request from this thread.
                 thread.map_err(|_| check(object))
             };
             let threads: Vec<_> = probes.map(spawn).collect();

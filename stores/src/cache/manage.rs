@@ -38,7 +38,7 @@ pub struct Contents {
     pub others: Vec<PathBuf>,
 }
 
-/// Examines the cache at `path`.
+/// Returns the content of the cache at `path`, without reading the blocks.
 ///
 /// # Errors
 /// If the folder is not a cache or cannot be read.

@@ -50,8 +50,8 @@ use tiered::TieredCache;
 /// samples that will be needed soonest, and does not admit a sample that it would evict first. On
 /// one machine, the hit rate of reshuffled epochs is the fraction of the data that fits in the
 /// cache. On several machines, the hit rate is higher, because the next read of a sample may happen
-/// on a different machine. For orders that cannot be inverted, such as draws with replacement, the
-/// cache evicts the least recently used sample.
+/// on a different machine. For orders that cannot be inverted, such as sampling with replacement,
+/// the cache evicts the least recently used sample.
 ///
 /// **Sharing.** All processes of a user on a machine may share a folder, for any datasets and any
 /// versions of the data. Each process fetches the samples that it does not find in the cache. A
@@ -85,7 +85,7 @@ impl Cache {
     ///
     /// # Errors
     /// If the folder contains files that do not belong to a cache, is a cache of a different
-    /// version, or is writable by a different user.
+    /// version, or, on Linux, belongs to a different user or is writable by all users.
     pub fn open(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
         Self::with_memory(path, bytes, 0)
     }

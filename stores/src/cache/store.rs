@@ -1,3 +1,5 @@
+//! Wraps a store with a cache.
+
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,7 +2,7 @@
 //!
 //! A read never waits for another thread's access to a slow disk, or for the folder's lock unless
 //! it finds a damaged block. The memory tier and the folder's index each have a mutex, which is
-//! held only for computation. To change the folder, a thread takes the journal's mutex, then the
+//! held only for computation. To change the folder, a thread acquires the journal's mutex, then the
 //! folder's lock, and finally, only briefly, the mutex of the index.
 
 use std::collections::{HashMap, HashSet};
@@ -77,8 +77,8 @@ struct Counters {
 }
 
 impl TieredCache {
-    /// Limits the folder to `disk` bytes, and the blocks in memory to `memory` bytes. A read-only
-    /// folder causes only a warning.
+    /// Opens the cache in the folder at `path`. Limits the folder to `disk` bytes, and the blocks in
+    /// memory to `memory` bytes. A read-only folder causes only a warning.
     pub(super) fn open(path: &Path, disk: u64, memory: u64) -> Result<Self> {
         let (folder, writable) = match Folder::open(path)? {
             Ok(folder) => (Some(folder), true),
@@ -137,7 +137,8 @@ impl TieredCache {
     }
 
     /// Runs `change` while the folder is locked and the index is up to date, so no other process
-    /// can add or remove blocks. After an error, the cache no longer writes to the folder.
+    /// can add or remove blocks. Skips `change` if another process holds the lock for too long.
+    /// After an error, the cache no longer writes to the folder.
     fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<Disk>) -> io::Result<()>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,7 +8,7 @@ use warpfeed_sources::{BatchIndex, Lookahead, Source};
 const BATCH: u64 = 64;
 
 /// Reads every sample of `source` once, in index order, and calls `read` after each sample. If the
-/// source's store has a [`Cache`](crate::Cache), this fills the cache up to its limit.
+/// source's store uses a [`Cache`](crate::Cache), this fills the cache up to its limit.
 ///
 /// # Errors
 /// Returns the error of the first sample that cannot be read.

@@ -69,11 +69,11 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Returns a cache folder that a loader in a separate process has filled.
-fn filled(data: &Data) -> tempfile::TempDir {
+fn filled_cache(data: &Data) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
-    let attempt_made = attempt(None, || twice(&|| data.loader(folder, CACHE_BYTES, 0), usize::MAX, None));
-    assert!(matches!(attempt_made.end, End::Done(Done { result: Ok(_), .. })), "{attempt_made:?}");
+    let outcome = attempt(None, || twice(&|| data.loader(folder, CACHE_BYTES, 0), usize::MAX, None));
+    assert!(matches!(outcome.end, End::Done(Done { result: Ok(_), .. })), "{outcome:?}");
     root
 }
 
@@ -87,9 +87,9 @@ fn a_failing_cache_disk_changes_no_batch() {
     own_process!(a_failing_cache_disk_changes_no_batch);
     let _serial = serial();
     let mut table = Table::default();
-    // `blocks` are the minimum and maximum number of blocks that three loads or fewer must reach.
-    // `None` means that the number is not checked, and that the loader may fail if the cache folder
-    // does.
+    // `blocks` are the minimum and maximum number of blocks that the folder must contain after at
+    // most three loads. `None` means that the number is not checked, and that the loader may fail if
+    // the cache folder does.
     let mut sweep = |name: &str, data: &Data, limits: (u64, u64), cache: Option<&Path>, blocks: Option<(u64, u64)>| {
         let (bytes, memory) = limits;
         let run = Box::new(move |folder: &Path, expected: Option<&str>| {
@@ -109,18 +109,18 @@ fn a_failing_cache_disk_changes_no_batch() {
             check_folder(&folder, &seen)?;
             // On a busy machine, a thread that waits too long for the folder's lock does not
             // cache its block, so one loader may not be enough.
-            let mut now = 0;
+            let mut block_count = 0;
             for _ in 0..3 {
                 let again = load(expected)?;
                 if expected.is_some_and(|expected| again != expected) {
                     return Err(format!("wrong: after {seen:?}: {again}"));
                 }
-                now = show(&folder).map_err(|e| format!("wrong: {e}"))?.blocks;
-                if blocks.is_none_or(|(min_block, max_block)| now >= min_block && now <= max_block) {
+                block_count = show(&folder).map_err(|e| format!("wrong: {e}"))?.blocks;
+                if blocks.is_none_or(|(min, max)| (min..=max).contains(&block_count)) {
                     return seen;
                 }
             }
-            Err(format!("wrong: {now} blocks, after {seen:?}"))
+            Err(format!("wrong: {block_count} blocks, after {seen:?}"))
         });
         let prepare = Box::new(move |folder: &Path| {
             if let Some(cache) = cache {
@@ -130,15 +130,15 @@ fn a_failing_cache_disk_changes_no_batch() {
         table.sweep(&Case { name: name.into(), prepare, run, kinds: &Kind::ALL });
     };
     let (shards, lmdb) = (Data::new("tar shards"), Data::new("lmdb"));
-    let (of_shards, of_lmdb) = (filled(&shards), filled(&lmdb));
+    let (shards_cache, lmdb_cache) = (filled_cache(&shards), filled_cache(&lmdb));
     sweep("blocks, filling the cache", &shards, (CACHE_BYTES, 0), None, Some((12, 12)));
-    sweep("blocks, reading the cache", &shards, (CACHE_BYTES, 0), Some(of_shards.path()), Some((12, 12)));
+    sweep("blocks, reading the cache", &shards, (CACHE_BYTES, 0), Some(shards_cache.path()), Some((12, 12)));
     // The cache holds three 4 KiB blocks, so almost every new block evicts an old one. Two threads
     // may evict at the same time, so a run can end with two blocks.
     sweep("small cache", &shards, (3 << 12, 0), None, Some((2, 3)));
     sweep("blocks, with a cache in memory", &shards, (CACHE_BYTES, 1500), None, None);
     sweep("whole files, filling the cache", &lmdb, (CACHE_BYTES, 0), None, None);
-    sweep("whole files, reading the cache", &lmdb, (CACHE_BYTES, 0), Some(of_lmdb.path()), None);
+    sweep("whole files, reading the cache", &lmdb, (CACHE_BYTES, 0), Some(lmdb_cache.path()), None);
     table.finish();
 }
 
@@ -149,7 +149,7 @@ fn a_failing_cache_disk_can_be_checked_and_emptied() {
     let mut table = Table::default();
     for format in ["tar shards", "lmdb"] {
         let data = Data::new(format);
-        let cache = filled(&data);
+        let cache = filled_cache(&data);
         let run = Box::new(|folder: &Path, expected: Option<&str>| {
             let folder = folder.join("cache");
             let manage = || -> Result<String> {

@@ -1,5 +1,5 @@
-//! Tests that reads through the cache return the same bytes as reads from the store, for any cache
-//! size, any number of processes, and any fault: killed processes, damaged blocks, a full disk, a
+//! Tests that reads through the cache return the same bytes as reads from the store, with several
+//! cache sizes and numbers of processes, and despite killed processes, damaged blocks, a full disk, a
 //! read-only folder, and changed objects. The cache must delete only files that it has written.
 
 use std::fs;
@@ -83,7 +83,8 @@ fn lookahead() -> Lookahead {
     })
 }
 
-/// Reads `batches` batches from `index` on, like a loader that prefetches, and compares every byte.
+/// Reads `batches` batches, starting at `index`, like a loader that prefetches, and compares every
+/// byte.
 /// Returns the index after the last batch.
 fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchIndex {
     let (order, object) = (lookahead(), store.object("mem://set/x").unwrap());
@@ -272,7 +273,7 @@ fn killed_processes_leave_a_valid_folder() {
 }
 
 #[test]
-fn a_process_killed_with_the_lock_does_not_block_others() {
+fn lost_blocks_and_a_damaged_journal_are_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
@@ -573,28 +574,28 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
 #[test]
 fn a_lower_limit_shrinks_the_cache_in_bounded_steps() {
     let folder = tempfile::tempdir().unwrap();
-    let cache_of = |limit: u64, number: u64| {
+    let cache_of = |limit: u64, dataset: u64| {
         let cache = open_as_another_process(folder.path(), limit);
-        let keep = cache.store(Objects::new(1)).keep(number, &lookahead()).unwrap();
+        let keep = cache.store(Objects::new(1)).keep(dataset, &lookahead()).unwrap();
         move |offset: u64, len: usize| {
             let object = Object { url: "mem://set/z".into(), len: 1 << 40, tag: Some("1".into()), server: None };
             keep.offer(&object, offset, &vec![1; len], offset, BatchIndex::default());
         }
     };
-    let small = cache_of(1 << 30, 1);
-    (0..600).for_each(|number| small(number * 4000, 3000));
+    let offer = cache_of(1 << 30, 1);
+    (0..600).for_each(|number| offer(number * 4000, 3000));
     assert_eq!(blocks(folder.path()).len(), 600);
     // The new limit is one block. Blocks that no loader needs are evicted first.
-    drop(small);
-    let less = cache_of(5000, 2);
-    let limits: Vec<_> = (0..4)
+    drop(offer);
+    let offer = cache_of(5000, 2);
+    let block_counts: Vec<_> = (0..4)
         .map(|number| {
-            less(1_000_000_000 + number, 3000);
+            offer(1_000_000_000 + number, 3000);
             blocks(folder.path()).len()
         })
         .collect();
-    assert_eq!(limits[..2], [600 - 256, 600 - 512]);
-    assert!(limits[2..].iter().all(|&limit| limit <= 1), "{limits:?}");
+    assert_eq!(block_counts[..2], [600 - 256, 600 - 512]);
+    assert!(block_counts[2..].iter().all(|&count| count <= 1), "{block_counts:?}");
     check(folder.path()).unwrap();
 }
 

@@ -1,5 +1,5 @@
-//! Tests that batches read through the cache equal the batches of the local files, for any cache
-//! size, any number of ranks and any faults of the store. Cached bytes must not be fetched again.
+//! Tests that batches read through the cache equal the batches of the local files, with several cache
+//! sizes and numbers of ranks, and with faults of the store. Cached bytes must not be fetched again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -160,9 +160,9 @@ fn warming_fills_the_cache_for_the_loader() {
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     let store = cache.store(objects.clone());
     let source = Options::new().store("mem", store.clone()).open("mem://set").unwrap();
-    let mut read = 0;
-    warm(&*source, || read += 1).unwrap();
-    assert_eq!((read, show(folder.path()).unwrap().blocks), (96, 96));
+    let mut read_count = 0;
+    warm(&*source, || read_count += 1).unwrap();
+    assert_eq!((read_count, show(folder.path()).unwrap().blocks), (96, 96));
     let before = cache.counts();
     batches(Loader::new("mem://set").store("mem", store), 1);
     let counts = cache.counts();

@@ -1,5 +1,5 @@
 //! Tests that a dataset yields the same batches in every format, from a server and through the
-//! cache, with any options. `tests/equivalence` generates the random cases.
+//! cache, with random options. `tests/equivalence` generates the random cases.
 #![allow(dead_code, unreachable_pub)] // no test uses all of these functions
 
 #[path = "../../../tests/equivalence/bytes.rs"]
@@ -32,7 +32,7 @@ use store::Objects;
 use warpfeed_stores::Cache;
 
 /// Number of random cases in an ordinary run.
-const DRAWS: u64 = 12;
+const CASES: u64 = 12;
 
 fn upload(server: &Server, folder: &Path, path: &str) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -80,7 +80,7 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
     if let Some(seed) = variable("WARPFEED_EQUIVALENCE_SEED") {
         counts.run(&world, seed..seed + variable("WARPFEED_EQUIVALENCE_DRAWS").unwrap_or(1), Duration::MAX);
     } else {
-        counts.run(&world, 0..DRAWS, Duration::MAX);
+        counts.run(&world, 0..CASES, Duration::MAX);
         if let Some(seconds) = variable("WARPFEED_EQUIVALENCE_SECONDS") {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
             counts.run(&world, now.as_secs()..u64::MAX, Duration::from_secs(seconds));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{SOUND, Server};
+use crate::support::{NO_FAULT, Server};
 use warpfeed::pack::Pack;
 use warpfeed::source::{BatchIndex, Lookahead, Memory, Object, Options, OwnedSample, Source, open};
 use warpfeed::{Error, Result};
@@ -21,7 +21,13 @@ const BATCH: u64 = 4;
 
 /// Reads two epochs in the order that `seed` determines, and prefetches up to `bytes` bytes. Calls
 /// `between` after the first epoch.
-fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize, between: impl Fn()) -> Result<()> {
+fn read_two_epochs(
+    source: &dyn Source,
+    expected: &[OwnedSample],
+    seed: u64,
+    bytes: usize,
+    between: impl Fn(),
+) -> Result<()> {
     let order = move |BatchIndex { epoch, batch }: BatchIndex| -> Option<Vec<u64>> {
         let sample = |position| (position * 7 + epoch * 5 + seed) % SAMPLES;
         Some((batch * BATCH..batch * BATCH + BATCH).map(sample).collect())
@@ -46,7 +52,7 @@ fn drive(source: &dyn Source, expected: &[OwnedSample], seed: u64, bytes: usize,
 }
 
 /// Reads from a server with the fault schedule `seed`.
-fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happened: &[AtomicU64]) -> Option<Error> {
+fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], fault_counts: &[AtomicU64]) -> Option<Error> {
     let (server, address) = Server::start();
     shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), bytes.clone()));
     let folder = tempfile::tempdir().unwrap();
@@ -60,13 +66,13 @@ fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], happen
     server.schedule.store(seed + 1, Ordering::SeqCst);
     // With a large budget, both epochs would be prefetched before the server changes.
     let bytes = if seed % 10 < 8 { [4_000, 12_000, 1 << 20][seed as usize % 3] } else { 4_000 };
-    let end = drive(&*source, expected, seed, bytes, || match seed % 10 {
+    let end = read_two_epochs(&*source, expected, seed, bytes, || match seed % 10 {
         8 => shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), vec![1; bytes.len()])),
         9 => server.expired.store(true, Ordering::SeqCst),
         _ => {}
     });
-    for (&fault, &times) in server.happened.lock().unwrap().iter() {
-        happened[fault as usize].fetch_add(times, Ordering::SeqCst);
+    for (&fault, &times) in server.fault_counts.lock().unwrap().iter() {
+        fault_counts[fault as usize].fetch_add(times, Ordering::SeqCst);
     }
     end.err()
 }
@@ -88,7 +94,7 @@ fn reads_are_exact_under_fifty_fault_schedules() {
         .collect();
     shards.sort();
     assert!(expected.len() as u64 == SAMPLES && shards.len() == 3);
-    let (next, happened) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; SOUND as usize + 1]);
+    let (next, fault_counts) = (AtomicU64::new(0), [const { AtomicU64::new(0) }; NO_FAULT as usize + 1]);
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -97,7 +103,7 @@ fn reads_are_exact_under_fifty_fault_schedules() {
                     if seed >= SCHEDULES {
                         return;
                     }
-                    let end = run(seed, &shards, &expected, &happened);
+                    let end = run(seed, &shards, &expected, &fault_counts);
                     let words = match seed % 10 {
                         8 => "changed since it was opened",
                         9 => "the credentials have expired",
@@ -114,8 +120,8 @@ fn reads_are_exact_under_fifty_fault_schedules() {
             });
         }
     });
-    let happened = happened.iter().map(|times| times.load(Ordering::SeqCst)).collect::<Vec<_>>();
-    assert!(happened.iter().all(|&times| times > 5), "each fault must happen more than 5 times: {happened:?}");
+    let fault_counts = fault_counts.iter().map(|times| times.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    assert!(fault_counts.iter().all(|&times| times > 5), "each fault must happen more than 5 times: {fault_counts:?}");
 }
 
 #[test]

@@ -20,24 +20,24 @@ use warpfeed::{Error, Result};
 use warpfeed_stores::{Cache, check, empty, show};
 
 /// In-memory objects of one version, except the object that `changed` names. Counts the bytes that
-/// are read, and fails after `left` reads.
+/// are read, and fails after `reads_left` reads.
 struct Objects {
     objects: BTreeMap<String, Vec<u8>>,
     version: Mutex<u64>,
     bytes: AtomicU64,
-    left: AtomicU64,
+    reads_left: AtomicU64,
     /// URL of an object that has its own version.
     changed: Option<String>,
 }
 
 impl Objects {
-    fn of(objects: BTreeMap<String, Vec<u8>>) -> Arc<Self> {
+    fn new(objects: BTreeMap<String, Vec<u8>>) -> Arc<Self> {
         let (version, bytes, reads_left) = (Mutex::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        Arc::new(Objects { objects, version, bytes, left: reads_left, changed: None })
+        Arc::new(Objects { objects, version, bytes, reads_left, changed: None })
     }
 
     /// Creates objects from the files of a folder, under `mem://set/`.
-    fn below(folder: &Path) -> Arc<Self> {
+    fn from_folder(folder: &Path) -> Arc<Self> {
         let (mut objects, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
         while let Some(inside) = folders.pop() {
             for entry in fs::read_dir(inside).unwrap() {
@@ -50,7 +50,7 @@ impl Objects {
                 }
             }
         }
-        Objects::of(objects)
+        Objects::new(objects)
     }
 }
 
@@ -67,7 +67,7 @@ impl Store for Objects {
     }
 
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
-        if self.left.fetch_update(SeqCst, SeqCst, |reads| reads.checked_sub(1)).is_err() {
+        if self.reads_left.fetch_update(SeqCst, SeqCst, |reads| reads.checked_sub(1)).is_err() {
             return Err(Error::in_source("refused").at_path(&object.url));
         }
         self.bytes.fetch_add(out.len() as u64, SeqCst);
@@ -161,12 +161,12 @@ fn every_format_opens_from_a_store() {
             }
             local_source => local_source.unwrap(),
         };
-        let (folder, store) = (tempfile::tempdir().unwrap(), Objects::below(&local));
+        let (folder, store) = (tempfile::tempdir().unwrap(), Objects::from_folder(&local));
         let url = if path.is_empty() { "mem://set".to_owned() } else { format!("mem://set/{path}") };
-        let there = with(folder.path(), 1 << 30, &store).open(&url).unwrap_or_else(|e| panic!("{url}: {e}"));
-        assert_eq!((local_source.kind(), there.kind()), (kind, kind), "{url}");
+        let remote_source = with(folder.path(), 1 << 30, &store).open(&url).unwrap_or_else(|e| panic!("{url}: {e}"));
+        assert_eq!((local_source.kind(), remote_source.kind()), (kind, kind), "{url}");
         assert!(
-            samples(&*local_source) == samples(&*there) && local_source.classes() == there.classes(),
+            samples(&*local_source) == samples(&*remote_source) && local_source.classes() == remote_source.classes(),
             "{kind}: {url}"
         );
         // A second process finds the files and does not download any.
@@ -199,7 +199,7 @@ fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
 
 /// Returns a dataset that is large enough for several requests.
 fn large() -> Arc<Objects> {
-    Objects::of(yolo("mem://set", 10 << 20))
+    Objects::new(yolo("mem://set", 10 << 20))
 }
 
 fn large_local() -> tempfile::TempDir {
@@ -263,7 +263,7 @@ fn an_error_names_the_missing_object_or_setting() {
     assert!(e.contains("the cache is too small") && e.contains("1048576"), "{e}");
     let e = cause(with(folder.path(), 1 << 30, &store), "mem://absent/x.yaml");
     assert!(e.contains("no object exists at or under this URL"), "{e}");
-    store.left.store(1, SeqCst);
+    store.reads_left.store(1, SeqCst);
     let e = cause(with(folder.path(), 1 << 30, &store), "mem://set");
     assert!(e.contains("refused"), "{e}");
     // Incomplete files can be removed, but files in use cannot.
@@ -271,7 +271,7 @@ fn an_error_names_the_missing_object_or_setting() {
     assert_eq!(files().keys().collect::<Vec<_>>(), ["mem://set"]);
     empty(folder.path()).unwrap();
     assert!(files().is_empty());
-    store.left.store(u64::MAX, SeqCst);
+    store.reads_left.store(u64::MAX, SeqCst);
     let set = with(folder.path(), 1 << 30, &store).open("mem://set").unwrap();
     empty(folder.path()).unwrap();
     assert_eq!((files().len(), samples(&*set).len()), (1, 2));
@@ -318,7 +318,7 @@ fn downloads_of_killed_processes_are_completed() {
 #[test]
 fn files_and_blocks_stay_within_the_cache_limit() {
     let (folder, bytes) = (tempfile::tempdir().unwrap(), |mib: usize| vec![7u8; mib << 20]);
-    let store = Objects::of([1, 2, 3].into_iter().flat_map(|n| yolo(&format!("mem://{n}"), 2 << 20)).collect());
+    let store = Objects::new([1, 2, 3].into_iter().flat_map(|n| yolo(&format!("mem://{n}"), 2 << 20)).collect());
     // The first two datasets stay in use until this process ends, so they cannot be evicted.
     let limit = 9 << 20;
     let open = |n: u64| with(folder.path(), limit, &store).open(format!("mem://{n}"));
@@ -355,11 +355,11 @@ fn a_cached_listing_does_not_hide_a_changed_object() {
         fs::copy(root.path().join("yolo/images/1.jpg"), root.path().join(format!("yolo/images/{n}.jpg"))).unwrap();
         fs::copy(root.path().join("yolo/labels/1.txt"), root.path().join(format!("yolo/labels/{n}.txt"))).unwrap();
     }
-    let before = Objects::below(&root.path().join("yolo"));
+    let before = Objects::from_folder(&root.path().join("yolo"));
     let old = samples(&*with(folder.path(), 1 << 30, &before).open("mem://set").unwrap());
     let mut objects = before.objects.clone();
     objects.insert("mem://set/labels/17.txt".to_owned(), b"0 0.5 0.5 0.75 0.75\n".to_vec());
-    let mut after = Objects::of(objects);
+    let mut after = Objects::new(objects);
     Arc::get_mut(&mut after).unwrap().changed = Some("mem://set/labels/17.txt".to_owned());
     let new = samples(&*with(folder.path(), 1 << 30, &after).open("mem://set").unwrap());
     let changed: Vec<_> = (0..old.len()).filter(|&i| old[i] != new[i]).map(|i| format!("{:?}", new[i])).collect();
@@ -395,15 +395,15 @@ fn opening_can_be_canceled_while_another_process_evicts() {
     let options = with(folder.path(), 1 << 30, &store);
     let room = fs::File::create(folder.path().join("files/room.lock")).unwrap();
     room.lock().unwrap();
-    let given_up = Arc::new(AtomicU64::new(0));
-    let (is_given_up, (send, opened)) = (given_up.clone(), std::sync::mpsc::channel());
-    let stop = CancelToken::new(move || is_given_up.load(SeqCst) > 0);
+    let canceled = Arc::new(AtomicU64::new(0));
+    let (is_canceled, (send, opened)) = (canceled.clone(), std::sync::mpsc::channel());
+    let stop = CancelToken::new(move || is_canceled.load(SeqCst) > 0);
     thread::spawn(move || {
-        let answer = stop.during(|| options.open("mem://set").map(|_| ()));
-        send.send(answer)
+        let result = stop.during(|| options.open("mem://set").map(|_| ()));
+        send.send(result)
     });
     thread::sleep(Duration::from_millis(200));
-    given_up.store(1, SeqCst);
+    canceled.store(1, SeqCst);
     let e = opened.recv_timeout(Duration::from_secs(60)).expect("opening is canceled").unwrap_err();
     assert!(e.cause().contains("cancel"), "{e}");
 }

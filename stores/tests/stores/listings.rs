@@ -99,8 +99,8 @@ fn a_folder_is_listed_once_by_one_of_the_ranks() {
 fn a_changed_object_causes_an_error_and_a_new_listing() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Objects::of(40));
     opened(&folder, &store).unwrap();
-    // Opening compares only the first and the last object with the store, so it does not detect a
-    // change in the middle.
+    // Opening compares only 8 of the 40 objects with the store. This object is not among them, so
+    // its change is not detected.
     store.put("mem://set/0/002.bmp", 200);
     let set = opened(&folder, &store).unwrap();
     assert_eq!(store.lists.load(SeqCst), 1);

@@ -14,7 +14,7 @@ use warpfeed::{Augment, Loader};
 
 /// Maximum time to close a loader. It is shorter than the 30 seconds after which a request fails by
 /// itself, and much longer than a busy machine needs.
-const MOMENT: Duration = Duration::from_secs(20);
+const MAX_CLOSE_TIME: Duration = Duration::from_secs(20);
 
 /// Returns an 8x8 BMP.
 fn image(number: u8) -> Vec<u8> {
@@ -35,10 +35,10 @@ fn closing_does_not_wait_for_a_silent_server() {
     server.put("/set/s.tar", fs::read(root.path().join("s.tar")).unwrap());
     let url = format!("{address}/set/s.tar");
     let loader = || Loader::new(&url).stores(warpfeed_stores::all()).augment(Augment::pass_through(8, 8)).batch_size(4);
-    for planned in [true, false] {
+    for has_budget in [true, false] {
         server.silent.store(false, Ordering::SeqCst);
         // Without a prefetch budget, the workers send the requests.
-        let loader = if planned { loader() } else { loader().memory_limit(1 << 20) };
+        let loader = if has_budget { loader() } else { loader().memory_limit(1 << 20) };
         let mut epochs = loader.workers(2).host().unwrap();
         server.silent.store(true, Ordering::SeqCst);
         epochs.begin(0);
@@ -47,7 +47,11 @@ fn closing_does_not_wait_for_a_silent_server() {
         while epochs.next_interruptible(&mut idle).is_some_and(|batch| batch.is_ok()) {}
         let begun = Instant::now();
         drop(epochs);
-        assert!(begun.elapsed() < MOMENT, "closed after {:?}, planned {planned}", begun.elapsed());
+        assert!(
+            begun.elapsed() < MAX_CLOSE_TIME,
+            "closed after {:?}, with a prefetch budget: {has_budget}",
+            begun.elapsed()
+        );
         wait_until_no_request_waits(&server);
     }
 
@@ -62,7 +66,7 @@ fn closing_does_not_wait_for_a_silent_server() {
         requested.store(true, Ordering::SeqCst);
         let e = opening.join().unwrap().unwrap_err();
         assert!(e.cause().contains("cancel"), "{e}");
-        assert!(begun.elapsed() < MOMENT, "given up after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < MAX_CLOSE_TIME, "canceled after {:?}", begun.elapsed());
     });
     wait_until_no_request_waits(&server);
 }
@@ -71,7 +75,11 @@ fn wait_until_no_request_waits(server: &Server) {
     let begun = Instant::now();
     // Idle connections stay open for later requests, so connections are not counted.
     while server.waiting.load(Ordering::SeqCst) > 0 {
-        assert!(begun.elapsed() < MOMENT, "{} requests are still waiting", server.waiting.load(Ordering::SeqCst));
+        assert!(
+            begun.elapsed() < MAX_CLOSE_TIME,
+            "{} requests are still waiting",
+            server.waiting.load(Ordering::SeqCst)
+        );
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,5 +1,5 @@
 //! Tests that batches from an object store equal the batches of local files. An object that changes
-//! must cause an error. Requests must work inside a user's tokio runtime and after a `fork`.
+//! must cause an error. Requests must work inside a user's tokio runtime.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,15 +16,14 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// Returns the folder of the tar shards and the number of samples.
-fn shards() -> (tempfile::TempDir, usize) {
+/// Returns a folder of tar shards.
+fn shards() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 900]).label(n.into());
     let source = Memory::new((0..40).map(sample).collect());
     Pack::new(&source).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
-    let number = fs::read_dir(root.path()).unwrap().count();
-    assert!(number > 1);
-    (root, number)
+    assert!(fs::read_dir(root.path()).unwrap().count() > 1);
+    root
 }
 
 fn put_object(store: &InMemory, key: &str, bytes: Vec<u8>) {
@@ -33,7 +32,7 @@ fn put_object(store: &InMemory, key: &str, bytes: Vec<u8>) {
 }
 
 fn memory() -> (tempfile::TempDir, Arc<InMemory>, Options) {
-    let ((root, _), store) = (shards(), Arc::new(InMemory::new()));
+    let (root, store) = (shards(), Arc::new(InMemory::new()));
     for entry in fs::read_dir(root.path()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -74,9 +73,8 @@ fn an_error_for_a_changed_object_contains_the_range() {
 }
 
 #[test]
-fn packing_to_a_store_uses_multipart_uploads() {
-    // The dataset consists of 60 MB shards, each of which is uploaded in 8 parts, and a last shard
-    // that is smaller than one part.
+fn packing_with_multipart_uploads_writes_the_bytes_of_local_shards() {
+    // The shards have up to 60 MB, so they are uploaded in up to 8 parts.
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 10_000_000]).label(n.into());
     let source = Memory::new((0..13).map(sample).collect());
     let local = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Tests that sources return the same samples from an HTTP or S3 server as from local files, even
-//! if the server truncates bodies, refuses requests and responds late, and in a child process after
-//! a `fork`. Error messages must say what to do.
+//! if the server truncates bodies, refuses requests and closes connections, and in a child process
+//! after a `fork`. Error messages must say what to do.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -17,7 +17,7 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 /// Reads all samples in file order, with prefetching.
-fn followed(source: &dyn Source) -> Vec<OwnedSample> {
+fn read_with_prefetch(source: &dyn Source) -> Vec<OwnedSample> {
     let len = source.len() as u64;
     let batch = move |index: BatchIndex| Some((index.batch * 4..(index.batch * 4 + 4).min(len)).collect());
     let order = Lookahead::new(1 << 20, move |epoch| if epoch == 0 { len.div_ceil(4) } else { 0 }, batch);
@@ -27,8 +27,8 @@ fn followed(source: &dyn Source) -> Vec<OwnedSample> {
 }
 
 #[test]
-fn a_server_yields_the_batches_of_the_files_despite_faults() {
-    own_process!(a_server_yields_the_batches_of_the_files_despite_faults);
+fn a_server_yields_the_samples_of_the_files_despite_faults() {
+    own_process!(a_server_yields_the_samples_of_the_files_despite_faults);
     let (server, address) = Server::start_for_urls();
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u8| OwnedSample::new(format!("s{n:02}")).field("npy", vec![n; 3000]).label(n.into());
@@ -45,10 +45,10 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
     let count = options.open(&web).unwrap().len();
     for faults in [0, 1] {
         server.faults.store(faults, Ordering::SeqCst);
-        server.bare.store(faults > 0, Ordering::SeqCst);
+        server.omits_quotes.store(faults > 0, Ordering::SeqCst);
         let s3 = options.open("s3://bucket/train").unwrap();
-        assert!(followed(&*s3) == local && samples(&*s3) == local);
-        assert!(followed(&*options.open(&web).unwrap())[..] == local[..count]);
+        assert!(read_with_prefetch(&*s3) == local && samples(&*s3) == local);
+        assert!(read_with_prefetch(&*options.open(&web).unwrap())[..] == local[..count]);
     }
     server.faults.store(0, Ordering::SeqCst);
 
@@ -57,7 +57,7 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
     }
     let photos = options.open("s3://bucket/photos").unwrap();
     assert_eq!((photos.len(), photos.classes()), (3, &["cat".to_owned(), "dog".to_owned()][..]));
-    assert_eq!(followed(&*photos)[2].as_sample().unwrap().image().unwrap().1, b"three");
+    assert_eq!(read_with_prefetch(&*photos)[2].as_sample().unwrap().image().unwrap().1, b"three");
 
     server.put("/bucket/photos/dog/3.jpg", b"3333!".to_vec());
     let e = photos.read(2, &mut Vec::new()).unwrap_err();
@@ -70,7 +70,7 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
     server.put("/datasets/o/n/resolve/c1/train/dog/3.jpg", b"three".to_vec());
     server.put("/datasets/o/n/resolve/main/train/dog/3.jpg", b"THREE".to_vec());
     let hub = options.open("hf://datasets/o/n/train").unwrap();
-    assert_eq!(followed(&*hub)[0].as_sample().unwrap().image().unwrap().1, b"three");
+    assert_eq!(read_with_prefetch(&*hub)[0].as_sample().unwrap().image().unwrap().1, b"three");
 
     let e = options.open("s3://bucket/none.tar").err().unwrap();
     assert!(e.cause().contains("does not exist") && e.path().unwrap().to_str() == Some("s3://bucket/none.tar"), "{e}");
@@ -87,7 +87,7 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
         let cache = warpfeed_stores::Cache::open(folder.path(), 1 << 30).unwrap();
         let options = Options::new().stores(cache.stores(warpfeed_stores::all()));
         let source = options.open("s3://bucket/one").unwrap();
-        let sample = followed(&*source).remove(0);
+        let sample = read_with_prefetch(&*source).remove(0);
         (sample.as_sample().unwrap().image().unwrap().1.to_vec(), cache.counts())
     };
     assert_eq!((cached().0, cached().1.disk), (b"here!".to_vec(), 1));
@@ -116,7 +116,7 @@ fn a_server_yields_the_batches_of_the_files_despite_faults() {
         let child = libc::fork();
         if child == 0 {
             let source = options.open("s3://bucket/train");
-            let same = source.is_ok_and(|source| followed(&*source) == local);
+            let same = source.is_ok_and(|source| read_with_prefetch(&*source) == local);
             libc::_exit(if same { 0 } else { 1 });
         }
         let mut status = 0;

@@ -13,8 +13,8 @@ use std::thread;
 pub struct Server {
     /// Version and bytes of each object, by its path, such as `/bucket/key`.
     pub objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
-    /// If this is not 0, the server refuses some range requests, truncates their responses, or sends
-    /// a wrong length.
+    /// If this is not 0, the server refuses some range requests, truncates some responses, and closes
+    /// some connections without a response.
     pub faults: AtomicU64,
     /// Seed for random faults of range requests, or 0 for no faults. The third attempt at a range
     /// always succeeds.
@@ -22,11 +22,11 @@ pub struct Server {
     /// Number of attempts at each range of each object.
     pub attempts: Mutex<BTreeMap<(String, usize), u64>>,
     /// Number of occurrences of each fault.
-    pub happened: Mutex<BTreeMap<u64, u64>>,
+    pub fault_counts: Mutex<BTreeMap<u64, u64>>,
     pub expired: AtomicBool,
     pub requests: AtomicU64,
     /// Whether listings contain ETags without quotes, like Azure's.
-    pub bare: AtomicBool,
+    pub omits_quotes: AtomicBool,
     /// Whether the server never responds to range requests.
     pub silent: AtomicBool,
     /// Number of requests that are waiting for a response that never comes.
@@ -40,7 +40,7 @@ pub struct Server {
 }
 
 /// Number of a response without a fault. It is greater than the number of any fault.
-pub const SOUND: u64 = 10;
+pub const NO_FAULT: u64 = 10;
 
 pub fn decoded(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
@@ -54,7 +54,7 @@ pub fn decoded(text: &str) -> String {
 }
 
 /// Returns the response with a fault, and whether the connection stays open. `body` is the part of
-/// the object from offset `start` on.
+/// the object that begins at offset `start`.
 fn faulty(
     fault: u64,
     body: &[u8],
@@ -100,7 +100,8 @@ fn faulty(
 }
 
 impl Server {
-    /// Receives all requests for `s3://` and `hf://`, for a test in a separate process.
+    /// Starts a server that receives all requests for `s3://` and `hf://`, for a test in a separate
+    /// process.
     #[allow(unsafe_code)]
     pub fn start_for_urls() -> (Arc<Server>, String) {
         let (server, address) = Server::start();
@@ -143,7 +144,7 @@ impl Server {
         self.uploads.lock().unwrap().keys().find(|id| id.starts_with(&prefix)).cloned()
     }
 
-    /// Serves one connection until it ends or a body is truncated.
+    /// Serves one connection until the client or a response closes it.
     fn serve(&self, mut stream: &TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream.try_clone().ok()?);
         loop {
@@ -298,8 +299,8 @@ impl Server {
         };
         let hash = path.bytes().fold(start as u64, |hash, byte| hash.wrapping_mul(31) + u64::from(byte));
         let random = (seed ^ hash << 8 ^ attempt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-        let fault = if attempt > 2 { SOUND } else { random % 16 };
-        *self.happened.lock().unwrap().entry(fault.min(SOUND)).or_default() += 1;
+        let fault = if attempt > 2 { NO_FAULT } else { random % 16 };
+        *self.fault_counts.lock().unwrap().entry(fault.min(NO_FAULT)).or_default() += 1;
         fault
     }
 
@@ -316,7 +317,7 @@ impl Server {
                 folders.insert(format!("{prefix}{folder}/"));
                 continue;
             }
-            let quote = if self.bare.load(Ordering::SeqCst) { "" } else { "&quot;" };
+            let quote = if self.omits_quotes.load(Ordering::SeqCst) { "" } else { "&quot;" };
             let (time, len) = ("2026-11-23T07:00:00.000Z", bytes.len());
             keys += &format!(
                 "<Contents><Key>{key}</Key><LastModified>{time}</LastModified><ETag>{quote}v{version}{quote}</ETag><Size>{len}</Size></Contents>"

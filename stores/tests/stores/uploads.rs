@@ -1,5 +1,5 @@
-//! Tests uploads. A large upload to S3 must never replace an existing object, and a failed upload
-//! must leave neither an object nor parts. A missing object is detected without a listing.
+//! Tests uploads. An upload to S3 that must create an object never replaces an existing one, and a
+//! failed upload leaves neither an object nor parts. A missing object is detected without a listing.
 
 use std::fs;
 use std::sync::{Arc, LazyLock};
@@ -44,8 +44,8 @@ fn requests(method: &str, path: &str) -> Vec<String> {
     seen.iter().filter(|line| line.starts_with(&format!("{method} {path}"))).cloned().collect()
 }
 
-/// Returns the number of uploads that were started in `bucket`, and of those that were completed or
-/// aborted.
+/// Returns the number of uploads that were started in `bucket`, and the number of requests to
+/// complete or abort them.
 fn counts(bucket: &str) -> (usize, usize) {
     let started = requests("POST", bucket).iter().filter(|line| line.contains("?uploads")).count();
     let ended = |line: &&String| line.contains("uploadId=");
