@@ -87,7 +87,8 @@ impl<G: Gpu> DeviceBatch<G> {
     }
 
     /// Returns the row count of each sample in the field `name`, as an i64 tensor of shape (N), or
-    /// `None` if this is not a [`Ragged`](crate::field::Ragged) field. Rows past the count are
+    /// `None` if the field has no row counts. [`Ragged`](crate::field::Ragged) fields and
+    /// [`Boxes`](crate::field::Boxes) have row counts. In these fields, rows past the count are
     /// padding.
     pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
@@ -110,7 +111,8 @@ impl<G: Gpu> DeviceBatch<G> {
     /// batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
+    /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing) if the stream is being captured into a
+    /// CUDA graph. [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if a driver call fails.
     #[allow(unsafe_code)]
     pub unsafe fn use_on(&self, stream: usize) -> Result<()> {
         // SAFETY: guaranteed by the caller.

@@ -1,4 +1,4 @@
-//! Exports device batches through DLPack; see [`batch::dlpack`](crate::batch::DlpackTensor).
+//! Exports device batches through DLPack, as [`DlpackTensor`]s.
 
 #![allow(unsafe_code)]
 
@@ -25,8 +25,8 @@ impl<G: Gpu> DeviceBatch<G> {
         let tensor = self.field(name)?;
         self.0.export();
         let (data, device) = (tensor.device_ptr() as *mut c_void, G::DLPACK_DEVICE(tensor.device()));
-        // SAFETY: the batch keeps the memory alive, and because of `export`, the ring reuses it
-        // only after all work that was submitted to the device before the drop.
+        // SAFETY: the batch keeps the memory alive. Because of `export`, the ring reuses the memory
+        // only after all work that was submitted to the device before the drop has finished.
         Some(unsafe { DlpackTensor::new(data, device, tensor.dtype(), tensor.shape(), self.clone()) })
     }
 }

@@ -51,8 +51,8 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// Makes later work in `stream` wait for the most recent recording of `event`, if there is one.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
     fn is_done(&self, event: &Self::Event) -> Result<bool>;
-    /// Records `event` after the work that is queued in all streams of the process, including the
-    /// ring's.
+    /// Records `event` after the work that is queued in all streams of the device's context,
+    /// including the ring's.
     fn record_all(&self, event: &Self::Event) -> Result<Recorded>;
     /// Returns whether `stream` is being captured. If so, new work becomes part of a CUDA graph.
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool>;

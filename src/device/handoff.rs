@@ -117,7 +117,8 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         // Do not hold the lock during driver calls.
         loop {
             let Some(slot) = self.unmarked().pop() else { return };
-            // On an error, leave the slot to the thread, which gets and reports the same error.
+            // Without a mark, leave the slot to the thread. It sets the mark later, or gets and
+            // reports the same error.
             let mark = match self.shared.watch.mark_all(false) {
                 Ok(Marked::At(mark)) => Some(mark),
                 _ => None,

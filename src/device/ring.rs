@@ -11,8 +11,8 @@
 //! 2. `shared`: a device slot, and the state that the ring, the thread and the batches share.
 //! 3. `consumer_batch`: a batch that the consumer holds. `repair`: a batch with images that workers
 //!    decode again.
-//! 4. `thread`: the copy thread. `flight`: work of the thread that the device has not finished.
-//!    `on_time`: makes timed waits end on time while a request is decoded.
+//! 4. `thread`: the copy thread. `flight`: the copies and kernels that are still running on the
+//!    device. `on_time`: makes timed waits end on time while a request is decoded.
 //! 5. [`Ring`] (in this file): the consumer's side.
 //!
 //! ```text
@@ -23,17 +23,18 @@
 //!
 //! Images that need no conversion are copied directly into the slot, after `released`. If nothing
 //! is computed, `ready` is recorded on the copy stream. For the statistics, pairs of timed events
-//! enclose the copy of the images, the conversion and the consumer's wait (`timing`).
+//! enclose the copy of the images, the decoding, the conversion and the consumer's wait (`timing`).
 //!
 //! A ring *orders batches when they are taken* if a stream waits for a batch only when a thread
 //! takes the batch ([`ConsumerBatch::take_on`]). Decoders use such a ring. In other rings, `next`
 //! makes the consumer's stream wait.
 //!
 //! **Invariants**
-//! 1. A host slot stays in `in_flight`, unchanged, from its upload until `copied` has completed.
-//!    When the thread ends or fails, it first waits for the copy stream.
+//! 1. The thread holds a host slot, and does not change its bytes, from the upload until `copied`
+//!    has completed: in `in_flight`, or in `queue` while the device decodes images. Before the
+//!    thread ends, also after an error, it waits for its streams.
 //! 2. A device slot is a token (`Box<Slot>`) with exactly one owner: the channel of free slots, the
-//!    thread, the channel of messages, or one [`ConsumerBatch`].
+//!    thread, the channel of messages, one [`ConsumerBatch`], or `deferred_slots`.
 //! 3. Every write to a device slot waits for the slot's `released`, and for no other event of the
 //!    consumer. The consumer's stream waits only for `ready` of the batch that it receives.
 //! 4. The conversion that reads staging buffer `s` is done (`converted[s]`) before the next copy
@@ -44,8 +45,9 @@
 //!    thread and the batches, and the memory is freed only after the device's work.
 //! 6. While the consumer's stream is being captured into a graph, the ring neither records an event
 //!    in the stream nor makes it wait. The slot of a batch that is dropped during the capture stays
-//!    in `deferred_slots` until the next call to `next`. In a ring that orders batches when they
-//!    are taken, it stays there until the next batch is taken or dropped.
+//!    in `deferred_slots` until a call to `next` after the capture. In a ring that orders batches
+//!    when they are taken, it stays there until a batch is taken, or is added to `deferred_slots`,
+//!    after the capture.
 //! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
 //!    ring is dropped. The copy thread outlives the ring as long as its streams have work.
 //! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch
@@ -91,7 +93,8 @@ mod timing;
 
 /// Time that the consumer waits for slots that a capture defers.
 pub(crate) const CAPTURE: Duration = Duration::from_secs(1);
-/// Time that dropping the ring waits for its streams, which usually finish earlier.
+/// Maximum time that dropping the ring waits for the copy thread's streams, which usually finish
+/// earlier.
 const GRACE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Ring<G: Gpu, B = ConsumerBatch<G>> {
@@ -168,7 +171,7 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
         let large_workspaces = (0..plan.staging).map(|i| workspace((plan.staging_buffer(i), plan.scratch()), 0));
         let large_workspaces = large_workspaces.collect::<Result<_>>()?;
         let small_workspaces = (0..lanes).map(|lane| workspace(plan.lane(lane, lanes), lane)).collect::<Result<_>>()?;
-        // Room for all slots, an error, and the end of a run.
+        // Capacity for all slots, an error, and the end of a run.
         let (sender, messages) = bounded(plan.slots + 2);
         let request = gpu.timed_event()?;
         let (starts, courses) = unbounded();
@@ -271,8 +274,8 @@ impl<G: Gpu, B> Ring<G, B> {
         }
     }
 
-    /// Joins the thread if it ends soon. Does not wait for the work in its streams, because that
-    /// work may depend on work of the consumer.
+    /// Joins the thread if it ends within [`GRACE`]. Does not wait longer for the work in its
+    /// streams, because that work may depend on work of the consumer.
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.ended.recv();

@@ -1,8 +1,8 @@
 //! The arrays of a device batch, and the layout of device memory.
 //!
 //! A [`Spec`] is derived from the schema of host batches. It determines all offsets, copies and
-//! computations before the first batch, so the ring allocates one block of memory when it opens,
-//! and nothing later. A *host span* is the memory of one array in a host slot.
+//! computations before the first batch, so the ring allocates all device memory as one block when
+//! it opens. A *host span* is the memory of one array in a host slot.
 
 use std::ops::Range;
 
@@ -545,7 +545,7 @@ mod tests {
             }
             assert!(lanes[3].0 + small.staging_bytes <= memory.scratch());
             assert!(lanes[3].1 + small.scratch_bytes <= memory.total());
-            // Larger batches need no more memory, apart from padding.
+            // Batches of four or more samples need no additional memory, apart from padding.
             let padding = 4 * 10 * ALIGN + 4 * batch * DecodeOps::FAULT_BYTES;
             assert!(memory.total() <= plan.total() + extra * (plan.scratch_bytes + plan.staging_bytes) + padding);
             assert_eq!(memory.slot_bytes, plan.slot_bytes);

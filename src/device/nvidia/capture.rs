@@ -23,7 +23,8 @@ static KNOWN_STREAMS: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
 /// Creates a non-blocking stream on device `ordinal`, for programs that do not have a stream yet.
 ///
 /// # Errors
-/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver or no such device.
+/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver or no such device, or if a
+/// driver call fails.
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     available_for_batches()?;
     let _restore = Entered::nowhere();
@@ -34,8 +35,8 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
 }
 
 /// Wraps a stream that a different library, such as PyTorch, has created. `stream` is its handle
-/// (`CUstream` or `cudaStream_t`), where 0 and 1 mean the legacy default stream. It must belong to
-/// the primary context of device `ordinal`.
+/// (`CUstream` or `cudaStream_t`), where 0 and 1 mean the legacy default stream. The stream must
+/// belong to the primary context of device `ordinal`.
 ///
 /// ```no_run
 /// # let handle = 0;
@@ -49,7 +50,8 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
 /// The stream must outlive the result, its clones, and all loaders and batches that use them.
 ///
 /// # Errors
-/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver or no such device.
+/// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if there is no driver or no such device, or if a
+/// driver call fails.
 pub unsafe fn borrowed_stream(ordinal: usize, stream: usize) -> Result<Arc<CudaStream>> {
     available_for_batches()?;
     let _restore = Entered::nowhere();

@@ -44,8 +44,8 @@ pub struct Launch {
 /// The kernel that converts u8 images of shape (N, H, W, 3) to model input, for one dtype, layout
 /// and image size.
 ///
-/// The results are bit-identical to the host's: both compute one fused multiply-add per value, and
-/// round to nearest even.
+/// The results are bit-identical to the host's: both compute the same operations in the same order,
+/// with the same rounding.
 pub struct Convert {
     kernel: Kernel,
     dtype: Dtype,
@@ -75,8 +75,8 @@ impl Convert {
     /// on a machine.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if no kernel supports the dtype or the size. [`ErrorKind::Cuda`] if a
-    /// driver call fails.
+    /// [`ErrorKind::Config`] if no kernel supports the dtype or the size, or if the images need no
+    /// conversion. [`ErrorKind::Cuda`] if a driver call fails.
     pub fn load(
         context: &Context,
         dtype: Dtype,
@@ -179,7 +179,8 @@ impl SoftLabels {
     /// row that the kernel spreads evenly over the classes.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] if a driver call fails.
+    /// [`ErrorKind::Config`] if `classes` is 0 or exceeds 2^32 - 1. [`ErrorKind::Cuda`] if a driver
+    /// call fails.
     pub fn load(context: &Context, classes: usize, smoothing: f32) -> Result<Self> {
         let classes = u32::try_from(classes).ok().filter(|&c| c > 0);
         let classes = classes.ok_or_else(|| Error::config("soft_labels: expected 1 to 2^32 - 1 classes"))?;

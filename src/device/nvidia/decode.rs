@@ -1,4 +1,5 @@
-//! Loads and launches the kernels in `kernels/jpeg.cu`, which decode and resize JPEGs.
+//! Loads and launches the kernels in `kernels/jpeg.cu`, which decode JPEGs, convert video frames to
+//! RGB, and resize both.
 //!
 //! The kernels cut a long segment of entropy-coded data into lines of 128 bytes, and decode these
 //! in parallel. A sample that is much larger than the others is divided into shares, which
@@ -45,8 +46,8 @@ const MIN_PART_SAMPLES: usize = 64;
 const SHORT_PARTS: usize = 2;
 /// Output rows per block of `jpeg_resize`. Must equal `ROWS` in `jpeg.cu`.
 const ROWS: usize = 8;
-/// Shared memory for source rows per block, in bytes, unless a single row is longer. If fewer than
-/// [`ROWS`] rows fit, a block makes several passes.
+/// Shared memory for lines of vertical sums per block, in bytes, unless a single line is longer. If
+/// fewer than [`ROWS`] lines fit, a block makes several passes.
 const LINES_BYTES: usize = 22 << 10;
 /// Work in one share of a large sample, as a multiple of the average sample's work.
 const HEAVY: usize = 4;
@@ -59,7 +60,8 @@ const MAX_SHARES: usize = 1 << 14;
 pub struct DecodeAt {
     /// Offset of the records, one per sample.
     pub ops: usize,
-    /// Offset of the arena, which contains the tables and the entropy-coded bytes of each image.
+    /// Offset of the arena, which contains the tables and the entropy-coded bytes of each JPEG, and
+    /// the samples of each video frame.
     pub arena: usize,
     /// Offset of the scratch memory for coefficients: [`DecodeOps::COEFFICIENT_BYTES`] per block.
     pub coefficients: usize,
@@ -200,7 +202,7 @@ pub enum Stage {
     Huffman,
     /// Transforms the coefficients to component samples.
     Idct,
-    /// Converts the component samples of images with an EXIF orientation to upright pixels.
+    /// Writes the upright pixels of images with an EXIF orientation and of video frames.
     Orient,
     /// Converts the component samples to pixels, and resizes these to the output.
     Resize,
@@ -225,8 +227,8 @@ struct Branch {
     done: Event,
 }
 
-/// The kernels that decode, crop, resize and flip JPEGs, for one output size. The pixels are
-/// bit-identical to the host's.
+/// The kernels that decode JPEGs or convert video frames, and then crop, resize and flip them, for
+/// one output size. The pixels are bit-identical to the host's.
 pub struct Decode {
     /// Recorded after the work that all branches depend on.
     begun: Event,

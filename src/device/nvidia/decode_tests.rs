@@ -300,8 +300,8 @@ fn the_kernels_do_not_read_uninitialized_memory() {
     }
 }
 
-/// Prints the duration of the search for synchronized states in this image and in noise. Codes do
-/// synchronize in noise.
+/// Also prints how long the search for decoder states takes in the pattern, and in noise, whose
+/// codes do synchronize.
 #[test]
 fn codes_that_never_synchronize_take_bounded_device_time() {
     let Some(context) = context() else { return };
@@ -351,8 +351,7 @@ fn images_of_12_48_and_96_megapixels_match_the_host() {
     }
 }
 
-/// Covers the maximum number of filter taps, and images with a single segment of more than 2^16
-/// blocks.
+/// Covers filters of more than 50 taps, and images with a single segment of more than 2^16 blocks.
 #[test]
 fn images_of_24_megapixels_at_224_pixels_match_the_host() {
     let Some(context) = context() else { return };

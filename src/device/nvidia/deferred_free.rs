@@ -44,7 +44,9 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().expect("no code panics while holding this lock")
 }
 
-/// Runs `free` in `context` once all work that has been submitted to the device is done.
+/// Runs `free` in `context` once all work that has been submitted to the device is done. If the
+/// driver cannot record an event for this work, `free` runs without this wait, and must wait
+/// itself, as `cuMemFree` does.
 pub(super) fn free_when_idle(context: Context, free: impl FnOnce() + Send + 'static) {
     let mut after = IdleWait { mark: Event::new(&context).ok(), context, is_marked: false };
     // Record the event immediately, because a capture may start while the device is busy.
@@ -89,7 +91,7 @@ fn work() {
 
 impl IdleWait {
     /// Records the event, unless a stream is being captured. If the driver cannot record such an
-    /// event, there is nothing to wait for.
+    /// event, removes it, so that `wait` returns immediately.
     fn try_mark(&mut self) {
         match self.mark.as_ref().map(Event::record_all) {
             Some(Ok(Recorded::Yes)) => self.is_marked = true,

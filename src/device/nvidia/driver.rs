@@ -89,7 +89,7 @@ impl Context {
     /// Opens the primary context of device `ordinal`. The whole process shares this context.
     ///
     /// # Errors
-    /// [`ErrorKind::Cuda`] if there is no driver or no such device.
+    /// [`ErrorKind::Cuda`] if there is no driver or no such device, or if a driver call fails.
     pub fn new(ordinal: usize) -> Result<Self> {
         available()?;
         // Without this call, the driver has no capture mode to restore. If it fails, a later call
@@ -319,7 +319,6 @@ mod tests {
         assert_eq!(current(), before);
     }
 
-    /// With a driver, `tests/gpu/batches.rs` covers this.
     #[test]
     fn a_missing_driver_is_reported_in_one_sentence() {
         if available().is_ok() {

@@ -13,8 +13,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Maximum time that the exit of the process waits for calls in progress. Only calls that wait for
-/// the device take longer than a millisecond.
+/// Maximum time that the exit of the process waits for calls in progress. Most calls take less than
+/// a millisecond. Calls that wait for the device, compile a kernel or lock memory take longer.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Counts the calls in progress, and refuses new ones once it is closed.

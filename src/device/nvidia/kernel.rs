@@ -26,8 +26,9 @@ const PTX: [&str; 3] =
 /// Maximum number of blocks along y. With more samples than this, each block processes several.
 const MAX_GRID_Y: usize = 65535;
 
-/// Returns a module with only the entry point `name`, or `None` if there is no such entry point.
-/// The driver compiles whole modules, and compiling all entry points would take a second.
+/// Returns the PTX of a module with only the entry point `name`, or `None` if there is no such
+/// entry point. The driver compiles whole modules, and compiling all entry points would take a
+/// second.
 pub(super) fn entry_text(name: &str) -> Option<String> {
     static PARTS: LazyLock<[(&str, Vec<&str>); 3]> = LazyLock::new(|| {
         PTX.map(|text| {

@@ -21,8 +21,8 @@ use super::deferred_free::{FREED_WITHIN, free_when_idle, wait_until_freed};
 use super::driver::{Context, Doing};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A block of device memory. A loader allocates one block when it is opened, and the block is freed
-/// after the loader's last batch has been dropped.
+/// A block of device memory. A loader allocates one block when it is opened. The block is freed
+/// after the loader and all its batches have been dropped.
 pub struct DeviceBuffer {
     start: sys::CUdeviceptr,
     len: usize,

@@ -1,7 +1,7 @@
 //! Device batches on NVIDIA GPUs. Only this module uses `cudarc`.
 //!
 //! The CUDA toolkit is not needed: the driver is loaded at run time, and the kernels are committed
-//! as PTX, next to their source. Without a driver, every function returns an
+//! as PTX, next to their source. Without a driver, functions that need one return an
 //! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error, and none panics.
 //!
 //! The public interface uses types of [`cudarc`] only where they help the program: the stream of
@@ -21,7 +21,7 @@
 //! 7. `kernel`: loads and queues one entry point of the committed PTX.
 //! 8. `convert`: the kernels that convert u8 images to model input, compute soft labels, and apply
 //!    effects to pixels.
-//! 9. `decode`: the kernels that decode JPEGs.
+//! 9. `decode`: the kernels that decode JPEGs and convert video frames.
 //! 10. `gpu`: implements `Gpu` with the modules above. `view`: cudarc views of batches.
 //! 11. `headers`: tests that the C declarations of the records match the Rust declarations.
 

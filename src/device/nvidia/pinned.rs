@@ -1,10 +1,10 @@
 //! Page-locked host memory.
 //!
 //! `cuMemHostAlloc` touches one page after the other on a single thread, which would take most of
-//! the time to open a loader. So large blocks are mapped, touched by several threads, and then
-//! registered with the driver. `cuMemHostAlloc` allocates small blocks, and blocks that the driver
-//! can't register. It also allocates all blocks on drivers before CUDA 12.5, which cannot record an
-//! event for all work of a context.
+//! the time to open a loader. So on Linux, large blocks are mapped, touched by several threads, and
+//! then registered with the driver. `cuMemHostAlloc` allocates small blocks, and blocks that the
+//! driver can't register. It also allocates all blocks on other systems, and on drivers before CUDA
+//! 12.5, which cannot record an event for all work of a context.
 //!
 //! **Invariants**
 //! 1. `start` points to `len` bytes that the driver has locked. `drop` unlocks them, once, and then
@@ -40,8 +40,8 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Minimum number of bytes per thread that touches a block.
 #[cfg(target_os = "linux")]
 const MIN_SHARE: usize = 8 << 20;
-/// Maximum number of threads that touch a block. With eight threads, the kernel takes three times
-/// as long to allocate huge pages.
+/// Maximum number of threads that touch a block. With eight threads, Linux takes three times as
+/// long to allocate huge pages.
 #[cfg(target_os = "linux")]
 const MAX_THREADS: usize = 4;
 
@@ -52,14 +52,15 @@ pub enum AfterFork {
     /// fork.
     Shared,
     /// The memory is absent in the child: an access ends the child with `SIGSEGV`. Large blocks are
-    /// then allocated three times as fast, because huge pages can be used. Small blocks are always
-    /// shared, and so are all blocks if the system cannot hide memory from child processes.
+    /// then allocated three times as fast, because huge pages can be used. Blocks from
+    /// `cuMemHostAlloc` are always shared, and so are all blocks if the system cannot hide memory
+    /// from child processes.
     Absent,
 }
 
 /// A zeroed block of page-locked host memory, which every context can use.
 ///
-/// The allocation may synchronize the device, so a loader allocates only when it is opened.
+/// The allocation may synchronize the device, so a loader allocates its slots when it is opened.
 pub struct Pinned {
     start: NonNull<u8>,
     len: usize,
@@ -77,7 +78,8 @@ impl Pinned {
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) if the driver cannot allocate `len` bytes. The
-    /// message suggests what to change.
+    /// message suggests what to change. [`ErrorKind::Config`](crate::ErrorKind::Config) if `len` is
+    /// 0.
     pub fn new(context: &Context, len: usize, after_fork: AfterFork) -> Result<Self> {
         #[cfg(not(target_os = "linux"))]
         let _ = after_fork;
@@ -85,8 +87,8 @@ impl Pinned {
         if len == 0 {
             return Err(Error::config("cannot page-lock 0 bytes"));
         }
-        // Freeing waits for copies, but unlocking need not. So a mapping may be unlocked only after
-        // an event for all work, which old drivers can't record.
+        // `cuMemFreeHost` waits for copies, but `cuMemHostUnregister` need not. So a mapping may be
+        // unregistered only after an event for all work, which old drivers can't record.
         #[cfg(target_os = "linux")]
         if marks_contexts()
             && let Some(start) = map_and_lock(len, after_fork)
@@ -126,7 +128,8 @@ fn map_and_lock(len: usize, after_fork: AfterFork) -> Option<NonNull<u8>> {
         return None;
     }
     let address = start as usize;
-    // The advice only saves time. Without it, locking touches the pages.
+    // Apart from `MADV_DONTFORK`, the advice only saves time. Without it, locking touches the
+    // pages.
     let advise = |begin: usize, end: usize, advice| {
         let (begin, end) = (len.min(begin), len.min(end));
         // SAFETY: the range is inside the mapping, and the advice does not change its contents.

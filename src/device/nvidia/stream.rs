@@ -7,8 +7,10 @@
 //! **Invariants**
 //! 1. A handle created here is destroyed exactly once, in `drop`. The driver allows this while work
 //!    is pending. A stream of the program is kept alive by its `Arc`, and never destroyed here.
-//! 2. A call never combines handles of different contexts: `Stream` and `Event` each store a
-//!    context, and every call checks that they match.
+//! 2. A call never combines handles of different contexts: `Stream`, `Event` and `DeviceBuffer`
+//!    each store a context, and every call that combines a stream with one of the others checks
+//!    that the contexts match. The caller of `copy` guarantees that both buffers have the same
+//!    context.
 //! 3. Addresses come from [`DeviceBuffer::at`], which checks the range.
 
 #![allow(unsafe_code)]
@@ -164,9 +166,9 @@ impl Stream {
     /// Queues a copy of `from[offset..offset + bytes]` to the start of `to`.
     ///
     /// # Safety
-    /// Both buffers must stay allocated until an event recorded after this call has completed.
-    /// Streams and events must order the copy with all other writes to `from` and all other
-    /// accesses to `to`.
+    /// Both buffers must belong to the stream's context, and must stay allocated until an event
+    /// recorded after this call has completed. Streams and events must order the copy with all
+    /// other writes to `from` and all other accesses to `to`.
     ///
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
@@ -179,7 +181,7 @@ impl Stream {
             .doing(|| format!("copying {bytes} bytes on the device"))
     }
 
-    /// Sets `memory[offset..offset + bytes]` to zero.
+    /// Queues an operation that sets `memory[offset..offset + bytes]` to zero.
     ///
     /// # Safety
     /// Streams and events must order the operation with all other accesses to these bytes on the

@@ -12,7 +12,7 @@ impl<'a> DeviceTensor<'a, Nvidia> {
     /// wrappers.
     ///
     /// # Errors
-    /// If `T` is not the tensor's dtype.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if `T` is not the tensor's dtype.
     pub fn view<T: DeviceElement>(&self) -> Result<CudaView<'a, T>> {
         if T::DTYPE != self.dtype() {
             let (requested, is) = (T::DTYPE.name(), self.dtype().name());

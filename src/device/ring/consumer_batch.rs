@@ -1,4 +1,4 @@
-//! Orders the consumer's work with the batches that it holds.
+//! A batch that the consumer holds, and the events that delay the reuse of its slot.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -30,7 +30,7 @@ impl<G: Gpu> ConsumerBatch<G> {
     }
 
     /// Makes `stream`, or by default the consumer's stream, wait for the batch. In a ring that
-    /// orders batches when they are taken, the caller must repeat a failed call.
+    /// orders batches when they are taken, the batch must not be used before a call has succeeded.
     pub(crate) fn take_on(&self, stream: Option<G::Stream>) -> Result<()> {
         let Shared { gpu, consumer, .. } = &*self.shared;
         self.shared.check()?;

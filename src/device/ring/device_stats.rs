@@ -6,17 +6,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::device::spec::DeviceMemory;
 
 /// The device memory of a loader, and the amount of data copied there. `allocated`, `peak` and
-/// `reserved` have the names of PyTorch's `torch.cuda.memory_stats`.
+/// `reserved` are named after the values of PyTorch's `torch.cuda.memory_stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeviceStats {
-    /// Size in bytes of the batches that are ready or that the consumer holds.
+    /// Size in bytes of the slots with batches that are ready, or that the consumer holds.
     pub allocated: usize,
     /// Maximum of `allocated` so far.
     pub peak: usize,
     /// Size in bytes of the device memory that was allocated when the loader was opened.
     pub reserved: usize,
-    /// Number of batches copied to the device.
+    /// Number of copies of a batch to the device. A batch is copied twice if the device cannot
+    /// decode one of its images.
     pub batches: u64,
     /// Number of bytes copied to the device.
     pub copied_bytes: u64,

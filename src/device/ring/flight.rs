@@ -1,4 +1,4 @@
-//! Work of the copy thread that the device has not finished.
+//! The copies and kernels that are still running on the device.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ pub(super) struct Workspace<G: Gpu> {
     pub(super) scratch: usize,
     /// Index of the convert stream that uses this memory.
     pub(super) stream: usize,
-    /// Event after the last batch that was prepared in this memory.
+    /// Recorded after the last batch that was prepared in this memory.
     pub(super) converted: G::Event,
 }
 
-/// Host slots that the device may be reading, events for reuse, and the timing of unfinished work.
+/// Host slots that the device may be reading, the timing of unfinished work, and events and fault
+/// buffers for reuse.
 pub(super) struct Flight<G: Gpu, H> {
     /// Uploads of host slots that the device has not finished, oldest first.
     pub(super) in_flight: VecDeque<Load<G, H>>,
@@ -71,6 +72,7 @@ impl<G: Gpu, H> Flight<G, H> {
         Flight { in_flight: VecDeque::new(), events: Vec::new(), faults: Vec::new(), timing: Timing::new(times) }
     }
 
+    /// Returns the most recent upload. There must be one in flight.
     pub(super) fn last(&self) -> &Load<G, H> {
         self.in_flight.back().expect("just pushed")
     }
@@ -79,7 +81,7 @@ impl<G: Gpu, H> Flight<G, H> {
         self.events.pop().map_or_else(|| gpu.event(), Ok)
     }
 
-    /// Frees the host slots with completed copies. Returns the time until the next check.
+    /// Frees the host slots whose copies have completed. Returns the time until the next check.
     pub(super) fn free_completed(&mut self, gpu: &G) -> Result<Duration> {
         self.timing.read_completed(gpu)?;
         while let Some(load) = self.in_flight.front() {
@@ -99,7 +101,8 @@ impl<G: Gpu, H> Flight<G, H> {
         self.faults.extend(faults);
     }
 
-    /// Takes over the timed events of a slot that the consumer has returned.
+    /// Moves the events around the consumer's wait from the slot to `timing`, which then measures
+    /// the wait.
     pub(super) fn record_stall(&mut self, slot: &mut Slot<G>) {
         if let Some((op, pair)) = slot.stall() {
             self.timing.push(op, pair);

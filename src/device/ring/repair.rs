@@ -9,7 +9,7 @@ use crate::batch::Feed;
 use crate::error::Result;
 
 pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
-    /// Asks the workers to decode the images in `rows`, without blocking.
+    /// Requests that workers decode the images in `rows`. Does not block.
     fn repair(&mut self, batch: Self::Batch, rows: &[usize]) -> Repair<Self::Batch>;
 
     /// Applies the error policy to a batch that the workers have returned.
@@ -28,8 +28,8 @@ pub(crate) struct Repair<B> {
 }
 
 impl<B> Repair<B> {
-    /// Creates a repair for a batch. Workers decode its images as long as `alive` is alive, and
-    /// send the batch to `receiver`.
+    /// Creates a repair for a batch that the workers send through `receiver`. They stop decoding
+    /// its images once `alive` is dropped.
     pub(crate) fn new(receiver: Receiver<B>, alive: Arc<()>) -> Self {
         Repair { receiver, received: None, _wanted: alive }
     }

@@ -20,7 +20,7 @@ pub(super) const POLL: Duration = Duration::from_micros(100);
 /// 300 microseconds.
 pub(super) const POLL_REQUEST: Duration = Duration::from_micros(10);
 /// Interval at which the thread checks whether its run is canceled, and the consumer checks whether
-/// the thread has failed.
+/// any slot can still become free.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// A full host slot in page-locked memory. Dropping it frees the slot.
@@ -44,8 +44,8 @@ pub(crate) struct Shared<G: Gpu> {
     pub(super) current_run: AtomicU64,
     /// The first driver error. No driver calls are made after it.
     pub(super) failure: Mutex<Option<Error>>,
-    /// Slots of batches that were dropped during a capture or used on unknown streams. No event
-    /// marks the end of their use.
+    /// Slots of batches that were dropped during a capture or used on unknown streams. The event
+    /// after their use has not been recorded yet.
     pub(super) deferred_slots: Mutex<Vec<(Box<Slot<G>>, SlotUse)>>,
     pub(super) counters: Arc<Counters>,
 }

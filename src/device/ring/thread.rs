@@ -22,7 +22,8 @@ use crate::device::spec::{DecodeStep, Location, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
 
-/// The copy thread. It makes all device calls, except for calls on the consumer's streams.
+/// The copy thread. Once the ring is open, this thread makes all device calls, except for calls on
+/// the consumer's streams.
 pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
     pub(super) feed: Option<F>,
@@ -315,9 +316,10 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         &self.convert_streams[self.workspace().map_or(0, |workspace| workspace.stream)]
     }
 
-    /// Queues the uploads of the most recent host slot. Records `time` around the uploads of
-    /// images. If `has_switched`, the previous batch was of the other kind, large or small, so the
-    /// uploads wait for all earlier batches. Returns the number of image bytes.
+    /// Queues the uploads of the most recent host slot. `time` measures the uploads into the
+    /// staging buffer, or without one the uploads of images. Returns the number of bytes of these
+    /// uploads. If `has_switched`, the batch is small and the previous one was large, or vice
+    /// versa, so the uploads wait for all earlier batches.
     fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>, has_switched: bool) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let Load { host, done: copy_done, .. } = self.flight.last();

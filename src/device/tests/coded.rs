@@ -73,8 +73,9 @@ impl Coded {
         }));
     }
 
-    /// Adds a video frame, which the device converts to RGB. With `interleave`, Cb and Cr of a frame
-    /// with 8 bits alternate, as in the frames of a video engine. Returns whether the frame was added.
+    /// Adds a video frame, which the device converts to RGB. With `interleave`, Cb and Cr of an
+    /// 8-bit 4:2:0 frame alternate, as in the frames of a video engine. Returns whether the frame
+    /// was added.
     #[cfg(feature = "video")]
     pub(in crate::device) fn add_video(&mut self, record: &[u8], plan: &Plan, interleave: bool) -> bool {
         use warpfeed_video::{Layout, Plane, Planes};
@@ -157,7 +158,7 @@ pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     kinds
 }
 
-/// Draws an image with smooth areas, edges and noise.
+/// Generates an image with smooth areas, edges and noise.
 pub(in crate::device) fn draw(rng: &mut Rng, size: Size, channels: usize) -> Vec<u8> {
     let (noise, step) = ([1, 20, 256][rng.below(3) as usize], 3 + rng.below(40));
     let mut pixels = Vec::new();
@@ -189,7 +190,8 @@ pub(in crate::device) fn random_jpeg(
     options.restart = [0, 0, 1, 2, 3, 7, 16][rng.below(7) as usize];
     let jpeg = encode(&draw(rng, size, *channels), size.width, size.height, *channels, &options);
     let jpeg = if rng.chance(0.1) { extended(&jpeg) } else { jpeg };
-    // With an EXIF orientation, a device writes the upright pixels over the coefficients.
+    // With an EXIF orientation, a device writes the upright pixels over the coefficients, so the
+    // pixels must fit into their memory.
     let sampling = if *channels == 1 { [(1, 1); 1].to_vec() } else { options.sampling.to_vec() };
     let max_factor = |factor_of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(factor_of).max().unwrap_or(1));
     let blocks: u32 = sampling.iter().map(|&(h, v)| u32::from(h) * u32::from(v)).sum();

@@ -32,8 +32,8 @@ mod stream;
 /// Bytes that an upload or a conversion moves between two possible pauses.
 const PIECE: usize = 64;
 
-/// A wait that the device deliberately skips. The tests must detect each mistake, to prove that
-/// they would detect a ring without the wait.
+/// A mistake of the ring, which the device imitates. The tests must detect each one, to prove that
+/// they would detect a ring that makes the mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     None,

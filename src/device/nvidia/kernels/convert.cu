@@ -11,8 +11,8 @@
 // are loaded 16 bytes at a time, because loading the fields one by one would take twice as long as
 // loading the pixels.
 //
-// Arithmetic uses round-to-nearest intrinsics in the same order as on the host, so both produce the
-// same bits. The file is compiled without contraction of multiply-adds (see README.md).
+// Arithmetic uses intrinsics with explicit rounding, in the same order as on the host, so both
+// produce the same bits. The file is compiled without contraction of multiply-adds (see README.md).
 
 #include "records.cuh"
 

@@ -1,5 +1,6 @@
 // Decodes baseline JPEGs to u8 (H, W, 3): Huffman decoding, inverse DCT, upsampling, color
-// conversion, crop, resize and flip.
+// conversion, crop, resize and flip. Video frames, which workers decode, are only converted to RGB,
+// cropped, resized and flipped.
 //
 // Eight entry points run one after the other, and skip samples that a worker has decoded.
 // blockIdx.y is the sample; the grid has more rows than samples if some samples are large (see
@@ -728,10 +729,10 @@ static_assert(sizeof(Followed) == sizeof(Start), "a Start overwrites a Followed"
 // begin.
 enum { TILE = 128, OVERLAP = 16, STEP = TILE - OVERLAP };
 
-// Codes of regular patterns never synchronize: each pass fixes only one more line. So a sample is
-// left to the host after PASSES passes of `jpeg_follow` over a tile, or CHAIN lines at the start of
-// a tile in `jpeg_starts`. CHAIN is less than the number of lines in a tile, so `jpeg_starts` never
-// changes a tile's last line.
+// Codes of regular patterns may never synchronize: each pass then fixes only one more line. So a
+// sample is left to the host after PASSES passes of `jpeg_follow` over a tile, or CHAIN lines at
+// the start of a tile in `jpeg_starts`. CHAIN is less than the number of lines in a tile, so
+// `jpeg_starts` never changes a tile's last line.
 enum { PASSES = 96, CHAIN = 64 };
 static_assert(CHAIN < STEP, "tiles do not wait for each other");
 

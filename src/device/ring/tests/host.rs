@@ -37,8 +37,8 @@ pub(super) fn spec(dtype: Dtype) -> Spec {
     spec_of(vec![image("image", 8, 9), label()], dtype, false)
 }
 
-/// Like [`spec`], but with two lanes: consecutive batches of up to `BATCH / 2` samples are
-/// processed at the same time.
+/// Like [`spec`], but with two lanes: the device processes up to two batches of at most `BATCH / 2`
+/// samples at the same time.
 pub(super) fn overlapping() -> Spec {
     Spec { lanes: Some(Lanes { count: 2, samples: BATCH / 2 }), ..spec(CONVERTED) }
 }
@@ -67,12 +67,12 @@ pub(super) fn host_bytes(spec: &Spec) -> Vec<usize> {
     };
     let mut spans: Vec<(usize, usize)> = spec.arrays.iter().filter_map(span_of).collect();
     spans.sort_unstable();
-    assert!(spans.iter().enumerate().all(|(i, (span, _))| i == *span), "every span must be copied once");
+    assert!(spans.iter().enumerate().all(|(i, (span, _))| i == *span), "every span must be uploaded once");
     spans.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-/// Returns the number of samples in a batch. With lanes, five small batches alternate with four
-/// full ones.
+/// Returns the number of samples in a batch. With lanes, groups of five small batches alternate
+/// with groups of four full ones. Without lanes, only the last batch is not full.
 pub(super) fn count(spec: &Spec, number: u64) -> usize {
     match spec.lanes {
         Some(lanes) if number % 9 < 5 => 1 + number as usize % lanes.samples,
