@@ -21,10 +21,10 @@ use crate::model::{Object, Sample};
 use crate::storage::OpenFile;
 use crate::storage::ahead::Remote;
 
-/// Number of threads that open shards, with one request each.
+/// Maximum number of threads that open shards, with one request each.
 const MAX_REQUESTS: usize = 128;
-/// Number of shards that are scanned concurrently, each in chunks of [`CHUNK`] bytes. All chunks
-/// together take 256 MiB.
+/// Maximum number of shards that are scanned concurrently, each in chunks of [`CHUNK`] bytes. All
+/// chunks together take at most 256 MiB.
 const MAX_SCANS: usize = 16;
 const CHUNK: u64 = 16 << 20;
 /// Minimum size of a shard, in bytes, for caching its index on the local disk.

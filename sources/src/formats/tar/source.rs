@@ -37,10 +37,11 @@ const MIN_INDEXED: u64 = 1 << 20;
 ///   links are ignored, with a warning that states their number.
 /// - **Invalid samples.** Reading a sample fails if it has a repeated field or more than 16 fields.
 ///
-/// **Changes.** In each epoch, the first worker that reads from a shard checks whether the file has
-/// changed. If so, this read and all later reads from the shard fail. Batches may be prepared
-/// before their epoch is requested, so the shards are checked again when the epoch starts, unless
-/// there are more than 64 shards or they are in an object store.
+/// **Changes.** In each epoch, the first worker that reads from a local shard checks whether the
+/// file was modified. If so, this read and all later reads from the shard fail. If the file was
+/// replaced or removed, a warning is logged, and reads continue from the open file. Batches may be
+/// prepared before their epoch is requested, so the shards are checked again when the epoch starts,
+/// unless there are more than 64 shards or they are in an object store.
 ///
 /// **Index.** Opening reads the headers of all shards that have no valid index, in parallel. For
 /// shards of 1 MiB or more, it stores the resulting index next to the shard in `NAME.tar.index`, if
@@ -49,10 +50,10 @@ const MIN_INDEXED: u64 = 1 << 20;
 ///
 /// **Memory maps.** [`open`](Tar::open) maps all shards. A map takes address space, but no memory,
 /// and files do not stay open, so even ten thousand shards do not exceed the limit on open files.
-/// On Linux 5.14 and newer, reading a sample fails if its shard has been truncated. However,
-/// `SIGBUS` kills the process if a shard is truncated while one of its samples is in use, or if an
-/// I/O error occurs while a mapped page is loaded. If files may be truncated while they are open,
-/// use [`open_unmapped`](Tar::open_unmapped), which copies the data.
+/// On Linux 5.14 and newer, reading a sample fails if its shard has been truncated or if an I/O
+/// error occurs. However, `SIGBUS` kills the process if this happens while the sample is in use
+/// and, on other systems, also while the sample is read. If files may be truncated while they are
+/// open, use [`open_unmapped`](Tar::open_unmapped), which copies the data.
 pub struct Tar {
     shards: Arc<Files<Index>>,
     classes: Vec<String>,
