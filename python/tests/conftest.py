@@ -58,7 +58,7 @@ def missing(word: str, why: str) -> NoReturn:
 
 
 def need(module: str) -> Any:
-    """Skips the test if the package is not installed."""
+    """Returns the module, or calls `missing` if its package is not installed."""
     package = module.partition(".")[0]
     try:
         result = importlib.import_module(module)

@@ -29,8 +29,8 @@ MODULES = sorted((ROOT / "python" / "warpfeed").glob("*.py"))
 
 #: Batches per loader in an example, several times the number of slots.
 BATCHES = int(os.environ.get("WARPFEED_EXAMPLE_BATCHES", "200"))
-#: Seconds after which an example counts as hung. It then prints the stacks of its threads and
-#: exits.
+#: Seconds after which an example counts as hung. The process then prints the stacks of its threads
+#: and exits.
 LIMIT = 60 + BATCHES / 2
 
 
@@ -88,8 +88,8 @@ SMALLER = [
     (r"\{000\.\.099\}", "{000..001}"),
 ]  # fmt: skip
 
-#: Replacements in examples that `test_docs.py` runs unchanged, because their assertions depend on
-#: the numbers.
+#: Replacements in blocks that are marked `python run`. They also keep the assertions of these blocks
+#: true.
 SMALLER_STILL = [
     (r"\b16\b", "2"),
     (r"\bbatch_size=(8|32)\b", "batch_size=2"),
@@ -123,8 +123,8 @@ def made_small(block: Block) -> str:
 
 
 class Prepared(ast.NodeTransformer):
-    """Sets the number of workers, a timeout, and small images and batches for the loaders of a
-    program."""
+    """Rewrites the loaders of a program to use `workers` threads, a timeout, and small images and
+    batches."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -193,8 +193,8 @@ def digest(batch: Any) -> str:
 class Driver:
     """Makes loops over loaders run until each loader has delivered `BATCHES` batches.
 
-    If `again` is set, finished epochs are repeated. Loops with a body that depends on the epoch
-    need this.
+    If `again` is set, a loop repeats its epoch instead of continuing with the next epoch. Loops with
+    a body that depends on the epoch need this.
     """
 
     def __init__(self, again: bool) -> None:
@@ -211,7 +211,8 @@ class Driver:
 
 
 class Recorder:
-    """A loader's iterator that records the batches, and starts again at the end of each epoch."""
+    """A loader's iterator that records the batches. It continues after the end of an epoch until the
+    loader has delivered `BATCHES` batches."""
 
     def __init__(self, drive: Driver, loader: Loader, begun: Any) -> None:
         self.drive, self.loader, self.inner = drive, loader, begun
@@ -299,8 +300,8 @@ class Left(NamedTuple):
 
     @classmethod
     def at_most(cls, before: Left) -> Left:
-        """Waits up to two seconds until the resources are no more than `before`, because threads
-        need time to end."""
+        """Waits up to two seconds until the use of resources drops to `before`, because threads need
+        time to end. Returns the resources in use."""
         for _ in range(40):
             result = cls.now()
             if result.threads <= before.threads and result.descriptors <= before.descriptors:
@@ -310,14 +311,15 @@ class Left(NamedTuple):
 
 
 def resident() -> int:
-    """Returns the private memory of the process in bytes."""
+    """Returns the resident memory of the process without shared pages, in bytes."""
     pages = Path("/proc/self/statm").read_text().split()
     return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Disables the garbage collector. If the program hangs, it prints its stacks and exits."""
+    """Disables the garbage collector. If the program hangs, the process prints the stacks of its
+    threads and exits."""
     gc.collect()
     gc.disable()
     faulthandler.dump_traceback_later(LIMIT, exit=True, file=conftest.STDERR)

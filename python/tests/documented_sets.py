@@ -33,8 +33,8 @@ def program(*arguments: object) -> None:
 
 
 def jpegs() -> list[tuple[bytes, int, str]]:
-    """Returns small copies of the images in `datasets/mini` with their labels and names, class by
-    class."""
+    """Returns small copies of six images of each class in `datasets/mini`, with their labels and
+    names, class by class."""
     results = []
     for label, folder in enumerate(sorted(path for path in MINI.iterdir() if path.is_dir())):
         results += [(smaller(file), label, f"{folder.name}/{file.stem}") for file in sorted(folder.glob("*.jpg"))[:6]]

@@ -1,5 +1,5 @@
-"""Each augmentation of the Rust crate has the same name in Python, changes the pixels, produces the
-same result for any number of workers, and can be printed, compared and pickled by value."""
+"""Each augmentation produces the same result for any number of workers, and can be printed, compared
+and pickled by value. Each method of an augmentation changes the pixels."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     ),
     "rotate": (Augment.train(32), lambda a: a.rotate(30)),
     "perspective": (Augment.train(32), lambda a: a.perspective(0.5, 1.0)),
-    # The rows of src/transform/ops, which its tests write.
+    # Generated from the random effects in src/transform/ops.
     "invert": (Augment.train(32), lambda a: a.invert(1.0)),
     "posterize": (Augment.train(32), lambda a: a.posterize(2, 1.0)),
     "solarize": (Augment.train(32), lambda a: a.solarize(64.5, 1.0)),

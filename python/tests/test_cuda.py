@@ -273,7 +273,7 @@ def test_a_loader_uses_the_second_device(packed: str) -> None:
 
 
 def test_cupy_and_jax_are_not_needed_and_numpy_is_refused(packed: str) -> None:
-    with pytest.raises(ValueError, match="output='numpy' is of host memory"):
+    with pytest.raises(ValueError, match="output='numpy' supports only host memory"):
         Loader(packed, device="cuda", output="numpy")
     batch = next(iter(Loader(packed, device="cuda", output="dlpack", **OPTIONS)))
     with pytest.raises((AttributeError, BufferError, TypeError, ValueError, RuntimeError)):

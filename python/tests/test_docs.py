@@ -1,5 +1,5 @@
-"""Each Python block of README.md, python/README.md and docs compiles, and uses only names and
-keyword arguments of warpfeed that exist. Blocks marked `python run` also run unchanged.
+"""Each Python block of README.md, python/README.md and docs compiles, and all names and keyword
+arguments of warpfeed in the block exist. Blocks marked `python run` also run unchanged.
 `test_documented.py` runs every block for 200 batches, and checks for leaks."""
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def member(owner: Any, name: str) -> Any:
 
 
 def self_attributes(owner: Any) -> set[str]:
-    """Returns all names that the source of a class uses as `self.NAME`. They include attributes
+    """Returns every NAME that appears as `self.NAME` in the source of a class, including attributes
     that are set only in `__init__`."""
     try:
         return set(re.findall(r"self\.(\w+)", inspect.getsource(owner)))
@@ -124,7 +124,7 @@ def check_call(called: Any, positional: int, named: list[str], unpacked: bool = 
     if any(p.kind is p.VAR_KEYWORD and p.name == "loaders" for p in parameters):
         by_name |= set(named)  # `metrics.observe` accepts loaders under any name
     name = called.__qualname__
-    # Loader has `**unknown` only to raise an error, so it does not accept arbitrary names.
+    # The parameter `**unknown` of Loader does not accept other names: it only improves the error.
     assert set(named) <= by_name, f"{name} has no argument {sorted(set(named) - by_name)}"
     if not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         assert positional <= len(by_place), f"{name} takes {len(by_place)} positional arguments, not {positional}"

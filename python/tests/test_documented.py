@@ -178,7 +178,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stock(shop: Path, folder: Path, code: str) -> None:
-    """Makes the datasets that the code refers to available in `here`."""
+    """Makes the datasets that the code refers to available in `folder`."""
     for name, write in WRITERS.items():
         if not re.search(rf"[\"'/]{re.escape(name)}[\"'/]", code) or re.search(
             rf"(?:pack\([^,]*, |\.to\()\"{re.escape(name)}\"", code

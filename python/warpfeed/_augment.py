@@ -1,7 +1,7 @@
 """Augmentations, with the same names as in the Rust crate.
 
 Each object records the calls that created it. It prints as that code, compares by value, and can be
-pickled. Values are checked when a loader is opened.
+pickled. Ranges are checked when a loader or a decoder is opened.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class ColorJitter(_Calls):
 
 
 class RandomErasing(_Calls):
-    """Fills a random rectangle after normalization, like torchvision's ``RandomErasing``."""
+    """Fills a random rectangle, after any normalization, like torchvision's ``RandomErasing``."""
 
     __slots__ = ()
 
@@ -179,7 +179,8 @@ class RandomErasing(_Calls):
         return data
 
     def value(self, red: float, green: float, blue: float) -> RandomErasing:
-        """Sets the fill value of each channel, on the normalized scale; 0 by default."""
+        """Sets the fill value of each channel: on the normalized scale, or from 0 to 255 in ``u8``
+        batches; 0 by default."""
         return self._with("value", float(red), float(green), float(blue))  # type: ignore[no-any-return]
 
     def noise(self, deviation: float = 1.0) -> RandomErasing:
@@ -238,8 +239,8 @@ class Mix(_Calls):
 class Augment(_Calls):
     """The steps that turn a decoded image into an image of the batch, including the output size.
 
-    Begin with ``train``, ``eval``, ``center_crop``, ``random_crop``, ``resize`` or
-    ``pass_through``; for detection with ``letterbox``, ``scale_jitter``, ``shortest_size`` or
+    Begin with ``train``, ``eval``, ``center_crop``, ``random_crop``, ``resize``, ``cover``,
+    ``own_size`` or ``pass_through``; for detection with ``letterbox``, ``scale_jitter``, ``shortest_size`` or
     ``iou_crop``; for segmentation with ``random_resize``; or with a ``preset``. Then add options::
 
         Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(0.4, 0.4, 0.4))
@@ -251,8 +252,8 @@ class Augment(_Calls):
 
     def __init__(self) -> None:
         raise TypeError(
-            "begin with Augment.train(side), .eval(shorter, side), .center_crop, .random_crop, .resize, .own_size or "
-            ".pass_through; for detection .letterbox, .scale_jitter, .shortest_size or .iou_crop; for segmentation "
+            "begin with Augment.train(side), .eval(shorter, side), .center_crop, .random_crop, .resize, .cover, "
+            ".own_size or .pass_through; for detection .letterbox, .scale_jitter, .shortest_size or .iou_crop; for segmentation "
             ".random_resize; or .preset(name, side)"
         )
 
@@ -625,7 +626,7 @@ class Augment(_Calls):
         ``RandomPerspective``."""
         return self._with("perspective", float(scale), float(probability))  # type: ignore[no-any-return]
 
-    # The rows of src/transform/ops, which its tests write.
+    # Generated from the random effects in src/transform/ops.
     def invert(self, probability: float = 0.5) -> Augment:
         """Inverts all levels with the given probability, like torchvision's ``RandomInvert``."""
         return self._with("invert", float(probability))  # type: ignore[no-any-return]
@@ -672,7 +673,8 @@ class Augment(_Calls):
     # End of the rows.
 
     def erase(self, erasing: RandomErasing) -> Augment:
-        """Fills a random rectangle of the normalized image. A second call replaces the first."""
+        """Fills a random rectangle of the image, after any normalization. A second call replaces the
+        first."""
         return self._with("erase", erasing)  # type: ignore[no-any-return]
 
     def mix(self, mix: Mix) -> Augment:

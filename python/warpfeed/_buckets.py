@@ -34,17 +34,17 @@ class Buckets:
         for batch in loader:
             tokens = batch["tokens.npy"]  # (32, 64), (32, 128), (32, 256) or (32, 512)
 
-    The samples are sorted by bucket and then divided into batches, so a batch contains samples from
-    two buckets only at the boundary between them. With ``shuffle``, each epoch shuffles the samples
-    within each bucket, and then the batches. An incomplete batch contains the longest samples, and
-    is always the last batch.
+    The samples are sorted by bucket and then divided into batches. Without ``budget``, only a batch at
+    the boundary between buckets contains samples from several buckets. An incomplete batch then
+    contains the longest samples, and is always the last batch. With ``shuffle``, each epoch shuffles
+    the samples within each bucket, and then the batches.
 
     Args:
         lengths: length of each sample of the whole dataset, even with a ``subset``: integers below
             2**32. For large datasets, pass an array.
         bounds: maximum length of each bucket, in increasing order. Longer samples form an
             additional bucket.
-        budget: maximum total length of the samples in a global batch, in the same unit as the
+        budget: maximum total length of the samples in a global batch, in the unit of the
             lengths, such as tokens or pixels. A batch contains as many samples of one bucket as fit
             into the budget, but at most ``batch_size``. Each sample counts as long as the upper
             bound of its bucket. Samples beyond the last bound count as long as the longest sample.

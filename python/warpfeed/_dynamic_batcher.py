@@ -50,7 +50,7 @@ class DynamicBatcher:
                 ``max_batch`` items, if the batcher is closed, or if the decoder was opened in a
                 different process; with kind ``"busy"`` if ``max_queued`` requests are already
                 waiting for a batch.
-            TypeError: if an image is neither bytes nor an array.
+            TypeError: as for :meth:`Decoder.submit`.
         """
         future: Future[list[Any]] = Future()
         request = self._core.submit(list(images), future)
@@ -115,7 +115,7 @@ class DynamicBatcher:
 
     def _results(self, decoded: Decoded) -> list[Any]:
         returned = self._f(decoded)
-        # Never results per image, even if the length happens to match.
+        # These types never contain one result per image, even if the length happens to match.
         if isinstance(returned, (tuple, str, bytes, bytearray, Mapping, Set)):
             kind = type(returned).__name__
             raise WarpfeedError(

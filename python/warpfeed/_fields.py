@@ -2,9 +2,10 @@
 
 Masks, boxes, keypoints and dense maps are cropped, resized, flipped and padded together with the
 image of their sample. Masks are bit-identical to the results of torchvision's v2 transforms with
-``tv_tensors``; boxes, keypoints and dense maps agree with torchvision to 1e-4. Other fields are
-delivered as they are stored. The suffix of a stored field's name gives its encoding: ``x.npy``,
-``x.json`` or ``x.txt``. A field without a suffix is a raw little-endian array.
+``tv_tensors``; boxes, keypoints and dense maps agree with torchvision to 1e-4. All images of a sample
+get the same crop. The other field types do not depend on the crop. The suffix of a stored field's
+name gives its encoding: ``x.npy``, ``x.json`` or ``x.txt``. A field without a suffix is a raw
+little-endian array.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _mask_integer(what: str, number: Any) -> int:
 def _mask_key(key: Any) -> int | list[int]:
     """Converts a key of the dict ``classes``: a value of a mask, or a color."""
     if hasattr(key, "__iter__"):
-        return [_mask_integer("a color", component) for component in key]
+        return [_mask_integer("a component of a color", component) for component in key]
     return _mask_integer("a value", key)
 
 
@@ -122,8 +123,8 @@ class NdArray(Arguments):
     """An array of fixed shape. ``NdArray("f32", [768])`` delivers an array of shape (N, 768). With
     the shape ``[]``, each sample has one number, and the batch an array of shape (N,).
 
-    Fractions are rounded to the nearest value of the type; ``"f64"`` preserves 64-bit floats. A
-    sample fails if one of its integers does not fit in the type.
+    A number with a fractional part is rounded to the nearest value of the type; ``"f64"`` preserves
+    64-bit floats. A sample fails if the type cannot represent one of its integers exactly.
     """
 
     dtype: Dtype
@@ -198,14 +199,14 @@ class Mask(Arguments):
         of: name of the sample's field, if it differs from the name of the batch field.
         fill: value of the padding around the image, for example with ``Augment.letterbox``.
         classes: the number of classes, or a dict. With a number, a sample fails if its mask
-            contains a value other than 0 to ``classes`` - 1, ``fill`` and ``ignore``. A dict maps
+            contains a value that is not from 0 to ``classes`` - 1, ``fill`` or ``ignore``. A dict maps
             stored values, or colors (red, green, blue), to the values in the batch. A sample fails
             if its mask contains a value that is not in the dict, unless ``ignore`` is set.
         ignore: value of pixels that do not belong to any class. If ``classes`` is a dict,
             ``ignore`` replaces every value that is not in the dict.
-        frames: makes the field a mask for each of the T frames of an ``Image(frames=T)``, of shape
-            (N, T, H, W). A sample has an array of shape (T, height, width), or a list of T encoded
-            files. By default, a clip has one mask.
+        frames: delivers one mask for each of the T frames of an ``Image(frames=T)``, of shape (N, T,
+            H, W). A sample has an array of shape (T, height, width), or a list of T encoded files. By
+            default, a clip has one mask.
     """
 
     dtype: Dtype
@@ -226,7 +227,7 @@ class Mask(Arguments):
         pairs: Any = () if is_count else self.classes
         values = [(_mask_key(key), _mask_integer("a class", value)) for key, value in pairs]
         if not is_count and not values:
-            raise ConfigError("classes={}: expected at least one value of the mask")
+            raise ConfigError("classes={}: expected at least one entry")
         described = {
             "dtype": dtype_name(self.dtype), "of": self.of, "fill": self.fill, "ignore": self.ignore,
             "frames": self.frames,
@@ -246,7 +247,7 @@ class DenseMap(Arguments):
     example, white in a 16-bit image is 65535. ``Loader("scans",
     fields={"image": DenseMap(1, image=True)})`` loads 16-bit images, ``DenseMap(4, image=True)``
     loads RGBA images, and ``DenseMap(13, image=True)`` loads TIFFs with 13 bands. Color operations
-    do not change a dense map.
+    do not affect dense maps.
 
     Args:
         channels: number of values per pixel; None for a single value without a channel axis.
@@ -254,8 +255,7 @@ class DenseMap(Arguments):
         fill: value of the padding around the image.
         of: name of the sample's field, if it differs from the name of the batch field.
         image: reads the image of the sample, which must be a PNG or TIFF, instead of a field.
-        frames: makes the field a map for each of the T frames of an ``Image(frames=T)``, with an
-            axis for the frames after N. A sample has an array of shape (T, height, width) or (T,
+        frames: delivers one map for each of the T frames of an ``Image(frames=T)``, with an axis for the frames after N. A sample has an array of shape (T, height, width) or (T,
             height, width, C), or a list of T encoded files. By default, a clip has one map.
     """
 
@@ -306,10 +306,10 @@ class Keypoints(Arguments):
         count: K, the number of points per sample.
         visibility: adds a third number to each point, so the shape is (N, K, 3): 0 for unlabeled, 1
             for hidden, 2 for visible. A point outside the crop becomes (0, 0, 0).
-        flip_pairs: pairs of points to exchange when the image is flipped horizontally, such as
+        flip_pairs: pairs of points to swap when the image is flipped horizontally, such as
             ``[(0, 1)]`` for the left and the right eye.
-        frames: makes the field the points for each of the T frames of an ``Image(frames=T)``, of
-            shape (N, T, K, 2). A sample has an array of shape (T, K, 2). By default, a clip has one
+        frames: delivers the points for each of the T frames of an ``Image(frames=T)``, of shape (N,
+            T, K, 2). A sample has an array of shape (T, K, 2). By default, a clip has one
             set of points.
     """
 
@@ -352,8 +352,7 @@ class Boxes(Arguments):
             "u8"}``.
         from_, to: format of the four numbers in the sample (``from_``) and in the batch (``to``):
             ``"xyxy"`` (left, upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
-        relative: whether the sample stores coordinates as fractions of the image's width and
-            height.
+        relative: reads coordinates as fractions of the image's width and height.
         to_relative: delivers coordinates as fractions of the output's width and height instead of
             pixels.
         min_visible: drops boxes if less than this fraction of their area is inside the crop.
@@ -361,10 +360,10 @@ class Boxes(Arguments):
         masks: adds a mask for each box, with 0 or 1 for each pixel of the output.
         points: adds this number of keypoints for each box. A keypoint consists of x, y and
             visibility: 0 for unlabeled, 1 for hidden, 2 for visible.
-        flip_pairs: pairs of points to exchange when the image is flipped horizontally.
+        flip_pairs: pairs of points to swap when the image is flipped horizontally.
         truncated: keeps only the first ``max_boxes`` boxes of a sample. By default, a sample with
             more boxes fails.
-        frames: makes the field the boxes for each of the T frames of an ``Image(frames=T)``. All
+        frames: delivers the boxes for each of the T frames of an ``Image(frames=T)``. All
             arrays get an axis for the frames after N, and ``max_boxes`` applies to each frame. A
             sample has a list of T lists of boxes, or an array of shape (T, n, 4) if all frames have
             n boxes. Columns, masks and points have the same form. By default, a clip has one set
@@ -462,7 +461,7 @@ class TokenIds(Arguments):
     Args:
         length: number of tokens per window.
         dtype: ``"i64"``, ``"i32"`` or ``"u16"``.
-        end: the token that ends a document. This token is part of the document.
+        end: the token that ends a document, as its last token.
         vocabulary: size of the vocabulary. A sample fails if it contains a token id outside the
             vocabulary.
     """
@@ -485,7 +484,7 @@ class PackedIds(Arguments):
     index of each token's document within the row, and -1 for padding. ``<name>.position``, of shape
     (N, length), contains the position of each token within its document, or within the padding.
     ``<name>.ends``, of shape (N, max_documents + 1), contains the end of each document in the row,
-    where the padding counts as a document. The elements after the last document are ``length``.
+    where the padding counts as a document. The remaining elements are ``length``.
 
     Args:
         length: number of tokens per row.
@@ -520,8 +519,8 @@ _PATCHES = {
 
 @dataclass(frozen=True)
 class Patches(Arguments):
-    """Images of their own sizes as packed patches, for vision transformers and vision-language
-    models with native resolution.
+    """Images of different sizes as packed patches, for vision transformers and vision-language models
+    that accept images of any size.
 
     The image is resized to a multiple of the patch within a budget of pixels or patches, normalized
     and divided into patches. The batch has the patches of all images one after the other, without
@@ -531,8 +530,8 @@ class Patches(Arguments):
     ``<name>.count`` and ``<name>.images``, i64 of shape (N,), contain the number of patches and of
     images of each sample.
 
-    Both layouts equal the image processors of ``transformers`` that resize with torchvision. With
-    the processors that resize with Pillow, some values differ, because Pillow rounds differently.
+    The patches equal those of the image processors of ``transformers`` that resize with torchvision.
+    With the processors that resize with Pillow, some values differ, because Pillow rounds differently.
     The augmentation does not change patches.
 
     Args:
@@ -554,11 +553,11 @@ class Patches(Arguments):
             Only for ``"naflex"``, 256 by default.
         interpolation: filter of the resize: ``"bicubic"`` for ``"qwen2_vl"``, ``"bilinear_exact"``
             for ``"naflex"``.
-        dtype: ``"f32"``, ``"f16"``, ``"bf16"`` or ``"u8"``, which is not normalized.
+        dtype: ``"f32"``, ``"f16"`` or ``"bf16"``, or ``"u8"`` for pixels that are not normalized.
         normalize: ``"imagenet"`` or ``(mean, std)``; by default, the normalization of the model.
         images: maximum number of images per sample. A dataset's ``__getitem__`` returns a list of
             images, of any sizes, in this field. If a list may be empty, the name of the field must
-            end like an image file, as in ``"photos.jpg"``. By default, each sample has one image.
+            end in the extension of an image format, as in ``"photos.jpg"``. By default, each sample has one image.
     """
 
     layout: str = "qwen2_vl"
@@ -596,8 +595,8 @@ class Patches(Arguments):
 
 
 def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
-    """Raises an error if a field must be transformed with the image, because ``image_transform``
-    may move pixels without moving the field."""
+    """Raises an error if a field must be transformed with the image. ``image_transform`` may move
+    pixels without moving such a field."""
     for name, kind in fields.items():
         if isinstance(kind, (Mask, DenseMap, Keypoints, Boxes, Geometry)):
             raise ConfigError(

@@ -192,7 +192,8 @@ class Loader(_other_names.EarlierNames):
         soft_labels: ``(classes, smoothing)`` adds the ``soft_label`` field, f32 of shape (N,
             classes), and makes the batch a dict. ``classes`` is the number of classes. If the
             dataset has class names, as a folder of class folders does, you can pass only the
-            smoothing, such as ``0.1``. Mixing (:class:`Mix`) requires this option.
+            smoothing, such as ``0.1``. Mixing (:class:`Mix`) requires this option, or
+            ``drop_field=["label"]``.
         unlabeled: delivers missing labels as -1. Without this option, missing labels are an error.
             The exception is a batch with additional fields: if none of its samples has a label,
             the batch has no ``label``.
@@ -227,7 +228,8 @@ class Loader(_other_names.EarlierNames):
             ``batch_size``.
 
     Args: Storage
-        mmap: maps tar shards into memory instead of reading them.
+        mmap: maps files, such as tar shards, into memory instead of reading them. LMDB files are
+            always mapped.
         index: caches the listing of a local folder in the file ``<folder>.warpfeed-index`` next to
             the folder. Other datasets reject this option.
         cache_bytes: maximum size of the local cache for data from URLs. By default, nothing is
@@ -584,8 +586,8 @@ class Loader(_other_names.EarlierNames):
     def state_dict(self) -> dict[str, Any]:
         """Returns the position of the run: directly after the last delivered batch.
 
-        The dict contains only numbers and strings, so JSON and ``torch.load(weights_only=True)``
-        support it. Ranks that have received the same number of batches have the same state.
+        The dict contains only types that JSON supports. ``torch.load(weights_only=True)`` can load
+        it. Ranks that have received the same number of batches have the same state.
         """
         state: dict[str, Any] = json.loads(self._core.checkpoint())
         return state

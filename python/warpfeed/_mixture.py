@@ -26,7 +26,7 @@ class Shares(Arguments):
     the start of epoch 10.
 
     A change takes effect at the start of the first round that begins at this point or later. A
-    gradual change consists of equal steps, one per round and at most 100.
+    gradual change has one step per round, but at most 100 steps.
 
     Args:
         shares: one share per dataset. The shares need not sum to 1.

@@ -1,8 +1,8 @@
 """Checks and converts the options of `Loader`, `Decoder` and `pack`.
 
 The signature of each function defines its options: names, types, defaults and groups.
-:func:`checked` checks values against the types, and :func:`to_native` converts them. Every error
-names the option and its value.
+:func:`checked` checks values against the types, and :func:`to_native` converts them. An error for an
+invalid value names the option and the value.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def to_json(value: Any) -> str:
 
 
 def _json_default(value: Any) -> Any:
-    """Converts an augmentation, or a number of NumPy."""
+    """Converts an augmentation, or a NumPy number."""
     if hasattr(value, "_data"):
         return value._data()
     if is_flag(value):

@@ -50,8 +50,8 @@ def image(value: Any) -> Any:
     """Converts an image to bytes, an array (height, width, 3), or a path.
 
     Most Pillow images are converted to arrays. Images with transparency or an EXIF rotation are
-    encoded as PNG, because the loader must blend in ``background``, and must rotate or reject the
-    annotations.
+    encoded as PNG: the loader must blend them with ``background``, and apply the rotation to the
+    image and its annotations.
     """
     if isinstance(value, (bytes, bytearray, memoryview, str, os.PathLike)):
         return value

@@ -95,7 +95,7 @@ fn generated_files_match_the_rows() {
     // The published crate does not contain the Python package.
     if Path::new(env!("CARGO_MANIFEST_DIR")).join("python").is_dir() {
         let notice = |comment: &str| {
-            ["The rows of src/transform/ops, which its tests write.\n", "End of the rows."]
+            ["Generated from the random effects in src/transform/ops.\n", "End of the rows."]
                 .map(|text| format!("{comment} {text}"))
         };
         let part = |path: &str, [begin, end]: [String; 2], indent: &str, text: String| {
