@@ -125,9 +125,9 @@ impl Column {
     }
 
     /// Returns the elements of sample `index` in native byte order. The bytes are borrowed from a
-    /// memory map if possible, and appended to `page` if not. `read` is the index that this read
-    /// has in a loader's order of reads, or `None` for a read outside that order. Panics if `index`
-    /// is not less than [`len`](Column::len).
+    /// memory map if possible, and appended to `page` if not. `read` is the prefetch index of these
+    /// bytes, or `None` if they are not prefetched. Panics if `index` is not less than
+    /// [`len`](Column::len).
     pub(super) fn get<'a>(
         &'a self,
         files: &'a [Arc<OpenFile>],

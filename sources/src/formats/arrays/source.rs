@@ -313,8 +313,8 @@ fn check_columns(columns: &[Column]) -> Result<usize> {
     Ok(len)
 }
 
-/// Reads the columns of sample `index`. `first` is the prefetch index of the first column, and the
-/// other columns have the next indices, or `None` if the sample is not prefetched.
+/// Reads the columns of sample `index`. `first` is the prefetch index of the first column, or `None`
+/// if the sample is not prefetched. The other columns have the indices after it.
 fn read_row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
     files: &'a [Arc<OpenFile>],

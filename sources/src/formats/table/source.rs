@@ -33,10 +33,10 @@ use crate::values::record::Labels;
 /// | `path`, `file`, `image`, `filename`, `file_name` or `img`: a path | the image: `jpg`, `png`, ... |
 /// | `label`, `class`, `cls` or `category`: integers | the label |
 /// | the same columns with text | the label: the index of the text among all distinct texts of the column in sorted order, or in the list of classes |
-/// | the same columns with other numbers or lists | a field, as below |
+/// | the same columns with other numbers, or with lists in JSON Lines | a field, as below |
 /// | paths of other files, such as masks | the file, as `<column>.<extension>`: `mask.png` |
 /// | numbers and text | `<column>.txt` |
-/// | JSON lists and objects | `<column>.json` |
+/// | lists, and objects in JSON Lines | `<column>.json` |
 ///
 /// A loader refers to a field by the name of its column:
 /// `.field("age", NdArray::new(Dtype::F32, []))`. Field names are converted to lower case. The key
