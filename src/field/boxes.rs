@@ -197,8 +197,8 @@ impl Boxes {
     /// crop, flips and warps as the frames of the clip. By default, the field has one value per
     /// clip.
     ///
-    /// The sample has a value for each frame: a JSON list with the boxes of each frame, the list that
-    /// [`Frames::encode`](crate::source::Frames::encode) returns for the encoded boxes of each
+    /// The sample has a value for each frame: a JSON list with the boxes of each frame, the list
+    /// that [`Frames::encode`](crate::source::Frames::encode) returns for the encoded boxes of each
     /// frame, or an array of shape (T, n, 4) if all frames have n boxes, or (T, 4) if all have one.
     /// Columns, masks and points are stored in the same way. `max_boxes` applies to each frame. A
     /// sample fails if it does not have one value per frame. For a clip of a video

@@ -67,8 +67,8 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Returns whether the field contains coordinates or pixels that must be cropped and flipped
-    /// together with the sample's image. A loader rejects such a field if it mixes samples (MixUp and
-    /// CutMix), or if neither an image field nor a field that [reads the stored
+    /// together with the sample's image. A loader rejects such a field if it mixes samples (MixUp
+    /// and CutMix), or if neither an image field nor a field that [reads the stored
     /// image](FieldType::shows_image) determines the crop. The default is false.
     fn follows_image(&self) -> bool {
         false
@@ -185,8 +185,8 @@ pub enum PasteRole<'a> {
     Not,
     /// The pasted objects are added to the field, for example their boxes or masks.
     Shows,
-    /// The field's masks select the pixels that are pasted. The pasted objects are also added to the
-    /// field.
+    /// The field's masks select the pixels that are pasted. The pasted objects are also added to
+    /// the field.
     Gives(&'a dyn Objects),
 }
 

@@ -257,8 +257,8 @@ impl ImageField {
         !self.split.on_device && row.header().mixing.is_some()
     }
 
-    /// Resizes the image, and runs the effects on pixels and the custom transforms. The result is in
-    /// the batch if [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns true, and in `image`
+    /// Resizes the image, and runs the effects on pixels and the custom transforms. The result is
+    /// in the batch if [`is_u8_in_batch`](ImageField::is_u8_in_batch) returns true, and in `image`
     /// otherwise.
     pub(crate) fn transform(
         &self,
@@ -277,8 +277,8 @@ impl ImageField {
         self.writer.is_copy() || self.is_converted_later(row)
     }
 
-    /// Returns the slice to which the RGB image is written: the row of the batch if the row contains
-    /// `u8` RGB, which avoids a copy, and otherwise `image`.
+    /// Returns the slice to which the RGB image is written: the row of the batch if the row
+    /// contains `u8` RGB, which avoids a copy, and otherwise `image`.
     pub(crate) fn pixel_buffer<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
         if self.is_u8_in_batch(row) && !self.gray {
             &mut self.row_image(row)[..self.rgb_bytes()]

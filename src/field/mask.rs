@@ -82,8 +82,8 @@ impl Mask {
         self
     }
 
-    /// Sets the value of pixels outside the image, such as the border of [`Augment::letterbox`]. The
-    /// default is 0.
+    /// Sets the value of pixels outside the image, such as the border of [`Augment::letterbox`].
+    /// The default is 0.
     ///
     /// [`Augment::letterbox`]: crate::Augment::letterbox
     #[must_use]

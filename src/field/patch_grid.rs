@@ -11,8 +11,8 @@ pub(super) const MAX_ASPECT: u32 = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sizing {
-    /// Both sides are multiples of `factor`. The number of pixels is from `min` to `max`, unless the
-    /// rounding of the sides prevents it.
+    /// Both sides are multiples of `factor`. The number of pixels is from `min` to `max`, unless
+    /// the rounding of the sides prevents it.
     Pixels { factor: u32, min: u64, max: u64 },
     /// Both sides are multiples of `patch`, and the image has at most `max` patches.
     Patches { patch: u32, max: u32 },

@@ -172,8 +172,8 @@ impl Patches {
         self
     }
 
-    /// Sets the maximum number of pixels of a resized image, which determines the batch memory. Very
-    /// narrow images may exceed it, because each side has at least one merged block. For
+    /// Sets the maximum number of pixels of a resized image, which determines the batch memory.
+    /// Very narrow images may exceed it, because each side has at least one merged block. For
     /// [`qwen2_vl`](Patches::qwen2_vl) only.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {

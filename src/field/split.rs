@@ -30,8 +30,8 @@ impl Split {
     }
 }
 
-/// Maximum number of bytes that are reserved for a video frame. Workers convert larger frames to RGB
-/// when the space is full.
+/// Maximum number of bytes that are reserved for a video frame. Workers convert larger frames to
+/// RGB when the space is full.
 const MAX_FRAME_BYTES: usize = 1 << 20;
 
 /// Space that a batch reserves for images that a device decodes.

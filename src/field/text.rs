@@ -11,8 +11,8 @@ use crate::source::Value;
 /// the strings, because the field is not an array.
 ///
 /// The sample's field is UTF-8 text of any length, such as `caption.txt` or a column of a table. It
-/// is delivered as stored, including a trailing line break. A sample fails if its field is not valid
-/// UTF-8. Typed numbers become decimal text if the name of the sample's field ends in `.txt`.
+/// is delivered as stored, including a trailing line break. A sample fails if its field is not
+/// valid UTF-8. Typed numbers become decimal text if the name of the sample's field ends in `.txt`.
 /// Otherwise, they are an array, and the sample fails. The augmentation does not change the text.
 /// Strings remain on the host, even for batches on a device.
 ///

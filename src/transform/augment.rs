@@ -228,7 +228,8 @@ impl Augment {
 
     /// Sets the resize filter. The default is [`Interpolation::Bilinear`].
     /// [Policies](Augment::policy) and geometric operations have their own setters. Maps of floats
-    /// are resized bilinearly, unless [`DenseMap::nearest`](crate::field::DenseMap::nearest) is set.
+    /// are resized bilinearly, unless [`DenseMap::nearest`](crate::field::DenseMap::nearest) is
+    /// set.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Interpolation};

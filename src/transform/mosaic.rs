@@ -24,8 +24,8 @@ pub(crate) const TILES: usize = 4;
 ///
 /// The sample's own image is to the upper left of the point. The partners are drawn with
 /// replacement from the samples of the epoch, so they respect its [subset](crate::Loader::subset)
-/// and weights. They depend only on the seed, the epoch and the sample, not on the workers, the ranks
-/// or the batch size.
+/// and weights. They depend only on the seed, the epoch and the sample, not on the workers, the
+/// ranks or the batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mosaic {

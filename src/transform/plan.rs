@@ -217,8 +217,8 @@ impl Plan {
         Rect::new(x, y, width, height)
     }
 
-    /// Maps the point (`x`, `y`) of the image to the output. A point outside the crop is mapped to a
-    /// position outside the area that [shows](Plan::shows) the image.
+    /// Maps the point (`x`, `y`) of the image to the output. A point outside the crop is mapped to
+    /// a position outside the area that [shows](Plan::shows) the image.
     ///
     /// Coordinates are pixel centers, as in COCO and in torchvision's `KeyPoints`: (0, 0) is the
     /// center of the first pixel, and a flip maps `x` to `width - 1 - x`. Geometric operations move

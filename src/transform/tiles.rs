@@ -67,8 +67,8 @@ impl Augment {
     /// - In a [`Mask`](crate::field::Mask), the pasted pixels have the partner's values.
     ///
     /// All other fields come from the sample itself. A loader rejects labels, and all other field
-    /// types that follow the image. For each sample, the worker threads read and decode two images. If
-    /// the partner fails, the sample fails, and the error names the partner.
+    /// types that follow the image. For each sample, the worker threads read and decode two images.
+    /// If the partner fails, the sample fails, and the error names the partner.
     ///
     /// ```
     /// use warpfeed::Augment;

@@ -275,8 +275,8 @@ fn jsonl(dataset: &RandomDataset, root: &Path) -> String {
 
 const SHARD: usize = 3;
 
-/// Builds a shard as in MDS and LitData: the number of rows, a table of their offsets, `before`, and
-/// `rows`.
+/// Builds a shard as in MDS and LitData: the number of rows, a table of their offsets, `before`,
+/// and `rows`.
 fn with_offsets(before: &[u8], rows: &[Vec<u8>]) -> Vec<u8> {
     let mut offset = (4 + 4 * (rows.len() + 1) + before.len()) as u32;
     let mut out = (rows.len() as u32).to_le_bytes().to_vec();

@@ -46,8 +46,8 @@ impl Source for NumberSource {
     }
 }
 
-/// A codec that decodes a number into an image. Each value depends on the number, the position of the
-/// pixel and the channel.
+/// A codec that decodes a number into an image. Each value depends on the number, the position of
+/// the pixel and the channel.
 pub struct NumberCodec;
 
 impl NumberCodec {

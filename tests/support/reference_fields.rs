@@ -1,5 +1,5 @@
-//! A naive reference implementation of the transforms of fields. It crops, resizes, pads and flips a
-//! whole array, one step at a time.
+//! A naive reference implementation of the transforms of fields. It crops, resizes, pads and flips
+//! a whole array, one step at a time.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use warpfeed::batch::Field;

@@ -29,8 +29,8 @@ pub struct RandomErasing {
     fill: Fill,
 }
 
-/// Content of the rectangle: `value`, or a random color or noise with this standard deviation and the
-/// mean `value`.
+/// Content of the rectangle: `value`, or a random color or noise with this standard deviation and
+/// the mean `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fill {

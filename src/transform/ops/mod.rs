@@ -15,8 +15,8 @@
 //!    other. `erasing`: [`RandomErasing`]. `affine`: [`RandomAffine`] and a random perspective.
 //!    `policy`: [`Policy`], such as RandAugment.
 //! 9. `op`: an enum over all operations.
-//! 10. `tests`: compares each effect with a loop over pixels and with torchvision, and generates the
-//!     files that describe the random effects.
+//! 10. `tests`: compares each effect with a loop over pixels and with torchvision, and generates
+//!     the files that describe the random effects.
 //!
 //! # How an operation is built
 //!
@@ -28,8 +28,8 @@
 //! policies both draw tones, for example.
 //!
 //! A **random effect** is an operation that draws one effect with a given probability.
-//! `random_effect!` declares its options with their bounds, how it draws an effect, and the method of
-//! `Augment` that adds it (its setter), in the same file as the effect:
+//! `random_effect!` declares its options with their bounds, how it draws an effect, and the method
+//! of `Augment` that adds it (its setter), in the same file as the effect:
 //!
 //! ```text
 //!     tone.rs: effect, random_effect!  ───►  list here  ───►  registry  ───►  operation  ───►  op  ───►  Augment
@@ -46,8 +46,8 @@
 //! - **Effects on pixels** run on the resized `u8` image, before custom transforms. In the kernel
 //!   in `device/nvidia/kernels/retouch.cu`, one block of threads runs all effects of a sample, so
 //!   an effect may read the whole image.
-//! - **Effects on values** run on the output values, before mixing: normalized floats, or 0 to 255 in
-//!   a batch of `u8`. The kernel in `device/nvidia/kernels/convert.cu` runs them on each pixel
+//! - **Effects on values** run on the output values, before mixing: normalized floats, or 0 to 255
+//!   in a batch of `u8`. The kernel in `device/nvidia/kernels/convert.cu` runs them on each pixel
 //!   independently.
 //!
 //! Within each kind, effects run in the order in which their operations were added. The random

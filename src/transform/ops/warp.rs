@@ -360,9 +360,9 @@ impl PixelEffect for Warp {
 }
 
 wide! {
-    /// Returns the nearest source pixel of each of the `BLOCK` output pixels that start at `from`, or
-    /// `u32::MAX` outside the image. The result equals [`Warp::nearest`] for images of fewer than
-    /// 2^32 pixels, but this function vectorizes.
+    /// Returns the nearest source pixel of each of the `BLOCK` output pixels that start at `from`,
+    /// or `u32::MAX` outside the image. The result equals [`Warp::nearest`] for images of fewer
+    /// than 2^32 pixels, but this function vectorizes.
     fn nearest_indices(warp: &Warp, from: (u32, u32), size: Size) -> [u32; BLOCK] {
         let [width, height] = [size.width as f32, size.height as f32];
         let mut indices = [0; BLOCK];

@@ -120,8 +120,8 @@ macro_rules! pairs {
         /// On x86, all vectors of integers have the same type.
         type Sums = Vector;
 
-        /// Selects the values of pixels 0 and 1 (both red values, then green, then blue), and widens
-        /// them to 16 bits.
+        /// Selects the values of pixels 0 and 1 (both red values, then green, then blue), and
+        /// widens them to 16 bits.
         const NEAR: [i8; 16] = [0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1];
         /// Like `NEAR`, for pixels 2 and 3.
         const FAR: [i8; 16] = [6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1];

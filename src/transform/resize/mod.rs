@@ -12,9 +12,9 @@
 //! The filter is separable, so each output row is computed in two passes instead of one sum over a
 //! rectangle. With the default filter, the first pass computes the weighted sum of several source
 //! rows, a row that stays in the L1 cache. The second pass computes each output pixel as a weighted
-//! sum of pixels of that row. Other filters resize source rows horizontally first, and keep the rows
-//! that the next output row reads. The order of the additions is fixed, so that every pixel is the
-//! same on every machine.
+//! sum of pixels of that row. Other filters resize source rows horizontally first, and keep the
+//! rows that the next output row reads. The order of the additions is fixed, so that every pixel is
+//! the same on every machine.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

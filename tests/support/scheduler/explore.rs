@@ -12,8 +12,8 @@ use super::functions::{end_key, pthread_join};
 use super::schedule::{Coverage, MAX_THREADS, Schedule, State, WaitsFor};
 
 const SCHEDULES_PER_PROCESS: u64 = 50;
-/// Wall-clock limit per schedule, in seconds. A schedule that takes longer probably has a thread that
-/// spins without reaching a scheduling point.
+/// Wall-clock limit per schedule, in seconds. A schedule that takes longer probably has a thread
+/// that spins without reaching a scheduling point.
 const WALL_CLOCK_LIMIT: c_uint = 120;
 
 /// Runs `body` and the threads that it starts under the schedule of `seed`. Returns the coverage

@@ -8,8 +8,8 @@
 //!    number of waiters to wake.
 //! 2. `EXIT_KEY` contains a key that is created before the first scheduled thread, and never
 //!    deleted.
-//! 3. Except for the first, a scheduled thread runs on a stack of the scheduler. The stack is reused
-//!    only after the thread is joined.
+//! 3. Except for the first, a scheduled thread runs on a stack of the scheduler. The stack is
+//!    reused only after the thread is joined.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_long, c_uint, c_void};
@@ -75,7 +75,8 @@ macro_rules! libc_call {
         }
         // SAFETY: libc's function of this name has this type.
         let function = unsafe { std::mem::transmute::<usize, $type>(address) };
-        // SAFETY: the arguments are valid by invariant 1, or the caller of this macro constructed them.
+        // SAFETY: the arguments are valid by invariant 1, or the caller of this macro constructed
+        // them.
         unsafe { function($($argument),*) }
     }};
 }

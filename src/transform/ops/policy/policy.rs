@@ -102,8 +102,9 @@ impl Policy {
     }
 
     /// Equals torchvision's `RandAugment`: draws `effects` effects with the same `magnitude`, which
-    /// must be less than the number of [`bins`](Policy::bins), 31 by default. The usual choice is `rand_augment(2, 9)`. See Cubuk et al., "RandAugment:
-    /// Practical automated data augmentation with a reduced search space" (2020).
+    /// must be less than the number of [`bins`](Policy::bins), 31 by default. The usual choice is
+    /// `rand_augment(2, 9)`. See Cubuk et al., "RandAugment: Practical automated data augmentation
+    /// with a reduced search space" (2020).
     pub fn rand_augment(effects: u32, magnitude: u32) -> Self {
         Self::new(Form::Rand { effects, magnitude }, 31)
     }
