@@ -113,8 +113,8 @@ pub(crate) trait Feed: Send {
         received
     }
 
-    /// Reports the number of batches on the device that the program has not taken. The device calls
-    /// this function each time it receives a batch, which itself does not count.
+    /// Reports the number of batches on the device that the program has not taken. A device's ring
+    /// calls this function each time it receives a batch, which itself does not count.
     fn set_batches_ahead(&self, _batches: usize) {}
 
     /// Returns the number of batches that can be received without waiting.

@@ -119,8 +119,8 @@ impl HostBatch {
     /// Returns the field called `name`, or `None` if there is no such field. The built-in names are
     /// `image`; `label`, if the samples have labels; and `soft_label`, with
     /// [`soft_labels`](crate::Loader::soft_labels). The other names are those of the fields added
-    /// with [`Loader::field`](crate::Loader::field). If a field `x` is
-    /// [`Ragged`](crate::field::Ragged), `x.count` contains its row counts.
+    /// with [`Loader::field`](crate::Loader::field). If a field `x` has row counts, like
+    /// [`Ragged`](crate::field::Ragged), `x.count` contains them.
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
         (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
@@ -130,8 +130,9 @@ impl HostBatch {
         self.full().schema().named(name).map(|span| self.full().address(span))
     }
 
-    /// Returns the number of rows of each sample in the field `name`, or `None` if this is not a
-    /// [`Ragged`](crate::field::Ragged) field. Rows after this number are padding.
+    /// Returns the number of rows of each sample in the field `name`, or `None` if the field has no
+    /// row counts. [`Ragged`](crate::field::Ragged) fields and [`Boxes`](crate::field::Boxes) have
+    /// row counts. In these fields, rows after this number are padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let is_counts = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| is_counts(&span.field.name))?;

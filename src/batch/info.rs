@@ -34,7 +34,7 @@ pub(crate) struct Header {
     /// an epoch, this is the first batch of the next epoch, although that epoch may turn out to be
     /// impossible to prepare.
     pub(crate) next: Option<BatchIndex>,
-    /// Index of the batch's schema. It depends only on the epoch.
+    /// Index of the batch's schema. It depends only on `epoch` and `number`.
     pub(crate) variant: usize,
     pub(crate) entries: Vec<Entry>,
     /// How the samples are mixed, or `None` if they are not. The worker that finishes the batch
@@ -224,7 +224,8 @@ impl BatchInfo {
         }
     }
 
-    /// Returns `field`, the index of the label field. Fails if the samples have no labels.
+    /// Returns `field`, the index of the label field. Fails if there is no such field, or if the
+    /// samples have no labels.
     pub(crate) fn labels(&self, field: Option<usize>) -> Result<usize> {
         let field = field.ok_or_else(|| Error::config("labels: the loader was opened with drop_field(\"label\")"))?;
         if self.header.labeled {

@@ -12,7 +12,7 @@
 //!    space between samples with variable numbers of rows.
 //! 8. `dlpack`: shares the memory of a batch with other frameworks, without copying it.
 //! 9. `feed`: the interface for receiving batches in order.
-//! 10. `records`: instructions for a device, in one record per sample.
+//! 10. `records`: instructions for a device, in one record per sample or image.
 //!
 //! All slots are allocated when the loader is opened.
 

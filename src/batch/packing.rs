@@ -11,7 +11,7 @@ use super::{Role, Span};
 const AXES: usize = 3;
 
 impl Full {
-    /// Closes the gaps between samples, and computes the cumulative numbers of rows.
+    /// Closes the gaps between samples, and computes the cumulative patch counts.
     pub(crate) fn pack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
         packed.clear();

@@ -170,7 +170,8 @@ pub(crate) enum Role {
     Plain,
     /// The labels, which are delivered if the samples of the batch have labels.
     Label,
-    /// An image field, which is `u8` (H, W, 3) until a device converts the image to its final type.
+    /// An image field. In batches for a device, it is `u8` (H, W, 3), and the device converts it to
+    /// its final type.
     Image,
     /// A field with a variable number of elements along its first axis. Span `counts` contains the
     /// number of elements of each sample, as i64. The worker that finishes the batch closes the
@@ -183,7 +184,7 @@ pub(crate) enum Role {
     /// One record per sample: the effects and the mixing that the device, or the worker that mixes,
     /// applies to the image in span `of`. Not delivered.
     Records { of: usize },
-    /// One record per sample: how a device decodes the image in span `of`. Not delivered.
+    /// One record per image: how a device decodes the images in span `of`. Not delivered.
     Decoding { of: usize },
     /// Entropy-coded data that a device decodes. All samples share the span, so a large sample may
     /// use the space that small ones leave. The device has space for an average of `blocks` blocks
@@ -210,8 +211,8 @@ pub(crate) struct Schema {
     pub(crate) bytes: usize,
 }
 
-/// The schemas of a loader's batches. Each combination of image sizes that occurs in an epoch has a
-/// variant. Variants differ only in the shapes of their arrays.
+/// The schemas of a loader's batches. Each combination of image sizes has a variant. Variants
+/// differ only in the maximum number of samples, and in the lengths of the axes of their arrays.
 #[derive(Debug, Clone)]
 pub(crate) struct Schemas(Arc<[Schema]>);
 

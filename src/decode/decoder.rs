@@ -24,12 +24,13 @@ pub(super) trait Decoder {
     /// Decodes the pixels to `out`, which must have exactly their size in bytes.
     fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String>;
 
-    /// Returns whether each pixel is stored as a palette index or gray value of at most 8 bits.
+    /// Returns whether [`read_indices`](Decoder::read_indices) supports the image. Each pixel is
+    /// then stored as a palette index or a gray value of at most 8 bits.
     fn is_indexed(&self) -> bool {
         false
     }
 
-    /// Decodes palette indices or gray values, with one byte per pixel, if the image is
+    /// Decodes palette indices or gray values, with one byte per pixel. Fails unless the image is
     /// [indexed](Decoder::is_indexed).
     fn read_indices(self: Box<Self>, _to: &mut [u8]) -> Result<(), String> {
         Err("the format does not store one number per pixel".to_owned())

@@ -323,8 +323,8 @@ impl<'a> EncodedImage<'a> {
         self.is_jpeg() || self.is_video()
     }
 
-    /// Returns whether the image is a JPEG without restart markers. Its data must be decoded from
-    /// the beginning, even for a crop.
+    /// Returns whether the image is a JPEG without restart markers that is not decoded from cached
+    /// coefficients. Its data must be decoded from the beginning, even for a crop.
     pub(crate) fn is_plain_jpeg(&self) -> bool {
         let is_plain = |jpeg: &Jpeg<'_>| jpeg.restart_interval() == 0 && jpeg.coefficients().is_none();
         matches!(&self.header, Header::Jpeg(jpeg) if is_plain(jpeg))

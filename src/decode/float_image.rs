@@ -129,7 +129,9 @@ impl<'a> FloatImage<'a> {
         let tiff = Tiff::open(bytes).map_err(|e| tiff_error(&e))?;
         if !matches!(tiff.meaning, Meaning::Gray | Meaning::Inverted | Meaning::Rgb) {
             let kind = tiff.kind();
-            return Err(Error::decode(format!("tiff of {kind}: expected gray or RGB, with any further channels")));
+            return Err(Error::decode(format!(
+                "tiff of {kind}: expected gray or RGB, with any number of additional channels"
+            )));
         }
         if !matches!(tiff.bits, 8 | 16 | 32 | 64) || tiff.numbers == Numbers::Float && tiff.bits == 8 {
             return Err(Error::decode(format!("tiff of {}: expected 8, 16, 32 or 64 bits", tiff.kind())));

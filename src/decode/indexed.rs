@@ -1,6 +1,6 @@
-//! [`Indexed`]: reads masks in formats other than PNG. As in Pillow, the value of a pixel is its
-//! palette index or, if there is no palette, its gray level. Optionally, the value is the color of
-//! the pixel.
+//! [`Indexed`]: reads masks of colors in any lossless format, and other masks in formats other than
+//! PNG. As in Pillow, the value of a pixel is its palette index or, if there is no palette, its
+//! gray level. In a mask of colors, the value is the color of the pixel.
 
 use warpfeed_sources::format;
 

@@ -17,8 +17,8 @@ use super::{Oriented, Size};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for an array of pixels, or the name of a
-    /// custom format.
+    /// `jpeg`, `png`, `webp`, `bmp`, `tiff`, `gif`, `npy` for an array of pixels, `video` for a
+    /// frame of a video, or the name of a custom format.
     pub format: &'static str,
     /// Size of the decoded image, after the EXIF orientation has been applied.
     pub size: Size,

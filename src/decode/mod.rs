@@ -24,7 +24,7 @@
 //! | PNG | all kinds; the default image of an APNG | |
 //! | GIF | the first frame, on a canvas like Pillow's | |
 //! | WebP | lossy, lossless, with alpha; the first frame of an animation | |
-//! | BMP | palettes, run-length encoding; 16, 24 and 32 bits; any bit masks | embedded JPEG or PNG, CMYK |
+//! | BMP | palettes, run-length encoding; 16, 24 and 32 bits; masks of adjacent bits | embedded JPEG or PNG, CMYK |
 //! | TIFF, BigTIFF | one page: gray, RGB and palettes of 1 to 8 bits; gray, RGB and CMYK of 8 or 16 bits; floats; strips or tiles; interleaved or planar; uncompressed, LZW, deflate, PackBits, JPEG | several pages, 12 bits, signed values, CIELab, YCbCr without JPEG compression, CCITT, Zstandard and other compression methods |
 //! | a frame of a video | AV1 with 8, 10 or 12 bits, 4:2:0, 4:2:2, 4:4:4 or gray, with the `video` Cargo feature; H.264, HEVC and VP9 in 4:2:0 on an NVIDIA GPU, with the `nvdec` Cargo feature | other codecs |
 //! | `.npy` | `\|u1` of shape (height, width, 3) | any other type or shape |

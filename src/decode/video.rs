@@ -167,7 +167,7 @@ impl VideoFrames {
 }
 
 /// Decodes video frames one after the other, and passes the index and the samples of each frame to
-/// `store`. Skips frames that cannot be decoded, and images that are not video frames.
+/// `store`. Skips frames that cannot be decoded. Ends at the first image that is not a video frame.
 pub(crate) fn decode_planes(images: &[EncodedImage<'_>], mut store: impl FnMut(usize, &Planes<'_>, Orientation)) {
     let _lease = DecoderLease::begin(true);
     let records: Vec<_> = images.iter().map_while(|image| Record::parse(image.bytes()).ok()).collect();

@@ -87,8 +87,8 @@ pub(super) trait Destination: Sync {
     fn has_shard(&self, number: u64, state: ShardState<'_>, entry: &ShardEntry, must_be_complete: bool)
     -> Result<bool>;
 
-    /// Takes the lock for merging, and for discarding the files of other packs. Waits until no
-    /// other process holds the lock.
+    /// Acquires the lock for merging, and for discarding the files of other packs. Waits until no
+    /// other process holds the lock. Stores have no lock.
     fn lock(&self) -> Result<Lock>;
 
     /// Renames the checked `shards` of `plan` to their final names unless they already have these

@@ -29,7 +29,8 @@ pub(super) struct FolderDestination {
 }
 
 impl FolderDestination {
-    /// Creates the destination. The name of `target` must end in `.tar`.
+    /// Creates the destination for `target`. If its name ends in `.tar`, suffixes replace this
+    /// ending.
     pub(super) fn new(target: &Path) -> Self {
         FolderDestination { names: ShardNames::new(target, true) }
     }

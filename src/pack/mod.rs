@@ -1,7 +1,6 @@
 //! Packs the samples of a source into files that are fast to read.
 //!
-//! 1. `options`: [`Pack`], which passes the samples of a source to a writer, or packs a part of a
-//!    dataset of several shards.
+//! 1. `options`: [`Pack`], which packs the samples of a source to a writer, or to shards.
 //! 2. `pipeline`: reads and recodes samples on several threads. `prepare`: reads and recodes one
 //!    sample.
 //! 3. `bad_images`: images that could not be re-encoded, or that are damaged. `report`: [`Report`],
@@ -23,8 +22,8 @@
 //! 11. `frames`: the metadata and the numeric features of a packed LeRobot dataset.
 //!
 //! In a folder, files are renamed from names that end in `.partial` when they are complete. In a
-//! store, an object appears when its upload is complete. So a file with the name of the target is
-//! always complete.
+//! store, an object appears when its upload is complete. So a file with its final name is always
+//! complete.
 
 mod array;
 mod bad_images;

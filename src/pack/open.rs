@@ -8,7 +8,8 @@ use super::store_destination::StoreDestination;
 use crate::error::Result;
 use crate::source::{Location, Stores};
 
-/// Opens the destination for `target`, a path or a URL that ends in `.tar`.
+/// Opens the destination for `target`, a path or a URL. Its name may end in `.tar`, which suffixes
+/// then replace.
 pub(super) fn open_destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
     match Location::of(target) {
         Location::Path(path) => Ok(Box::new(FolderDestination::new(&path))),

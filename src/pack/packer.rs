@@ -225,7 +225,7 @@ impl Packer<'_> {
     }
 
     /// Returns the entries of the part's shards in a complete dataset. Fails if any of these shards
-    /// is missing.
+    /// is missing or has a different size.
     fn complete_shards(&self, manifest: &Manifest) -> Result<Vec<ShardEntry>> {
         let range = self.plan.range(self.part.0, self.part.1);
         let (mut entries, mut damaged_names) = (Vec::new(), Vec::new());
@@ -279,7 +279,8 @@ impl Packer<'_> {
         self.destination.remove_attempts(&attempts)
     }
 
-    /// Removes the plan if nothing else has been written: a later run then has nothing to continue.
+    /// Removes the plan if nothing else has been written, because a later run then has nothing to
+    /// continue.
     fn remove_empty_plan(&self) -> Result<()> {
         // Shards in a store have their final names, so without the plan, they would look like a
         // complete dataset. A listing that shows no shards proves nothing, because an upload may

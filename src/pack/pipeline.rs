@@ -1,8 +1,8 @@
 //! Reads and recodes samples on several threads, and delivers them in order.
 //!
-//! The calling thread starts tasks in a pool, which read and recode samples, and writes the results
-//! in order. A finished sample waits for all earlier ones. The number and the size of the waiting
-//! samples are limited, so that one slow sample cannot exhaust memory.
+//! Tasks in a thread pool read and recode the samples. The calling thread starts the tasks, and
+//! writes their results in order. A finished sample waits for all earlier ones. The number and the
+//! size of the waiting samples are limited, so that one slow sample cannot exhaust memory.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -129,7 +129,8 @@ impl Pipeline<'_> {
             move || has_ended.load(Ordering::Relaxed) || outer_token.as_ref().is_some_and(CancelToken::is_set)
         });
         let (spare_samples, mut bad_images) = (Mutex::default(), BadImages::default());
-        // Only this thread may block. The workers never do, because the channel is unbounded.
+        // Only this thread waits on the channel. The workers never do, because the channel is
+        // unbounded.
         let result = pool.in_place_scope(|scope| {
             let (sender, results) = channel::unbounded();
             let mut queue = SampleQueue { next_position: positions.start, results: VecDeque::new(), bytes: 0 };

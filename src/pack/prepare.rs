@@ -135,8 +135,8 @@ impl Preparer<'_> {
     }
 
     /// Recodes the image, or each of the [`Frames`], in a field, and appends the result to `out`.
-    /// An image that cannot be recoded is appended unchanged. Fails if memory runs out, or if the
-    /// image would no longer match the annotations.
+    /// An image that cannot be recoded is appended unchanged. Fails if memory runs out, if the
+    /// image would no longer match the annotations, or if the frames are invalid or have jitter.
     fn recode_field(
         self,
         sample: &Sample<'_>,

@@ -18,10 +18,10 @@ static JPEGS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
 
 const MAX_SIDE_QUALITY: u8 = 90;
 
-/// How [`Pack`](super::Pack) recodes the images of samples: the main image, and the fields in
-/// [`Source::images`](crate::source::Source::images) and [`Pack::images`](super::Pack::images). If
-/// a field contains several [`Frames`](crate::source::Frames), each frame is recoded. Other fields
-/// are not changed.
+/// How [`Pack`](super::Pack) recodes the images of samples: the main image, and the fields that
+/// [`Pack::images`](super::Pack::images) names, by default those of
+/// [`Source::images`](crate::source::Source::images). If a field contains several
+/// [`Frames`](crate::source::Frames), each frame is recoded. Other fields are not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Recode {
@@ -32,7 +32,7 @@ pub enum Recode {
     #[default]
     Lossless,
     /// Every image is decoded, rotated according to EXIF, and encoded as a JPEG with 4:2:0 chroma
-    /// subsampling, like in OpenCV and FFCV. Images with a longer side than `max_side` are shrunk.
+    /// subsampling, as in OpenCV and FFCV. Images with a longer side than `max_side` are shrunk.
     /// This option is lossy.
     Quality {
         /// Quality as defined by libjpeg, from 1 to 100.

@@ -9,8 +9,8 @@ use crate::source::Sample;
 
 /// If the source renumbers the label of `sample`, renumbers the classes in the field `name` in the
 /// same way. `bytes[start..]` is the content of the field. Fields contain classes if they are
-/// masks, or if their names end in `.class` and the suffix of the encoding. Negative numbers mean
-/// that there is no class, and do not change.
+/// masks, or if their names end in `.class`, optionally followed by the extension of the encoding.
+/// Negative numbers mean that there is no class, and do not change.
 ///
 /// Fails if a class has no new number, or if the field is neither a NumPy array of `int64` nor a
 /// PNG mask. In other types, the new numbers might not fit.

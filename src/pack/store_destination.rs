@@ -1,4 +1,4 @@
-//! A dataset in an object store.
+//! [`StoreDestination`]: packs to an object store.
 
 use std::io::{self, Write};
 use std::ops::Range;

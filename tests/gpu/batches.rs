@@ -29,7 +29,7 @@ fn batches_on_the_device_equal_those_of_the_host() {
     for (dtype, layout) in DTYPES.iter().flat_map(|&d| LAYOUTS.map(|l| (d, l))) {
         let open = || {
             let erasing = RandomErasing::new(0.5).value([1.5, 20.0, 0.0]);
-            // Every second layout uses noise images.
+            // With the second layout, rectangles are filled with noise.
             let erasing = if layout == LAYOUTS[0] { erasing } else { erasing.noise(30.0) };
             let augment = Augment::train(32).erase(erasing);
             let loader = loader(&source, augment).dtype(dtype).layout(layout);

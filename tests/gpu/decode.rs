@@ -21,7 +21,8 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
 use warpfeed::{Augment, Batches, CudaBatch, DecodeOn, Dtype, Layout, Loader, Normalize, OnError};
 
-/// Returns JPEGs of every type that the encoder supports. If `damaged`, some of them are damaged.
+/// Returns JPEGs of many types, some of them with an EXIF orientation. If `damaged`, some of them
+/// are damaged.
 fn random_jpegs(count: u64, damaged: bool) -> Vec<Vec<u8>> {
     let original = |n: u64| {
         let mut rng = Rng::new(n, 7, 7);

@@ -1,8 +1,9 @@
-//! Tests that a decoder answers each request with the same pixels as a loader. Images that cannot
-//! be decoded are reported individually. The decoder must reuse its memory, however many threads
-//! use it and in whatever order they drop batches.
+//! Tests that a decoder returns the same pixels as a loader for each request. Images that cannot be
+//! decoded must be reported individually. The decoder must reuse its memory, and serve several
+//! threads at the same time.
 //!
-//! Every test runs in host memory and, if there is a driver, on a device.
+//! Most tests run in host memory and, if there is a driver, on a device. The others run only in
+//! host memory.
 
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -78,7 +79,7 @@ pub(crate) fn random_jpegs(count: u64) -> Vec<Vec<u8>> {
     (0..count).map(image).collect()
 }
 
-/// Returns JPEGs of many types, some rotated or damaged, the fixtures, and PNG and WebP files.
+/// Returns JPEGs of many types, some of them rotated or damaged, and PNG, WebP and BMP files.
 fn zoo() -> Vec<Vec<u8>> {
     let mut images = random_jpegs(40);
     // Damage the entropy-coded data, so that a decoder loses synchronization.
@@ -220,8 +221,8 @@ fn a_bad_image_does_not_affect_the_others() {
             (huge, "decode: "),
         ];
         for (bad_image, cause) in &bad_images {
-            // From the second round, every slot has held a valid image at the position of the bad
-            // one.
+            // Decode valid images first, so that the slots contain a valid image at the position of
+            // the bad one.
             for _ in 0..8 {
                 decoder.decode(good.clone()).unwrap();
             }

@@ -1,5 +1,6 @@
 //! Tests dynamic batching, which combines the requests of many clients into full batches. A batch
-//! must start within `max_delay`, and each request must receive its own images.
+//! that does not fill up must start after `max_delay`, and each request must receive its own
+//! images.
 //!
 //! Every test runs in host memory and, if there is a driver, on a device.
 

@@ -1,4 +1,4 @@
-//! Tests of batches on a device. Without a GPU, they are skipped.
+//! Tests of batches and decoders on a device. Without a GPU, tests that need one are skipped.
 
 #[path = "../support/device/mod.rs"]
 mod device;

@@ -92,7 +92,8 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Each step releases a slot and lasts until the copy into this slot has finished, so the trace
-/// must show the copy during the step. The test compares no duration with a constant.
+/// must show the copy during the step. Apart from time limits, the test compares no duration with a
+/// constant.
 #[test]
 fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let _serial = serial();

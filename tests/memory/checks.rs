@@ -1,4 +1,5 @@
-//! Tests that checking an image takes no more memory than estimated, for any header.
+//! Tests that checking a TIFF with many channels takes no more memory than estimated, and detects
+//! damage.
 
 use crate::process::serial;
 use crate::scratch::{MIB, peak};

@@ -1,4 +1,4 @@
-//! Records that tell a device how to decode and resize each sample.
+//! Records that tell a device how to decode and resize each image.
 
 #[cfg(feature = "video")]
 use super::YuvRegion;
@@ -32,9 +32,9 @@ record! {
 }
 
 record! {
-    /// Instructions for decoding and resizing one sample. There is one record per sample, which is
-    /// copied to the device together with the batch. Kernels skip an all-zero record, which marks a
-    /// sample that was decoded on the host.
+    /// Instructions for decoding and resizing one image. There is one record per image, which is
+    /// copied to the device together with the batch. Kernels skip an all-zero record, which marks
+    /// an image that was decoded on the host.
     pub struct DecodeOps align 16 {
         /// What the kernels do: 0 if the image was decoded on the host, JPEG to decode a JPEG, or
         /// YUV to convert a video frame.
@@ -66,8 +66,8 @@ record! {
         count: u32,
         /// Number of Huffman tables in the image's data.
         tables: u32,
-        /// Index of the image in the batch that the record was written for. A copy of the record for a
-        /// different sample keeps this value.
+        /// Index of the image in the batch that the record was written for. A copy of the record
+        /// for a different image keeps this value.
         place: u32,
         /// Number of blocks in the window.
         kept: u32,
@@ -118,7 +118,8 @@ impl DecodeOps {
     pub const COEFFICIENT_BYTES: usize = 128;
     /// Size of the samples of one block in bytes.
     pub const PLANE_BYTES: usize = 64;
-    /// Size in bytes of an image's error code: a `u32` that is nonzero if the image is damaged.
+    /// Size in bytes of an image's fault flag: a `u32` that is nonzero if the host must decode the
+    /// image.
     pub const FAULT_BYTES: usize = 4;
     /// The kernels may read this many bytes past the end of an image's data.
     pub(crate) const SLACK: usize = 32;
@@ -144,8 +145,8 @@ impl DecodeOps {
     /// equal `LINE_BYTES` in `kernels/jpeg.cu`.
     pub(crate) const LINE_BYTES: usize = 128;
 
-    /// Minimum size in bytes of a segment that is divided into lines. Must equal `MIN_SPLIT_BYTES`
-    /// in `kernels/jpeg.cu`.
+    /// Minimum size in bytes of an image's longest segment. The kernels divide segments into lines
+    /// only in images that reach this size. Must equal `MIN_SPLIT_BYTES` in `kernels/jpeg.cu`.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) const MIN_SPLIT_BYTES: usize = 2048;
 

@@ -1,8 +1,8 @@
 //! [`YuvHead`]: tells a device how to convert a decoded video frame to RGB.
 //!
 //! Workers decode videos, with the CPU or with the GPU's video engines. A device can convert the
-//! frames to RGB. For such a frame, a worker only copies the samples of the region. The upload then
-//! takes half as many bytes as RGB, because chroma is subsampled.
+//! frames to RGB. For such a frame, a worker only copies the samples of the region. For 8-bit 4:2:0
+//! video, the upload then takes half as many bytes as RGB, because chroma is subsampled.
 
 use crate::transform::record;
 #[cfg(feature = "video")]
@@ -13,7 +13,7 @@ record! {
     /// `rounding` are signed. Offsets are relative to the head. Sizes are in bytes.
     pub(crate) struct YuvHead {
         luma_weight: u32,
-        /// What is added to the weighted samples.
+        /// Constant that is added to the weighted samples.
         rounding: u32,
         /// The chroma sample for gray.
         center: u32,
@@ -70,8 +70,9 @@ mod region {
     }
 
     impl<'a> YuvRegion<'a> {
-        /// Chooses the samples of `region`, which is in pixels of the upright frame. Returns `None` if
-        /// a device does not support the format of the frame.
+        /// Chooses the samples of `region`, which is in pixels of the upright frame. Returns `None`
+        /// if a device does not support the format of the frame, or if the data is larger than 4
+        /// GiB.
         pub(crate) fn new(planes: &'a Planes<'a>, orientation: Orientation, region: Rect) -> Option<Self> {
             let shifts = planes.layout.shifts();
             let weights = Weights::for_frame(planes).ok()?;

@@ -32,8 +32,8 @@ impl BatchWriter {
     /// and `normalize` has no effect.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `normalize` is invalid, or if `dtype` is an integer type other than
-    /// [`Dtype::U8`].
+    /// [`ErrorKind::Config`] if `normalize` is invalid, or if `dtype` is not `U8`, `F32`, `F16` or
+    /// `Bf16`.
     pub fn new(size: Size, dtype: Dtype, layout: Layout, normalize: Normalize) -> Result<Self> {
         normalize.check()?;
         let kind = match dtype {

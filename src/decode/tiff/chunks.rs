@@ -162,13 +162,13 @@ impl Tiff<'_> {
             JPEG => Err(format!("{} in JPEGs are not supported", self.kind())),
             other => {
                 let name = match other {
-                    2..=4 | 32771 => "CCITT's",
+                    2..=4 | 32771 => "CCITT",
                     6 => "the old form of JPEG",
                     34712 => "JPEG 2000",
                     34925 => "LZMA",
                     50000 => "Zstandard",
                     50001 => "WebP",
-                    _ => "of this number",
+                    _ => "unknown",
                 };
                 Err(format!("compression {other} ({name}) is not supported"))
             }

@@ -6,9 +6,9 @@
 //!    byte order.
 //! 4. `decompress`: the compression methods.
 //!
-//! No crate supports palettes, JPEG compression with libjpeg's pixels, and planar tiles that extend
-//! beyond the image. This module never panics, and allocates memory for at most one strip or tile,
-//! even if a header declares wrong sizes.
+//! No existing crate supports palettes, JPEG compression with libjpeg's pixels, and planar tiles
+//! that extend beyond the image. This module never panics, and holds the pixels of at most one
+//! strip or tile at a time, even if a header declares wrong sizes.
 
 mod chunks;
 mod decompress;

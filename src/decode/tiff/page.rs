@@ -4,7 +4,8 @@ use super::directory::{Directory, File};
 
 use crate::decode::Size;
 
-/// Maximum number of directories to read, because those of a damaged file may form a cycle.
+/// Maximum number of directories that are read. In a damaged file, the directories may form a
+/// cycle.
 const MAX_PAGES: u32 = 100;
 
 /// The meaning of the channels (tag PhotometricInterpretation).
@@ -51,7 +52,7 @@ pub(in crate::decode) struct Tiff<'a> {
     pub(in crate::decode) numbers: Numbers,
     pub(in crate::decode) meaning: Meaning,
     pub(in crate::decode) extra: Extra,
-    /// EXIF orientation. A value other than 1 to 8 stands for 1 (upright).
+    /// EXIF orientation. Values other than 1 to 8 mean 1 (upright).
     pub(in crate::decode) orientation: u8,
     pub(super) compression: u64,
     pub(super) predictor: u64,
@@ -86,7 +87,7 @@ impl Numbers {
             1 | 4 => Ok(Numbers::Unsigned),
             2 => Ok(Numbers::Signed),
             3 => Ok(Numbers::Float),
-            other => Err(format!("values of the unknown type {other}")),
+            other => Err(format!("the sample format {other} (tag 339) is unknown")),
         }
     }
 }
@@ -139,8 +140,8 @@ impl<'a> Tiff<'a> {
         let number = |tag, default| directory.number(tag).map(|value| value.unwrap_or(default));
         let side = |tag| match directory.number(tag)?.map(u32::try_from) {
             Some(Ok(side)) if side > 0 => Ok(side),
-            Some(_) => Err(format!("tag {tag} (a side in pixels) is 0 or too large")),
-            None => Err(format!("tag {tag} (a side in pixels) is missing")),
+            Some(_) => Err(format!("tag {tag} (a width or height) is 0 or too large")),
+            None => Err(format!("tag {tag} (a width or height) is missing")),
         };
         let size = Size::new(side(256)?, side(257)?);
         let channels = number(277, 1)? as u16;
@@ -202,29 +203,29 @@ impl<'a> Tiff<'a> {
         Ok((0..colors).map(|i| [i, i + colors, i + 2 * colors].map(|index| (values[index] >> 8) as u8)).collect())
     }
 
-    /// Describes the values for error messages, for example `gray of 16-bit values`.
+    /// Describes the values for error messages, for example `16-bit gray values`.
     pub(in crate::decode) fn kind(&self) -> String {
         let color = match self.meaning {
-            Meaning::Inverted | Meaning::Gray if self.channels > 1 => format!("{} channels", self.channels),
-            Meaning::Inverted | Meaning::Gray => "gray".into(),
-            Meaning::Rgb if self.channels > 4 => format!("RGB and {} more channels", self.channels - 3),
-            Meaning::Rgb => "RGB".into(),
-            Meaning::Palette => "a palette".into(),
-            Meaning::Cmyk => "CMYK".into(),
-            Meaning::YCbCr => "YCbCr".into(),
-            Meaning::Other(8..=10) => "CIELab".into(),
-            Meaning::Other(number) => format!("the photometric interpretation {number}"),
+            Meaning::Inverted | Meaning::Gray if self.channels > 1 => format!("values in {} channels", self.channels),
+            Meaning::Inverted | Meaning::Gray => "gray values".into(),
+            Meaning::Rgb if self.channels > 4 => format!("RGB values with {} more channels", self.channels - 3),
+            Meaning::Rgb => "RGB values".into(),
+            Meaning::Palette => "palette values".into(),
+            Meaning::Cmyk => "CMYK values".into(),
+            Meaning::YCbCr => "YCbCr values".into(),
+            Meaning::Other(8..=10) => "CIELab values".into(),
+            Meaning::Other(number) => format!("values with photometric interpretation {number}"),
         };
         let numbers = match self.numbers {
             Numbers::Unsigned => "",
             Numbers::Signed => "signed ",
             Numbers::Float => "floating-point ",
         };
-        format!("{color} of {}-bit {numbers}values", self.bits)
+        format!("{}-bit {numbers}{color}", self.bits)
     }
 }
 
-/// Counts the pages, without thumbnails and masks.
+/// Counts the pages. Later directories of thumbnails and masks are not pages.
 fn count_pages(first: &Directory<'_>) -> u32 {
     let is_page = |directory: &Directory<'_>| {
         let flags = directory.number(254).ok().flatten().unwrap_or(0);

@@ -65,9 +65,9 @@ struct Component {
 };
 static_assert(sizeof(Component) == 32, "Component");
 
-// Instructions for decoding and resizing one sample. There is one record per sample, which is
-// copied to the device together with the batch. Kernels skip an all-zero record, which marks a
-// sample that was decoded on the host.
+// Instructions for decoding and resizing one image. There is one record per image, which is
+// copied to the device together with the batch. Kernels skip an all-zero record, which marks
+// an image that was decoded on the host.
 struct __align__(16) DecodeOps {
     // What the kernels do: 0 if the image was decoded on the host, JPEG to decode a JPEG, or
     // YUV to convert a video frame.
@@ -99,8 +99,8 @@ struct __align__(16) DecodeOps {
     u32 count;
     // Number of Huffman tables in the image's data.
     u32 tables;
-    // Index of the image in the batch that the record was written for. A copy of the record for a
-    // different sample keeps this value.
+    // Index of the image in the batch that the record was written for. A copy of the record
+    // for a different image keeps this value.
     u32 place;
     // Number of blocks in the window.
     u32 kept;
@@ -136,7 +136,7 @@ enum { JPEG = 1, YUV = 2 };
 // `rounding` are signed. Offsets are relative to the head. Sizes are in bytes.
 struct YuvHead {
     u32 luma_weight;
-    // What is added to the weighted samples.
+    // Constant that is added to the weighted samples.
     u32 rounding;
     // The chroma sample for gray.
     u32 center;
