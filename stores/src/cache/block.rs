@@ -19,9 +19,9 @@ use super::eviction::{Key, Owner};
 
 const MAGIC: [u8; 8] = *b"wfblock\x01";
 /// Length of the header up to the tag, in bytes.
-const FIXED: usize = 8 + 5 * 8 + 3 * 4;
+const FIXED_LEN: usize = 8 + 5 * 8 + 3 * 4;
 /// Maximum size of the header, in bytes.
-const MAX_HEADER: usize = 1 << 16;
+const MAX_HEADER_LEN: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range<'a> {
@@ -63,16 +63,16 @@ impl Range<'_> {
     }
 
     /// Returns the size of the file on a disk with 4 KiB pages.
-    pub(super) fn bytes(&self) -> u64 {
-        (self.len + (FIXED + self.names() + 4) as u64).next_multiple_of(4096)
+    pub(super) fn disk_bytes(&self) -> u64 {
+        (self.len + (FIXED_LEN + self.names_len() + 4) as u64).next_multiple_of(4096)
     }
 
-    pub(super) fn fits(&self) -> bool {
-        self.names() + FIXED + 4 <= MAX_HEADER
+    pub(super) fn header_fits(&self) -> bool {
+        self.names_len() + FIXED_LEN + 4 <= MAX_HEADER_LEN
     }
 
     /// Returns the length of the tag and the name in the header.
-    fn names(&self) -> usize {
+    fn names_len(&self) -> usize {
         let server = self.object.server.as_ref().map_or(0, |server| server.len() + 2);
         self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len) + server
     }
@@ -89,7 +89,7 @@ fn name(object: &Object) -> Cow<'_, str> {
     }
 }
 
-fn split(name: &str) -> (Option<Arc<str>>, &str) {
+fn split_name(name: &str) -> (Option<Arc<str>>, &str) {
     let split = name.strip_prefix(SERVER).and_then(|name| name.split_once(SERVER));
     split.map_or((None, name), |(server, url)| (Some(server.into()), url))
 }
@@ -131,10 +131,11 @@ pub(super) fn read(file: &mut File, range: Range<'_>, out: &mut [u8]) -> io::Res
             return Ok(false);
         }
     }
-    let (body, end) = header.split_at(header.len() - 4);
-    let sound = read == expected_len && crc32fast::hash(body).to_le_bytes() == end;
-    let same = [0..32, 48..56, FIXED..body.len()].into_iter().all(|part| body[part.clone()] == expected[part]);
-    Ok(sound && same && crc32fast::hash(out).to_le_bytes() == body[56..60])
+    let (fields, header_checksum) = header.split_at(header.len() - 4);
+    let is_intact = read == expected_len && crc32fast::hash(fields).to_le_bytes() == header_checksum;
+    let is_same_range =
+        [0..32, 48..56, FIXED_LEN..fields.len()].into_iter().all(|range| fields[range.clone()] == expected[range]);
+    Ok(is_intact && is_same_range && crc32fast::hash(out).to_le_bytes() == fields[56..60])
 }
 
 pub(super) fn has_magic(path: &Path) -> bool {
@@ -153,32 +154,32 @@ pub(super) struct Header {
 
 impl Header {
     pub(super) fn read(file: &mut File) -> io::Result<Option<Self>> {
-        let mut bytes = vec![0; FIXED];
+        let mut bytes = vec![0; FIXED_LEN];
         if let Err(e) = file.read_exact(&mut bytes) {
             return if e.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(e) };
         }
         let long = |offset: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[offset + i]));
         let word = |offset: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[offset + i]));
-        let (tag_len, url_len, checksum) = (word(48), word(52) as usize, word(56));
-        let tagged = if tag_len == u32::MAX { 0 } else { tag_len as usize };
+        let (tag_len, name_len, checksum) = (word(48), word(52) as usize, word(56));
+        let tag_bytes = if tag_len == u32::MAX { 0 } else { tag_len as usize };
         let owner = Owner { dataset: long(32), sample: long(40) };
         let (offset, len, object_len) = (long(8), long(16), long(24));
-        if bytes[..8] != MAGIC || tagged + url_len > MAX_HEADER {
+        if bytes[..8] != MAGIC || tag_bytes + name_len > MAX_HEADER_LEN {
             return Ok(None);
         }
-        let mut rest = vec![0; tagged + url_len + 4];
+        let mut rest = vec![0; tag_bytes + name_len + 4];
         if let Err(e) = file.read_exact(&mut rest) {
             return if e.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(e) };
         }
-        let (names, end) = rest.split_at(tagged + url_len);
+        let (names, header_checksum) = rest.split_at(tag_bytes + name_len);
         bytes.extend_from_slice(names);
         let Ok(names) = std::str::from_utf8(names) else { return Ok(None) };
-        let Some((tag, url)) = names.split_at_checked(tagged) else { return Ok(None) };
-        if crc32fast::hash(&bytes).to_le_bytes() != end {
+        let Some((tag, url)) = names.split_at_checked(tag_bytes) else { return Ok(None) };
+        if crc32fast::hash(&bytes).to_le_bytes() != header_checksum {
             return Ok(None);
         }
         let tag = (tag_len != u32::MAX).then(|| tag.to_owned());
-        let (server, url) = split(url);
+        let (server, url) = split_name(url);
         let object = Object { url: url.to_owned(), len: object_len, tag, server };
         Ok(Some(Header { object, offset, len, owner, checksum }))
     }
@@ -225,16 +226,16 @@ mod tests {
         let mut out = [0; 9];
         let mut reads = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
-            let sound = read(&mut File::open(&path).unwrap(), range, &mut out).unwrap();
+            let is_intact = read(&mut File::open(&path).unwrap(), range, &mut out).unwrap();
             let header = Header::read(&mut File::open(&path).unwrap()).unwrap();
             let mut file = File::open(&path).unwrap();
             let is_valid = Header::read(&mut file).unwrap().is_some_and(|header| header.check(&mut file).unwrap());
-            assert_eq!(sound, is_valid, "`read` and `check` agree");
-            (sound, header)
+            assert_eq!(is_intact, is_valid, "`read` and `check` agree");
+            (is_intact, header)
         };
-        let (sound, header) = reads(&bytes);
+        let (is_intact, header) = reads(&bytes);
         let header = header.unwrap();
-        assert!(sound && header.owner == owner && header.object == object && header.range().key() == range.key());
+        assert!(is_intact && header.owner == owner && header.object == object && header.range().key() == range.key());
         for bit in 0..8 * bytes.len() {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -27,7 +27,7 @@ const SEARCHED_EPOCHS: u64 = 256;
 /// Maximum number of blocks with outdated ranks that are ranked again for each new block. With 128
 /// machines, this takes about 5 ms. The same limit applies to the blocks of each dataset whose next
 /// uses have passed.
-const MAX_RANKED: usize = 256;
+const MAX_RANKED_BLOCKS: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Owner {
@@ -41,7 +41,8 @@ struct BlockEntry {
     bytes: u64,
     owner: Owner,
     rank: Rank,
-    state: u64,
+    /// The generation of the ranks of the dataset when this block was ranked.
+    generation: u64,
 }
 
 /// Eviction rank of a block.
@@ -49,18 +50,18 @@ struct BlockEntry {
 enum Rank {
     /// Sequence number of the last use, for a block with an unknown next use.
     Used(u64),
-    /// Time of the next use in the owner's dataset. See [`Follower::time`].
+    /// Time of the next use in the owner's dataset. See [`Loader::time`].
     Next(u64),
 }
 
 /// A loader that reads in a known order.
-struct Follower {
+struct Loader {
     id: u64,
     order: Lookahead,
     position: BatchIndex,
 }
 
-impl Follower {
+impl Loader {
     /// Converts the position of a batch to a number of epochs in fixed point, with 32 fractional
     /// bits.
     fn time(&self, index: BatchIndex) -> u64 {
@@ -71,7 +72,7 @@ impl Follower {
 
     /// Returns the time of the next use of `sample` at or after `from`, or `None` if the order
     /// cannot be inverted.
-    fn next(&self, sample: u64, from: BatchIndex) -> Option<u64> {
+    fn next_use(&self, sample: u64, from: BatchIndex) -> Option<u64> {
         match self.order.next_use(sample, from, SEARCHED_EPOCHS) {
             NextUse::At(index) => Some(self.time(index)),
             NextUse::Later => Some(u64::MAX),
@@ -88,26 +89,29 @@ impl Follower {
 #[derive(Default)]
 struct Dataset {
     /// The loaders of a dataset. The most recent one determines the ranks.
-    followers: Vec<Follower>,
+    loaders: Vec<Loader>,
     /// Incremented whenever the ranks become outdated.
-    state: u64,
+    generation: u64,
     /// Blocks with an unknown next use, ordered by their last use.
-    used: BTreeSet<(u64, Key)>,
+    by_last_use: BTreeSet<(u64, Key)>,
     /// Blocks ordered by the time of their next use.
-    queue: BTreeSet<(u64, Key)>,
-    /// Blocks with ranks from an earlier state, ordered by these ranks.
-    old: Vec<BTreeSet<(u64, Key)>>,
+    by_next_use: BTreeSet<(u64, Key)>,
+    /// Blocks with ranks from an earlier generation, ordered by these ranks.
+    outdated: Vec<BTreeSet<(u64, Key)>>,
 }
 
 impl Dataset {
     fn outdate(&mut self) {
-        self.state += 1;
-        let old = [std::mem::take(&mut self.used), std::mem::take(&mut self.queue)];
-        self.old.extend(old.into_iter().filter(|blocks| !blocks.is_empty()));
+        self.generation += 1;
+        let outdated = [std::mem::take(&mut self.by_last_use), std::mem::take(&mut self.by_next_use)];
+        self.outdated.extend(outdated.into_iter().filter(|blocks| !blocks.is_empty()));
     }
 
     fn is_empty(&self) -> bool {
-        self.followers.is_empty() && self.used.is_empty() && self.queue.is_empty() && self.old.is_empty()
+        self.loaders.is_empty()
+            && self.by_last_use.is_empty()
+            && self.by_next_use.is_empty()
+            && self.outdated.is_empty()
     }
 }
 
@@ -118,13 +122,13 @@ pub(super) struct Index {
     bytes: u64,
     entries: HashMap<Key, BlockEntry>,
     datasets: HashMap<u64, Dataset>,
-    uses: u64,
-    followers: u64,
+    use_count: u64,
+    last_loader_id: u64,
 }
 
 impl Index {
     pub(super) fn new(limit: u64) -> Self {
-        Index { limit, bytes: 0, entries: HashMap::new(), datasets: HashMap::new(), uses: 0, followers: 0 }
+        Index { limit, bytes: 0, entries: HashMap::new(), datasets: HashMap::new(), use_count: 0, last_loader_id: 0 }
     }
 
     pub(super) fn set_limit(&mut self, limit: u64) {
@@ -156,31 +160,31 @@ impl Index {
     }
 
     /// Adds a loader, and returns its id.
-    pub(super) fn follow(&mut self, dataset: u64, order: Lookahead) -> u64 {
-        self.followers += 1;
-        let id = self.followers;
-        let follower = Follower { id, order, position: BatchIndex::default() };
+    pub(super) fn add_loader(&mut self, dataset: u64, order: Lookahead) -> u64 {
+        self.last_loader_id += 1;
+        let id = self.last_loader_id;
+        let loader = Loader { id, order, position: BatchIndex::default() };
         let dataset = self.datasets.entry(dataset).or_default();
-        dataset.followers.push(follower);
+        dataset.loaders.push(loader);
         dataset.outdate();
         id
     }
 
-    pub(super) fn unfollow(&mut self, dataset: u64, id: u64) {
+    pub(super) fn remove_loader(&mut self, dataset: u64, id: u64) {
         if let Some(dataset) = self.datasets.get_mut(&dataset) {
-            dataset.followers.retain(|follower| follower.id != id);
+            dataset.loaders.retain(|loader| loader.id != id);
             dataset.outdate();
         }
     }
 
     /// Records that the loader `id` has reached `now`.
-    pub(super) fn start(&mut self, dataset: u64, id: u64, now: BatchIndex) {
+    pub(super) fn set_position(&mut self, dataset: u64, id: u64, now: BatchIndex) {
         let Some(dataset) = self.datasets.get_mut(&dataset) else { return };
-        let Some(follower) = dataset.followers.iter_mut().find(|follower| follower.id == id) else { return };
+        let Some(loader) = dataset.loaders.iter_mut().find(|loader| loader.id == id) else { return };
         // Normally, a block is ranked again when its next use has passed. After a step back,
         // earlier uses are in the future again, so all ranks are outdated.
-        let is_step_back = now < follower.position;
-        follower.position = now;
+        let is_step_back = now < loader.position;
+        loader.position = now;
         if is_step_back {
             dataset.outdate();
         }
@@ -190,31 +194,38 @@ impl Index {
     fn update_ranks(&mut self) -> bool {
         let mut passed = Vec::new();
         for dataset in self.datasets.values() {
-            let Some(follower) = dataset.followers.last() else { continue };
-            let now = follower.time(follower.position);
-            // If the next uses of more than `MAX_RANKED` blocks have passed, the remaining blocks
-            // count as those that are needed soonest.
-            passed
-                .extend(dataset.queue.iter().take_while(|(next, _)| *next < now).take(MAX_RANKED).map(|(_, key)| *key));
+            let Some(loader) = dataset.loaders.last() else { continue };
+            let now = loader.time(loader.position);
+            // If the next uses of more than `MAX_RANKED_BLOCKS` blocks have passed, the remaining
+            // blocks count as those that are needed soonest.
+            passed.extend(
+                dataset
+                    .by_next_use
+                    .iter()
+                    .take_while(|(next, _)| *next < now)
+                    .take(MAX_RANKED_BLOCKS)
+                    .map(|(_, key)| *key),
+            );
         }
         for key in passed {
             self.rank(key);
         }
-        for _ in 0..MAX_RANKED {
-            let Some(key) = self.datasets.values().find_map(|dataset| dataset.old.last()?.last().map(|(_, key)| *key))
+        for _ in 0..MAX_RANKED_BLOCKS {
+            let Some(key) =
+                self.datasets.values().find_map(|dataset| dataset.outdated.last()?.last().map(|(_, key)| *key))
             else {
                 self.datasets.retain(|_, dataset| !dataset.is_empty());
                 return true;
             };
             self.rank(key);
         }
-        self.datasets.values().all(|dataset| dataset.old.is_empty())
+        self.datasets.values().all(|dataset| dataset.outdated.is_empty())
     }
 
     fn rank(&mut self, key: Key) {
         let Some(mut entry) = self.take(key) else { return };
-        let follower = self.datasets.get(&entry.owner.dataset).and_then(|dataset| dataset.followers.last());
-        let next = follower.and_then(|follower| follower.next(entry.owner.sample, follower.position));
+        let loader = self.datasets.get(&entry.owner.dataset).and_then(|dataset| dataset.loaders.last());
+        let next = loader.and_then(|loader| loader.next_use(entry.owner.sample, loader.position));
         entry.rank = match (next, entry.rank) {
             (Some(next), _) => Rank::Next(next),
             (None, Rank::Used(used)) => Rank::Used(used),
@@ -224,16 +235,16 @@ impl Index {
     }
 
     fn tick(&mut self) -> u64 {
-        self.uses += 1;
-        self.uses
+        self.use_count += 1;
+        self.use_count
     }
 
     fn put(&mut self, key: Key, mut entry: BlockEntry) {
         let dataset = self.datasets.entry(entry.owner.dataset).or_default();
-        entry.state = dataset.state;
+        entry.generation = dataset.generation;
         match entry.rank {
-            Rank::Used(used) => dataset.used.insert((used, key)),
-            Rank::Next(next) => dataset.queue.insert((next, key)),
+            Rank::Used(used) => dataset.by_last_use.insert((used, key)),
+            Rank::Next(next) => dataset.by_next_use.insert((next, key)),
         };
         self.bytes += entry.bytes;
         self.entries.insert(key, entry);
@@ -244,23 +255,24 @@ impl Index {
         self.bytes -= entry.bytes;
         let dataset = self.datasets.get_mut(&entry.owner.dataset).expect("a dataset exists while it has blocks");
         match entry.rank {
-            Rank::Used(rank) | Rank::Next(rank) if entry.state != dataset.state => {
-                let _ = dataset.old.iter_mut().any(|blocks| blocks.remove(&(rank, key)));
-                dataset.old.retain(|blocks| !blocks.is_empty());
+            Rank::Used(rank) | Rank::Next(rank) if entry.generation != dataset.generation => {
+                let _ = dataset.outdated.iter_mut().any(|blocks| blocks.remove(&(rank, key)));
+                dataset.outdated.retain(|blocks| !blocks.is_empty());
             }
-            Rank::Used(used) => _ = dataset.used.remove(&(used, key)),
-            Rank::Next(next) => _ = dataset.queue.remove(&(next, key)),
+            Rank::Used(used) => _ = dataset.by_last_use.remove(&(used, key)),
+            Rank::Next(next) => _ = dataset.by_next_use.remove(&(next, key)),
         }
         Some(entry)
     }
 
-    pub(super) fn used(&mut self, key: Key) {
+    pub(super) fn mark_used(&mut self, key: Key) {
         if let Some(BlockEntry { rank: Rank::Used(_), .. }) = self.entries.get(&key)
             && let Some(entry) = self.take(key)
         {
-            let (is_old, rank) = (self.datasets[&entry.owner.dataset].state != entry.state, Rank::Used(self.tick()));
+            let (is_outdated, rank) =
+                (self.datasets[&entry.owner.dataset].generation != entry.generation, Rank::Used(self.tick()));
             self.put(key, BlockEntry { rank, ..entry });
-            if is_old {
+            if is_outdated {
                 self.rank(key);
             }
         }
@@ -270,7 +282,7 @@ impl Index {
     pub(super) fn add(&mut self, key: Key, bytes: u64, owner: Owner) {
         self.take(key);
         let rank = Rank::Used(self.tick());
-        self.put(key, BlockEntry { bytes, owner, rank, state: 0 });
+        self.put(key, BlockEntry { bytes, owner, rank, generation: 0 });
         self.rank(key);
     }
 
@@ -294,19 +306,19 @@ impl Index {
         if !self.update_ranks() {
             return None;
         }
-        let follower = self.datasets.get(&owner.dataset).and_then(|dataset| dataset.followers.last());
-        let next = follower
-            .and_then(|follower| Some((follower, follower.next(owner.sample, from.unwrap_or(follower.position))?)));
-        let distance = next.map(|(follower, next)| match next {
+        let loader = self.datasets.get(&owner.dataset).and_then(|dataset| dataset.loaders.last());
+        let next =
+            loader.and_then(|loader| Some((loader, loader.next_use(owner.sample, from.unwrap_or(loader.position))?)));
+        let distance = next.map(|(loader, next)| match next {
             u64::MAX => u64::MAX,
-            next => follower.distance(next),
+            next => loader.distance(next),
         });
         let mut evicted = Vec::new();
-        let mut used: Vec<_> = self.datasets.values().map(|dataset| dataset.used.iter().peekable()).collect();
+        let mut used: Vec<_> = self.datasets.values().map(|dataset| dataset.by_last_use.iter().peekable()).collect();
         let mut queues: Vec<_> = self
             .datasets
             .values()
-            .filter_map(|dataset| Some((dataset.followers.last()?, dataset.queue.iter().rev().peekable())))
+            .filter_map(|dataset| Some((dataset.loaders.last()?, dataset.by_next_use.iter().rev().peekable())))
             .collect();
         while excess > 0 {
             let oldest = (0..used.len()).filter_map(|i| Some((**used[i].peek()?, i))).min();
@@ -317,9 +329,9 @@ impl Index {
                 }
                 (None, None) => return None,
                 (None, Some(distance)) => {
-                    let last = |(follower, queue): &mut (&Follower, std::iter::Peekable<_>)| {
+                    let last = |(loader, queue): &mut (&Loader, std::iter::Peekable<_>)| {
                         let (next, _): &&(u64, Key) = queue.peek()?;
-                        Some(if *next == u64::MAX { u64::MAX } else { follower.distance(*next) })
+                        Some(if *next == u64::MAX { u64::MAX } else { loader.distance(*next) })
                     };
                     let distances = queues.iter_mut().enumerate().filter_map(|(i, queue)| Some((last(queue)?, i)));
                     let (farthest, i) = distances.max()?;
@@ -374,11 +386,11 @@ mod tests {
             next[i] = last.insert(*sample, i).unwrap_or(usize::MAX);
         }
         let mut index = Index::new(limit as u64);
-        let number = index.follow(7, order.clone());
+        let id = index.add_loader(7, order.clone());
         let (mut best, mut queue) = (HashMap::<u64, usize>::new(), BTreeSet::new());
         let (mut hits, mut optimum) = (0, 0);
         for (i, &(batch, sample)) in reads.iter().enumerate().take_while(|(_, (batch, _))| batch.epoch < epochs) {
-            index.start(7, number, batch);
+            index.set_position(7, id, batch);
             let counts = u64::from(batch.epoch >= from);
             if index.contains(Key::from(sample)) {
                 hits += counts;
@@ -429,7 +441,7 @@ mod tests {
             assert_eq!(index.admit(10, owner, None), Some(vec![]));
             index.add(key, 10, owner);
         }
-        index.used(0);
+        index.mark_used(0);
         assert_eq!(index.admit(10, owner, None), Some(vec![1]));
         assert_eq!(index.admit(11, owner, None), Some(vec![1, 2]));
         assert_eq!(index.admit(30, owner, None), Some(vec![1, 2, 0]));
@@ -450,7 +462,7 @@ mod tests {
         index.add(1, 1, old);
         let val = Owner { dataset: 6, sample: 0 };
         index.add(2, 1, val);
-        let followers = (index.follow(7, train.clone()), index.follow(6, validation));
+        let loaders = (index.add_loader(7, train.clone()), index.add_loader(6, validation));
         let order = |position| Shuffled::new(100, 1).index(0, position);
         let soon = Owner { dataset: 7, sample: order(20) };
         let late = Owner { dataset: 7, sample: order(80) };
@@ -465,10 +477,10 @@ mod tests {
         index.remove(3);
         index.add(3, 1, soon);
         assert_eq!(index.admit(1, late, None), None, "its next use is after those of both blocks");
-        index.start(7, followers.0, BatchIndex { epoch: 0, batch: 21 });
+        index.set_position(7, loaders.0, BatchIndex { epoch: 0, batch: 21 });
         let again = Owner { dataset: 7, sample: order(60) };
         assert_eq!(index.admit(1, again, None), Some(vec![3]), "the next use of block 3 has passed");
-        index.unfollow(6, followers.1);
+        index.remove_loader(6, loaders.1);
         assert_eq!(index.admit(1, late, None), Some(vec![2]), "no loader reads the dataset anymore");
     }
 
@@ -490,37 +502,37 @@ mod tests {
         for position in half..len {
             index.add(key(position), 1, Owner { dataset: 7, sample: order.index(0, position) });
         }
-        let number = index.follow(7, loader.clone());
+        let id = index.add_loader(7, loader.clone());
         let first = Owner { dataset: 7, sample: order.index(0, 0) };
-        let settle = |index: &mut Index, answer: Option<Vec<Key>>| {
+        let rank_all = |index: &mut Index, expected: Option<Vec<Key>>| {
             let mut steps = 0;
             loop {
                 let before = searched.load(Ordering::Relaxed);
                 let admitted = index.admit(1, first, None);
                 let count = searched.load(Ordering::Relaxed) - before;
                 // Ranking a block takes at most two searches, in this epoch and in the next.
-                assert!(count <= 2 * (MAX_RANKED + 1), "{count} searches in one step");
+                assert!(count <= 2 * (MAX_RANKED_BLOCKS + 1), "{count} searches in one step");
                 steps += 1;
-                if steps == half as usize / MAX_RANKED + 1 || admitted.is_some() {
-                    assert_eq!(admitted, answer, "after {steps} steps");
+                if steps == half as usize / MAX_RANKED_BLOCKS + 1 || admitted.is_some() {
+                    assert_eq!(admitted, expected, "after {steps} steps");
                     return steps;
                 }
             }
         };
-        assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4, "the block that is read last is evicted");
-        index.start(7, number, BatchIndex { epoch: 1, batch: 0 });
-        index.start(7, number, BatchIndex::default());
-        assert_eq!(settle(&mut index, Some(vec![key(len - 1)])), 4);
+        assert_eq!(rank_all(&mut index, Some(vec![key(len - 1)])), 4, "the block that is read last is evicted");
+        index.set_position(7, id, BatchIndex { epoch: 1, batch: 0 });
+        index.set_position(7, id, BatchIndex::default());
+        assert_eq!(rank_all(&mut index, Some(vec![key(len - 1)])), 4);
         // A block that is used or removed while blocks are being ranked again may be in the old or
         // in the new queue.
-        index.unfollow(7, number);
-        index.used(key(half));
+        index.remove_loader(7, id);
+        index.mark_used(key(half));
         index.remove(key(half + 1));
         assert_eq!(index.len() as u64, half - 1);
         assert_eq!(index.admit(1, first, None), Some(vec![]), "no block must be evicted");
         index.add(key(0), 1, first);
-        index.follow(7, loader);
-        settle(&mut index, Some(vec![key(len - 1)]));
+        index.add_loader(7, loader);
+        rank_all(&mut index, Some(vec![key(len - 1)]));
         assert_eq!(index.iter().map(|(_, bytes, _)| bytes).sum::<u64>(), half);
     }
 }

@@ -29,19 +29,19 @@ use warpfeed_sources::internal::counted;
 use warpfeed_sources::{Error, Result};
 use warpfeed_sources::{Object, ReadParts, is_stopped};
 
-use super::folder::{FILES, Folder, present};
+use super::folder::{FILES, Folder, none_if_missing};
 use super::listing::{self, Listing};
 use crate::runtime::PerProcess;
 
 /// Size in bytes of the parts in which files are downloaded.
-const PART: u64 = 8 << 20;
+const PART_BYTES: u64 = 8 << 20;
 /// Interval between two attempts to take a lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time without a received part. After that, other processes stop waiting for the
 /// downloading process.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(600);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-const RECORD: usize = 24;
+const RECORD_LEN: usize = 24;
 const USED: &str = "used";
 const REMOVED: &str = "removed";
 
@@ -53,8 +53,8 @@ fn held_locks() -> Result<MutexGuard<'static, Vec<(PathBuf, File)>>> {
 }
 
 /// Returns the total size of all whole files, in bytes.
-pub(super) fn used(folder: &Folder) -> io::Result<u64> {
-    let bytes = present(fs::read(folder.path.join(FILES).join(USED)))?;
+pub(super) fn total_bytes(folder: &Folder) -> io::Result<u64> {
+    let bytes = none_if_missing(fs::read(folder.path.join(FILES).join(USED)))?;
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
@@ -78,8 +78,8 @@ pub(super) fn download(
     read: &ReadParts<'_>,
     shrink: impl Fn(),
 ) -> Result<PathBuf> {
-    let dataset = Dataset::of(folder, base, objects)?;
-    let bytes = bytes(objects);
+    let dataset = Dataset::new(folder, base, objects)?;
+    let bytes = disk_bytes(objects);
     if bytes > limit {
         let cause = format!(
             "the cache is too small: these files have {bytes} bytes, but the limit of the cache is {limit} bytes \
@@ -92,22 +92,22 @@ pub(super) fn download(
     if is_held()? && dataset.is_complete().map_err(failed)? {
         return Ok(dataset.data());
     }
-    let in_use = lock_file(&dataset.path.with_extension("lock")).map_err(failed)?;
+    let use_lock = lock_file(&dataset.path.with_extension("lock")).map_err(failed)?;
     // Wait for the lock. A process holds it exclusively only while it removes the files, and only
     // briefly.
-    dataset.wait(|| try_shared(&in_use))?;
+    dataset.wait(|| try_shared(&use_lock))?;
     if !dataset.is_complete().map_err(failed)? {
-        let filling = lock_file(&dataset.path.with_extension("fill")).map_err(failed)?;
-        dataset.wait(|| try_exclusive(&filling))?;
+        let fill_lock = lock_file(&dataset.path.with_extension("fill")).map_err(failed)?;
+        dataset.wait(|| try_exclusive(&fill_lock))?;
         // Another process may have downloaded the files in the meantime.
         if !dataset.is_complete().map_err(failed)? {
             free_space(folder, limit, &dataset)?;
             shrink();
-            dataset.fill(read)?;
+            dataset.download_parts(read)?;
         }
     }
     if !is_held()? {
-        held_locks()?.push((dataset.path.clone(), in_use));
+        held_locks()?.push((dataset.path.clone(), use_lock));
     }
     Ok(dataset.data())
 }
@@ -117,14 +117,14 @@ fn lock_file(path: &Path) -> io::Result<File> {
 }
 
 fn try_exclusive(file: &File) -> io::Result<bool> {
-    locked(file.try_lock())
+    is_locked(file.try_lock())
 }
 
 fn try_shared(file: &File) -> io::Result<bool> {
-    locked(file.try_lock_shared())
+    is_locked(file.try_lock_shared())
 }
 
-fn locked(result: std::result::Result<(), TryLockError>) -> io::Result<bool> {
+fn is_locked(result: std::result::Result<(), TryLockError>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -133,7 +133,7 @@ fn locked(result: std::result::Result<(), TryLockError>) -> io::Result<bool> {
 }
 
 /// Returns the size of the files on disk, in whole pages.
-fn bytes(objects: &[Object]) -> u64 {
+fn disk_bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }
 
@@ -144,16 +144,16 @@ fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> 
     let failed = |e: io::Error| Error::io(&files, &e);
     let space_lock = lock_file(&files.join("room.lock")).map_err(failed)?;
     dataset.wait(|| try_exclusive(&space_lock))?;
-    let needed = bytes(dataset.objects);
-    let (mut others, mut sum) = (Vec::new(), needed);
+    let needed_bytes = disk_bytes(dataset.objects);
+    let (mut others, mut sum) = (Vec::new(), needed_bytes);
     for (path, listing) in datasets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != dataset.path) {
         // The size of a dataset without its list is unknown, so remove it first.
         let Some(listing) = listing else {
             others.push((0, path, 0));
             continue;
         };
-        sum += bytes(&listing.objects);
-        others.push((listing.time, path, bytes(&listing.objects)));
+        sum += disk_bytes(&listing.objects);
+        others.push((listing.time, path, disk_bytes(&listing.objects)));
     }
     others.sort();
     for (_, path, size) in others {
@@ -166,9 +166,9 @@ fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> 
     }
     if sum > limit {
         let cause = format!(
-            "the cache is too small: these files have {needed} bytes, files in use have {} bytes, and the limit of \
+            "the cache is too small: these files have {needed_bytes} bytes, files in use have {} bytes, and the limit of \
              the cache is {limit} bytes (cache_bytes)",
-            sum - needed
+            sum - needed_bytes
         );
         return Err(Error::config(cause).at_path(dataset.base));
     }
@@ -188,9 +188,9 @@ fn remove(path: &Path) -> io::Result<bool> {
     if !try_exclusive(&lock)? {
         return Ok(false);
     }
-    let gone = path.with_extension(REMOVED);
-    fs::rename(path, &gone)?;
-    fs::remove_dir_all(gone)?;
+    let removed_path = path.with_extension(REMOVED);
+    fs::rename(path, &removed_path)?;
+    fs::remove_dir_all(removed_path)?;
     Ok(true)
 }
 
@@ -228,7 +228,7 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
     let objects_of = cached.map(|Listing { prefix, objects, .. }| {
         let server = objects.first().and_then(|object| object.server.as_ref());
         let server = server.map(|server| format!(" at {server}")).unwrap_or_default();
-        (format!("{prefix}{server}"), (objects.len() as u64, bytes(&objects)))
+        (format!("{prefix}{server}"), (objects.len() as u64, disk_bytes(&objects)))
     });
     Ok(objects_of.collect())
 }
@@ -241,8 +241,8 @@ pub(super) fn check(folder: &Folder) -> Result<u64> {
     let mut damaged = 0;
     for (path, listing) in datasets(folder).map_err(failed)? {
         let lock = lock_file(&path.with_extension("lock")).map_err(failed)?;
-        let filling = lock_file(&path.with_extension("fill")).map_err(failed)?;
-        if !try_shared(&lock).map_err(failed)? || !try_exclusive(&filling).map_err(failed)? {
+        let fill_lock = lock_file(&path.with_extension("fill")).map_err(failed)?;
+        if !try_shared(&lock).map_err(failed)? || !try_exclusive(&fill_lock).map_err(failed)? {
             continue;
         }
         let Some(Listing { prefix, objects, .. }) = listing else {
@@ -250,13 +250,17 @@ pub(super) fn check(folder: &Folder) -> Result<u64> {
             damaged += u64::from(remove(&path).map_err(failed)?);
             continue;
         };
-        let dataset = Dataset::of(folder, &prefix, &objects)?;
-        let is_complete = dataset.complete().map_err(failed)?.is_some();
-        let have = dataset.arrived().map_err(failed)?;
-        let broken = have.iter().zip(&objects).filter(|((have, _), object)| is_complete && *have != object.len).count();
-        if broken > 0 {
+        let dataset = Dataset::new(folder, &prefix, &objects)?;
+        let is_complete = dataset.read_complete().map_err(failed)?.is_some();
+        let progress = dataset.received().map_err(failed)?;
+        let damaged_count = progress
+            .iter()
+            .zip(&objects)
+            .filter(|((received, _), object)| is_complete && *received != object.len)
+            .count();
+        if damaged_count > 0 {
             drop_file(&dataset.path.join("complete")).map_err(failed)?;
-            damaged += broken as u64;
+            damaged += damaged_count as u64;
         }
     }
     Ok(damaged)
@@ -280,14 +284,14 @@ pub(super) fn empty(folder: &Folder) -> io::Result<()> {
     let mut total: u64 = 0;
     for (path, listing) in datasets(folder)? {
         if !remove(&path)? {
-            total += listing.map_or(0, |listing| bytes(&listing.objects));
+            total += listing.map_or(0, |listing| disk_bytes(&listing.objects));
         }
     }
     listing::write(folder, &files.join(USED), &total.to_le_bytes())
 }
 
 impl<'a> Dataset<'a> {
-    fn of(folder: &Folder, base: &'a str, objects: &'a [Object]) -> Result<Self> {
+    fn new(folder: &Folder, base: &'a str, objects: &'a [Object]) -> Result<Self> {
         let (mut names, mut seen) = (Vec::new(), HashSet::new());
         let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
         let mut add = |bytes: &[u8]| {
@@ -359,7 +363,7 @@ impl<'a> Dataset<'a> {
 
     /// Returns the checksum and the modification time of each file, or `None` if the files are
     /// incomplete.
-    fn complete(&self) -> io::Result<Option<Vec<[u8; 12]>>> {
+    fn read_complete(&self) -> io::Result<Option<Vec<[u8; 12]>>> {
         let complete = match fs::read(self.path.join("complete")) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             read => read?,
@@ -371,13 +375,13 @@ impl<'a> Dataset<'a> {
     /// Returns whether all files are complete. Checks the content of files that were modified after
     /// they were received.
     fn is_complete(&self) -> io::Result<bool> {
-        let Some(records) = self.complete()? else { return Ok(false) };
+        let Some(records) = self.read_complete()? else { return Ok(false) };
         for ((record, name), object) in records.iter().zip(&self.names).zip(self.objects) {
             let path = self.data().join(name);
             let (checksum, time) = record.split_at(4);
-            let now = present(modified(&path))?;
-            let same = now.is_some_and(|(len, now)| len == object.len && now.to_le_bytes() == time);
-            if !same && checksum_of(&path, object.len)?.is_none_or(|actual| actual.to_le_bytes() != checksum) {
+            let now = none_if_missing(modified(&path))?;
+            let is_unmodified = now.is_some_and(|(len, now)| len == object.len && now.to_le_bytes() == time);
+            if !is_unmodified && checksum_of(&path, object.len)?.is_none_or(|actual| actual.to_le_bytes() != checksum) {
                 tracing::warn!("{}: damaged; fetching again", path.display());
                 return Ok(false);
             }
@@ -385,11 +389,11 @@ impl<'a> Dataset<'a> {
         Ok(true)
     }
 
-    fn fill(&self, read: &ReadParts<'_>) -> Result<()> {
+    fn download_parts(&self, read: &ReadParts<'_>) -> Result<()> {
         let failed = |e: io::Error| Error::io(&self.path, &e);
-        let mut have = self.arrived().map_err(failed)?;
+        let mut progress = self.received().map_err(failed)?;
         let total: u64 = self.objects.iter().map(|object| object.len).sum();
-        let mut arrived: u64 = have.iter().map(|(len, _)| len).sum();
+        let mut received_bytes: u64 = progress.iter().map(|(len, _)| len).sum();
         let count = counted(self.objects.len(), "file", "files");
         tracing::info!("{}: downloading {count} ({total} bytes) to {}", self.base, self.path.display());
         let mut last_log = Instant::now();
@@ -397,8 +401,8 @@ impl<'a> Dataset<'a> {
         let mut journal = OpenOptions::new().create(true).append(true).open(journal).map_err(failed)?;
         let mut parts: Vec<(usize, Range<u64>)> = Vec::new();
         for (number, object) in self.objects.iter().enumerate() {
-            let starts = (have[number].0..object.len).step_by(PART as usize);
-            parts.extend(starts.map(|start| (number, start..object.len.min(start + PART))));
+            let starts = (progress[number].0..object.len).step_by(PART_BYTES as usize);
+            parts.extend(starts.map(|start| (number, start..object.len.min(start + PART_BYTES))));
         }
         let requested_ranges: Vec<_> =
             parts.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
@@ -410,16 +414,16 @@ impl<'a> Dataset<'a> {
                 let cause = format!("received {} bytes instead of {}", bytes.len(), range.end - range.start);
                 return Err(Error::in_source(cause).at_path(&self.objects[number].url));
             }
-            have[number].1.update(&bytes);
-            have[number].0 = range.end;
+            progress[number].1.update(&bytes);
+            progress[number].0 = range.end;
             let path = self.data().join(&self.names[number]);
             append(&path, range.start, &bytes).map_err(|e| Error::io(&path, &e))?;
-            let record = record(number, range.end, have[number].1.clone().finalize());
+            let record = record(number, range.end, progress[number].1.clone().finalize());
             journal.write_all(&record).map_err(failed)?;
-            arrived += bytes.len() as u64;
+            received_bytes += bytes.len() as u64;
             if last_log.elapsed() > LOG_INTERVAL {
                 last_log = Instant::now();
-                tracing::info!("{}: {arrived} of {total} bytes downloaded", self.base);
+                tracing::info!("{}: {received_bytes} of {total} bytes downloaded", self.base);
             }
             Ok(())
         })?;
@@ -427,7 +431,7 @@ impl<'a> Dataset<'a> {
             return Err(Error::in_source("received fewer parts than requested").at_path(self.base));
         }
         let mut complete = Vec::new();
-        for ((name, object), (_, hasher)) in self.names.iter().zip(self.objects).zip(have) {
+        for ((name, object), (_, hasher)) in self.names.iter().zip(self.objects).zip(progress) {
             let path = self.data().join(name);
             if object.len == 0 {
                 append(&path, 0, &[]).map_err(|e| Error::io(&path, &e))?;
@@ -444,13 +448,13 @@ impl<'a> Dataset<'a> {
 
     /// Returns, for each file, the number of received bytes and their checksum. Drops files that do
     /// not match the journal.
-    fn arrived(&self) -> io::Result<Vec<(u64, Hasher)>> {
+    fn received(&self) -> io::Result<Vec<(u64, Hasher)>> {
         let bytes = match fs::read(self.path.join("arrived")) {
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
             read => read?,
         };
         let mut latest = vec![None; self.objects.len()];
-        for bytes in bytes.as_chunks::<RECORD>().0 {
+        for bytes in bytes.as_chunks::<RECORD_LEN>().0 {
             let number = |offset: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[offset + i]));
             let checksum = u32::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]));
             let file = usize::try_from(number(0)).ok().filter(|&file| file < latest.len());
@@ -459,18 +463,18 @@ impl<'a> Dataset<'a> {
             }
         }
         // Remove an incomplete record at the end, because it would shift all later records.
-        if bytes.len() % RECORD > 0 {
+        if bytes.len() % RECORD_LEN > 0 {
             let file = OpenOptions::new().write(true).open(self.path.join("arrived"))?;
-            file.set_len((bytes.len() - bytes.len() % RECORD) as u64)?;
+            file.set_len((bytes.len() - bytes.len() % RECORD_LEN) as u64)?;
         }
         let sizes = latest.into_iter().zip(&self.names).zip(self.objects).map(|((latest, name), object)| {
             let path = self.data().join(name);
             // An incomplete file may end with a part without a record. A complete file must have
             // exactly the recorded length.
-            let on_disk = present(fs::metadata(&path))?.map(|file| file.len());
-            let fits = |len: u64| len < object.len || on_disk == Some(len);
+            let disk_len = none_if_missing(fs::metadata(&path))?.map(|file| file.len());
+            let fits = |len: u64| len < object.len || disk_len == Some(len);
             if let Some((len, checksum)) = latest.filter(|&(len, _)| len <= object.len && fits(len))
-                && let Some(hasher) = hashed(&path, len)?
+                && let Some(hasher) = hash_start(&path, len)?
                 && hasher.clone().finalize() == checksum
             {
                 return Ok((len, hasher));
@@ -494,8 +498,8 @@ fn append(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-fn record(index: usize, len: u64, checksum: u32) -> [u8; RECORD] {
-    let mut record = [0; RECORD];
+fn record(index: usize, len: u64, checksum: u32) -> [u8; RECORD_LEN] {
+    let mut record = [0; RECORD_LEN];
     record[..8].copy_from_slice(&(index as u64).to_le_bytes());
     record[8..16].copy_from_slice(&len.to_le_bytes());
     record[16..20].copy_from_slice(&checksum.to_le_bytes());
@@ -512,15 +516,15 @@ fn modified(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 fn checksum_of(path: &Path, len: u64) -> io::Result<Option<u32>> {
-    match present(fs::metadata(path))? {
-        Some(metadata) if metadata.len() == len => Ok(hashed(path, len)?.map(Hasher::finalize)),
+    match none_if_missing(fs::metadata(path))? {
+        Some(metadata) if metadata.len() == len => Ok(hash_start(path, len)?.map(Hasher::finalize)),
         _ => Ok(None),
     }
 }
 
 /// Hashes the first `len` bytes of a file.
-fn hashed(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
-    let Some(file) = present(File::open(path))? else { return Ok(None) };
+fn hash_start(path: &Path, len: u64) -> io::Result<Option<Hasher>> {
+    let Some(file) = none_if_missing(File::open(path))? else { return Ok(None) };
     let (mut file, mut hasher, mut remaining) = (file.take(len), Hasher::new(), len);
     let mut buffer = [0; 1 << 16];
     loop {

@@ -27,7 +27,7 @@ use super::eviction::{Index, Key, Owner};
 
 /// The file that marks a folder as a cache.
 const MARKER: &str = "warpfeed-cache";
-const MARK: &str =
+const MARKER_TEXT: &str =
     "warpfeed cache, version 1\nFiles below blocks/ and files/ may be deleted by the cache at any time.\n";
 const JOURNAL: &str = "journal";
 const LOCK: &str = "lock";
@@ -37,7 +37,7 @@ pub(super) const FILES: &str = "files";
 
 /// Magic number of the journal, which includes the version.
 const MAGIC: [u8; 8] = *b"wfcache\x01";
-const RECORD: usize = 48;
+const RECORD_LEN: usize = 48;
 /// Maximum number of records per block. A journal of more than 64 KiB that has more records is
 /// rewritten.
 const MAX_RECORDS_PER_BLOCK: u64 = 4;
@@ -64,18 +64,18 @@ impl Folder {
         let folder = Folder { path: path.to_owned() };
         folder.check_owner()?;
         Ok(match folder.prepare(true) {
-            Err(Refused::Not(cause)) => return Err(Error::config(cause).at_path(path)),
-            Err(Refused::Io(e)) => Err(e),
+            Err(OpenError::Rejected(cause)) => return Err(Error::config(cause).at_path(path)),
+            Err(OpenError::Io(e)) => Err(e),
             Ok(()) => Ok(folder),
         })
     }
 
-    pub(super) fn existing(path: &Path) -> Result<Self> {
+    pub(super) fn open_existing(path: &Path) -> Result<Self> {
         let folder = Folder { path: path.to_owned() };
         match folder.prepare(false) {
             Ok(()) => Ok(folder),
-            Err(Refused::Not(cause)) => Err(Error::config(cause).at_path(path)),
-            Err(Refused::Io(e)) => Err(Error::io(path, &e)),
+            Err(OpenError::Rejected(cause)) => Err(Error::config(cause).at_path(path)),
+            Err(OpenError::Io(e)) => Err(Error::io(path, &e)),
         }
     }
 
@@ -102,12 +102,12 @@ impl Folder {
     }
 
     /// Returns the content of the marker file, or `None` if it is missing.
-    fn mark(&self) -> std::result::Result<Option<Vec<u8>>, Refused> {
+    fn read_marker(&self) -> std::result::Result<Option<Vec<u8>>, OpenError> {
         match fs::read(self.path.join(MARKER)) {
-            Ok(mark) if mark == MARK.as_bytes() => Ok(Some(mark)),
+            Ok(mark) if mark == MARKER_TEXT.as_bytes() => Ok(Some(mark)),
             Ok(mark) => {
                 let version = String::from_utf8_lossy(&mark).lines().next().unwrap_or_default().to_owned();
-                Err(Refused::Not(format!(
+                Err(OpenError::Rejected(format!(
                     "this folder is a cache of a different version ({version:?}): choose a different folder, or delete this one"
                 )))
             }
@@ -116,11 +116,11 @@ impl Folder {
         }
     }
 
-    fn prepare(&self, create: bool) -> std::result::Result<(), Refused> {
+    fn prepare(&self, create: bool) -> std::result::Result<(), OpenError> {
         if create {
-            new_folder(&self.path)?;
+            create_folder(&self.path)?;
         }
-        let mut mark = self.mark()?;
+        let mut marker = self.read_marker()?;
         let known_names = [MARKER, JOURNAL, LOCK, BLOCKS, PARTIAL, FILES];
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -128,45 +128,45 @@ impl Folder {
             let name = name.to_string_lossy();
             // Another process that opens the folder at the same time writes the marker under a
             // temporary name first.
-            let is_marker = name.starts_with("warpfeed-cache.");
-            if known_names.contains(&&*name) && mark.is_none() && create {
+            let is_new_marker = name.starts_with("warpfeed-cache.");
+            if known_names.contains(&&*name) && marker.is_none() && create {
                 // The other process writes the marker before any other file, so it may exist by
                 // now.
-                mark = self.mark()?;
+                marker = self.read_marker()?;
             }
-            if !is_marker && (!known_names.contains(&&*name) || (mark.is_none() && create)) {
-                return Err(Refused::Not(format!(
+            if !is_new_marker && (!known_names.contains(&&*name) || (marker.is_none() && create)) {
+                return Err(OpenError::Rejected(format!(
                     "a cache needs its own folder, but this one contains {name:?}: choose an empty folder"
                 )));
             }
             if entry.file_type()?.is_symlink() {
-                return Err(Refused::Not(format!(
+                return Err(OpenError::Rejected(format!(
                     "{name:?} in the cache is a symbolic link: the cache does not write outside its folder"
                 )));
             }
         }
-        match (mark, create) {
-            (None, false) => return Err(Refused::Not("this folder is not a warpfeed cache".to_owned())),
+        match (marker, create) {
+            (None, false) => return Err(OpenError::Rejected("this folder is not a warpfeed cache".to_owned())),
             (None, true) => {
-                let partial = self.path.join(format!("warpfeed-cache.{}", unique()));
-                fs::write(&partial, MARK)?;
+                let partial = self.path.join(format!("warpfeed-cache.{}", unique_name()));
+                fs::write(&partial, MARKER_TEXT)?;
                 fs::rename(partial, self.path.join(MARKER))?;
             }
             _ => {}
         }
         if create {
             for name in [BLOCKS, PARTIAL, FILES] {
-                new_folder(&self.path.join(name))?;
+                create_folder(&self.path.join(name))?;
             }
-            self.remove_stale();
+            self.remove_stale_files();
         }
         Ok(())
     }
 
-    fn remove_stale(&self) {
+    fn remove_stale_files(&self) {
         for entry in fs::read_dir(self.path.join(PARTIAL)).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if !name.to_str().is_some_and(is_unique) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            if !name.to_str().is_some_and(is_unique_name) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
                 continue;
             }
             let age = entry.metadata().and_then(|metadata| metadata.modified());
@@ -177,17 +177,17 @@ impl Folder {
         }
     }
 
-    pub(super) fn block(&self, key: Key) -> PathBuf {
+    pub(super) fn block_path(&self, key: Key) -> PathBuf {
         self.path.join(BLOCKS).join(format!("{:02x}", key >> 120)).join(format!("{key:032x}"))
     }
 
     /// Returns a path for writing a new file, which is renamed when it is complete.
-    pub(super) fn partial(&self) -> PathBuf {
-        self.path.join(PARTIAL).join(unique())
+    pub(super) fn new_partial_path(&self) -> PathBuf {
+        self.path.join(PARTIAL).join(unique_name())
     }
 
     pub(super) fn publish(&self, partial: &Path, key: Key) -> io::Result<()> {
-        let target = self.block(key);
+        let target = self.block_path(key);
         match fs::rename(partial, &target) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 fs::create_dir_all(target.parent().expect("blocks are in folders"))?;
@@ -217,19 +217,19 @@ impl Folder {
     /// that are not blocks.
     pub(super) fn scan(&self) -> io::Result<(Blocks, Vec<PathBuf>)> {
         let (mut blocks, mut others) = (Vec::new(), Vec::new());
-        let listed = |path: &Path| match fs::read_dir(path) {
+        let entries = |path: &Path| match fs::read_dir(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-            entries => entries?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
+            list => list?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>(),
         };
-        for part in listed(&self.path.join(BLOCKS))? {
-            let Some(metadata) = present(fs::symlink_metadata(&part))? else { continue };
+        for subfolder in entries(&self.path.join(BLOCKS))? {
+            let Some(metadata) = none_if_missing(fs::symlink_metadata(&subfolder))? else { continue };
             if !metadata.is_dir() {
-                others.push(part);
+                others.push(subfolder);
                 continue;
             }
-            for path in listed(&part)? {
+            for path in entries(&subfolder)? {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let key = Key::from_str_radix(&name, 16).ok().filter(|&key| self.block(key) == path);
+                let key = Key::from_str_radix(&name, 16).ok().filter(|&key| self.block_path(key) == path);
                 let header = match File::open(&path) {
                     Ok(mut file) if key.is_some() => Header::read(&mut file)?,
                     // Another process has removed the file since the folder was listed.
@@ -239,7 +239,7 @@ impl Folder {
                 };
                 match (key, header) {
                     (Some(key), Some(header)) if header.range().key() == key => {
-                        let bytes = header.range().bytes();
+                        let bytes = header.range().disk_bytes();
                         blocks.push((key, header, bytes));
                     }
                     _ => others.push(path),
@@ -252,32 +252,32 @@ impl Folder {
 
 /// Converts the error for a missing file to `None`. After any other error, the file must not be
 /// treated as missing or damaged.
-pub(super) fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(super) fn none_if_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         result => result.map(Some),
     }
 }
 
-enum Refused {
-    Not(String),
+enum OpenError {
+    Rejected(String),
     Io(io::Error),
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for OpenError {
     fn from(e: io::Error) -> Self {
         // The path refers to something other than a folder.
         match e.kind() {
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-                Refused::Not("not a folder: choose a folder for the cache".to_owned())
+                OpenError::Rejected("not a folder: choose a folder for the cache".to_owned())
             }
-            _ => Refused::Io(e),
+            _ => OpenError::Io(e),
         }
     }
 }
 
 /// Creates a folder and its parents. On Unix, only the current user can access the new folders.
-fn new_folder(path: &Path) -> io::Result<()> {
+fn create_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     builder.mode(0o700);
@@ -288,7 +288,7 @@ fn new_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-fn is_unique(name: &str) -> bool {
+fn is_unique_name(name: &str) -> bool {
     let mut parts = name.split('-');
     let mut number = || parts.next().is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     let numbers = number() && number() && number();
@@ -296,7 +296,7 @@ fn is_unique(name: &str) -> bool {
 }
 
 /// Returns a name that no other process, thread or container uses.
-fn unique() -> String {
+fn unique_name() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // A wrong clock is harmless, because only uniqueness matters.
@@ -310,12 +310,12 @@ pub(super) enum Record {
 }
 
 impl Record {
-    fn encode(self) -> [u8; RECORD] {
+    fn encode(self) -> [u8; RECORD_LEN] {
         let (kind, key, bytes, owner) = match self {
             Record::Add(key, bytes, owner) => (1u32, key, bytes, owner),
             Record::Remove(key) => (2, key, 0, Owner::default()),
         };
-        let mut record = [0; RECORD];
+        let mut record = [0; RECORD_LEN];
         record[4..8].copy_from_slice(&kind.to_le_bytes());
         record[8..24].copy_from_slice(&key.to_le_bytes());
         record[24..32].copy_from_slice(&bytes.to_le_bytes());
@@ -343,35 +343,36 @@ impl Record {
 pub(super) struct Journal {
     /// Generation of the journal, which changes when the journal is rewritten.
     generation: u64,
-    read: u64,
+    read_len: u64,
 }
 
 /// Blocks of a journal, with their sizes in bytes and their owners.
-type Known = HashMap<Key, (u64, Owner)>;
+type BlockMap = HashMap<Key, (u64, Owner)>;
 
 /// Changes in the journal since a process last read it.
-pub(super) enum News {
+pub(super) enum JournalUpdate {
     Changes(Vec<Record>),
-    All(Known),
+    All(BlockMap),
 }
 
 impl Journal {
-    /// Returns the changes since the last call, for [`Index::learn`]. The folder must be locked.
-    pub(super) fn news(&mut self, folder: &Folder) -> io::Result<News> {
+    /// Returns the changes since the last call, for [`Index::apply_update`]. The folder must be
+    /// locked.
+    pub(super) fn read_update(&mut self, folder: &Folder) -> io::Result<JournalUpdate> {
         let path = folder.path.join(JOURNAL);
         let mut bytes = Vec::new();
-        let mut sound = false;
+        let mut is_intact = false;
         match File::open(&path) {
             Ok(mut file) => {
-                let mut head = [0; 16];
-                if file.read_exact(&mut head).is_ok() && head[..8] == MAGIC {
-                    let generation = u64::from_le_bytes(std::array::from_fn(|i| head[8 + i]));
+                let mut header = [0; 16];
+                if file.read_exact(&mut header).is_ok() && header[..8] == MAGIC {
+                    let generation = u64::from_le_bytes(std::array::from_fn(|i| header[8 + i]));
                     if generation != self.generation {
-                        *self = Journal { generation, read: 0 };
+                        *self = Journal { generation, read_len: 0 };
                     }
-                    let from = self.read.max(16);
-                    sound = file.metadata()?.len() >= from;
-                    file.seek(SeekFrom::Start(from))?;
+                    let start = self.read_len.max(16);
+                    is_intact = file.metadata()?.len() >= start;
+                    file.seek(SeekFrom::Start(start))?;
                     file.read_to_end(&mut bytes)?;
                 }
             }
@@ -379,33 +380,33 @@ impl Journal {
             Err(e) => return Err(e),
         }
         let records: Option<Vec<_>> =
-            bytes.chunks(RECORD).map(|r| (r.len() == RECORD).then(|| Record::decode(r))?).collect();
-        let Some(records) = records.filter(|_| sound) else {
+            bytes.chunks(RECORD_LEN).map(|r| (r.len() == RECORD_LEN).then(|| Record::decode(r))?).collect();
+        let Some(records) = records.filter(|_| is_intact) else {
             // The journal is missing, or was damaged by a power failure.
-            return Ok(News::All(self.rebuild(folder)?));
+            return Ok(JournalUpdate::All(self.rebuild(folder)?));
         };
-        let is_first = self.read == 0;
-        self.read = self.read.max(16) + bytes.len() as u64;
+        let is_first = self.read_len == 0;
+        self.read_len = self.read_len.max(16) + bytes.len() as u64;
         if !is_first {
-            return Ok(News::Changes(records));
+            return Ok(JournalUpdate::Changes(records));
         }
-        let mut blocks = Known::new();
+        let mut blocks = BlockMap::new();
         for record in records {
             match record {
                 Record::Add(key, bytes, owner) => blocks.insert(key, (bytes, owner)),
                 Record::Remove(key) => blocks.remove(&key),
             };
         }
-        Ok(News::All(blocks))
+        Ok(JournalUpdate::All(blocks))
     }
 
     /// Returns whether a journal of `blocks` blocks has so many obsolete records that it should be
     /// rewritten.
     pub(super) fn is_sparse(&self, blocks: usize) -> bool {
-        self.read > 1 << 16 && self.read / RECORD as u64 > MAX_RECORDS_PER_BLOCK * blocks as u64
+        self.read_len > 1 << 16 && self.read_len / RECORD_LEN as u64 > MAX_RECORDS_PER_BLOCK * blocks as u64
     }
 
-    pub(super) fn write(&mut self, folder: &Folder, blocks: &Known) -> io::Result<()> {
+    pub(super) fn write(&mut self, folder: &Folder, blocks: &BlockMap) -> io::Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let generation = (now.as_nanos() as u64).max(self.generation.wrapping_add(1));
         let mut bytes = MAGIC.to_vec();
@@ -413,46 +414,46 @@ impl Journal {
         for (&key, &(size, owner)) in blocks {
             bytes.extend_from_slice(&Record::Add(key, size, owner).encode());
         }
-        let partial = folder.partial();
+        let partial = folder.new_partial_path();
         let written = fs::write(&partial, &bytes).and_then(|()| fs::rename(&partial, folder.path.join(JOURNAL)));
         if written.is_err() {
             let _ = fs::remove_file(partial);
         }
         written?;
-        *self = Journal { generation, read: bytes.len() as u64 };
+        *self = Journal { generation, read_len: bytes.len() as u64 };
         Ok(())
     }
 
     /// Appends records to the journal. The lock must have been held since the last call to
-    /// [`news`](Journal::news). The caller must apply the records to the index.
+    /// [`read_update`](Journal::read_update). The caller must apply the records to the index.
     pub(super) fn append(&mut self, folder: &Folder, records: &[Record]) -> io::Result<()> {
         let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
         let mut file = OpenOptions::new().write(true).open(folder.path.join(JOURNAL))?;
-        file.seek(SeekFrom::Start(self.read))?;
+        file.seek(SeekFrom::Start(self.read_len))?;
         if let Err(e) = file.write_all(&bytes) {
             // If the disk is full, only some of the records may have been written.
-            let _ = file.set_len(self.read);
+            let _ = file.set_len(self.read_len);
             return Err(e);
         }
-        self.read += bytes.len() as u64;
+        self.read_len += bytes.len() as u64;
         Ok(())
     }
 
     /// Returns all blocks that the journal lists as added, including those that it lists as removed
     /// later.
-    pub(super) fn added(folder: &Folder) -> io::Result<HashSet<Key>> {
-        let bytes = present(fs::read(folder.path.join(JOURNAL)))?.unwrap_or_default();
-        let records = bytes.get(16..).unwrap_or_default().as_chunks::<RECORD>().0.iter();
-        let added = records.filter_map(|record| match Record::decode(record)? {
+    pub(super) fn added_keys(folder: &Folder) -> io::Result<HashSet<Key>> {
+        let bytes = none_if_missing(fs::read(folder.path.join(JOURNAL)))?.unwrap_or_default();
+        let records = bytes.get(16..).unwrap_or_default().as_chunks::<RECORD_LEN>().0.iter();
+        let added_keys = records.filter_map(|record| match Record::decode(record)? {
             Record::Add(key, ..) => Some(key),
             Record::Remove(_) => None,
         });
-        Ok(added.collect())
+        Ok(added_keys.collect())
     }
 
     /// Writes a new journal of the blocks in the folder, which must be locked, and returns the
     /// blocks.
-    pub(super) fn rebuild(&mut self, folder: &Folder) -> io::Result<Known> {
+    pub(super) fn rebuild(&mut self, folder: &Folder) -> io::Result<BlockMap> {
         let (blocks, _) = folder.scan()?;
         let entries = blocks.into_iter().map(|(key, header, bytes)| (key, (bytes, header.owner))).collect();
         self.write(folder, &entries)?;
@@ -470,10 +471,10 @@ impl Index {
         }
     }
 
-    pub(super) fn learn(&mut self, news: &News) {
-        match news {
-            News::Changes(records) => self.apply(records),
-            News::All(blocks) => {
+    pub(super) fn apply_update(&mut self, update: &JournalUpdate) {
+        match update {
+            JournalUpdate::Changes(records) => self.apply(records),
+            JournalUpdate::All(blocks) => {
                 let removed: Vec<_> =
                     self.iter().map(|(key, ..)| key).filter(|key| !blocks.contains_key(key)).collect();
                 removed.into_iter().for_each(|key| self.remove(key));

@@ -22,7 +22,7 @@ use warpfeed_sources::internal::counted;
 use warpfeed_sources::{CancelToken, Object, Store, is_stopped};
 use warpfeed_sources::{Error, Result};
 
-use super::folder::{FILES, Folder, present};
+use super::folder::{FILES, Folder, none_if_missing};
 
 const MAGIC: [u8; 8] = *b"wflist\x00\x01";
 const ABSENT: u32 = u32::MAX;
@@ -69,17 +69,17 @@ impl Listing {
             return None;
         }
         let rest = &mut body.strip_prefix(&MAGIC)?;
-        let time = long(rest)?;
-        let prefix = text(rest)??.to_owned();
-        let count = long(rest)?;
+        let time = read_u64(rest)?;
+        let prefix = read_text(rest)??.to_owned();
+        let count = read_u64(rest)?;
         let mut objects = Vec::new();
         // Most listings come from one server, so the objects share its string.
         let mut server: Option<Arc<str>> = None;
         for _ in 0..count {
-            let url = format!("{prefix}{}", text(rest)??);
-            let len = long(rest)?;
-            let tag = text(rest)?.map(str::to_owned);
-            let object_server = text(rest)?;
+            let url = format!("{prefix}{}", read_text(rest)??);
+            let len = read_u64(rest)?;
+            let tag = read_text(rest)?.map(str::to_owned);
+            let object_server = read_text(rest)?;
             if object_server != server.as_deref() {
                 server = object_server.map(Into::into);
             }
@@ -90,7 +90,7 @@ impl Listing {
 
     /// Reads a listing. Returns `None` if the file is missing, damaged, or not a listing.
     pub(super) fn load(path: &Path) -> io::Result<Option<Self>> {
-        Ok(present(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
+        Ok(none_if_missing(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
     }
 
     /// Returns the age of the listing, in seconds.
@@ -136,7 +136,7 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-fn long(rest: &mut &[u8]) -> Option<u64> {
+fn read_u64(rest: &mut &[u8]) -> Option<u64> {
     let (number, after) = rest.split_first_chunk()?;
     *rest = after;
     Some(u64::from_le_bytes(*number))
@@ -144,7 +144,7 @@ fn long(rest: &mut &[u8]) -> Option<u64> {
 
 /// Reads a string. Returns `None` if the bytes end too early, and `Some(None)` for a missing
 /// string.
-fn text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
+fn read_text<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a str>> {
     let (len, after) = rest.split_first_chunk()?;
     *rest = after;
     let len = u32::from_le_bytes(*len);
@@ -168,13 +168,13 @@ fn path_for(folder: &Folder, text: &str, extension: &str) -> PathBuf {
 /// there is no current listing, lists the objects and caches the result.
 pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
     let path = path_for(folder, prefix, LISTING);
-    if let Some(objects) = current(&path, store, prefix)? {
+    if let Some(objects) = current_objects(&path, store, prefix)? {
         return Ok((objects, true));
     }
     // The first rank on this machine lists the objects. The others wait here, and then read its
     // listing.
     let _lock = lock(&path_for(folder, prefix, "lock"))?;
-    if let Some(objects) = current(&path, store, prefix)? {
+    if let Some(objects) = current_objects(&path, store, prefix)? {
         return Ok((objects, true));
     }
     let time = now();
@@ -190,7 +190,7 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
 }
 
 /// Returns the objects of the cached listing, if it is current.
-fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
+fn current_objects(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
     // Ignore a listing that cannot be read. It is replaced.
     let cached = Listing::load(path).ok().flatten();
     let cached = cached.filter(|cached| cached.prefix == prefix && !cached.objects.is_empty());
@@ -207,7 +207,7 @@ fn current(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Ob
 }
 
 pub(super) fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let partial = folder.partial();
+    let partial = folder.new_partial_path();
     let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, path));
     if written.is_err() {
         let _ = fs::remove_file(partial);
@@ -281,8 +281,8 @@ mod tests {
         ];
         let listing = Listing { time: 7, prefix: "s3://b/x/".to_owned(), objects: objects.clone() };
         let bytes = listing.encode();
-        let again = Listing::decode(&bytes).unwrap();
-        assert_eq!((again.time, &*again.prefix, again.objects), (7, "s3://b/x/", objects));
+        let decoded = Listing::decode(&bytes).unwrap();
+        assert_eq!((decoded.time, &*decoded.prefix, decoded.objects), (7, "s3://b/x/", objects));
         for bit in 0..8 * bytes.len() {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -43,7 +43,7 @@ pub struct Contents {
 /// # Errors
 /// If the folder is not a cache or cannot be read.
 pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
-    let folder = Folder::existing(path.as_ref())?;
+    let folder = Folder::open_existing(path.as_ref())?;
     Ok(list_contents(&folder)?.0)
 }
 
@@ -54,7 +54,7 @@ pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
 pub fn refresh(path: impl AsRef<Path>, prefix: &str) -> Result<u64> {
-    let folder = Folder::existing(path.as_ref())?;
+    let folder = Folder::open_existing(path.as_ref())?;
     let mut dropped = 0;
     for path in listing::listing_paths(&folder).map_err(|e| Error::io(&folder.path, &e))? {
         let listing = Listing::load(&path).map_err(|e| Error::io(&path, &e))?;
@@ -79,35 +79,34 @@ fn drop_listing(path: &Path) -> Result<()> {
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
 pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
-    let folder = Folder::existing(path.as_ref())?;
+    let folder = Folder::open_existing(path.as_ref())?;
     let (mut contents, blocks) = list_contents(&folder)?;
-    let mut damaged = Vec::new();
+    let mut damaged_keys = Vec::new();
     for (key, header, bytes) in blocks {
-        let sound = match File::open(folder.block(key)) {
-            Ok(mut file) => {
-                Header::read(&mut file).and_then(|again| Ok(again == Some(header.clone()) && header.check(&mut file)?))
-            }
+        let is_intact = match File::open(folder.block_path(key)) {
+            Ok(mut file) => Header::read(&mut file)
+                .and_then(|current| Ok(current == Some(header.clone()) && header.check(&mut file)?)),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(true),
             Err(e) => Err(e),
         };
-        if !sound.map_err(|e| Error::io(folder.block(key), &e))? {
+        if !is_intact.map_err(|e| Error::io(folder.block_path(key), &e))? {
             contents.blocks -= 1;
             contents.bytes -= bytes;
             contents.damaged += 1;
-            damaged.push(key);
+            damaged_keys.push(key);
         }
     }
     // A file with a damaged header belongs to the cache if the journal lists it, or if it begins
     // with the magic number of a block.
-    let added = Journal::added(&folder).map_err(|e| Error::io(&folder.path, &e))?;
-    let named = |path: &PathBuf| {
+    let added_keys = Journal::added_keys(&folder).map_err(|e| Error::io(&folder.path, &e))?;
+    let damaged_key = |path: &PathBuf| {
         let key = Key::from_str_radix(path.file_name()?.to_str()?, 16).ok()?;
-        (folder.block(key) == *path && (added.contains(&key) || has_magic(path))).then_some(key)
+        (folder.block_path(key) == *path && (added_keys.contains(&key) || has_magic(path))).then_some(key)
     };
-    let without_header: Vec<_> = contents.others.iter().filter_map(named).collect();
+    let without_header: Vec<_> = contents.others.iter().filter_map(damaged_key).collect();
     contents.damaged += without_header.len() as u64;
-    contents.others.retain(|path| named(path).is_none());
-    damaged.extend(without_header);
+    contents.others.retain(|path| damaged_key(path).is_none());
+    damaged_keys.extend(without_header);
     for path in listing::listing_paths(&folder).map_err(|e| Error::io(&folder.path, &e))? {
         let failed = |e: std::io::Error| Error::io(&path, &e);
         // Another process may have dropped the file.
@@ -116,7 +115,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
             contents.damaged += 1;
         }
     }
-    drop_blocks(&folder, &damaged)?;
+    drop_blocks(&folder, &damaged_keys)?;
     contents.damaged += files::check(&folder)?;
     Ok(contents)
 }
@@ -127,7 +126,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.
 pub fn empty(path: impl AsRef<Path>) -> Result<Contents> {
-    let folder = Folder::existing(path.as_ref())?;
+    let folder = Folder::open_existing(path.as_ref())?;
     let (contents, blocks) = list_contents(&folder)?;
     refresh(path, "")?;
     files::empty(&folder).map_err(|e| Error::io(&folder.path, &e))?;

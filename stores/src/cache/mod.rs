@@ -101,16 +101,16 @@ impl Cache {
         static OPEN: PerProcess<OpenCaches> = PerProcess::new();
         let mut open = OPEN.get(|| Ok(Mutex::default()))?.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, cache)| cache.strong_count() > 0);
-        let opened = |path| Opened { path, bytes, memory };
+        let key_of = |path| CacheKey { path, bytes, memory };
         let find = |path: PathBuf| {
-            open.iter().find(|(key, _)| *key == opened(path.clone())).and_then(|(_, cache)| cache.upgrade())
+            open.iter().find(|(key, _)| *key == key_of(path.clone())).and_then(|(_, cache)| cache.upgrade())
         };
         if let Some(cache) = path.as_ref().canonicalize().ok().and_then(find) {
             return Ok(Cache(cache));
         }
         let cache = Arc::new(TieredCache::open(path.as_ref(), bytes, memory)?);
         if let Ok(path) = path.as_ref().canonicalize() {
-            open.push((opened(path), Arc::downgrade(&cache)));
+            open.push((key_of(path), Arc::downgrade(&cache)));
         }
         Ok(Cache(cache))
     }
@@ -135,7 +135,7 @@ impl Cache {
 
     /// Wraps `store` with this cache.
     pub fn store(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        Arc::new(store::Cached::new(self.clone(), store))
+        Arc::new(store::CachedStore::new(self.clone(), store))
     }
 
     /// Wraps the stores of several schemes, such as the result of [`all`](crate::all), with this
@@ -157,10 +157,10 @@ impl std::fmt::Debug for Cache {
     }
 }
 
-type OpenCaches = Mutex<Vec<(Opened, Weak<TieredCache>)>>;
+type OpenCaches = Mutex<Vec<(CacheKey, Weak<TieredCache>)>>;
 
 #[derive(PartialEq)]
-struct Opened {
+struct CacheKey {
     path: PathBuf,
     bytes: u64,
     memory: u64,

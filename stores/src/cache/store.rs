@@ -10,25 +10,25 @@ use warpfeed_sources::{Error, ErrorKind, Result};
 use super::Cache;
 use super::eviction::Owner;
 
-pub(super) struct Cached {
+pub(super) struct CachedStore {
     cache: Cache,
     store: Arc<dyn Store>,
     /// Prefixes for which a cached listing was used.
-    listed: Arc<Mutex<Vec<String>>>,
+    cached_prefixes: Arc<Mutex<Vec<String>>>,
 }
 
-impl Cached {
+impl CachedStore {
     pub(super) fn new(cache: Cache, store: Arc<dyn Store>) -> Self {
-        Cached { cache, store, listed: Arc::default() }
+        CachedStore { cache, store, cached_prefixes: Arc::default() }
     }
 
     /// Returns `result`. If a changed object may have caused its error, drops the cached listing, so
     /// that the next opening lists the objects again.
-    fn check_result<T>(cache: &Cache, listed: &Mutex<Vec<String>>, url: &str, result: Result<T>) -> Result<T> {
+    fn check_result<T>(cache: &Cache, cached_prefixes: &Mutex<Vec<String>>, url: &str, result: Result<T>) -> Result<T> {
         let is_lasting = |e: &Error| e.kind() == ErrorKind::Source && !e.is_transient();
         if result.as_ref().is_err_and(is_lasting) {
-            let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
-            for prefix in listed.extract_if(.., |prefix| url.starts_with(&**prefix)) {
+            let mut cached_prefixes = cached_prefixes.lock().unwrap_or_else(PoisonError::into_inner);
+            for prefix in cached_prefixes.extract_if(.., |prefix| url.starts_with(&**prefix)) {
                 cache.0.forget(&prefix);
             }
         }
@@ -36,13 +36,13 @@ impl Cached {
     }
 }
 
-impl Store for Cached {
+impl Store for CachedStore {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         let (objects, is_cached) = self.cache.0.list(&*self.store, prefix)?;
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.retain(|listed| listed != prefix);
+        let mut cached_prefixes = self.cached_prefixes.lock().unwrap_or_else(PoisonError::into_inner);
+        cached_prefixes.retain(|cached_prefix| cached_prefix != prefix);
         if is_cached {
-            listed.push(prefix.to_owned());
+            cached_prefixes.push(prefix.to_owned());
         }
         Ok(objects)
     }
@@ -60,7 +60,12 @@ impl Store for Cached {
     fn read(&self, object: &Object, offset: u64, out: &mut [u8]) -> Result<()> {
         match self.cache.0.get(object, offset, out) {
             Some(_) => Ok(()),
-            None => Self::check_result(&self.cache, &self.listed, &object.url, self.store.read(object, offset, out)),
+            None => Self::check_result(
+                &self.cache,
+                &self.cached_prefixes,
+                &object.url,
+                self.store.read(object, offset, out),
+            ),
         }
     }
 
@@ -72,13 +77,22 @@ impl Store for Cached {
         if missing.is_empty() {
             return Ok(());
         }
-        Self::check_result(&self.cache, &self.listed, &object.url, self.store.read_ranges(object, &mut missing))
+        Self::check_result(
+            &self.cache,
+            &self.cached_prefixes,
+            &object.url,
+            self.store.read_ranges(object, &mut missing),
+        )
     }
 
     /// Requests a range without the cache. The caller has already looked in the cache.
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
-        let (cache, listed, url) = (self.cache.clone(), self.listed.clone(), object.url.clone());
-        self.store.fetch(object, range, reply.map(move |result| Self::check_result(&cache, &listed, &url, result)));
+        let (cache, cached_prefixes, url) = (self.cache.clone(), self.cached_prefixes.clone(), object.url.clone());
+        self.store.fetch(
+            object,
+            range,
+            reply.map(move |result| Self::check_result(&cache, &cached_prefixes, &url, result)),
+        );
     }
 
     fn create(&self, url: &str) -> Result<Box<dyn Upload>> {
@@ -94,7 +108,7 @@ impl Store for Cached {
     fn keep(&self, dataset: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
         // The value 0 is reserved for reads outside a known order.
         let dataset = dataset.max(1);
-        let id = self.cache.0.follow(dataset, order);
+        let id = self.cache.0.add_loader(dataset, order);
         Some(Arc::new(LoaderCache { cache: self.cache.clone(), dataset, id }))
     }
 
@@ -111,7 +125,7 @@ struct LoaderCache {
 
 impl ObjectCache for LoaderCache {
     fn start(&self, index: BatchIndex) {
-        self.cache.0.start(self.dataset, self.id, index);
+        self.cache.0.set_position(self.dataset, self.id, index);
     }
 
     fn has(&self, object: &Object, offset: u64, len: u64) -> bool {
@@ -123,13 +137,13 @@ impl ObjectCache for LoaderCache {
     }
 
     fn offer(&self, object: &Object, offset: u64, bytes: &[u8], sample: u64, next: BatchIndex) {
-        self.cache.0.missed(bytes.len());
+        self.cache.0.count_miss(bytes.len());
         self.cache.0.offer(object, offset, bytes, Owner { dataset: self.dataset, sample }, Some(next));
     }
 }
 
 impl Drop for LoaderCache {
     fn drop(&mut self) {
-        self.cache.0.unfollow(self.dataset, self.id);
+        self.cache.0.remove_loader(self.dataset, self.id);
     }
 }

@@ -25,16 +25,16 @@ pub(super) struct TieredCache {
     /// Maximum number of bytes of files and blocks in the folder.
     limit: u64,
     /// Whether blocks can be written. Becomes false after the first error, such as a full disk.
-    writable: AtomicBool,
+    is_writable: AtomicBool,
     memory: Mutex<MemoryTier>,
     /// The journal. A thread holds the mutex while it changes the folder, so that other threads
     /// wait for this mutex instead of the folder's lock.
     journal: Mutex<Journal>,
     disk: Mutex<Disk>,
-    loaders: AtomicU64,
+    last_loader_id: AtomicU64,
     /// ID of the process that opened the cache. A forked child cannot use the cache, because a
     /// mutex that another thread held would stay locked forever.
-    process: u32,
+    process_id: u32,
     counts: Counters,
 }
 
@@ -46,15 +46,15 @@ struct MemoryTier {
     index: Index,
     blocks: HashMap<Key, Block>,
     /// Maps the id of each loader to its id in the index.
-    followers: HashMap<u64, u64>,
+    loader_ids: HashMap<u64, u64>,
 }
 
 /// The blocks in the folder, as far as this process knows them.
 struct Disk {
     index: Index,
     /// Blocks that the journal lists but that have no file.
-    lost: HashSet<Key>,
-    followers: HashMap<u64, u64>,
+    missing: HashSet<Key>,
+    loader_ids: HashMap<u64, u64>,
 }
 
 struct Block {
@@ -80,16 +80,16 @@ impl TieredCache {
     /// Opens the cache in the folder at `path`. Limits the folder to `disk` bytes, and the blocks in
     /// memory to `memory` bytes. A read-only folder causes only a warning.
     pub(super) fn open(path: &Path, disk: u64, memory: u64) -> Result<Self> {
-        let (folder, writable) = match Folder::open(path)? {
+        let (folder, is_writable) = match Folder::open(path)? {
             Ok(folder) => (Some(folder), true),
             Err(e) => {
                 // The folder is not writable, but its blocks can still be read.
-                let folder = Folder::existing(path).ok();
+                let folder = Folder::open_existing(path).ok();
                 warn(path, &e, if folder.is_some() { "nothing new is cached" } else { "nothing is cached" });
                 (folder, false)
             }
         };
-        let cache = Self::new(folder, writable, disk, memory);
+        let cache = Self::new(folder, is_writable, disk, memory);
         cache.with_lock(|_, _, _| Ok(()));
         Ok(cache)
     }
@@ -98,20 +98,20 @@ impl TieredCache {
         Self::new(None, false, 0, bytes)
     }
 
-    fn new(folder: Option<Folder>, writable: bool, disk: u64, memory: u64) -> Self {
+    fn new(folder: Option<Folder>, is_writable: bool, disk: u64, memory: u64) -> Self {
         TieredCache {
             folder,
             limit: disk,
-            writable: AtomicBool::new(writable),
+            is_writable: AtomicBool::new(is_writable),
             memory: Mutex::new(MemoryTier {
                 index: Index::new(memory),
                 blocks: HashMap::new(),
-                followers: HashMap::new(),
+                loader_ids: HashMap::new(),
             }),
             journal: Mutex::default(),
-            disk: Mutex::new(Disk { index: Index::new(disk), lost: HashSet::new(), followers: HashMap::new() }),
-            loaders: AtomicU64::new(0),
-            process: std::process::id(),
+            disk: Mutex::new(Disk { index: Index::new(disk), missing: HashSet::new(), loader_ids: HashMap::new() }),
+            last_loader_id: AtomicU64::new(0),
+            process_id: std::process::id(),
             counts: Counters::default(),
         }
     }
@@ -127,7 +127,7 @@ impl TieredCache {
     /// Returns whether this process opened the cache. If it did not, logs a warning once.
     fn is_own_process(&self) -> bool {
         static IS_LOGGED: AtomicBool = AtomicBool::new(false);
-        let is_own = std::process::id() == self.process;
+        let is_own = std::process::id() == self.process_id;
         if !is_own && !IS_LOGGED.swap(true, Relaxed) {
             tracing::warn!(
                 "the cache was opened before this process was forked, so nothing is cached: open the cache after the fork"
@@ -140,25 +140,25 @@ impl TieredCache {
     /// can add or remove blocks. Skips `change` if another process holds the lock for too long.
     /// After an error, the cache no longer writes to the folder.
     fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<Disk>) -> io::Result<()>) {
-        let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
+        let Some(folder) = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = folder.lock().and_then(|lock| {
             // Another process has held the lock for too long and is probably suspended, so skip the
             // change.
             let Some(_lock) = lock else { return Ok(()) };
             // Reads need the index, so its mutex is not held during I/O.
-            let (news, used) = (journal.news(folder)?, files::used(folder)?);
-            let sparse = {
+            let (update, file_bytes) = (journal.read_update(folder)?, files::total_bytes(folder)?);
+            let sparse_blocks = {
                 let mut disk = self.disk();
                 let index = &mut disk.index;
-                index.learn(&news);
-                index.set_limit(self.limit.saturating_sub(used));
+                index.apply_update(&update);
+                index.set_limit(self.limit.saturating_sub(file_bytes));
                 journal
                     .is_sparse(index.len())
                     .then(|| index.iter().map(|(key, size, owner)| (key, (size, owner))).collect())
             };
-            if let Some(records) = sparse {
-                journal.write(folder, &records)?;
+            if let Some(blocks) = sparse_blocks {
+                journal.write(folder, &blocks)?;
             }
             change(folder, &mut journal, &self.disk)
         });
@@ -169,7 +169,7 @@ impl TieredCache {
     }
 
     fn stop_writing(&self, path: &Path, e: &io::Error) {
-        if self.writable.swap(false, Relaxed) {
+        if self.is_writable.swap(false, Relaxed) {
             warn(path, e, "nothing more is cached");
         }
     }
@@ -196,7 +196,7 @@ impl TieredCache {
     }
 
     /// Counts bytes that came from the store.
-    pub(super) fn missed(&self, bytes: usize) {
+    pub(super) fn count_miss(&self, bytes: usize) {
         self.counts.misses.fetch_add(1, Relaxed);
         self.counts.missed_bytes.fetch_add(bytes as u64, Relaxed);
     }
@@ -212,10 +212,10 @@ impl TieredCache {
         }
         // This index may lack blocks of other processes.
         let disk = self.disk();
-        let unknown = !disk.index.contains(key) || disk.lost.contains(&key);
+        let unknown = !disk.index.contains(key) || disk.missing.contains(&key);
         drop(disk);
         let Some(folder) = &self.folder else { return false };
-        !unknown || folder.block(key).exists()
+        !unknown || folder.block_path(key).exists()
     }
 
     fn get_in_memory(&self, key: Key, range: Range<'_>, out: &mut [u8]) -> bool {
@@ -225,28 +225,28 @@ impl TieredCache {
             return false;
         }
         out.copy_from_slice(&block.bytes);
-        memory.index.used(key);
+        memory.index.mark_used(key);
         true
     }
 
     fn get_in_folder(&self, key: Key, range: Range<'_>, out: &mut [u8]) -> bool {
         let Some(folder) = &self.folder else { return false };
-        match File::open(folder.block(key)).and_then(|mut file| block::read(&mut file, range, out)) {
+        match File::open(folder.block_path(key)).and_then(|mut file| block::read(&mut file, range, out)) {
             Ok(true) => {
-                self.disk().index.used(key);
+                self.disk().index.mark_used(key);
                 return true;
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let mut disk = self.disk();
                 if disk.index.contains(key) {
-                    disk.lost.insert(key);
+                    disk.missing.insert(key);
                 }
                 return false;
             }
             Ok(false) => {
-                tracing::warn!("{}: damaged; fetching again", folder.block(key).display());
+                tracing::warn!("{}: damaged; fetching again", folder.block_path(key).display());
             }
-            Err(e) => tracing::warn!("{}: {e}; fetching again", folder.block(key).display()),
+            Err(e) => tracing::warn!("{}: {e}; fetching again", folder.block_path(key).display()),
         }
         self.counts.damaged.fetch_add(1, Relaxed);
         self.with_lock(|folder, journal, disk| {
@@ -265,7 +265,7 @@ impl TieredCache {
             return;
         }
         let range = Range { object, offset, len: bytes.len() as u64 };
-        if !range.fits() {
+        if !range.header_fits() {
             return;
         }
         let key = range.key();
@@ -296,16 +296,16 @@ impl TieredCache {
 
     /// Writes a block to the folder, unless it would be the first to be evicted.
     fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
-        let Some(folder) = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)) else { return };
-        let (key, size) = (range.key(), range.bytes());
+        let Some(folder) = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)) else { return };
+        let (key, size) = (range.key(), range.disk_bytes());
         {
             let mut disk = self.disk();
-            let again = disk.lost.contains(&key);
-            if !again && (disk.index.contains(key) || disk.index.admit(size, owner, from).is_none()) {
+            let is_missing = disk.missing.contains(&key);
+            if !is_missing && (disk.index.contains(key) || disk.index.admit(size, owner, from).is_none()) {
                 return;
             }
         }
-        let partial = folder.partial();
+        let partial = folder.new_partial_path();
         let created = OpenOptions::new().write(true).create_new(true).open(&partial);
         let written = created.and_then(|mut file| block::write(&mut file, range, owner, bytes));
         if let Err(e) = written {
@@ -316,8 +316,8 @@ impl TieredCache {
         self.with_lock(|folder, journal, disk| {
             let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
             let evicted = {
-                let Disk { index, lost, .. } = &mut *lock();
-                if lost.remove(&key) && index.contains(key) {
+                let Disk { index, missing, .. } = &mut *lock();
+                if missing.remove(&key) && index.contains(key) {
                     None
                 } else {
                     let Some(evicted) = index.admit(size, owner, from).filter(|_| !index.contains(key)) else {
@@ -368,7 +368,7 @@ impl TieredCache {
             let cause = "the cache was opened before this process was forked: open the dataset after the fork";
             return Err(Error::config(cause).at_path(base));
         }
-        let folder = self.folder.as_ref().filter(|_| self.writable.load(Relaxed)).ok_or_else(|| {
+        let folder = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)).ok_or_else(|| {
             let cause = "this format needs local files, and the cache has no writable folder: \
                          choose a different folder, or copy the dataset to this machine";
             Error::config(cause).at_path(base)
@@ -400,36 +400,36 @@ impl TieredCache {
     }
 
     /// Adds a loader, and returns its id.
-    pub(super) fn follow(&self, dataset: u64, order: &Lookahead) -> u64 {
+    pub(super) fn add_loader(&self, dataset: u64, order: &Lookahead) -> u64 {
         if !self.is_own_process() {
             return 0;
         }
-        let id = self.loaders.fetch_add(1, Relaxed);
-        let MemoryTier { index, followers, .. } = &mut *self.memory();
-        followers.insert(id, index.follow(dataset, order.clone()));
-        let Disk { index, followers, .. } = &mut *self.disk();
-        followers.insert(id, index.follow(dataset, order.clone()));
+        let id = self.last_loader_id.fetch_add(1, Relaxed);
+        let MemoryTier { index, loader_ids, .. } = &mut *self.memory();
+        loader_ids.insert(id, index.add_loader(dataset, order.clone()));
+        let Disk { index, loader_ids, .. } = &mut *self.disk();
+        loader_ids.insert(id, index.add_loader(dataset, order.clone()));
         id
     }
 
-    pub(super) fn unfollow(&self, dataset: u64, id: u64) {
+    pub(super) fn remove_loader(&self, dataset: u64, id: u64) {
         if !self.is_own_process() {
             return;
         }
-        let MemoryTier { index, followers, .. } = &mut *self.memory();
-        followers.remove(&id).into_iter().for_each(|id| index.unfollow(dataset, id));
-        let Disk { index, followers, .. } = &mut *self.disk();
-        followers.remove(&id).into_iter().for_each(|id| index.unfollow(dataset, id));
+        let MemoryTier { index, loader_ids, .. } = &mut *self.memory();
+        loader_ids.remove(&id).into_iter().for_each(|id| index.remove_loader(dataset, id));
+        let Disk { index, loader_ids, .. } = &mut *self.disk();
+        loader_ids.remove(&id).into_iter().for_each(|id| index.remove_loader(dataset, id));
     }
 
-    pub(super) fn start(&self, dataset: u64, id: u64, batch: BatchIndex) {
+    pub(super) fn set_position(&self, dataset: u64, id: u64, batch: BatchIndex) {
         if !self.is_own_process() {
             return;
         }
-        let MemoryTier { index, followers, .. } = &mut *self.memory();
-        followers.get(&id).into_iter().for_each(|&id| index.start(dataset, id, batch));
-        let Disk { index, followers, .. } = &mut *self.disk();
-        followers.get(&id).into_iter().for_each(|&id| index.start(dataset, id, batch));
+        let MemoryTier { index, loader_ids, .. } = &mut *self.memory();
+        loader_ids.get(&id).into_iter().for_each(|&id| index.set_position(dataset, id, batch));
+        let Disk { index, loader_ids, .. } = &mut *self.disk();
+        loader_ids.get(&id).into_iter().for_each(|&id| index.set_position(dataset, id, batch));
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -456,7 +456,7 @@ fn is_versioned(object: &Object) -> bool {
 }
 
 pub(super) fn remove(folder: &Folder, key: Key) -> io::Result<()> {
-    match fs::remove_file(folder.block(key)) {
+    match fs::remove_file(folder.block_path(key)) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }
@@ -487,7 +487,7 @@ mod tests {
         fs::remove_file(&journal).unwrap();
         assert!(Command::new("mkfifo").arg(&journal).status().unwrap().success());
         thread::scope(|scope| {
-            let writes = scope.spawn(|| offer(9));
+            let write = scope.spawn(|| offer(9));
             // A read that waited for the disk would wait until this thread opens the pipe.
             scope.spawn(|| {
                 thread::sleep(Duration::from_secs(3));
@@ -497,8 +497,12 @@ mod tests {
             let (start, mut bytes) = (Instant::now(), [1; 9]);
             assert!(cache.has(&object, 0, 9) && !cache.has(&object, 9, 9));
             assert_eq!(cache.get(&object, 0, &mut bytes), Some(Tier::Folder));
-            cache.start(7, cache.follow(7, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))), BatchIndex::default());
-            assert!(!writes.is_finished() && start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+            cache.set_position(
+                7,
+                cache.add_loader(7, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))),
+                BatchIndex::default(),
+            );
+            assert!(!write.is_finished() && start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
             assert_eq!(bytes, [0; 9]);
         });
         assert!(journal.is_file() && cache.has(&object, 9, 9));
