@@ -19,7 +19,7 @@ struct Rules {
     /// Modules that are divided into groups, in order. A group imports only from earlier groups of
     /// its module.
     groups: &'static [(&'static str, &'static [&'static str])],
-    /// /// Whether the limit [`MAX_FILES`] applies to all folders, or only to modules with groups.
+    /// Whether the limit [`MAX_FILES`] applies to all folders, or only to modules with groups.
     small: bool,
 }
 

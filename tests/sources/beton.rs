@@ -1,5 +1,5 @@
-//! Tests FFCV's `.beton` files. `tests/fixtures/formats/beton.py` wrote the fixtures with the same
-//! structs as FFCV's writer.
+//! Tests FFCV's `.beton` files. `tests/fixtures/formats/beton.py` wrote the fixtures with the
+//! struct layouts of FFCV's writer.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
 //! Tests that warpfeed reads databases written by Python's `lmdb` and `msgpack`, and that these
-//! read databases written by warpfeed.
+//! modules read a database written by warpfeed.
 //!
 //! `tests/fixtures/make.py` generates the fixtures.
 

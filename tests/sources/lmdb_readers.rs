@@ -13,7 +13,7 @@ use warpfeed::source::{Lmdb, OwnedSample, Source};
 
 const PATH: &str = "WARPFEED_TEST_DATABASE";
 const READERS: &str = "WARPFEED_TEST_READERS";
-/// Reader slots in the lock file, as set by the first process.
+/// Number of reader slots in the lock file, as set by the first process.
 const SLOTS: u32 = 4;
 
 /// Child process: holds reader slots until it is killed.

@@ -1,5 +1,6 @@
-//! Tests that a database can be opened after another process has enlarged it, that an open source
-//! keeps the writer from reusing pages, and that epochs end at the growth limit.
+//! Tests that a database can be opened after another process has enlarged it, that an open `Lmdb`
+//! prevents the writer from reusing pages, and that an epoch fails once the file exceeds the growth
+//! limit.
 #![cfg(target_os = "linux")]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! Tests that if lists of numbers decode to more than the memory plan allows, opening the loader
-//! fails, however small the file is. The error must say how much memory the lists need. An unused
+//! Tests that opening the loader fails if lists of numbers decode to more than the memory plan
+//! allows, however small the file is. The error must say how much memory the lists need. An unused
 //! column must not take any memory.
 
 use std::path::Path;
@@ -37,7 +37,7 @@ fn long_lists_must_fit_into_the_memory_plan() {
     assert!(e.cause().contains("raise the loader's memory_limit"), "{e}");
     let need: usize = e.cause().split("need ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((4 * NUMBERS..5 * NUMBERS).contains(&need), "{need}");
-    // With a limit of five times this amount, opening must succeed, and the plan must grant the
+    // With a limit of five times this amount, opening must succeed, and the plan must include the
     // amount.
     let plan = loader(&path).field("ones", ones()).memory_limit(5 * need).host().unwrap().memory_plan();
     assert!(plan.source_bytes >= need, "{plan}");

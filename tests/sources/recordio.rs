@@ -26,7 +26,7 @@ fn a_missing_recordio_index_is_created_once() {
     let first = modified();
     open(&path).unwrap();
     assert_eq!(modified(), first, "a second opening writes no index");
-    // An index that was written before the file was truncated is not used.
+    // An index that was written before the file was truncated must be ignored.
     let bytes = fs::read(&path).unwrap();
     let second = bytes.windows(4).skip(4).position(|four| four == MAGIC).unwrap() + 4;
     fs::write(&path, &bytes[..second]).unwrap();
@@ -100,9 +100,9 @@ fn damaged_recordio_files_fail_with_their_location() {
     }
 }
 
-/// Writes records with an image of three bytes and one label. With `arrays`, the label follows the
-/// header as an array of one number, as `mx.recordio.pack` writes lists. Without `arrays`, the
-/// label is in the header.
+/// Writes records with an image of three bytes and one label. The label is in the header. With
+/// `arrays`, it follows the header instead, as an array of one number, as `mx.recordio.pack` writes
+/// lists.
 fn with_labels(path: &std::path::Path, labels: &[f32], arrays: bool) {
     let record = |label: &f32| {
         let header = match arrays {

@@ -200,7 +200,7 @@ impl Store for Busy {
     }
 }
 
-/// A store that counts its requests.
+/// A store in which every request fails. It counts the requests.
 #[derive(Default)]
 struct Unreachable(Mutex<usize>);
 

@@ -1,7 +1,7 @@
 //! Tests that a CSV, TSV or JSON Lines table gives the same batches as a folder with the same
-//! images, and as a packed copy. Quotes, line ends and byte order marks must be read as a naive
-//! parser reads them. Encodings other than UTF-8 must be rejected with the line number. An invalid
-//! row must make only its own sample fail, with an error that names the file and the line.
+//! images, and as a packed copy. Quotes, line endings and byte order marks must be read as by a
+//! naive parser. Encodings other than UTF-8 must be rejected with the line number. An invalid row
+//! must make only its own sample fail, with an error that names the file and the line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -300,8 +300,8 @@ fn a_missing_value_mark_among_integers_fails_its_row() {
         let e = table.label(0, &mut scratch).unwrap_err();
         assert_eq!(e.cause(), format!("line 2: label {mark:?} is not an integer"));
     }
-    // In a column without integers, or with a class list, a mark such as "NA" is an ordinary class
-    // name.
+    // In a column without integers, or with a class list, a missing-value mark such as "NA" is an
+    // ordinary class name.
     let classes = |text: &str| Table::open(write(root.path(), "t.csv", text)).unwrap().classes().to_vec();
     assert_eq!(classes("x,label\n1,NA\n2,DE\n"), ["DE", "NA"]);
     assert_eq!(classes("x,label\n1,NA\n2,?\n3,NA\n"), ["?", "NA"]);

@@ -71,7 +71,7 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
     }
     // URLs under the table's own folder need no option.
     assert_eq!(stores().open("mem://set/urls.csv").unwrap().len(), ROWS);
-    // Without the option, the local table is refused even in the current folder.
+    // Without the option, a local table with URLs is refused, even if its `root` is empty.
     for options in [TableOptions::new(), TableOptions::new().root("")] {
         let e = stores().table(options).open(&urls).err().unwrap();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains("TableOptions::image(\"path\")"), "{e}");

@@ -1,6 +1,6 @@
 //! Tests that warpfeed reads shards written by Python's `tarfile` and GNU tar, and vice versa.
 //!
-//! `fixtures/make.py` wrote the fixtures.
+//! `tests/fixtures/make.py` wrote the shards of Python. The test of GNU tar runs the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! Tests that links inside a tar resolve to members of that tar, for local and remote tars. Links
-//! that point outside, and links without a target, must be skipped, and one warning must count
-//! them.
+//! that leave the tar or have no target must be skipped, and one warning must count them.
 
 use std::fs;
 use std::sync::Arc;

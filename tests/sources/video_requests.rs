@@ -34,9 +34,9 @@ type Request = (String, Range<u64>);
 #[derive(Clone, Default)]
 struct SlowStore {
     objects: Objects,
-    /// The requests for prefetches.
+    /// Requests of prefetches.
     fetched: Arc<Mutex<Vec<Request>>>,
-    /// The requests that a thread waited for.
+    /// Requests that a thread waited for.
     read: Arc<Mutex<Vec<Request>>>,
     in_flight: Arc<AtomicU64>,
     most_in_flight: Arc<AtomicU64>,
@@ -126,7 +126,7 @@ fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -
     for _ in 0..repeats {
         offsets.extend(place(&mut data, &bytes).iter().map(|offset| (start + offset) as u32));
     }
-    // Videos of up to 16 MiB are read as a whole.
+    // Pad the file, because videos of up to 16 MiB are read as a whole.
     data.resize(data.len().max(17 << 20), 0);
     ([find_atom(&file, &[b"ftyp"]), &minf(&offsets), &atom(b"mdat", &data)].concat(), start as u64)
 }
@@ -320,8 +320,8 @@ fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files
 #[test]
 fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
     exit_on_hang(|| {
-        // The gap after each packet, whether the packets are in reverse order, and whether the
-        // groups of pictures are prefetched.
+        // Each case has the gap after each packet, whether the packets are in reverse order, and
+        // whether the groups of pictures must be prefetched.
         for (gap, is_reversed, is_prefetched) in [
             (0, true, true),
             (100, false, true),
@@ -472,7 +472,7 @@ fn frames_of_robots_in_a_store_are_prefetched() {
         };
         let local = batches(LeRobot::with(&folder, &options, &Options::new()).unwrap());
         let set = LeRobot::with("mem://arm", &options, &store_options).unwrap();
-        // Opens all files.
+        // Reading each sample once opens all files.
         (0..set.len()).for_each(|index| _ = set.read(index, &mut Vec::new()).unwrap());
         let is_video = |(url, _): &&Request| url.ends_with(".mp4");
         let of_tables = store.read.lock().unwrap().iter().filter(is_video).count();
