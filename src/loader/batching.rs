@@ -148,9 +148,8 @@ impl Loader {
     ///
     /// # Errors
     /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch, the order or the
-    /// dataset differs from the checkpoint; the message contains both values. [`Checkpoint`]
-    /// describes which differences are detected. Opening reads eight samples to compare the
-    /// dataset.
+    /// dataset differs from the checkpoint; the message says what differs. [`Checkpoint`] describes
+    /// which differences are detected. Opening reads eight samples to compare the dataset.
     pub fn resume(mut self, state: Checkpoint) -> Self {
         self.resume = Some(state);
         self

@@ -26,10 +26,10 @@ pub(super) fn available_cores(rank: &Rank) -> usize {
     share_cores(allowed_cores, quota_cores.or_else(count_machine_cores).unwrap_or(allowed_cores), ranks)
 }
 
-/// Maximum number of workers, and of workers per core, that are started for videos which a GPU
-/// decodes. As many workers as the GPU has decoders keep its engines busy, because a worker waits
-/// for an engine most of the time. On a GPU with seven engines and 16 cores, 24 workers deliver 1.1
-/// times as many frames as 16.
+/// Number of workers, and maximum number per core, that are started for videos which a GPU decodes
+/// if there are fewer cores. A worker waits for a decoding engine most of the time, so more workers
+/// than cores are needed to keep the engines busy. On a GPU with seven engines and 16 cores, 24
+/// workers deliver 1.1 times as many frames as 16.
 const VIDEO_WORKERS: usize = 24;
 const VIDEO_WORKERS_PER_CORE: usize = 4;
 

@@ -136,8 +136,8 @@ impl DecoderBuilder {
         let images = ImageOptions {
             prefetch: if prefetch == 0 { DEFAULT_PREFETCH } else { prefetch },
             decode_on: Some(decode_on.unwrap_or(DecodeOn::Gpu)),
-            // Requests have their own timeout. The loader's timeout is the interval at which it is
-            // checked while the program holds all batches.
+            // Requests have their own timeout. The loader's timeout is the interval at which the
+            // requests are checked while the program holds all batches.
             timeout: timeout / 4,
             retries: 0,
             ..images

@@ -13,8 +13,9 @@ impl Loader {
     /// Adds the field `name`. `kind` is a type from [`field`](crate::field), or your own. A field
     /// named `image` or `label` replaces the default field.
     ///
-    /// [`HostBatch::field`] returns the field by this name. A sample fails if it does not have the
-    /// field, or if the field contains invalid bytes.
+    /// [`HostBatch::field`] returns the field by this name. The type decides which samples fail.
+    /// With most built-in types, a sample fails if it does not have the field, or if the field
+    /// contains invalid bytes.
     ///
     /// ```no_run
     /// use warpfeed::field::NdArray;
@@ -37,7 +38,7 @@ impl Loader {
     /// ```no_run
     /// use warpfeed::{Augment, Loader};
     ///
-    /// // Two views of DINO, and eight small ones.
+    /// // The views of DINO: two of 224 x 224 pixels, and eight of 96 x 96 pixels.
     /// let mut batches = Loader::new("train").views(Augment::dino_views(224, 96, 8)).host()?;
     /// for batch in batches.epoch(0) {
     ///     let batch = batch?;
@@ -46,23 +47,24 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// Each sample is read once and can have at most 16 images. Views are decoded together if
-    /// decoding the smallest rectangle around their crops takes no longer than decoding the
-    /// individual crops, and if this rectangle fits into a worker's memory or needs no more memory
-    /// than the crops. The pixels are the same either way.
+    /// Each sample is read once for all views. The views and the other image fields together must
+    /// be at most 16. Views are decoded together if decoding the smallest rectangle around their
+    /// crops takes no longer than decoding the individual crops, and if this rectangle fits into a
+    /// worker's memory or needs no more memory than the crops. The pixels are the same either way.
     ///
-    /// Views are not mixed, and masks and boxes are not transformed together with them. For masks
-    /// and boxes, add `.field("image", Image::new())`. Opening fails if the augmentation of a view
-    /// mixes images or requires boxes.
+    /// Views are not mixed, and masks and boxes are not transformed together with them. To use
+    /// masks and boxes together with views, add `.field("image", Image::new())`, which they follow.
+    /// Opening fails if the augmentation of a view mixes images or requires boxes.
     pub fn views(mut self, views: impl IntoIterator<Item = Augment>) -> Self {
         self.views = views.into_iter().collect();
         self
     }
 
-    /// Removes a default field: `image` or `label`. Without `image`, the loader does not decode
-    /// images, and [`augment`](Loader::augment) has no effect. Opening then fails if image options
-    /// such as [`normalize`](Loader::normalize) are set. `image` is removed automatically if other
-    /// fields are added to a dataset that [has no images](crate::source::Source::has_images).
+    /// Removes a default field: `image` or `label`. Without any image field, the loader does not
+    /// decode images, and [`augment`](Loader::augment) has no effect. Opening then fails if image
+    /// options such as [`normalize`](Loader::normalize) are set. `image` is removed automatically
+    /// if other fields are added to a dataset that [has no
+    /// images](crate::source::Source::has_images).
     ///
     /// ```no_run
     /// use warpfeed::field::Ragged;
@@ -95,8 +97,9 @@ impl Loader {
     /// one-hot labels, followed by PyTorch's label smoothing. Each batch needs an additional `4 *
     /// classes` bytes per sample.
     ///
-    /// A sample fails if its label is `classes` or more, or if it has no label and
-    /// [`unlabeled`](Loader::unlabeled) is not set. The row of a negative label contains no class.
+    /// A sample fails if its label is `classes` or more. A sample with a missing or negative label
+    /// fails unless [`unlabeled`](Loader::unlabeled) is set. Its row then contains only the
+    /// smoothing, or zeros without smoothing.
     ///
     /// With `None`, the number of classes comes from the class names of the dataset, which are then
     /// required: `.soft_labels(None, 0.1)`.
@@ -175,7 +178,7 @@ impl Loader {
             let options = [("soft_labels", self.soft_labels.is_some()), ("unlabeled", self.images.unlabeled)];
             if let Some((option, _)) = options.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(Error::config(format!(
-                    "{option} changes labels, but the loader has no label field: remove the option"
+                    "{option} requires a label field, but the loader has none: remove the option, or keep the field"
                 )));
             }
         }

@@ -21,9 +21,10 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// Images are copied to the device as `u8`, from page-locked memory, on a stream that belongs
-    /// to the loader. A single kernel on the device then normalizes, casts, transposes, erases and
-    /// mixes the images. [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
+    /// Images are copied to the device as `u8`, or as encoded data with
+    /// [`decode_on`](Loader::decode_on), from page-locked memory, on a stream that belongs to the
+    /// loader. A single kernel on the device then normalizes, casts, transposes, erases and mixes
+    /// the images. [`prefetch`](Loader::prefetch) batches are ready ahead of the consumer.
     /// [`pinned`](Loader::pinned) has no effect here, because the host memory is always
     /// page-locked.
     ///
@@ -59,7 +60,7 @@ impl DecoderBuilder {
     /// let decoder = Decoder::builder().batch_size(64).augment(Augment::eval(256, 224)).cuda(&stream)?;
     /// # let uploads: Vec<Vec<u8>> = Vec::new();
     /// let batch = decoder.decode(uploads)?;
-    /// let pixels = batch.images().view::<u8>()?; // for launches in `stream`
+    /// let pixels = batch.images().view::<u8>()?; // for kernels on `stream`
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///

@@ -195,12 +195,13 @@ options! {
         /// ```
         ///
         /// 0, the default, means one thread per core that this process may use, but at most 768. If
-        /// a GPU decodes videos, workers wait for its decoders, so up to 24 start, but at most four
-        /// per core. [Ranks](Self::local_world_size) on the same machine divide its cores. Use more
-        /// workers if a decoder or a transform blocks. Slow storage does not require more workers:
-        /// if reads block on a disk or a network, reader threads read ahead for the workers. The
-        /// loader starts 32 readers once several reads have blocked, and up to 512 as long as more
-        /// readers make reading faster. [`Batches::memory_plan`] includes the samples of the readers.
+        /// a GPU decodes videos, workers mostly wait for its decoders, so at least 24 start, but at
+        /// most four per core. [Ranks](Self::local_world_size) on the same machine divide its
+        /// cores. Use more workers if a decoder or a transform blocks. Slow storage does not
+        /// require more workers: if reads block on a disk or a network, reader threads read ahead
+        /// for the workers. The loader starts 32 readers once several reads have blocked, and up to
+        /// 512 as long as more readers make reading faster. [`Batches::memory_plan`] includes the
+        /// samples of the readers.
         ///
         /// Each worker uses a thread and scratch memory for its images. Opening fails with more
         /// than 768 workers.
@@ -228,9 +229,9 @@ options! {
         /// All slots are allocated when the loader is opened, limited by
         /// [`memory_limit`](Self::memory_limit). Without a limit, the slots for automatic
         /// prefetching take up to 1 GiB. If they are page-locked, they take up to 256 MiB, or up to
-        /// 2 GiB if a device decodes videos. Two batches are prepared ahead even if their slots take more than that,
-        /// provided that the memory is available. The operating system does not commit pageable
-        /// memory that is never touched.
+        /// 2 GiB if a device decodes videos. Two batches are prepared ahead even if their slots
+        /// take more than that, provided that the memory is available. The operating system does
+        /// not commit pageable memory that is never touched.
         ///
         /// With a device, `prefetch` batches are also ready on the device. If the number is
         /// adjusted automatically, 2 batches are ready on the device, and only the number of host
@@ -405,8 +406,8 @@ options! {
         /// Sets the number of retries after a [transient](Error::is_transient) read error of the
         /// source (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM`, a timeout); 3
         /// by default. 0 disables retries. If the last attempt fails, the sample fails. After
-        /// `EMFILE`, `ENFILE` and `ENOMEM`, the epoch ends instead, because the sample does not
-        /// cause these errors.
+        /// `EMFILE`, `ENFILE` and `ENOMEM`, the batch fails even with
+        /// [`OnError::Skip`](crate::OnError::Skip), because the sample does not cause these errors.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -430,9 +431,8 @@ options! {
         /// The decoder continues past damage inside a JPEG, as libjpeg does. By default, a loader
         /// counts such images in [`Stats::damaged`](crate::Stats::damaged), and logs one warning
         /// for each of the first 100 samples with damage. The loader detects damage only in the
-        /// data that it decodes. It does not
-        /// detect damage outside the crop, damaged codes that happen to be valid, or excess data at
-        /// the end of a segment.
+        /// data that it decodes. It does not detect damage outside the crop, damaged codes that
+        /// happen to be valid, or excess data at the end of a segment.
         ///
         /// A strict loader first reads each image completely, like [`check`](crate::decode::check)
         /// and `warpfeed verify`, and rejects an image with any damage. The result depends neither

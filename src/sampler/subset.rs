@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 
 /// A sampler over a list of sample indices. An inner sampler chooses positions in that list.
 ///
-/// An index in the list takes 8 bytes, 4 more if a sample is listed more than once, and 8 more once
-/// [`position`](Sampler::position) has been called. A sample that is listed more than once is
+/// An index in the list takes 8 bytes, 4 more if any sample is listed more than once, and 8 more
+/// once [`position`](Sampler::position) has been called. A sample that is listed more than once is
 /// augmented differently each time.
 #[derive(Debug, Clone)]
 pub struct Subset<O> {

@@ -36,8 +36,8 @@ impl Naive {
             return proportions.clone();
         }
         let mut current = self.proportions.clone();
-        // These are the operations of the mixture: different rounding could break a tie between
-        // remainders.
+        // Normalize with the same operations as the mixture, because different rounding could
+        // decide a tie between two remainders differently.
         let normal = |list: &[f64]| {
             let largest = list.iter().copied().fold(0.0, f64::max);
             list.iter().map(|p| p / largest / list.iter().map(|p| p / largest).sum::<f64>()).collect::<Vec<_>>()
@@ -365,7 +365,7 @@ fn a_cosine_ramp_follows_the_cosine() {
     }
 }
 
-/// Tests random mixtures. `WARPFEED_ORDERS` sets the number of configurations.
+/// Tests random mixtures and random weights. `WARPFEED_ORDERS` sets the number of each.
 #[test]
 fn changing_orders_equal_lists_built_draw_by_draw() {
     let count =

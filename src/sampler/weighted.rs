@@ -28,7 +28,7 @@ pub struct Weighted {
     seed: u64,
 }
 
-/// The alias table for the weights from position `from` on.
+/// The alias table for the weights from position `from` onward.
 #[derive(Debug, Clone)]
 struct Table {
     from: u64,

@@ -23,10 +23,10 @@ use super::{Position, Sampler};
 /// memory, finds the sample at a position in constant time, and does not depend on the number of
 /// ranks. If the ranks run on several machines, each machine reads only some samples of each block.
 ///
-/// The samples of a batch come from as many unrelated regions as a window has blocks, 64 by
-/// default. If a dataset is sorted by class, the class counts of a batch vary as if each block of
-/// the window contained only one class. More blocks shuffle better, and longer blocks are read
-/// faster.
+/// The samples of a batch come from at most as many unrelated regions as a window has blocks: up to
+/// 64 by default. If a dataset is sorted by class, the class counts of a batch vary as if each
+/// block of the window contained only one class. More blocks shuffle better, and longer blocks are
+/// read faster.
 #[derive(Debug, Clone, Copy)]
 pub struct Windowed {
     len: u64,
@@ -41,7 +41,7 @@ const BLOCKS: u64 = 64;
 
 impl Windowed {
     /// Creates the sampler for a source of `len` samples, with seed `seed` and windows of about
-    /// `window` samples. A window has 64 blocks, or as many blocks as samples if there are fewer.
+    /// `window` samples. A window has at most 64 blocks.
     pub fn new(len: u64, seed: u64, window: u64) -> Self {
         Self::with_block(len, seed, window, window.div_ceil(BLOCKS))
     }
@@ -196,7 +196,6 @@ mod tests {
         }
     }
 
-    /// Tests a source with a short block.
     #[test]
     fn positions_are_uniform_over_epochs() {
         let (len, epochs) = (16u64, 20_000u64);
@@ -215,8 +214,7 @@ mod tests {
         assert!((75.0..375.0).contains(&chi2), "chi-square {chi2:.0}");
     }
 
-    /// Tests that the class counts vary as predicted if the dataset is sorted by class. With many
-    /// blocks per window, the counts vary barely more than after a full shuffle.
+    /// Tests that the class counts vary as predicted if the dataset is sorted by class.
     #[test]
     fn class_counts_of_a_batch_vary_as_predicted() {
         let (len, classes, batch) = (100_000u64, 10u64, 250usize);
@@ -236,7 +234,8 @@ mod tests {
         let full = scatter(&crate::sampler::Shuffled::new(len, 5));
         assert!((8.5..9.5).contains(&full), "full shuffle: {full:.2}");
         // For a batch of 250 samples from a window of k blocks, the prediction is the sum of two
-        // terms: 9 for drawing from the window, and 9 * 250 / k for the classes of the k blocks.
+        // terms: 9 * (1 - 250 / window) for drawing from the window without replacement, and 9 *
+        // 250 / k for the classes of the k blocks.
         for (window, blocks) in [(10_000, 1000), (10_000, 250), (10_000, 64), (2000, 20)] {
             let mean = scatter(&Windowed::with_block(len, 5, window, window / blocks));
             let theory = 9.0 * (1.0 - batch as f64 / window as f64) + 9.0 * batch as f64 / blocks as f64;

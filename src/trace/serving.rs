@@ -101,7 +101,7 @@ mod tests {
                 "workers(8), one per core",
             ),
             (Bottleneck::Slots, Stats { slot: stage(100, 3.0), ..decoder() }, "no batch was free for 30 % of the time"),
-            (Bottleneck::Unclear, decoder(), "requests of 4.0 images waited for an answer 40 % of the time"),
+            (Bottleneck::Unclear, decoder(), "requests of 4.0 images waited for a response 40 % of the time"),
         ];
         for (limit, stats, words) in cases {
             let verdict = stats.verdict();

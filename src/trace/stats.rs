@@ -111,8 +111,8 @@ statistics! {
     workers {
         /// Samples that workers prepared, delivered or not.
         prepared,
-        /// Prepared samples that are JPEGs without restart markers. Decoding a crop of such a JPEG
-        /// cannot skip the data before the crop. `warpfeed pack` adds restart markers.
+        /// Images of prepared samples that are JPEGs without restart markers. Decoding a crop of
+        /// such a JPEG cannot skip the data before the crop. `warpfeed pack` adds restart markers.
         plain_jpegs,
         /// Images that workers sent to the device for decoding or conversion; see
         /// [`Loader::decode_on`](crate::Loader::decode_on).
@@ -172,8 +172,8 @@ statistics! {
         /// threads, other programs or a container's CPU limit (`cpu.max`). The value is 0 on
         /// systems other than Linux.
         delayed_seconds: f64,
-        /// Seconds within epochs. An epoch lasts from its request until its last batch is delivered
-        /// or the epoch is dropped. Time outside epochs is excluded from all rates and fractions.
+        /// Seconds within epochs. An epoch lasts from its request until its iterator ends or is
+        /// dropped. Time outside epochs is excluded from all rates and fractions.
         seconds: f64,
         /// Total stored bytes of all fields of the prepared samples.
         bytes_read: u64,
@@ -190,7 +190,7 @@ statistics! {
         /// included.
         read: StageStats,
         /// Reading by separate threads, which start when reads block on storage. The times of
-        /// parallel reads are added. `None` while workers read.
+        /// parallel reads are added. `None` until a reader thread has read a sample.
         ahead: Option<StageStats>,
         /// Decoding. Images that are decoded together share the time in proportion to their encoded
         /// size.
@@ -215,7 +215,7 @@ statistics! {
         /// The dataset, the augmentation, and the options that differ from their defaults, as
         /// method calls.
         options: String,
-        /// Whether batches are answers to requests, as for a [`Decoder`](crate::Decoder).
+        /// Whether batches are responses to requests, as for a [`Decoder`](crate::Decoder).
         on_request: bool,
         /// Number of worker threads.
         workers: usize,

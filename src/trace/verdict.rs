@@ -15,7 +15,7 @@ use crate::error::counted;
 /// too few cores.
 const MAX_DELAY_FRACTION: f64 = 0.2;
 /// Speed of decoding random crops of photographs from packed files, relative to plain files. The
-/// whole pipeline, in which decoding takes 80 % of the time, was 1.66 times as fast on two cores
+/// whole pipeline, in which decoding takes 80 % of the time, was 1.69 times as fast on four cores
 /// and 2.03 times as fast on sixteen cores (`benches/RESULTS.md`).
 const PACKED_SPEEDUP: f64 = 2.0;
 /// Minimum average number of reads in flight for which reading can be the bottleneck.
@@ -60,8 +60,8 @@ const MIN_START_SHARE: f64 = 0.25;
 ///    at other times the consumer waited.
 /// 9. Otherwise: [`Unclear`](Bottleneck::Unclear).
 ///
-/// For a [`Decoder`](crate::Decoder), rules 1, 2, 4 (only decoding on the device), 5, 8 and 9
-/// apply, in this order, and the text refers to requests.
+/// For a [`Decoder`](crate::Decoder), rules 1, 2, 4 (only decoding on the device), 5, 8 (even if
+/// workers waited for a core) and 9 apply, in this order, and the text refers to requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
@@ -111,7 +111,7 @@ impl Verdict {
         let wait_fraction = wait_fraction.min(1.0);
         let wait_text = if stats.on_request {
             let images = ratio(stats.samples as f64, stats.batches as f64);
-            format!("requests of {images:.1} images waited for an answer {} % of the time", percent(wait_fraction))
+            format!("requests of {images:.1} images waited for a response {} % of the time", percent(wait_fraction))
         } else {
             format!("the step waited {} % of the time", percent(wait_fraction))
         };

@@ -281,7 +281,8 @@ impl<B> Batches<B> {
             self.restart_if_changed();
         }
         if self.batches_left == 0 {
-            // Stop the clock at the last batch, because the program may keep the `Epoch` longer.
+            // Stop the clock when the iterator ends, because the program may keep the `Epoch`
+            // longer.
             if self.feed().is_some() {
                 self.shared().run.end();
             }

@@ -37,21 +37,21 @@ const BATCHES_AHEAD: usize = 2;
 /// # let [first, second, third] = [b"1".to_vec(), b"2".to_vec(), b"3".to_vec()];
 /// let decoder = Arc::new(Decoder::builder().batch_size(64).augment(Augment::eval(72, 64)).host()?);
 /// let batcher = decoder.dynamic_batcher::<Sender<Result<usize>>>(Duration::from_millis(5))?;
-/// let (answer, answers) = channel();
+/// let (responder, responses) = channel();
 /// std::thread::scope(|scope| {
 ///     scope.spawn(|| {
 ///         while let Some(batch) = batcher.next() {
 ///             let images = batch.pending.wait();
 ///             // Run a model on the whole batch here.
-///             for (answer, places) in batch.requests {
-///                 let _ = answer.send(images.as_ref().map(|_| places.len()).map_err(Clone::clone));
+///             for (responder, rows) in batch.requests {
+///                 let _ = responder.send(images.as_ref().map(|_| rows.len()).map_err(Clone::clone));
 ///             }
 ///         }
 ///     });
-///     batcher.submit([first, second], answer.clone())?;
-///     batcher.submit([third], answer)?;
-///     assert_eq!(answers.recv().unwrap()?, 2);
-///     assert_eq!(answers.recv().unwrap()?, 1);
+///     batcher.submit([first, second], responder.clone())?;
+///     batcher.submit([third], responder)?;
+///     assert_eq!(responses.recv().unwrap()?, 2);
+///     assert_eq!(responses.recv().unwrap()?, 1);
 ///     batcher.close();
 ///     Ok(())
 /// })

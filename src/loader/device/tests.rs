@@ -481,7 +481,8 @@ fn workers_and_the_device_report_the_same_damage_count() {
             assert_eq!(damaged, expected, "{decode_on:?}");
             assert_eq!(decoded > 0, decode_on != DecodeOn::Cpu);
         }
-        // Copies of other samples replace failed samples, which must be counted only once.
+        // A strict loader replaces damaged samples with copies of intact ones, so it delivers no
+        // damaged image.
         let skip = loader.strict(true).on_error(OnError::Skip { max_skipped: 48 });
         let mut host = skip.clone().host().unwrap();
         host.epoch(0).for_each(|batch| drop(batch.unwrap()));

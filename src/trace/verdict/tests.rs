@@ -3,8 +3,8 @@
 use super::*;
 use crate::trace::{DecodedCacheStats, NetworkStats, ProcessStats, Straggler};
 
-/// Returns `stats` with a change. `Stats` is non-exhaustive, so struct expressions are not
-/// possible.
+/// Returns `stats` with a change. The statistics that `warpfeed_sources` defines are
+/// non-exhaustive, so this crate cannot use struct expressions for them.
 fn changed<T>(mut stats: T, change: impl FnOnce(&mut T)) -> T {
     change(&mut stats);
     stats

@@ -1,5 +1,4 @@
-//! Tests device batches on the simulated device, which supports everything that a program can do
-//! with a batch on an NVIDIA GPU.
+//! Tests the methods of device batches on the simulated device.
 
 use super::*;
 use crate::device::DeviceBatch;

@@ -6,7 +6,7 @@ use crate::decode::Codecs;
 use crate::field::{Boxes, Image, Mask};
 use crate::source::Frames;
 
-/// Samples with a clip and a single image of the same size.
+/// Returns a loader of samples with a clip and a single image of the same size.
 fn clips(originals: &[Vec<u8>], count: usize) -> Loader {
     let sample = |(n, bytes): (usize, &Vec<u8>)| {
         let mirrored = oriented(bytes, 2);

@@ -1,4 +1,4 @@
-//! Tests that epoch boundaries are the same on a device and on the host.
+//! Tests epoch boundaries, failed samples and changed weights on a device.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
