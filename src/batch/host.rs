@@ -131,8 +131,9 @@ impl HostBatch {
     }
 
     /// Returns the number of rows of each sample in the field `name`, or `None` if the field has no
-    /// row counts. [`Ragged`](crate::field::Ragged) fields and [`Boxes`](crate::field::Boxes) have
-    /// row counts. In these fields, rows after this number are padding.
+    /// row counts. [`Ragged`](crate::field::Ragged), [`Boxes`](crate::field::Boxes) and
+    /// [`Patches`](crate::field::Patches) fields have row counts. Except in `Patches` fields, rows
+    /// after this number are padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let is_counts = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| is_counts(&span.field.name))?;

@@ -12,8 +12,8 @@ use crate::transform::{Mixing, OnValues};
 /// Each row of `images` starts with the image as `u8` HWC, which is never larger than the image in
 /// its final type. This allows mixing the unrounded images in place.
 ///
-/// Fails if `images` or `scratch_image` has the wrong length, or if the rectangle of an effect is
-/// not inside its image.
+/// Fails if `images` or `scratch_image` has the wrong length, or if the rectangle of an effect or
+/// of CutMix is not inside its image.
 pub(crate) fn mix<E: AsRef<[OnValues]>>(
     writer: &BatchWriter,
     mixing: &Mixing,

@@ -49,7 +49,7 @@ use crate::error::{Error, Result};
 ///
 ///     fn decode(&self, image: &mut EncodedImage<'_>, _region: Rect, out: &mut Pixels) -> Result<()> {
 ///         let gray = &image.bytes()[6..];
-///         // Decodes the whole image. A codec that decodes only a part calls `place`.
+///         // Decodes the whole image. A codec that decodes only a region calls `set_origin`.
 ///         let pixels = out.reset(image.size()).as_chunks_mut().0;
 ///         pixels.iter_mut().zip(gray).for_each(|(rgb, &gray)| *rgb = [gray; 3]);
 ///         Ok(())

@@ -87,9 +87,9 @@ impl<G: Gpu> DeviceBatch<G> {
     }
 
     /// Returns the row count of each sample in the field `name`, as an i64 tensor of shape (N), or
-    /// `None` if the field has no row counts. [`Ragged`](crate::field::Ragged) fields and
-    /// [`Boxes`](crate::field::Boxes) have row counts. In these fields, rows past the count are
-    /// padding.
+    /// `None` if the field has no row counts. [`Ragged`](crate::field::Ragged),
+    /// [`Boxes`](crate::field::Boxes) and [`Patches`](crate::field::Patches) fields have row
+    /// counts. Except in `Patches` fields, rows past the count are padding.
     pub fn counts(&self, name: &str) -> Option<DeviceTensor<'_, G>> {
         let mut delivered = self.spec().delivered();
         let counts = delivered.find(|(_, array)| array.field.name.strip_suffix(COUNT) == Some(name))?;
@@ -193,7 +193,7 @@ impl<'a, G: Gpu> DeviceTensor<'a, G> {
     }
 
     /// Returns the number of elements.
-    #[allow(clippy::len_without_is_empty)] // a batch has at least one sample
+    #[allow(clippy::len_without_is_empty)] // only a packed field can be empty
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }

@@ -8,7 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// work. Clones refer to the same device.
 ///
 /// Only [`memory`](Gpu::memory), [`slot`](Gpu::slot), [`kernels`](Gpu::kernels),
-/// [`synchronize`](Gpu::synchronize) and [`download`](Gpu::download) may block.
+/// [`faults`](Gpu::faults), [`synchronize`](Gpu::synchronize) and [`download`](Gpu::download) may
+/// block.
 #[allow(unsafe_code)] // `ring` upholds the contract of `upload`
 pub trait Gpu: Clone + Send + Sync + 'static {
     type Stream: Send + Sync + PartialEq;

@@ -1,4 +1,5 @@
-//! `sim`: a simulated device. `coded`: encoded images for it to decode.
+//! `sim`: a simulated device. `coded`: encoded images for tests of the decode kernels and their
+//! model.
 
 pub(crate) mod coded;
 pub(crate) mod sim;

@@ -33,8 +33,8 @@ pub struct LmdbWriter {
     database: lmdb::Database,
     map_size: usize,
     target: PathBuf,
-    /// The temporary folder, which is renamed to the target at the end. No other process writes to
-    /// it.
+    /// The temporary folder. At the end, it is renamed to the target, or its data file replaces
+    /// that of an existing target. No other process writes to it.
     folder: PathBuf,
     options: WriteOptions,
     /// Concatenated values that have not been written yet.

@@ -197,7 +197,8 @@ impl<'a> Pack<'a> {
     }
 
     /// Packs one part of the shards of a `.tar` target, such as part 0 of 4. Several machines that
-    /// share a folder can pack different parts at the same time. [`Merge`] combines the parts.
+    /// write to the same folder or store can pack different parts at the same time. [`Merge`]
+    /// combines the parts.
     ///
     /// All shards have the same number of samples. This number is
     /// [`shard_samples`](Pack::shard_samples), or is estimated from 64 samples so that shards have

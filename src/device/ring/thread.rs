@@ -243,7 +243,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
     }
 
-    /// Queues the work that copies `host` into `slot` and converts it. Does not block.
+    /// Queues the work that copies `host` into `slot` and converts it. Does not wait for this work.
     fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         let info = host.info();
         let has_decoding = info.header.largest.iter().any(Option::is_some);
