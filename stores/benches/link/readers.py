@@ -204,7 +204,7 @@ def pylance(options: Options) -> Callable[[], Batches]:
 
 
 MODULES = {
-    "warpfeed": ["warpfeed"],
+    "warpfeed": ["warpfeed", "numpy"],
     "litdata": ["litdata", "torch.utils.data"],
     "mosaicml-streaming": ["streaming", "torch.utils.data"],
     "webdataset": ["webdataset", "torch.utils.data"],

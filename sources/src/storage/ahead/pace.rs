@@ -7,6 +7,9 @@
 //! buffer overflows, lost bytes are retransmitted seconds later, and the loader waits for their
 //! sample.
 //!
+//! At first, the window only fits the first batch, and each response raises it (**ramp**). With the
+//! full window, the first batch would share the link with samples that are needed much later.
+//!
 //! Each request has a **weight**, because a large request fills the link like several small ones.
 //! The **window** is the total weight that may be in flight. A **round** is a full window of
 //! responses, about one round trip.
@@ -15,9 +18,14 @@ use std::time::Duration;
 
 /// Number of bytes in a request of weight 1.
 const UNIT: u64 = 256 << 10;
-/// Weight that may be in flight at first. A first batch of 256 samples of up to 256 KiB then takes
+/// Weight that may be in flight after the ramp. A first batch of 256 samples of up to 256 KiB then takes
 /// two round trips.
 const INITIAL_WINDOW: f64 = 128.0;
+/// Minimum window at the start of the ramp.
+const MIN_FIRST_WINDOW: f64 = 8.0;
+/// Weight that each response adds to the window during the ramp. If the first batch has few samples,
+/// the window is full two or three round trips after its first response.
+const RAMP_STEP: f64 = 4.0;
 const MIN_WINDOW: f64 = 16.0;
 /// Maximum weight in flight, which corresponds to 512 MiB.
 const MAX_WINDOW: f64 = 2048.0;
@@ -168,6 +176,18 @@ impl Pace {
         }
     }
 
+    /// Starts the ramp, unless requests have been sent before. `first_batch_weight` is the total
+    /// weight of the requests for the first batch.
+    pub(super) fn start_ramp(&mut self, first_batch_weight: usize) {
+        if self.sent == 0 && self.last_overload.is_none() {
+            self.window = (first_batch_weight as f64).clamp(MIN_FIRST_WINDOW, INITIAL_WINDOW);
+        }
+    }
+
+    fn is_ramping(&self) -> bool {
+        self.trial == Trial::First && self.window < self.best_window && self.last_overload.is_none()
+    }
+
     /// Returns whether one more request may be sent while `requests` requests with the total weight
     /// `weight` are in flight.
     pub(super) fn may_send(&self, requests: usize, weight: usize) -> bool {
@@ -187,6 +207,10 @@ impl Pace {
             self.latencies[self.next_latency] = latency.as_secs_f64();
         }
         self.next_latency = (self.next_latency + 1) % MAX_LATENCIES;
+        if self.is_ramping() {
+            self.window = (self.window + RAMP_STEP).min(self.best_window);
+            return;
+        }
         let weight = weight(bytes) as f64;
         // A few very late responses to requests from an earlier window must not dominate the sum.
         let capped_latency = self.late_after().map_or(latency, |late_after| latency.min(late_after));
@@ -420,6 +444,34 @@ mod tests {
             answers += 1;
         }
         assert!(answers < 12_000, "the window grew only after {answers} responses, at {INITIAL_WINDOW} per round trip");
+    }
+
+    #[test]
+    fn the_window_grows_from_the_first_batch() {
+        let mut pace = Pace::new();
+        pace.start_ramp(20);
+        assert!(pace.may_send(19, 19) && !pace.may_send(20, 20));
+        let second = Duration::from_secs(1);
+        pace.record_request();
+        pace.start_ramp(64);
+        (0..27).for_each(|n| {
+            assert_eq!(pace.window, 20.0 + RAMP_STEP * f64::from(n));
+            pace.record_response(second, 1000, 20, true);
+        });
+        (0..10).for_each(|_| pace.record_response(second, 1000, 20, true));
+        assert_eq!((pace.window, pace.trial), (INITIAL_WINDOW, Trial::First));
+        // A batch larger than the initial window is requested as before.
+        for (weight, window) in [(0, MIN_FIRST_WINDOW), (1000, INITIAL_WINDOW)] {
+            let mut pace = Pace::new();
+            pace.start_ramp(weight);
+            assert_eq!(pace.window, window);
+        }
+        // After an overload, the window does not ramp up.
+        let mut pace = Pace::new();
+        pace.start_ramp(20);
+        pace.record_refusal(second);
+        pace.record_response(second, 1000, 20, true);
+        assert_eq!(pace.window, 10.0);
     }
 
     #[test]

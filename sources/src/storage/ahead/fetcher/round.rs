@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::{Fetcher, Piece, State};
 use crate::model::{BatchIndex, ObjectCache};
+use crate::storage::ahead::pace::weight;
 use crate::storage::ahead::plan::{SampleRange, adjacent_count, allowance, neighbors, pieces};
 
 /// Maximum number of samples that a round takes in order, and of later samples that it checks for
@@ -85,6 +86,11 @@ impl Fetcher {
                 hedged: false,
             };
             state.pieces.insert(id, piece);
+        }
+        if let Some(&(first_batch, _)) = state.queue.first() {
+            let first_pieces = state.queue.iter().take_while(|(batch, _)| *batch == first_batch);
+            let weights = first_pieces.map(|(_, id)| weight(state.pieces[id].range.end - state.pieces[id].range.start));
+            state.pace.start_ramp(weights.sum());
         }
     }
 
