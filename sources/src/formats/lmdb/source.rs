@@ -18,7 +18,8 @@ use crate::options::{ColumnChoice, Options};
 use crate::storage::{DatasetLocation, RowBytes};
 use crate::values::pixels::Colors;
 
-/// The key under which a database may contain the class names, as a MessagePack array of strings.
+/// The key under which a database may contain the class names, as a MessagePack array or a pickled
+/// list of strings.
 pub const CLASSES_KEY: &str = "__classes__";
 
 /// The samples in an LMDB database. Fields borrow from the memory map.
@@ -40,7 +41,8 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// positions between them. If this check misses a gap, reading the missing sample fails. For all
 /// other keys, opening lists them once. Samples are then in database order, except that decimal
 /// keys without padding are sorted numerically. Keys of the form `__name__` are not samples. The
-/// value of `__classes__` contains the class names as a MessagePack array of strings.
+/// value of `__classes__` contains the class names as a MessagePack array or a pickled list of
+/// strings.
 ///
 /// **Values.** The first sample determines the layout of all values:
 ///
