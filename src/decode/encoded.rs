@@ -101,8 +101,8 @@ pub trait Codec: Send + Sync {
     /// pixels and scratch memory. The default is three bytes per pixel of the image.
     ///
     /// The loader uses the estimate to keep the memory of concurrent decoding within
-    /// [`Batches::memory_plan`](crate::Batches::memory_plan). For images of at most 350,000 pixels,
-    /// the loader calls this method only if memory is scarce.
+    /// [`Batches::memory_plan`](crate::Batches::memory_plan). For images of less than about 350,000
+    /// pixels, the loader calls this method only if memory is scarce.
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         let _ = region;
         image.size().area().saturating_mul(3)

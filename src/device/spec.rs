@@ -24,12 +24,13 @@ pub struct Spec {
     pub(crate) arrays: Vec<Array>,
     /// The images that the device may decode, if there are any.
     pub(crate) decoding: Option<Decoding>,
-    /// The small batches that the device processes at the same time, if any.
+    /// The lanes for small batches, if these overlap.
     pub(crate) lanes: Option<Lanes>,
 }
 
-/// The small batches that a device processes at the same time. Each lane has a stream, and its own
-/// part of the staging buffers and of the scratch memory.
+/// The lanes in which a device processes small batches at the same time. Each lane processes one
+/// batch after the other, with a stream and a part of the staging buffers and of the scratch
+/// memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lanes {
     pub(crate) count: usize,

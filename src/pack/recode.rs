@@ -136,7 +136,9 @@ impl Recode {
             _ => Ok(()),
         };
         match self {
-            Recode::Quality { quality: 0 | 101.., .. } => Err(Error::config("jpeg quality: expected 1 to 100")),
+            Recode::Quality { quality: quality @ (0 | 101..), .. } => {
+                Err(Error::config(format!("jpeg quality {quality}: expected 1 to 100")))
+            }
             Recode::Quality { max_side, .. } => max_side.map_or(Ok(()), |max| side("max_side", max)),
             Recode::MaxSide(max) => side("max_side", max),
             Recode::Raw(RawSize::Shorter(shorter)) => side("raw arrays with a side", shorter),

@@ -24,8 +24,8 @@ const NEW_SUFFIX: &str = ".new";
 /// with the same key form a sample. Readers would misinterpret a key with a dot in its last
 /// component, with an empty component, with the component `.` or `..`, with a zero byte, or equal
 /// to the previous key. A similar name replaces such a key, and the PAX record `WARPFEED.key`
-/// contains the original.
-/// [`Tar`](crate::source::Tar) reads this record, and other readers ignore it.
+/// contains the original. [`Tar`](crate::source::Tar) reads this record, and other readers ignore
+/// it.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
 /// `OUT-000001.tar`, … Only a shard of a single sample may exceed this size. Each shard contains

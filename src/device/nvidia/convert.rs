@@ -182,8 +182,8 @@ impl SoftLabels {
     /// [`ErrorKind::Config`] if `classes` is 0 or exceeds 2^32 - 1. [`ErrorKind::Cuda`] if a driver
     /// call fails.
     pub fn load(context: &Context, classes: usize, smoothing: f32) -> Result<Self> {
-        let classes = u32::try_from(classes).ok().filter(|&c| c > 0);
-        let classes = classes.ok_or_else(|| Error::config("soft_labels: expected 1 to 2^32 - 1 classes"))?;
+        let error = || Error::config(format!("soft_labels: {classes} classes: expected 1 to 2^32 - 1"));
+        let classes = u32::try_from(classes).ok().filter(|&c| c > 0).ok_or_else(error)?;
         Ok(SoftLabels { kernel: Kernel::load(context, "soft_labels".into())?, classes, smoothing })
     }
 

@@ -1,7 +1,8 @@
 //! Tests on a GPU that the decode kernels produce the same pixels as the host, or report a fault.
 //!
 //! With `WARPFEED_SANITIZE=1`, which `benches/sanitize.sh` sets, the tests use fewer images and
-//! leave scratch memory uninitialized.
+//! leave scratch memory uninitialized. `WARPFEED_PHOTOS=FOLDER` names a folder of photographs to
+//! compare.
 
 use std::path::PathBuf;
 
