@@ -112,7 +112,8 @@ def requests():
 
 
 def summary():
-    """Returns the panels for the start page, with the rates on the most cores that were measured."""
+    """Returns the panels for the start page, with the rates on the most cores that were
+    measured."""
     groups = Group("host"), Group("device"), Group("training")
     largest = [None, groups[1].most_cores(), groups[2].most_cores()]
     ours = [("warpfeed, plain files", "folder"), ("warpfeed, packed", "packed")]

@@ -44,7 +44,8 @@ def loader(args: argparse.Namespace, **options: Any) -> warpfeed.Loader:
 
 
 def sums(args: argparse.Namespace, rank: int, world: int) -> None:
-    """Prints the sum of each batch. With `--stop`, saves the state and kills the process."""
+    """Records the samples of each global batch. With `--stop`, saves the state and kills the
+    process."""
     batches = loader(args, global_batch_size=args.batch)
     first = 0
     if args.state and os.path.exists(args.state) and not args.stop:

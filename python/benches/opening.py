@@ -2,8 +2,8 @@
 
     python benches/opening.py train.lmdb [--times 8]
 
-Each loader uses the same options as `train.py` and decodes on the GPU. The first loader of the
-process also loads the kernels, so its times are printed separately.
+The options are similar to those of `warpfeed gpu` in `train.py`. The first loader of the process
+also loads the kernels, so its times are printed separately.
 """
 
 from __future__ import annotations

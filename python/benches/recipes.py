@@ -104,7 +104,8 @@ class Images:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Any:
-        # The transform contains functions that cannot be pickled.
+        # Each worker process creates the transform, because it contains functions that cannot be
+        # pickled.
         path, label = self.files[index]
         if self.name == "albumentations":
             import albumentations as a

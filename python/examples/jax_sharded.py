@@ -1,4 +1,4 @@
-"""Feeds all JAX devices from one loader: python/examples/jax_sharded.py FOLDER
+"""Feeds all JAX devices of a process from one loader: python/examples/jax_sharded.py FOLDER
 
 On a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=4 simulates four devices.
 """

@@ -1,6 +1,7 @@
 """Trains with Lightning on the CPU: python/examples/lightning_module.py FOLDER
 
-With --resume PATH, a second run continues with the batch after the checkpoint PATH.
+With --resume PATH, the run continues with the batch after the Lightning checkpoint PATH. The
+program itself saves no checkpoints.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ SMALLER = [
     (r"\{000\.\.099\}", "{000..001}"),
 ]  # fmt: skip
 
-#: Replacements in blocks that are marked `python run`. They also keep the assertions of these blocks
-#: true.
+#: Replacements in blocks that are marked `python run`. They also keep the assertions of these
+#: blocks true.
 SMALLER_STILL = [
     (r"\b16\b", "2"),
     (r"\bbatch_size=(8|32)\b", "batch_size=2"),
@@ -193,8 +193,8 @@ def digest(batch: Any) -> str:
 class Driver:
     """Makes loops over loaders run until each loader has delivered `BATCHES` batches.
 
-    If `again` is set, a loop repeats its epoch instead of continuing with the next epoch. Loops with
-    a body that depends on the epoch need this.
+    If `again` is set, a loop repeats its epoch instead of continuing with the next epoch. Loops
+    with a body that depends on the epoch need this.
     """
 
     def __init__(self, again: bool) -> None:
@@ -211,8 +211,8 @@ class Driver:
 
 
 class Recorder:
-    """A loader's iterator that records the batches. It continues after the end of an epoch until the
-    loader has delivered `BATCHES` batches."""
+    """A loader's iterator that records the batches. It continues after the end of an epoch until
+    the loader has delivered `BATCHES` batches."""
 
     def __init__(self, drive: Driver, loader: Loader, begun: Any) -> None:
         self.drive, self.loader, self.inner = drive, loader, begun
@@ -300,8 +300,8 @@ class Left(NamedTuple):
 
     @classmethod
     def at_most(cls, before: Left) -> Left:
-        """Waits up to two seconds until the use of resources drops to `before`, because threads need
-        time to end. Returns the resources in use."""
+        """Waits up to two seconds until the use of resources drops to `before`, because threads
+        need time to end. Returns the resources in use."""
         for _ in range(40):
             result = cls.now()
             if result.threads <= before.threads and result.descriptors <= before.descriptors:

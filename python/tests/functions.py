@@ -34,8 +34,8 @@ KEPT: list[np.ndarray] = []
 
 
 def keeps(image: np.ndarray, rng: Any) -> np.ndarray:
-    """Keeps all images. The first call returns an image filled with the sum of its pixels modulo 251;
-    later calls return the image unchanged."""
+    """Keeps all images. The first call returns an image filled with the sum of its pixels modulo
+    251; later calls return the image unchanged."""
     KEPT.append(image)
     sums = [int(retained.sum(dtype=np.int64)) for retained in KEPT]
     KEPT[0] = image

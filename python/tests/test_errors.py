@@ -216,7 +216,7 @@ def test_an_exception_in_a_nested_dataset_keeps_its_notes(how: str) -> None:
 
 
 class Arrays:
-    """A dataset of pixels and fields of several types."""
+    """A dataset of four samples, which `give` creates."""
 
     def __init__(self, give: Any) -> None:
         self.give = give

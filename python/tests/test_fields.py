@@ -1,5 +1,4 @@
-"""Every field type, table and annotated dataset of the Rust loader is available in Python, with
-bit-identical batches."""
+"""Fields, tables and annotated datasets have the same batches in Python as in Rust, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Loader drops into Lightning (including its saved state), accelerate, transformers, timm's
+"""A Loader works in Lightning (including its saved state), accelerate, transformers, timm's
 training script, torch's utilities and JAX without an adapter. Each test needs the real package."""
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def test_accelerate_passes_the_loader_through(mini: str, torch: Any) -> None:
 
 
 def test_a_transformers_trainer_resumes_mid_epoch(mini: str, torch: Any, tmp_path: Path) -> None:
-    """The recipe from docs/frameworks.md."""
+    """A trainer without `warpfeed.hf`, which overrides the methods that return data loaders."""
     transformers = need("transformers")
     need("accelerate")
     steps: list[int] = []

@@ -38,7 +38,7 @@ def uncollected() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory, packed: str) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Returns a dataset of each type, with the options for opening it."""
+    """Returns datasets by type, each with the options for opening it."""
     folder = tmp_path_factory.mktemp("sets")
     for kind in ("coco", "voc"):
         drawn(folder / kind, kind)
@@ -98,7 +98,7 @@ def test_a_plain_loop_frees_batches_of_every_dataset_type(sets: Any, kind: str, 
 
 
 def caught(batch: Any) -> Any:
-    """Reads a missing label, and stores the error."""
+    """Reads a missing label, and catches the error."""
     with pytest.raises(WarpfeedError):
         batch["label"]
     return batch

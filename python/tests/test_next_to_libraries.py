@@ -1,6 +1,6 @@
 """Datasets have the same samples, labels and order as with each format's own library, in 200
-shuffled batches, with one and with three workers. Python's garbage collector is disabled, so that a
-batch in a reference cycle shows up."""
+shuffled batches, with one and with three workers. Python's garbage collector is disabled, so that
+batches in reference cycles would use all slots, and the test would fail."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Opens a loader with every pair of options: either both effects are visible, or the pair is
-rejected, because one option would have no effect."""
+"""Opens a loader with every pair of options that have a visible effect: either both effects are
+visible, or the pair is rejected with an error that names one of the options. The other options
+change none of these effects."""
 
 from __future__ import annotations
 
@@ -230,7 +231,7 @@ def mixed(run: Run, epoch: int) -> int:
 
 
 def behind(image: np.ndarray) -> bool:
-    """Returns whether the upper, transparent part of an image has a single color."""
+    """Returns whether the first row of an image, which is transparent, has a single color."""
     return bool(np.ptp(image[0].astype(np.float64), axis=0).max() <= 1e-3)
 
 
@@ -353,9 +354,9 @@ def test_each_of_two_options_acts_or_the_pair_is_refused(one: str, alone: dict[s
             continue
         for name, rest in ((one, other), (other, one)):
             if both.shown() == alone[rest].shown():
-                silent.append(f"{name} changes nothing next to {rest}")
+                silent.append(f"{name} changes nothing together with {rest}")
             elif not EFFECTS[name](both, alone[rest]):
-                silent.append(f"{name} has no visible effect next to {rest}")
+                silent.append(f"{name} has no visible effect together with {rest}")
     assert silent == [], "\n".join(silent)
 
 
@@ -368,7 +369,7 @@ def test_machine_options_do_not_change_other_options(quiet: str, alone: dict[str
         except ConfigError as e:
             COVERED["quiet pairs are refused"] += 1
             if quiet not in str(e):
-                changed.append(f"{quiet} next to {other}: {e}")
+                changed.append(f"{quiet} together with {other}: {e}")
             continue
         COVERED["quiet pairs change nothing"] += 1
         if actual.shown() != expected.shown():
@@ -385,11 +386,11 @@ def test_a_limit_holds_with_every_other_option(limit: str, alone: dict[str, Run]
             continue  # no image is decoded
         try:
             Run((other,) if other else (), options)
-            held.append(f"{limit} next to {other} has no effect")
+            held.append(f"{limit} has no effect together with {other}")
         except WarpfeedError as e:
             COVERED["limits hold"] += 1
             if says not in str(e):
-                held.append(f"{limit} next to {other}: {e}")
+                held.append(f"{limit} together with {other}: {e}")
     assert held == []
 
 

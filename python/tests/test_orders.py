@@ -29,7 +29,7 @@ def test_random_orders_equal_naive_lists(tmp_path: Path) -> None:
 
 
 def swapped(order: Any) -> Any:
-    """Returns an order with the first two samples exchanged."""
+    """Returns an order with the first two samples swapped."""
 
     def changed(*args: Any) -> list[int]:
         result = list(order(*args))

@@ -1,5 +1,5 @@
-"""Patches have the sizes and the order of values of the image processors of Qwen2-VL and SigLIP 2,
-packed without padding."""
+"""Patches match the image processors of Qwen2-VL and SigLIP 2 in their sizes and in the order of
+values, and are packed without padding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = [(90, 61), (33, 120), (64, 64), (200, 40), (17, 23)]
 
 
 class Photos:
-    """A dataset of lists of images. Sample `n` has `n % 3` images."""
+    """A dataset of images. With `lists`, sample `n` is a list of `n % 3` images."""
 
     def __init__(self, lists: bool = False) -> None:
         self.lists = lists
@@ -51,7 +51,7 @@ class One:
 
 
 def naive(layout: str, image: Any, grid: Any, side: int) -> Any:
-    """Resizes with Pillow, and divides the image with NumPy."""
+    """Resizes the image with Pillow, and splits it into patches with NumPy."""
     height, width = int(grid[1]) * side, int(grid[2]) * side
     filter = Image.Resampling.BICUBIC if layout == "qwen2_vl" else Image.Resampling.BILINEAR
     pixels = np.asarray(image.resize((width, height), filter))
@@ -86,8 +86,8 @@ def test_patches_equal_pillow_and_numpy(layout: str, lists: bool) -> None:
 
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "CMYK", "rotated"])
 def test_images_of_any_mode_equal_pillow(mode: str) -> None:
-    """Gray is repeated, alpha is dropped, and the EXIF orientation is applied before the size is
-    computed."""
+    """Gray is repeated in three channels, alpha is dropped, and the EXIF orientation is applied
+    before the size is computed."""
     original = Photos().image(0)
     image = original if mode == "rotated" else original.convert(mode)
     if mode in ("LA", "RGBA"):

@@ -88,7 +88,7 @@ def test_a_traced_loader_and_an_iterator_cannot_be_pickled(mini: str, tmp_path: 
 
 
 def test_the_views_of_an_image_are_in_the_same_batch(mini: str) -> None:
-    """The recipe from docs/augmentation.md, on one and on two ranks."""
+    """A sampler that returns each index twice delivers two views, on one and on two ranks."""
 
     def twice(epoch: int) -> Any:
         return np.random.default_rng((7, epoch)).permutation(64).repeat(2)

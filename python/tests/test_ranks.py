@@ -1,6 +1,6 @@
-"""Every launcher runs two ranks on the CPU. With `distributed=True`, each rank gets its own share.
-A rank gets all samples only if the program requests it. Ranks on the same machine divide its
-cores."""
+"""torch.multiprocessing, torchrun, accelerate and Lightning each run two ranks on the CPU. With
+`distributed=True`, each rank gets its own share. A rank gets all samples only if the program
+requests it. Ranks on the same machine divide its cores."""
 
 from __future__ import annotations
 

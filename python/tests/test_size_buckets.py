@@ -1,4 +1,5 @@
-"""With `SizeBuckets`, each batch contains images of one bucket, resized and cropped to its size."""
+"""With `SizeBuckets`, each batch contains images of one bucket, resized and cropped to the size of
+the bucket."""
 
 import math
 import random

@@ -1,4 +1,5 @@
-"""A read from an object store can be interrupted even if the server does not respond."""
+"""A read from an object store can be interrupted even if the server does not respond. A pickled
+loader reads the same samples from the store."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_threads_open_and_close_loaders(packed: str) -> None:
 
 
 class Waits(Images):
-    """A dataset in which samples from `first` on block until they are released."""
+    """A dataset in which sample `first` and all later samples block until they are released."""
 
     def __init__(self, first: int) -> None:
         super().__init__(400)
@@ -255,7 +255,7 @@ def test_messages_of_many_threads_arrive_once(packed: str, caplog: pytest.LogCap
     assert len(messages) == THREADS
 
 
-#: Samples from 8 on are slow.
+#: Sample 8 and all later samples are slow.
 SLOW = """
 import gc, signal, sys, threading, time
 sys.path.insert(0, sys.argv[1])
@@ -369,7 +369,7 @@ def test_after_a_failed_sampler_the_next_iterator_retries(packed: str) -> None:
     assert next(iter(loader)).epoch == 20 and loader.epoch == 21
 
 
-#: Samples from 8 on block until they are released.
+#: Sample 8 and all later samples block until they are released.
 BLOCKS = """
 class Blocks(Images):
     go, reached = threading.Event(), threading.Event()
@@ -658,7 +658,8 @@ def test_a_dataset_that_holds_its_own_loader_is_collected(how: str, used: bool) 
 
 
 class Collects(Images):
-    """A dataset that runs the garbage collector on a reading thread, on request, at batch 10 of 8 samples or later."""
+    """A dataset that runs the garbage collector once on a reading thread, when sample 80 or a later
+    sample is read (batch 10)."""
 
     def __init__(self) -> None:
         super().__init__(400)
@@ -692,7 +693,8 @@ def test_the_collector_ends_a_loader_on_one_of_its_own_threads(what: str, capfd:
     cycle = Cycle(held)
     gone = weakref.ref(cycle)
     it = iter(loader)
-    # Batches 0 to 3 are complete before a worker waits in batch 10, which the prefetcher begins once they are taken.
+    # Batches 0 to 3 are complete before a worker waits in batch 10, because the loader prepares
+    # batch 10 only after the program has received the first batches.
     for _ in range(4):
         next(it)
     assert source.begun.wait(60)

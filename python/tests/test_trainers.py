@@ -106,7 +106,7 @@ def test_a_data_module_has_only_the_requested_loaders(mini: str, torch: Any, mod
     model = module()
     trainer.fit(model, data)
     assert len(model.seen) == 1 and model.validated == 0, "a trainer without a validation loader has validated"
-    with pytest.raises(ConfigError, match=r"^train=\{'batch_size': 3\}: expected the arguments of a Loader with 'data'"):
+    with pytest.raises(ConfigError, match=r"^train=\{'batch_size': 3\}: expected the arguments of a Loader, including 'data'"):
         DataModule(train={"batch_size": 3})
 
 

@@ -44,7 +44,7 @@ Loader("a", normalize="ImageNet")
 NdArray(8)
 """
 
-#: A typical script with NumPy arrays, without mistakes.
+#: A script that uses NumPy arrays and must pass the type check.
 ARRAYS = """
 import numpy as np
 import warpfeed

@@ -240,8 +240,9 @@ class Augment(_Calls):
     """The steps that turn a decoded image into an image of the batch, including the output size.
 
     Begin with ``train``, ``eval``, ``center_crop``, ``random_crop``, ``resize``, ``cover``,
-    ``own_size`` or ``pass_through``; for detection with ``letterbox``, ``scale_jitter``, ``shortest_size`` or
-    ``iou_crop``; for segmentation with ``random_resize``; or with a ``preset``. Then add options::
+    ``own_size`` or ``pass_through``; for detection with ``letterbox``, ``scale_jitter``,
+    ``shortest_size`` or ``iou_crop``; for segmentation with ``random_resize``; or with a
+    ``preset``. Then add options::
 
         Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(0.4, 0.4, 0.4))
 
@@ -673,8 +674,8 @@ class Augment(_Calls):
     # End of the rows.
 
     def erase(self, erasing: RandomErasing) -> Augment:
-        """Fills a random rectangle of the image, after any normalization. A second call replaces the
-        first."""
+        """Fills a random rectangle of the image, after any normalization. A second call replaces
+        the first."""
         return self._with("erase", erasing)  # type: ignore[no-any-return]
 
     def mix(self, mix: Mix) -> Augment:

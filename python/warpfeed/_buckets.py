@@ -34,10 +34,10 @@ class Buckets:
         for batch in loader:
             tokens = batch["tokens.npy"]  # (32, 64), (32, 128), (32, 256) or (32, 512)
 
-    The samples are sorted by bucket and then divided into batches. Without ``budget``, only a batch at
-    the boundary between buckets contains samples from several buckets. An incomplete batch then
-    contains the longest samples, and is always the last batch. With ``shuffle``, each epoch shuffles
-    the samples within each bucket, and then the batches.
+    The samples are sorted by bucket and then divided into batches. Without ``budget``, only a batch
+    at the boundary between buckets contains samples from several buckets. An incomplete batch then
+    contains the longest samples, and is always the last batch. With ``shuffle``, each epoch
+    shuffles the samples within each bucket, and then the batches.
 
     Args:
         lengths: length of each sample of the whole dataset, even with a ``subset``: integers below

@@ -2,10 +2,10 @@
 
 Masks, boxes, keypoints and dense maps are cropped, resized, flipped and padded together with the
 image of their sample. Masks are bit-identical to the results of torchvision's v2 transforms with
-``tv_tensors``; boxes, keypoints and dense maps agree with torchvision to 1e-4. All images of a sample
-get the same crop. The other field types do not depend on the crop. The suffix of a stored field's
-name gives its encoding: ``x.npy``, ``x.json`` or ``x.txt``. A field without a suffix is a raw
-little-endian array.
+``tv_tensors``; boxes, keypoints and dense maps agree with torchvision to 1e-4. All images of a
+sample get the same crop. Except for ``Geometry``, the other field types do not depend on the
+crop. The suffix of a stored field's name gives its encoding: ``x.npy``, ``x.json`` or ``x.txt``. A
+field without a suffix is a raw little-endian array.
 """
 
 from __future__ import annotations
@@ -199,14 +199,14 @@ class Mask(Arguments):
         of: name of the sample's field, if it differs from the name of the batch field.
         fill: value of the padding around the image, for example with ``Augment.letterbox``.
         classes: the number of classes, or a dict. With a number, a sample fails if its mask
-            contains a value that is not from 0 to ``classes`` - 1, ``fill`` or ``ignore``. A dict maps
-            stored values, or colors (red, green, blue), to the values in the batch. A sample fails
-            if its mask contains a value that is not in the dict, unless ``ignore`` is set.
+            contains a value that is not from 0 to ``classes`` - 1, ``fill`` or ``ignore``. A dict
+            maps stored values, or colors (red, green, blue), to the values in the batch. A sample
+            fails if its mask contains a value that is not in the dict, unless ``ignore`` is set.
         ignore: value of pixels that do not belong to any class. If ``classes`` is a dict,
             ``ignore`` replaces every value that is not in the dict.
-        frames: delivers one mask for each of the T frames of an ``Image(frames=T)``, of shape (N, T,
-            H, W). A sample has an array of shape (T, height, width), or a list of T encoded files. By
-            default, a clip has one mask.
+        frames: delivers one mask for each of the T frames of an ``Image(frames=T)``, of shape (N,
+            T, H, W). A sample has an array of shape (T, height, width), or a list of T encoded
+            files. By default, a clip has one mask.
     """
 
     dtype: Dtype
@@ -255,8 +255,9 @@ class DenseMap(Arguments):
         fill: value of the padding around the image.
         of: name of the sample's field, if it differs from the name of the batch field.
         image: reads the image of the sample, which must be a PNG or TIFF, instead of a field.
-        frames: delivers one map for each of the T frames of an ``Image(frames=T)``, with an axis for the frames after N. A sample has an array of shape (T, height, width) or (T,
-            height, width, C), or a list of T encoded files. By default, a clip has one map.
+        frames: delivers one map for each of the T frames of an ``Image(frames=T)``, with an axis
+            for the frames after N. A sample has an array of shape (T, height, width) or (T, height,
+            width, C), or a list of T encoded files. By default, a clip has one map.
     """
 
     channels: int | None = None
@@ -519,8 +520,8 @@ _PATCHES = {
 
 @dataclass(frozen=True)
 class Patches(Arguments):
-    """Images of different sizes as packed patches, for vision transformers and vision-language models
-    that accept images of any size.
+    """Images of different sizes as packed patches, for vision transformers and vision-language
+    models that accept images of any size.
 
     The image is resized to a multiple of the patch within a budget of pixels or patches, normalized
     and divided into patches. The batch has the patches of all images one after the other, without
@@ -530,9 +531,9 @@ class Patches(Arguments):
     ``<name>.count`` and ``<name>.images``, i64 of shape (N,), contain the number of patches and of
     images of each sample.
 
-    The patches equal those of the image processors of ``transformers`` that resize with torchvision.
-    With the processors that resize with Pillow, some values differ, because Pillow rounds differently.
-    The augmentation does not change patches.
+    The patches equal those of the image processors of ``transformers`` that resize with
+    torchvision. With the processors that resize with Pillow, some values differ, because Pillow
+    rounds differently. The augmentation does not change patches.
 
     Args:
         layout: ``"qwen2_vl"``, for Qwen2-VL and Qwen2.5-VL, has patches of shape (channel, time, row,
@@ -557,7 +558,8 @@ class Patches(Arguments):
         normalize: ``"imagenet"`` or ``(mean, std)``; by default, the normalization of the model.
         images: maximum number of images per sample. A dataset's ``__getitem__`` returns a list of
             images, of any sizes, in this field. If a list may be empty, the name of the field must
-            end in the extension of an image format, as in ``"photos.jpg"``. By default, each sample has one image.
+            end in the extension of an image format, as in ``"photos.jpg"``. By default, each sample
+            has one image.
     """
 
     layout: str = "qwen2_vl"

@@ -26,8 +26,8 @@ _RESPONSE = struct.Struct("=IIQ")
 
 
 class RemoteTraceback(Exception):
-    """Contains the traceback of a worker process as text. It becomes the cause of the exception that
-    the user's function raised."""
+    """Contains the traceback of a worker process as text. It becomes the cause of the exception
+    that the user's function raised."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"

@@ -198,8 +198,8 @@ def _channels_first(batch: Any) -> Any:
 
 
 def _convert_boxes(rows: Any, boxes_type: Boxes, size: tuple[int, int], to: str, to_relative: bool) -> Any:
-    """Converts boxes from the format of `boxes_type` to the format `to`. With `to_relative`, the results
-    are fractions of the image size (height, width)."""
+    """Converts boxes from the format of `boxes_type` to the format `to`. With `to_relative`, the
+    results are fractions of the image size (height, width)."""
     if (boxes_type.to, boxes_type.to_relative) == (to, to_relative):
         return rows
     height, width = size
