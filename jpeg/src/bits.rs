@@ -8,11 +8,11 @@ pub(crate) struct Bits<'a> {
     bytes: &'a [u8],
     pub(crate) position: usize,
     window: u64,
-    held: u32,
+    bit_count: u32,
     /// Whether more bits have been taken than the segment contains. Missing bits read as zeros.
-    pub(super) starved: bool,
+    pub(super) is_starved: bool,
     /// Whether the missing bits are past the end of the file.
-    pub(super) ended: bool,
+    pub(super) is_past_end: bool,
     /// Number of invalid codes and other damage.
     pub(crate) faults: u32,
 }
@@ -25,19 +25,19 @@ pub(crate) fn has_ff(word: u32) -> bool {
 
 impl<'a> Bits<'a> {
     pub(crate) fn new(bytes: &'a [u8], start: usize) -> Self {
-        Bits { bytes, position: start, window: 0, held: 0, starved: false, ended: false, faults: 0 }
+        Bits { bytes, position: start, window: 0, bit_count: 0, is_starved: false, is_past_end: false, faults: 0 }
     }
 
     #[inline(always)]
     fn fill(&mut self) {
-        if self.held > 32 {
+        if self.bit_count > 32 {
             return;
         }
         if let Some(&next) = self.bytes.get(self.position..).and_then(<[u8]>::first_chunk) {
             let word = u32::from_be_bytes(next);
             if !has_ff(word) {
-                self.window |= u64::from(word) << (32 - self.held);
-                self.held += 32;
+                self.window |= u64::from(word) << (32 - self.bit_count);
+                self.bit_count += 32;
                 self.position += 4;
                 return;
             }
@@ -47,7 +47,7 @@ impl<'a> Bits<'a> {
 
     #[cold]
     fn fill_bytes(&mut self) {
-        while self.held <= 56 {
+        while self.bit_count <= 56 {
             let Some(&byte) = self.bytes.get(self.position) else { return };
             let mut next = self.position + 1;
             if byte == 0xff {
@@ -64,26 +64,26 @@ impl<'a> Bits<'a> {
                 next += 1;
             }
             self.position = next;
-            self.window |= u64::from(byte) << (56 - self.held);
-            self.held += 8;
+            self.window |= u64::from(byte) << (56 - self.bit_count);
+            self.bit_count += 8;
         }
     }
 
     #[inline(always)]
     fn skip(&mut self, count: u32) {
-        if count > self.held {
+        if count > self.bit_count {
             self.starve();
         }
         self.window <<= count;
-        self.held -= count;
+        self.bit_count -= count;
     }
 
     #[cold]
     fn starve(&mut self) {
-        self.faults += u32::from(!self.starved);
-        self.starved = true;
-        self.ended |= !self.bytes[self.position..].iter().any(|&b| b != 0xff);
-        (self.window, self.held) = (0, 64);
+        self.faults += u32::from(!self.is_starved);
+        self.is_starved = true;
+        self.is_past_end |= !self.bytes[self.position..].iter().any(|&b| b != 0xff);
+        (self.window, self.bit_count) = (0, 64);
     }
 
     /// Decodes a symbol and the value after it. The symbol's lower four bits are the number of
@@ -139,39 +139,39 @@ impl<'a> Bits<'a> {
     /// Ends a restart segment. A valid segment leaves at most seven padding bits, so a whole unread
     /// byte counts as damage.
     pub(crate) fn close(&mut self) {
-        if !self.starved {
+        if !self.is_starved {
             self.fill_bytes();
-            self.faults += u32::from(self.held >= 8);
+            self.faults += u32::from(self.bit_count >= 8);
         }
     }
 
     /// Skips to the next marker, which should be restart marker number `expected`. If it is a
-    /// different marker, resynchronizes like libjpeg's `jpeg_resync_to_restart`: if the marker is
-    /// not a restart marker, or if its number is one or two larger than `expected`, the next
-    /// segment is empty. If the number is one or two smaller, the marker is skipped. Any other
-    /// restart marker is accepted.
+    /// different marker, resynchronizes like libjpeg's `jpeg_resync_to_restart`: if the number of a
+    /// restart marker is one or two larger than `expected`, or if the marker is any other marker
+    /// from `ff c0`, the next segment is empty. If the number is one or two smaller, or if the
+    /// marker is below `ff c0`, the marker is skipped. Any other restart marker is accepted.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
         self.close();
-        (self.window, self.held) = (0, 0);
-        let mut from = self.position;
+        (self.window, self.bit_count) = (0, 0);
+        let mut start = self.position;
         loop {
-            let (marker, offset) = next_marker(self.bytes, from)?;
+            let (marker, offset) = next_marker(self.bytes, start)?;
             self.position = offset;
             if marker == 0xd0 + expected {
-                (self.position, self.starved) = (offset + 2, false);
+                (self.position, self.is_starved) = (offset + 2, false);
                 return Ok(());
             }
             self.faults += 1;
             let ahead = marker.wrapping_sub(0xd0 + expected) & 7;
             match marker {
                 0xd0..=0xd7 if ahead == 1 || ahead == 2 => break,
-                0xd0..=0xd7 if ahead == 6 || ahead == 7 => from = offset + 2,
+                0xd0..=0xd7 if ahead == 6 || ahead == 7 => start = offset + 2,
                 0xd0..=0xd7 => {
-                    (self.position, self.starved) = (offset + 2, false);
+                    (self.position, self.is_starved) = (offset + 2, false);
                     return Ok(());
                 }
                 0xc0.. => break,
-                _ => from = offset + 2,
+                _ => start = offset + 2,
             }
         }
         Ok(())

@@ -40,7 +40,7 @@ pub const CUT: u32 = 1 << 31;
 const MAX_BYTES: usize = 1 << 28;
 const INITIAL_CAPACITY: usize = 256 << 10;
 /// Maximum number of a component's blocks between two restarts, times the largest DC difference
-/// that the tables can code. Below this limit, sums of differences fit into 32 bits on the device.
+/// that the tables can code. Up to this limit, sums of differences fit into 32 bits on the device.
 const MAX_DC: u64 = 1 << 31;
 
 /// The layout of an image, as a device needs it.
@@ -162,7 +162,7 @@ impl Bitstream {
         if !region.fits(jpeg.size()) {
             return 0;
         }
-        let data = (bytes.len() - header.scan.data).min(limit).min(MAX_BYTES);
+        let data = (bytes.len() - header.scan.data_offset).min(limit).min(MAX_BYTES);
         // `take` rejects an image with more segments than its data can contain.
         let window = Window::new(layout, jpeg.orientation().region(region, layout.size));
         let segments = segments::count(layout, &window, header.restart_interval).min(data);
@@ -197,7 +197,7 @@ impl Bitstream {
             Color::Rgb => 2,
             Color::Cmyk | Color::Ycck => return None,
         };
-        let is_sequential = frame.coding != Coding::Progressive && is_in_order && layout.blocks <= 10;
+        let is_sequential = frame.coding != Coding::Progressive && is_in_order && layout.blocks_per_mcu <= 10;
         if !is_sequential || !has_eoi || check_length(bytes, header).is_err() {
             return None;
         }
@@ -212,8 +212,8 @@ impl Bitstream {
         self.tables.clear();
         let mut table_indices = ArrayVec::<(u32, u32), MAX_COMPONENTS>::new();
         for component in scan.components() {
-            let dc = self.table(header.huffman(bytes, false, component.dc).ok()?, false)?;
-            let ac = self.table(header.huffman(bytes, true, component.ac).ok()?, true)?;
+            let dc = self.add_table(header.huffman(bytes, false, component.dc).ok()?, false)?;
+            let ac = self.add_table(header.huffman(bytes, true, component.ac).ok()?, true)?;
             table_indices.push((dc, ac));
         }
         let max_blocks = layout.components().iter().map(|component| u64::from(component.h * component.v)).max()?;
@@ -222,7 +222,7 @@ impl Bitstream {
         }
         let orientation = jpeg.orientation();
         let window = Window::new(layout, orientation.region(region, layout.size));
-        let data = &bytes[scan.data..];
+        let data = &bytes[scan.data_offset..];
         let limit = limit.min(MAX_BYTES);
         let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY_BYTES)?;
         let free_bytes = limit.checked_sub(self.entries_offset())?.checked_sub(entries)?;
@@ -234,7 +234,7 @@ impl Bitstream {
             return None;
         }
         // As in `Transit::begin`, so that a few bytes cannot expand to a large image.
-        let has_enough_bytes = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
+        let has_enough_bytes = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks_per_mcu as usize;
         self.segments.iter().all(has_enough_bytes).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &table_indices);
         grid.turned = OrientationFlags::from_orientation(orientation);
@@ -271,7 +271,7 @@ impl Bitstream {
         let components = layout.components().iter().zip(table_indices).map(|(component, &(dc, ac))| GridComponent {
             h: component.h,
             v: component.v,
-            first: component.first,
+            first: component.first_block,
             across: component.across,
             down: component.down,
             upsampling: match component.upsampling {
@@ -291,7 +291,7 @@ impl Bitstream {
             mcus_across: layout.mcus.0,
             first: (window.columns.start, window.rows.start),
             mcus: (window.columns.len() as u32, window.rows.len() as u32),
-            blocks: layout.blocks,
+            blocks: layout.blocks_per_mcu,
             color,
             tables: self.tables.len() as u32,
             corner: (window.region.x, window.region.y),
@@ -300,8 +300,9 @@ impl Bitstream {
         }
     }
 
-    /// Returns the index of the Huffman table, and adds the table if it is new.
-    fn table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
+    /// Returns the index of the Huffman table, and adds the table if it is new. Returns `None` if the
+    /// table is invalid, or if there are already [`MAX_TABLES`] of its class.
+    fn add_table(&mut self, spec: Spec, ac: bool) -> Option<u32> {
         let existing = self.tables.iter().position(|(table_spec, class)| *class == ac && *table_spec == spec);
         if let Some(existing) = existing {
             return Some(existing as u32);
@@ -353,8 +354,8 @@ impl Bitstream {
             unused.fill(0);
         }
         for (out, segment) in entries.chunks_exact_mut(ENTRY_BYTES).zip(&self.segments) {
-            let Segment { mcus, bytes, cut, .. } = segment;
-            let count = mcus.len() as u32 | if *cut { CUT } else { 0 };
+            let Segment { mcus, bytes, is_cut, .. } = segment;
+            let count = mcus.len() as u32 | if *is_cut { CUT } else { 0 };
             let words = [(data + bytes.start) as u32, bytes.len() as u32, mcus.start, count];
             for (out, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
                 *out = word.to_le_bytes();
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn rejecting_an_image_allocates_no_memory() {
+    fn rejecting_an_image_allocates_at_most_the_limit() {
         let jpeg = gray(1500, 0);
         assert!(jpeg.len() > 1 << 20);
         let mut stream = Bitstream::default();

@@ -45,12 +45,12 @@ pub(crate) struct Plane {
     pub(crate) quant: [u16; 64],
     /// For each coefficient in zigzag order: the number of low bits that no scan has contained so
     /// far, or -1 if no scan has contained any bit of the coefficient.
-    missing: [i8; 64],
+    missing_bits: [i8; 64],
 }
 
 impl Plane {
     fn new() -> Self {
-        Plane { blocks_per_row: 0, block_rows: 0, data: Vec::new(), quant: [0; 64], missing: [-1; 64] }
+        Plane { blocks_per_row: 0, block_rows: 0, data: Vec::new(), quant: [0; 64], missing_bits: [-1; 64] }
     }
 
     pub(crate) fn block(&self, x: usize, y: usize) -> &[i16; 64] {
@@ -81,7 +81,7 @@ impl Coefficients {
     /// Returns whether bits of the low frequencies are missing, as in an incomplete progressive
     /// file. libjpeg smooths such an image instead of transforming the coefficients unchanged.
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.planes().iter().any(|plane| plane.missing[..10].iter().any(|&bits| bits != 0))
+        self.planes().iter().any(|plane| plane.missing_bits[..10].iter().any(|&bits| bits != 0))
     }
 
     /// Describes the first damage in the decoded file. See [damaged files](crate#damaged-files) for
@@ -106,18 +106,18 @@ impl Coefficients {
     /// file until each component has been decoded.
     pub(crate) fn decode(&mut self, bytes: &[u8], header: &Header) -> Result<()> {
         let frame = &header.frame;
-        if let Some(kind) = frame.foreign_kind() {
+        if let Some(kind) = frame.unsupported_kind() {
             return Err(unsupported(&kind));
         }
         check_length(bytes, header)?;
-        self.lay_out(frame)?;
+        self.allocate_planes(frame)?;
         let mut header = header.clone();
         for scans in 1.. {
             if scans > MAX_SCANS {
                 return Err(Error::new(format!("jpeg has more than {MAX_SCANS} scans")));
             }
             let offset = self.scan(bytes, &header, scans)?;
-            if frame.coding != Coding::Progressive && self.planes().iter().all(|plane| plane.missing[0] == 0) {
+            if frame.coding != Coding::Progressive && self.planes().iter().all(|plane| plane.missing_bits[0] == 0) {
                 self.has_eoi = is_closed(bytes, offset);
                 return Ok(());
             }
@@ -129,19 +129,19 @@ impl Coefficients {
                     self.has_eoi = true;
                     break;
                 }
-                Err(e) if self.planes().iter().any(|plane| plane.missing.iter().any(|&bits| bits != 0)) => {
+                Err(e) if self.planes().iter().any(|plane| plane.missing_bits.iter().any(|&bits| bits != 0)) => {
                     return Err(e);
                 }
                 Err(_) => break,
             }
         }
-        match self.planes().iter().position(|plane| plane.missing[0] < 0) {
+        match self.planes().iter().position(|plane| plane.missing_bits[0] < 0) {
             Some(i) => Err(Error::new(format!("jpeg has no scan of component {}", frame.components()[i].id))),
             None => Ok(()),
         }
     }
 
-    fn lay_out(&mut self, frame: &Frame) -> Result<()> {
+    fn allocate_planes(&mut self, frame: &Frame) -> Result<()> {
         let (across, down) = frame.mcus();
         let extent =
             |c: &super::header::Component| ((across * u32::from(c.h)) as usize, (down * u32::from(c.v)) as usize);
@@ -166,7 +166,7 @@ impl Coefficients {
                 plane.data = Vec::new();
             }
             resize(&mut plane.data, coefficients, 0);
-            plane.missing = [-1; 64];
+            plane.missing_bits = [-1; 64];
         }
         Ok(())
     }
@@ -180,16 +180,16 @@ impl Coefficients {
         let mut is_disordered = false;
         for (slot, component) in tables.iter_mut().zip(scan.components()) {
             let plane = &mut self.planes[usize::from(component.index)];
-            if plane.missing[0] < 0 {
+            if plane.missing_bits[0] < 0 {
                 let quant = frame.components()[usize::from(component.index)].quant;
                 let table = header.quant(bytes, quant);
                 plane.quant = table.ok_or_else(|| sos_error(format!("quantization table {quant} is not defined")))?;
             }
             match mode {
-                Mode::Sequential => plane.missing = [0; 64],
+                Mode::Sequential => plane.missing_bits = [0; 64],
                 _ => {
-                    is_disordered |= scan.start > 0 && plane.missing[0] < 0;
-                    for bits in &mut plane.missing[scan.start.into()..=usize::from(scan.end)] {
+                    is_disordered |= scan.start > 0 && plane.missing_bits[0] < 0;
+                    for bits in &mut plane.missing_bits[scan.start.into()..=usize::from(scan.end)] {
                         is_disordered |= (*bits).max(0) != scan.high as i8;
                         *bits = scan.low as i8;
                     }
@@ -226,7 +226,7 @@ impl Coefficients {
         if !is_single && blocks > 10 {
             return Err(sos_error(format!("{blocks} blocks in an MCU; the limit is 10")));
         }
-        let mut state = State::new(bytes, scan.data);
+        let mut state = State::new(bytes, scan.data_offset);
         state.bits.faults += u32::from(is_disordered);
         let mut restart = 0;
         for mcu in 0..across * down {
@@ -234,7 +234,7 @@ impl Coefficients {
                 state.restart(restart)?;
                 restart = (restart + 1) & 7;
             }
-            if state.bits.starved {
+            if state.bits.is_starved {
                 if header.restart_interval == 0 {
                     break;
                 }
@@ -257,7 +257,7 @@ impl Coefficients {
             if state.bits.faults > 0 && self.fault.is_none() {
                 self.fault = Some(Fault { scan: number, mcu, mcu_count: across * down });
             }
-            if state.bits.ended {
+            if state.bits.is_past_end {
                 return Err(Error::new(format!("jpeg ends at byte {} in MCU {mcu} of {}", bytes.len(), across * down)));
             }
         }
@@ -268,7 +268,7 @@ impl Coefficients {
 /// Checks that the file has at least one bit per block, for the block's DC code. The memory for
 /// coefficients is then at most proportional to the size of the file.
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
-    let (frame, available) = (&header.frame, bytes.len() - header.scan.data);
+    let (frame, available) = (&header.frame, bytes.len() - header.scan.data_offset);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));
     let min_blocks: usize = blocks.map(|(wide, high)| wide as usize * high as usize).sum();
     if available < min_blocks / 8 {

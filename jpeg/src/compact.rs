@@ -57,7 +57,7 @@ impl CompactCoefficients {
             rows += span.rows.len();
             blocks += span.rows.len() * span.columns.len();
         }
-        let mut new = CompactCoefficients {
+        let mut coefficients = CompactCoefficients {
             quant: [[0; 64]; MAX_COMPONENTS],
             first_rows,
             rows: Vec::new(),
@@ -66,11 +66,11 @@ impl CompactCoefficients {
             values: Vec::new(),
             max_bytes,
         };
-        reserve_exact(&mut new.rows, rows).ok()?;
-        new.rows.resize(rows, Row::default());
-        reserve_exact(&mut new.masks, blocks).ok()?;
-        reserve_exact(&mut new.dc, blocks).ok()?;
-        Some(new)
+        reserve_exact(&mut coefficients.rows, rows).ok()?;
+        coefficients.rows.resize(rows, Row::default());
+        reserve_exact(&mut coefficients.masks, blocks).ok()?;
+        reserve_exact(&mut coefficients.dc, blocks).ok()?;
+        Some(coefficients)
     }
 
     /// Appends row `row` of component `index`. Returns `None` if the coefficients need too many
@@ -84,9 +84,9 @@ impl CompactCoefficients {
     ) -> Option<()> {
         self.rows[self.first_rows[index] + row as usize] = Row { block: self.masks.len(), value: self.values.len() };
         // Grow in small steps, so that little memory is unused.
-        let (most, quarter) = (offsets.len() * 2 * 63, self.values.len() / 4);
-        if self.values.capacity() - self.values.len() < most {
-            reserve_exact(&mut self.values, most.max(quarter)).ok()?;
+        let (max_new_bytes, quarter) = (offsets.len() * 2 * 63, self.values.len() / 4);
+        if self.values.capacity() - self.values.len() < max_new_bytes {
+            reserve_exact(&mut self.values, max_new_bytes.max(quarter)).ok()?;
         }
         for &offset in offsets {
             let block = &coefficients[offset as usize..][..64];
@@ -143,8 +143,8 @@ impl CompactCoefficients {
         blocks: &'a mut Vec<i16>,
     ) -> &'a [i16] {
         let row = self.rows[self.first_rows[index] + row as usize];
-        let before = &self.masks[row.block..][..columns.start as usize];
-        let value = row.value + before.iter().map(|&mask| value_bytes(mask)).sum::<usize>();
+        let skipped_masks = &self.masks[row.block..][..columns.start as usize];
+        let value = row.value + skipped_masks.iter().map(|&mask| value_bytes(mask)).sum::<usize>();
         let range = row.block + columns.start as usize..row.block + columns.end as usize;
         let coefficients = 64 * range.len();
         if blocks.len() < coefficients {

@@ -44,8 +44,8 @@ impl<'a> Job<'a> {
     }
 
     /// Stores the [coefficients](Job::coefficients), so that the image can be decoded again
-    /// [without its Huffman codes](Jpeg::set_coefficients). The region must be the whole image.
-    /// Nothing is stored if the image is damaged, if the coefficients take more than `max_bytes`
+    /// [without its Huffman codes](Jpeg::set_coefficients). Nothing is stored if the region is not
+    /// the whole image, if the image is damaged, if the coefficients take more than `max_bytes`
     /// bytes, or if memory runs out.
     #[must_use]
     #[inline]
@@ -71,7 +71,7 @@ pub struct Decoder {
     idle_images: Vec<ActiveImage>,
     /// For each busy lane, its job and its piece.
     lanes: Vec<(usize, Ticket)>,
-    plain: Plain,
+    plain: PlainDecoder,
 }
 
 /// An image that is being decoded in lanes, with its job and its buffer.
@@ -82,7 +82,7 @@ struct ActiveImage {
     stored_rgb: Vec<u8>,
     orientation: Orientation,
     region: Rect,
-    lanes: usize,
+    busy_lanes: usize,
     is_damaged: bool,
     is_done: bool,
 }
@@ -112,7 +112,7 @@ impl Decoder {
             active_images: Vec::new(),
             idle_images: Vec::new(),
             lanes: Vec::new(),
-            plain: Plain::default(),
+            plain: PlainDecoder::default(),
         }
     }
 
@@ -197,7 +197,8 @@ impl Decoder {
     }
 
     /// Reads a whole file, and describes its damage and the position of the damage. Returns `None`
-    /// for an intact file. See [damaged files](crate#damaged-files) for what counts as damage.
+    /// for an intact file, or if the image is decoded from [coefficients](Jpeg::set_coefficients).
+    /// See [damaged files](crate#damaged-files) for what counts as damage.
     ///
     /// # Errors
     /// If the whole image cannot be decoded.
@@ -231,7 +232,7 @@ impl Decoder {
     fn start_lane(&mut self) -> bool {
         for image in self.active_images.iter_mut().filter(|image| !image.is_damaged) {
             if let Some(ticket) = image.transit.start(&mut self.machine) {
-                image.lanes += 1;
+                image.busy_lanes += 1;
                 self.lanes.push((image.job, ticket));
                 return true;
             }
@@ -250,7 +251,7 @@ impl Decoder {
         let orientation = jpeg.orientation();
         image.region = orientation.region(job.region, jpeg.layout.size);
         (image.job, image.orientation) = (index, orientation);
-        (image.lanes, image.is_damaged, image.is_done) = (0, false, false);
+        (image.busy_lanes, image.is_damaged, image.is_done) = (0, false, false);
         if let Some(compact) = &jpeg.coefficients {
             self.plain.expand(self.backend, compact, &mut image, job);
             self.idle_images.push(image);
@@ -258,12 +259,12 @@ impl Decoder {
         }
         // Only the plain decoder reads the whole file, so only it detects missing pixels outside
         // the region.
-        let outcome = if jpeg.has_eoi {
+        let started = if jpeg.has_eoi {
             image.transit.begin(&mut self.machine, self.backend, jpeg, image.region, job.max_coefficient_bytes)
         } else {
             Err(Refusal::Never)
         };
-        match outcome {
+        match started {
             Ok(()) => {
                 image.allocate_buffers(job);
                 self.active_images.push(image);
@@ -273,7 +274,7 @@ impl Decoder {
                 return Ok(false);
             }
             Err(Refusal::Never) => {
-                job.result = self.plain(&mut image, job);
+                job.result = self.decode_plain(&mut image, job);
                 self.idle_images.push(image);
             }
         }
@@ -286,7 +287,7 @@ impl Decoder {
             self.machine.stop(lane);
             let (job, ticket) = self.lanes.swap_remove(lane);
             let image = self.active_images.iter_mut().find(|f| f.job == job).expect("a lane's image is in flight");
-            image.lanes -= 1;
+            image.busy_lanes -= 1;
             if image.transit.finish(&mut self.machine, ticket, bit).is_none() {
                 image.is_damaged = true;
             }
@@ -298,7 +299,7 @@ impl Decoder {
         }
         for i in (0..self.active_images.len()).rev() {
             let image = &self.active_images[i];
-            if image.lanes > 0 || !(image.is_done || image.is_damaged) {
+            if image.busy_lanes > 0 || !(image.is_done || image.is_damaged) {
                 continue;
             }
             let mut image = self.active_images.remove(i);
@@ -306,7 +307,7 @@ impl Decoder {
             image.transit.end(&mut self.machine);
             let job = &mut jobs[image.job];
             job.result = if image.is_damaged {
-                self.plain(&mut image, job)
+                self.decode_plain(&mut image, job)
             } else {
                 job.coefficients = coefficients;
                 image.deliver(job);
@@ -316,7 +317,7 @@ impl Decoder {
         }
     }
 
-    fn plain(&mut self, image: &mut ActiveImage, job: &mut Job<'_>) -> Result<()> {
+    fn decode_plain(&mut self, image: &mut ActiveImage, job: &mut Job<'_>) -> Result<()> {
         match job.rows {
             None => self.plain.decode(self.backend, image, job),
             Some(_) => Err(Error::new("cannot decode rows separately: the jpeg is damaged or has an unusual format")),
@@ -332,7 +333,7 @@ impl ActiveImage {
             stored_rgb: Vec::new(),
             orientation: Orientation::default(),
             region: Rect::new(0, 0, 0, 0),
-            lanes: 0,
+            busy_lanes: 0,
             is_damaged: false,
             is_done: false,
         }
@@ -358,13 +359,13 @@ impl ActiveImage {
 
 /// Decodes images that lanes cannot decode: first all coefficients, then the pixels.
 #[derive(Default)]
-struct Plain {
+struct PlainDecoder {
     coefficients: Coefficients,
     expanded: Vec<i16>,
     rows: Rows,
 }
 
-impl Plain {
+impl PlainDecoder {
     fn decode(&mut self, backend: Backend, image: &mut ActiveImage, job: &mut Job<'_>) -> Result<()> {
         let result = self.coefficients.decode(job.jpeg.bytes, &job.jpeg.header);
         if result.is_ok() {
@@ -380,7 +381,7 @@ impl Plain {
     }
 
     fn expand(&mut self, backend: Backend, compact: &CompactCoefficients, image: &mut ActiveImage, job: &mut Job<'_>) {
-        let mut blocks = Expanded { compact, kernels: backend.kernels(), row: &mut self.expanded };
+        let mut blocks = ExpandedBlocks { compact, kernels: backend.kernels(), row: &mut self.expanded };
         render(backend, &mut self.rows, (image, job), (&mut blocks, &compact.quant), 0);
     }
 }
@@ -416,13 +417,13 @@ impl Blocks for Coefficients {
 
 /// The coefficients of a [`CompactCoefficients`], which are expanded one row of blocks at a time,
 /// just before the row is rendered.
-struct Expanded<'a> {
+struct ExpandedBlocks<'a> {
     compact: &'a CompactCoefficients,
     kernels: &'a Kernels,
     row: &'a mut Vec<i16>,
 }
 
-impl Blocks for Expanded<'_> {
+impl Blocks for ExpandedBlocks<'_> {
     const FROM_LANES: bool = true;
 
     fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16] {

@@ -13,17 +13,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     text: Box<str>,
-    memory: bool,
+    is_out_of_memory: bool,
 }
 
 impl Error {
     pub(crate) fn new(text: impl Into<Box<str>>) -> Self {
-        Error { text: text.into(), memory: false }
+        Error { text: text.into(), is_out_of_memory: false }
     }
 
     /// Returns whether an allocation failed. In this case, the file may be valid.
     pub fn is_out_of_memory(&self) -> bool {
-        self.memory
+        self.is_out_of_memory
     }
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
 
 fn out_of_memory<T>(elements: usize) -> Error {
     let bytes = elements.saturating_mul(size_of::<T>());
-    Error { text: format!("cannot allocate {bytes} bytes").into(), memory: true }
+    Error { text: format!("cannot allocate {bytes} bytes").into(), is_out_of_memory: true }
 }
 
 /// Like [`reserve`], without spare capacity.

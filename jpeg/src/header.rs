@@ -1,7 +1,7 @@
 //! Reads and validates the marker segments before the entropy-coded data (ITU T.81, annex B).
 //!
-//! Reading a header never allocates. [`Header`] is cheap to copy, because it contains the offsets
-//! of the tables in the file instead of the tables.
+//! Reading a valid header does not allocate. [`Header`] is cheap to copy, because it contains the
+//! offsets of the tables in the file instead of the tables.
 
 use arrayvec::ArrayVec;
 
@@ -53,7 +53,7 @@ impl Frame {
         matches!(self.coding, Coding::Baseline | Coding::Extended)
     }
 
-    pub(crate) fn foreign_kind(&self) -> Option<String> {
+    pub(crate) fn unsupported_kind(&self) -> Option<String> {
         let kind = match self.coding {
             Coding::Other(0xc3) => "a lossless JPEG",
             Coding::Other(0xc5..=0xc7) => "a hierarchical JPEG",
@@ -125,8 +125,10 @@ pub(crate) struct Scan {
     pub(crate) high: u8,
     /// Index of the lowest bit that this scan contains (Al in successive approximation).
     pub(crate) low: u8,
+    /// File offset of the SOS segment.
     pub(crate) offset: usize,
-    pub(crate) data: usize,
+    /// File offset of the entropy-coded data.
+    pub(crate) data_offset: usize,
 }
 
 impl Scan {
@@ -149,7 +151,7 @@ pub(crate) struct Header {
     pub(crate) restart_interval: u32,
     /// File offset and number of bytes of the [`Lengths`].
     lengths: Option<(usize, u16)>,
-    pub(crate) jfif: bool,
+    pub(crate) is_jfif: bool,
     /// The color transform in Adobe's APP14 segment: 0 for none, 1 for YCbCr, 2 for YCCK.
     pub(crate) adobe_transform: Option<u8>,
     /// EXIF orientation, 1 (upright) to 8.
@@ -203,13 +205,13 @@ impl Header {
                 high: 0,
                 low: 0,
                 offset: 0,
-                data: 0,
+                data_offset: 0,
             },
             quant: [None; 4],
             huffman: [[None; 4]; 2],
             restart_interval: 0,
             lengths: None,
-            jfif: false,
+            is_jfif: false,
             adobe_transform: None,
             orientation: 1,
         };
@@ -227,10 +229,10 @@ impl Header {
 
     /// Returns a quantization table in natural order.
     pub(crate) fn quant(&self, bytes: &[u8], index: u8) -> Option<[u16; 64]> {
-        let (&which, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
+        let (&precision_and_index, values) = bytes.get(self.quant[usize::from(index)]?..)?.split_first()?;
         let mut table = [0; 64];
         for (i, &natural) in NATURAL[..64].iter().enumerate() {
-            table[usize::from(natural)] = if which >> 4 == 1 {
+            table[usize::from(natural)] = if precision_and_index >> 4 == 1 {
                 u16::from_be_bytes([*values.get(2 * i)?, *values.get(2 * i + 1)?])
             } else {
                 u16::from(*values.get(i)?)
@@ -264,8 +266,8 @@ impl Header {
             .unwrap_or_default()
     }
 
-    fn advance(&mut self, bytes: &[u8], from: usize) -> Result<bool> {
-        let mut next = from;
+    fn advance(&mut self, bytes: &[u8], start: usize) -> Result<bool> {
+        let mut next = start;
         loop {
             let (marker, offset) = next_marker(bytes, next)?;
             next = offset + 2;
@@ -283,12 +285,12 @@ impl Header {
                 0xc0..=0xcf if marker != 0xc8 && marker != 0xcc => self.read_frame(segment)?,
                 0xde => return Err(unsupported("a hierarchical JPEG")),
                 0xf7 => return Err(unsupported("a JPEG-LS file")),
-                0xdd => self.restart_interval = segment.exactly(2)?.u16()?.into(),
+                0xdd => self.restart_interval = segment.expect_unread(2)?.u16()?.into(),
                 0xda => {
                     self.read_scan(segment, next)?;
                     return Ok(true);
                 }
-                0xe0 => self.jfif |= segment.body.len() >= 14 && segment.body.starts_with(b"JFIF\0"),
+                0xe0 => self.is_jfif |= segment.body.len() >= 14 && segment.body.starts_with(b"JFIF\0"),
                 0xe1 if self.orientation == 1 => self.orientation = segment_orientation(segment.body).unwrap_or(1),
                 Lengths::MARKER if segment.body.starts_with(Lengths::ID) => {
                     let lengths = &segment.body[Lengths::ID.len()..];
@@ -320,7 +322,7 @@ impl Header {
         if !(1..=4).contains(&count) {
             return Err(s.error(format!("the frame has {count} components: expected 1 to 4")));
         }
-        let mut s = s.exactly(3 * usize::from(count))?;
+        let mut s = s.expect_unread(3 * usize::from(count))?;
         let mut components = [Component::default(); 4];
         for i in 0..usize::from(count) {
             let (id, sampling, quant) = (s.u8()?, s.u8()?, s.u8()?);
@@ -340,7 +342,7 @@ impl Header {
         Ok(())
     }
 
-    fn read_scan(&mut self, mut s: Segment<'_>, data: usize) -> Result<()> {
+    fn read_scan(&mut self, mut s: Segment<'_>, data_offset: usize) -> Result<()> {
         if self.frame.count == 0 {
             return Err(s.error("the scan precedes the frame header"));
         }
@@ -348,7 +350,7 @@ impl Header {
         if !(1..=4).contains(&count) {
             return Err(s.error(format!("the scan has {count} components: expected 1 to 4")));
         }
-        let mut s = s.exactly(2 * usize::from(count) + 3)?;
+        let mut s = s.expect_unread(2 * usize::from(count) + 3)?;
         let mut components = [ScanComponent::default(); 4];
         for i in 0..usize::from(count) {
             let (id, tables) = (s.u8()?, s.u8()?);
@@ -366,20 +368,20 @@ impl Header {
         }
         let (start, end, approximation) = (s.u8()?, s.u8()?, s.u8()?);
         let (high, low) = (approximation >> 4, approximation & 15);
-        self.scan = Scan { components, count, start, end, high, low, offset: s.offset, data };
+        self.scan = Scan { components, count, start, end, high, low, offset: s.offset, data_offset };
         Ok(())
     }
 
     fn read_quant(&mut self, mut s: Segment<'_>) -> Result<()> {
         while !s.body.is_empty() {
             let (position, which) = (s.position(), s.u8()?);
-            let (wide, index) = (which >> 4, usize::from(which & 15));
-            if index > 3 || wide > 1 {
+            let (precision, index) = (which >> 4, usize::from(which & 15));
+            if index > 3 || precision > 1 {
                 return Err(s.error(format!(
-                    "the table has the index {index} and the precision {wide}: expected 0 to 3, and 0 or 1"
+                    "the table has the index {index} and the precision {precision}: expected 0 to 3, and 0 or 1"
                 )));
             }
-            s.take(if wide == 1 { 128 } else { 64 })?;
+            s.take(if precision == 1 { 128 } else { 64 })?;
             self.quant[index] = Some(position);
         }
         Ok(())

@@ -30,7 +30,7 @@ pub struct Jpeg<'a> {
 }
 
 impl<'a> Jpeg<'a> {
-    /// Reads the header of a file, from SOI to the first SOS. Does not allocate.
+    /// Reads the header of a file, from SOI to the first SOS. Allocates only if it fails.
     ///
     /// # Errors
     /// If the header is invalid, or if the kind of JPEG is not supported. For an invalid segment,
@@ -38,7 +38,7 @@ impl<'a> Jpeg<'a> {
     pub fn open(bytes: &'a [u8]) -> Result<Self> {
         let header = Header::read(bytes)?;
         let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
-        let has_eoi = is_closed(bytes, header.scan.data);
+        let has_eoi = is_closed(bytes, header.scan.data_offset);
         Ok(Jpeg { bytes, header, layout, has_eoi, coefficients: None })
     }
 
@@ -144,19 +144,19 @@ impl<'a> Jpeg<'a> {
     pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);
-        let row = self.layout.mcus.0.into();
-        let read = if self.coefficients.is_some() {
+        let mcus_per_row = self.layout.mcus.0.into();
+        let decoded_pixels = if self.coefficients.is_some() {
             0
         } else if self.header.frame.coding == Coding::Progressive {
             size.area()
         } else if interval == 0 {
             u64::from(size.width) * u64::from(region.y + region.height)
-        } else if interval >= row {
+        } else if interval >= mcus_per_row {
             u64::from(size.width) * u64::from(region.height)
         } else {
             region.size().area()
         };
-        read + region.size().area()
+        decoded_pixels + region.size().area()
     }
 
     /// Estimates how much memory decoding `region` needs, in bytes, including the decoded pixels.

@@ -47,8 +47,11 @@ pub(super) enum Color {
 pub(super) struct Component {
     pub(super) h: u32,
     pub(super) v: u32,
-    pub(super) first: u32,
+    /// Index of the component's first block in an MCU.
+    pub(super) first_block: u32,
+    /// Number of pixels per sample horizontally.
     pub(super) across: u32,
+    /// Number of pixels per sample vertically.
     pub(super) down: u32,
     /// Size in samples, without padding.
     pub(crate) size: Size,
@@ -64,8 +67,9 @@ pub(crate) struct Layout {
     count: usize,
     /// Number of columns and rows of MCUs.
     pub(super) mcus: (u32, u32),
-    pub(super) mcu: (u32, u32),
-    pub(super) blocks: u32,
+    /// Size of an MCU in pixels.
+    pub(super) mcu_size: (u32, u32),
+    pub(super) blocks_per_mcu: u32,
 }
 
 impl Layout {
@@ -73,12 +77,12 @@ impl Layout {
     /// (`default_decompress_parms`).
     pub(super) fn new(header: &Header) -> Result<Layout, String> {
         let frame = &header.frame;
-        if let Some(kind) = frame.foreign_kind() {
+        if let Some(kind) = frame.unsupported_kind() {
             return Err(kind);
         }
         let components = frame.components();
         let ids = [0, 1, 2].map(|i| components.get(i).map_or(0, |c| c.id));
-        let color = match (components.len(), header.jfif, header.adobe_transform) {
+        let color = match (components.len(), header.is_jfif, header.adobe_transform) {
             (1, ..) => Color::Gray,
             (3, true, _) => Color::YCbCr,
             (3, false, Some(0)) => Color::Rgb,
@@ -88,14 +92,21 @@ impl Layout {
             (4, ..) => Color::Ycck,
             (n, ..) => return Err(format!("a JPEG with {n} components")),
         };
-        let gray = components.len() == 1;
-        let (h_max, v_max) = if gray { (1, 1) } else { frame.max_sampling() };
-        let mut blocks = 0;
-        let empty =
-            Component { h: 1, v: 1, first: 0, across: 1, down: 1, size: frame.size, upsampling: Upsampling::None };
+        let is_gray = components.len() == 1;
+        let (h_max, v_max) = if is_gray { (1, 1) } else { frame.max_sampling() };
+        let mut blocks_per_mcu = 0;
+        let empty = Component {
+            h: 1,
+            v: 1,
+            first_block: 0,
+            across: 1,
+            down: 1,
+            size: frame.size,
+            upsampling: Upsampling::None,
+        };
         let mut layout_components = [empty; MAX_COMPONENTS];
         for (component, c) in layout_components.iter_mut().zip(components) {
-            let (h, v) = if gray { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
+            let (h, v) = if is_gray { (1, 1) } else { (u32::from(c.h), u32::from(c.v)) };
             if h_max % h != 0 || v_max % v != 0 {
                 return Err(format!("a JPEG with sampling factors {h}x{v} that do not divide {h_max}x{v_max}"));
             }
@@ -108,19 +119,19 @@ impl Layout {
                 (2, 2) if size.width > 2 => Upsampling::H2V2,
                 _ => Upsampling::Replicate(across, down),
             };
-            *component = Component { h, v, first: blocks, across, down, size, upsampling };
-            blocks += h * v;
+            *component = Component { h, v, first_block: blocks_per_mcu, across, down, size, upsampling };
+            blocks_per_mcu += h * v;
         }
-        let mcu = (8 * h_max, 8 * v_max);
-        let mcus = (frame.size.width.div_ceil(mcu.0), frame.size.height.div_ceil(mcu.1));
+        let mcu_size = (8 * h_max, 8 * v_max);
+        let mcus = (frame.size.width.div_ceil(mcu_size.0), frame.size.height.div_ceil(mcu_size.1));
         Ok(Layout {
             size: frame.size,
             color,
             components: layout_components,
             count: components.len(),
             mcus,
-            mcu,
-            blocks,
+            mcu_size,
+            blocks_per_mcu,
         })
     }
 
@@ -154,14 +165,15 @@ impl Window {
         let (mut columns, mut rows) = (layout.mcus.0..0, layout.mcus.1..0);
         for (component, span) in layout.components().iter().zip(&mut spans) {
             let margin = |has_neighbors: bool| u32::from(has_neighbors);
-            let reach = |from: u32, count: u32, step: u32, margin: u32, end: u32| {
-                let (first, last) = (from / step, (from + count - 1) / step);
+            let block_range = |start: u32, count: u32, step: u32, margin: u32, end: u32| {
+                let (first, last) = (start / step, (start + count - 1) / step);
                 first.saturating_sub(margin) / 8..((last + margin).min(end - 1)) / 8 + 1
             };
             let horizontal_margin = margin(component.upsampling.needs_horizontal_neighbors());
             let vertical_margin = margin(component.upsampling.needs_vertical_neighbors());
-            span.columns = reach(region.x, region.width, component.across, horizontal_margin, component.size.width);
-            span.rows = reach(region.y, region.height, component.down, vertical_margin, component.size.height);
+            span.columns =
+                block_range(region.x, region.width, component.across, horizontal_margin, component.size.width);
+            span.rows = block_range(region.y, region.height, component.down, vertical_margin, component.size.height);
             columns.start = columns.start.min(span.columns.start / component.h);
             columns.end = columns.end.max((span.columns.end - 1) / component.h + 1);
             rows.start = rows.start.min(span.rows.start / component.v);

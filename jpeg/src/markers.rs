@@ -16,14 +16,15 @@ pub(crate) fn next_marker(bytes: &[u8], start: usize) -> Result<(u8, usize)> {
     Err(Error::new(format!("jpeg ends at byte {}: there is no marker at or after byte {start}", bytes.len())))
 }
 
-/// Returns whether a marker other than a restart marker, such as EOI, follows the entropy-coded
-/// data. Most files end with EOI, so the end of the file is checked before the data is searched.
+/// Returns whether a marker such as EOI follows the entropy-coded data. Restart markers and markers
+/// below `ff c0` do not count. Most files end with EOI, so the end of the file is checked before the
+/// data is searched.
 pub(crate) fn is_closed(bytes: &[u8], start: usize) -> bool {
-    let mut from = start;
+    let mut offset = start;
     bytes[start..].ends_with(&[0xff, 0xd9])
         || loop {
-            match next_marker(bytes, from) {
-                Ok((..0xc0 | 0xd0..=0xd7, offset)) => from = offset + 2,
+            match next_marker(bytes, offset) {
+                Ok((..0xc0 | 0xd0..=0xd7, marker_offset)) => offset = marker_offset + 2,
                 result => return result.is_ok(),
             }
         }
@@ -84,7 +85,7 @@ impl<'a> Segment<'a> {
         Error::new(format!("jpeg {} at byte {}: {cause}", marker_name(self.marker), self.offset))
     }
 
-    pub(super) fn exactly(self, unread: usize) -> Result<Self> {
+    pub(super) fn expect_unread(self, unread: usize) -> Result<Self> {
         if self.body.len() == unread {
             return Ok(self);
         }

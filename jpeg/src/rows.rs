@@ -38,9 +38,10 @@ pub(crate) struct View<'a> {
 pub(crate) struct Rows {
     stripes: [Stripe; MAX_COMPONENTS],
     offsets: Vec<u32>,
-    next: u32,
+    /// The next row of pixels.
+    next_row: u32,
     /// If set, receives the coefficients of the whole image.
-    kept: Option<CompactCoefficients>,
+    compact: Option<CompactCoefficients>,
 }
 
 /// The samples of a component in two MCU rows, and a row of upsampled samples.
@@ -66,9 +67,9 @@ impl Rows {
     /// Prepares to convert the window. Keeps the coefficients if they take at most
     /// `max_coefficient_bytes` bytes; the window must then be the whole image.
     pub(crate) fn begin(&mut self, layout: &Layout, window: &Window, max_coefficient_bytes: usize) {
-        self.kept =
+        self.compact =
             if max_coefficient_bytes == 0 { None } else { CompactCoefficients::new(layout, max_coefficient_bytes) };
-        self.next = window.region.y;
+        self.next_row = window.region.y;
         for (i, (stripe, component)) in self.stripes.iter_mut().zip(layout.components()).enumerate() {
             let span = window.span(i);
             stripe.left = 8 * span.columns.start;
@@ -84,7 +85,7 @@ impl Rows {
 
     /// Returns the coefficients of the image after its last row.
     pub(crate) fn take_coefficients(&mut self, quant: &[[u16; 64]; MAX_COMPONENTS]) -> Option<CompactCoefficients> {
-        self.kept.take()?.finish(quant)
+        self.compact.take()?.finish(quant)
     }
 
     /// Transforms MCU row `row`, and writes the pixel rows that it completes to `rgb`, the pixels
@@ -98,26 +99,28 @@ impl Rows {
             for block_row in rows {
                 self.offsets.clear();
                 let coefficients = blocks.locate(i, block_row, span.columns.clone(), &mut self.offsets);
-                if let Some(mut kept) = self.kept.take() {
-                    self.kept = kept.push((i, block_row), coefficients, &self.offsets, B::FROM_LANES).map(|()| kept);
+                if let Some(mut compact) = self.compact.take() {
+                    self.compact =
+                        compact.push((i, block_row), coefficients, &self.offsets, B::FROM_LANES).map(|()| compact);
                 }
                 self.stripes[i].transform(idct, component, 8 * block_row, coefficients, &self.offsets, &quant[i]);
             }
         }
 
         let region = window.region;
-        let delayed = layout.components().iter().any(|component| component.upsampling.needs_vertical_neighbors());
+        let is_delayed = layout.components().iter().any(|component| component.upsampling.needs_vertical_neighbors());
         let bottom = region.y + region.height;
-        let end = if row + 1 >= window.rows.end { bottom } else { (row + 1) * layout.mcu.1 - u32::from(delayed) };
+        let end =
+            if row + 1 >= window.rows.end { bottom } else { (row + 1) * layout.mcu_size.1 - u32::from(is_delayed) };
         let width = region.width as usize;
-        while self.next < end.min(bottom) {
-            let y = self.next;
+        while self.next_row < end.min(bottom) {
+            let y = self.next_row;
             for (stripe, component) in self.stripes.iter_mut().zip(layout.components()) {
                 stripe.upsample(kernels, component, region.x, width, y);
             }
             let line = &mut rgb[(y - region.y) as usize * width * 3..][..width * 3];
             let [a, b, c, d] = std::array::from_fn(|i| match layout.components().get(i) {
-                Some(component) => self.stripes[i].line(component, region.x, y),
+                Some(component) => self.stripes[i].row_samples(component, region.x, y),
                 None => &[],
             });
             match layout.color {
@@ -141,7 +144,7 @@ impl Rows {
                     blacken(line, d);
                 }
             }
-            self.next += 1;
+            self.next_row += 1;
         }
     }
 }
@@ -222,7 +225,7 @@ impl Stripe {
 
     /// Returns the samples of row `y`, starting at column `x`. The row must have been
     /// [upsampled](Stripe::upsample).
-    fn line(&self, component: &Component, x: u32, y: u32) -> &[u8] {
+    fn row_samples(&self, component: &Component, x: u32, y: u32) -> &[u8] {
         match component.upsampling {
             Upsampling::None => self.samples_from(y, x.into()),
             _ => &self.upsampled[(x % component.across) as usize..],

@@ -77,8 +77,9 @@ struct Band {
 struct Piece {
     segment: usize,
     first_mcu: u32,
-    count: u32,
-    block: usize,
+    mcu_count: u32,
+    /// Index of the first block in the machine's memory.
+    first_block: usize,
 }
 
 /// A piece that a lane is decoding.
@@ -92,7 +93,7 @@ pub(crate) struct Ticket {
 /// Why an image cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The tables of other images currently use all links, so the image can be decoded later.
+    /// The tables of other images currently use all links. The image can be decoded later.
     Later,
     /// The image is progressive, damaged or unusual, and needs the plain decoder.
     Never,
@@ -101,7 +102,7 @@ pub(crate) enum Refusal {
 /// Returns the initial size of the stream buffer. Segments contain `needed_mcus` of the image's
 /// `image_mcus` MCUs, and the whole data has `bytes` bytes. A region of a large image needs only a
 /// small part of the data, and allocating a buffer for all of it would take longer than decoding.
-fn first_capacity(bytes: usize, needed_mcus: u64, image_mcus: u64) -> usize {
+fn initial_capacity(bytes: usize, needed_mcus: u64, image_mcus: u64) -> usize {
     const SMALL: usize = 1 << 20;
     let share = (bytes as u64).saturating_mul(needed_mcus.min(image_mcus)) / image_mcus * 5 / 4;
     bytes.min(SMALL.saturating_add(share as usize))
@@ -112,7 +113,7 @@ fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
     components.iter().map(|c| usize::from(c.index)).eq(0..jpeg.layout.components().len())
 }
 
-fn pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
+fn find_pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
     let Jpeg { bytes, header, layout, .. } = jpeg;
     let mut tables = ArrayVec::<_, MAX_COMPONENTS>::new();
     for component in header.scan.components() {
@@ -142,7 +143,7 @@ impl Transit {
     ) -> Result<(), Refusal> {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         let (frame, scan) = (&header.frame, &header.scan);
-        if frame.coding == Coding::Progressive || !is_in_order(jpeg) || layout.blocks > 10 {
+        if frame.coding == Coding::Progressive || !is_in_order(jpeg) || layout.blocks_per_mcu > 10 {
             return Err(Refusal::Never);
         }
         let mut quant = [[0; 64]; MAX_COMPONENTS];
@@ -150,27 +151,27 @@ impl Transit {
             *quant = header.quant(bytes, component.quant).ok_or(Refusal::Never)?;
         }
         let window = Window::new(layout, region);
-        let data = &bytes[scan.data..];
+        let data = &bytes[scan.data_offset..];
         segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)
             .ok_or(Refusal::Never)?;
 
         // Each piece of a band is followed by slack. A band contains at most one piece per
         // interval, plus one for a split segment.
-        let row_blocks = layout.mcus.0 * layout.blocks;
+        let row_blocks = layout.mcus.0 * layout.blocks_per_mcu;
         let interval = if header.restart_interval == 0 { u32::MAX } else { header.restart_interval };
         let target = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
         let band_rows = (target / row_blocks).clamp(1, window.rows.end);
         let pieces = (band_rows * layout.mcus.0).div_ceil(interval) as usize + 1;
         let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::blocks_to_reserve(0);
 
-        let pattern = pattern(machine, jpeg)?;
+        let pattern = find_pattern(machine, jpeg)?;
         let Some((slot, is_collected)) = self.collect(machine, backend, jpeg, BANDS * band_blocks) else {
             machine.release(pattern);
             return Err(Refusal::Never);
         };
         // A block takes at least two bits: one for its DC coefficient and one for its end. Without
         // this check, a few bytes could expand to a large image.
-        let has_enough_bytes = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks as usize;
+        let has_enough_bytes = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks_per_mcu as usize;
         let is_valid = is_collected && self.segments.iter().all(has_enough_bytes);
         self.rows.begin(layout, &window, if is_valid { max_coefficient_bytes } else { 0 });
         self.next_row = self.segments[0].mcus.start / layout.mcus.0;
@@ -183,7 +184,7 @@ impl Transit {
             self.end(machine);
             return Err(Refusal::Never);
         }
-        self.fill();
+        self.fill_band();
         Ok(())
     }
 
@@ -197,9 +198,9 @@ impl Transit {
         blocks: usize,
     ) -> Option<(Slot, bool)> {
         let Jpeg { bytes, header, layout, .. } = jpeg;
-        let (data, mcus) = (&bytes[header.scan.data..], layout.mcus.0 * layout.mcus.1);
+        let (data, mcus) = (&bytes[header.scan.data_offset..], layout.mcus.0 * layout.mcus.1);
         let interval = if header.restart_interval == 0 { mcus } else { header.restart_interval };
-        let mut capacity = first_capacity(data.len(), self.segments.len() as u64 * u64::from(interval), mcus.into());
+        let mut capacity = initial_capacity(data.len(), self.segments.len() as u64 * u64::from(interval), mcus.into());
         loop {
             let slot = machine.reserve(capacity, blocks)?;
             let (lengths, stream) = (header.lengths(bytes, mcus), machine.stream(&slot));
@@ -224,9 +225,9 @@ impl Transit {
         }
     }
 
-    fn fill(&mut self) {
+    fn fill_band(&mut self) {
         let plan = self.plan.as_ref().expect("an image was started");
-        let (across, blocks) = (plan.layout.mcus.0, plan.layout.blocks);
+        let (across, blocks) = (plan.layout.mcus.0, plan.layout.blocks_per_mcu);
         let band = &mut self.bands[self.filling_band];
         let rows = self.next_row..(self.next_row + plan.band_rows).min(plan.window.rows.end);
         let mcus = rows.start * across..rows.end * across;
@@ -248,7 +249,7 @@ impl Transit {
             if first_mcu >= end_mcu {
                 continue;
             }
-            band.pieces.push(Piece { segment: i, first_mcu, count: end_mcu - first_mcu, block });
+            band.pieces.push(Piece { segment: i, first_mcu, mcu_count: end_mcu - first_mcu, first_block: block });
             for row in (first_mcu / across).max(visible_rows.start)..=((end_mcu - 1) / across) {
                 let visible = (row * across + columns.start).max(first_mcu)..(row * across + columns.end).min(end_mcu);
                 for mcu in visible {
@@ -271,7 +272,7 @@ impl Transit {
                 return None;
             }
             self.filling_band = next_band;
-            self.fill();
+            self.fill_band();
         }
         let plan = self.plan.as_ref()?;
         let (band, previous_band) =
@@ -286,7 +287,7 @@ impl Transit {
         } else {
             self.cursor
         };
-        machine.start(bit, piece.block, (piece.count * plan.layout.blocks) as usize, plan.pattern);
+        machine.start(bit, piece.first_block, (piece.mcu_count * plan.layout.blocks_per_mcu) as usize, plan.pattern);
         self.bands[self.filling_band].issued_pieces += 1;
         Some(Ticket { band: self.filling_band, piece: index, dc })
     }
@@ -300,14 +301,14 @@ impl Transit {
         let piece = band.pieces[ticket.piece];
         let segment = &self.segments[piece.segment];
         let unread = ((plan.slot.stream.start + segment.bytes.end) * 8).checked_sub(bit)?;
-        let continues = piece.first_mcu + piece.count < segment.mcus.end;
-        if !continues && !segment.may_leave(unread) {
+        let is_split = piece.first_mcu + piece.mcu_count < segment.mcus.end;
+        if !is_split && !segment.may_leave(unread) {
             return None;
         }
         // The stream contains differences of DC coefficients, so add them up.
         let mut dc = ticket.dc;
-        let mut block = piece.block;
-        for _ in 0..piece.count {
+        let mut block = piece.first_block;
+        for _ in 0..piece.mcu_count {
             for (dc, component) in dc.iter_mut().zip(plan.layout.components()) {
                 for _ in 0..component.h * component.v {
                     let value = machine.dc(block);
@@ -317,7 +318,7 @@ impl Transit {
                 }
             }
         }
-        if continues {
+        if is_split {
             self.cursor = Cursor { bit, dc };
         }
         Some(())
@@ -369,7 +370,7 @@ impl Blocks for BandBlocks<'_> {
         let window = &self.plan.window.columns;
         let mcus =
             &self.band.offsets[(row / component.v - self.band.rows.start) as usize * window.len()..][..window.len()];
-        let block_offset = (component.first + row % component.v * component.h) * 64;
+        let block_offset = (component.first_block + row % component.v * component.h) * 64;
         let first_mcu = columns.start / component.h;
         if component.h == 1 {
             let mcus = &mcus[(first_mcu - window.start) as usize..][..columns.len()];

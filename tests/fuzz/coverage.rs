@@ -30,30 +30,30 @@ type Block = [u64; 8];
 pub(super) struct Coverage {
     counters: Vec<(usize, usize)>,
     reached: Vec<bool>,
-    pub(super) edges: usize,
+    pub(super) reached_count: usize,
 }
 
 impl Coverage {
     pub(super) fn new() -> Self {
         let counters = COUNTERS.lock().expect("no code panics while holding this lock").clone();
         let reached = vec![false; counters.iter().map(|(start, end)| end - start).sum()];
-        let mut coverage = Coverage { counters, reached, edges: 0 };
+        let mut coverage = Coverage { counters, reached, reached_count: 0 };
         // Edges that were reached at startup do not belong to a case.
-        coverage.see();
+        coverage.record();
         coverage.reached.fill(false);
-        coverage.edges = 0;
+        coverage.reached_count = 0;
         coverage
     }
 
     /// Returns the number of edges, or 0 in a build without counters.
-    pub(super) fn all(&self) -> usize {
+    pub(super) fn edge_count(&self) -> usize {
         self.reached.len()
     }
 
     /// Records the edges reached since the last call. Returns whether any of them is new.
-    pub(super) fn see(&mut self) -> bool {
-        let Coverage { counters, reached, edges } = self;
-        let (before, mut first) = (*edges, 0);
+    pub(super) fn record(&mut self) -> bool {
+        let Coverage { counters, reached, reached_count } = self;
+        let (before, mut first) = (*reached_count, 0);
         for &(start, end) in &*counters {
             for address in (start..end).step_by(size_of::<Block>()) {
                 let length = size_of::<Block>().min(end - address);
@@ -63,19 +63,19 @@ impl Coverage {
                 #[allow(unsafe_code)]
                 let counts = unsafe { take(address as *mut u8, length) };
                 if counts != [0; 8] {
-                    *edges += note(&counts, &mut reached[first + address - start..]);
+                    *reached_count += mark_reached(&counts, &mut reached[first + address - start..]);
                 }
             }
             first += end - start;
         }
-        *edges > before
+        *reached_count > before
     }
 }
 
-fn note(counts: &Block, reached: &mut [bool]) -> usize {
+fn mark_reached(counts: &Block, reached: &mut [bool]) -> usize {
     let counts = counts.iter().flat_map(|word| word.to_ne_bytes());
-    let now = reached.iter_mut().zip(counts).filter(|(_, count)| *count != 0);
-    now.map(|(reached, _)| usize::from(!std::mem::replace(reached, true))).sum()
+    let current = reached.iter_mut().zip(counts).filter(|(_, count)| *count != 0);
+    current.map(|(reached, _)| usize::from(!std::mem::replace(reached, true))).sum()
 }
 
 /// Returns `length` counters, at most one block, and resets them.

@@ -19,8 +19,8 @@
 //! | | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
 //!
 //! Each file is a child of the module that it tests, so it can call private parsers. A parser has
-//! two tests: one runs for a second in every test run, and `..._for_long`, ignored by default, for
-//! `WARPFEED_FUZZ_SECONDS` seconds. `tests/README.md` contains the commands.
+//! two tests: a short one in every test run, and `..._for_long`, which is ignored by default and runs
+//! for `WARPFEED_FUZZ_SECONDS` seconds. `tests/README.md` contains the commands.
 
 mod coverage;
 
@@ -65,20 +65,20 @@ impl Random {
         // Use a separate generator, so that each call takes exactly one number from `self`.
         let mut random = Random::new(self.next());
         CORPUS.with_borrow_mut(|corpus| {
-            let place = from.as_ptr().addr();
+            let address = from.as_ptr().addr();
             if let Some(input) = corpus.as_mut().and_then(|corpus| corpus.earlier(from)) {
-                return corpus.as_mut().map_or(input.clone(), |corpus| corpus.replayed_or(place, input));
+                return corpus.as_mut().map_or(input.clone(), |corpus| corpus.replayed_or(address, input));
             }
-            let inputs = corpus.as_ref().map_or(&[][..], |corpus| corpus.of(place));
-            let of_found = !inputs.is_empty() && random.below(4) > 0;
-            let files = if of_found { inputs } else { from };
+            let inputs = corpus.as_ref().map_or(&[][..], |corpus| corpus.of(address));
+            let uses_corpus = !inputs.is_empty() && random.below(4) > 0;
+            let files = if uses_corpus { inputs } else { from };
             let mut bytes = files[random.below(files.len())].clone();
             // Leave some inputs unchanged, because valid files must be tested, too.
             let changes = if random.below(16) == 0 { 0 } else { 1 + random.below(4) };
             for _ in 0..changes {
                 random.change(&mut bytes, from, words);
             }
-            corpus.as_mut().map_or(bytes.clone(), |corpus| corpus.replayed_or(place, bytes))
+            corpus.as_mut().map_or(bytes.clone(), |corpus| corpus.replayed_or(address, bytes))
         })
     }
 
@@ -180,7 +180,7 @@ fn run(name: &str, first: u64, length: Duration, max_cases: u64, mut case: impl 
     let mut last = std::env::var_os("WARPFEED_FUZZ_LAST")
         .map(|path| std::fs::File::create(path).expect("the file WARPFEED_FUZZ_LAST can be created"));
     let mut coverage = Coverage::new();
-    CORPUS.set((coverage.all() > 0).then(|| Corpus::of_harness(&name.replace(' ', "-"))));
+    CORPUS.set((coverage.edge_count() > 0).then(|| Corpus::of_harness(&name.replace(' ', "-"))));
     let start = Instant::now();
     let (mut cases, mut accepted, mut failures, mut slowest) = (0, 0u64, Vec::new(), (Duration::ZERO, 0));
     while start.elapsed() < length && cases < max_cases {
@@ -191,13 +191,13 @@ fn run(name: &str, first: u64, length: Duration, max_cases: u64, mut case: impl 
         }
         let since = Instant::now();
         match catch_unwind(AssertUnwindSafe(|| case(seed))) {
-            Ok(sound) => accepted += u64::from(sound),
+            Ok(is_accepted) => accepted += u64::from(is_accepted),
             Err(_) => failures.push(seed),
         }
         let failed = failures.last() == Some(&seed);
         CORPUS.with_borrow_mut(|corpus| {
             if let Some(corpus) = corpus {
-                corpus.end_case(coverage.see(), failed.then(|| format!("{}-{seed}", name.replace(' ', "-"))));
+                corpus.end_case(coverage.record(), failed.then(|| format!("{}-{seed}", name.replace(' ', "-"))));
             }
         });
         slowest = slowest.max((since.elapsed(), seed));
@@ -215,8 +215,8 @@ fn run(name: &str, first: u64, length: Duration, max_cases: u64, mut case: impl 
         slowest.0.as_secs_f64() * 1e3,
         slowest.1
     );
-    if let (Some(corpus), all @ 1..) = (CORPUS.take(), coverage.all()) {
-        println!("fuzz {name}: {} of {all} edges reached, {} inputs stored", coverage.edges, corpus.len());
+    if let (Some(corpus), all @ 1..) = (CORPUS.take(), coverage.edge_count()) {
+        println!("fuzz {name}: {} of {all} edges reached, {} inputs stored", coverage.reached_count, corpus.len());
     }
     assert!(
         failures.is_empty(),

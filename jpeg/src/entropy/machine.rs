@@ -10,9 +10,9 @@
 //!   at most `limit`, the first bit of these bytes. A backend compares `bit` with `limit` at least
 //!   once per block. Within a block, `bit` advances by less than 256 bytes, and a read extends at
 //!   most 24 bytes past `bit`.
-//! - A busy lane has `next < end`, and owns the coefficients up to `end` plus [`SLACK_BLOCKS`]
-//!   blocks. A backend stores at `next` or later in the same block, or at the first coefficient after
-//!   that block, and stops at `end`.
+//! - A busy lane that has not finished has `next < end`. It owns the coefficients up to `end` plus
+//!   [`SLACK_BLOCKS`] blocks. A backend stores at `next` or later in the same block, or at the first
+//!   coefficient after that block, and stops at `end`.
 //! - A lane's `table`, and `ac` and `next_dc` of every link, are offsets of whole tables. A lane's
 //!   `link` and every link's `next` are indices of links.
 //! - While a lane is busy, memory may grow but not shrink.
@@ -61,12 +61,12 @@ struct Pattern {
     users: usize,
 }
 
-/// A cached Huffman table. `used` is the time of its last use.
-struct Cached {
+/// A cached Huffman table. `last_use` is the time of its last use.
+struct CachedTable {
     spec: Spec,
     ac: bool,
     users: usize,
-    used: u64,
+    last_use: u64,
 }
 
 /// The ranges of a machine's memory that one image uses.
@@ -82,7 +82,7 @@ pub(crate) struct Machine {
     stream: Vec<u8>,
     blocks: Vec<Block>,
     tables: Vec<Table>,
-    cached: Vec<Cached>,
+    cached_tables: Vec<CachedTable>,
     tables_in_use: usize,
     clock: u64,
     links: [Link; LINKS],
@@ -90,9 +90,9 @@ pub(crate) struct Machine {
     vector_links: avx512::Links,
     patterns: Vec<Pattern>,
     lanes: Lanes,
-    busy: usize,
+    busy_lanes: usize,
     slots: Vec<Slot>,
-    free: Vec<Slot>,
+    free_slots: Vec<Slot>,
 }
 
 impl Machine {
@@ -103,7 +103,7 @@ impl Machine {
             stream: vec![0; SLACK_BYTES],
             blocks: Vec::new(),
             tables: Vec::new(),
-            cached: Vec::new(),
+            cached_tables: Vec::new(),
             tables_in_use: 0,
             clock: 0,
             links: [Link::default(); LINKS],
@@ -111,9 +111,9 @@ impl Machine {
             vector_links: avx512::Links { ac: [0; LINKS], next_dc: [0; LINKS], next: [0; LINKS] },
             patterns: Vec::new(),
             lanes,
-            busy: 0,
+            busy_lanes: 0,
             slots: Vec::new(),
-            free: Vec::new(),
+            free_slots: Vec::new(),
         }
     }
 
@@ -123,40 +123,40 @@ impl Machine {
             Kind::Avx512 if self.tables_in_use <= MAX_VECTOR_TABLES => LANES,
             _ => SCALAR_LANES,
         };
-        self.busy < lanes
+        self.busy_lanes < lanes
     }
 
     /// Finds or creates the pattern of an MCU from the DC and AC tables of its blocks. Returns
     /// `None` if too many patterns are in use.
     pub(crate) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
-        let before = self.clock;
+        let start_time = self.clock;
         for (dc, ac) in blocks {
-            tables.push((self.table(dc, false, before)?, self.table(ac, true, before)?));
+            tables.push((self.table(dc, false, start_time)?, self.table(ac, true, start_time)?));
         }
         if let Some(i) = self.patterns.iter().position(|p| p.users > 0 && p.tables == tables) {
             self.patterns[i].users += 1;
             return Ok(Some(i));
         }
-        let is_taken = |i: usize| self.patterns.iter().any(|p| p.users > 0 && p.links.contains(&i));
-        let fits = |&from: &usize| (from..from + blocks.len()).all(|i| i < LINKS && !is_taken(i));
-        let Some(from) = (0..LINKS).find(fits) else { return Ok(None) };
-        let links = from..from + blocks.len();
+        let is_used = |i: usize| self.patterns.iter().any(|p| p.users > 0 && p.links.contains(&i));
+        let fits = |&first: &usize| (first..first + blocks.len()).all(|i| i < LINKS && !is_used(i));
+        let Some(first) = (0..LINKS).find(fits) else { return Ok(None) };
+        let links = first..first + blocks.len();
         for (i, &(_, ac)) in tables.iter().enumerate() {
             let next = (i + 1) % tables.len();
             let offset = |table: usize| (table * STRIDE) as u32;
-            let (ac, next_dc, next) = (offset(ac), offset(tables[next].0), (from + next) as u32);
-            self.links[from + i] = Link { ac, next_dc, next };
+            let (ac, next_dc, next) = (offset(ac), offset(tables[next].0), (first + next) as u32);
+            self.links[first + i] = Link { ac, next_dc, next };
             #[cfg(target_arch = "x86_64")]
             {
-                self.vector_links.ac[from + i] = ac;
-                self.vector_links.next_dc[from + i] = next_dc;
-                self.vector_links.next[from + i] = next;
+                self.vector_links.ac[first + i] = ac;
+                self.vector_links.next_dc[first + i] = next_dc;
+                self.vector_links.next[first + i] = next;
             }
         }
         for table in tables.iter().flat_map(|&(dc, ac)| [dc, ac]) {
-            self.tables_in_use += usize::from(self.cached[table].users == 0);
-            self.cached[table].users += 1;
+            self.tables_in_use += usize::from(self.cached_tables[table].users == 0);
+            self.cached_tables[table].users += 1;
         }
         let pattern = Pattern { links, tables, users: 1 };
         match self.patterns.iter().position(|p| p.users == 0) {
@@ -176,35 +176,39 @@ impl Machine {
         pattern.users -= 1;
         if pattern.users == 0 {
             for table in pattern.tables.iter().flat_map(|&(dc, ac)| [dc, ac]) {
-                self.cached[table].users -= 1;
-                self.tables_in_use -= usize::from(self.cached[table].users == 0);
+                self.cached_tables[table].users -= 1;
+                self.tables_in_use -= usize::from(self.cached_tables[table].users == 0);
             }
         }
     }
 
-    /// Returns the index of a cached or newly built table. Evicts a table to make room, but none
-    /// that is in use or was requested after the time `before`.
-    fn table(&mut self, spec: &Spec, ac: bool, before: u64) -> Result<usize> {
+    /// Returns the index of a cached or newly built table. If the cache is full, evicts a table, but
+    /// none that is in use or was requested after the time `start_time`.
+    fn table(&mut self, spec: &Spec, ac: bool, start_time: u64) -> Result<usize> {
         self.clock += 1;
-        if let Some(i) = self.cached.iter().position(|c| c.ac == ac && c.spec == *spec) {
-            self.cached[i].used = self.clock;
+        if let Some(i) = self.cached_tables.iter().position(|c| c.ac == ac && c.spec == *spec) {
+            self.cached_tables[i].last_use = self.clock;
             return Ok(i);
         }
-        let cached = Cached { spec: spec.clone(), ac, users: 0, used: self.clock };
+        let cached = CachedTable { spec: spec.clone(), ac, users: 0, last_use: self.clock };
         // Evict the least recently used table without users. Spare those that the current image has
         // just requested, because they have no user yet.
-        let old = |c: &&Cached| c.users == 0 && c.used <= before;
-        let oldest = self.cached.iter().filter(old).min_by_key(|c| c.used).map(|c| c.used);
-        match self.cached.iter().position(|c| self.cached.len() >= MAX_TABLES && Some(c.used) == oldest) {
+        let is_evictable = |c: &&CachedTable| c.users == 0 && c.last_use <= start_time;
+        let oldest = self.cached_tables.iter().filter(is_evictable).min_by_key(|c| c.last_use).map(|c| c.last_use);
+        match self
+            .cached_tables
+            .iter()
+            .position(|c| self.cached_tables.len() >= MAX_TABLES && Some(c.last_use) == oldest)
+        {
             Some(i) => {
                 self.tables[i] = Table::new(spec, ac)?;
-                self.cached[i] = cached;
+                self.cached_tables[i] = cached;
                 Ok(i)
             }
             None => {
                 reserve(&mut self.tables, 1)?;
                 self.tables.push(Table::new(spec, ac)?);
-                self.cached.push(cached);
+                self.cached_tables.push(cached);
                 Ok(self.tables.len() - 1)
             }
         }
@@ -216,12 +220,12 @@ impl Machine {
         // Add slack to each slot, so that a lane that runs past its segment stops before the next
         // slot.
         let bytes = bytes + SLACK_BYTES;
-        if let Some(i) = self.free.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
-            return Some(self.free.swap_remove(i));
+        if let Some(i) = self.free_slots.iter().position(|s| s.stream.len() >= bytes && s.blocks.len() >= blocks) {
+            return Some(self.free_slots.swap_remove(i));
         }
-        if self.free.len() == self.slots.len() {
-            assert!(self.busy == 0, "a busy lane uses a slot");
-            self.free.clear();
+        if self.free_slots.len() == self.slots.len() {
+            assert!(self.busy_lanes == 0, "a busy lane uses a slot");
+            self.free_slots.clear();
             self.slots.clear();
             if self.stream.len() + self.blocks.len() * size_of::<Block>() > KEPT_BYTES {
                 (self.stream, self.blocks) = (vec![0; SLACK_BYTES], Vec::new());
@@ -245,7 +249,7 @@ impl Machine {
     }
 
     pub(crate) fn free(&mut self, slot: Slot) {
-        self.free.push(slot);
+        self.free_slots.push(slot);
     }
 
     pub(crate) fn stream(&mut self, slot: &Slot) -> &mut [u8] {
@@ -270,7 +274,7 @@ impl Machine {
     /// Starts a lane at bit `bit` of the stream. The lane decodes `count` blocks, a whole number of
     /// MCUs, into the blocks that start at index `first`.
     pub(crate) fn start(&mut self, bit: usize, first: usize, count: usize, pattern: usize) -> usize {
-        let lane = self.busy;
+        let lane = self.busy_lanes;
         assert!(lane < LANES && bit <= self.last_bit() && count > 0);
         let blocks = &mut self.blocks[first..first + Self::blocks_to_reserve(count)];
         blocks[..count].fill(Block([0; 64]));
@@ -281,17 +285,17 @@ impl Machine {
         self.lanes.end[lane] = ((first + count) * 64) as u32;
         self.lanes.table[lane] = (pattern.tables[0].0 * STRIDE) as u32;
         self.lanes.link[lane] = pattern.links.start as u32;
-        self.busy += 1;
+        self.busy_lanes += 1;
         lane
     }
 
-    /// Decodes in all busy lanes until at least one of them has finished.
+    /// Decodes in some or all busy lanes until at least one of them has finished.
     ///
     /// # Panics
     /// If no lane is busy, or if a lane has finished but has not been [stopped](Machine::stop).
     pub(crate) fn run(&mut self) {
-        let (index, end) = (&self.lanes.next[..self.busy], &self.lanes.end[..self.busy]);
-        assert!(self.busy > 0 && index.iter().zip(end).all(|(index, end)| index < end));
+        let (index, end) = (&self.lanes.next[..self.busy_lanes], &self.lanes.end[..self.busy_lanes]);
+        assert!(self.busy_lanes > 0 && index.iter().zip(end).all(|(index, end)| index < end));
         let memory = Pointers {
             stream: self.stream.as_ptr(),
             limit: self.last_bit() as u64,
@@ -303,29 +307,31 @@ impl Machine {
         // not shrunk since. This CPU supports the backend.
         unsafe {
             match self.backend.kind() {
-                Kind::Scalar => scalar::run(&memory, &mut self.lanes, self.busy),
+                Kind::Scalar => scalar::run(&memory, &mut self.lanes, self.busy_lanes),
                 #[cfg(target_arch = "x86_64")]
-                Kind::Avx512 if self.busy >= MIN_VECTOR_LANES => {
-                    avx512::run(&memory, &self.vector_links, &mut self.lanes, self.busy);
+                Kind::Avx512 if self.busy_lanes >= MIN_VECTOR_LANES => {
+                    avx512::run(&memory, &self.vector_links, &mut self.lanes, self.busy_lanes);
                 }
                 #[cfg(target_arch = "x86_64")]
-                Kind::Bmi | Kind::Avx512 => scalar::run_bmi(&memory, &mut self.lanes, self.busy.min(SCALAR_LANES)),
+                Kind::Bmi | Kind::Avx512 => {
+                    scalar::run_bmi(&memory, &mut self.lanes, self.busy_lanes.min(SCALAR_LANES))
+                }
             }
         }
     }
 
-    /// Returns the bit at which a busy lane stopped.
+    /// Returns the bit at which a busy lane stopped, or `None` if it has not finished.
     pub(crate) fn finished(&self, lane: usize) -> Option<usize> {
         (self.lanes.next[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
     /// Ends a lane that has finished. The last busy lane takes its index.
     pub(crate) fn stop(&mut self, lane: usize) {
-        assert!(lane < self.busy);
-        self.busy -= 1;
+        assert!(lane < self.busy_lanes);
+        self.busy_lanes -= 1;
         let lanes = &mut self.lanes;
         for field in [&mut lanes.bit, &mut lanes.next, &mut lanes.end, &mut lanes.table, &mut lanes.link] {
-            field[lane] = field[self.busy];
+            field[lane] = field[self.busy_lanes];
         }
     }
 
@@ -370,12 +376,12 @@ mod tests {
             machine.table(&pair[0], true, 0).unwrap();
             machine.table(&pair[1], true, 0).unwrap();
         }
-        machine.cached.iter_mut().for_each(|c| c.users = 1);
+        machine.cached_tables.iter_mut().for_each(|c| c.users = 1);
         let (dc, ac): (Vec<_>, Vec<_>) = ([1, 2, 3].map(spec).into(), [4, 5, 6].map(spec).into());
         let blocks: Vec<_> = [0, 1, 1, 1, 1, 1, 1, 1, 1, 2].iter().map(|&i: &usize| (&dc[i], &ac[i])).collect();
         let pattern = machine.pattern(&blocks).unwrap().unwrap();
         for (&(d, a), (dc, ac)) in machine.patterns[pattern].tables.iter().zip(&blocks) {
-            assert!(machine.cached[d].spec == **dc && machine.cached[a].spec == **ac);
+            assert!(machine.cached_tables[d].spec == **dc && machine.cached_tables[a].spec == **ac);
         }
     }
 }

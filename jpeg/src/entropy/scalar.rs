@@ -5,13 +5,13 @@
 //! avoid it, but cost more: they select the next table and position after every lookup.
 
 use super::lanes::{Lanes, Link, Pointers, SLACK_BYTES};
-use super::table::{BITS, LONGEST, LONGEST_CODE, NO_SYMBOL, Table, TableEntry};
+use super::table::{BITS, MAX_CODE_BITS, MAX_ENTRY_BITS, NO_SYMBOL, Table, TableEntry};
 
-const HELD: usize = 56;
-const AHEAD: usize = 8;
+const MIN_BITS: usize = 56;
+const READ_AHEAD: usize = 8;
 /// Why unchecked reads are safe: there are at most two lookups between refills, and the end of the
 /// stream is checked at the start of each block, which has at most 64 symbols.
-const _: () = assert!(2 * LONGEST <= HELD && SLACK_BYTES >= 64 * LONGEST_CODE / 8 + 2 * AHEAD + 8);
+const _: () = assert!(2 * MAX_ENTRY_BITS <= MIN_BITS && SLACK_BYTES >= 64 * MAX_CODE_BITS / 8 + 2 * READ_AHEAD + 8);
 
 /// Decodes with the first `count` lanes, one to three, until at least one of them reaches its end.
 /// A lane stops exactly at its end.
@@ -51,9 +51,9 @@ pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize)
 #[derive(Clone, Copy)]
 struct Lane {
     bits: u64,
-    /// The lower six bits are the number of valid bits in `bits`. The upper bits of `held` are
+    /// The lower six bits are the number of valid bits in `bits`. The upper bits of `bit_count` are
     /// arbitrary.
-    held: u64,
+    bit_count: u64,
     next: *const u8,
     table: *const Table,
     last: *mut i16,
@@ -122,8 +122,8 @@ impl Pointers {
     /// Returns a read position that a lane reaches only after leaving its segment.
     #[inline(always)]
     fn beyond(&self) -> *const u8 {
-        // SAFETY: the slack after the limit is longer than `AHEAD`.
-        unsafe { self.stream.add(self.limit as usize / 8 + AHEAD) }
+        // SAFETY: the slack after the limit is longer than `READ_AHEAD`.
+        unsafe { self.stream.add(self.limit as usize / 8 + READ_AHEAD) }
     }
 }
 
@@ -140,7 +140,7 @@ impl Lane {
         let mut lane = unsafe {
             Lane {
                 bits: 0,
-                held: 0,
+                bit_count: 0,
                 next: memory.stream.add(bit >> 3),
                 table: memory.tables.add(lanes.table[i] as usize).cast(),
                 last: memory.coefficients.add(index | 63),
@@ -152,7 +152,7 @@ impl Lane {
         // SAFETY: `bit` is at most `limit`.
         unsafe { refill(&mut lane) };
         lane.bits <<= bit & 7;
-        lane.held -= (bit & 7) as u64;
+        lane.bit_count -= (bit & 7) as u64;
         lane
     }
 
@@ -165,7 +165,7 @@ impl Lane {
         // SAFETY: in each pair, both pointers point into the same allocation.
         unsafe {
             let read = self.next.offset_from(memory.stream) as u64 * 8;
-            lanes.bit[i] = (read - (self.held & 63)).min(memory.limit) as u32;
+            lanes.bit[i] = (read - (self.bit_count & 63)).min(memory.limit) as u32;
             lanes.next[i] = (self.last.offset_from(memory.coefficients) + self.position + 1) as u32;
             lanes.table[i] = self.table.cast::<u32>().offset_from(memory.tables) as u32;
             lanes.link[i] = self.link.offset_from(memory.links) as u32;
@@ -176,18 +176,18 @@ impl Lane {
     #[inline(always)]
     fn take(&mut self, length: u64) {
         self.bits <<= length & 63;
-        self.held = self.held.wrapping_sub(length);
+        self.bit_count = self.bit_count.wrapping_sub(length);
     }
 
     /// Moves the lane past all segments, which tells its owner that the data was invalid.
     #[inline(always)]
     fn abandon(&mut self, memory: &Pointers) {
         self.next = memory.beyond();
-        (self.held, self.last, self.position) = (0, self.end, -64);
+        (self.bit_count, self.last, self.position) = (0, self.end, -64);
     }
 }
 
-/// Refills a lane to at least [`HELD`] bits.
+/// Refills a lane to at least [`MIN_BITS`] bits.
 ///
 /// # Safety
 /// Eight bytes must be readable at `next`.
@@ -196,10 +196,10 @@ unsafe fn refill(lane: &mut Lane) {
     // Reads bits that are already in `bits` again, with the same values. SAFETY: guaranteed by the
     // caller.
     unsafe {
-        lane.bits |= u64::from_be(lane.next.cast::<u64>().read_unaligned()) >> (lane.held & 63);
-        lane.next = lane.next.add((!lane.held >> 3 & 7) as usize);
+        lane.bits |= u64::from_be(lane.next.cast::<u64>().read_unaligned()) >> (lane.bit_count & 63);
+        lane.next = lane.next.add((!lane.bit_count >> 3 & 7) as usize);
     }
-    lane.held |= HELD as u64;
+    lane.bit_count |= MIN_BITS as u64;
 }
 
 /// Looks up the entry for the next bits.
@@ -221,7 +221,7 @@ fn second_value(entry: &TableEntry, bits: u64) -> i16 {
 /// block ends with these symbols or if the entry is not valid.
 ///
 /// # Safety
-/// The lane must be valid and must have read ahead at least [`LONGEST`] bits.
+/// The lane must be valid and must have read ahead at least [`MAX_ENTRY_BITS`] bits.
 #[inline(always)]
 unsafe fn step(lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid.

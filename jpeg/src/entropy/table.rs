@@ -60,10 +60,10 @@ pub(super) struct TableEntry {
 }
 
 /// Maximum number of bits of a code and its value.
-pub(super) const LONGEST_CODE: usize = 16 + 15;
+pub(super) const MAX_CODE_BITS: usize = 16 + 15;
 
 /// Maximum number of bits of an entry with a code that fits in the window.
-pub(super) const LONGEST: usize = BITS + 15;
+pub(super) const MAX_ENTRY_BITS: usize = BITS + 15;
 
 impl TableEntry {
     /// Returns a number whose lower eight bits are `length`. The upper bits contain other data.
@@ -117,7 +117,7 @@ impl Table {
                 table.offset[length] = index as i32 - code as i32;
             }
             table.limit[length] = ((code + 1) << (16 - length)) as u32;
-            let (advance, size) = table.meaning(symbol);
+            let (advance, size) = table.advance_and_size(symbol);
             let total = length as u32 + size;
             if length <= CODE_BITS && total <= WINDOW {
                 let entry = total | u32::from(advance) << 8 | (length as u32) << 16 | (32 - size) << 24;
@@ -129,14 +129,14 @@ impl Table {
             }
             let first = code << (BITS - length);
             let single = TableEntry { length: total as u8, first: 1, second: advance, rest: NO_REST, values: [0; 2] };
-            if let Some(behind @ 1..) = (total as usize).checked_sub(BITS) {
+            if let Some(missing_bits @ 1..) = (total as usize).checked_sub(BITS) {
                 // The uppermost bit in the window determines the sign. The missing lower bits are
                 // added later, in the same way for both signs.
                 let known_bits = BITS - length;
                 for bits in 0..if known_bits > 0 { 1 << known_bits } else { 0 } {
-                    let least_value = extend((bits as u32) << behind, size) as i16;
+                    let least_value = extend((bits as u32) << missing_bits, size) as i16;
                     table.pairs[first + bits] =
-                        TableEntry { rest: NO_REST - behind as u8, values: [0, least_value], ..single };
+                        TableEntry { rest: NO_REST - missing_bits as u8, values: [0, least_value], ..single };
                 }
                 continue;
             }
@@ -148,13 +148,13 @@ impl Table {
             }
         }
         if ac {
-            table.pair();
+            table.add_second_symbols();
         }
         Ok(table)
     }
 
     /// Adds a second symbol to each entry, if its window contains a complete second symbol.
-    fn pair(&mut self) {
+    fn add_second_symbols(&mut self) {
         let single = self.pairs;
         let mut window = 0;
         while window < single.len() {
@@ -183,7 +183,7 @@ impl Table {
     }
 
     /// Returns the advance of `symbol` and the size of its value in bits.
-    fn meaning(&self, symbol: u8) -> (u8, u32) {
+    fn advance_and_size(&self, symbol: u8) -> (u8, u32) {
         match (self.ac, symbol >> 4, symbol & 15) {
             (false, ..) => (0, symbol.into()),
             (true, run, 0) if run < 15 => (END, 0),
@@ -199,7 +199,7 @@ impl Table {
         let top = (window >> 48) as u32;
         let length = (shortest..=16).find(|&l| top < self.limit[l])?;
         let index = (top >> (16 - length)) as i32 + self.offset[length];
-        let (advance, size) = self.meaning(self.symbols[index as usize & 255]);
+        let (advance, size) = self.advance_and_size(self.symbols[index as usize & 255]);
         Some(Step::new(length as u32, advance, size, window))
     }
 }

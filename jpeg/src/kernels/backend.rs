@@ -1,3 +1,5 @@
+//! [`Backend`]: the instruction set to decode with.
+
 use super::functions::Kernels;
 #[cfg(target_arch = "aarch64")]
 use super::neon;

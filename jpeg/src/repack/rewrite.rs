@@ -13,12 +13,13 @@ use crate::markers::next_marker;
 /// pixels.
 ///
 /// The result is a sequential JPEG with one scan, and baseline unless a quantization table has
-/// 16-bit values. Restart markers divide each MCU row into about eight segments, each at least 32
-/// and at most 64 pixels wide. If the image is narrower than that, a segment is a whole row. An
-/// APP9 segment lists the lengths of the data between the markers, so that a decoder need not
-/// search for the markers. It is left out if there are fewer than 16 markers, or if the lengths do
-/// not fit in one segment. The Huffman tables are the standard tables, except where the standard
-/// table lacks a symbol, or a table optimized for the image saves more than 512 bytes.
+/// 16-bit values. Restart markers divide the MCU rows into segments of 32 to 64 pixels. An image of
+/// 256 to 512 pixels has about eight segments per row. If the image is narrower than 32 pixels, a
+/// segment is a whole row. An APP9 segment lists the lengths of the data between the markers, so
+/// that a decoder need not search for the markers. It is left out if there are fewer than 16
+/// markers, or if the lengths do not fit in one segment. The Huffman tables are the standard tables,
+/// except where the standard table lacks a symbol, or a table optimized for the image saves more
+/// than 512 bytes.
 ///
 /// The result retains everything that affects pixels: the JFIF segment without its thumbnail,
 /// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. ICC
@@ -50,8 +51,8 @@ pub fn repack(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         if let Ok(quant) = &quant {
             out.extend([0xff, 0xd8]);
             copy_metadata(bytes, &header, out);
-            write::frame(out, &header, quant);
-            write::scan(out, &header, &grid, tokens);
+            write::append_frame(out, &header, quant);
+            write::append_scan(out, &header, &grid, tokens);
         }
         tokens.trim();
         quant.map(|_| ())
@@ -60,16 +61,16 @@ pub fn repack(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
 
 fn grid(header: &Header) -> Result<Grid> {
     let frame = &header.frame;
-    if let Some(kind) = frame.foreign_kind() {
+    if let Some(kind) = frame.unsupported_kind() {
         return Err(unsupported(&kind));
     }
-    let single = frame.components().len() == 1;
+    let is_single = frame.components().len() == 1;
     let blocks: u8 = frame.components().iter().map(|c| c.h * c.v).sum();
-    if !single && blocks > 10 {
+    if !is_single && blocks > 10 {
         return Err(Error::new(format!("jpeg would have {blocks} blocks in an MCU; the limit is 10")));
     }
-    let (across, down) = if single { frame.blocks(0) } else { frame.mcus() };
-    let width = if single { 8 } else { 8 * frame.max_sampling().0 };
+    let (across, down) = if is_single { frame.blocks(0) } else { frame.mcus() };
+    let width = if is_single { 8 } else { 8 * frame.max_sampling().0 };
     Ok(Grid { across, down, interval: interval(across, width) })
 }
 
@@ -100,20 +101,20 @@ fn copy_metadata(bytes: &[u8], header: &Header, out: &mut Vec<u8>) {
     // JFIF must follow SOI.
     if let Some((_, body)) = segments().find(|(m, body)| *m == 0xe0 && body.len() >= 14 && body.starts_with(b"JFIF\0"))
     {
-        write::segment(out, 0xe0, &[&body[..12], &[0, 0]]);
+        write::append_segment(out, 0xe0, &[&body[..12], &[0, 0]]);
     }
     if header.orientation != 1 {
         // A big-endian TIFF structure with one directory of one entry: tag 0112, type SHORT, one
         // value (EXIF 2.3, 4.6.2).
         let tiff = b"Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0";
-        write::segment(out, 0xe1, &[tiff, &[header.orientation, 0, 0, 0, 0, 0, 0]]);
+        write::append_segment(out, 0xe1, &[tiff, &[header.orientation, 0, 0, 0, 0, 0, 0]]);
     }
     for (_, body) in segments().filter(|(m, body)| *m == 0xe2 && body.starts_with(b"ICC_PROFILE\0")) {
-        write::segment(out, 0xe2, &[body]);
+        write::append_segment(out, 0xe2, &[body]);
     }
     if let Some((_, body)) =
         segments().filter(|(m, body)| *m == 0xee && body.len() >= 12 && body.starts_with(b"Adobe")).last()
     {
-        write::segment(out, 0xee, &[&body[..12]]);
+        write::append_segment(out, 0xee, &[&body[..12]]);
     }
 }

@@ -15,15 +15,15 @@ const MIN_SAVING: u64 = 512;
 /// occur `counts[symbol]` times.
 pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
     let (standard, optimized) = (Spec::standard(ac, chroma), optimal(counts));
-    match (bits(&standard, counts, ac), bits(&optimized, counts, ac)) {
-        (Some(before), Some(after)) if before <= after + 8 * MIN_SAVING => standard,
+    match (total_bits(&standard, counts, ac), total_bits(&optimized, counts, ac)) {
+        (Some(standard_bits), Some(optimized_bits)) if standard_bits <= optimized_bits + 8 * MIN_SAVING => standard,
         _ => optimized,
     }
 }
 
 /// Returns the number of bits of the table's symbol values plus all coded symbols, or `None` if a
 /// symbol has no code.
-fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
+fn total_bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
     let (mut coded, mut bits) = (0, 8 * spec.values().len() as u64);
     for code in spec.codes(ac).ok()? {
         let count = u64::from(counts[usize::from(code.symbol)]);
@@ -34,7 +34,7 @@ fn bits(spec: &Spec, counts: &[u32; 256], ac: bool) -> Option<u64> {
 }
 
 /// Maximum length of a code before codes are shortened to 16 bits.
-const LONGEST: usize = 128;
+const MAX_UNLIMITED_LENGTH: usize = 128;
 
 /// Builds the optimal table for symbols that occur `counts[symbol]` times, with codes of at most 16
 /// bits, as libjpeg's `jpeg_gen_optimal_table` does. Codes that consist only of ones stay unused.
@@ -70,9 +70,9 @@ fn optimal(counts: &[u32; 256]) -> Spec {
     }
 
     // Figures K.2 and K.3: shorten codes of more than 16 bits by lengthening other codes.
-    let mut bits = [0u16; LONGEST];
+    let mut bits = [0u16; MAX_UNLIMITED_LENGTH];
     length[..count].iter().for_each(|&l| bits[l] += 1);
-    for i in (17..LONGEST).rev() {
+    for i in (17..MAX_UNLIMITED_LENGTH).rev() {
         while bits[i] > 0 {
             let j = (1..i - 1).rev().find(|&j| bits[j] > 0).expect("a prefix code has shorter codes");
             bits[i] -= 2;
@@ -129,8 +129,8 @@ mod tests {
         let spec = optimal(counts);
         let codes: Vec<_> = spec.codes(true).unwrap().collect();
         assert_eq!(codes.len(), counts.iter().filter(|&&n| n > 0).count());
-        let free = codes.iter().all(|c| c.length <= 16 && c.code != (((1u32 << c.length) - 1) as u16));
-        assert!(free, "a code is all ones or too long");
+        let is_valid = codes.iter().all(|c| c.length <= 16 && c.code != (((1u32 << c.length) - 1) as u16));
+        assert!(is_valid, "a code is all ones or too long");
         codes.iter().map(|c| u64::from(c.length) * u64::from(counts[usize::from(c.symbol)])).sum()
     }
 
@@ -148,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn an_optimized_table_must_save_more_than_it_costs() {
+    fn an_optimized_table_must_save_more_than_the_minimum() {
         let mut counts = [0; 256];
         counts[0x42] = 10;
         let saved = |counts: &[u32; 256]| {
-            let standard = bits(&Spec::standard(true, false), counts, true).unwrap();
-            standard - bits(&optimal(counts), counts, true).unwrap()
+            let standard = total_bits(&Spec::standard(true, false), counts, true).unwrap();
+            standard - total_bits(&optimal(counts), counts, true).unwrap()
         };
         let mut chosen = Vec::new();
         while saved(&counts) < 2 * 8 * MIN_SAVING {
@@ -169,7 +169,7 @@ mod tests {
     fn a_symbol_without_a_standard_code_needs_an_optimized_table() {
         let mut counts = [0; 256];
         counts[0x0b] = 1;
-        assert_eq!(bits(&Spec::standard(true, false), &counts, true), None);
+        assert_eq!(total_bits(&Spec::standard(true, false), &counts, true), None);
         assert_eq!(choose(&counts, true, false).values(), [0x0b]);
     }
 

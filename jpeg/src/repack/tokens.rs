@@ -29,10 +29,11 @@ pub(super) fn table_start(ac: bool, group: usize) -> usize {
 
 /// The symbols of an image in output order, split into restart segments.
 pub(super) struct Tokens {
-    /// The symbols. Each has its code in the upper 16 bits and its extra bits in the lower 16. The
-    /// lowest four bits of the code are the number of extra bits.
-    list: Vec<u32>,
-    ends: Vec<usize>,
+    /// The symbols. Each has its index in `counts` in the upper 16 bits, and its extra bits in the
+    /// lower 16. The lowest four bits of the index are the number of extra bits.
+    symbols: Vec<u32>,
+    /// For each restart segment, its end in `symbols`.
+    segment_ends: Vec<usize>,
     pub(super) counts: Box<[u32; CODES]>,
     coefficients: Coefficients,
 }
@@ -48,8 +49,8 @@ pub(super) struct Grid {
 impl Default for Tokens {
     fn default() -> Self {
         Tokens {
-            list: Vec::new(),
-            ends: Vec::new(),
+            symbols: Vec::new(),
+            segment_ends: Vec::new(),
             counts: Box::new([0; CODES]),
             coefficients: Coefficients::default(),
         }
@@ -58,15 +59,15 @@ impl Default for Tokens {
 
 impl Tokens {
     pub(super) fn segments(&self) -> impl Iterator<Item = &[u32]> {
-        let starts = [0].into_iter().chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, &end)| &self.list[start..end])
+        let starts = [0].into_iter().chain(self.segment_ends.iter().copied());
+        starts.zip(&self.segment_ends).map(|(start, &end)| &self.symbols[start..end])
     }
 
-    /// Frees memory that remains from an unusually large image.
+    /// Frees the memory if the image had unusually many symbols.
     pub(super) fn trim(&mut self) {
         const MAX_CAPACITY: usize = 4 << 20;
-        if self.list.capacity() > MAX_CAPACITY {
-            self.list = Vec::new();
+        if self.symbols.capacity() > MAX_CAPACITY {
+            self.symbols = Vec::new();
             self.coefficients = Coefficients::default();
         }
     }
@@ -74,13 +75,13 @@ impl Tokens {
     /// Reads the symbols of an image, and returns the quantization table of each component. Fails
     /// if the data violates T.81 anywhere, even where all decoders would continue.
     pub(super) fn read(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<[[u16; 64]; 4]> {
-        self.list.clear();
-        self.ends.clear();
+        self.symbols.clear();
+        self.segment_ends.clear();
         self.counts.fill(0);
-        let in_order = header.scan.components().iter().enumerate().all(|(i, c)| usize::from(c.index) == i);
-        let is_whole = in_order && header.scan.components().len() == header.frame.components().len();
+        let is_in_order = header.scan.components().iter().enumerate().all(|(i, c)| usize::from(c.index) == i);
+        let has_all_components = is_in_order && header.scan.components().len() == header.frame.components().len();
         let mut quant = [[0; 64]; 4];
-        if is_whole && header.frame.is_sequential() {
+        if has_all_components && header.frame.is_sequential() {
             for (out, component) in quant.iter_mut().zip(header.frame.components()) {
                 let table = header.quant(bytes, component.quant);
                 *out = table
@@ -101,7 +102,7 @@ impl Tokens {
     fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
         let tables = scan_tables(bytes, header)?;
         let blocks: Vec<usize> = mcu_blocks(&header.frame).flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
-        let mut bits = Bits::new(bytes, header.scan.data);
+        let mut bits = Bits::new(bytes, header.scan.data_offset);
         let (mut last_read, mut last_written) = ([0i32; 4], [0i32; 4]);
         let mut restarts = 0;
         for mcu in 0..grid.across * grid.down {
@@ -111,7 +112,7 @@ impl Tokens {
                 last_read = [0; 4];
             }
             if mcu > 0 && mcu % grid.interval == 0 {
-                self.ends.push(self.list.len());
+                self.segment_ends.push(self.symbols.len());
                 last_written = [0; 4];
             }
             for &i in &blocks {
@@ -120,7 +121,7 @@ impl Tokens {
                 let value = last_read[i].wrapping_add(extend(difference, size.into()));
                 last_read[i] = value;
                 bits.faults += u32::from(size > DC_SIZE || value.unsigned_abs() >= 1 << DC_SIZE);
-                self.dc(i, value, &mut last_written[i])?;
+                self.push_dc(i, value, &mut last_written[i])?;
                 if let Err(cause) = self.read_ac(&mut bits, ac, i) {
                     return Err(Error::new(format!("jpeg MCU {mcu} has {cause}")));
                 }
@@ -133,7 +134,7 @@ impl Tokens {
                 return Err(Error::new(cause));
             }
         }
-        self.ends.push(self.list.len());
+        self.segment_ends.push(self.symbols.len());
         if !is_closed(bytes, bits.position) {
             return Err(Error::new(NO_EOI));
         }
@@ -162,7 +163,7 @@ impl Tokens {
                 return Err(format!("the invalid AC coefficient {} with {size} bits", k - 1));
             }
         }
-        self.list.extend_from_slice(&block[..count]);
+        self.symbols.extend_from_slice(&block[..count]);
         Ok(())
     }
 
@@ -173,7 +174,7 @@ impl Tokens {
         let mut last = [0; 4];
         for mcu in 0..grid.across * grid.down {
             if mcu > 0 && mcu % grid.interval == 0 {
-                self.ends.push(self.list.len());
+                self.segment_ends.push(self.symbols.len());
                 last = [0; 4];
             }
             let (x, y) = ((mcu % grid.across) as usize, (mcu / grid.across) as usize);
@@ -183,29 +184,29 @@ impl Tokens {
                 for (y, x) in (y * v..).take(v).flat_map(|y| (x * h..).take(h).map(move |x| (y, x))) {
                     if x < wide as usize && y < high as usize {
                         let block = plane.block(x, y);
-                        self.dc(i, block[0].into(), &mut last[i])?;
-                        self.ac(i, block)?;
+                        self.push_dc(i, block[0].into(), &mut last[i])?;
+                        self.push_ac(i, block)?;
                     } else {
                         // Scans of a single component omit the blocks that only pad an MCU. Insert
                         // padding as in jpegtran: repeating the previous DC coefficient costs the
                         // fewest bits.
                         let previous = last[i];
-                        self.dc(i, previous, &mut last[i])?;
+                        self.push_dc(i, previous, &mut last[i])?;
                         self.push(table_start(true, group(i)), 0);
                     }
                 }
             }
         }
-        self.ends.push(self.list.len());
+        self.segment_ends.push(self.symbols.len());
         Ok(())
     }
 
     fn push(&mut self, code: usize, bits: u32) {
         self.counts[code] += 1;
-        self.list.push((code as u32) << 16 | bits);
+        self.symbols.push((code as u32) << 16 | bits);
     }
 
-    fn dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
+    fn push_dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
         let (size, bits) = size_and_bits(value.wrapping_sub(*last));
         if size > DC_SIZE {
             return Err(Error::new(format!(
@@ -213,13 +214,13 @@ impl Tokens {
             )));
         }
         *last = value;
-        reserve(&mut self.list, 1 + 64)?;
+        reserve(&mut self.symbols, 1 + 64)?;
         self.push(table_start(false, group(i)) + usize::from(size), bits);
         Ok(())
     }
 
     /// Appends the symbols of a block's AC coefficients (T.81, F.1.2.2).
-    fn ac(&mut self, i: usize, block: &[i16; 64]) -> Result<()> {
+    fn push_ac(&mut self, i: usize, block: &[i16; 64]) -> Result<()> {
         let first = table_start(true, group(i));
         let mut run = 0;
         for value in NATURAL[1..64].iter().map(|&position| block[usize::from(position)]) {
@@ -261,8 +262,8 @@ fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
 /// Returns the components of an MCU, each with the columns and rows of its blocks. If there is only
 /// one component, an MCU is one block, regardless of the sampling factors (T.81, A.2.2).
 fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
-    let single = frame.components().len() == 1;
-    let extent = move |c: &Component| if single { (1, 1) } else { (c.h.into(), c.v.into()) };
+    let is_single = frame.components().len() == 1;
+    let extent = move |c: &Component| if is_single { (1, 1) } else { (c.h.into(), c.v.into()) };
     frame.components().iter().map(extent).enumerate()
 }
 

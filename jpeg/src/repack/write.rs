@@ -6,7 +6,7 @@ use crate::bits::has_ff;
 use crate::header::{Header, NATURAL};
 use crate::lengths::Lengths;
 
-pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
+pub(super) fn append_segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
     let length = 2 + body.iter().map(|part| part.len()).sum::<usize>();
     let length = u16::try_from(length).expect("a body is either short or copied from a segment");
     out.extend([0xff, marker]);
@@ -16,21 +16,21 @@ pub(super) fn segment(out: &mut Vec<u8>, marker: u8, body: &[&[u8]]) {
 
 /// Appends DQT and SOF. A quantization table that needs 16 bits requires an extended frame instead
 /// of a baseline one (T.81, table B.2).
-pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) {
+pub(super) fn append_frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) {
     let frame = &header.frame;
     let count = frame.components().len();
     let quant = &quant[..count];
     let index = |i: usize| quant.iter().position(|table| *table == quant[i]).expect("the table equals itself") as u8;
-    let mut extended = false;
+    let mut is_extended = false;
     for i in (0..count).filter(|&i| usize::from(index(i)) == i) {
-        let wide = quant[i].iter().any(|&q| q > 255);
-        extended |= wide;
-        let mut body = vec![u8::from(wide) << 4 | i as u8];
+        let is_wide = quant[i].iter().any(|&q| q > 255);
+        is_extended |= is_wide;
+        let mut body = vec![u8::from(is_wide) << 4 | i as u8];
         for &natural in &NATURAL[..64] {
             let q = quant[i][usize::from(natural)].to_be_bytes();
-            body.extend_from_slice(if wide { &q } else { &q[1..] });
+            body.extend_from_slice(if is_wide { &q } else { &q[1..] });
         }
-        segment(out, 0xdb, &[&body]);
+        append_segment(out, 0xdb, &[&body]);
     }
     let (width, height) = (frame.size.width as u16, frame.size.height as u16);
     let mut body = vec![8];
@@ -43,14 +43,14 @@ pub(super) fn frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64]; 4]) 
         let (h, v) = if count == 1 { (1, 1) } else { (c.h, c.v) };
         body.extend([c.id, h << 4 | v, index(i)]);
     }
-    segment(out, if extended { 0xc1 } else { 0xc0 }, &[&body]);
+    append_segment(out, if is_extended { 0xc1 } else { 0xc0 }, &[&body]);
 }
 
 /// Appends the lengths of the restart segments, DHT, DRI, SOS, the coded `tokens`, and EOI.
-pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tokens) {
+pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tokens) {
     let components = header.frame.components();
     let segments = (grid.across * grid.down).div_ceil(grid.interval) as usize;
-    let lengths = lengths(out, segments);
+    let lengths = append_lengths(out, segments);
     let mut codes = [(0u16, 0u8); CODES];
     let mut bits = 0;
     for (ac, g) in (0..GROUPS).flat_map(|g| [(false, g), (true, g)]) {
@@ -60,38 +60,38 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
             continue;
         }
         let spec = choose(counts, ac, g == 1);
-        segment(out, 0xc4, &[&[u8::from(ac) << 4 | g as u8], spec.bits(), spec.values()]);
+        append_segment(out, 0xc4, &[&[u8::from(ac) << 4 | g as u8], spec.bits(), spec.values()]);
         for code in spec.codes(ac).expect("the standard and optimized tables are prefix codes") {
             let symbol = usize::from(code.symbol);
             codes[start + symbol] = (code.code, code.length);
             bits += u64::from(counts[symbol]) * u64::from(code.length + (code.symbol & 15));
         }
     }
-    segment(out, 0xdd, &[&(grid.interval as u16).to_be_bytes()]);
+    append_segment(out, 0xdd, &[&(grid.interval as u16).to_be_bytes()]);
     let mut body = vec![components.len() as u8];
     components.iter().enumerate().for_each(|(i, c)| body.extend([c.id, 0x11 * group(i) as u8]));
     body.extend([0, 63, 0]);
-    segment(out, 0xda, &[&body]);
+    append_segment(out, 0xda, &[&body]);
 
     // About one byte in 256 is `ff` and needs a stuffed zero. Reserve space for twice as many.
     out.reserve((bits / 8 + bits / 1024) as usize + 3 * segments + 2);
-    let mut from = out.len();
+    let mut segment_start = out.len();
     for (i, tokens) in tokens.segments().enumerate() {
         if i > 0 {
             if let Some(lengths) = lengths {
-                let length = u16::try_from(out.len() - from).expect("a segment has at most 80 blocks");
+                let length = u16::try_from(out.len() - segment_start).expect("a segment has at most 80 blocks");
                 out[lengths + 2 * (i - 1)..][..2].copy_from_slice(&length.to_be_bytes());
             }
             out.extend([0xff, 0xd0 | ((i - 1) & 7) as u8]);
         }
-        from = out.len();
-        let mut bits = Bits { out, window: 0, held: 0 };
+        segment_start = out.len();
+        let mut bits = BitWriter { out, window: 0, bit_count: 0 };
         for &token in tokens {
             let (code, length) = codes[(token >> 16) as usize];
             let size = token >> 16 & 15;
             bits.put(u32::from(code) << size | token & 0xffff, u32::from(length) + size);
         }
-        bits.end();
+        bits.finish();
     }
     out.extend([0xff, 0xd9]);
 }
@@ -99,40 +99,40 @@ pub(super) fn scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tok
 /// Appends an empty application segment for the lengths of all restart segments except the last,
 /// and returns the offset at which the lengths start. Returns `None` if there are few enough
 /// restart segments to search for, or too many for one application segment.
-fn lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
+fn append_lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     const MIN_COUNT: usize = 16;
     let count = segments - 1;
     (MIN_COUNT..=Lengths::MAX_COUNT).contains(&count).then(|| {
-        segment(out, Lengths::MARKER, &[Lengths::ID, &vec![0; 2 * count]]);
+        append_segment(out, Lengths::MARKER, &[Lengths::ID, &vec![0; 2 * count]]);
         out.len() - 2 * count
     })
 }
 
-struct Bits<'a> {
+struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
-    /// Pending bits in the lowest `held` bits. `held` is less than 32.
+    /// Pending bits in the lowest `bit_count` bits. `bit_count` is less than 32.
     window: u64,
-    held: u32,
+    bit_count: u32,
 }
 
-impl Bits<'_> {
+impl BitWriter<'_> {
     /// Appends the lowest `count` bits of `bits`. `count` is at most 32, and the other bits must be
     /// zero.
     fn put(&mut self, bits: u32, count: u32) {
         self.window = self.window << count | u64::from(bits);
-        self.held += count;
-        if self.held >= 32 {
-            self.held -= 32;
-            let word = (self.window >> self.held) as u32;
+        self.bit_count += count;
+        if self.bit_count >= 32 {
+            self.bit_count -= 32;
+            let word = (self.window >> self.bit_count) as u32;
             if has_ff(word) {
-                word.to_be_bytes().into_iter().for_each(|byte| self.byte(byte));
+                word.to_be_bytes().into_iter().for_each(|byte| self.put_byte(byte));
             } else {
                 self.out.extend_from_slice(&word.to_be_bytes());
             }
         }
     }
 
-    fn byte(&mut self, byte: u8) {
+    fn put_byte(&mut self, byte: u8) {
         self.out.push(byte);
         if byte == 0xff {
             self.out.push(0);
@@ -140,13 +140,13 @@ impl Bits<'_> {
     }
 
     /// Writes the last bits, padded with ones (T.81, F.1.2.3).
-    fn end(mut self) {
-        let padding = self.held.wrapping_neg() & 7;
+    fn finish(mut self) {
+        let padding = self.bit_count.wrapping_neg() & 7;
         self.window = self.window << padding | ((1 << padding) - 1);
-        self.held += padding;
-        while self.held > 0 {
-            self.held -= 8;
-            self.byte((self.window >> self.held) as u8);
+        self.bit_count += padding;
+        while self.bit_count > 0 {
+            self.bit_count -= 8;
+            self.put_byte((self.window >> self.bit_count) as u8);
         }
     }
 }

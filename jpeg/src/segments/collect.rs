@@ -1,6 +1,6 @@
 //! Finds restart segments and copies their bytes.
 
-use super::needed::{MARKER, Segment};
+use super::needed::{MARKER_LEN, Segment};
 use super::unstuff::Unstuff;
 use crate::lengths::Lengths;
 
@@ -14,7 +14,7 @@ pub(crate) enum Refusal {
 
 /// Returns whether `marker`, a marker's second byte, is the restart marker before segment `index`,
 /// which must not be 0.
-fn is_before(index: u32, marker: u8) -> bool {
+fn precedes(index: u32, marker: u8) -> bool {
     marker == 0xd0 | ((index - 1) & 7) as u8
 }
 
@@ -30,15 +30,15 @@ pub(crate) fn collect(
     stream: &mut [u8],
     unstuff: Unstuff,
 ) -> Result<(), Refusal> {
-    if !lengths.is_empty() && jump(data, lengths, segments, stream, unstuff)? {
+    if !lengths.is_empty() && collect_by_lengths(data, lengths, segments, stream, unstuff)? {
         return Ok(());
     }
-    search(data, segments, stream, unstuff)
+    collect_by_search(data, segments, stream, unstuff)
 }
 
 /// Copies the segments at the positions that follow from `lengths`. Returns `false` if `lengths` do
 /// not match `data`.
-fn jump(
+fn collect_by_lengths(
     data: &[u8],
     lengths: Lengths<'_>,
     segments: &mut [Segment],
@@ -52,9 +52,10 @@ fn jump(
             let Some(length) = remaining.next() else { return Ok(false) };
             offset += length;
             index += 1;
-            // Check every marker, as in `search`, so that both functions detect the same damage.
-            match data.get(offset..offset + MARKER) {
-                Some(&[0xff, marker]) if is_before(index, marker) => offset += MARKER,
+            // Check every marker, as in `collect_by_search`, so that both functions detect the same
+            // damage.
+            match data.get(offset..offset + MARKER_LEN) {
+                Some(&[0xff, marker]) if precedes(index, marker) => offset += MARKER_LEN,
                 _ => return Ok(false),
             }
         }
@@ -62,27 +63,32 @@ fn jump(
         segment.bytes.start = written;
         (end, written) = unstuff(data, offset, stream, written).ok_or(Refusal::BufferFull)?;
         segment.bytes.end = written;
-        let is_whole = match lengths.get(index) {
+        let is_complete = match lengths.get(index) {
             Some(length) => end == offset + length,
-            None => data.get(end..end + MARKER) == Some(&[0xff, 0xd9]),
+            None => data.get(end..end + MARKER_LEN) == Some(&[0xff, 0xd9]),
         };
-        if !is_whole {
+        if !is_complete {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn search(data: &[u8], segments: &mut [Segment], stream: &mut [u8], unstuff: Unstuff) -> Result<(), Refusal> {
+fn collect_by_search(
+    data: &[u8],
+    segments: &mut [Segment],
+    stream: &mut [u8],
+    unstuff: Unstuff,
+) -> Result<(), Refusal> {
     let (mut index, mut offset, mut written) = (0, 0, 0);
     let skip = |index: &mut u32, offset: &mut usize| {
         *offset += memchr::memchr(0xff, data.get(*offset..)?)?;
         match *data.get(*offset + 1)? {
             0 => {}
-            marker if is_before(*index + 1, marker) => *index += 1,
+            marker if precedes(*index + 1, marker) => *index += 1,
             _ => return None,
         }
-        *offset += MARKER;
+        *offset += MARKER_LEN;
         Some(())
     };
     for segment in segments {
@@ -118,20 +124,20 @@ mod tests {
     fn collect_both_ways(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
         let header = Header::read(jpeg).unwrap();
         let layout = Layout::new(&header).unwrap();
-        let (data, unstuff) = (&jpeg[header.scan.data..], Backend::choose().unstuff());
+        let (data, unstuff) = (&jpeg[header.scan.data_offset..], Backend::choose().unstuff());
         let mut segments = Vec::new();
         needed(&layout, &Window::new(&layout, region), header.restart_interval, data.len(), &mut segments).unwrap();
         let lengths = header.lengths(jpeg, layout.mcus.0 * layout.mcus.1);
         let mut stream = vec![0; data.len()];
-        let cut = |segments: &[Segment], stream: &[u8]| {
+        let copy = |segments: &[Segment], stream: &[u8]| {
             segments.iter().map(|segment| stream[segment.bytes.clone()].to_vec()).collect::<Vec<_>>()
         };
-        let jumped = match jump(data, lengths, &mut segments, &mut stream, unstuff) {
-            Ok(true) => Some(Ok(cut(&segments, &stream))),
+        let jumped = match collect_by_lengths(data, lengths, &mut segments, &mut stream, unstuff) {
+            Ok(true) => Some(Ok(copy(&segments, &stream))),
             Ok(false) => None,
             Err(refusal) => Some(Err(refusal)),
         };
-        let searched = search(data, &mut segments, &mut stream, unstuff).map(|()| cut(&segments, &stream));
+        let searched = collect_by_search(data, &mut segments, &mut stream, unstuff).map(|()| copy(&segments, &stream));
         (jumped, searched)
     }
 
@@ -170,7 +176,7 @@ mod tests {
         let jpeg = packed(random, size);
         let header = Header::read(&jpeg).unwrap();
         let app = jpeg.windows(Lengths::ID.len()).position(|bytes| bytes == Lengths::ID).unwrap() + Lengths::ID.len();
-        let markers: Vec<usize> = (header.scan.data..jpeg.len())
+        let markers: Vec<usize> = (header.scan.data_offset..jpeg.len())
             .filter(|&i| jpeg[i - 1] == 0xff && (0xd0..0xd8).contains(&jpeg[i]))
             .collect();
         let (mut refused, mut used) = (0, 0);
@@ -199,7 +205,7 @@ mod tests {
     fn lengths_of_another_scan_are_not_used() {
         let (random, size) = (&mut Random::new(3), (400, 300));
         let (first, second) = (packed(random, size), packed(random, size));
-        let scan = |jpeg: &[u8]| Header::read(jpeg).unwrap().scan.data;
+        let scan = |jpeg: &[u8]| Header::read(jpeg).unwrap().scan.data_offset;
         // A program might keep the header's segments but replace the data.
         let mixed = [&first[..scan(&first)], &second[scan(&second)..]].concat();
         let (jumped, _) = collect_both_ways(&mixed, Rect::new(0, 0, size.0, size.1));

@@ -6,7 +6,7 @@ use crate::error::reserve_exact;
 use crate::layout::{Layout, Window};
 
 /// Length in bytes of a marker, and of an `ff` with its stuffed zero.
-pub(super) const MARKER: usize = 2;
+pub(super) const MARKER_LEN: usize = 2;
 
 /// A sequence of MCUs that can be decoded independently of all earlier data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,8 @@ pub(crate) struct Segment {
     pub(super) index: u32,
     /// The MCUs up to the last needed one, numbered row by row.
     pub(crate) mcus: Range<u32>,
-    pub(crate) cut: bool,
+    /// Whether the segment continues after the last needed MCU.
+    pub(crate) is_cut: bool,
     /// Range of the segment's data in the stream that `collect` fills.
     pub(crate) bytes: Range<usize>,
 }
@@ -23,27 +24,27 @@ impl Segment {
     /// Returns whether `bits` unread bits may remain at the end of the segment. Only padding up to
     /// the next byte may follow the last MCU of a complete segment.
     pub(crate) fn may_leave(&self, bits: usize) -> bool {
-        self.cut || bits < 8
+        self.is_cut || bits < 8
     }
 }
 
 /// Returns the first and last needed MCU of each needed row. MCUs are numbered row by row.
-fn rows(layout: &Layout, window: &Window) -> impl Iterator<Item = (u32, u32)> {
+fn needed_mcus(layout: &Layout, window: &Window) -> impl Iterator<Item = (u32, u32)> {
     let (across, columns) = (layout.mcus.0, window.columns.clone());
     window.rows.clone().map(move |row| (row * across + columns.start, row * across + columns.end - 1))
 }
 
-fn length(layout: &Layout, interval: u32) -> u32 {
+fn mcus_per_segment(layout: &Layout, interval: u32) -> u32 {
     if interval == 0 { layout.mcus.0 * layout.mcus.1 } else { interval }
 }
 
 pub(crate) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
-    let interval = length(layout, interval);
+    let interval = mcus_per_segment(layout, interval);
     let (mut count, mut end) = (0, 0);
-    for (first, last) in rows(layout, window) {
-        let next = last / interval + 1;
-        count += (next - end.max(first / interval)) as usize;
-        end = next;
+    for (first, last) in needed_mcus(layout, window) {
+        let row_end = last / interval + 1;
+        count += (row_end - end.max(first / interval)) as usize;
+        end = row_end;
     }
     count
 }
@@ -60,19 +61,21 @@ pub(crate) fn needed(
 ) -> Option<()> {
     segments.clear();
     let count = count(layout, window, interval);
-    if count > (bytes + MARKER) / (1 + MARKER) {
+    if count > (bytes + MARKER_LEN) / (1 + MARKER_LEN) {
         return None;
     }
     reserve_exact(segments, count).ok()?;
-    let (interval, mcus) = (length(layout, interval), layout.mcus.0 * layout.mcus.1);
-    for (first, last) in rows(layout, window) {
+    let (interval, mcus) = (mcus_per_segment(layout, interval), layout.mcus.0 * layout.mcus.1);
+    for (first, last) in needed_mcus(layout, window) {
         for index in first / interval..=last / interval {
             let start = index * interval;
             let interval_end = mcus.min(start.saturating_add(interval));
             let end = interval_end.min(last + 1);
             match segments.last_mut() {
-                Some(segment) if segment.index == index => (segment.mcus.end, segment.cut) = (end, end < interval_end),
-                _ => segments.push(Segment { index, mcus: start..end, cut: end < interval_end, bytes: 0..0 }),
+                Some(segment) if segment.index == index => {
+                    (segment.mcus.end, segment.is_cut) = (end, end < interval_end)
+                }
+                _ => segments.push(Segment { index, mcus: start..end, is_cut: end < interval_end, bytes: 0..0 }),
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Copies one segment without its stuffed zeros. All versions produce the same bytes.
 
-/// Copies from `data[at..]` to `stream[written..]` until a marker or the end of the data, without
+/// Copies from `data[offset..]` to `stream[written..]` until a marker or the end of the data, without
 /// the zero stuffed after each `ff`. Returns the positions after the last byte read and after the
 /// last byte written, or `None` if `stream` is too short. May write a few more bytes, because
 /// copying whole vectors costs less than stopping exactly.
-pub(crate) type Unstuff = fn(data: &[u8], at: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
+pub(crate) type Unstuff = fn(data: &[u8], offset: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
 
 /// Returns the version of the backend `name`, or the plain Rust version if this CPU does not
 /// support that backend.

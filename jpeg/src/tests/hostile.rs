@@ -48,21 +48,21 @@ fn edit() -> impl Strategy<Value = Edit> {
 
 impl Edit {
     fn apply(self, jpeg: &mut Vec<u8>) {
-        let data = Header::read(jpeg).unwrap().scan.data;
-        let marks: Vec<usize> =
+        let data = Header::read(jpeg).unwrap().scan.data_offset;
+        let marker_offsets: Vec<usize> =
             (data..jpeg.len() - 1).filter(|&i| jpeg[i] == 0xff && (0xd0..0xd8).contains(&jpeg[i + 1])).collect();
-        let mark = |n: usize| marks[n % marks.len()];
+        let marker_offset = |n: usize| marker_offsets[n % marker_offsets.len()];
         let inside = |part: u16| data + (jpeg.len() - data) * usize::from(part) / 65536;
         let field = |marker: u8| (0..data).find(|&i| jpeg[i] == 0xff && jpeg[i + 1] == marker).unwrap();
         match self {
-            Edit::Remove(_) | Edit::Repeat(_) | Edit::Swap(..) | Edit::Renumber(..) if marks.is_empty() => {}
-            Edit::Remove(n) => drop(jpeg.drain(mark(n)..mark(n) + 2)),
+            Edit::Remove(_) | Edit::Repeat(_) | Edit::Swap(..) | Edit::Renumber(..) if marker_offsets.is_empty() => {}
+            Edit::Remove(n) => drop(jpeg.drain(marker_offset(n)..marker_offset(n) + 2)),
             Edit::Repeat(n) => {
-                let copy = [0xff, jpeg[mark(n) + 1]];
-                drop(jpeg.splice(mark(n)..mark(n), copy));
+                let copy = [0xff, jpeg[marker_offset(n) + 1]];
+                drop(jpeg.splice(marker_offset(n)..marker_offset(n), copy));
             }
-            Edit::Swap(a, b) => jpeg.swap(mark(a) + 1, mark(b) + 1),
-            Edit::Renumber(n, marker) => jpeg[mark(n) + 1] = 0xd0 + marker,
+            Edit::Swap(a, b) => jpeg.swap(marker_offset(a) + 1, marker_offset(b) + 1),
+            Edit::Renumber(n, marker) => jpeg[marker_offset(n) + 1] = 0xd0 + marker,
             Edit::Insert(part, number) => {
                 let offset = inside(part);
                 drop(jpeg.splice(offset..offset, [0xff, 0xd0 + number]));
@@ -100,7 +100,7 @@ proptest! {
         let options = Options { restart, ..Options::new(80, h, v) };
         let mut jpeg = encode(&pixels, width as u32, height as u32, channels, &options);
         for edit in &edits {
-            if Header::read(&jpeg).is_ok_and(|header| header.scan.data + 2 < jpeg.len()) {
+            if Header::read(&jpeg).is_ok_and(|header| header.scan.data_offset + 2 < jpeg.len()) {
                 edit.apply(&mut jpeg);
             }
         }

@@ -17,31 +17,31 @@ fn region(random: &mut Random, size: Size) -> Rect {
 }
 
 /// Adds an EXIF orientation.
-fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
+fn with_orientation(jpeg: &[u8], exif: u8) -> Vec<u8> {
     let entry = [0x12, 0x01, 3, 0, 1, 0, 0, 0, exif, 0, 0, 0];
     let body = [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat();
     [&jpeg[..2], &[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes(), &body, &jpeg[2..]].concat()
 }
 
 /// Decodes the whole image. Returns the file with its coefficients if they were kept, the pixels,
-/// and whether the file is damaged.
-fn kept<'a>(decoder: &mut Decoder, file: &'a [u8], max_bytes: usize) -> (Option<Jpeg<'a>>, Pixels, bool) {
+/// and whether decoding succeeded.
+fn decode_and_keep<'a>(decoder: &mut Decoder, file: &'a [u8], max_bytes: usize) -> (Option<Jpeg<'a>>, Pixels, bool) {
     let (mut jpeg, mut out) = (Jpeg::open(file).unwrap(), Pixels::new());
     let mut jobs = [Job::new(&jpeg, Rect::full(jpeg.size()), &mut out).keep_coefficients(max_bytes)];
     decoder.decode_group(&mut jobs);
     let [Job { result, coefficients, .. }] = jobs;
     assert!(coefficients.as_ref().is_none_or(|coefficients| coefficients.bytes() <= max_bytes));
-    let keeps = coefficients.map(|coefficients| {
+    let kept_jpeg = coefficients.map(|coefficients| {
         jpeg.set_coefficients(Arc::new(coefficients));
         jpeg
     });
-    (keeps, out, result.is_ok())
+    (kept_jpeg, out, result.is_ok())
 }
 
 /// Checks the pixels of the whole image and of `region`. Returns whether coefficients were kept,
 /// which must be the case for all undamaged files.
 fn check(decoder: &mut Decoder, file: &[u8], region: Rect, what: &str) -> bool {
-    let (jpeg, whole, is_ok) = kept(decoder, file, usize::MAX);
+    let (jpeg, whole, is_ok) = decode_and_keep(decoder, file, usize::MAX);
     assert_eq!(jpeg.is_some(), is_ok && whole.damage().is_none(), "{what}");
     let Some(jpeg) = jpeg else { return false };
     let (full, mut actual, mut expected) = (Rect::full(jpeg.size()), Pixels::new(), Pixels::new());
@@ -66,7 +66,7 @@ fn kept_coefficients_give_the_pixels_of_the_file() {
             let random = &mut Random::new(seed);
             let mut file = random_jpeg(random, if seed % 4 == 0 { 250 } else { 70 });
             if seed % 3 == 0 {
-                file = oriented(&file, 1 + random.below(8) as u8);
+                file = with_orientation(&file, 1 + random.below(8) as u8);
             }
             let region = region(random, size(&file).unwrap());
             assert!(check(decoder, &file, region, &format!("decoder {number}, seed {seed}")), "seed {seed}");
@@ -102,7 +102,7 @@ fn kept_coefficients_mix_with_files_in_a_group() {
             let regions: Vec<_> = files.iter().map(|file| region(random, size(file).unwrap())).collect();
             let expected: Vec<_> = decode_all(decoder, &files, &regions).into_iter().map(Result::unwrap).collect();
             let opened = files.iter().map(|file| match random.below(2) {
-                0 => kept(decoder, file, usize::MAX).0.unwrap(),
+                0 => decode_and_keep(decoder, file, usize::MAX).0.unwrap(),
                 _ => Jpeg::open(file).unwrap(),
             });
             let opened: Vec<_> = opened.collect();
@@ -124,10 +124,10 @@ fn coefficients_are_kept_only_within_the_limit_and_of_the_whole_image() {
         let options = Options { progressive, ..Options::new(quality, 2, 2) };
         let file = encode(&noise, 200, 100, 3, &options);
         for decoder in &mut decoders() {
-            let (jpeg, ..) = kept(decoder, &file, usize::MAX);
+            let (jpeg, ..) = decode_and_keep(decoder, &file, usize::MAX);
             let bytes = jpeg.unwrap().coefficients().unwrap().bytes();
-            assert!(kept(decoder, &file, bytes).0.is_some());
-            let (refused, out, is_ok) = kept(decoder, &file, bytes - 1);
+            assert!(decode_and_keep(decoder, &file, bytes).0.is_some());
+            let (refused, out, is_ok) = decode_and_keep(decoder, &file, bytes - 1);
             assert!(refused.is_none() && is_ok && out.size() == Size::new(200, 100));
             let (jpeg, mut out) = (Jpeg::open(&file).unwrap(), Pixels::new());
             let mut jobs = [Job::new(&jpeg, Rect::new(0, 0, 200, 99), &mut out).keep_coefficients(usize::MAX)];

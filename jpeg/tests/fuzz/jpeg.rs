@@ -29,7 +29,7 @@ pub(crate) fn random_jpeg(random: &mut Random, longest: usize) -> Vec<u8> {
 }
 
 pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
-    let data = Header::read(jpeg).map_or(2, |h| h.scan.data);
+    let data = Header::read(jpeg).map_or(2, |h| h.scan.data_offset);
     for _ in 0..1 + random.below(3) {
         if jpeg.len() < 4 {
             return;
@@ -69,7 +69,7 @@ pub(crate) fn damage(random: &mut Random, jpeg: &mut Vec<u8>) {
     jpeg.truncate(1 << 20);
 }
 
-pub(crate) fn condition(jpeg: &[u8]) -> Result<Option<String>> {
+pub(crate) fn find_damage(jpeg: &[u8]) -> Result<Option<String>> {
     Decoder::new().damage(&Jpeg::open(jpeg)?)
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn is_tame(coefficients: &Coefficients) -> bool {
 /// equal libjpeg's if libjpeg decodes the file.
 fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> bool {
     let random = &mut Random::new(seed);
-    let sound = random_jpeg(random, 48);
-    let mut jpeg = sound.clone();
+    let intact = random_jpeg(random, 48);
+    let mut jpeg = intact.clone();
     damage(random, &mut jpeg);
     let Some(size) = size(&jpeg) else { return false };
     counts[0] += 1;
@@ -109,7 +109,7 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
         (Err(region), Ok(_)) => panic!("seed {seed}: the whole image can be decoded, but a region cannot: {region}"),
         (Ok(_), Ok(_)) => {}
     }
-    match (condition(&jpeg), &result) {
+    match (find_damage(&jpeg), &result) {
         (Err(a), Err(b)) => assert_eq!(a, *b, "seed {seed}"),
         (Ok(_), Ok((_, None))) => {}
         (Ok(Some(a)), Ok((_, Some(b)))) => assert_eq!(a, *b, "seed {seed}"),
@@ -124,13 +124,14 @@ fn check_damaged(seed: u64, decoders: &mut [Decoder], counts: &mut [u64; 4]) -> 
     if let Err(e) = coefficients.decode(&jpeg, &header) {
         panic!("seed {seed}: decoding in lanes accepted a file that the plain decoder rejects: {e}");
     }
-    let smoothed = header.frame.coding == Coding::Progressive && coefficients.is_unfinished();
-    let turned = header.orientation != 1;
-    if let (Ok(expected), true, false, false) = (libjpeg::decode(&jpeg), is_tame(&coefficients), smoothed, turned) {
+    let is_smoothed = header.frame.coding == Coding::Progressive && coefficients.is_unfinished();
+    let is_turned = header.orientation != 1;
+    if let (Ok(expected), true, false, false) = (libjpeg::decode(&jpeg), is_tame(&coefficients), is_smoothed, is_turned)
+    {
         counts[2] += 1;
         counts[3] += u64::from(expected.warnings > 0);
         // If the header is intact, decoding must report damage whenever libjpeg warns.
-        let same_header = sound.starts_with(&jpeg[..header.scan.data]);
+        let same_header = intact.starts_with(&jpeg[..header.scan.data_offset]);
         assert!(
             damage.is_some() || expected.warnings == 0 || !same_header,
             "seed {seed}: libjpeg warned {} times",

@@ -2,7 +2,7 @@
 
 use super::repack;
 use crate::fuzz::{self, Random};
-use crate::fuzz_jpeg::{condition, damage, random_jpeg};
+use crate::fuzz_jpeg::{damage, find_damage, random_jpeg};
 use crate::libjpeg;
 
 const FROM_A_SET: &[u8] = include_bytes!("../fixtures/triangle.jpg");
@@ -20,7 +20,7 @@ fn check_repacked(seed: u64) -> bool {
         damage(random, &mut jpeg);
     }
     let mut packed = b"before".to_vec();
-    let condition = condition(&jpeg);
+    let condition = find_damage(&jpeg);
     if let Err(e) = repack(&jpeg, &mut packed) {
         assert!(packed == b"before", "seed {seed}: the output changed after an error");
         let unfit = e.to_string().contains("blocks in an MCU");

@@ -1,5 +1,5 @@
-//! Tests that a crop has the same pixels as a full decode, for any sampling, size and restart
-//! interval. The other images that are decoded in the same group must not affect the pixels.
+//! Tests that a crop has the same pixels as a full decode, with many samplings, sizes and restart
+//! intervals. The other images that are decoded in the same group must not affect the pixels.
 
 use std::ops::RangeInclusive;
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size, repack};
 
 #[derive(Debug, Clone)]
-struct Form {
+struct TestImage {
     width: u16,
     height: u16,
     color: ColorType,
@@ -18,7 +18,7 @@ struct Form {
     optimized: bool,
 }
 
-const PLAIN: Form = Form {
+const PLAIN: TestImage = TestImage {
     width: 100,
     height: 80,
     color: ColorType::Rgb,
@@ -29,8 +29,8 @@ const PLAIN: Form = Form {
     optimized: false,
 };
 
-impl Form {
-    /// Draws edges, slopes and noise, which produce coefficients of all sizes and long runs of
+impl TestImage {
+    /// Returns edges, slopes and noise, which produce coefficients of all sizes and long runs of
     /// zeros.
     fn pixels(&self) -> Vec<u8> {
         let channels = self.channels();
@@ -125,13 +125,13 @@ const SAMPLINGS: [SamplingFactor; 11] = [
     SamplingFactor::R_4_2_0,
 ];
 
-fn form() -> impl Strategy<Value = Form> {
+fn test_image() -> impl Strategy<Value = TestImage> {
     let color = prop::sample::select(vec![ColorType::Rgb, ColorType::Luma, ColorType::Cmyk, ColorType::CmykAsYcck]);
     let sampling = prop::sample::select(&SAMPLINGS[..]);
     // `jpeg_encoder` has a bug: with restart markers, its optimized Huffman tables lack some codes.
     let coding = prop_oneof![(0u16..40, Just(false)), Just((0, true))];
     (1u16..200, 1u16..200, color, sampling, 5u8..=100, any::<bool>(), coding).prop_map(
-        |(width, height, color, sampling, quality, progressive, (restart, optimized))| Form {
+        |(width, height, color, sampling, quality, progressive, (restart, optimized))| TestImage {
             width,
             height,
             color,
@@ -176,22 +176,22 @@ proptest! {
         options in options(), width in 1u16..200, height in 1u16..200, gray in any::<bool>()
     ) {
         let (color, channels) = if gray { (ColorType::Luma, 1) } else { (ColorType::Rgb, 3) };
-        let pixels = Form { width, height, color, ..PLAIN }.pixels();
+        let pixels = TestImage { width, height, color, ..PLAIN }.pixels();
         let jpeg = libjpeg::encode(&pixels, width.into(), height.into(), channels, &options);
         let packed = check(&jpeg);
         prop_assert!(decoded(&jpeg) == decoded(&packed));
     }
 
     #[test]
-    fn a_file_from_a_second_encoder_keeps_its_pixels(form in form()) {
-        check(&form.jpeg());
+    fn a_file_from_a_second_encoder_keeps_its_pixels(image in test_image()) {
+        check(&image.jpeg());
     }
 
     #[test]
     fn damaged_files_are_refused_or_keep_their_pixels(
-        form in form(), hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in 0usize..400
+        image in test_image(), hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in 0usize..400
     ) {
-        let mut jpeg = Form { width: form.width.min(64), height: form.height.min(64), ..form }.jpeg();
+        let mut jpeg = TestImage { width: image.width.min(64), height: image.height.min(64), ..image }.jpeg();
         for (at, value) in hits {
             let offset = at.index(jpeg.len());
             jpeg[offset] = value;
@@ -215,13 +215,13 @@ fn every_sampling_and_coding_is_repacked() {
     for sampling in SAMPLINGS {
         for (progressive, restart) in [(false, 0), (false, 7), (true, 0), (true, 5)] {
             for color in [ColorType::Rgb, ColorType::Luma, ColorType::Cmyk] {
-                let form = Form { width: 131, height: 77, sampling, progressive, restart, color, ..PLAIN };
+                let image = TestImage { width: 131, height: 77, sampling, progressive, restart, color, ..PLAIN };
                 if color == ColorType::Cmyk && sampling == SamplingFactor::F_4_2 {
-                    let refused = repack(&form.jpeg(), &mut Vec::new()).unwrap_err();
+                    let refused = repack(&image.jpeg(), &mut Vec::new()).unwrap_err();
                     assert!(refused.to_string().contains("11 blocks in an MCU"), "{refused}");
                     continue;
                 }
-                check(&form.jpeg());
+                check(&image.jpeg());
             }
         }
     }
@@ -233,7 +233,7 @@ fn a_second_decoder_agrees() {
         [(SamplingFactor::F_1_1, false), (SamplingFactor::F_2_2, false), (SamplingFactor::F_2_2, true)]
     {
         for color in [ColorType::Rgb, ColorType::Luma] {
-            let jpeg = Form { width: 300, height: 211, sampling, progressive, color, ..PLAIN }.jpeg();
+            let jpeg = TestImage { width: 300, height: 211, sampling, progressive, color, ..PLAIN }.jpeg();
             let read = |jpeg: &[u8]| image::load_from_memory_with_format(jpeg, image::ImageFormat::Jpeg).unwrap();
             assert!(read(&jpeg) == read(&repacked(&jpeg)));
         }
@@ -241,9 +241,9 @@ fn a_second_decoder_agrees() {
 }
 
 #[test]
-fn a_segment_is_an_eighth_of_a_row_and_32_to_64_pixels_wide() {
+fn segments_are_32_to_64_pixels_wide() {
     let restarts_of = |width, sampling| {
-        let jpeg = Form { width, height: 40, sampling, ..PLAIN }.jpeg();
+        let jpeg = TestImage { width, height: 40, sampling, ..PLAIN }.jpeg();
         restarts(&repacked(&jpeg))
     };
     // 500 pixels are 63 MCUs of 8 pixels each. The 315 MCUs in 5 rows are divided into segments of
@@ -261,10 +261,10 @@ fn a_segment_is_an_eighth_of_a_row_and_32_to_64_pixels_wide() {
 
 #[test]
 fn huffman_tables_are_optimized_for_the_image() {
-    let form = Form { width: 640, height: 480, ..PLAIN };
-    let (standard, packed) = (form.jpeg(), repacked(&form.jpeg()));
+    let image = TestImage { width: 640, height: 480, ..PLAIN };
+    let (standard, packed) = (image.jpeg(), repacked(&image.jpeg()));
     assert!(packed.len() < standard.len(), "{} bytes became {}", standard.len(), packed.len());
-    let optimal = Form { optimized: true, ..form }.jpeg();
+    let optimal = TestImage { optimized: true, ..image }.jpeg();
     let segments = restarts(&packed).1 + 1;
     assert!(packed.len() < optimal.len() + 8 * segments, "{} bytes became {}", optimal.len(), packed.len());
 }
@@ -284,10 +284,10 @@ fn small_images_keep_the_standard_tables() {
         }
         tables
     };
-    let pixels = |form: &Form| (form.pixels(), u32::from(form.width), u32::from(form.height));
+    let pixels = |image: &TestImage| (image.pixels(), u32::from(image.width), u32::from(image.height));
     for sampling in [(1, 1), (2, 2)] {
         for (side, standard) in [(8, true), (64, true), (640, false)] {
-            let (rgb, width, height) = pixels(&Form { width: side, height: side, ..PLAIN });
+            let (rgb, width, height) = pixels(&TestImage { width: side, height: side, ..PLAIN });
             let encode = |optimize| {
                 let options = libjpeg::Options { optimize, ..libjpeg::Options::new(90, sampling.0, sampling.1) };
                 libjpeg::encode(&rgb, width, height, 3, &options)
@@ -302,7 +302,7 @@ fn small_images_keep_the_standard_tables() {
 
 #[test]
 fn only_segments_that_affect_pixels_are_kept() {
-    let form = Form { width: 40, height: 24, ..PLAIN };
+    let image = TestImage { width: 40, height: 24, ..PLAIN };
     // The TIFF structure is little-endian. Its second entry of three is the orientation, 6.
     let mut tiff = b"II\x2a\0\x08\0\0\0\x03\0".to_vec();
     for (tag, value) in [(0x0100u16, 40u16), (0x0112, 6), (0x0213, 1)] {
@@ -310,11 +310,11 @@ fn only_segments_that_affect_pixels_are_kept() {
     }
     tiff.extend([0; 4]);
     let mut jpeg = Vec::new();
-    let mut encoder = form.encoder(&mut jpeg);
+    let mut encoder = image.encoder(&mut jpeg);
     encoder.add_exif_metadata(&tiff).unwrap();
     encoder.add_icc_profile(b"profile").unwrap();
     encoder.add_app_segment(13, b"Photoshop 3.0\0 and more".to_vec()).unwrap();
-    encoder.encode(&form.pixels(), 40, 24, ColorType::Rgb).unwrap();
+    encoder.encode(&image.pixels(), 40, 24, ColorType::Rgb).unwrap();
     jpeg.extend(b"something after the image");
 
     let packed = repacked(&jpeg);
