@@ -19,7 +19,7 @@ use super::jpeg::Jpeg;
 use super::kernels::Backend;
 use super::layout::{Color, Layout, MAX_COMPONENTS, Upsampling, Window};
 use super::lengths::Lengths;
-use super::segments::{self, Refusal, Segment, Unstuff, uncached};
+use super::segments::{self, CollectError, Segment, Unstuff, uncached};
 use crate::error::reserve_exact;
 use crate::orientation::Orientation;
 use crate::pixels::Rect;
@@ -233,7 +233,7 @@ impl Bitstream {
         if self.len() > limit {
             return None;
         }
-        // As in `Transit::begin`, so that a few bytes cannot expand to a large image.
+        // As in `LaneImage::begin`, so that a few bytes cannot expand to a large image.
         let has_enough_bytes = |s: &Segment| s.bytes.len() * 4 >= s.mcus.len() * layout.blocks_per_mcu as usize;
         self.segments.iter().all(has_enough_bytes).then_some(())?;
         let mut grid = self.grid(layout, &window, color, &table_indices);
@@ -253,7 +253,7 @@ impl Bitstream {
         loop {
             match segments::collect(data, lengths, &mut self.segments, &mut self.stream, self.unstuff) {
                 Ok(()) => return Some(()),
-                Err(Refusal::BufferFull) if self.stream.len() < max_bytes => {
+                Err(CollectError::BufferFull) if self.stream.len() < max_bytes => {
                     let larger_bytes =
                         if has_restarts || self.stream.is_empty() { 2 * self.stream.len() } else { max_bytes };
                     let bytes = larger_bytes.max(INITIAL_CAPACITY).min(max_bytes);

@@ -10,11 +10,11 @@ use crate::entropy::{KEPT_BYTES, Machine};
 use crate::error::{Error, Result, resize};
 use crate::jpeg::Jpeg;
 use crate::kernels::{Backend, Kernels};
+use crate::lane_image::{LaneImage, LanePiece, Refusal};
 use crate::layout::{MAX_COMPONENTS, Window};
 use crate::orientation::Orientation;
 use crate::pixels::{Pixels, Rect};
 use crate::rows::{Blocks, Rows, View};
-use crate::transit::{Refusal, Ticket, Transit};
 
 /// An image to decode with [`decode_group`](Decoder::decode_group).
 #[derive(Debug)]
@@ -70,14 +70,14 @@ pub struct Decoder {
     active_images: Vec<ActiveImage>,
     idle_images: Vec<ActiveImage>,
     /// For each busy lane, its job and its piece.
-    lanes: Vec<(usize, Ticket)>,
+    lanes: Vec<(usize, LanePiece)>,
     plain: PlainDecoder,
 }
 
 /// An image that is being decoded in lanes, with its job and its buffer.
 struct ActiveImage {
     job: usize,
-    transit: Transit,
+    lane_image: LaneImage,
     /// The pixels before the EXIF orientation is applied. Unused for an upright image.
     stored_rgb: Vec<u8>,
     orientation: Orientation,
@@ -231,9 +231,9 @@ impl Decoder {
     /// pieces left.
     fn start_lane(&mut self) -> bool {
         for image in self.active_images.iter_mut().filter(|image| !image.is_damaged) {
-            if let Some(ticket) = image.transit.start(&mut self.machine) {
+            if let Some(lane_piece) = image.lane_image.start(&mut self.machine) {
                 image.busy_lanes += 1;
-                self.lanes.push((image.job, ticket));
+                self.lanes.push((image.job, lane_piece));
                 return true;
             }
         }
@@ -260,7 +260,7 @@ impl Decoder {
         // Only the plain decoder reads the whole file, so only it detects missing pixels outside
         // the region.
         let started = if jpeg.has_eoi {
-            image.transit.begin(&mut self.machine, self.backend, jpeg, image.region, job.max_coefficient_bytes)
+            image.lane_image.begin(&mut self.machine, self.backend, jpeg, image.region, job.max_coefficient_bytes)
         } else {
             Err(Refusal::Never)
         };
@@ -285,16 +285,16 @@ impl Decoder {
         for lane in (0..self.lanes.len()).rev() {
             let Some(bit) = self.machine.finished(lane) else { continue };
             self.machine.stop(lane);
-            let (job, ticket) = self.lanes.swap_remove(lane);
+            let (job, lane_piece) = self.lanes.swap_remove(lane);
             let image = self.active_images.iter_mut().find(|f| f.job == job).expect("a lane's image is in flight");
             image.busy_lanes -= 1;
-            if image.transit.finish(&mut self.machine, ticket, bit).is_none() {
+            if image.lane_image.finish(&mut self.machine, lane_piece, bit).is_none() {
                 image.is_damaged = true;
             }
             if !image.is_damaged {
                 let (orientation, stored_rgb) = (image.orientation, &mut image.stored_rgb);
                 let rgb = if orientation.is_upright() { jobs[job].rgb() } else { stored_rgb };
-                image.is_done = image.transit.render(&self.machine, self.backend.kernels(), rgb);
+                image.is_done = image.lane_image.render(&self.machine, self.backend.kernels(), rgb);
             }
         }
         for i in (0..self.active_images.len()).rev() {
@@ -303,8 +303,8 @@ impl Decoder {
                 continue;
             }
             let mut image = self.active_images.remove(i);
-            let coefficients = image.transit.take_coefficients();
-            image.transit.end(&mut self.machine);
+            let coefficients = image.lane_image.take_coefficients();
+            image.lane_image.end(&mut self.machine);
             let job = &mut jobs[image.job];
             job.result = if image.is_damaged {
                 self.decode_plain(&mut image, job)
@@ -329,7 +329,7 @@ impl ActiveImage {
     fn new() -> Self {
         ActiveImage {
             job: 0,
-            transit: Transit::default(),
+            lane_image: LaneImage::default(),
             stored_rgb: Vec::new(),
             orientation: Orientation::default(),
             region: Rect::new(0, 0, 0, 0),

@@ -115,7 +115,7 @@
 // grid of MCUs. `kernels` implements the transform, upsampling and color conversion for each
 // instruction set. `rows` converts coefficients to rows of pixels. `segments` finds and unstuffs
 // the restart segments that a region needs. `entropy` decodes many segments interleaved, each in a
-// **lane**. `transit` splits an image into pieces for the lanes. `compact` stores coefficients, so
+// **lane**. `lane_image` splits an image into pieces for the lanes. `compact` stores coefficients, so
 // that an image can be decoded again.
 
 mod bits;
@@ -130,6 +130,7 @@ mod header;
 mod huffman;
 mod jpeg;
 mod kernels;
+mod lane_image;
 mod layout;
 mod lengths;
 mod markers;
@@ -139,7 +140,6 @@ mod repack;
 mod rows;
 mod scan;
 mod segments;
-mod transit;
 
 pub use compact::CompactCoefficients;
 pub use decoder::{Decoder, Job};

@@ -6,7 +6,7 @@ use crate::lengths::Lengths;
 
 /// Why the segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum CollectError {
     /// Markers are missing, misplaced or invalid.
     Damaged,
     BufferFull,
@@ -29,7 +29,7 @@ pub(crate) fn collect(
     segments: &mut [Segment],
     stream: &mut [u8],
     unstuff: Unstuff,
-) -> Result<(), Refusal> {
+) -> Result<(), CollectError> {
     if !lengths.is_empty() && collect_by_lengths(data, lengths, segments, stream, unstuff)? {
         return Ok(());
     }
@@ -44,7 +44,7 @@ fn collect_by_lengths(
     segments: &mut [Segment],
     stream: &mut [u8],
     unstuff: Unstuff,
-) -> Result<bool, Refusal> {
+) -> Result<bool, CollectError> {
     let (mut index, mut offset, mut written) = (0, 0, 0);
     let mut remaining = lengths.iter();
     for segment in segments {
@@ -61,7 +61,7 @@ fn collect_by_lengths(
         }
         let end;
         segment.bytes.start = written;
-        (end, written) = unstuff(data, offset, stream, written).ok_or(Refusal::BufferFull)?;
+        (end, written) = unstuff(data, offset, stream, written).ok_or(CollectError::BufferFull)?;
         segment.bytes.end = written;
         let is_complete = match lengths.get(index) {
             Some(length) => end == offset + length,
@@ -79,7 +79,7 @@ fn collect_by_search(
     segments: &mut [Segment],
     stream: &mut [u8],
     unstuff: Unstuff,
-) -> Result<(), Refusal> {
+) -> Result<(), CollectError> {
     let (mut index, mut offset, mut written) = (0, 0, 0);
     let skip = |index: &mut u32, offset: &mut usize| {
         *offset += memchr::memchr(0xff, data.get(*offset..)?)?;
@@ -93,15 +93,15 @@ fn collect_by_search(
     };
     for segment in segments {
         while index < segment.index {
-            skip(&mut index, &mut offset).ok_or(Refusal::Damaged)?;
+            skip(&mut index, &mut offset).ok_or(CollectError::Damaged)?;
         }
         segment.bytes.start = written;
-        (offset, written) = unstuff(data, offset, stream, written).ok_or(Refusal::BufferFull)?;
+        (offset, written) = unstuff(data, offset, stream, written).ok_or(CollectError::BufferFull)?;
         segment.bytes.end = written;
         // Fill bytes may precede only a marker. Before a stuffed zero, fill bytes are damage.
         let after = data.get(offset..).and_then(|rest| rest.iter().find(|&&byte| byte != 0xff));
         if after == Some(&0) {
-            return Err(Refusal::Damaged);
+            return Err(CollectError::Damaged);
         }
     }
     Ok(())
@@ -119,7 +119,7 @@ mod tests {
     use crate::pixels::Rect;
     use crate::repack::repack;
 
-    type Collected = Result<Vec<Vec<u8>>, Refusal>;
+    type Collected = Result<Vec<Vec<u8>>, CollectError>;
 
     fn collect_both_ways(jpeg: &[u8], region: Rect) -> (Option<Collected>, Collected) {
         let header = Header::read(jpeg).unwrap();
@@ -135,7 +135,7 @@ mod tests {
         let jumped = match collect_by_lengths(data, lengths, &mut segments, &mut stream, unstuff) {
             Ok(true) => Some(Ok(copy(&segments, &stream))),
             Ok(false) => None,
-            Err(refusal) => Some(Err(refusal)),
+            Err(e) => Some(Err(e)),
         };
         let searched = collect_by_search(data, &mut segments, &mut stream, unstuff).map(|()| copy(&segments, &stream));
         (jumped, searched)

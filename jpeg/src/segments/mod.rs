@@ -15,6 +15,6 @@ mod needed;
 pub(super) mod uncached;
 mod unstuff;
 
-pub(super) use collect::{Refusal, collect};
+pub(super) use collect::{CollectError, collect};
 pub(super) use needed::{Segment, count, needed};
 pub(super) use unstuff::{Unstuff, unstuff};

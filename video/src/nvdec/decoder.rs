@@ -101,7 +101,7 @@ impl Decoder {
     pub(super) fn new(device: Device) -> Result<Self> {
         let mut stream = null_mut();
         {
-            let _here = device.enter()?;
+            let _entered = device.enter()?;
             let driver = device.driver();
             // SAFETY: the context is current. The driver writes the handle before it returns.
             let status = unsafe { (driver.cuda.stream_create)(&raw mut stream, ffi::STREAM_NON_BLOCKING) };
@@ -138,7 +138,7 @@ impl Decoder {
         let bitstream = Bitstream::new(config)?;
         let user = self.state.as_ptr().cast();
         let device = self.state().device.clone();
-        let _here = device.enter()?;
+        let _entered = device.enter()?;
         self.destroy_parser(&device);
         let state = self.state();
         state.images.clear();
@@ -180,7 +180,7 @@ impl Decoder {
     /// called, but the frames of earlier packets can still be read if only the packet was damaged.
     pub(super) fn push(&mut self, packet: &[u8]) -> Result<()> {
         let device = self.state().device.clone();
-        let _here = device.enter()?;
+        let _entered = device.enter()?;
         let group = self.group.as_mut().expect("`start` precedes `push`");
         let position = group.shown_images.len();
         crate::error::reserve(&mut group.shown_images, 1)?;
@@ -213,7 +213,7 @@ impl Decoder {
     /// which the frame may depend, is damaged.
     pub(super) fn frame(&mut self, packet: usize) -> Result<bool> {
         let device = self.state().device.clone();
-        let _here = device.enter()?;
+        let _entered = device.enter()?;
         let group = self.group.as_ref().expect("`push` precedes `frame`");
         let Some(shown_image) = group.shown_images[packet] else {
             return Err(match &group.failure_cause {
@@ -245,7 +245,7 @@ impl Decoder {
 impl Drop for Decoder {
     fn drop(&mut self) {
         let device = self.state().device.clone();
-        if let Ok(_here) = device.enter() {
+        if let Ok(_entered) = device.enter() {
             self.destroy_parser(&device);
             let state = self.state();
             state.fail(&device);

@@ -274,7 +274,7 @@ impl Device {
         if let Some(caps) = cached_caps.iter().find(|entry| key(entry) == key(&caps)) {
             return Ok(*caps);
         }
-        let _here = self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the driver reads and writes the structure during the call.
         let status = unsafe { (self.0.driver.cuvid.caps)(&raw mut caps) };
         self.0.driver.check(status, || format!("asking GPU {} what it can decode", self.0.ordinal))?;

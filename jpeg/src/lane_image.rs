@@ -1,4 +1,4 @@
-//! [`Transit`]: an image that is being decoded in lanes.
+//! [`LaneImage`]: an image that is being decoded in lanes.
 //!
 //! The image is divided into bands of MCU rows. The part of a restart segment that is in a band is
 //! called a piece, and is decoded in one lane. A band is rendered once all of its pieces have been
@@ -32,7 +32,7 @@ const BANDS: usize = 2;
 
 /// An image in progress. The memory is reused for the next image.
 #[derive(Default)]
-pub(crate) struct Transit {
+pub(crate) struct LaneImage {
     plan: Option<Plan>,
     segments: Vec<Segment>,
     bands: [Band; BANDS],
@@ -84,7 +84,7 @@ struct Piece {
 
 /// A piece that a lane is decoding.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ticket {
+pub(crate) struct LanePiece {
     band: usize,
     piece: usize,
     dc: [i32; MAX_COMPONENTS],
@@ -130,7 +130,7 @@ fn find_pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal
     machine.pattern(&specs).map_err(|_| Refusal::Never)?.ok_or(Refusal::Later)
 }
 
-impl Transit {
+impl LaneImage {
     /// Finds the segments that `region` of the stored image needs, and copies their data.
     /// `max_coefficient_bytes` is the maximum number of bytes for the coefficients, or 0.
     pub(crate) fn begin(
@@ -205,7 +205,7 @@ impl Transit {
             let slot = machine.reserve(capacity, blocks)?;
             let (lengths, stream) = (header.lengths(bytes, mcus), machine.stream(&slot));
             match segments::collect(data, lengths, &mut self.segments, stream, backend.unstuff()) {
-                Err(segments::Refusal::BufferFull) if capacity < data.len() => machine.free(slot),
+                Err(segments::CollectError::BufferFull) if capacity < data.len() => machine.free(slot),
                 result => return Some((slot, result.is_ok())),
             }
             capacity = capacity.saturating_mul(2).min(data.len());
@@ -264,7 +264,7 @@ impl Transit {
         band.rows = rows;
     }
 
-    pub(crate) fn start(&mut self, machine: &mut Machine) -> Option<Ticket> {
+    pub(crate) fn start(&mut self, machine: &mut Machine) -> Option<LanePiece> {
         let plan = self.plan.as_ref()?;
         if self.bands[self.filling_band].issued_pieces == self.bands[self.filling_band].pieces.len() {
             let next_band = (self.filling_band + 1) % BANDS;
@@ -289,16 +289,16 @@ impl Transit {
         };
         machine.start(bit, piece.first_block, (piece.mcu_count * plan.layout.blocks_per_mcu) as usize, plan.pattern);
         self.bands[self.filling_band].issued_pieces += 1;
-        Some(Ticket { band: self.filling_band, piece: index, dc })
+        Some(LanePiece { band: self.filling_band, piece: index, dc })
     }
 
     /// Ends the lane of a piece, which stopped at `bit`. Returns `None` if the data is damaged: the
     /// lane read past the end of its segment, or at least a whole byte follows the last MCU.
-    pub(crate) fn finish(&mut self, machine: &mut Machine, ticket: Ticket, bit: usize) -> Option<()> {
+    pub(crate) fn finish(&mut self, machine: &mut Machine, lane_piece: LanePiece, bit: usize) -> Option<()> {
         let plan = self.plan.as_ref()?;
-        let band = &mut self.bands[ticket.band];
+        let band = &mut self.bands[lane_piece.band];
         band.finished_pieces += 1;
-        let piece = band.pieces[ticket.piece];
+        let piece = band.pieces[lane_piece.piece];
         let segment = &self.segments[piece.segment];
         let unread = ((plan.slot.stream.start + segment.bytes.end) * 8).checked_sub(bit)?;
         let is_split = piece.first_mcu + piece.mcu_count < segment.mcus.end;
@@ -306,7 +306,7 @@ impl Transit {
             return None;
         }
         // The stream contains differences of DC coefficients, so add them up.
-        let mut dc = ticket.dc;
+        let mut dc = lane_piece.dc;
         let mut block = piece.first_block;
         for _ in 0..piece.mcu_count {
             for (dc, component) in dc.iter_mut().zip(plan.layout.components()) {
