@@ -107,7 +107,7 @@ def mean_bytes(root: pathlib.Path) -> float:
     return statistics.mean(sizes)
 
 
-def head(*columns: str) -> None:
+def print_header(*columns: str) -> None:
     print(f"| library | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}", flush=True)
 
 
@@ -118,7 +118,7 @@ def rates(options: argparse.Namespace) -> None:
     link, mean = Link(options), mean_bytes(options.root)
     capacity = options.gbit * 1.25e8
     print(f"A link of {options.gbit:.0f} Gbit/s and a round trip of {options.ms:.0f} ms.\n")
-    head(
+    print_header(
         "share of the link, whole", "after a quarter", "images/s", "first batch, s", "bytes fetched / used", "requests"
     )
     with link.open():
@@ -130,14 +130,14 @@ def rates(options: argparse.Namespace) -> None:
                 print(f"| {name} | {result} |", flush=True)
                 continue
             record(options, result)
-            came = [batch for epoch in result["came"] for batch in epoch]
-            samples = sum(number for _, number in came)
-            end = came[-1][0]
-            late = [(index, number) for index, number in came if index >= end / 4]
+            arrivals = [batch for epoch in result["came"] for batch in epoch]
+            samples = sum(number for _, number in arrivals)
+            end = arrivals[-1][0]
+            late = [(time, number) for time, number in arrivals if time >= end / 4]
             seconds = late[-1][0] - late[0][0]
             share = sum(number for _, number in late[1:]) * mean / seconds / capacity if seconds > 0 else float("nan")
             used = samples * mean
-            cells = [f"{used / end / capacity:.1%}", f"{share:.1%}", f"{samples / end:.0f}", f"{came[0][0]:.2f}"]
+            cells = [f"{used / end / capacity:.1%}", f"{share:.1%}", f"{samples / end:.0f}", f"{arrivals[0][0]:.2f}"]
             cells += [f"{result['sent'] / used:.3f}", f"{result['requests']}"]
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
@@ -146,7 +146,7 @@ def first(options: argparse.Namespace) -> None:
     """Measures the time to the first batch, to the first batch after a resume, and at the epoch boundary."""
     link, trip = Link(options), options.ms / 1000
     print(f"Times in round trips of {options.ms:.0f} ms. The first batches have 8 photographs.\n")
-    head("first batch", "first batch after a resume", "pause at the epoch boundary", "median between batches")
+    print_header("first batch", "first batch after a resume", "pause at the epoch boundary", "median between batches")
     with link.open():
         for name in options.only:
             cells = []
@@ -174,10 +174,11 @@ def cache(options: argparse.Namespace) -> None:
         raise SystemExit(result)
     before = {"folder_bytes": 0, "used_bytes": 0}
     print("| epoch | bytes from the cache | images/s |\n|---|---|---|")
-    for number, (now, came) in enumerate(zip(result["network"], result["came"])):
+    for number, (now, arrivals) in enumerate(zip(result["network"], result["came"])):
         hits, misses = (now[key] - before[key] for key in ("folder_bytes", "used_bytes"))
-        seconds = came[-1][0] - came[0][0]
-        print(f"| {number} | {hits / (hits + misses):.1%} | {sum(samples for _, samples in came[1:]) / seconds:.0f} |")
+        seconds = arrivals[-1][0] - arrivals[0][0]
+        rate = sum(samples for _, samples in arrivals[1:]) / seconds
+        print(f"| {number} | {hits / (hits + misses):.1%} | {rate:.0f} |")
         before = now
 
 

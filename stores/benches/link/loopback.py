@@ -42,7 +42,7 @@ GROUPS = {
 READING = ("transfer", "requests", "readers")
 
 
-def spent(process: int | str, names: bool = True) -> collections.Counter[str]:
+def cpu_seconds(process: int | str, names: bool = True) -> collections.Counter[str]:
     """Returns CPU seconds by group of threads."""
     seconds: collections.Counter[str] = collections.Counter()
     for task in pathlib.Path(f"/proc/{process}/task").iterdir():
@@ -82,9 +82,9 @@ def write_shards(photographs: pathlib.Path, folder: pathlib.Path) -> None:
     folder.mkdir(parents=True)
     for shard in range(SHARDS):
         with tarfile.open(folder / f"train-{shard:06}.tar", "w", format=tarfile.USTAR_FORMAT) as out:
-            for place in range(EACH):
-                for extension, data in files[(shard * EACH + place) % len(files)]:
-                    entry = tarfile.TarInfo(f"{shard:03}{place:04}.{extension}")
+            for number in range(EACH):
+                for extension, data in files[(shard * EACH + number) % len(files)]:
+                    entry = tarfile.TarInfo(f"{shard:03}{number:04}.{extension}")
                     entry.size = len(data)
                     out.addfile(entry, io.BytesIO(data))
     subprocess.run([*program, "inspect", str(folder)], check=True, stdout=subprocess.DEVNULL)
@@ -97,18 +97,18 @@ def measure(name: str, url: str, server: subprocess.Popen | None, options: argpa
     loader = warpfeed.Loader(
         url, batch_size=256, augment=warpfeed.Augment.train(224), unlabeled=True, **device, **extra
     )
-    begun, images, first = time.monotonic(), 0, None
+    start_time, images, first = time.monotonic(), 0, None
     before = after = None
     while after is None:
         for batch in loader:
             now = time.monotonic()
-            first = first or now - begun
+            first = first or now - start_time
             images += 256
             del batch
-            if before is None and now - begun > options.warmup:
-                before = (now, images, spent("self"), server_cores(server), loader.stats())
+            if before is None and now - start_time > options.warmup:
+                before = (now, images, cpu_seconds("self"), server_cores(server), loader.stats())
             if before is not None and now - before[0] > options.seconds:
-                after = (now, images, spent("self"), server_cores(server), loader.stats())
+                after = (now, images, cpu_seconds("self"), server_cores(server), loader.stats())
                 break
     seconds = after[0] - before[0]
     cores = {group: (after[2][group] - before[2][group]) / seconds for group in GROUPS}
@@ -133,7 +133,7 @@ def server_cores(server: subprocess.Popen | None) -> float:
     if server is None:
         return 0.0
     # nginx is a child of the listing process, and its workers are children of nginx.
-    return sum(sum(spent(pid, False).values()) for child in children(server.pid)[1:] for pid in children(child))
+    return sum(sum(cpu_seconds(pid, False).values()) for child in children(server.pid)[1:] for pid in children(child))
 
 
 def main() -> None:
@@ -147,10 +147,10 @@ def main() -> None:
         "--memory", type=pathlib.Path, default=pathlib.Path("/dev/shm"), help="preferred folder for the shards"
     )
     options = parser.parse_args()
-    begun = time.monotonic()
+    start_time = time.monotonic()
     # Containers often have little shared memory, so the free space is checked first.
-    has_room = options.memory.is_dir() and shutil.disk_usage(options.memory).free > FREE_BYTES
-    work = pathlib.Path(tempfile.mkdtemp(dir=options.memory if has_room else None))
+    has_space = options.memory.is_dir() and shutil.disk_usage(options.memory).free > FREE_BYTES
+    work = pathlib.Path(tempfile.mkdtemp(dir=options.memory if has_space else None))
     server = None
     try:
         shards = work / "root/tar/train"
@@ -175,7 +175,7 @@ def main() -> None:
         measure("full shuffle over HTTP", url, server, options, shuffle=True, seed=42)
         measure("shuffle_window over HTTP", url, server, options, shuffle=True, seed=42, shuffle_window=896)
         measure("full shuffle of the same files", str(shards), None, options, shuffle=True, seed=42)
-        print(f"all in {time.monotonic() - begun:.0f} s")
+        print(f"all in {time.monotonic() - start_time:.0f} s")
     finally:
         if server is not None:
             server.terminate()

@@ -245,7 +245,9 @@ def main() -> None:
         "--workers", type=int, default=8, help="processes, or threads for pylance; warpfeed chooses the number itself"
     )
     parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--resume", type=int, default=0, help="reopen after this number of batches, and measure the time")
+    parser.add_argument(
+        "--resume", type=int, default=0, help="reopen after this number of batches, and measure the time"
+    )
     parser.add_argument("--epochs", type=int, default=1)
     options = parser.parse_args(namespace=Options())
     # The requests stay inside the namespace, and the server accepts any key.
@@ -259,22 +261,24 @@ def main() -> None:
     for module in MODULES[name.split(",")[0]]:
         importlib.import_module(module)
     if "warpfeed" not in name:
-        begun = time.time()
+        start_time = time.time()
         epoch = reader(options)
     else:
         epoch = reader(options)
-        begun = time.time()
-    came: list[list[tuple[float, int]]] = []
+        start_time = time.time()
+    arrivals: list[list[tuple[float, int]]] = []
     network: list[dict[str, object]] = []
-    while not came or (len(came) < options.epochs and time.time() - begun <= options.seconds):
-        came.append([])
+    while not arrivals or (len(arrivals) < options.epochs and time.time() - start_time <= options.seconds):
+        arrivals.append([])
         for samples in epoch():
-            came[-1].append((time.time() - begun, samples))
-            if time.time() - begun > options.seconds:
+            arrivals[-1].append((time.time() - start_time, samples))
+            if time.time() - start_time > options.seconds:
                 break
         network.append(getattr(epoch, "network", dict)())
     print(
-        json.dumps({"name": name, "begun": begun, "ended": time.time(), "came": came, "network": network}, default=str),
+        json.dumps(
+            {"name": name, "begun": start_time, "ended": time.time(), "came": arrivals, "network": network}, default=str
+        ),
         flush=True,
     )
     # Some libraries have threads that never end.
