@@ -127,24 +127,25 @@ fn reads_are_exact_under_fifty_fault_schedules() {
 #[test]
 fn an_unusable_server_causes_an_error_within_seconds() {
     let (server, address) = Server::start();
-    let answer = |status: &str, headers: &str, body: &str| {
+    let response = |status: &str, headers: &str, body: &str| {
         format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())
     };
-    let script = |target: &str, answer: String| server.scripts.lock().unwrap().insert(target.to_owned(), vec![answer]);
+    let script =
+        |target: &str, response: String| server.scripts.lock().unwrap().insert(target.to_owned(), vec![response]);
     for name in ["gzip", "whole"] {
         server.put(&format!("/set/{name}.tar"), vec![0; 4096]);
     }
-    script("/set/circle.tar", answer("302 Found", "Location: /set/circle.tar\r\n", ""));
+    script("/set/circle.tar", response("302 Found", "Location: /set/circle.tar\r\n", ""));
     let range = "ETag: \"v0\"\r\nContent-Range: bytes 0-4095/4096\r\n";
-    let packed = answer("206 Partial Content", &format!("{range}Content-Encoding: gzip\r\n"), "packed");
+    let packed = response("206 Partial Content", &format!("{range}Content-Encoding: gzip\r\n"), "packed");
     script("GET /set/gzip.tar", packed);
-    script("GET /set/whole.tar", answer("200 OK", "ETag: \"v0\"\r\n", "everything"));
+    script("GET /set/whole.tar", response("200 OK", "ETag: \"v0\"\r\n", "everything"));
     for (name, words) in [
         ("circle", "redirects this URL in a loop"),
         ("gzip", "the server compresses its responses (gzip)"),
         ("whole", "does not support byte ranges: use a different server"),
     ] {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let url = format!("{address}/set/{name}.tar");
         let store = warpfeed_stores::all().into_iter().find(|(scheme, _)| *scheme == "http").unwrap().1;
         let object = Object { url: url.clone(), len: 4096, tag: Some("\"v0\"".into()), server: None };
@@ -154,6 +155,6 @@ fn an_unusable_server_causes_an_error_within_seconds() {
             assert!(e.cause().contains(words) && !e.is_transient(), "{name}: {e}");
             assert!(e.path().unwrap().to_str() == Some(&url), "{e}");
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{name}: {:?}", begun.elapsed());
+        assert!(start_time.elapsed() < Duration::from_secs(20), "{name}: {:?}", start_time.elapsed());
     }
 }

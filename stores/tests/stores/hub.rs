@@ -60,10 +60,14 @@ fn a_hub_listing_is_complete_or_fails() {
     // The first three attempts fail: a refusal, a body that is truncated in the middle, and a
     // second refusal.
     let next = format!("{address}/api/page2");
-    let cut = page(&one, Some(&next)).replace(&one, &one[..20]);
-    let answers =
-        vec![status("429 Too Many Requests"), cut, status("503 Service Unavailable"), page(&one, Some(&next))];
-    let pages = vec![(tree("busy"), answers), ("/api/page2".to_owned(), vec![status("500 Oops"), page(&two, None)])];
+    let truncated_page = page(&one, Some(&next)).replace(&one, &one[..20]);
+    let responses = vec![
+        status("429 Too Many Requests"),
+        truncated_page,
+        status("503 Service Unavailable"),
+        page(&one, Some(&next)),
+    ];
+    let pages = vec![(tree("busy"), responses), ("/api/page2".to_owned(), vec![status("500 Oops"), page(&two, None)])];
     let source = set("busy", vec![status("503 Slow Down"), commit.clone()], pages).unwrap();
     assert_eq!(urls(&*source), ["a", "b", "c"].map(|name| format!("hf://datasets/o/busy/train/{name}.jpg")));
     assert!(
@@ -136,12 +140,12 @@ fn a_hub_listing_is_complete_or_fails() {
     assert_eq!(listed[1], table);
 
     // A cancellation must not wait for a server that refuses every request.
-    let begun = Instant::now();
-    let stop = CancelToken::new(move || begun.elapsed() > Duration::from_millis(300));
+    let start_time = Instant::now();
+    let stop = CancelToken::new(move || start_time.elapsed() > Duration::from_millis(300));
     let pages = vec![(tree("never"), vec![status("429 Too Many Requests")])];
     assert!(stop.during(|| set("never", vec![commit.clone()], pages)).is_err());
     // Without the cancellation, the retries would take more than a minute.
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(start_time.elapsed() < Duration::from_secs(30));
 }
 
 /// Publishes the files under `folder` on the simulated Hub, at `path_in_commit` in `commit` of the

@@ -42,15 +42,15 @@ fn closing_does_not_wait_for_a_silent_server() {
         let mut epochs = loader.workers(2).host().unwrap();
         server.silent.store(true, Ordering::SeqCst);
         epochs.begin(0);
-        let begun = Instant::now();
-        let mut idle = || (begun.elapsed() < Duration::from_millis(200)).then_some(Duration::from_millis(20));
+        let start_time = Instant::now();
+        let mut idle = || (start_time.elapsed() < Duration::from_millis(200)).then_some(Duration::from_millis(20));
         while epochs.next_interruptible(&mut idle).is_some_and(|batch| batch.is_ok()) {}
-        let begun = Instant::now();
+        let start_time = Instant::now();
         drop(epochs);
         assert!(
-            begun.elapsed() < MAX_CLOSE_TIME,
+            start_time.elapsed() < MAX_CLOSE_TIME,
             "closed after {:?}, with a prefetch budget: {has_budget}",
-            begun.elapsed()
+            start_time.elapsed()
         );
         wait_until_no_request_waits(&server);
     }
@@ -62,21 +62,21 @@ fn closing_does_not_wait_for_a_silent_server() {
     thread::scope(|scope| {
         let opening = scope.spawn(|| stop.during(|| options.open(&url).map(|_| ())));
         thread::sleep(Duration::from_millis(200));
-        let begun = Instant::now();
+        let start_time = Instant::now();
         requested.store(true, Ordering::SeqCst);
         let e = opening.join().unwrap().unwrap_err();
         assert!(e.cause().contains("cancel"), "{e}");
-        assert!(begun.elapsed() < MAX_CLOSE_TIME, "canceled after {:?}", begun.elapsed());
+        assert!(start_time.elapsed() < MAX_CLOSE_TIME, "canceled after {:?}", start_time.elapsed());
     });
     wait_until_no_request_waits(&server);
 }
 
 fn wait_until_no_request_waits(server: &Server) {
-    let begun = Instant::now();
+    let start_time = Instant::now();
     // Idle connections stay open for later requests, so connections are not counted.
     while server.waiting.load(Ordering::SeqCst) > 0 {
         assert!(
-            begun.elapsed() < MAX_CLOSE_TIME,
+            start_time.elapsed() < MAX_CLOSE_TIME,
             "{} requests are still waiting",
             server.waiting.load(Ordering::SeqCst)
         );

@@ -167,15 +167,15 @@ impl Server {
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
                 return None;
             }
-            if let Some(answer) = self.scripted(target).or_else(|| self.scripted(&format!("{method} {target}"))) {
-                stream.write_all(answer.as_bytes()).ok()?;
+            if let Some(response) = self.scripted(target).or_else(|| self.scripted(&format!("{method} {target}"))) {
+                stream.write_all(response.as_bytes()).ok()?;
                 return None;
             }
-            let (answer, is_kept) = match method {
-                "PUT" | "POST" | "DELETE" => (self.change(method, target, &headers, body), true),
-                _ => self.answer(method, target, &headers),
+            let (response, is_kept) = match method {
+                "PUT" | "POST" | "DELETE" => (self.modify(method, target, &headers, body), true),
+                _ => self.response(method, target, &headers),
             };
-            stream.write_all(&answer).ok()?;
+            stream.write_all(&response).ok()?;
             if !is_kept {
                 return None;
             }
@@ -184,11 +184,11 @@ impl Server {
 
     fn scripted(&self, target: &str) -> Option<String> {
         let mut scripts = self.scripts.lock().unwrap();
-        let answers = scripts.get_mut(target)?;
-        Some(if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() })
+        let responses = scripts.get_mut(target)?;
+        Some(if responses.len() > 1 { responses.remove(0) } else { responses[0].clone() })
     }
 
-    fn change(&self, method: &str, target: &str, headers: &BTreeMap<String, String>, body: Vec<u8>) -> Vec<u8> {
+    fn modify(&self, method: &str, target: &str, headers: &BTreeMap<String, String>, body: Vec<u8>) -> Vec<u8> {
         let head = |status: &str, text: &str| {
             format!("HTTP/1.1 {status}\r\nETag: \"e\"\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
         };
@@ -241,7 +241,7 @@ impl Server {
     }
 
     /// Returns the response, and whether the connection stays open.
-    fn answer(&self, method: &str, target: &str, headers: &BTreeMap<String, String>) -> (Vec<u8>, bool) {
+    fn response(&self, method: &str, target: &str, headers: &BTreeMap<String, String>) -> (Vec<u8>, bool) {
         let head = |status: &str, more: &str, len: usize| {
             let time = "Last-Modified: Mon, 23 Nov 2026 07:00:00 GMT";
             format!("HTTP/1.1 {status}\r\n{time}\r\nContent-Length: {len}\r\n{more}\r\n").into_bytes()

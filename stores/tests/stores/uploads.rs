@@ -111,12 +111,12 @@ fn an_upload_whose_response_was_lost_finds_its_object() {
         let end = format!("POST {path}?uploadId={}", server().upload(path).unwrap());
         let looks = if completed { vec![ABSENT.into(), found_response.into()] } else { vec![ABSENT.into()] };
         server().scripts.lock().unwrap().extend([(end, vec![gone.into()]), (format!("HEAD {path}"), looks)]);
-        let answer = upload.complete(true);
+        let result = upload.complete(true);
         if completed {
-            assert!(!answer.unwrap());
+            assert!(!result.unwrap());
             continue;
         }
-        let e = answer.unwrap_err();
+        let e = result.unwrap_err();
         assert!(e.cause().contains("the server has aborted the upload") && !e.is_absent(), "{e}");
     }
 }

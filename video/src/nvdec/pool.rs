@@ -2,9 +2,8 @@
 //!
 //! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy. A process
 //! has at most [`MAX_SESSIONS`] decoders per GPU, and a thread uses one while it decodes a sequence of
-//! frames.
-//! The pool prefers a decoder that has already decoded packets of the requested frame, then the
-//! least recently used one of the same format, then a new one, and then the least recently used
+//! frames. The pool prefers a decoder that has already decoded packets of the requested frame, then
+//! the least recently used one of the same format, then a new one, and then the least recently used
 //! one.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
