@@ -88,7 +88,7 @@ pub(crate) struct LiveOrder {
     begun: Mutex<Begun>,
 }
 
-/// The current run, and its latest batch with fixed samples.
+/// The current run, and the latest batch whose samples have been chosen.
 #[derive(Default)]
 pub(crate) struct Begun {
     run: u64,
@@ -141,7 +141,7 @@ impl LiveOrder {
         if begun.run != run {
             *begun = Begun { run, last: None, ..*begun };
         }
-        // A repeated epoch begins earlier batches again.
+        // If the run repeats an epoch, `batch` may precede the latest batch.
         begun.last = begun.last.max(Some(batch));
         begun
     }

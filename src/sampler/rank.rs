@@ -38,8 +38,8 @@ struct Launcher {
     world_size: &'static str,
     local_rank: &'static str,
     local_world_size: &'static str,
-    /// A variable that only this launcher's processes have, and the command that starts them.
-    /// `None` if only this launcher's processes have any of its variables.
+    /// A variable that is set only in the processes that this launcher starts, and the command that
+    /// starts them. `None` if this is true of all variables above.
     started: Option<(&'static str, &'static str)>,
 }
 

@@ -22,7 +22,7 @@ pub struct Weighted {
     /// One table for each set of weights, in increasing order of the positions at which they take
     /// effect.
     tables: Vec<Table>,
-    /// The first position with known weights.
+    /// The first position for which the weights are still stored.
     known_from: u64,
     draws: u64,
     seed: u64,

@@ -2,8 +2,9 @@
 //!
 //! Counting costs tens of nanoseconds per stage, because threads do not share cache lines: workers
 //! and readers update their own counters with relaxed atomic operations, and the consumer updates
-//! its state once per batch. The list of stragglers is locked only if a sample takes longer than a
-//! threshold, which depends on the slowest samples so far and decays with time.
+//! its state when it requests or receives a batch. A worker locks the list of stragglers only if a
+//! sample takes longer than a threshold, which depends on the slowest samples so far and decays
+//! with time.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -50,7 +51,7 @@ pub(crate) struct ReaderCounters {
     read_start: AtomicU64,
 }
 
-/// Counters of the consumer, which are updated once per batch.
+/// Counters of the consumer, which are updated when it requests or receives a batch.
 struct Consumer {
     /// Delivery time, epoch and index of the last batch. `None` when an epoch begins, because the
     /// time between epochs is not a step.

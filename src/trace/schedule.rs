@@ -35,8 +35,7 @@ impl Schedule {
         match self.wait.checked_add(self.warmup).and_then(|sum| sum.checked_add(self.active)) {
             Some(_) if self.active > 0 => Ok(()),
             _ => Err(Error::config(format!(
-                "trace: {self:?}: active must be at least 1, and the sum \
-                     must fit into 64 bits"
+                "trace: {self:?}: active must be at least 1, and wait + warmup + active must fit into 64 bits"
             ))),
         }
     }

@@ -40,7 +40,7 @@ stages! {
     /// Cropping, resizing and flipping images, changing their colors, and applying custom
     /// transforms.
     Transform "transform",
-    /// Normalizing and casting images, and writing them to the batch.
+    /// Normalizing, casting and writing images, and copying simple fields such as labels.
     Write "write",
     /// Computing fields such as masks and boxes. Statistics list each field separately, under its
     /// own name, instead of this stage.

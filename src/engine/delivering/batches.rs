@@ -51,8 +51,8 @@ pub struct Batches<B> {
 /// What [`Batches::next_interruptible`] does while an epoch is in progress.
 pub(super) enum NextStep {
     Batch,
-    /// Returns the next batch of a run that began in an earlier epoch. Starts the given run instead
-    /// if that run has ended.
+    /// Returns the next batch of a run that began in an earlier epoch. If that run has ended,
+    /// starts a run with this course instead.
     Prepared(Course),
     /// Skips the failed batch at the current position.
     AfterFailed,
@@ -358,7 +358,7 @@ impl<B> Batches<B> {
             }
         };
         let index = index.unwrap_or_default();
-        // Errors of samples affect only their batch. Any other error ends the epoch.
+        // Errors of samples affect only their batch.
         let are_samples_at_fault = batch.as_ref().map_or_else(|e| !e.failed().is_empty(), |_| true);
         let batch = match batch {
             Ok(batch) => shared.record_failures(index, (self.info)(&batch).failed()).map(|()| batch),

@@ -227,8 +227,8 @@ impl Balance {
     }
 
     /// Sets the number of batches on the device that the consumer has not taken. Called each time
-    /// the device takes a batch. Excludes that batch, because the number is not updated when the
-    /// consumer takes one.
+    /// the device takes a batch, which itself does not count. The number is not updated when the
+    /// consumer takes a batch.
     pub(crate) fn set_batches_ahead(&self, batches: usize) {
         self.batches_ahead.store(batches, Ordering::Relaxed);
     }

@@ -6,8 +6,8 @@ use crate::batch::Header;
 use crate::recipe::SampleImage;
 use crate::trace::{Args, Counters, Row, Stage, StageMap, WorkerCounts, nanos};
 
-/// A worker's stopwatch. A lap covers one stage of one sample. Its time is added to the counters,
-/// and to the trace if one is being recorded.
+/// A worker's stopwatch. A lap usually covers one stage of one sample. Its time is added to the
+/// counters, and to the trace if one is being recorded.
 pub(crate) struct Meter<'a> {
     counters: &'a Counters,
     worker: usize,
