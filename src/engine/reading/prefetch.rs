@@ -66,7 +66,8 @@ impl PrefetchNotifier {
         };
         let (next_schedule, augments) = (schedule.clone(), recipe.augments.clone());
         let next_position = move |epoch, sample, batch| {
-            // The other samples of a mosaic are random, so any batch may read the sample.
+            // The partners that are combined with a sample are random, so any batch may read this
+            // sample.
             if augments.max_images(epoch) > 1 {
                 return Position::Unknown;
             }

@@ -1,7 +1,7 @@
 //! [`ReadBuffers`]: samples that a reader has read, but no worker has decoded yet.
 //!
 //! A *part* is a group of samples of one batch, which one worker fills. An *entry* is one of these
-//! samples, possibly with the other samples of its mosaic.
+//! samples, possibly with its *partners*: the samples that are combined with it into one image.
 //!
 //! A [`Sample`] borrows from its source and from the buffer that it was read into. [`ReadBuffers`]
 //! owns the buffers and shares the ownership of the source, so that samples can move between
@@ -27,7 +27,7 @@ use crate::trace::nanos;
 const PAGE_BYTES: usize = 4096;
 
 /// Buffers, and the samples that borrow from them. The samples are in the order of the part's
-/// entries, and each entry's own sample is followed by the other samples of its mosaic.
+/// entries, and each entry's own sample is followed by its partners.
 pub(crate) struct ReadBuffers {
     /// Each sample, with its index and the duration of the read in ns. The samples borrow from the
     /// buffers (invariant 1). The capacity is one sample per buffer.
@@ -39,12 +39,12 @@ pub(crate) struct ReadBuffers {
 }
 
 /// `(entry, sample)`: the position of an entry in its part, and of a sample in the entry. Sample 0
-/// is the entry's own, and the others are the other samples of a mosaic.
+/// is the entry's own, and the others are its partners.
 pub(crate) type ReadIndex = (usize, usize);
 
 impl ReadBuffers {
-    /// Creates buffers for a part in which an entry has up to `tiles` samples: its own, and the
-    /// other samples of its mosaic.
+    /// Creates buffers for a part in which an entry has up to `tiles` samples: its own and its
+    /// partners.
     pub(crate) fn new(source: Arc<dyn Source>, max_bytes: u64, tiles: usize) -> Self {
         let count = MAX_GROUP * tiles;
         let buffers = vec![Vec::new(); count].into_boxed_slice();

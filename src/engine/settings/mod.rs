@@ -1,4 +1,4 @@
-//! Decides how many workers and slots a loader uses, and how much memory.
+//! The workers, slots and memory that a loader uses.
 //!
 //! The options of the loader determine the initial values. While the engine runs, these modules
 //! decide how many slots are in use, whether workers or the device decode, and which worker may use

@@ -44,7 +44,7 @@ pub(crate) enum DeviceImages {
 pub(super) struct ReadSample<'a> {
     pub(super) row: usize,
     pub(super) sample: Sample<'a>,
-    /// The other samples of the mosaic, each with its source index.
+    /// The partners of the sample, each with its source index.
     pub(super) partner_samples: PartnerSamples<'a>,
     pub(super) timing: SampleTiming<'a>,
     /// Number of images of this sample in the group.
@@ -55,7 +55,7 @@ pub(super) struct ReadSample<'a> {
     field_plan: Option<Box<Plan>>,
 }
 
-/// The other samples of a mosaic, each with its source index.
+/// The samples that are combined with a sample into one image, each with its source index.
 type PartnerSamples<'a> = ArrayVec<(u64, Sample<'a>), { TILES - 1 }>;
 
 impl ReadSample<'_> {
@@ -66,7 +66,7 @@ impl ReadSample<'_> {
     }
 }
 
-/// Cost of reading a sample and the other samples of its mosaic.
+/// Cost of reading a sample and its partners.
 #[derive(Default)]
 struct ReadCost {
     bytes: usize,
@@ -173,8 +173,8 @@ impl<'a> PartFiller<'a> {
         group
     }
 
-    /// Reads and plans the sample in row `row`, and the other samples of its mosaic. Returns the
-    /// sample, the other samples, the memory in bytes that all of them need, and the [plan for the
+    /// Reads and plans the sample in row `row` and its partners. Returns the sample, the partners,
+    /// the memory in bytes that all of them need, and the [plan for the
     /// fields](ReadSample::field_plan).
     fn read_and_plan(
         &mut self,
@@ -203,8 +203,8 @@ impl<'a> PartFiller<'a> {
                     .read((id, entry), buffers, || run.may_retry(run_number))
                     .inspect(|sample| cost.buffer_bytes += sample.memory()),
             };
-            // Name the other samples of a mosaic by their source index, because a number that the
-            // user assigned applies only to the first sample.
+            // Name partners by their source index, because a number that the user assigned applies
+            // only to the first sample.
             let sample = sample.map_err(|e| recipe.sample_error(id, "", if tile > 0 { e.of_sample(id) } else { e }))?;
             cost.bytes += sample.memory();
             Ok(sample)
@@ -439,7 +439,7 @@ impl<'a> PartFiller<'a> {
 
     /// Copies the data of the images that the device decodes.
     fn store_for_device(&mut self, group: &mut Group<'a>) {
-        // Mosaics are composed on the CPU.
+        // Workers compose combined images.
         for (sample, sample_images) in group.iter_mut().filter(|(sample, _)| sample.partner_samples.is_empty()) {
             for sample_image in
                 sample_images.iter_mut().filter(|sample_image| sample_image.wants_device && sample_image.result.is_ok())

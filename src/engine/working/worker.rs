@@ -168,9 +168,9 @@ impl Worker {
         let sample = recipe.read((entry.sample, &entry), &mut encoded[0], || request.is_wanted());
         let sample = sample.map_err(|e| recipe.sample_error(entry.sample, "", e))?;
         recipe.check_size(&sample, entry.sample)?;
-        // Mosaics are never decoded on the device, so only this sample has to be read. Decode all
-        // of its images again, so that each damaged image is counted exactly once, but write only
-        // those assigned to the device.
+        // Combined images are never decoded on the device, so only this sample has to be read.
+        // Decode all of its images again, so that each damaged image is counted exactly once, but
+        // write only those assigned to the device.
         part.meta(row).damaged = part.meta(row).damaged_in_fields;
         let buffer_bytes = share.excess_buffer_bytes(sample.memory());
         let mut damaged_images = ArrayVec::<&[u8], MAX_IMAGES>::new();
