@@ -44,7 +44,8 @@ pub(crate) struct Entry {
     /// The number that seeds the sample's random numbers instead of the epoch; see
     /// [`Occurrence::variant`].
     pub(crate) variant: u64,
-    /// Whether the sample is neither padding nor a replacement for a failed sample.
+    /// False for padding, for the replacement of a failed sample, and for a failed image of a
+    /// decoder.
     pub(crate) valid: bool,
 }
 

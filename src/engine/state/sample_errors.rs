@@ -19,7 +19,8 @@ pub enum OnError {
     /// [index](crate::BatchInfo::ids) and the [key](crate::BatchInfo::keys) of the replacement. A
     /// sample that fails repeatedly is logged and listed in
     /// [`Batches::sample_errors`](crate::Batches::sample_errors) only once. If all samples of a
-    /// batch fail, the loader returns an error instead of the batch.
+    /// batch fail, or if the process or the machine ran out of memory or file descriptors, the
+    /// loader returns an error instead of the batch.
     Skip {
         /// Maximum number of distinct samples that the loader skips before it returns an error.
         max_skipped: u64,
