@@ -49,21 +49,21 @@ impl<'a> Bits<'a> {
     fn fill_bytes(&mut self) {
         while self.bit_count <= 56 {
             let Some(&byte) = self.bytes.get(self.position) else { return };
-            let mut next = self.position + 1;
+            let mut next_position = self.position + 1;
             if byte == 0xff {
-                while self.bytes.get(next) == Some(&0xff) {
-                    next += 1;
+                while self.bytes.get(next_position) == Some(&0xff) {
+                    next_position += 1;
                 }
-                if self.bytes.get(next) != Some(&0) {
-                    self.position = next - 1;
+                if self.bytes.get(next_position) != Some(&0) {
+                    self.position = next_position - 1;
                     return;
                 }
                 // T.81 allows fill bytes only before markers. Elsewhere, libjpeg-turbo's two bit
                 // readers disagree on how to interpret fill bytes.
-                self.faults += u32::from(next > self.position + 1);
-                next += 1;
+                self.faults += u32::from(next_position > self.position + 1);
+                next_position += 1;
             }
-            self.position = next;
+            self.position = next_position;
             self.window |= u64::from(byte) << (56 - self.bit_count);
             self.bit_count += 8;
         }

@@ -114,8 +114,8 @@ fn exif_orientation(tiff: &[u8]) -> Option<u8> {
         let b: [u8; 2] = tiff.get(offset..offset.checked_add(2)?)?.try_into().ok()?;
         Some(if big { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) })
     };
-    let first: [u8; 4] = tiff.get(4..8)?.try_into().ok()?;
-    let directory = (if big { u32::from_be_bytes(first) } else { u32::from_le_bytes(first) }) as usize;
+    let offset_bytes: [u8; 4] = tiff.get(4..8)?.try_into().ok()?;
+    let directory = (if big { u32::from_be_bytes(offset_bytes) } else { u32::from_le_bytes(offset_bytes) }) as usize;
     let entries = usize::from(u16_at(directory)?);
     let entry = (0..entries).map(|i| directory + 2 + 12 * i).find(|&offset| u16_at(offset) == Some(0x0112))?;
     let value = u16_at(entry + 8)?;

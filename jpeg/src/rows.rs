@@ -77,9 +77,9 @@ impl Rows {
             stripe.stride = MARGIN + 8 * span.columns.len() + PADDING;
             let samples = (stripe.rows as usize * stripe.stride).max(stripe.samples.len());
             resize(&mut stripe.samples, samples, 0);
-            let wide = window.region.width as usize + 2 * component.across as usize + 2 * PADDING;
-            let wide = wide.max(stripe.upsampled.len());
-            resize(&mut stripe.upsampled, wide, 0);
+            let upsampled_len = window.region.width as usize + 2 * component.across as usize + 2 * PADDING;
+            let upsampled_len = upsampled_len.max(stripe.upsampled.len());
+            resize(&mut stripe.upsampled, upsampled_len, 0);
         }
     }
 

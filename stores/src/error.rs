@@ -105,10 +105,10 @@ pub(crate) fn convert(error: object_store::Error, url: &str, operation: &str) ->
         })
     });
     let public_text = remove_secrets(&text);
-    let shown = shorten(&public_text);
+    let short_text = shorten(&public_text);
     let cause = match advice {
-        Some(advice) => format!("{operation}: {advice} ({shown})"),
-        None => format!("{operation}: {shown}"),
+        Some(advice) => format!("{operation}: {advice} ({short_text})"),
+        None => format!("{operation}: {short_text}"),
     };
     let kind = match error {
         E::NotFound { .. } | E::Precondition { .. } => ErrorKind::Source,
@@ -170,8 +170,8 @@ fn remove_secrets(text: &str) -> String {
         let url = &public[scheme..];
         let end =
             url.find(|c: char| c.is_whitespace() || "()\"'<>".contains(c)).map_or(public.len(), |end| scheme + end);
-        let shown = public[..end].find('?').filter(|&query| query > scheme).unwrap_or(end);
-        without_queries.push_str(&public[..shown]);
+        let query_start = public[..end].find('?').filter(|&query| query > scheme).unwrap_or(end);
+        without_queries.push_str(&public[..query_start]);
         public.drain(..end);
     }
     without_queries + &public

@@ -44,9 +44,9 @@ impl<T: Sync> PerProcess<T> {
             {
                 return Ok(value);
             }
-            let new = Box::leak(Box::new((pid, create()?)));
+            let new_value = Box::leak(Box::new((pid, create()?)));
             // If another thread was faster, use its value, and leak the one created here.
-            let _ = self.0.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+            let _ = self.0.compare_exchange(current, new_value, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 }

@@ -230,11 +230,11 @@ fn list(stores: &impl FindStore, prefix: &str) -> Result<Vec<Object>> {
     }
     let prefix = prefix.to_owned();
     wait(async move {
-        let first =
+        let root_listing =
             within_timeout(location.store.list_with_delimiter(Some(&location.path)), &prefix, "listing").await?;
-        let (mut listed, mut folders) = (first.objects, JoinSet::new());
+        let (mut listed, mut folders) = (root_listing.objects, JoinSet::new());
         let permits = Arc::new(Semaphore::new(MAX_LISTINGS));
-        for folder in first.common_prefixes {
+        for folder in root_listing.common_prefixes {
             let (permits, location, prefix) = (permits.clone(), location.clone(), prefix.clone());
             folders.spawn(async move {
                 let _permit = permits.acquire().await;
@@ -333,7 +333,7 @@ async fn read_range(
     }
     let (url, len) = (&object.url, range.end - range.start);
     let operation = format!("bytes {} to {} of {}", range.start, range.end, object.len);
-    let changed = |old: String, new: String| {
+    let changed_error = |old: String, new: String| {
         let cause = format!(
             "{operation}: the object has changed since it was opened, from {old} to {new}: open the loader again"
         );
@@ -360,13 +360,13 @@ async fn read_range(
         _ => e_tag(&response.meta),
     };
     if response_tag != object.tag {
-        return Err(changed(
+        return Err(changed_error(
             format!("version {tag}"),
             format!("version {}", response_tag.as_deref().unwrap_or("unknown")),
         ));
     }
     if response.meta.size != object.len {
-        return Err(changed(format!("{} bytes", object.len), format!("{} bytes", response.meta.size)));
+        return Err(changed_error(format!("{} bytes", object.len), format!("{} bytes", response.meta.size)));
     }
     let encoding = response.attributes.get(&Attribute::ContentEncoding).map(|encoding| encoding.to_string());
     let wrong_length = |received: u64| {

@@ -25,8 +25,8 @@ impl Input for [u8] {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let from = usize::try_from(offset).ok().and_then(|start| self.get(start..)?.get(..out.len()));
-        out.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        let source = usize::try_from(offset).ok().and_then(|start| self.get(start..)?.get(..out.len()));
+        out.copy_from_slice(source.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 }

@@ -50,13 +50,13 @@ pub use track::{Packet, Time, Track};
 /// If reading fails, if the file is damaged or has no video track, or if the container, or a
 /// feature of it that the track uses, is not supported.
 pub fn open(input: &dyn Input) -> Result<Track> {
-    let mut first = [0; 12];
+    let mut prefix = [0; 12];
     let len = input.len().min(12) as usize;
-    input.read_at(0, &mut first[..len])?;
-    if mkv::matches(&first[..len]) {
+    input.read_at(0, &mut prefix[..len])?;
+    if mkv::matches(&prefix[..len]) {
         return mkv::read(input);
     }
-    if !mp4::matches(&first[..len]) {
+    if !mp4::matches(&prefix[..len]) {
         return Err(Error::unsupported("unsupported video file: expected MP4, Matroska or WebM"));
     }
     mp4::read(input)

@@ -90,10 +90,10 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2,lzcnt")]
-fn load(from: &[u32]) -> __m512i {
-    let from: &[u32; LANES] = from.try_into().expect("one number for each lane");
+fn load(values: &[u32]) -> __m512i {
+    let values: &[u32; LANES] = values.try_into().expect("one number for each lane");
     // SAFETY: the array has sixteen numbers.
-    unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
 }
 
 /// Returns the length, advance and value of each lane's [`Step`]. `entry` contains the table
@@ -150,6 +150,6 @@ unsafe fn long_step(memory: &Pointers, bit: u32, table: u32) -> Step {
     };
     // After an invalid code, move the lane to the end of the stream, so that its owner finds the
     // lane outside its segment.
-    let none = Step { length: memory.limit as u32 - bit, advance: 63, value: 0 };
-    table.long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(none)
+    let end_step = Step { length: memory.limit as u32 - bit, advance: 63, value: 0 };
+    table.long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(end_step)
 }

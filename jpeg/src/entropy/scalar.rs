@@ -83,12 +83,12 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
     }
     // SAFETY: the first `L` lanes are valid.
     let mut lane: [Lane; 3] = unsafe { [Lane::load(memory, lanes, 0); 3] };
-    let mut more = true;
+    let mut can_continue = true;
     each!(I {
         // SAFETY: as above. A lane that is at the start of a block owns this block.
         unsafe {
             lane[I] = Lane::load(memory, lanes, I);
-            more &= lane[I].position > -64 || dc(memory, &mut lane[I]);
+            can_continue &= lane[I].position > -64 || dc(memory, &mut lane[I]);
         }
     });
     macro_rules! steps {
@@ -106,7 +106,7 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
             });
         };
     }
-    if more {
+    if can_continue {
         'all: loop {
             // SAFETY: the lane has not reached its end.
             each!(I { unsafe { refill(&mut lane[I]) } });

@@ -54,11 +54,11 @@ fn optimal(counts: &[u32; 256]) -> Spec {
     while weight.len() < 2 * count - 1 {
         let new_node = weight.len();
         let mut take_least = || {
-            let next =
+            let smallest =
                 if leaf < count && (node == new_node || weight[leaf] <= weight[node]) { &mut leaf } else { &mut node };
-            parent[*next] = new_node;
-            *next += 1;
-            weight[*next - 1]
+            parent[*smallest] = new_node;
+            *smallest += 1;
+            weight[*smallest - 1]
         };
         let sum = take_least() + take_least();
         weight.push(sum);

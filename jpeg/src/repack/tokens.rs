@@ -143,13 +143,13 @@ impl Tokens {
 
     #[inline]
     fn read_ac(&mut self, bits: &mut Bits<'_>, ac: &Lookup, i: usize) -> std::result::Result<(), String> {
-        let first = table_start(true, group(i));
+        let table = table_start(true, group(i));
         let (mut block, mut count) = ([0; 64], 0);
         let mut k = 1;
         while k < 64 {
             let (symbol, value) = bits.symbol_and_bits(ac);
-            self.counts[first + usize::from(symbol)] += 1;
-            block[count & 63] = ((first + usize::from(symbol)) as u32) << 16 | value;
+            self.counts[table + usize::from(symbol)] += 1;
+            block[count & 63] = ((table + usize::from(symbol)) as u32) << 16 | value;
             count += 1;
             let (run, size) = (usize::from(symbol >> 4), symbol & 15);
             k += run + 1;
@@ -171,11 +171,11 @@ impl Tokens {
         if let Some(damage) = coefficients.damage() {
             return Err(Error::new(damage));
         }
-        let mut last = [0; 4];
+        let mut last_dc = [0; 4];
         for mcu in 0..grid.across * grid.down {
             if mcu > 0 && mcu % grid.interval == 0 {
                 self.segment_ends.push(self.symbols.len());
-                last = [0; 4];
+                last_dc = [0; 4];
             }
             let (x, y) = ((mcu % grid.across) as usize, (mcu / grid.across) as usize);
             for (i, (h, v)) in mcu_blocks(frame) {
@@ -184,14 +184,14 @@ impl Tokens {
                 for (y, x) in (y * v..).take(v).flat_map(|y| (x * h..).take(h).map(move |x| (y, x))) {
                     if x < wide as usize && y < high as usize {
                         let block = plane.block(x, y);
-                        self.push_dc(i, block[0].into(), &mut last[i])?;
+                        self.push_dc(i, block[0].into(), &mut last_dc[i])?;
                         self.push_ac(i, block)?;
                     } else {
                         // Scans of a single component omit the blocks that only pad an MCU. Insert
                         // padding as in jpegtran: repeating the previous DC coefficient costs the
                         // fewest bits.
-                        let previous = last[i];
-                        self.push_dc(i, previous, &mut last[i])?;
+                        let previous = last_dc[i];
+                        self.push_dc(i, previous, &mut last_dc[i])?;
                         self.push(table_start(true, group(i)), 0);
                     }
                 }
@@ -221,7 +221,7 @@ impl Tokens {
 
     /// Appends the symbols of a block's AC coefficients (T.81, F.1.2.2).
     fn push_ac(&mut self, i: usize, block: &[i16; 64]) -> Result<()> {
-        let first = table_start(true, group(i));
+        let table = table_start(true, group(i));
         let mut run = 0;
         for value in NATURAL[1..64].iter().map(|&position| block[usize::from(position)]) {
             if value == 0 {
@@ -229,18 +229,18 @@ impl Tokens {
                 continue;
             }
             while run > 15 {
-                self.push(first + 0xf0, 0);
+                self.push(table + 0xf0, 0);
                 run -= 16;
             }
             let (size, bits) = size_and_bits(value.into());
             if size > AC_SIZE {
                 return Err(Error::new(format!("jpeg AC coefficient {value} has more than {AC_SIZE} bits")));
             }
-            self.push(first + (run << 4 | usize::from(size)), bits);
+            self.push(table + (run << 4 | usize::from(size)), bits);
             run = 0;
         }
         if run > 0 {
-            self.push(first, 0);
+            self.push(table, 0);
         }
         Ok(())
     }

@@ -10,10 +10,10 @@ pub(crate) fn copy(from: &[u8], out: &mut [u8]) {
     const LINE: usize = 64;
     assert_eq!(from.len(), out.len());
     // The copy uses ordinary stores for cache lines that are written only partially.
-    let head = out.as_ptr().align_offset(LINE).min(out.len());
-    let (start, lines) = out.split_at_mut(head);
-    start.copy_from_slice(&from[..head]);
-    let from = from[head..].as_chunks::<LINE>();
+    let head_len = out.as_ptr().align_offset(LINE).min(out.len());
+    let (start, lines) = out.split_at_mut(head_len);
+    start.copy_from_slice(&from[..head_len]);
+    let from = from[head_len..].as_chunks::<LINE>();
     let chunks = lines.as_chunks_mut::<LINE>();
     for (from, to) in from.0.iter().zip(chunks.0) {
         for offset in (0..LINE).step_by(16) {

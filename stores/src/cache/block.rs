@@ -97,12 +97,12 @@ fn split_name(name: &str) -> (Option<Arc<str>>, &str) {
 pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8]) -> io::Result<()> {
     let header = range.header(owner, crc32fast::hash(bytes));
     // Write both with a single system call, which suffices for nearly every block.
-    let written = match file.write_vectored(&[IoSlice::new(&header), IoSlice::new(bytes)]) {
+    let written_bytes = match file.write_vectored(&[IoSlice::new(&header), IoSlice::new(bytes)]) {
         Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
-        written => written?,
+        written_bytes => written_bytes?,
     };
-    file.write_all(&header[written.min(header.len())..])?;
-    file.write_all(&bytes[written.saturating_sub(header.len())..])
+    file.write_all(&header[written_bytes.min(header.len())..])?;
+    file.write_all(&bytes[written_bytes.saturating_sub(header.len())..])
 }
 
 /// Reads a block into `out`. Returns `false` if the block is damaged or contains a different range.

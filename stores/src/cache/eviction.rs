@@ -192,13 +192,13 @@ impl Index {
 
     /// Ranks some of the outdated blocks. Returns whether all ranks are current.
     fn update_ranks(&mut self) -> bool {
-        let mut passed = Vec::new();
+        let mut passed_keys = Vec::new();
         for dataset in self.datasets.values() {
             let Some(loader) = dataset.loaders.last() else { continue };
             let now = loader.time(loader.position);
             // If the next uses of more than `MAX_RANKED_BLOCKS` blocks have passed, the remaining
             // blocks count as those that are needed soonest.
-            passed.extend(
+            passed_keys.extend(
                 dataset
                     .by_next_use
                     .iter()
@@ -207,7 +207,7 @@ impl Index {
                     .map(|(_, key)| *key),
             );
         }
-        for key in passed {
+        for key in passed_keys {
             self.rank(key);
         }
         for _ in 0..MAX_RANKED_BLOCKS {
@@ -292,10 +292,10 @@ impl Index {
 
     /// Returns the blocks to evict so that a new block of `bytes` bytes fits. Returns `None` if the
     /// new block is larger than the limit, if it would be evicted before them, or if some next uses
-    /// are not known yet. The next use of the new block is searched starting at `from`, or at the
-    /// loader's position if `from` is `None`. Updates only ranks: the caller must evict and add the
-    /// blocks.
-    pub(super) fn admit(&mut self, bytes: u64, owner: Owner, from: Option<BatchIndex>) -> Option<Vec<Key>> {
+    /// are not known yet. The next use of the new block is searched starting at `earliest_use`, or at
+    /// the loader's position if `earliest_use` is `None`. Updates only ranks: the caller must evict
+    /// and add the blocks.
+    pub(super) fn admit(&mut self, bytes: u64, owner: Owner, earliest_use: Option<BatchIndex>) -> Option<Vec<Key>> {
         if bytes > self.limit {
             return None;
         }
@@ -307,13 +307,13 @@ impl Index {
             return None;
         }
         let loader = self.datasets.get(&owner.dataset).and_then(|dataset| dataset.loaders.last());
-        let next =
-            loader.and_then(|loader| Some((loader, loader.next_use(owner.sample, from.unwrap_or(loader.position))?)));
-        let distance = next.map(|(loader, next)| match next {
+        let next_time = loader
+            .and_then(|loader| Some((loader, loader.next_use(owner.sample, earliest_use.unwrap_or(loader.position))?)));
+        let distance = next_time.map(|(loader, next_time)| match next_time {
             u64::MAX => u64::MAX,
-            next => loader.distance(next),
+            next_time => loader.distance(next_time),
         });
-        let mut evicted = Vec::new();
+        let mut evicted_keys = Vec::new();
         let mut used: Vec<_> = self.datasets.values().map(|dataset| dataset.by_last_use.iter().peekable()).collect();
         let mut queues: Vec<_> = self
             .datasets
@@ -330,8 +330,8 @@ impl Index {
                 (None, None) => return None,
                 (None, Some(distance)) => {
                     let last = |(loader, queue): &mut (&Loader, std::iter::Peekable<_>)| {
-                        let (next, _): &&(u64, Key) = queue.peek()?;
-                        Some(if *next == u64::MAX { u64::MAX } else { loader.distance(*next) })
+                        let (next_time, _): &&(u64, Key) = queue.peek()?;
+                        Some(if *next_time == u64::MAX { u64::MAX } else { loader.distance(*next_time) })
                     };
                     let distances = queues.iter_mut().enumerate().filter_map(|(i, queue)| Some((last(queue)?, i)));
                     let (farthest, i) = distances.max()?;
@@ -342,9 +342,9 @@ impl Index {
                 }
             };
             excess = excess.saturating_sub(self.entries[&key].bytes);
-            evicted.push(key);
+            evicted_keys.push(key);
         }
-        Some(evicted)
+        Some(evicted_keys)
     }
 }
 

@@ -335,7 +335,7 @@ impl<'a> Dataset<'a> {
     /// if no part arrives for too long, or if the reads of this thread are canceled.
     fn wait(&self, try_lock: impl Fn() -> io::Result<bool>) -> Result<()> {
         let arrived = || fs::metadata(self.path.join("arrived")).map_or(0, |metadata| metadata.len());
-        let (mut seen, mut since, mut is_logged) = (arrived(), Instant::now(), false);
+        let (mut last_len, mut last_change, mut is_logged) = (arrived(), Instant::now(), false);
         while !try_lock().map_err(|e| Error::io(&self.path, &e))? {
             if is_stopped() {
                 return Err(
@@ -345,10 +345,10 @@ impl<'a> Dataset<'a> {
             if !std::mem::replace(&mut is_logged, true) {
                 tracing::info!("{}: waiting for another process that is downloading these files", self.base);
             }
-            let now = arrived();
-            if now != seen {
-                (seen, since) = (now, Instant::now());
-            } else if since.elapsed() > WAIT_TIMEOUT {
+            let current_len = arrived();
+            if current_len != last_len {
+                (last_len, last_change) = (current_len, Instant::now());
+            } else if last_change.elapsed() > WAIT_TIMEOUT {
                 let cause = format!(
                     "another process is downloading these files, but has received nothing for {} s: \
                      end that process if it is suspended",
@@ -406,10 +406,10 @@ impl<'a> Dataset<'a> {
         }
         let requested_ranges: Vec<_> =
             parts.iter().map(|(number, range)| (&self.objects[*number], range.clone())).collect();
-        let mut next = parts.iter();
+        let mut next_part = parts.iter();
         read(&requested_ranges, &mut |bytes| {
-            let more = || Error::in_source("received more parts than requested").at_path(self.base);
-            let (number, range) = next.next().cloned().ok_or_else(more)?;
+            let too_many = || Error::in_source("received more parts than requested").at_path(self.base);
+            let (number, range) = next_part.next().cloned().ok_or_else(too_many)?;
             if bytes.len() as u64 != range.end - range.start {
                 let cause = format!("received {} bytes instead of {}", bytes.len(), range.end - range.start);
                 return Err(Error::in_source(cause).at_path(&self.objects[number].url));
@@ -427,7 +427,7 @@ impl<'a> Dataset<'a> {
             }
             Ok(())
         })?;
-        if next.next().is_some() {
+        if next_part.next().is_some() {
             return Err(Error::in_source("received fewer parts than requested").at_path(self.base));
         }
         let mut complete = Vec::new();
@@ -441,9 +441,9 @@ impl<'a> Dataset<'a> {
             complete.extend(modified(&path).map_err(|e| Error::io(&path, &e))?.1.to_le_bytes());
         }
         let partial = self.path.join("complete.partial");
-        let written =
+        let result =
             File::create(&partial).and_then(|mut file| file.write_all(&complete).and_then(|()| file.sync_all()));
-        written.and_then(|()| fs::rename(&partial, self.path.join("complete"))).map_err(failed)
+        result.and_then(|()| fs::rename(&partial, self.path.join("complete"))).map_err(failed)
     }
 
     /// Returns, for each file, the number of received bytes and their checksum. Drops files that do

@@ -415,11 +415,11 @@ impl Journal {
             bytes.extend_from_slice(&Record::Add(key, size, owner).encode());
         }
         let partial = folder.new_partial_path();
-        let written = fs::write(&partial, &bytes).and_then(|()| fs::rename(&partial, folder.path.join(JOURNAL)));
-        if written.is_err() {
+        let result = fs::write(&partial, &bytes).and_then(|()| fs::rename(&partial, folder.path.join(JOURNAL)));
+        if result.is_err() {
             let _ = fs::remove_file(partial);
         }
-        written?;
+        result?;
         *self = Journal { generation, read_len: bytes.len() as u64 };
         Ok(())
     }
@@ -475,9 +475,9 @@ impl Index {
         match update {
             JournalUpdate::Changes(records) => self.apply(records),
             JournalUpdate::All(blocks) => {
-                let removed: Vec<_> =
+                let removed_keys: Vec<_> =
                     self.iter().map(|(key, ..)| key).filter(|key| !blocks.contains_key(key)).collect();
-                removed.into_iter().for_each(|key| self.remove(key));
+                removed_keys.into_iter().for_each(|key| self.remove(key));
                 for (&key, &(bytes, owner)) in blocks {
                     if !self.contains(key) {
                         self.add(key, bytes, owner);

@@ -102,8 +102,8 @@ impl Listing {
     /// inaccessible object counts as changed. Fails if a request should be retried.
     fn is_current(&self, store: &dyn Store) -> Result<bool> {
         let count = self.objects.len().min(MAX_PROBES);
-        let last = self.objects.len() - 1;
-        let probes = (0..count).map(|i| &self.objects[i * last / (count - 1).max(1)]);
+        let last_index = self.objects.len() - 1;
+        let probes = (0..count).map(|i| &self.objects[i * last_index / (count - 1).max(1)]);
         let stop = CancelToken::current();
         let check = |object: &Object| match store.object(&object.url) {
             Ok(current) => Ok(current == *object),
@@ -208,11 +208,11 @@ fn current_objects(path: &Path, store: &dyn Store, prefix: &str) -> Result<Optio
 
 pub(super) fn write(folder: &Folder, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let partial = folder.new_partial_path();
-    let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, path));
-    if written.is_err() {
+    let result = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+    if result.is_err() {
         let _ = fs::remove_file(partial);
     }
-    written
+    result
 }
 
 /// Waits for the lock. The system releases the lock if its process dies. Returns `None` if the

@@ -142,7 +142,7 @@ impl TieredCache {
     fn with_lock(&self, change: impl FnOnce(&Folder, &mut Journal, &Mutex<Disk>) -> io::Result<()>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = folder.lock().and_then(|lock| {
+        let result = folder.lock().and_then(|lock| {
             // Another process has held the lock for too long and is probably suspended, so skip the
             // change.
             let Some(_lock) = lock else { return Ok(()) };
@@ -163,7 +163,7 @@ impl TieredCache {
             change(folder, &mut journal, &self.disk)
         });
         drop(journal);
-        if let Err(e) = changed {
+        if let Err(e) = result {
             self.stop_writing(&folder.path, &e);
         }
     }
@@ -259,8 +259,16 @@ impl TieredCache {
         false
     }
 
-    /// Offers bytes that begin at `offset` of `object`. Their next use is in batch `from` or later.
-    pub(super) fn offer(&self, object: &Object, offset: u64, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
+    /// Offers bytes that begin at `offset` of `object`. Their next use is in batch `earliest_use` or
+    /// later.
+    pub(super) fn offer(
+        &self,
+        object: &Object,
+        offset: u64,
+        bytes: &[u8],
+        owner: Owner,
+        earliest_use: Option<BatchIndex>,
+    ) {
         if !self.is_own_process() || !is_versioned(object) {
             return;
         }
@@ -273,9 +281,9 @@ impl TieredCache {
         if memory.blocks.contains_key(&key) {
             return;
         }
-        let Some(evicted) = memory.index.admit(range.len, owner, from) else {
+        let Some(evicted) = memory.index.admit(range.len, owner, earliest_use) else {
             drop(memory);
-            self.write(range, bytes, owner, from);
+            self.write(range, bytes, owner, earliest_use);
             return;
         };
         let evicted: Vec<_> = evicted
@@ -295,43 +303,44 @@ impl TieredCache {
     }
 
     /// Writes a block to the folder, unless it would be the first to be evicted.
-    fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, from: Option<BatchIndex>) {
+    fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, earliest_use: Option<BatchIndex>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)) else { return };
         let (key, size) = (range.key(), range.disk_bytes());
         {
             let mut disk = self.disk();
             let is_missing = disk.missing.contains(&key);
-            if !is_missing && (disk.index.contains(key) || disk.index.admit(size, owner, from).is_none()) {
+            if !is_missing && (disk.index.contains(key) || disk.index.admit(size, owner, earliest_use).is_none()) {
                 return;
             }
         }
         let partial = folder.new_partial_path();
-        let created = OpenOptions::new().write(true).create_new(true).open(&partial);
-        let written = created.and_then(|mut file| block::write(&mut file, range, owner, bytes));
-        if let Err(e) = written {
+        let file = OpenOptions::new().write(true).create_new(true).open(&partial);
+        let result = file.and_then(|mut file| block::write(&mut file, range, owner, bytes));
+        if let Err(e) = result {
             let _ = fs::remove_file(&partial);
             self.stop_writing(&folder.path, &e);
             return;
         }
         self.with_lock(|folder, journal, disk| {
             let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
-            let evicted = {
+            let evicted_keys = {
                 let Disk { index, missing, .. } = &mut *lock();
                 if missing.remove(&key) && index.contains(key) {
                     None
                 } else {
-                    let Some(evicted) = index.admit(size, owner, from).filter(|_| !index.contains(key)) else {
+                    let Some(evicted_keys) = index.admit(size, owner, earliest_use).filter(|_| !index.contains(key))
+                    else {
                         return Ok(());
                     };
-                    Some(evicted)
+                    Some(evicted_keys)
                 }
             };
-            let Some(mut evicted) = evicted else { return folder.publish(&partial, key) };
-            let fits = evicted.len() <= MAX_EVICTIONS;
-            evicted.truncate(MAX_EVICTIONS);
+            let Some(mut evicted_keys) = evicted_keys else { return folder.publish(&partial, key) };
+            let fits = evicted_keys.len() <= MAX_EVICTIONS;
+            evicted_keys.truncate(MAX_EVICTIONS);
             // Remove the files before their records, so that every file has a record.
-            evicted.iter().try_for_each(|&key| remove(folder, key))?;
-            let mut records: Vec<_> = evicted.into_iter().map(Record::Remove).collect();
+            evicted_keys.iter().try_for_each(|&key| remove(folder, key))?;
+            let mut records: Vec<_> = evicted_keys.into_iter().map(Record::Remove).collect();
             records.extend(fits.then_some(Record::Add(key, size, owner)));
             journal.append(folder, &records)?;
             lock().index.apply(&records);
@@ -380,9 +389,9 @@ impl TieredCache {
     fn shrink(&self) {
         self.with_lock(|folder, journal, disk| {
             let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
-            let evicted = lock().index.excess();
-            evicted.iter().try_for_each(|&key| remove(folder, key))?;
-            let records: Vec<_> = evicted.into_iter().map(Record::Remove).collect();
+            let evicted_keys = lock().index.excess();
+            evicted_keys.iter().try_for_each(|&key| remove(folder, key))?;
+            let records: Vec<_> = evicted_keys.into_iter().map(Record::Remove).collect();
             journal.append(folder, &records)?;
             lock().index.apply(&records);
             Ok(())

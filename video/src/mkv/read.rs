@@ -201,8 +201,8 @@ impl Segment<'_> {
             Error::unsupported(format!("the packet at byte {offset} has {size} bytes: expected fewer than 2^32"))
         })?;
         if self.packets.len() == self.packets.capacity() {
-            let more = self.packets.len().max(256);
-            reserve(&mut self.packets, more)?;
+            let additional_capacity = self.packets.len().max(256);
+            reserve(&mut self.packets, additional_capacity)?;
         }
         let is_shown = header.flags & 0x08 == 0;
         self.packets.push(Packet { offset: header.packet_offset, time, size, is_key, is_shown });

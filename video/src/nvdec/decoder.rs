@@ -315,7 +315,7 @@ impl Group {
         let added_images = state.images.count() - first_image;
         if let Some(vp9) = vp9 {
             return match added_images {
-                _ if added_images == vp9.images => Ok(Some(vp9.shown)),
+                _ if added_images == vp9.images => Ok(Some(vp9.shown_image)),
                 _ => Err(damaged_packet(
                     position,
                     &format!("it contains {} images, but the driver found {added_images}", vp9.images),

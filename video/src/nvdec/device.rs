@@ -90,8 +90,8 @@ impl Driver {
 /// Opens a library, which is never unloaded.
 fn library(name: &str) -> Result<&'static libloading::Library, String> {
     // SAFETY: the initializers of the driver's libraries have no preconditions.
-    let opened = unsafe { libloading::Library::new(name) };
-    let library = opened.map_err(|e| {
+    let result = unsafe { libloading::Library::new(name) };
+    let library = result.map_err(|e| {
         // The linker's message already names the library.
         std::error::Error::source(&e).map_or_else(|| format!("{name}: {e}"), ToString::to_string)
     })?;

@@ -81,8 +81,8 @@ impl Parser {
         self.waiting.push((image.order, surface));
         // The real driver holds back more images.
         while self.waiting.len() > 1 {
-            let first = (0..self.waiting.len()).min_by_key(|&index| self.waiting[index].0).unwrap();
-            let (_, surface) = self.waiting.remove(first);
+            let next_shown = (0..self.waiting.len()).min_by_key(|&index| self.waiting[index].0).unwrap();
+            let (_, surface) = self.waiting.remove(next_shown);
             self.surfaces[surface] = false;
             unsafe { self.params.on_display.unwrap()(self.params.user, null_mut()) };
         }
@@ -231,9 +231,9 @@ unsafe extern "C" fn stream(_: ffi::Stream) -> Status {
 unsafe extern "C" fn copy_2d(copy: *const ffi::Copy2d, _: ffi::Stream) -> Status {
     let copy = unsafe { &*copy };
     for row in 0..copy.height {
-        let from = (copy.src_device as usize + (copy.src_y + row) * copy.src_pitch + copy.src_x_bytes) as *const u8;
+        let source = (copy.src_device as usize + (copy.src_y + row) * copy.src_pitch + copy.src_x_bytes) as *const u8;
         let out = unsafe { copy.dst_host.cast::<u8>().add(row * copy.dst_pitch) };
-        unsafe { std::ptr::copy_nonoverlapping(from, out, copy.width_bytes) };
+        unsafe { std::ptr::copy_nonoverlapping(source, out, copy.width_bytes) };
     }
     0
 }
@@ -322,8 +322,8 @@ fn number_of(planes: &Planes<'_>) -> u8 {
 
 /// Returns the number in a frame, or `None` if the frame is no longer in GPU memory.
 fn number(decoder: &mut Decoder, packet: usize) -> Result<Option<u8>, String> {
-    let found = decoder.frame(packet).map_err(|e| e.to_string())?;
-    Ok(found.then(|| number_of(&decoder.planes())))
+    let is_available = decoder.frame(packet).map_err(|e| e.to_string())?;
+    Ok(is_available.then(|| number_of(&decoder.planes())))
 }
 
 fn run(images: &[(Kind, u8, bool)]) -> Vec<Result<Option<u8>, String>> {
@@ -346,8 +346,8 @@ use Kind::{Idr, Open, Reference, Single};
 #[test]
 fn frames_belong_to_their_packets_with_b_frames() {
     let group = [(Idr, 1, false), (Reference, 5, false), (Reference, 3, false), (Single, 2, false), (Single, 4, false)];
-    let next: Vec<_> = group[1..].iter().map(|&(kind, order, _)| (kind, order + 4, false)).collect();
-    assert_eq!(run(&[&group[..], &next, &next].concat()), all_numbers(13));
+    let next_group: Vec<_> = group[1..].iter().map(|&(kind, order, _)| (kind, order + 4, false)).collect();
+    assert_eq!(run(&[&group[..], &next_group, &next_group].concat()), all_numbers(13));
 }
 
 #[test]
@@ -411,8 +411,8 @@ fn a_packet_without_exactly_one_image_is_damaged() {
     let mut decoder = Decoder::new(device()).unwrap();
     decoder.start(&config(Codec::H264)).unwrap();
     decoder.push(&packet(0, (Idr, 1, false))).unwrap();
-    let two = [packet(1, (Single, 2, false)), packet(2, (Single, 3, false))].concat();
-    assert!(decoder.push(&two).unwrap_err().to_string().contains("it contains 2 images"));
+    let two_packets = [packet(1, (Single, 2, false)), packet(2, (Single, 3, false))].concat();
+    assert!(decoder.push(&two_packets).unwrap_err().to_string().contains("it contains 2 images"));
     decoder.start(&config(Codec::H264)).unwrap();
     // The simulated parser does not support partitions.
     let error = decoder.push(&[0, 0, 0, 2, 2, 1]).unwrap_err().to_string();
@@ -446,8 +446,8 @@ fn the_same_frames_result_for_any_order_of_records() {
     // Show the frames in presentation order first, and then all pairs of frames.
     assert_eq!([0, 3, 2, 4, 1].map(|index| show(&mut decoder, &records[index])), [1, 4, 3, 5, 2]);
     for (first, second) in (0..25).map(|pair| (pair / 5, pair % 5)) {
-        let found = [first, second].map(|index| show(&mut decoder, &records[index]));
-        assert_eq!(found, [first as u8 + 1, second as u8 + 1]);
+        let numbers = [first, second].map(|index| show(&mut decoder, &records[index]));
+        assert_eq!(numbers, [first as u8 + 1, second as u8 + 1]);
     }
     for record in &records {
         show(&mut decoder, record);

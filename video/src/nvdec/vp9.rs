@@ -16,7 +16,7 @@ const SYNC_CODE: u32 = 0x49_83_42;
 pub(super) struct Content {
     pub(super) images: usize,
     /// Index of the shown image among all encoded images since the key frame.
-    pub(super) shown: usize,
+    pub(super) shown_image: usize,
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl References {
     /// references must not be used anymore.
     pub(super) fn add(&mut self, packet: &[u8]) -> Result<Content> {
         let first_image = self.count;
-        let mut shown = None;
+        let mut shown_image = None;
         for_each_frame(packet, |frame| {
             let frame_image = match Header::parse(frame)? {
                 Header::Existing(index) => Some(self.images[index].ok_or_else(|| {
@@ -68,14 +68,14 @@ impl References {
                     is_shown.then_some(image)
                 }
             };
-            if frame_image.is_some() && shown.is_some() {
+            if frame_image.is_some() && shown_image.is_some() {
                 return Err(Error::damaged("the packet shows several VP9 frames"));
             }
-            shown = shown.or(frame_image);
+            shown_image = shown_image.or(frame_image);
             Ok(())
         })?;
-        let shown = shown.ok_or_else(|| Error::damaged("the packet shows no VP9 frame"))?;
-        Ok(Content { images: self.count - first_image, shown })
+        let shown_image = shown_image.ok_or_else(|| Error::damaged("the packet shows no VP9 frame"))?;
+        Ok(Content { images: self.count - first_image, shown_image })
     }
 }
 
@@ -186,13 +186,13 @@ pub(super) fn for_each_frame(packet: &[u8], mut visit: impl FnMut(&[u8]) -> Resu
 /// Returns the lengths of the frames in a packet, and the number of bytes of a length, or `None` if
 /// the packet has no index. A single frame needs no index.
 fn frame_lengths(packet: &[u8]) -> Option<(&[u8], usize)> {
-    let last = *packet.last()?;
-    if last >> 5 != 0b110 {
+    let last_byte = *packet.last()?;
+    if last_byte >> 5 != 0b110 {
         return None;
     }
-    let (frames, length_bytes) = (usize::from(last & 7) + 1, usize::from(last >> 3 & 3) + 1);
+    let (frames, length_bytes) = (usize::from(last_byte & 7) + 1, usize::from(last_byte >> 3 & 3) + 1);
     let index = packet.get(packet.len().checked_sub(2 + frames * length_bytes)?..)?;
-    (index[0] == last).then(|| (&index[1..index.len() - 1], length_bytes))
+    (index[0] == last_byte).then(|| (&index[1..index.len() - 1], length_bytes))
 }
 
 #[cfg(test)]
@@ -230,7 +230,10 @@ pub(super) mod tests {
 
     fn shown_images(packets: &[Vec<u8>]) -> Result<Vec<(usize, usize)>> {
         let mut references = References::default();
-        packets.iter().map(|packet| references.add(packet).map(|content| (content.images, content.shown))).collect()
+        packets
+            .iter()
+            .map(|packet| references.add(packet).map(|content| (content.images, content.shown_image)))
+            .collect()
     }
 
     #[test]
