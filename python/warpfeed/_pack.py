@@ -102,8 +102,8 @@ def pack(
 
     Raises:
         WarpfeedError: if a sample cannot be read, an image cannot be decoded, or the target exists
-            or cannot be written. The target is then unchanged. With shards, you can repeat the
-            call, which continues after the last complete shard.
+            or cannot be written. An existing dataset is then unchanged. With shards, you can repeat
+            the call, which continues after the last complete shard.
         TypeError: for an unknown argument or a value of the wrong type.
     """
     values = _options.checked(pack, locals(), unknown)

@@ -311,9 +311,10 @@ class PackedTokens(Arguments):
 
     A document runs up to and including the token ``end``, or to the end of its file. The packer
     looks at a window of consecutive documents of a file at a time, and puts each into the first row
-    with enough space left. A document longer than a row is split into pieces, and each piece except
-    the last fills a row. The rows depend only on the files and these arguments, so shuffling, ranks
-    and checkpoints work as with any other dataset. Opening the dataset reads every token once.
+    with enough space left and fewer than ``max_documents`` documents. A document longer than a row
+    is split into pieces, and each piece except the last fills a row. The rows depend only on the
+    files and these arguments, so shuffling, ranks and checkpoints work as with any other dataset.
+    Opening the dataset reads every token once.
 
     Args:
         path: a token file, or a folder of token files.
