@@ -88,9 +88,11 @@ impl HostBatch {
         self.full.as_ref().expect("the slot is taken only when the batch is consumed or dropped")
     }
 
-    /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
-    /// [`Layout::Nchw`](crate::Layout::Nchw). If there are several image fields, returns the one
-    /// called `image`, or the first one if none has this name.
+    /// Returns the images, of shape (N, H, W, C), or (N, C, H, W) with
+    /// [`Layout::Nchw`](crate::Layout::Nchw), where C is the number of
+    /// [channels](crate::Loader::channels). For clips, an axis of frames follows the batch axis. If
+    /// there are several image fields, returns the one called `image`, or the first one if none has
+    /// this name.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -117,10 +119,10 @@ impl HostBatch {
     }
 
     /// Returns the field called `name`, or `None` if there is no such field. The built-in names are
-    /// `image`; `label`, if the samples have labels; and `soft_label`, with
-    /// [`soft_labels`](crate::Loader::soft_labels). The other names are those of the fields added
-    /// with [`Loader::field`](crate::Loader::field). If a field `x` has row counts, like
-    /// [`Ragged`](crate::field::Ragged), `x.count` contains them.
+    /// `image`; `label`, if the samples have labels or [`unlabeled`](crate::Loader::unlabeled) is
+    /// set; and `soft_label`, with [`soft_labels`](crate::Loader::soft_labels). The other names are
+    /// those of the fields added with [`Loader::field`](crate::Loader::field). If a field `x` has
+    /// row counts, like [`Ragged`](crate::field::Ragged), `x.count` contains them.
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
         (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))

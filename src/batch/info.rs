@@ -40,7 +40,8 @@ pub(crate) struct Header {
     /// How the samples are mixed, or `None` if they are not. The worker that finishes the batch
     /// mixes images in host memory, and the conversion kernel mixes images in device memory.
     pub(crate) mixing: Option<Mixing>,
-    /// Whether any sample has a label. Set by the worker that finishes the batch.
+    /// Whether the batch has labels: a sample has a label, or the loader delivers missing labels as
+    /// -1. Set by the worker that finishes the batch.
     pub(crate) labeled: bool,
     /// Launch sizes of the decode kernels, for each image field that a device may decode, or `None`
     /// for a field of which the device decodes no sample. Set by the worker that finishes the
@@ -210,7 +211,7 @@ impl BatchInfo {
     }
 
     /// Returns whether the batch lacks the loader's field with role `role`. It lacks labels if none
-    /// of its samples has a label.
+    /// of its samples has a label, unless the loader delivers missing labels as -1.
     pub(crate) fn hides(&self, role: Role) -> bool {
         role == Role::Label && !self.header.labeled
     }

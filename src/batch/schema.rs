@@ -132,14 +132,15 @@ impl Normalize {
     }
 }
 
-/// Description of one array of a batch. Each sample has one row of shape `shape`.
+/// Description of one array of a batch. Each sample has one row of shape `shape`. In a
+/// [`Patches`](crate::field::Patches) field, the first length of `shape` is only the maximum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// Name of the field, such as `image`.
     pub name: String,
     /// Element type.
     pub dtype: Dtype,
-    /// Shape of one row, without the batch axis. For images, it is (H, W, 3) or (3, H, W).
+    /// Shape of one row, without the batch axis, such as (H, W, 3) or (3, H, W) for images.
     pub shape: Vec<usize>,
 }
 

@@ -50,8 +50,9 @@ impl<G: Gpu> Delivered for DeviceBatch<G> {
 
 impl<G: Gpu> DeviceBatch<G> {
     /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
-    /// [`Layout::Nchw`](crate::Layout::Nchw). If there are several image fields, returns the one
-    /// called `image`, or the first one if none has that name.
+    /// [`Layout::Nchw`](crate::Layout::Nchw). For clips, an axis of frames follows the batch axis.
+    /// If there are several image fields, returns the one called `image`, or the first one if none
+    /// has that name.
     ///
     /// # Panics
     /// If the loader has no image field.

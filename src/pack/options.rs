@@ -20,7 +20,8 @@ use crate::decode::{Codec, Codecs};
 use crate::error::{Error, Result};
 use crate::source::{self, Location, MANIFEST_SUFFIX, Source, Store, Stores};
 
-/// Packs a dataset: writes the samples of a [`Source`] to an LMDB database or to tar shards.
+/// Packs a dataset: writes the samples of a [`Source`] to an LMDB database, a tar file or tar
+/// shards.
 ///
 /// By default, JPEGs are rewritten losslessly for fast crops; see [`recode`](Pack::recode) for
 /// other options. Labels, other fields and class names are not changed. Samples are written in the
@@ -268,7 +269,8 @@ impl<'a> Pack<'a> {
     }
 
     /// Packs to `target`. If the name ends in `.lmdb`, writes an LMDB database. If it ends in
-    /// `.tar`, writes tar shards.
+    /// `.tar`, writes a tar file, or shards with [`shard_size`](Pack::shard_size) or
+    /// [`shard_samples`](Pack::shard_samples).
     ///
     /// A file with its final name is always complete. If the target consists of shards, an
     /// interrupted pack can be run again and continues after the last complete shard, and a
@@ -433,8 +435,8 @@ impl<'a> Pack<'a> {
         Ok(merge::report_shards(destination, &shards, tally.duplicate_keys))
     }
 
-    /// Packs to a custom writer. Ignores [`force`](Pack::force) and the options for shards and
-    /// parts. The class names are not passed to the writer.
+    /// Packs to a custom writer. Ignores [`force`](Pack::force), [`frames`](Pack::frames) and the
+    /// options for shards and parts. The class names are not passed to the writer.
     ///
     /// # Errors
     /// Same as [`to`](Pack::to). The writer may already have received the samples before the one
