@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use warpfeed::decode::Size;
-use warpfeed::field::FieldKind;
+use warpfeed::field::AnyFieldType;
 use warpfeed::source::{Options, Store};
 use warpfeed::trace::Schedule;
 use warpfeed::{Checkpoint, DecoderBuilder, Loader, OnError};
@@ -241,7 +241,7 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             let mut loader = loader;
             for (name, kind) in value.cast::<PyDict>()?.iter() {
                 let field_kind =
-                    kind.call_method0("_describe").and_then(|described| from_value::<FieldKind>(&described));
+                    kind.call_method0("_describe").and_then(|described| from_value::<AnyFieldType>(&described));
                 loader = loader.field(name.extract()?, field_kind.map_err(|e| in_option("fields", &kind, e))?);
             }
             loader

@@ -283,12 +283,12 @@ impl FieldType for Boxes {
         self.frames
     }
 
-    fn joins_images(&self) -> bool {
+    fn supports_mosaic(&self) -> bool {
         true
     }
 
-    fn pastes(&self) -> PasteRole<'_> {
-        if self.masks { PasteRole::Gives(self) } else { PasteRole::Not }
+    fn paste_role(&self) -> PasteRole<'_> {
+        if self.masks { PasteRole::Source(self) } else { PasteRole::Unsupported }
     }
 
     fn boxes(&self) -> Option<BoxReader> {

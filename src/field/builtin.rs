@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use super::{
-    Boxes, DenseMap, FieldKind, Geometry, Image, Keypoints, Label, Mask, MultiHot, NdArray, Packed, Patches, Ragged,
+    AnyFieldType, Boxes, DenseMap, Geometry, Image, Keypoints, Label, Mask, MultiHot, NdArray, Packed, Patches, Ragged,
     Text, Tokens,
 };
 
@@ -17,7 +17,7 @@ macro_rules! kinds {
             Label {},
         }
 
-        impl<'de> Deserialize<'de> for FieldKind {
+        impl<'de> Deserialize<'de> for AnyFieldType {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 Ok(match SerializedKind::deserialize(from)? {
                     $(SerializedKind::$kind(kind) => kind.into(),)*
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn deserialized_field_types_equal_built_ones() {
         use crate::Dtype;
-        let read = |json: &str| format!("{:?}", serde_json::from_str::<FieldKind>(json).unwrap());
+        let read = |json: &str| format!("{:?}", serde_json::from_str::<AnyFieldType>(json).unwrap());
         for (json, kind) in [
             (r#"{"label": {}}"#, Label::new().into()),
             (
@@ -46,7 +46,7 @@ mod tests {
                     r#"{"ragged": {"dtype": "i16", "row": [2], "max_rows": 3, "padding": "-1", "#,
                     r#""truncated": true, "plain": false}}"#
                 ),
-                FieldKind::from(Ragged::new(Dtype::I16, [2], 3).padding(-1_i16).truncated()),
+                AnyFieldType::from(Ragged::new(Dtype::I16, [2], 3).padding(-1_i16).truncated()),
             ),
             (
                 r#"{"dense_map": {"of": {"named": "z"}, "channels": 2, "nearest": true, "fill": "nan", "flow": false, "layout": "nchw"}}"#,
@@ -71,11 +71,11 @@ mod tests {
             let json = format!(
                 r#"{{"ragged": {{"dtype": "u8", "row": [], "max_rows": 3, "padding": "{padding}", "truncated": false, "plain": false}}}}"#
             );
-            serde_json::from_str::<FieldKind>(&json).map(drop).map_err(|e| e.to_string())
+            serde_json::from_str::<AnyFieldType>(&json).map(drop).map_err(|e| e.to_string())
         };
         assert_eq!(rows("255"), Ok(()));
         assert!(rows("300").unwrap_err().contains("the padding is 300, which uint8 cannot hold"));
-        let none = serde_json::from_str::<FieldKind>(r#"{"mesh": {}}"#).unwrap_err().to_string();
+        let none = serde_json::from_str::<AnyFieldType>(r#"{"mesh": {}}"#).unwrap_err().to_string();
         assert!(none.contains("unknown variant `mesh`, expected one of `boxes`, `image`"), "{none}");
     }
 }

@@ -180,7 +180,7 @@ impl FieldType for DenseMap {
         self.frames
     }
 
-    fn shows_image(&self) -> bool {
+    fn delivers_image(&self) -> bool {
         matches!(self.of, MapSource::Image)
     }
 

@@ -69,7 +69,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns whether the field contains coordinates or pixels that must be cropped and flipped
     /// together with the sample's image. A loader rejects such a field if it mixes samples (MixUp
     /// and CutMix), or if neither an image field nor a field that [reads the stored
-    /// image](FieldType::shows_image) determines the crop. The default is false.
+    /// image](FieldType::delivers_image) determines the crop. The default is false.
     fn follows_image(&self) -> bool {
         false
     }
@@ -77,7 +77,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns whether the field type itself reads the sample's image and delivers its stored
     /// values. If the loader has no image field, it then reads only the image header, for the size,
     /// and rejects options for image fields. The default is false.
-    fn shows_image(&self) -> bool {
+    fn delivers_image(&self) -> bool {
         false
     }
 
@@ -85,22 +85,22 @@ pub trait FieldType: Send + Sync + Debug {
     /// [`mosaic`](Augment::mosaic). [`write`](FieldType::write) must then also handle the samples
     /// in [`Input::others`]. A loader that creates mosaics rejects fields that [follow the
     /// image](FieldType::follows_image) but do not support mosaics. The default is false.
-    fn joins_images(&self) -> bool {
+    fn supports_mosaic(&self) -> bool {
         false
     }
 
     /// Returns the role of the field when objects from a different sample are pasted into the image
-    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Not`]. A loader that pastes objects
+    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Unsupported`]. A loader that pastes objects
     /// rejects a field with this role if the field follows the image. A field type that wraps
     /// [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the wrapped type.
-    fn pastes(&self) -> PasteRole<'_> {
-        PasteRole::Not
+    fn paste_role(&self) -> PasteRole<'_> {
+        PasteRole::Unsupported
     }
 
     /// Returns whether [`write`](FieldType::write) does little more than copy bytes. If it does,
     /// its time counts toward the `write` stage in [`Stats`](crate::Stats). Otherwise, the field
     /// has its own stage in [`Stats::fields`](crate::Stats::fields). The default is false.
-    fn copies(&self) -> bool {
+    fn only_copies(&self) -> bool {
         false
     }
 
@@ -117,7 +117,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
     /// default is 0. Before it calls `write`, a worker waits until this much of the scratch memory
     /// in the [memory plan](crate::MemoryPlan) is available. The loader does not call this method
-    /// for field types that [only copy](FieldType::copies).
+    /// for field types that [only copy](FieldType::only_copies).
     fn memory(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
@@ -126,7 +126,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns whether [`write`](FieldType::write), the default, or one of the loader's built-in
     /// writers writes the field. A field type that wraps a built-in one returns the writer of the
     /// wrapped type.
-    fn maker(&self) -> FieldWriter<'_> {
+    fn writer(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
 
@@ -182,12 +182,12 @@ pub enum FieldWriter<'a> {
 pub enum PasteRole<'a> {
     /// The field does not support pasting. A loader that pastes objects rejects the field if it
     /// follows the image.
-    Not,
+    Unsupported,
     /// The pasted objects are added to the field, for example their boxes or masks.
-    Shows,
+    Target,
     /// The field's masks select the pixels that are pasted. The pasted objects are also added to
     /// the field.
-    Gives(&'a dyn Objects),
+    Source(&'a dyn Objects),
 }
 
 /// How a sample's image is composed.
@@ -363,13 +363,13 @@ impl Debug for RowMut<'_> {
 }
 
 /// A field type, as the argument of [`Loader::field`](crate::Loader::field). Any [`FieldType`] can
-/// be converted to a `FieldKind`. The built-in field types can also be deserialized from a map with
+/// be converted to a `AnyFieldType`. The built-in field types can also be deserialized from a map with
 /// one entry. Its key is the name of the field type, and its value is a map of the options.
 #[derive(Debug, Clone)]
-pub struct FieldKind(pub(crate) Arc<dyn FieldType>);
+pub struct AnyFieldType(pub(crate) Arc<dyn FieldType>);
 
-impl<K: FieldType + 'static> From<K> for FieldKind {
+impl<K: FieldType + 'static> From<K> for AnyFieldType {
     fn from(kind: K) -> Self {
-        FieldKind(Arc::new(kind))
+        AnyFieldType(Arc::new(kind))
     }
 }

@@ -11,7 +11,7 @@ use super::image::{ArrayFormat, ImageField, MixScratch};
 use super::pasted::{Objects, Pasted};
 use super::per_frame::{PerFrame, clips};
 use super::split::{DecodeSpace, Split};
-use super::{FieldKind, FieldType, FieldWriter, Image, Input, Label, PasteRole, Patches, RowMut};
+use super::{AnyFieldType, FieldType, FieldWriter, Image, Input, Label, PasteRole, Patches, RowMut};
 use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps};
 use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
 use crate::error::{Error, Result};
@@ -23,9 +23,9 @@ use crate::transform::{Augment, Plan};
 /// and those that compute.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// Name of the field that [delivers](FieldType::shows_image) the sample's image, if there are
+    /// Name of the field that [delivers](FieldType::delivers_image) the sample's image, if there are
     /// no image fields.
-    pub(crate) shown_field: Option<String>,
+    pub(crate) image_provider: Option<String>,
     /// Index of the image that masks and boxes follow: the first one with the loader's
     /// augmentation.
     pub(crate) followed_image: Option<usize>,
@@ -132,7 +132,7 @@ impl Fields {
     /// Creates the fields, and returns them with their arrays in a batch of `epoch`. `format` is
     /// the image format.
     pub(crate) fn new(
-        fields: &[(String, FieldKind)],
+        fields: &[(String, AnyFieldType)],
         label: Label,
         format: ArrayFormat,
         (augment, epoch): (&Augment, u64),
@@ -143,7 +143,7 @@ impl Fields {
         let mut arrays = Vec::new();
         let mut new_fields = Fields {
             images: Vec::new(),
-            shown_field: None,
+            image_provider: None,
             followed_image: None,
             label: None,
             patches: None,
@@ -151,14 +151,14 @@ impl Fields {
             computed_fields: Vec::new(),
         };
         let clips = clips(fields);
-        for (name, FieldKind(kind)) in fields {
+        for (name, AnyFieldType(kind)) in fields {
             let span = arrays.len();
-            if let FieldWriter::Image(source_name) = kind.maker() {
+            if let FieldWriter::Image(source_name) = kind.writer() {
                 let image = Image::with_options(source_name, kind.augment(), kind.frames());
                 new_fields.add_image(name, image, &mut arrays, format, (augment, epoch), split)?;
                 continue;
             }
-            let (kind, role) = match kind.maker() {
+            let (kind, role) = match kind.writer() {
                 FieldWriter::Patches => {
                     new_fields.patches.get_or_insert_with(|| name.clone());
                     (kind.clone(), None)
@@ -170,20 +170,20 @@ impl Fields {
                 _ => (kind.clone(), Some(Role::Plain)),
             };
             let mut field_arrays = kind.arrays(name, size)?;
-            let frames = kind.frames().filter(|_| kind.maker() == FieldWriter::Write);
+            let frames = kind.frames().filter(|_| kind.writer() == FieldWriter::Write);
             if let Some(count) = frames {
                 field_arrays.iter_mut().for_each(|array| array.shape.insert(0, count));
             }
             let frames = frames.map(|count| PerFrame::new(name, count, &clips)).transpose()?;
             let bytes = field_arrays.iter().map(Field::sample_bytes).sum();
-            let out = if kind.copies() { &mut new_fields.copied_fields } else { &mut new_fields.computed_fields };
+            let out = if kind.only_copies() { &mut new_fields.copied_fields } else { &mut new_fields.computed_fields };
             out.push(Member { name: name.clone(), kind, first: span, arrays: field_arrays.len(), frames, bytes });
             let role = |array| role.unwrap_or_else(|| Patches::role(array, span));
             arrays.extend(field_arrays.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
         if new_fields.images.is_empty() {
-            let shown = new_fields.members().find(|field| field.kind.shows_image()).map(|field| field.name.clone());
-            new_fields.shown_field = shown;
+            let shown = new_fields.members().find(|field| field.kind.delivers_image()).map(|field| field.name.clone());
+            new_fields.image_provider = shown;
         }
         if new_fields.images.len() > MAX_IMAGES {
             let images = new_fields.images.len();
@@ -265,7 +265,7 @@ impl Fields {
                      add .field(\"image\", Image::new())"
                 )));
             }
-            if self.images.is_empty() && self.shown_field.is_none() {
+            if self.images.is_empty() && self.image_provider.is_none() {
                 return Err(Error::config(format!(
                     "field {name:?} follows the image, but the loader has no image: remove drop_field(\"image\") or add \
                      .field(\"image\", Image::new())"
@@ -308,7 +308,7 @@ impl Fields {
                 and train on \"soft_label\", or use .drop_field(\"label\") to train without labels",
             ));
         }
-        if let (Some(name), Some(step)) = (&self.shown_field, augment.changes_colors()) {
+        if let (Some(name), Some(step)) = (&self.image_provider, augment.changes_colors()) {
             return Err(Error::config(format!(
                 "field {name:?} contains the image as stored, so {step} has no effect on it: remove the step, or add \
                  .field(\"image\", Image::new())"
@@ -348,8 +348,8 @@ impl Fields {
             )));
         }
         let joins = |kind: &dyn FieldType| match step {
-            "mosaic" => kind.joins_images(),
-            _ => !matches!(kind.pastes(), PasteRole::Not),
+            "mosaic" => kind.supports_mosaic(),
+            _ => !matches!(kind.paste_role(), PasteRole::Unsupported),
         };
         let is_incompatible = |field: &&Member| field.kind.follows_image() && !joins(&*field.kind);
         if let Some(Member { name, .. }) = self.members().find(is_incompatible) {
@@ -369,8 +369,8 @@ impl Fields {
     }
 
     fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
-        self.members().filter_map(|field| match field.kind.pastes() {
-            PasteRole::Gives(objects) => Some((&*field.name, objects)),
+        self.members().filter_map(|field| match field.kind.paste_role() {
+            PasteRole::Source(objects) => Some((&*field.name, objects)),
             _ => None,
         })
     }
@@ -397,7 +397,7 @@ impl Fields {
     pub(crate) fn sole_copied_field(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied_fields[..] else { return None };
         let has_others = !self.images.is_empty()
-            || self.shown_field.is_some()
+            || self.image_provider.is_some()
             || self.label.is_some()
             || !self.computed_fields.is_empty();
         let is_read =

@@ -79,7 +79,7 @@ impl FieldType for Geometry {
         true
     }
 
-    fn copies(&self) -> bool {
+    fn only_copies(&self) -> bool {
         true
     }
 

@@ -216,7 +216,7 @@ impl FieldType for Image {
         self.of.iter().cloned().collect()
     }
 
-    fn maker(&self) -> FieldWriter<'_> {
+    fn writer(&self) -> FieldWriter<'_> {
         FieldWriter::Image(self.of.as_deref())
     }
 

@@ -119,11 +119,11 @@ impl FieldType for Label {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::I64, shape: vec![] }])
     }
 
-    fn copies(&self) -> bool {
+    fn only_copies(&self) -> bool {
         true
     }
 
-    fn maker(&self) -> FieldWriter<'_> {
+    fn writer(&self) -> FieldWriter<'_> {
         FieldWriter::Class
     }
 

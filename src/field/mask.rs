@@ -216,12 +216,12 @@ impl FieldType for Mask {
         self.frames
     }
 
-    fn joins_images(&self) -> bool {
+    fn supports_mosaic(&self) -> bool {
         true
     }
 
-    fn pastes(&self) -> PasteRole<'_> {
-        PasteRole::Shows
+    fn paste_role(&self) -> PasteRole<'_> {
+        PasteRole::Target
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {

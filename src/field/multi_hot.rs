@@ -224,7 +224,7 @@ impl FieldType for MultiHot {
         vec![name.to_owned()]
     }
 
-    fn copies(&self) -> bool {
+    fn only_copies(&self) -> bool {
         true
     }
 

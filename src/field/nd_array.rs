@@ -48,7 +48,7 @@ impl FieldType for NdArray {
         vec![name.to_owned()]
     }
 
-    fn copies(&self) -> bool {
+    fn only_copies(&self) -> bool {
         true
     }
 

@@ -95,7 +95,7 @@ impl FieldType for Packed {
         vec![name.to_owned(), LENGTHS.to_owned()]
     }
 
-    fn copies(&self) -> bool {
+    fn only_copies(&self) -> bool {
         true
     }
 

@@ -440,7 +440,7 @@ impl FieldType for Patches {
         self.of.iter().cloned().collect()
     }
 
-    fn maker(&self) -> FieldWriter<'_> {
+    fn writer(&self) -> FieldWriter<'_> {
         FieldWriter::Patches
     }
 

@@ -4,7 +4,7 @@
 use serde_json::value::RawValue;
 
 use super::encoded::{Encoded, Encoding};
-use super::{FieldKind, FieldType, FieldWriter, Image, Input, RowMut};
+use super::{AnyFieldType, FieldType, FieldWriter, Image, Input, RowMut};
 use crate::error::{Error, Result};
 use crate::source::{Frames, Npy, Numbers, Shape, Value};
 
@@ -19,8 +19,8 @@ pub(super) struct PerFrame {
 }
 
 /// Returns the clips that annotations may follow.
-pub(super) fn clips(fields: &[(String, FieldKind)]) -> Vec<(String, Image)> {
-    let clip = |(name, FieldKind(kind)): &(String, FieldKind)| match kind.maker() {
+pub(super) fn clips(fields: &[(String, AnyFieldType)]) -> Vec<(String, Image)> {
+    let clip = |(name, AnyFieldType(kind)): &(String, AnyFieldType)| match kind.writer() {
         FieldWriter::Image(of) if kind.augment().is_none() && kind.frames().is_some() => {
             Some((name.clone(), Image::with_options(of, None, kind.frames())))
         }

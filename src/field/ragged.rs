@@ -127,7 +127,7 @@ impl FieldType for Ragged {
         vec![name.to_owned()]
     }
 
-    fn copies(&self) -> bool {
+    fn only_copies(&self) -> bool {
         true
     }
 

@@ -58,7 +58,7 @@ impl FieldType for Text {
         vec![self.of.clone().unwrap_or_else(|| name.to_owned())]
     }
 
-    fn copies(&self) -> bool {
+    fn only_copies(&self) -> bool {
         true
     }
 

@@ -90,7 +90,7 @@ impl FieldType for Tokens {
         vec![name.to_owned()]
     }
 
-    fn copies(&self) -> bool {
+    fn only_copies(&self) -> bool {
         true
     }
 

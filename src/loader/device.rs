@@ -9,7 +9,7 @@ use crate::batch::{BatchWriter, Dtype, Layout, Normalize, Schema, Schemas, Slots
 use crate::device::{ConsumerBatch, DeviceBatch, Gpu, Ring, SoftLabels, Spec, Target};
 use crate::engine::{Batches, DecodeOn, Engine, MemoryPlan, Shared};
 use crate::error::Result;
-use crate::field::{ArrayFormat, DecodeSpace, FieldKind, FieldWriter, Split};
+use crate::field::{AnyFieldType, ArrayFormat, DecodeSpace, FieldWriter, Split};
 use crate::transform::Augment;
 
 /// Memory per image for encoded data, in bytes, averaged over a batch. Typical photographs without
@@ -88,13 +88,13 @@ impl Loader {
 
     /// Decides which steps run on the device. Logs a warning if a step prevents decoding on the
     /// device.
-    fn split_for(&self, kinds: &[(String, FieldKind)], dtype: Dtype) -> Result<Split> {
+    fn split_for(&self, kinds: &[(String, AnyFieldType)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { transforms, decode_on, .. } = &self.images;
         let dataset_augments = self.dataset_augments()?;
         let should_decode = decode_on.unwrap_or_default() != DecodeOn::Cpu;
         let is_custom = !transforms.is_empty();
-        let images = || kinds.iter().filter(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_)));
-        let image_augments = images().map(|(_, FieldKind(kind))| kind.augment());
+        let images = || kinds.iter().filter(|(_, AnyFieldType(kind))| matches!(kind.writer(), FieldWriter::Image(_)));
+        let image_augments = images().map(|(_, AnyFieldType(kind))| kind.augment());
         let augments: Vec<&Augment> =
             image_augments.flat_map(|augment| augment.map_or(&dataset_augments[..], std::slice::from_ref)).collect();
         let mut host_only: Vec<_> = augments.iter().flat_map(|augment| augment.without_device_code()).collect();
@@ -136,9 +136,9 @@ impl Loader {
     }
 
     /// Returns the parameters for soft labels on the device, if the loader has soft labels.
-    fn device_soft_labels(&self, kinds: &[(String, FieldKind)]) -> Option<SoftLabels> {
+    fn device_soft_labels(&self, kinds: &[(String, AnyFieldType)]) -> Option<SoftLabels> {
         let label = self.label();
-        let has_class = kinds.iter().any(|(_, FieldKind(kind))| kind.maker() == FieldWriter::Class);
+        let has_class = kinds.iter().any(|(_, AnyFieldType(kind))| kind.writer() == FieldWriter::Class);
         let soft_options = label.shares().zip(label.soft_array()).filter(|_| has_class);
         soft_options.map(|((_, smoothing), (field, _))| SoftLabels { field, smoothing })
     }
@@ -146,10 +146,10 @@ impl Loader {
 
 /// Returns the number of encoded images per sample that a device may decode. Views of one image
 /// count once, because a device decodes only a part of the image for each of them.
-fn encoded_images<'a>(fields: impl Iterator<Item = &'a (String, FieldKind)>) -> usize {
+fn encoded_images<'a>(fields: impl Iterator<Item = &'a (String, AnyFieldType)>) -> usize {
     let mut images = Vec::new();
-    for (name, FieldKind(kind)) in fields {
-        let FieldWriter::Image(source) = kind.maker() else { continue };
+    for (name, AnyFieldType(kind)) in fields {
+        let FieldWriter::Image(source) = kind.writer() else { continue };
         let image = (source.unwrap_or(name), kind.frames().unwrap_or(1));
         if !images.contains(&image) {
             images.push(image);

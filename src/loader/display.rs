@@ -10,7 +10,7 @@ use super::images::ImageOptions;
 use super::input::Input;
 use super::sampling::Buckets;
 use crate::engine::OnError;
-use crate::field::FieldKind;
+use crate::field::AnyFieldType;
 
 #[derive(Default)]
 pub(super) struct Calls(String);
@@ -107,7 +107,7 @@ impl Display for Loader {
         calls.add("index", uses_index, &false);
         calls.add("masks", masks, &None);
         calls.add("views", views, &Vec::new());
-        fields.iter().for_each(|(name, FieldKind(kind))| calls.push("field", format_args!("{name:?}, {kind:?}")));
+        fields.iter().for_each(|(name, AnyFieldType(kind))| calls.push("field", format_args!("{name:?}, {kind:?}")));
         dropped_fields.iter().for_each(|name| calls.push("drop_field", format_args!("{name:?}")));
         calls.add("soft_labels", soft_labels, &None);
         calls.add("on_error", on_error, &OnError::default());

@@ -3,7 +3,7 @@
 use warpfeed_sources::format::is_image;
 
 use crate::error::{Error, Result};
-use crate::field::{FieldKind, FieldWriter};
+use crate::field::{AnyFieldType, FieldWriter};
 use crate::source::{Source, are_one};
 
 /// Suffixes of sample fields, which specify the encoding of a field.
@@ -13,11 +13,11 @@ const MAX_SHOWN: usize = 20;
 
 /// Returns the names of the sample fields that `kinds` read, except for the image and the label.
 /// Returns `None` if one of the kinds does not declare what it reads.
-pub(super) fn required_names(kinds: &[(String, FieldKind)]) -> Option<Vec<String>> {
+pub(super) fn required_names(kinds: &[(String, AnyFieldType)]) -> Option<Vec<String>> {
     let mut all_names = Vec::new();
-    for (field, FieldKind(kind)) in kinds {
+    for (field, AnyFieldType(kind)) in kinds {
         let names = kind.reads(field);
-        if names.is_empty() && kind.maker() == FieldWriter::Write && !kind.shows_image() {
+        if names.is_empty() && kind.writer() == FieldWriter::Write && !kind.delivers_image() {
             return None;
         }
         all_names.extend(names);
@@ -31,9 +31,9 @@ pub(super) fn required_names(kinds: &[(String, FieldKind)]) -> Option<Vec<String
 /// # Errors
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field is missing. The error lists the
 /// available names and suggests the most similar one.
-pub(super) fn check_names(kinds: &[(String, FieldKind)], source: &dyn Source) -> Result<()> {
+pub(super) fn check_names(kinds: &[(String, AnyFieldType)], source: &dyn Source) -> Result<()> {
     let Some(fields) = source.fields() else { return Ok(()) };
-    for (field, FieldKind(kind)) in kinds {
+    for (field, AnyFieldType(kind)) in kinds {
         for required in kind.reads(field) {
             // The name of an encoded image's field depends on the format of each image.
             let extension = required.rsplit_once('.').map_or(&*required, |(_, extension)| extension);

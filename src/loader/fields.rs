@@ -5,7 +5,7 @@ use super::images::ImageOptions;
 #[cfg(doc)]
 use crate::batch::HostBatch;
 use crate::error::{Error, Result};
-use crate::field::{FieldKind, FieldWriter, Image, Label};
+use crate::field::{AnyFieldType, FieldWriter, Image, Label};
 use crate::transform::Augment;
 
 /// Setters for the fields of a batch.
@@ -25,7 +25,7 @@ impl Loader {
     /// let batches = Loader::new("train.lmdb").field("emb", emb).host()?;
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
-    pub fn field(mut self, name: &str, kind: impl Into<FieldKind>) -> Self {
+    pub fn field(mut self, name: &str, kind: impl Into<AnyFieldType>) -> Self {
         self.fields.push((name.to_owned(), kind.into()));
         self
     }
@@ -145,9 +145,9 @@ impl Loader {
     ///
     /// # Errors
     /// If a dropped field is not a default field, or if an option does not apply to any field.
-    pub(super) fn fields(&self) -> Result<Vec<(String, FieldKind)>> {
+    pub(super) fn fields(&self) -> Result<Vec<(String, AnyFieldType)>> {
         let views = self.views.iter().enumerate();
-        let mut fields: Vec<(String, FieldKind)> =
+        let mut fields: Vec<(String, AnyFieldType)> =
             views.map(|(n, view)| (format!("views.{n}"), Image::new().augment(view.clone()).into())).collect();
         if fields.is_empty() {
             fields.push(("image".to_owned(), Image::new().into()));
@@ -173,8 +173,8 @@ impl Loader {
                 None => fields.push((name.clone(), kind.clone())),
             }
         }
-        let has_field = |is: fn(&FieldKind) -> bool| fields.iter().any(|(_, kind)| is(kind));
-        if !has_field(|FieldKind(kind)| matches!(kind.maker(), FieldWriter::Class)) {
+        let has_field = |is: fn(&AnyFieldType) -> bool| fields.iter().any(|(_, kind)| is(kind));
+        if !has_field(|AnyFieldType(kind)| matches!(kind.writer(), FieldWriter::Class)) {
             let options = [("soft_labels", self.soft_labels.is_some()), ("unlabeled", self.images.unlabeled)];
             if let Some((option, _)) = options.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(Error::config(format!(
@@ -187,12 +187,12 @@ impl Loader {
     }
 }
 
-pub(super) fn check_images(fields: &[(String, FieldKind)], images: &ImageOptions) -> Result<()> {
-    if fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Image(_))) {
+pub(super) fn check_images(fields: &[(String, AnyFieldType)], images: &ImageOptions) -> Result<()> {
+    if fields.iter().any(|(_, AnyFieldType(kind))| matches!(kind.writer(), FieldWriter::Image(_))) {
         return Ok(());
     }
-    let has_patches = fields.iter().any(|(_, FieldKind(kind))| matches!(kind.maker(), FieldWriter::Patches));
-    let stored_image = fields.iter().find(|(_, FieldKind(kind))| kind.shows_image());
+    let has_patches = fields.iter().any(|(_, AnyFieldType(kind))| matches!(kind.writer(), FieldWriter::Patches));
+    let stored_image = fields.iter().find(|(_, AnyFieldType(kind))| kind.delivers_image());
     let augment = Some("augment").filter(|_| has_patches && stored_image.is_none() && images.is_augmented());
     let Some(option) = images.find_image_option(has_patches).or(augment) else { return Ok(()) };
     Err(Error::config(match stored_image {

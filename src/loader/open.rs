@@ -21,7 +21,7 @@ use crate::engine::{
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result, counted, guarded};
-use crate::field::{ArrayFormat, FieldKind, Fields, Pasted, Split};
+use crate::field::{AnyFieldType, ArrayFormat, Fields, Pasted, Split};
 use crate::recipe::{Augments, DamageLog, Recipe, image_buffer_bytes};
 use crate::sampler::{Rank, Sampler, Schedule};
 use crate::source::{self, Source};
@@ -92,7 +92,7 @@ impl Loader {
     /// device memory for a prefetch depth.
     pub(super) fn open(
         self,
-        kinds: Vec<(String, FieldKind)>,
+        kinds: Vec<(String, AnyFieldType)>,
         format: ArrayFormat,
         split: Split,
         device_bytes: impl Fn(&Schemas, usize) -> usize,
@@ -110,7 +110,7 @@ struct CheckedLoader {
     split: Split,
     rank: Rank,
     global_batch: u64,
-    kinds: Vec<(String, FieldKind)>,
+    kinds: Vec<(String, AnyFieldType)>,
     augments: Augments,
     output_sizes: OutputSizes,
     /// The fields of a batch, for each combination of image sizes.
@@ -120,7 +120,7 @@ struct CheckedLoader {
 }
 
 impl CheckedLoader {
-    fn new(loader: Loader, kinds: Vec<(String, FieldKind)>, format: ArrayFormat, split: Split) -> Result<Self> {
+    fn new(loader: Loader, kinds: Vec<(String, AnyFieldType)>, format: ArrayFormat, split: Split) -> Result<Self> {
         source::check_retries(loader.images.retries)?;
         let ImageOptions { decode_share, local_world_size, .. } = &loader.images;
         if !(0.0..=1.0).contains(decode_share) {
@@ -137,7 +137,7 @@ impl CheckedLoader {
         }
         check_sizes(&loader.sampling, augments.common(), &kinds)?;
         let output_sizes = OutputSizes::of(
-            [augment].into_iter().chain(kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment())),
+            [augment].into_iter().chain(kinds.iter().filter_map(|(_, AnyFieldType(kind))| kind.augment())),
         );
         let (fields, arrays) = (Vec::new(), Vec::new());
         let mut checked_loader =
@@ -381,7 +381,7 @@ impl Loader {
 }
 
 /// Checks that the augmentations support [size buckets](Loader::size_buckets), if any.
-fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKind)]) -> Result<()> {
+fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, AnyFieldType)]) -> Result<()> {
     let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
     if sizes.is_empty() {
         return Ok(());
@@ -391,7 +391,7 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, FieldKi
             "size_buckets and mosaic or copy_paste cannot be combined: the combined images may belong to different buckets",
         ));
     }
-    let mut augments = kinds.iter().filter_map(|(_, FieldKind(kind))| kind.augment()).chain([augment]);
+    let mut augments = kinds.iter().filter_map(|(_, AnyFieldType(kind))| kind.augment()).chain([augment]);
     if augments.any(|augment| augment.changes().next().is_some()) {
         return Err(Error::config(
             "size_buckets and Augment::from_epoch cannot be combined: each of them decides the image size of a batch",

@@ -11,7 +11,7 @@ use super::input::{Input, OpenInput};
 use super::option_table::listed;
 use super::sampling::Sampling;
 use crate::engine::{BatchSampler, Checkpoint, OnError};
-use crate::field::FieldKind;
+use crate::field::AnyFieldType;
 #[cfg(doc)]
 use crate::source;
 #[cfg(feature = "tables")]
@@ -74,7 +74,7 @@ pub struct Loader {
     pub(super) images: ImageOptions,
     /// Augmentations of individual datasets of a mixture.
     pub(super) own_augments: BTreeMap<usize, Augment>,
-    pub(super) fields: Vec<(String, FieldKind)>,
+    pub(super) fields: Vec<(String, AnyFieldType)>,
     /// Augmentation of each view that replaces the `image` field.
     pub(super) views: Vec<Augment>,
     pub(super) dropped_fields: Vec<String>,

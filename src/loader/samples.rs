@@ -11,7 +11,7 @@ use crate::decode::Size;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use crate::field::{FieldKind, FieldWriter, Image};
+use crate::field::{AnyFieldType, FieldWriter, Image};
 use crate::sampler::{self, MixtureOptions, Rng, Sampler};
 #[cfg(doc)]
 use crate::sampler::{Bucketed, Mixture, Weighted, Windowed};
@@ -404,8 +404,8 @@ impl Loader {
     pub fn image_sizes(&self) -> Result<Vec<Size>> {
         let source = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?.0;
         let (codecs, retries, kinds) = (self.images.codecs(), self.images.retries, self.fields()?);
-        let mut images = kinds.iter().filter(|(_, FieldKind(kind))| kind.augment().is_none());
-        let image = images.find_map(|(name, FieldKind(kind))| match kind.maker() {
+        let mut images = kinds.iter().filter(|(_, AnyFieldType(kind))| kind.augment().is_none());
+        let image = images.find_map(|(name, AnyFieldType(kind))| match kind.writer() {
             FieldWriter::Image(source_field) => Some((name, Image::with_options(source_field, None, kind.frames()))),
             _ => None,
         });

@@ -199,7 +199,7 @@ statistics! {
         transform: StageStats,
         /// Normalizing, casting, and writing into the batch, including fields that are only copied.
         write: StageStats,
-        /// The stages of the [computed](crate::field::FieldType::copies) fields, keyed by field
+        /// The stages of the [computed](crate::field::FieldType::only_copies) fields, keyed by field
         /// name.
         fields: BTreeMap<String, StageStats>,
         /// `ready[n]` is the number of requests for a batch while n batches were ready.

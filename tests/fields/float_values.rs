@@ -6,7 +6,7 @@ use std::io::Cursor;
 
 use crate::reference_fields::{augments, npy};
 use warpfeed::decode::{AnnotationFrame, Condition, Info, Size, check};
-use warpfeed::field::{DenseMap, FieldKind, Image, Mask};
+use warpfeed::field::{AnyFieldType, DenseMap, Image, Mask};
 use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ColorJitter, ImageMut, Mix, RandomErasing};
@@ -240,7 +240,7 @@ fn a_header_that_declares_terabytes_of_values_is_rejected() {
 fn options_for_images_are_refused_for_stored_values() {
     let source = || Memory::new(vec![OwnedSample::new("a").field("png", png(image::RgbImage::new(8, 8)))]);
     let loader = |augment: Augment| {
-        let map = FieldKind::from(DenseMap::of_channels(3).image());
+        let map = AnyFieldType::from(DenseMap::of_channels(3).image());
         Loader::source(source()).drop_field("label").augment(augment).field("image", map)
     };
     let plain = Augment::train(8).rotate(9.0);

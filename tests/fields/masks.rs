@@ -8,7 +8,7 @@ use crate::reference_fields::{PlanRecord, Plane, augments, image, npy};
 use crate::support::exit_on_hang;
 use warpfeed::batch::Element;
 use warpfeed::decode::Size;
-use warpfeed::field::{Boxes, DenseMap, FieldKind, Geometry, Mask};
+use warpfeed::field::{AnyFieldType, Boxes, DenseMap, Geometry, Mask};
 use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ImageMut, Mix, RandomErasing};
@@ -396,8 +396,12 @@ fn annotation_fields_refuse_a_step_that_may_move_pixels() {
         Ok(())
     };
     let plain = || Loader::source(source()).drop_field("label").augment(Augment::resize(8, 8));
-    let kinds =
-        [FieldKind::from(Mask::new(Dtype::U8)), DenseMap::new().into(), Boxes::new(1).into(), Geometry::new().into()];
+    let kinds = [
+        AnyFieldType::from(Mask::new(Dtype::U8)),
+        DenseMap::new().into(),
+        Boxes::new(1).into(),
+        Geometry::new().into(),
+    ];
     for kind in kinds {
         let with = || plain().field("target", kind.clone()).transform(invert);
         for loader in [with(), with().transform_moves_pixels(true)] {

@@ -334,16 +334,16 @@ impl<K: FieldType> FieldType for Wrapped<K> {
         self.0.follows_image()
     }
 
-    fn copies(&self) -> bool {
-        self.0.copies()
+    fn only_copies(&self) -> bool {
+        self.0.only_copies()
     }
 
     fn memory(&self, input: &Input<'_>) -> u64 {
         self.0.memory(input)
     }
 
-    fn maker(&self) -> FieldWriter<'_> {
-        self.0.maker()
+    fn writer(&self) -> FieldWriter<'_> {
+        self.0.writer()
     }
 
     fn boxes(&self) -> Option<BoxReader> {

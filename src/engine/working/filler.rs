@@ -297,7 +297,7 @@ impl<'a> PartFiller<'a> {
                     copy_bytes.max(encoded.bitstream_memory(sample_image.plan.region, self.part.free_encoded_bytes()));
             }
         }
-        let field_plan = match &self.recipe.any_fields().shown_field {
+        let field_plan = match &self.recipe.any_fields().image_provider {
             Some(name) => {
                 let field = (&Image::new(), &**name);
                 Some(Box::new(
