@@ -161,13 +161,13 @@ def measure(case, sizes, folder, rank=None, devices=0):
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     before, begun, used = status("VmRSS"), time.perf_counter(), time.process_time()
     loader = warpfeed.Loader(data, **options)
-    opened, core = time.perf_counter(), time.process_time() - used
+    opened, cpu_seconds = time.perf_counter(), time.process_time() - used
     batches = iter(loader)
     next(batches)
     first = time.perf_counter()
     results = {
         "open": opened - begun,
-        "core": core,
+        "cpu": cpu_seconds,
         "first": first - opened,
         "memory": status("VmRSS") - before,
         "most": status("VmHWM") - before,
@@ -211,7 +211,7 @@ def ranks(case, options, world):
     def mean(of, name):
         return sum(each[name] for each in of) / world
 
-    return seconds, mean(results, "core"), mean(sizes, "rss"), mean(sizes, "pss")
+    return seconds, mean(results, "cpu"), mean(sizes, "rss"), mean(sizes, "pss")
 
 
 def megabytes(count):
@@ -258,7 +258,7 @@ def main():
                 sys.exit(f"{case}: exit code {process.returncode}")
             result = json.loads(line)
             cells = [
-                case, f"{result['open']:.2f} s", f"{result['core']:.2f} s", f"{result['first']:.2f} s",
+                case, f"{result['open']:.2f} s", f"{result['cpu']:.2f} s", f"{result['first']:.2f} s",
                 megabytes(result["memory"]), megabytes(result["most"]), f"{result['state']} bytes",
             ]  # fmt: skip
             print("| " + " | ".join(cells) + " |", flush=True)
@@ -270,9 +270,9 @@ def main():
             for case in ("shard", "table", "COCO"):
                 arguments(case, sizes, options.folder)
                 for world in (1, options.world):
-                    seconds, core, rss, pss = ranks(case, options, world)
+                    seconds, cpu, rss, pss = ranks(case, options, world)
                     print(
-                        f"| {world} | {case} | {seconds:.2f} s | {core:.2f} s | {megabytes(rss)} | {megabytes(pss)} |",
+                        f"| {world} | {case} | {seconds:.2f} s | {cpu:.2f} s | {megabytes(rss)} | {megabytes(pss)} |",
                         flush=True,
                     )
 

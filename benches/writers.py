@@ -288,8 +288,8 @@ def ended(process, seconds=None):
         pass
     process.wait()
     now = resource.getrusage(resource.RUSAGE_CHILDREN)
-    core = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
-    return code, seconds, core
+    cpu_seconds = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+    return code, seconds, cpu_seconds
 
 
 def descendants(pid):
@@ -356,14 +356,14 @@ def written(options, name, source):
     before = size(out)
     os.sync()
     begun = time.perf_counter()
-    code, seconds, core = ended(start(name, source, out))
+    code, seconds, cpu_seconds = ended(start(name, source, out))
     os.sync()
     synced = time.perf_counter() - begun
     if code:
         log = out.with_name("log").read_text(errors="replace")
         sys.exit(f"{log[-4000:]}\n{name}: exit code {code}")
     written = size(out) - before
-    cells = f"{seconds:.1f}", f"{synced:.1f}", f"{core:.1f}", f"{written:,}", said(counted(name, out))
+    cells = f"{seconds:.1f}", f"{synced:.1f}", f"{cpu_seconds:.1f}", f"{written:,}", said(counted(name, out))
     return cells, (seconds, written), out
 
 

@@ -19,12 +19,12 @@ SECONDS, WARMUP = 5, 1
 LOAD = round(os.getloadavg()[0], 1)
 
 
-def core():
+def cpu():
     try:
         with open("/proc/cpuinfo") as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
-        return platform.core() or platform.machine()
+        return platform.processor() or platform.machine()
 
 
 def gpu():
@@ -59,7 +59,7 @@ class Record:
             "group": group,
             "date": datetime.date.today().isoformat(),
             "commit": build or commit(),
-            "machine": f"{len(os.sched_getaffinity(0))} cores ({core()}), Linux {platform.release()}",
+            "machine": f"{len(os.sched_getaffinity(0))} cores ({cpu()}), Linux {platform.release()}",
             "gpu": None if group == "host" else gpu(),
             "load": LOAD,
             "data": data,
