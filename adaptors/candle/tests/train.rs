@@ -1,6 +1,6 @@
-//! The `train` example resumes mid-epoch, exactly where it stopped: a run that stops twice reports
-//! the same losses and accuracy as an uninterrupted run. The learning curve is plotted, and a
-//! step's autograd graph is freed when the step ends.
+//! The `train` example resumes exactly where it stopped, within or between epochs: a run that stops
+//! reports the same losses and accuracy as an uninterrupted run. The learning curve is plotted, and
+//! a step's autograd graph is freed when the step ends.
 
 #[path = "../examples/train/curve.rs"]
 mod curve;
@@ -56,6 +56,17 @@ fn a_run_stopped_twice_has_the_losses_of_an_unbroken_run() {
     for stop in [3, 9] {
         assert!(matches!(run::run(&settings(parts.path(), Some(stop))).unwrap(), Outcome::Stopped));
     }
+    assert_eq!(finish(&settings(parts.path(), None)), expected);
+}
+
+#[test]
+fn a_run_stops_after_the_last_step_of_an_epoch_unless_the_training_is_finished() {
+    let (whole_run, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let expected = finish(&settings(whole_run.path(), Some(12)));
+    assert_eq!((expected.losses.len(), expected.accuracies.len()), (12, 2));
+    assert!(matches!(run::run(&settings(parts.path(), Some(6))).unwrap(), Outcome::Stopped));
+    let saved = saved::load(&parts.path().join("checkpoint.safetensors"), &Device::Cpu).unwrap().unwrap();
+    assert_eq!((saved.measured.losses.len(), saved.measured.accuracies.len()), (6, 1));
     assert_eq!(finish(&settings(parts.path(), None)), expected);
 }
 

@@ -35,7 +35,8 @@ pub(crate) struct Settings {
     pub(crate) checkpoint: PathBuf,
     pub(crate) save_every: usize,
     /// Number of steps after which the run stops, counted from the start of training rather than
-    /// from the resume. If the last of these steps ends an epoch, the run does not stop.
+    /// from the resume. If the last of these steps ends an epoch, the run measures the accuracy
+    /// first. If it ends the training, the run finishes.
     pub(crate) stop_after: Option<usize>,
 }
 
@@ -150,6 +151,9 @@ fn train<B: ToCandle>(
             (epoch_losses.len() * settings.batch) as f64 / seconds,
             100.0 * stats.stall_fraction(),
         );
+        if settings.stop_after == Some(measured.losses.len()) && number + 1 < settings.epochs {
+            return Ok(Outcome::Stopped);
+        }
     }
     println!("\n{}", batches.stats().verdict());
     Ok(Outcome::Finished(measured))
