@@ -8,10 +8,10 @@
 //!
 //! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. Without it, the images
 //! are generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD; without the library,
-//! its times and the ratios are meaningless. "Packed" files are JPEGs as `warpfeed pack` rewrites
-//! them, with standard Huffman tables and restart markers (three to eight segments per row). Crops
-//! are chosen as in torchvision's RandomResizedCrop. libjpeg-turbo decodes both the full file and a
-//! file that contains only the segments that the crop needs.
+//! the output has neither its times nor the ratios. "Packed" files are JPEGs as `warpfeed pack`
+//! rewrites them, with standard Huffman tables and restart markers (three to eight segments per
+//! row). Crops are chosen as in torchvision's RandomResizedCrop. libjpeg-turbo decodes both the
+//! full file and a file that contains only the segments that the crop needs.
 //!
 //! The numbers are medians of five rounds, in microseconds of CPU time per image on one thread.
 
@@ -57,15 +57,12 @@ fn measure() {
     let decode_one = |out: &mut Pixels, bytes: &[u8], region| {
         codecs.open(bytes).and_then(|mut image| image.decode(region, out)).expect("the image can be decoded");
     };
-    let decode_with_turbo = |samples: &mut Vec<u8>, bytes: &[u8], size| {
-        if let Some(turbo) = &turbo {
-            turbo.decode(bytes, size, samples);
-        }
-    };
+    if turbo.is_none() {
+        println!("libturbojpeg.so.0 is missing: the times of libjpeg-turbo and the ratios are omitted");
+    }
 
-    let mut rows: Vec<(&str, Vec<f64>)> = [
-        "libjpeg-turbo, plain, full",
-        "libjpeg-turbo, packed, cut to the crop",
+    let turbo_names = ["libjpeg-turbo, plain, full", "libjpeg-turbo, packed, cut to the crop"];
+    let names = [
         "zune-jpeg, plain, full",
         "plain, full",
         "plain, full, in groups",
@@ -74,9 +71,9 @@ fn measure() {
         "packed, full, in groups",
         "packed, crop",
         "packed, crop, in groups",
-    ]
-    .map(|name| (name, Vec::new()))
-    .into();
+    ];
+    let names = turbo.iter().flat_map(|_| turbo_names).chain(names);
+    let mut rows: Vec<(&str, Vec<f64>)> = names.map(|name| (name, Vec::new())).collect();
     for _ in 0..ROUNDS {
         let mut row = rows.iter_mut();
         let mut time = |body: &mut dyn FnMut()| {
@@ -85,8 +82,10 @@ fn measure() {
             let cpu_us = (cpu_time(libc::CLOCK_THREAD_CPUTIME_ID) - start).as_secs_f64() * 1e6 / images.len() as f64;
             row.next().expect("a row for each measurement").1.push(cpu_us);
         };
-        time(&mut || images.iter().for_each(|p| decode_with_turbo(&mut samples, &p.plain, p.size)));
-        time(&mut || images.iter().for_each(|p| decode_with_turbo(&mut samples, &p.cropped.0, p.cropped.1)));
+        if let Some(turbo) = &turbo {
+            time(&mut || images.iter().for_each(|p| turbo.decode(&p.plain, p.size, &mut samples)));
+            time(&mut || images.iter().for_each(|p| turbo.decode(&p.cropped.0, p.cropped.1, &mut samples)));
+        }
         time(&mut || {
             for p in &images {
                 samples.resize(p.size.area() as usize * 3, 0);
@@ -103,9 +102,13 @@ fn measure() {
         time(&mut || decode_in_groups(&images, &mut outs, |p| (&p.packed, p.crop)));
     }
     let medians: Vec<f64> = rows.iter_mut().map(|(_, times)| median(times)).collect();
-    println!("{:40} {:>8} {:>14} {:>14}", "", "us", "x turbo full", "x turbo cut");
+    let heads: &[&str] = if turbo.is_some() { &["x turbo full", "x turbo cut"] } else { &[] };
+    let heads: String = heads.iter().map(|head| format!(" {head:>14}")).collect();
+    println!("{:40} {:>8}{heads}", "", "us");
     for ((name, _), median) in rows.iter().zip(&medians) {
-        println!("{name:40} {median:8.1} {:14.2} {:14.2}", medians[0] / median, medians[1] / median);
+        let turbo_medians = if turbo.is_some() { &medians[..2] } else { &[] };
+        let ratios: String = turbo_medians.iter().map(|turbo| format!(" {:14.2}", turbo / median)).collect();
+        println!("{name:40} {median:8.1}{ratios}");
     }
     pipeline::measure(&images);
 }
