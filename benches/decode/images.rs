@@ -1,7 +1,7 @@
 //! The images of the benchmark, photographs or generated. Each has three forms: plain, packed, and
 //! pre-cropped for decoders that cannot skip segments.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use warpfeed::decode::{Codecs, Rect, Size};
 
@@ -23,10 +23,12 @@ pub(super) fn all_images() -> Vec<Image> {
     let mut files = Vec::new();
     match std::env::var_os("WARPFEED_PHOTOS") {
         Some(folder) => {
-            read_files(folder.as_ref(), &mut files);
-            files.sort();
-            let step = files.len().div_ceil(160).max(1);
-            files = files.into_iter().step_by(step).collect();
+            let mut paths = Vec::new();
+            list_files(folder.as_ref(), &mut paths);
+            paths.sort();
+            let step = paths.len().div_ceil(160).max(1);
+            let read = |path| std::fs::read(path).expect("the file can be read");
+            files.extend(paths.iter().step_by(step).map(read));
         }
         None => files.extend((0..24).map(|_| generate(&mut random))),
     }
@@ -43,14 +45,10 @@ pub(super) fn all_images() -> Vec<Image> {
     images
 }
 
-fn read_files(folder: &Path, files: &mut Vec<Vec<u8>>) {
+fn list_files(folder: &Path, paths: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("the folder can be read") {
         let path = entry.expect("the folder can be read").path();
-        if path.is_dir() {
-            read_files(&path, files)
-        } else {
-            files.push(std::fs::read(&path).expect("the file can be read"))
-        }
+        if path.is_dir() { list_files(&path, paths) } else { paths.push(path) }
     }
 }
 
