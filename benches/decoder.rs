@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     };
     let source = source::open(path)?;
     let mut scratch = Vec::new();
-    let image = |index| Ok(Arc::from(source.read(index, &mut scratch)?.field("jpg").unwrap_or_default()));
+    let image = |index| Ok(Arc::from(source.read(index, &mut scratch)?.image().expect("each sample has an image").1));
     let images = (0..source.len()).map(image).collect::<Result<Vec<Arc<[u8]>>>>()?;
     let bytes: usize = images.iter().map(|image| image.len()).sum();
     println!("{} images of {} bytes on average", images.len(), bytes / images.len());
