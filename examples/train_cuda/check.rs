@@ -54,7 +54,7 @@ pub(crate) fn check_on_cpu() -> Result {
     let (plan, labels) = (plan(), [0, 2, 1]);
     let images = to_f64(&noise(3 * 3 * plan.side * plan.side, 1));
     let mut values: Vec<Vec<f64>> = random_arrays(&plan).iter().map(|v| to_f64(v)).collect();
-    let (_, grads) = naive::gradient(&plan, &values, &images, &labels);
+    let (_, grads, _) = naive::gradient(&plan, &values, &images, &labels);
     for (array, grad) in grads.iter().enumerate() {
         let mut slopes = Vec::new();
         for i in 0..grad.len() {
@@ -196,19 +196,20 @@ fn heads(kernels: &Kernels) -> Result {
     check_close("update", &download(stream, &values)?, &expected, 1e-5)
 }
 
-/// Checks the loss and every gradient, and that each step updates all parameters, for a full batch
-/// and then a smaller one.
+/// Checks the loss, the number of correct predictions and every gradient, and that each step updates
+/// all parameters, for a full batch and then a smaller one.
 fn steps(stream: &Arc<CudaStream>) -> Result {
     let plan = plan();
     let mut net = Net::new(stream, plan.clone(), &random_arrays(&plan))?;
     for (step, labels) in [vec![2i64, 0, 1, 1], vec![0, 2, 1]].into_iter().enumerate() {
         let images = noise(labels.len() * 3 * plan.side * plan.side, 20 + step as u64);
         let previous_values: Vec<Vec<f64>> = net.parameters()?.iter().map(|(value, _)| to_f64(value)).collect();
-        let (loss, grads) = naive::gradient(&plan, &previous_values, &to_f64(&images), &labels);
+        let (loss, grads, correct_count) = naive::gradient(&plan, &previous_values, &to_f64(&images), &labels);
         let (images, on_device) = (stream.clone_htod(&images)?, stream.clone_htod(&labels)?);
         net.train(&images.as_view(), &on_device.as_view(), 0.05)?;
-        let (sum, _) = net.totals()?;
+        let (sum, correct) = net.totals()?;
         check_close(&format!("step {step}: loss"), &[sum / labels.len() as f64], &[loss], 1e-4)?;
+        check_close(&format!("step {step}: correct predictions"), &[correct], &[correct_count as f64], 0.0)?;
         for (i, ((value, grad), expected)) in net.parameters()?.iter().zip(&grads).enumerate() {
             check_close(&format!("step {step}: gradient of parameters {i}"), &to_f64(grad), expected, 1e-3)?;
             if to_f64(value) == previous_values[i] {

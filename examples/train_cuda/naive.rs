@@ -111,9 +111,14 @@ pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, V
     (losses, right, grads)
 }
 
-/// Returns the mean cross-entropy of an image batch (N, C, side, side), and its gradient with
-/// respect to each parameter array, in the order of [`Plan::parameters`].
-pub(crate) fn gradient(plan: &Plan, values: &[Vec<f64>], images: &[f64], labels: &[i64]) -> (f64, Vec<Vec<f64>>) {
+/// Returns the mean cross-entropy of an image batch (N, C, side, side), its gradient with respect to
+/// each parameter array, in the order of [`Plan::parameters`], and the number of correct predictions.
+pub(crate) fn gradient(
+    plan: &Plan,
+    values: &[Vec<f64>],
+    images: &[f64],
+    labels: &[i64],
+) -> (f64, Vec<Vec<f64>>, usize) {
     let (n, layers) = (labels.len(), plan.convolutions());
     let shape = |i: usize, channels: usize| Shape { channels, count: n, side: plan.side >> i };
     let plane = plan.side * plan.side;
@@ -133,7 +138,7 @@ pub(crate) fn gradient(plan: &Plan, values: &[Vec<f64>], images: &[f64], labels:
     let (weight, bias) = (&values[2 * layers], &values[2 * layers + 1]);
     let mut logits = product(&features, &transposed(weight, classes, channels), n, channels, classes);
     logits.iter_mut().enumerate().for_each(|(i, v)| *v += bias[i % classes]);
-    let (losses, _, grad) = softmax(&logits, labels);
+    let (losses, right, grad) = softmax(&logits, labels);
 
     let columns = transposed(&grad, n, classes);
     let mut grads = vec![
@@ -151,5 +156,5 @@ pub(crate) fn gradient(plan: &Plan, values: &[Vec<f64>], images: &[f64], labels:
         pooled = maps;
     }
     grads.reverse();
-    (losses.iter().sum::<f64>() / n as f64, grads)
+    (losses.iter().sum::<f64>() / n as f64, grads, right.into_iter().filter(|&right| right).count())
 }
