@@ -91,6 +91,9 @@ impl Requests {
             }
             Some(_) if self.slow => "shuffle_window: the loader waits for many small requests to a slow server",
             Some(_) => "shuffle_window: requests cost money here",
+            None if self.refused => {
+                "full shuffle: the server refused requests, but a window would not halve their number"
+            }
             None => "full shuffle: a window would not save much money or time",
         };
         [numbers, choice.to_owned()]
@@ -170,6 +173,7 @@ mod tests {
         // All samples are fetched together.
         let tiny = of("s3://bucket/train", 500, |network| network.refusals = 3);
         assert!(tiny.window().is_none() && tiny.full < 50, "{}", tiny.full);
+        assert!(tiny.lines()[1].starts_with("full shuffle: the server refused requests"), "{}", tiny.lines()[1]);
         assert_eq!(refused.json()["suggested"], "shuffle_window");
     }
 
