@@ -1,5 +1,5 @@
-//! Checks that the tool reads the formats of other libraries. Each dataset in [`SETS`] contains 12
-//! images of 4 classes.
+//! Checks that the tool inspects and packs the formats of other libraries. Each dataset in [`SETS`]
+//! contains 12 images of 4 classes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ const SETS: [(&str, &[&str]); 13] = [
     ("torch", &["arrays/tuple.pt", "arrays/dict.pth"]),
 ];
 
-/// Formats that other tests cover.
+/// Formats that other tests cover: tests of this program, and for `clips`, tests of the library.
 const OWN: [&str; 8] = ["clips", "folder", "tar", "coco", "yolo", "voc", "table", "lerobot"];
 
 fn fixtures() -> PathBuf {
@@ -111,6 +111,34 @@ fn robot_episodes_are_inspected_and_packed() {
             let written = open(dir.join(&packed)).unwrap();
             assert!(samples(&*written) == samples(&*source), "{set} in {ending}");
         }
+    }
+}
+
+/// Samples have boxes instead of labels.
+#[test]
+fn yolo_datasets_are_inspected_and_packed() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    ok(dir, &["synth", "--out", "synth.tar", "--images", "5", "--classes", "2", "--side", "32"]);
+    for folder in ["yolo/images/train", "yolo/labels/train"] {
+        fs::create_dir_all(dir.join(folder)).unwrap();
+    }
+    fs::write(dir.join("yolo/data.yaml"), "path: .\ntrain: images/train\nnames: [cat, dog]\n").unwrap();
+    for (number, (_, fields)) in samples(&*open(dir.join("synth.tar")).unwrap()).into_iter().enumerate() {
+        let (_, image) = fields.into_iter().find(|(name, _)| name == "jpg").unwrap();
+        fs::write(dir.join(format!("yolo/images/train/{number}.jpg")), image).unwrap();
+        let boxes = "1 0.5 0.5 0.5 0.4\n0 0.25 0.25 0.1 0.1\n".repeat(number);
+        fs::write(dir.join(format!("yolo/labels/train/{number}.txt")), boxes).unwrap();
+    }
+    let report = json(&ok(dir, &["inspect", "yolo/data.yaml", "--json"]));
+    assert_eq!((&report["source"], &report["samples"]), (&"yolo".into(), &5.into()), "{report}");
+    let source = open(dir.join("yolo/data.yaml")).unwrap();
+    for ending in ["lmdb", "tar"] {
+        let packed = format!("yolo.{ending}");
+        ok(dir, &["pack", "--from", "yolo/data.yaml", "--to", &packed, "--keep-bytes"]);
+        let written = open(dir.join(&packed)).unwrap();
+        assert!(samples(&*written) == samples(&*source), "{ending}");
+        assert_eq!(written.classes(), source.classes(), "{ending}");
     }
 }
 
