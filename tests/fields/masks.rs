@@ -12,7 +12,7 @@ use warpfeed::field::{AnyFieldType, Boxes, DenseMap, Geometry, Mask};
 use warpfeed::sampler::Rng;
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::transform::{ImageMut, Mix, RandomErasing};
-use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, OnError, Result};
+use warpfeed::{Augment, Dtype, ErrorKind, HostBatch, Loader, Normalize, OnError, Result};
 
 #[derive(Debug, Clone, Copy)]
 struct Stored {
@@ -275,14 +275,18 @@ fn erasing_and_normalizing_leave_the_mask_alone() {
         let mask = values(size, 8, 5);
         let stored = png(&mask, size, STORED[0], 5);
         let sample = OwnedSample::new("a").field("rgb.npy", image(size)).field("mask.png", stored);
-        let masks = |augment: Augment| {
-            let loader = Loader::source(Memory::new(vec![sample.clone()])).augment(augment).drop_field("label");
+        let open =
+            |augment: Augment| Loader::source(Memory::new(vec![sample.clone()])).augment(augment).drop_field("label");
+        let masks = |loader: Loader| {
             let batch = loader.field("mask", Mask::new(Dtype::U8)).into_iter().next().unwrap().unwrap();
             batch.field("mask").unwrap().bytes().to_vec()
         };
-        let plain = masks(Augment::pass_through(40, 30));
+        let plain = masks(open(Augment::pass_through(40, 30)));
         assert_eq!(plain, mask.iter().map(|&v| v as u8).collect::<Vec<_>>());
-        assert_eq!(masks(Augment::pass_through(40, 30).erase(RandomErasing::new(1.0).value([5.0; 3]))), plain);
+        let erased = open(Augment::pass_through(40, 30).erase(RandomErasing::new(1.0).value([5.0; 3])));
+        assert_eq!(masks(erased), plain);
+        let normalized = open(Augment::pass_through(40, 30)).dtype(Dtype::F32).normalize(Normalize::IMAGENET);
+        assert_eq!(masks(normalized), plain);
     });
 }
 

@@ -411,7 +411,7 @@ impl FieldType for Large {
 }
 
 #[test]
-fn the_memory_plan_includes_the_memory_of_custom_fields() {
+fn writes_wait_for_the_memory_that_their_field_declares() {
     exit_on_hang(|| {
         // Returns the maximum number of concurrent writes. Stops after the first epoch that
         // reaches `enough`.
