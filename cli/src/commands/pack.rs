@@ -258,11 +258,23 @@ fn progress(target: &Path) -> Outcome {
     let rest = match parts {
         _ if merged => "the set is complete".to_owned(),
         Some(_) if missing.is_empty() => "all parts are complete; merge them".to_owned(),
-        Some(parts) => format!("parts {missing} of {parts} are not complete"),
+        Some(parts) => incomplete(&missing, parts),
         None => "no part is complete".to_owned(),
     };
     writeln!(std::io::stdout(), "{samples} of {total} samples ({share:.1} %); {rest}")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a sentence about the parts in `missing`, a list of numbers and ranges such as `1,3-9,17`.
+fn incomplete(missing: &str, parts: u64) -> String {
+    if missing.parse::<u64>().is_ok() {
+        return format!("part {missing} of {parts} is not complete");
+    }
+    let list = match missing.rsplit_once(',') {
+        Some((first, last)) => format!("{} and {last}", first.replace(',', ", ")),
+        None => missing.to_owned(),
+    };
+    format!("parts {list} of {parts} are not complete")
 }
 
 /// Prints warnings, counts and sizes. If several shards are a whole dataset, also prints the
@@ -338,4 +350,17 @@ fn pattern(first: &Path, last: &Path) -> Option<String> {
     };
     let ((stem, first), (_, last)) = (number(first)?, number(last)?);
     Some(format!("{stem}-{{{first}..{last}}}.tar"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incomplete_parts_are_a_sentence() {
+        assert_eq!(incomplete("0", 2), "part 0 of 2 is not complete");
+        assert_eq!(incomplete("0-1", 3), "parts 0-1 of 3 are not complete");
+        assert_eq!(incomplete("0,3", 8), "parts 0 and 3 of 8 are not complete");
+        assert_eq!(incomplete("1,3-9,17", 20), "parts 1, 3-9 and 17 of 20 are not complete");
+    }
 }

@@ -532,7 +532,7 @@ fn parts_are_packed_merged_and_verified() {
     let err = fails(dir.path(), 1, &["pack", "--progress", "parts/x.tar"]);
     assert!(err.contains("there are neither parts nor a dataset with this name"), "{err}");
     ok(dir.path(), &part_args("1/2"));
-    assert_eq!(progress(), "6 of 12 samples (50.0 %); parts 0 of 2 are not complete\n");
+    assert_eq!(progress(), "6 of 12 samples (50.0 %); part 0 of 2 is not complete\n");
     let err = fails(dir.path(), 1, &["pack", "--merge", "parts/x.tar"]);
     assert!(err.contains("part 0 of 2 is missing"), "{err}");
     ok(dir.path(), &part_args("0/2"));
