@@ -97,12 +97,13 @@ impl Image {
     fn check_depth(&self, color: Color) -> Result<()> {
         let (kind, advice) = match color.depth {
             Depth::U8 => return Ok(()),
-            Depth::U16 => ("16-bit values", "keeps the upper 8"),
-            Depth::F32 => ("floats", "maps the range 0 to 1 to 0 to 255"),
+            Depth::U16 => ("16-bit", "keeps the upper 8"),
+            Depth::F32 => ("float", "maps the range 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
-            "{} of {kind}, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) {advice}",
-            self.format.name
+            "{kind} {}, but an image has 8 bits: field::DenseMap reads its values unchanged, \
+             convert_to_u8(true) {advice}",
+            self.format.name.to_uppercase()
         )))
     }
 
@@ -300,20 +301,20 @@ mod tests {
             (
                 &image,
                 ImageFormat::Png,
-                "png of 16-bit values, but an image has 8 bits: field::DenseMap reads them \
-                                        unchanged, convert_to_u8(true) keeps the upper 8",
+                "16-bit PNG, but an image has 8 bits: field::DenseMap reads its values unchanged, \
+                 convert_to_u8(true) keeps the upper 8",
             ),
             (
                 &image,
                 ImageFormat::Tiff,
-                "tiff of 16-bit values, but an image has 8 bits: field::DenseMap reads them \
-                                         unchanged, convert_to_u8(true) keeps the upper 8",
+                "16-bit TIFF, but an image has 8 bits: field::DenseMap reads its values unchanged, \
+                 convert_to_u8(true) keeps the upper 8",
             ),
             (
                 &floats,
                 ImageFormat::Tiff,
-                "tiff of floats, but an image has 8 bits: field::DenseMap reads them unchanged, \
-                                          convert_to_u8(true) maps the range 0 to 1 to 0 to 255",
+                "float TIFF, but an image has 8 bits: field::DenseMap reads its values unchanged, \
+                 convert_to_u8(true) maps the range 0 to 1 to 0 to 255",
             ),
         ] {
             let bytes = encode(image, format);

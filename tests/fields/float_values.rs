@@ -277,8 +277,8 @@ fn a_deep_image_fails_unless_it_is_converted() {
     let e = first(loader.clone()).unwrap_err();
     assert_eq!(
         e.cause(),
-        "png of 16-bit values, but an image has 8 bits: field::DenseMap reads them unchanged, convert_to_u8(true) keeps the \
-         upper 8"
+        "16-bit PNG, but an image has 8 bits: field::DenseMap reads its values unchanged, \
+         convert_to_u8(true) keeps the upper 8"
     );
     let upper: Vec<u8> = values.iter().flat_map(|&value| [(value as u16 >> 8) as u8; 3]).collect();
     assert!(first(loader.convert_to_u8(true)).unwrap().images().bytes() == upper);
