@@ -221,7 +221,17 @@ impl CheckedLoader {
         check_not_empty(&schedule)?;
         let arrays = std::mem::take(&mut self.arrays);
         let schemas = Schemas::new((0..).map(|variant| schedule.rows_of_size(variant) as usize).zip(arrays))?;
-        Ok(OpenLoader { checked_loader: self, source, read_source, order, schedule, schemas, cores, workers })
+        Ok(OpenLoader {
+            checked_loader: self,
+            source,
+            read_source,
+            has_videos: video.is_some(),
+            order,
+            schedule,
+            schemas,
+            cores,
+            workers,
+        })
     }
 }
 
@@ -231,6 +241,8 @@ struct OpenLoader {
     source: Arc<dyn Source>,
     /// The source that workers read from, restricted to the required fields if possible.
     read_source: Arc<dyn Source>,
+    /// Whether `read_source` contains videos.
+    has_videos: bool,
     order: Arc<dyn Sampler>,
     schedule: Schedule,
     schemas: Schemas,
@@ -273,7 +285,7 @@ impl OpenLoader {
         let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
             0 => {
-                let has_videos = split.decode.is_some() && self.read_source.video_info().is_some();
+                let has_videos = split.decode.is_some() && self.has_videos;
                 let max_bytes = max_slots_bytes(split.on_device || images.pinned, has_videos);
                 bound.automatic_prefetch(max_bytes, schemas, &scratch, device_bytes)
             }
@@ -285,7 +297,7 @@ impl OpenLoader {
 
     /// Creates the parts of an engine, without allocating slots or starting threads.
     fn engine_config(self, grant: MemoryGrant) -> Result<EngineConfig> {
-        let OpenLoader { checked_loader, source, read_source, order, schedule, schemas, cores, workers } = self;
+        let OpenLoader { checked_loader, source, read_source, order, schedule, schemas, cores, workers, .. } = self;
         let CheckedLoader { loader, split, fields, output_sizes, augments, .. } = checked_loader;
         let MemoryGrant { prefetch, scratch } = grant;
         let options = loader.to_string();
