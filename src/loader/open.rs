@@ -190,7 +190,7 @@ impl CheckedLoader {
         field_names::check_names(&self.kinds, &*source).map_err(add_path)?;
         self.fields[0].check_labels(&*source)?;
         let read_source = field_names::required_names(&self.kinds)
-            .and_then(|names| source.only(&names))
+            .and_then(|names| source.select_fields(&names))
             .unwrap_or_else(|| source.clone());
         let video = read_source.video_info();
         if let Some(space) = &mut self.split.decode
@@ -280,7 +280,7 @@ impl OpenLoader {
             ScratchPlan::ample(self.workers, self.cores, image_buffer + effect_bytes + mixing_bytes + pasted_bytes)
                 .with_transforms(transform_bytes)
                 .with_cache(if batch_sampler.is_some() { 0 } else { images.cache_decoded })
-                .with_source(bound.source_budget(self.read_source.ahead_bytes()));
+                .with_source(bound.source_budget(self.read_source.prefetch_bytes()));
         // A decoder has no readers, because the images of requests are already in memory.
         let scratch = if batch_sampler.is_some() { scratch.without_readers() } else { scratch };
         let prefetch = match images.prefetch {
@@ -429,7 +429,7 @@ fn can_copy(source: &dyn Source, fields: &Fields) -> bool {
 pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, shared: &Shared) -> Result<()> {
     if let Some((path, schedule)) = trace {
         let (run, source) = (&shared.run, shared.recipe.source.clone());
-        let network = Box::new(move || guarded(|| Ok(source.network())).unwrap_or_default());
+        let network = Box::new(move || guarded(|| Ok(source.network_stats())).unwrap_or_default());
         run.counters.set_trace(Trace::new(&path, schedule, (run.settings.workers, MAX_READERS), network)?);
     }
     Ok(())

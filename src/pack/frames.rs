@@ -36,7 +36,7 @@ pub(super) fn divide(source: &dyn Source, target: &Path, stores: &Stores) -> Res
     let name = target.file_name().and_then(|name| name.to_str());
     let name =
         name.ok_or_else(|| Error::config("the name of the target is not UTF-8: use a different name").at_path(target))?;
-    let Some(divided) = source.divided(name)? else {
+    let Some(divided) = source.split_episodes(name)? else {
         return Err(Error::config(format!(
             "frames(true) requires a LeRobot dataset, but this is a dataset of the kind {:?}: remove frames, and recode as quality to re-encode its images",
             source.kind()

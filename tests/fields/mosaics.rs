@@ -265,7 +265,7 @@ impl Source for Noted {
         self.samples.read(index, scratch)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         *self.order.lock().unwrap() = Some(order);
         None
     }

@@ -505,7 +505,7 @@ fn a_waker_that_panics_does_not_cause_a_hang() {
 fn the_memory_plan_and_verdict_describe_a_server() {
     let decoder = requests(pixels).host().unwrap();
     let plan = decoder.memory_plan();
-    assert_eq!((plan.ahead_bytes, plan.device_slots), (0, 0));
+    assert_eq!((plan.prefetch_bytes, plan.device_slots), (0, 0));
     assert!(!plan.to_string().contains("ahead"), "{plan}");
     for _ in 0..8 {
         decoder.decode(random_jpegs(4)).unwrap();

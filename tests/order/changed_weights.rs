@@ -570,7 +570,7 @@ impl Source for Ahead {
         self.0.read(index, scratch)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         Some(Box::new(Follows(order, self.1.clone())))
     }
 }

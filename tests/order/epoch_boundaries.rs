@@ -538,7 +538,7 @@ impl Source for Followed {
         self.numbers.read(index, scratch)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         Some(Box::new(RecordsCalls(order, self.calls.clone())))
     }
 }

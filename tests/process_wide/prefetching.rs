@@ -121,12 +121,12 @@ impl Source for Store {
         self.numbers.read(index, scratch)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         self.state().bound = order.bytes();
         Some(Box::new(Following { order, store: self.clone() }))
     }
 
-    fn ahead_bytes(&self) -> usize {
+    fn prefetch_bytes(&self) -> usize {
         self.bytes
     }
 }
@@ -360,7 +360,7 @@ fn a_panicking_prefetcher_fails_the_first_batch() {
             Ok(Sample::new("panics"))
         }
 
-        fn follow(&self, _: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        fn prefetcher(&self, _: Lookahead) -> Option<Box<dyn Prefetcher>> {
             Some(Box::new(Panics))
         }
     }

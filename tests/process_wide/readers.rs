@@ -215,13 +215,13 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
             let max_read = large.max_reads.clone();
             let mut batches = open(large, limit).host().unwrap();
             let plan = batches.memory_plan();
-            assert!(plan.scratch_bytes >= plan.ahead_bytes && plan.to_string().contains("to read ahead"), "{plan}");
+            assert!(plan.scratch_bytes >= plan.prefetch_bytes && plan.to_string().contains("to read ahead"), "{plan}");
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
             // If a part exceeds the bound, only one of its samples is read ahead.
             let min_ahead = if bytes < 16 * MIB { 20 } else { 4 };
             assert!(read_ahead(&batches) > min_ahead, "{}", batches.stats());
             // Samples within the bound, one per reader, and eight per worker.
-            let bound = plan.ahead_bytes / bytes + 32 + 2 * 8;
+            let bound = plan.prefetch_bytes / bytes + 32 + 2 * 8;
             let max_read = max_read.load(Ordering::SeqCst);
             println!("at most {max_read} samples of {bytes} bytes were read ahead: {plan}");
             assert!(

@@ -230,7 +230,7 @@ impl Source for Scheduled {
         Ok(Sample::new("").with_field("img", scratch)?.with_label(index as i64))
     }
 
-    fn follow(&self, _: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, _: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let Schedule { follows, misled, .. } = &self.0;
         follows.then(|| Box::new(Heard { run: Mutex::default(), misled: misled.clone() }) as _)
     }

@@ -386,7 +386,7 @@ fn sources_report_the_size_of_their_video_frames() {
     let av1 = Some(VideoInfo { pixels: 96 * 64, needs_gpu: false });
     assert_eq!((clips().video_info(), images().video_info()), (av1, None));
     assert_eq!(Concat::new(vec![images(), clips()]).unwrap().video_info(), av1);
-    let without_frames = clips().only(&["video_is_pad".to_owned()]).unwrap();
+    let without_frames = clips().select_fields(&["video_is_pad".to_owned()]).unwrap();
     assert_eq!(without_frames.video_info(), None);
 }
 

@@ -134,7 +134,7 @@ impl Source for Unplanned {
         self.0.read(index, scratch)
     }
 
-    fn follow(&self, _: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, _: Lookahead) -> Option<Box<dyn Prefetcher>> {
         None
     }
 }

@@ -103,7 +103,7 @@ pub(crate) fn check_samples(source: &dyn Source, answer: &Json) {
     assert_eq!(source.len(), items.len());
     let names: Vec<String> = items[0].as_object().unwrap().keys().cloned().collect();
     for half in names.chunks(names.len().div_ceil(2)) {
-        let selection = source.only(half).unwrap();
+        let selection = source.select_fields(half).unwrap();
         let mut scratch = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let item: Json = half.iter().map(|name| (name.clone(), item[name].clone())).collect();
@@ -390,7 +390,7 @@ fn rows_that_contradict_the_metadata_fail() {
     edit(copy.path(), "meta/info.json", "\"fps\": 10", "\"fps\": 20");
     let set =
         LeRobot::with(copy.path(), &LeRobotOptions::new().delta_indices("action", [0, 2]), &Options::new()).unwrap();
-    let e = set.only(&["action".to_owned()]).unwrap().read(0, &mut Vec::new()).unwrap_err().to_string();
+    let e = set.select_fields(&["action".to_owned()]).unwrap().read(0, &mut Vec::new()).unwrap_err().to_string();
     assert!(e.contains("the frames 0 and 2 of episode 0 are 0.2") && e.contains("expected 0.1 s at fps=20"), "{e}");
     let loose = LeRobotOptions::new().delta_indices("action", [0, 2]).tolerance_s(0.06);
     assert!(LeRobot::with(copy.path(), &loose, &Options::new()).unwrap().read(0, &mut Vec::new()).is_ok());

@@ -60,7 +60,7 @@ fn tasks_of_an_episode_are_listed_once() {
         let set = LeRobot::open(fixture("lerobot").join(version)).unwrap();
         let tasks = set.tasks().unwrap();
         for ((_, samples), tasks) in set.episodes().zip(tasks) {
-            let (view, mut scratch) = (set.only(&["task".to_owned()]).unwrap(), Vec::new());
+            let (view, mut scratch) = (set.select_fields(&["task".to_owned()]).unwrap(), Vec::new());
             let mut expected: Vec<String> = Vec::new();
             for index in samples {
                 let text = view.read(index, &mut scratch).unwrap().field("task.txt").unwrap().into_owned();
@@ -102,7 +102,7 @@ fn chosen_episodes_and_features_are_packed_with_their_indices() {
             let (again, original) =
                 (with(root.path(), &options).unwrap(), with(&original, &options.clone().episodes([0, 2])).unwrap());
             let fields: Vec<String> = again.fields().unwrap();
-            let original = original.only(&fields).unwrap();
+            let original = original.select_fields(&fields).unwrap();
             for index in 0..again.len() {
                 assert_eq!(read(&again, index), read(&*original, index));
             }
@@ -132,7 +132,7 @@ fn cameras_become_jpegs_of_the_given_quality() {
     assert!(psnr(&high).mean > psnr(&low).mean && psnr(&low).mean >= psnr(&low).lowest);
     assert_eq!((high.samples, high.encoded % 15, high.refused_count), (15, 0, 0));
     let opened = open(root.path().join("high")).unwrap();
-    let sample = opened.only(&[TOP.to_owned()]).unwrap();
+    let sample = opened.select_fields(&[TOP.to_owned()]).unwrap();
     let mut scratch = Vec::new();
     assert!(sample.read(3, &mut scratch).unwrap().field(TOP).unwrap().starts_with(b"\xff\xd8"));
 }

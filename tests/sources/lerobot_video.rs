@@ -195,7 +195,10 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
 #[test]
 fn the_size_of_the_largest_camera_is_reported() {
     assert_eq!(filmed().video_info().map(|video| video.pixels), Some(96 * 64));
-    assert_eq!(filmed().only(&[WRIST.to_owned()]).unwrap().video_info().map(|video| video.pixels), Some(64 * 64));
+    assert_eq!(
+        filmed().select_fields(&[WRIST.to_owned()]).unwrap().video_info().map(|video| video.pixels),
+        Some(64 * 64)
+    );
 }
 
 #[test]

@@ -150,10 +150,11 @@ fn combined_sources_report_the_sum_of_their_requests() {
     let open = || Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
     let (one, other) = (open(), open());
     let local: Arc<dyn Source> = Arc::new(NumberSource::new(5));
-    assert_eq!(local.network(), None);
+    assert_eq!(local.network_stats(), None);
     let joined = Concat::keep_labels(vec![one.clone(), local, other.clone()]).unwrap();
     (0..joined.len()).for_each(|index| assert!(joined.read(index, &mut Vec::new()).is_ok()));
-    let (network, parts) = (joined.network().unwrap(), [one.network().unwrap(), other.network().unwrap()]);
+    let (network, parts) =
+        (joined.network_stats().unwrap(), [one.network_stats().unwrap(), other.network_stats().unwrap()]);
     assert_eq!(network, parts[0].plus(&parts[1]));
     assert!(parts[0].used_bytes > 0 && network.requests == store.requests.load(Ordering::SeqCst));
 }

@@ -90,7 +90,7 @@ fn a_missing_image_error_lists_the_fields_that_were_not_read() {
     let columns = Options::new().table(TableOptions::new().columns(["list", "flags"]));
     for name in ["none", "zstd"] {
         let source = columns.open(fixture("parquet_types").join(format!("{name}.parquet"))).unwrap();
-        assert!(source.only(&[]).is_some(), "the loader reads a view without these fields");
+        assert!(source.select_fields(&[]).is_some(), "the loader reads a view without these fields");
         let loader = Loader::source(source).unlabeled(true).augment(Augment::eval(8, 8)).batch_size(2);
         let e = loader.host().unwrap().epoch(0).next().unwrap().unwrap_err().to_string();
         assert!(e.contains("no image among the fields") && e.contains("\"list") && e.contains("\"flags"), "{e}");

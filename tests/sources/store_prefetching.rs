@@ -157,7 +157,7 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
         let sample_at = |position: u64| (position * 7 + epoch * 3 + seed) % len;
         Some((number * batch..(number * batch + batch).min(len)).map(sample_at).collect())
     };
-    let follow = source.follow(Lookahead::new(bytes, move |_| len.div_ceil(batch), order));
+    let follow = source.prefetcher(Lookahead::new(bytes, move |_| len.div_ceil(batch), order));
     let mut dice = random(seed + 1);
     for epoch in 0..2 {
         let (first, last) = (dice(3), len.div_ceil(batch) - dice(2));
@@ -401,7 +401,7 @@ fn a_cold_epoch_fetches_few_extra_bytes_and_few_requests() {
                 Some((place.batch * 20..place.batch * 20 + 20).map(sample_at).collect::<Vec<u64>>())
             };
             let batches = move |epoch| if epoch == 0 { len as u64 / 20 } else { 0 };
-            let follow = source.follow(Lookahead::new(8 << 20, batches, order)).unwrap();
+            let follow = source.prefetcher(Lookahead::new(8 << 20, batches, order)).unwrap();
             follow.start(BatchIndex::default());
             for batch in 0..len as u64 / 20 {
                 let place = BatchIndex { epoch: 0, batch };
@@ -439,7 +439,7 @@ fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
                 )
             };
             let batches = move |epoch| if epoch == 0 { len / 32 } else { 0 };
-            let follow = source.follow(Lookahead::new(bytes as usize, batches, batch)).unwrap();
+            let follow = source.prefetcher(Lookahead::new(bytes as usize, batches, batch)).unwrap();
             follow.start(BatchIndex::default());
             for number in 0..len / 32 {
                 let place = BatchIndex { epoch: 0, batch: number };

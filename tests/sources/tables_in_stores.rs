@@ -94,11 +94,11 @@ fn files_of_a_remote_table_are_prefetched() {
     store.put("mem://set/two.csv", b"path\nmem://set/a/1.jpg\nmem://other/a/2.jpg\n".to_vec());
     let stores = || Options::new().store("mem", Arc::new(store.clone()));
     let source = stores().open("mem://set/x.csv").unwrap();
-    assert_eq!(source.ahead_bytes(), ROWS * 308 - 8);
+    assert_eq!(source.prefetch_bytes(), ROWS * 308 - 8);
     let batch = move |place: BatchIndex| Some((place.batch * 4..place.batch * 4 + 4).collect());
     let order = Lookahead::new(1 << 20, |epoch| if epoch == 0 { ROWS as u64 / 4 } else { 0 }, batch);
-    let before = source.network().unwrap();
-    let follow = source.follow(order).unwrap();
+    let before = source.network_stats().unwrap();
+    let follow = source.prefetcher(order).unwrap();
     follow.start(BatchIndex::default());
     for row in 0..ROWS {
         let mut scratch = Vec::new();
@@ -108,7 +108,7 @@ fn files_of_a_remote_table_are_prefetched() {
         }
     }
     drop(follow);
-    let after = source.network().unwrap();
+    let after = source.network_stats().unwrap();
     // Only prefetches are timed. Every request was a prefetch, and hedged requests were sent
     // twice.
     let sent = after.requests - before.requests - after.hedges;
@@ -154,7 +154,7 @@ fn coco_datasets_are_equal_locally_and_in_a_store() {
                 (open(root.path().join(path)).unwrap(), options.open(format!("mem://bucket/set/{path}")).unwrap());
             assert_eq!((there.kind(), there.len(), there.classes()), ("coco", 3, local.classes()), "{path}");
             assert_eq!(samples(&*there), samples(&*local), "{path} {images}");
-            assert!(there.ahead_bytes() > 0 && there.network().is_some());
+            assert!(there.prefetch_bytes() > 0 && there.network_stats().is_some());
         }
         store.0.lock().unwrap().retain(|url, _| !url.ends_with("deep/a.c.png"));
         if folder.is_none() {

@@ -367,7 +367,7 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
             let budget = (groups * group + group / 2) as usize;
             let samples = |index: BatchIndex| Some(vec![(index.batch, index.batch << 58)]);
             let follow =
-                set.follow(Lookahead::drawn(budget, |epoch| if epoch == 0 { 40 } else { 0 }, samples)).unwrap();
+                set.prefetcher(Lookahead::drawn(budget, |epoch| if epoch == 0 { 40 } else { 0 }, samples)).unwrap();
             follow.start(BatchIndex::default());
             let fetched =
                 || store.fetched.lock().unwrap().iter().map(|(_, range)| range.end - range.start).sum::<u64>();

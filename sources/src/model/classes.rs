@@ -170,8 +170,8 @@ impl Source for Relabeled {
         self.source.read_drawn(index, draw, scratch)?.relabeled(&self.relabel)
     }
 
-    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        let (source, relabel) = (self.source.only(fields)?, self.relabel.clone());
+    fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        let (source, relabel) = (self.source.select_fields(fields)?, self.relabel.clone());
         Some(Arc::new(Relabeled { source, classes: self.classes.clone(), relabel }))
     }
 
@@ -189,8 +189,8 @@ impl Source for Relabeled {
 
     forward! { |this| this.source;
         fn len() -> usize;
-        fn follow(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
-        fn ahead_bytes() -> usize;
+        fn prefetcher(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
+        fn prefetch_bytes() -> usize;
         fn video_info() -> Option<VideoInfo>;
         fn check() -> Result<()>;
         fn verify(samples: Range<usize>, found: &mut dyn FnMut(Error));
@@ -202,8 +202,8 @@ impl Source for Relabeled {
         fn has_images() -> Option<bool>;
         fn fields() -> Option<Vec<String>>;
         fn images() -> Vec<String>;
-        fn divided(packed: &str) -> Result<Option<Divided>>;
-        fn network() -> Option<NetworkStats>;
+        fn split_episodes(packed: &str) -> Result<Option<Divided>>;
+        fn network_stats() -> Option<NetworkStats>;
         fn kind() -> &'static str;
     }
 }

@@ -193,31 +193,32 @@ impl Source for Concat {
     }
 
     /// Starts the prefetcher of each dataset with a share of the byte budget in proportion to its
-    /// [`ahead_bytes`](Source::ahead_bytes).
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let requested_bytes = |part: &Arc<dyn Source>| part.ahead_bytes() as u128;
+    /// [`prefetch_bytes`](Source::prefetch_bytes).
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        let requested_bytes = |part: &Arc<dyn Source>| part.prefetch_bytes() as u128;
         let (total_bytes, mut first_sample) = (self.parts.iter().map(requested_bytes).sum::<u128>().max(1), 0);
         // Scale the requested bytes to at most 2^64, so that the product fits in 128 bits.
         let unit = total_bytes.div_ceil(1 << 64);
         let share = |bytes: u128| (bytes / unit * order.bytes() as u128 / total_bytes.div_ceil(unit)) as usize;
         let mut prefetchers = Vec::new();
         for (part, &end) in self.parts.iter().zip(&self.ends) {
-            prefetchers.extend(part.follow(order.part(share(requested_bytes(part)), first_sample as u64..end as u64)));
+            prefetchers
+                .extend(part.prefetcher(order.part(share(requested_bytes(part)), first_sample as u64..end as u64)));
             first_sample = end;
         }
         (!prefetchers.is_empty()).then(|| Box::new(Prefetchers(prefetchers)) as Box<dyn Prefetcher>)
     }
 
-    fn ahead_bytes(&self) -> usize {
-        self.parts.iter().fold(0, |total_bytes, part| total_bytes.saturating_add(part.ahead_bytes()))
+    fn prefetch_bytes(&self) -> usize {
+        self.parts.iter().fold(0, |total_bytes, part| total_bytes.saturating_add(part.prefetch_bytes()))
     }
 
     fn video_info(&self) -> Option<VideoInfo> {
         self.parts.iter().filter_map(|part| part.video_info()).reduce(VideoInfo::join)
     }
 
-    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        let views: Vec<_> = self.parts.iter().map(|part| part.only(fields)).collect();
+    fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+        let views: Vec<_> = self.parts.iter().map(|part| part.select_fields(fields)).collect();
         if views.iter().all(Option::is_none) {
             return None;
         }
@@ -230,8 +231,8 @@ impl Source for Concat {
         }))
     }
 
-    fn network(&self) -> Option<NetworkStats> {
-        let parts = self.parts.iter().filter_map(|part| part.network());
+    fn network_stats(&self) -> Option<NetworkStats> {
+        let parts = self.parts.iter().filter_map(|part| part.network_stats());
         parts.reduce(|all, part| all.plus(&part))
     }
 
@@ -359,11 +360,11 @@ mod tests {
         fn read<'a>(&'a self, _: usize, _: &'a mut Vec<u8>) -> Result<Sample<'a>> {
             Ok(Sample::new(""))
         }
-        fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
             self.0.lock().unwrap().push(order.bytes());
             None
         }
-        fn ahead_bytes(&self) -> usize {
+        fn prefetch_bytes(&self) -> usize {
             usize::MAX
         }
     }
@@ -372,7 +373,7 @@ mod tests {
     fn parts_never_get_more_bytes_than_the_whole() {
         let granted = Arc::new(Mutex::new(Vec::new()));
         let all = Concat::new((0..3).map(|_| Arc::new(Greedy(granted.clone())) as Arc<dyn Source>).collect()).unwrap();
-        assert!(all.follow(Lookahead::new(300, |_| 0, |_| None)).is_none());
+        assert!(all.prefetcher(Lookahead::new(300, |_| 0, |_| None)).is_none());
         assert_eq!(*granted.lock().unwrap(), [100; 3]);
     }
 
@@ -421,21 +422,21 @@ mod tests {
                 Ok(Sample::new("fetched"))
             }
 
-            fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+            fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
                 Some(Box::new(Recorder(order, self.1.clone())))
             }
 
-            fn ahead_bytes(&self) -> usize {
+            fn prefetch_bytes(&self) -> usize {
                 self.0
             }
         }
         let calls: [Calls; 2] = Default::default();
         let part = |index: usize| Arc::new(Fetches(100 * (index + 1), calls[index].clone()));
         let all = Concat::new(vec![part(0), set("between", 2, &[]), part(1)]).unwrap();
-        assert_eq!(all.ahead_bytes(), 300);
+        assert_eq!(all.prefetch_bytes(), 300);
         let order = Lookahead::new(30, |_| 1, |at| Some(if at.epoch == 0 { vec![7, 2, 4, 0, 6, 2] } else { vec![5] }));
         let batch = BatchIndex::default();
-        let prefetcher = all.follow(order).unwrap();
+        let prefetcher = all.prefetcher(order).unwrap();
         prefetcher.start(batch);
         prefetcher.done(batch);
         prefetcher.stop();
@@ -443,7 +444,7 @@ mod tests {
         for (calls, first) in calls.iter().zip(["[[2, 0, 2], []] within 10", "[[2, 1], [0]] within 20"]) {
             assert_eq!(*calls.lock().unwrap(), [&[first.to_owned()][..], &others].concat());
         }
-        assert!(set("none", 1, &[]).follow(Lookahead::new(0, |_| 0, |_| None)).is_none());
+        assert!(set("none", 1, &[]).prefetcher(Lookahead::new(0, |_| 0, |_| None)).is_none());
     }
 
     #[test]

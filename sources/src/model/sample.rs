@@ -54,7 +54,7 @@ pub(crate) struct Lacks {
     pub(crate) image: Option<String>,
     /// Advice on how to get or omit the label, if there is any.
     pub(crate) label: Option<Arc<str>>,
-    /// Names of the fields that a view created by [`Source::only`](crate::Source::only) omits.
+    /// Names of the fields that a view created by [`Source::select_fields`](crate::Source::select_fields) omits.
     pub(crate) omitted_fields: Vec<String>,
 }
 

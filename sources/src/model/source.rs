@@ -129,11 +129,11 @@ pub trait Source: Send + Sync {
     /// }
     ///
     /// impl Source for Remote {
-    ///     fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    ///     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
     ///         Some(Box::new(Following { order, fetch: self.fetch.clone() }))
     ///     }
     ///
-    ///     fn ahead_bytes(&self) -> usize {
+    ///     fn prefetch_bytes(&self) -> usize {
     ///         256 << 20
     ///     }
     ///     # fn len(&self) -> usize { 10 }
@@ -142,13 +142,13 @@ pub trait Source: Send + Sync {
     /// }
     /// # let (fetch, fetched) = mpsc::channel();
     /// # let order = Lookahead::new(0, |_| 2, |index| Some(vec![index.batch]));
-    /// # Remote { fetch }.follow(order).unwrap().start(BatchIndex::default());
+    /// # Remote { fetch }.prefetcher(order).unwrap().start(BatchIndex::default());
     /// # assert_eq!(fetched.try_iter().collect::<Vec<_>>(), [0, 1, 0, 1]);
     /// ```
     ///
     /// If this method panics, opening the loader fails. If [`Prefetcher::start`] panics, the first
     /// batch fails.
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let _ = order;
         None
     }
@@ -156,7 +156,7 @@ pub trait Source: Send + Sync {
     /// Returns the prefetch budget that the source requests, in bytes. The default is 0. A loader
     /// grants at most this number of bytes, and at most a quarter of its memory limit or of the
     /// available memory.
-    fn ahead_bytes(&self) -> usize {
+    fn prefetch_bytes(&self) -> usize {
         0
     }
 
@@ -171,7 +171,7 @@ pub trait Source: Send + Sync {
     ///
     /// A loader calls this method when the program requests an epoch, on the requesting thread, and
     /// before it prepares an epoch in advance. If the check fails, the epoch ends before its first
-    /// batch. If the source has a [prefetcher](Source::follow), opening the loader also calls this
+    /// batch. If the source has a [prefetcher](Source::prefetcher), opening the loader also calls this
     /// method, and fails if the check fails.
     ///
     /// Other threads may read samples or run the same check at the same time.
@@ -286,7 +286,7 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     /// If the dataset cannot be read, or if its options do not allow packing it.
-    fn divided(&self, packed: &str) -> Result<Option<Divided>> {
+    fn split_episodes(&self, packed: &str) -> Result<Option<Divided>> {
         let _ = packed;
         Ok(None)
     }
@@ -297,7 +297,7 @@ pub trait Source: Send + Sync {
     ///
     /// A loader reads its samples from the view. All other uses of the source, such as
     /// `Batches::source`, still see all fields.
-    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+    fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let _ = fields;
         None
     }
@@ -305,7 +305,7 @@ pub trait Source: Send + Sync {
     /// Returns the counters of the requests that the source has sent to an object store. Returns
     /// `None`, the default, if the dataset is on this machine. A source that wraps other sources
     /// returns the sum of their counters.
-    fn network(&self) -> Option<NetworkStats> {
+    fn network_stats(&self) -> Option<NetworkStats> {
         None
     }
 
@@ -316,7 +316,7 @@ pub trait Source: Send + Sync {
     }
 }
 
-/// A dataset of robot episodes, as split by [`Source::divided`].
+/// A dataset of robot episodes, as split by [`Source::split_episodes`].
 pub struct Divided {
     /// The images and texts of each frame. Each frame is a sample.
     pub frames: Arc<dyn Source>,
@@ -345,8 +345,8 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         fn len() -> usize;
         fn is_empty() -> bool;
         fn stored(index: usize, key: &mut String) -> Option<Numbers<'_>>;
-        fn follow(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
-        fn ahead_bytes() -> usize;
+        fn prefetcher(order: Lookahead) -> Option<Box<dyn Prefetcher>>;
+        fn prefetch_bytes() -> usize;
         fn video_info() -> Option<VideoInfo>;
         fn check() -> Result<()>;
         fn verify(samples: Range<usize>, found: &mut dyn FnMut(Error));
@@ -361,9 +361,9 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         fn has_images() -> Option<bool>;
         fn fields() -> Option<Vec<String>>;
         fn images() -> Vec<String>;
-        fn divided(packed: &str) -> Result<Option<Divided>>;
-        fn only(fields: &[String]) -> Option<Arc<dyn Source>>;
-        fn network() -> Option<NetworkStats>;
+        fn split_episodes(packed: &str) -> Result<Option<Divided>>;
+        fn select_fields(fields: &[String]) -> Option<Arc<dyn Source>>;
+        fn network_stats() -> Option<NetworkStats>;
         fn kind() -> &'static str;
     }
 }

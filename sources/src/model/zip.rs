@@ -209,26 +209,26 @@ impl Source for Zip {
     }
 
     /// Starts the prefetcher of each dataset with a share of the byte budget in proportion to its
-    /// [`ahead_bytes`](Source::ahead_bytes).
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let total_bytes = self.parts.iter().map(|part| part.source.ahead_bytes() as u128).sum::<u128>().max(1);
-        let share = |part: &Part| (order.bytes() as u128 * part.source.ahead_bytes() as u128 / total_bytes) as usize;
+    /// [`prefetch_bytes`](Source::prefetch_bytes).
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        let total_bytes = self.parts.iter().map(|part| part.source.prefetch_bytes() as u128).sum::<u128>().max(1);
+        let share = |part: &Part| (order.bytes() as u128 * part.source.prefetch_bytes() as u128 / total_bytes) as usize;
         let parts = self.parts.iter();
         let prefetchers: Vec<_> =
-            parts.filter_map(|part| part.source.follow(order.part(share(part), 0..self.len as u64))).collect();
+            parts.filter_map(|part| part.source.prefetcher(order.part(share(part), 0..self.len as u64))).collect();
         (!prefetchers.is_empty()).then(|| Box::new(Prefetchers(prefetchers)) as Box<dyn Prefetcher>)
     }
 
-    fn ahead_bytes(&self) -> usize {
-        self.parts.iter().fold(0, |all, part| all.saturating_add(part.source.ahead_bytes()))
+    fn prefetch_bytes(&self) -> usize {
+        self.parts.iter().fold(0, |all, part| all.saturating_add(part.source.prefetch_bytes()))
     }
 
     fn video_info(&self) -> Option<VideoInfo> {
         self.parts.iter().filter_map(|part| part.source.video_info()).reduce(VideoInfo::join)
     }
 
-    fn network(&self) -> Option<NetworkStats> {
-        self.parts.iter().filter_map(|part| part.source.network()).reduce(|all, part| all.plus(&part))
+    fn network_stats(&self) -> Option<NetworkStats> {
+        self.parts.iter().filter_map(|part| part.source.network_stats()).reduce(|all, part| all.plus(&part))
     }
 
     fn check(&self) -> Result<()> {

@@ -9,7 +9,7 @@ use super::OpenFile;
 use crate::error::{Error, Result, push};
 use crate::model::{Lookahead, Prefetcher};
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Parts, Remote, prefetch_bytes};
+use crate::storage::ahead::{Parts, Remote, max_prefetch_bytes};
 
 /// All files of a dataset, either local or in a single store. Samples are numbered consecutively
 /// across all files. `T` describes the locations of the samples in a file.
@@ -41,8 +41,8 @@ macro_rules! delegate_to_files {
     ($($field:ident).+) => {
         $crate::model::forward::forward! { |this| this.$($field).+;
             fn len() -> usize;
-            fn network() -> Option<$crate::stats::NetworkStats>;
-            fn ahead_bytes() -> usize;
+            fn network_stats() -> Option<$crate::stats::NetworkStats>;
+            fn prefetch_bytes() -> usize;
             fn check() -> $crate::error::Result<()>;
             fn is_unchanged() -> bool;
         }
@@ -119,18 +119,18 @@ impl<T> Files<T> {
         Some(self.files.first()?.0.object()?.1)
     }
 
-    pub(crate) fn network(&self) -> Option<NetworkStats> {
-        self.remote().map(|remote| remote.network())
+    pub(crate) fn network_stats(&self) -> Option<NetworkStats> {
+        self.remote().map(|remote| remote.network_stats())
     }
 
     /// Returns the size of the prefetch buffer in bytes, or 0 for local files.
-    pub(crate) fn ahead_bytes(&self) -> usize {
-        self.remote().map_or(0, |_| prefetch_bytes(self.files.iter().map(|(file, _)| file.len())))
+    pub(crate) fn prefetch_bytes(&self) -> usize {
+        self.remote().map_or(0, |_| max_prefetch_bytes(self.files.iter().map(|(file, _)| file.len())))
     }
 
     /// Starts prefetching from a store. `range` returns the byte range of a sample, given its
     /// file's `T` and its index within the file.
-    pub(crate) fn follow(
+    pub(crate) fn prefetcher(
         self: &Arc<Self>,
         order: Lookahead,
         range: impl Fn(&T, usize) -> Range<u64> + Send + Sync + 'static,
@@ -145,6 +145,6 @@ impl<T> Files<T> {
             let (file, index) = files.file_and_index(usize::try_from(sample).ok()?);
             Some((u32::try_from(file).ok()?, range(&files.files[file].1, index)))
         };
-        remote.follow(order, Parts::new(objects.collect(), part))
+        remote.prefetcher(order, Parts::new(objects.collect(), part))
     }
 }

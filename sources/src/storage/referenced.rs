@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::ahead::{Parts, Remote, prefetch_bytes, widened};
+use super::ahead::{Parts, Remote, max_prefetch_bytes, widened};
 use crate::error::{Error, Result};
 use crate::machine::bytes::grow_to;
 use crate::model::store::Stores;
@@ -79,16 +79,16 @@ fn find(objects: &[Object], url: &str) -> Option<u32> {
 /// `Option<ReferencedFiles>`.
 macro_rules! delegate_to_stored {
     () => {
-        fn follow(&self, order: $crate::model::Lookahead) -> Option<Box<dyn $crate::model::Prefetcher>> {
-            self.stored.as_ref()?.follow(order)
+        fn prefetcher(&self, order: $crate::model::Lookahead) -> Option<Box<dyn $crate::model::Prefetcher>> {
+            self.stored.as_ref()?.prefetcher(order)
         }
 
-        fn network(&self) -> Option<$crate::stats::NetworkStats> {
-            self.stored.as_ref().map(|stored| stored.network())
+        fn network_stats(&self) -> Option<$crate::stats::NetworkStats> {
+            self.stored.as_ref().map(|stored| stored.network_stats())
         }
 
-        fn ahead_bytes(&self) -> usize {
-            self.stored.as_ref().map_or(0, |stored| stored.ahead_bytes())
+        fn prefetch_bytes(&self) -> usize {
+            self.stored.as_ref().map_or(0, |stored| stored.prefetch_bytes())
         }
     };
 }
@@ -147,18 +147,18 @@ impl ReferencedFiles {
         Ok(out)
     }
 
-    pub(crate) fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    pub(crate) fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let files = widened(order, self.table.width);
         let table = self.table.clone();
-        self.remote.follow(files, Parts::new(self.table.objects.clone(), move |file| table.range(file)))
+        self.remote.prefetcher(files, Parts::new(self.table.objects.clone(), move |file| table.range(file)))
     }
 
-    pub(crate) fn network(&self) -> NetworkStats {
-        self.remote.network()
+    pub(crate) fn network_stats(&self) -> NetworkStats {
+        self.remote.network_stats()
     }
 
-    pub(crate) fn ahead_bytes(&self) -> usize {
+    pub(crate) fn prefetch_bytes(&self) -> usize {
         let files = (0..self.table.files.len() as u64).filter_map(|file| self.table.range(file));
-        prefetch_bytes(files.map(|(_, range)| range.end))
+        max_prefetch_bytes(files.map(|(_, range)| range.end))
     }
 }

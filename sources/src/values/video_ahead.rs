@@ -52,7 +52,7 @@ pub(crate) trait VideoSamples: Send + Sync + 'static {
 }
 
 /// Prefetches the videos of the samples in `order` from `remote`, which contains `objects`.
-pub(crate) fn follow(
+pub(crate) fn prefetcher(
     samples: Arc<dyn VideoSamples>,
     order: &Lookahead,
     remote: &Arc<Remote>,
@@ -73,7 +73,7 @@ pub(crate) fn follow(
     let find = move |key| ahead_of_ranges.lock().ranges.get(&key).map(|(object, range, _)| (*object, range.clone()));
     let ahead_of_batches = ahead.clone();
     let parts = Parts::new(objects, find).with_later_ranges(move |batch| ahead_of_batches.is_known(batch));
-    let groups = remote.follow(group_order, parts)?;
+    let groups = remote.prefetcher(group_order, parts)?;
     let ahead_of_listener = ahead.clone();
     let listener: Arc<Listener> = Arc::new(move |video| ahead_of_listener.add_opened(video));
     ahead.samples.each_table(&mut |files| files.listen(&listener));

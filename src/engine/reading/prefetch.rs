@@ -75,7 +75,7 @@ impl PrefetchNotifier {
         };
         let prefetch_bytes = shared.run.scratch.plan().source_bytes;
         let lookahead = Lookahead::drawn(prefetch_bytes, batch_count, list_samples).with_next(next_position);
-        let prefetcher = guarded(|| Ok(recipe.read_source.follow(lookahead)));
+        let prefetcher = guarded(|| Ok(recipe.read_source.prefetcher(lookahead)));
         if let (Ok(Some(_)), Some(live_order)) = (&prefetcher, schedule.live_order()) {
             live_order.read_ahead();
         }

@@ -173,7 +173,7 @@ impl LoaderHandle {
         stats.options.clone_from(&settings.options);
         stats.workers = settings.workers;
         stats.on_request = recipe.blanks_failed;
-        stats.network = guarded(|| Ok(recipe.source.network())).unwrap_or_default();
+        stats.network = guarded(|| Ok(recipe.source.network_stats())).unwrap_or_default();
         stats.decoded_cache = recipe.cache.as_ref().map(DecodedCache::stats);
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.max);
         (stats.seconds, stats.cores) = (settings.seconds(), settings.cores);

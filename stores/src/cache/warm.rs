@@ -20,8 +20,8 @@ pub fn warm(source: &dyn Source, mut read: impl FnMut()) -> Result<()> {
         true => Position::At(sample / BATCH),
         false => Position::Absent,
     };
-    let order = Lookahead::new(source.ahead_bytes(), batches, samples).with_next(next);
-    let follow = source.follow(order.clone());
+    let order = Lookahead::new(source.prefetch_bytes(), batches, samples).with_next(next);
+    let follow = source.prefetcher(order.clone());
     if let Some(follow) = &follow {
         follow.start(BatchIndex::default());
     }

@@ -33,7 +33,7 @@ fn read_two_epochs(
         Some((batch * BATCH..batch * BATCH + BATCH).map(sample).collect())
     };
     let batches = |epoch| if epoch < 2 { SAMPLES / BATCH } else { 0 };
-    let follow = source.follow(Lookahead::new(bytes, batches, order)).unwrap();
+    let follow = source.prefetcher(Lookahead::new(bytes, batches, order)).unwrap();
     follow.start(BatchIndex::default());
     for epoch in 0..2 {
         for batch in 0..SAMPLES / BATCH {

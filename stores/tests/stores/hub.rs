@@ -71,9 +71,9 @@ fn a_hub_listing_is_complete_or_fails() {
     let source = set("busy", vec![status("503 Slow Down"), commit.clone()], pages).unwrap();
     assert_eq!(urls(&*source), ["a", "b", "c"].map(|name| format!("hf://datasets/o/busy/train/{name}.jpg")));
     assert!(
-        source.network().unwrap().refusals >= 3 && source.network().unwrap().retries >= 5,
+        source.network_stats().unwrap().refusals >= 3 && source.network_stats().unwrap().retries >= 5,
         "{:?}",
-        source.network()
+        source.network_stats()
     );
 
     // The pages form loops of one and two pages, list files twice, or are not listings.

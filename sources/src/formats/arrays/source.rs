@@ -21,7 +21,7 @@ use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::ColumnChoice;
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Parts, Remote, prefetch_bytes, widened};
+use crate::storage::ahead::{Parts, Remote, max_prefetch_bytes, widened};
 use crate::storage::{DatasetLocation, OpenFile, RowBytes, are_unchanged};
 #[cfg(feature = "hdf5")]
 use crate::values::grants::Grant;
@@ -198,7 +198,7 @@ impl Arrays {
     /// Divides the memory that a loader grants among the chunk caches.
     #[cfg(feature = "hdf5")]
     fn grant_caches(&self, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let (needed, granted) = (self.ahead_bytes() as u128, order.bytes() as u128);
+        let (needed, granted) = (self.prefetch_bytes() as u128, order.bytes() as u128);
         let share = |(cache, bytes): (&Arc<ChunkCache>, usize)| {
             // The share is at most `granted`, so the cast is lossless.
             Grant::new(cache.clone(), (bytes as u128 * granted / needed) as usize)
@@ -359,23 +359,23 @@ impl Source for Arrays {
         self.rows.sample(key, row, scratch).map_err(|e| e.at_path(&self.path))
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         if let Some(remote) = self.remote() {
             let (columns, width) = (self.columns.clone(), self.columns.len());
             let part = move |read: u64| columns[read as usize % width].byte_range(read as usize / width);
             let objects = self.files.iter().filter_map(|file| Some(file.object()?.0.clone()));
-            return remote.follow(widened(order, width), Parts::new(objects.collect(), part));
+            return remote.prefetcher(widened(order, width), Parts::new(objects.collect(), part));
         }
         self.grant_caches(&order)
     }
 
-    fn network(&self) -> Option<NetworkStats> {
-        self.remote().map(|remote| remote.network())
+    fn network_stats(&self) -> Option<NetworkStats> {
+        self.remote().map(|remote| remote.network_stats())
     }
 
-    fn ahead_bytes(&self) -> usize {
+    fn prefetch_bytes(&self) -> usize {
         if self.remote().is_some() {
-            return prefetch_bytes(self.files.iter().map(|file| file.len()));
+            return max_prefetch_bytes(self.files.iter().map(|file| file.len()));
         }
         #[cfg(feature = "hdf5")]
         return self.caches().fold(0, |total, (_, bytes)| total.saturating_add(bytes));

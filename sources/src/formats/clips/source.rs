@@ -15,10 +15,10 @@ use crate::model::value::Element;
 use crate::model::{Choices, Frames, Lookahead, Numbers, Object, Prefetcher, Sample, Source, Value, VideoInfo};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Remote, identity, prefetch_bytes};
+use crate::storage::ahead::{Remote, identity, max_prefetch_bytes};
 use crate::storage::{DatasetLocation, OpenFile, Storage};
 use crate::values::video::{VideoFile, VideoFiles};
-use crate::values::video_ahead::{VideoSamples, follow, whole_file_key};
+use crate::values::video_ahead::{VideoSamples, prefetcher, whole_file_key};
 
 const FIELD: &str = "video";
 const PAD: &str = "video_is_pad.npy";
@@ -316,14 +316,16 @@ impl Source for Clips {
         self.read_clip(index, Some(draw), scratch)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let Storage::Store { remote, listed } = &self.videos.storage else { return None };
         let samples = ReadVideos { videos: self.videos.clone(), has_frames: self.has.0 };
-        follow(Arc::new(samples), &order, remote, listed.clone())
+        prefetcher(Arc::new(samples), &order, remote, listed.clone())
     }
 
-    fn ahead_bytes(&self) -> usize {
-        prefetch_bytes((0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1.len)))
+    fn prefetch_bytes(&self) -> usize {
+        max_prefetch_bytes(
+            (0..self.videos.object_indices.len()).filter_map(|video| Some(self.videos.object(video)?.1.len)),
+        )
     }
 
     /// Describes the first video, which is opened for this purpose.
@@ -335,9 +337,9 @@ impl Source for Clips {
         self.videos.open.check()
     }
 
-    fn network(&self) -> Option<NetworkStats> {
+    fn network_stats(&self) -> Option<NetworkStats> {
         let Storage::Store { remote, .. } = &self.videos.storage else { return None };
-        Some(remote.network())
+        Some(remote.network_stats())
     }
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -383,7 +385,7 @@ impl Source for Clips {
         self.has.0.then(|| FIELD.to_owned()).into_iter().collect()
     }
 
-    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+    fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let is_wanted = |field: &str| fields.iter().any(|wanted| are_one(field, wanted));
         let has = (self.has.0 && is_wanted(FIELD), self.has.1 && is_wanted(PAD));
         Some(Arc::new(Clips { videos: self.videos.clone(), has }))

@@ -16,7 +16,7 @@ use crate::machine::slashes::normalize_separators;
 use crate::model::{Lookahead, Object, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Parts, Remote, identity, prefetch_bytes};
+use crate::storage::ahead::{Parts, Remote, identity, max_prefetch_bytes};
 use crate::storage::{DatasetLocation, Storage};
 
 /// Images in a folder.
@@ -229,22 +229,22 @@ impl Source for Folder {
         })
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let Files::Stored { objects, object_indices, remote } = &self.files else { return None };
         let (sample_objects, object_indices) = (objects.clone(), object_indices.clone());
         let part = move |sample: u64| {
             object_indices.get(sample as usize).map(|&index| (index, 0..sample_objects[index as usize].len))
         };
-        remote.follow(order, Parts::new(objects.clone(), part))
+        remote.prefetcher(order, Parts::new(objects.clone(), part))
     }
 
-    fn network(&self) -> Option<NetworkStats> {
+    fn network_stats(&self) -> Option<NetworkStats> {
         let Files::Stored { remote, .. } = &self.files else { return None };
-        Some(remote.network())
+        Some(remote.network_stats())
     }
 
-    fn ahead_bytes(&self) -> usize {
-        prefetch_bytes(self.files.objects().map(|object| object.len))
+    fn prefetch_bytes(&self) -> usize {
+        max_prefetch_bytes(self.files.objects().map(|object| object.len))
     }
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {

@@ -52,8 +52,9 @@ pub(super) fn divided(
     if encoded.is_empty() {
         return Err(Error::config("the dataset has no images or texts, so there are no frames to pack"));
     }
-    let frames =
-        set.only(&encoded).ok_or_else(|| Error::in_source("the source cannot read only the images and texts"))?;
+    let frames = set
+        .select_fields(&encoded)
+        .ok_or_else(|| Error::in_source("the source cannot read only the images and texts"))?;
     Ok(Divided { frames, files })
 }
 
@@ -73,8 +74,9 @@ fn metadata(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {
 
 /// Returns an `.npy` file with the values of the numeric field `field` in all frames.
 fn numbers(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
-    let view =
-        set.only(&[field.to_owned()]).ok_or_else(|| Error::in_source("the source cannot read only this field"))?;
+    let view = set
+        .select_fields(&[field.to_owned()])
+        .ok_or_else(|| Error::in_source("the source cannot read only this field"))?;
     let (mut file, mut scratch, mut header) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..view.len() {
         let sample = view.read(index, &mut scratch)?;

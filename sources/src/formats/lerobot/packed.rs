@@ -322,7 +322,7 @@ impl PackedReader {
 
     /// Returns a prefetcher for the frames that the samples of `order` need, or `None` if the files
     /// are local.
-    pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
+    pub(super) fn prefetcher(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let count = self.groups.len().max(1);
         let follow = |group: &Group| {
             let rows = Group { deltas: group.deltas.clone(), features: Vec::new(), frames: group.frames.view(None) };
@@ -332,14 +332,14 @@ impl PackedReader {
             };
             let rows = move |index| Some(samples.samples(index)?.into_iter().flat_map(&rows_of).collect());
             let order = Lookahead::new(order.bytes() / count, move |epoch| batches.batches(epoch), rows);
-            group.frames.follow(order)
+            group.frames.prefetcher(order)
         };
         let lookaheads: Vec<_> = self.groups.iter().filter_map(follow).collect();
         (!lookaheads.is_empty()).then(|| Box::new(Followers(lookaheads)) as Box<dyn Prefetcher>)
     }
 
-    pub(super) fn ahead_bytes(&self) -> usize {
-        self.frames.ahead_bytes()
+    pub(super) fn prefetch_bytes(&self) -> usize {
+        self.frames.prefetch_bytes()
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -351,8 +351,8 @@ impl PackedReader {
         self.frames.is_unchanged()
     }
 
-    pub(super) fn network(&self) -> Option<NetworkStats> {
-        self.frames.network()
+    pub(super) fn network_stats(&self) -> Option<NetworkStats> {
+        self.frames.network_stats()
     }
 
     pub(super) fn path(&self, row: usize) -> Option<std::path::PathBuf> {

@@ -85,7 +85,7 @@ impl Reader {
         places.sort_unstable();
         places.dedup();
         Ok(Reader {
-            rows: self.rows.only(places)?,
+            rows: self.rows.select_columns(places)?,
             features,
             tasks: self.tasks.clone(),
             fps: self.fps,
@@ -130,22 +130,23 @@ impl Reader {
     }
 
     /// Returns a prefetcher for the rows and the video frames that the samples of `order` need.
-    pub(super) fn follow(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
+    pub(super) fn prefetcher(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let needed_rows = NeededRows::new(frames.clone(), &self.rows, self.needed_columns());
         let needed_rows = Arc::new(needed_rows) as Arc<dyn SampleRows>;
         #[cfg(feature = "video")]
         {
             let samples = 0..frames.len() as u64;
-            let video_budget = order.bytes() as u128 * self.video_bytes() as u128 / self.ahead_bytes().max(1) as u128;
+            let video_budget =
+                order.bytes() as u128 * self.video_bytes() as u128 / self.prefetch_bytes().max(1) as u128;
             let video_budget = video_budget as usize;
-            let rows = self.rows.follow(&order.part(order.bytes() - video_budget, samples.clone()), &needed_rows);
+            let rows = self.rows.prefetcher(&order.part(order.bytes() - video_budget, samples.clone()), &needed_rows);
             let deltas = |feature: &Feature| feature.deltas.clone().unwrap_or_else(|| vec![0]);
             let videos = self.read_videos().map(|(feature, video)| (video.clone(), deltas(feature))).collect();
-            let videos = NeededFrames::follow(frames.clone(), self.fps, videos, &order.part(video_budget, samples));
+            let videos = NeededFrames::prefetcher(frames.clone(), self.fps, videos, &order.part(video_budget, samples));
             Some(Box::new(Prefetchers([Some(rows), videos].into_iter().flatten().collect())))
         }
         #[cfg(not(feature = "video"))]
-        Some(self.rows.follow(order, &needed_rows))
+        Some(self.rows.prefetcher(order, &needed_rows))
     }
 
     #[cfg(feature = "video")]
@@ -156,11 +157,13 @@ impl Reader {
 
     #[cfg(feature = "video")]
     fn video_bytes(&self) -> usize {
-        self.read_videos().fold(0, |all: usize, (_, video)| all.saturating_add(video.ahead_bytes())).min(MAX_PREFETCH)
+        self.read_videos()
+            .fold(0, |all: usize, (_, video)| all.saturating_add(video.prefetch_bytes()))
+            .min(MAX_PREFETCH)
     }
 
-    pub(super) fn ahead_bytes(&self) -> usize {
-        let bytes = self.rows.ahead_bytes();
+    pub(super) fn prefetch_bytes(&self) -> usize {
+        let bytes = self.rows.prefetch_bytes();
         #[cfg(feature = "video")]
         let bytes = bytes.saturating_add(self.video_bytes());
         bytes
@@ -177,10 +180,10 @@ impl Reader {
         self.rows.is_unchanged()
     }
 
-    pub(super) fn network(&self) -> Option<NetworkStats> {
-        let row_stats = self.rows.network();
+    pub(super) fn network_stats(&self) -> Option<NetworkStats> {
+        let row_stats = self.rows.network_stats();
         #[cfg(feature = "video")]
-        if let Some(videos) = self.read_videos().find_map(|(_, video)| video.network()) {
+        if let Some(videos) = self.read_videos().find_map(|(_, video)| video.network_stats()) {
             return Some(row_stats.map_or(videos.clone(), |row_stats| row_stats.plus(&videos)));
         }
         row_stats

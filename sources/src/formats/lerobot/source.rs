@@ -181,7 +181,7 @@ impl LeRobot {
     /// read.
     pub fn tasks(&self) -> Result<Vec<Vec<String>>> {
         let has_tasks = self.features().iter().any(|feature| feature.kind == Kind::Task);
-        let view = self.only(&[TASK.to_owned()]).filter(|_| has_tasks);
+        let view = self.select_fields(&[TASK.to_owned()]).filter(|_| has_tasks);
         let view = view.ok_or_else(|| {
             Error::config(format!("the samples have no feature {TASK:?}: select it with LeRobotOptions::features"))
         })?;
@@ -232,12 +232,12 @@ impl Source for LeRobot {
         of_reader!(&self.reader, read(self.frames.locate(index), scratch))
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        of_reader!(&self.reader, follow(&self.frames, &order))
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        of_reader!(&self.reader, prefetcher(&self.frames, &order))
     }
 
-    fn ahead_bytes(&self) -> usize {
-        of_reader!(&self.reader, ahead_bytes())
+    fn prefetch_bytes(&self) -> usize {
+        of_reader!(&self.reader, prefetch_bytes())
     }
 
     fn video_info(&self) -> Option<VideoInfo> {
@@ -255,8 +255,8 @@ impl Source for LeRobot {
         of_reader!(&self.reader, is_unchanged())
     }
 
-    fn network(&self) -> Option<NetworkStats> {
-        of_reader!(&self.reader, network())
+    fn network_stats(&self) -> Option<NetworkStats> {
+        of_reader!(&self.reader, network_stats())
     }
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -285,7 +285,7 @@ impl Source for LeRobot {
         Some(of_reader!(&self.reader, field_names()))
     }
 
-    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+    fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let is_wanted = |field: &str| fields.iter().any(|wanted| are_one(field, wanted));
         let mut features = self.features().to_vec();
         for feature in &mut features {
@@ -304,7 +304,7 @@ impl Source for LeRobot {
         cameras.map(|feature| feature.field.clone()).collect()
     }
 
-    fn divided(&self, packed: &str) -> Result<Option<Divided>> {
+    fn split_episodes(&self, packed: &str) -> Result<Option<Divided>> {
         let episodes = self.frames.episodes().iter().map(|own| own.episode).collect();
         divide::divided(self, (&self.root, self.features()), episodes, packed).map(Some)
     }

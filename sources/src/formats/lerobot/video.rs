@@ -17,9 +17,9 @@ use crate::error::{Error, Result, push};
 use crate::model::{Lookahead, Object, Prefetcher, VideoInfo};
 use crate::stats::NetworkStats;
 use crate::storage::Storage;
-use crate::storage::ahead::prefetch_bytes;
+use crate::storage::ahead::max_prefetch_bytes;
 use crate::values::video::{Packets, VideoFile, VideoFiles};
-use crate::values::video_ahead::{VideoSamples, follow};
+use crate::values::video_ahead::{VideoSamples, prefetcher};
 
 /// Maximum number of files per feature from which frames are prefetched. The prefetcher identifies
 /// a file by a number that encodes the feature and the index of the file.
@@ -114,14 +114,14 @@ impl Video {
     }
 
     /// Returns the bytes that prefetching needs, which is 0 for local files.
-    pub(super) fn ahead_bytes(&self) -> usize {
-        prefetch_bytes((0..self.files.len()).filter_map(|index| Some(self.object(index)?.len)))
+    pub(super) fn prefetch_bytes(&self) -> usize {
+        max_prefetch_bytes((0..self.files.len()).filter_map(|index| Some(self.object(index)?.len)))
     }
 
     /// Returns the counters of the requests for all videos of the dataset.
-    pub(super) fn network(&self) -> Option<NetworkStats> {
+    pub(super) fn network_stats(&self) -> Option<NetworkStats> {
         let Storage::Store { remote, .. } = &self.root.storage else { return None };
-        Some(remote.network())
+        Some(remote.network_stats())
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -170,7 +170,7 @@ pub(super) struct NeededFrames {
 
 impl NeededFrames {
     /// Starts prefetching the frames of `videos` in `order`. Returns `None` if the files are local.
-    pub(super) fn follow(
+    pub(super) fn prefetcher(
         frames: Arc<FrameIndex>,
         fps: f64,
         videos: Vec<(Arc<Video>, Vec<i64>)>,
@@ -188,7 +188,7 @@ impl NeededFrames {
             }
         }
         let needed = NeededFrames { frames, fps, videos, objects: numbers };
-        follow(Arc::new(needed), order, &remote, objects.into())
+        prefetcher(Arc::new(needed), order, &remote, objects.into())
     }
 
     /// Returns the video, the deltas of its frames, and the index of the file in the video.

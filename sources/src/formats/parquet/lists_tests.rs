@@ -10,17 +10,17 @@ fn unselected_columns_take_no_memory_and_are_not_decoded() {
     let path = root.path().join("x.parquet");
     write(&path);
     let set = Parquet::open(&path).unwrap();
-    let selection = set.only(&["id".to_owned()]).unwrap();
-    let _follow = selection.follow(Lookahead::new(selection.ahead_bytes(), |_| 0, |_| None));
+    let selection = set.select_fields(&["id".to_owned()]).unwrap();
+    let _follow = selection.prefetcher(Lookahead::new(selection.prefetch_bytes(), |_| 0, |_| None));
     for row in (0..ROWS).step_by(100) {
         selection.read(row, &mut Vec::new()).unwrap();
     }
     assert_eq!(set.decoded(), 1, "only the page of `id` was decoded");
-    assert!(set.ahead_bytes() > NUMBERS && selection.ahead_bytes() <= 1 << 20);
+    assert!(set.prefetch_bytes() > NUMBERS && selection.prefetch_bytes() <= 1 << 20);
     selection.check().unwrap();
     // A loader that selects different columns has its own memory limit.
-    let chosen = set.only(&["ones".to_owned()]).unwrap();
-    let _enough = chosen.follow(Lookahead::new(chosen.ahead_bytes(), |_| 0, |_| None));
+    let chosen = set.select_fields(&["ones".to_owned()]).unwrap();
+    let _enough = chosen.prefetcher(Lookahead::new(chosen.prefetch_bytes(), |_| 0, |_| None));
     chosen.check().unwrap();
     assert!(chosen.read(9, &mut Vec::new()).is_ok());
 }

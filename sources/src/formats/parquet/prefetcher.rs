@@ -39,7 +39,7 @@ impl Parquet {
         // Plan for less cache than is available, because pages are not used in exactly the planned
         // order.
         let units = self.files.order(order, (rows, self.needed()), ahead, share / 4 * 3);
-        let ahead = remote.follow(units, self.files.units());
+        let ahead = remote.prefetcher(units, self.files.units());
         Box::new(LoaderGrants { ahead, _grants: grants })
     }
 }

@@ -195,7 +195,7 @@ fn open(file: &[u8], limit: usize) -> Result<(CachingStore, Arc<Parquet>)> {
 
 /// Reads two epochs with three threads. Returns the bytes that the store served in each epoch.
 fn read_epochs(store: &CachingStore, set: &Parquet, expected: &[OwnedSample], order: Order, budget: usize) -> [u64; 2] {
-    let follow = set.follow(order.lookahead(budget)).unwrap();
+    let follow = set.prefetcher(order.lookahead(budget)).unwrap();
     [0, 1].map(|epoch| {
         let before = store.0.bytes.load(Ordering::Relaxed);
         follow.start(BatchIndex { epoch, batch: 0 });
@@ -240,7 +240,7 @@ fn remote_samples_equal_local_samples() {
                     let (store, set) = open(&file, limit).unwrap();
                     let case = format!("index {indexed}, dictionary {dictionary}, {order:?}, {budget}, {limit}");
                     let [cold, warm] = read_epochs(&store, &set, &expected, order, budget);
-                    let network = set.network().unwrap();
+                    let network = set.network_stats().unwrap();
                     assert_eq!(network.cached, limit > 0 && budget > 0, "{case}");
                     if budget == 8 << 20 {
                         // The cache can hold the whole file, so the store serves each byte only
@@ -285,9 +285,9 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
     let (large, mib) = (140 << 20, 1 << 20);
     let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
     let set = write(false);
-    assert!((2 * large..600 * mib).contains(&set.ahead_bytes()), "{}", set.ahead_bytes());
+    assert!((2 * large..600 * mib).contains(&set.prefetch_bytes()), "{}", set.prefetch_bytes());
     set.check().unwrap();
-    let follow = set.follow(order(256 * mib));
+    let follow = set.prefetcher(order(256 * mib));
     let e = set.check().unwrap_err();
     assert!(e.cause().starts_with("row group 0, column \"image\": the column chunk has 1468"), "{e}");
     assert!(
@@ -296,15 +296,15 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
     );
     assert_eq!(e.path(), Some(Path::new(URL)));
     drop(follow);
-    let _follow = set.follow(order(set.ahead_bytes()));
+    let _follow = set.prefetcher(order(set.prefetch_bytes()));
     set.check().unwrap();
     let read = |row: usize| assert_eq!(set.read(row, &mut Vec::new()).unwrap().image().unwrap().1.len(), 3 + 10 * mib);
-    let before = set.network().unwrap().bytes;
+    let before = set.network_stats().unwrap().bytes;
     (0..14).for_each(read);
-    assert!(set.network().unwrap().bytes - before < 150 << 20, "decoded pages must not evict the column chunk");
+    assert!(set.network_stats().unwrap().bytes - before < 150 << 20, "decoded pages must not evict the column chunk");
     drop(set);
     let set = write(true);
-    let _follow = set.follow(order(256 * mib));
+    let _follow = set.prefetcher(order(256 * mib));
     set.check().unwrap();
     set.read(13, &mut Vec::new()).unwrap();
 }
@@ -350,19 +350,19 @@ fn remote_lists_request_enough_memory() {
     lists::write(&path);
     let (_, set) = open(&std::fs::read(&path).unwrap(), 0).unwrap();
     let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
-    let follow = set.follow(order(set.ahead_bytes()));
+    let follow = set.prefetcher(order(set.prefetch_bytes()));
     set.check().unwrap();
     for row in [0, lists::ROWS - 1] {
         assert!(set.read(row, &mut Vec::new()).unwrap().field("ones.npy").is_some());
     }
     drop(follow);
-    let follow = set.follow(order(set.ahead_bytes() / 2));
+    let follow = set.prefetcher(order(set.prefetch_bytes() / 2));
     let e = set.check().unwrap_err();
     assert!(e.cause().contains("column \"ones\": the lists of a row group need "), "{e}");
     drop(follow);
-    let selection = set.only(&["id".to_owned()]).unwrap();
-    assert!(selection.ahead_bytes() <= 1 << 20);
-    let _follow = selection.follow(order(selection.ahead_bytes()));
+    let selection = set.select_fields(&["id".to_owned()]).unwrap();
+    assert!(selection.prefetch_bytes() <= 1 << 20);
+    let _follow = selection.prefetcher(order(selection.prefetch_bytes()));
     selection.check().unwrap();
     assert_eq!(selection.read(9, &mut Vec::new()).unwrap().names(), ["id.npy"]);
 }

@@ -279,7 +279,7 @@ impl Parquet {
             }
         }
         (self.largest_unsplit, self.lists) = (largest_unsplit, lists);
-        self.page_limit = Arc::new(PageLimit::new(self.cache_share(self.ahead_bytes())));
+        self.page_limit = Arc::new(PageLimit::new(self.cache_share(self.prefetch_bytes())));
         Ok(())
     }
 
@@ -360,15 +360,15 @@ impl Source for Parquet {
         sample.map_err(|e| e.at_path(&file.path))
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         Some(self.follow_rows(&order, &(Arc::new(OneRow) as Arc<dyn SampleRows>)))
     }
 
-    fn network(&self) -> Option<NetworkStats> {
-        self.remote.as_ref().map(|remote| remote.network())
+    fn network_stats(&self) -> Option<NetworkStats> {
+        self.remote.as_ref().map(|remote| remote.network_stats())
     }
 
-    fn ahead_bytes(&self) -> usize {
+    fn prefetch_bytes(&self) -> usize {
         let unpacked = |(chunk, leaf, levels): (Chunk, Leaf, Option<Levels>)| {
             let part = &self.files.parts[chunk.file as usize];
             part.column(chunk.group, leaf, levels, &self.page_limit).unpacked_bytes()
@@ -383,10 +383,10 @@ impl Source for Parquet {
         usize::try_from(bytes.max(chunk).max(lists)).unwrap_or(usize::MAX)
     }
 
-    fn only(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
+    fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         // `selecting` cannot fail: opening has measured every column in use, and this selects a
         // subset.
-        Some(Arc::new(self.selecting(self.columns.only(fields)).ok()?))
+        Some(Arc::new(self.selecting(self.columns.select_fields(fields)).ok()?))
     }
 
     fn check(&self) -> Result<()> {

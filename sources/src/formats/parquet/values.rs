@@ -38,7 +38,7 @@ impl Rows {
     }
 
     /// Restricts the rows to the columns with these indices.
-    pub(crate) fn only(&self, columns: impl IntoIterator<Item = usize>) -> Result<Self> {
+    pub(crate) fn select_columns(&self, columns: impl IntoIterator<Item = usize>) -> Result<Self> {
         self.0.selecting(Columns::of_indices(columns)).map(Rows)
     }
 
@@ -99,12 +99,12 @@ impl Rows {
 
     /// Grants memory to the cache, and starts prefetching for `order`. `rows` maps each sample to
     /// the rows that it needs.
-    pub(crate) fn follow(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
+    pub(crate) fn prefetcher(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         self.0.follow_rows(order, rows)
     }
 
-    pub(crate) fn ahead_bytes(&self) -> usize {
-        self.0.ahead_bytes()
+    pub(crate) fn prefetch_bytes(&self) -> usize {
+        self.0.prefetch_bytes()
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -115,7 +115,7 @@ impl Rows {
         self.0.is_unchanged()
     }
 
-    pub(crate) fn network(&self) -> Option<NetworkStats> {
-        self.0.network()
+    pub(crate) fn network_stats(&self) -> Option<NetworkStats> {
+        self.0.network_stats()
     }
 }

@@ -261,9 +261,9 @@ impl Source for Tar {
         Ok(sample)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let view = self.view(self.only.clone());
-        self.shards.follow(order, move |index, sample_index| {
+        self.shards.prefetcher(order, move |index, sample_index| {
             remote::span(&view.wanted(&index.names, index.sample(sample_index).1))
         })
     }

@@ -217,8 +217,8 @@ impl Source for TfRecord {
         self.rows.sample(key, row, scratch).map_err(named)
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        self.shards.follow(order, Offsets::range)
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        self.shards.prefetcher(order, Offsets::range)
     }
 
     delegate_to_files!(shards);

@@ -18,7 +18,7 @@ mod request;
 #[cfg(feature = "parquet")]
 pub(crate) use remote::MAX_PREFETCH;
 pub use remote::Remote;
-pub(crate) use remote::prefetch_bytes;
+pub(crate) use remote::max_prefetch_bytes;
 #[cfg(any(feature = "annotations", feature = "arrays", feature = "tables"))]
 pub(crate) use request::widened;
 pub(crate) use request::{Parts, identity};

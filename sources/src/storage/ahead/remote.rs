@@ -18,7 +18,7 @@ pub(crate) const MAX_PREFETCH: usize = 256 << 20;
 
 /// Returns the size of a dataset's prefetch buffer in bytes. `objects` yields the lengths of its
 /// objects, and their sum is an upper limit.
-pub(crate) fn prefetch_bytes(objects: impl Iterator<Item = u64>) -> usize {
+pub(crate) fn max_prefetch_bytes(objects: impl Iterator<Item = u64>) -> usize {
     usize::try_from(objects.fold(0, u64::saturating_add)).map_or(MAX_PREFETCH, |all| all.min(MAX_PREFETCH))
 }
 
@@ -179,13 +179,13 @@ impl Remote {
         }
     }
 
-    pub(crate) fn network(&self) -> NetworkStats {
+    pub(crate) fn network_stats(&self) -> NetworkStats {
         self.counts.stats()
     }
 
     /// Starts prefetching the `parts` in `order`. Returns `None` if the byte budget of the order is
     /// 0.
-    pub(crate) fn follow(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Prefetcher>> {
+    pub(crate) fn prefetcher(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Prefetcher>> {
         if order.bytes() == 0 {
             return None;
         }

@@ -245,8 +245,8 @@ impl<L: Layout> Source for Rows<L> {
             .map_err(|e| e.at_path(self.items.path(index)))
     }
 
-    fn follow(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        self.items.files.follow(order, Samples::span)
+    fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
+        self.items.files.prefetcher(order, Samples::span)
     }
 
     delegate_to_files!(items.files);

@@ -237,7 +237,7 @@ impl Columns {
     /// Returns a copy without the fields that are neither in `names` (with or without the
     /// extension) nor a companion of one in `names`, such as `mask.first_class` of `mask`.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
-    pub(crate) fn only(&self, names: &[String]) -> Self {
+    pub(crate) fn select_fields(&self, names: &[String]) -> Self {
         let mut limited = self.clone();
         let omitted = limited.fields.extract_if(.., |field| {
             let belongs_to =
