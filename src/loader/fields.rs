@@ -178,7 +178,7 @@ impl Loader {
             let options = [("soft_labels", self.soft_labels.is_some()), ("unlabeled", self.images.unlabeled)];
             if let Some((option, _)) = options.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(Error::config(format!(
-                    "{option} requires a label field, but the loader has none: remove the option, or keep the field"
+                    "{option} changes the label, but the loader has no label field: remove the option or drop_field"
                 )));
             }
         }

@@ -287,9 +287,9 @@ fn options_that_no_field_uses_are_refused() {
     refused(no_image().transform(keep), "transform changes images");
     no_image().field("image", field::Image::new()).dtype(Dtype::F16).transform(keep).host().unwrap();
     let no_label = || loader(NumberSource::new(8)).drop_field("label");
-    refused(no_label().soft_labels(10, 0.1), "soft_labels requires a label field, but the loader has none");
-    refused(no_label().soft_labels(None, 0.1), "soft_labels requires a label field, but the loader has none");
-    refused(no_label().unlabeled(true), "unlabeled requires a label field");
+    refused(no_label().soft_labels(10, 0.1), "soft_labels changes the label, but the loader has no label field");
+    refused(no_label().soft_labels(None, 0.1), "soft_labels changes the label, but the loader has no label field");
+    refused(no_label().unlabeled(true), "unlabeled changes the label, but the loader has no label field");
     no_label().field("class", field::Label::new()).soft_labels(10, 0.1).host().unwrap();
 }
 
