@@ -633,10 +633,9 @@ class Loader(_other_names.EarlierNames):
     def set_weights(self, weights: Iterable[float], *, after: int = 0) -> tuple[int, int]:
         """Changes the ``weights`` of the samples during the run.
 
-        The change takes effect ``after`` batches after the last batch that the program has
-        received. Batches that are already prepared are still delivered if they come before the
-        change. Later batches are dropped and prepared again. To avoid waiting for these batches,
-        set ``after`` to ``prefetch`` or more, but to the same number on every rank.
+        The change takes effect after ``after`` further batches. If later batches are already
+        prepared, all prepared batches are dropped and prepared again. To avoid this delay, set
+        ``after`` to a few batches more than ``prefetch``, and to the same number on every rank.
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this
         is checked. :meth:`state_dict` contains the calls that affect the epoch in progress. After a

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 /// is divided into batches, so a batch contains samples from several buckets only at the boundaries
 /// between them. If the sampler shuffles, each epoch first shuffles the samples within each bucket,
 /// and then the batches. An incomplete batch contains the longest samples and is always last. With
-/// [`LastBatch::Drop`](super::LastBatch::Drop), each shuffled epoch drops different samples.
+/// [`LastBatch::Drop`](super::LastBatch::Drop), each shuffled epoch drops a random selection of them.
 ///
 /// The sampler needs 8 bytes of memory per sample.
 ///

@@ -2,8 +2,8 @@
 //!
 //! A changeable order is a pure function of (seed, epoch, position, history), where the history
 //! lists all changes. A sample depends only on the changes at or before its position. A batch
-//! before a change is therefore the same whether it was prepared before or after the call of
-//! `set_weights`.
+//! before a change is therefore the same whether it was prepared before or after the call that made
+//! the change.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};

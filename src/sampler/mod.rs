@@ -13,8 +13,8 @@
 //! 7. [`Rank`]: the rank of this process, set explicitly or by the launcher's environment.
 //! 8. [`LastBatch`]: what happens to an incomplete last batch.
 //!
-//! Samplers are functions of (seed, epoch, position) without state. Any batch of any epoch is
-//! computed in constant time and memory, so a run can resume in the middle of an epoch without
+//! The samplers in this module are functions of (seed, epoch, position) without state. They find
+//! the sample at any position directly, so a run can resume in the middle of an epoch without
 //! replaying anything.
 
 // The other modules are internal: `schedule` splits an order into batches, and each batch into the

@@ -105,7 +105,7 @@ impl Rank {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variables of a launcher are
     /// incomplete or not numbers, if the rank is not less than the world size, if the process is
     /// the batch script of several SLURM tasks, or if the variables of two launchers contradict
-    /// each other: an inner launcher cannot have started fewer processes than an outer one reports.
+    /// each other: an outer one reports a rank above 0 and a larger world size than the innermost.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }

@@ -27,8 +27,8 @@ pub fn split<const N: usize>(
     split_by_class(samples.into_iter().map(|sample| (sample, 0)), shares, seed)
 }
 
-/// Splits each class separately (a stratified split), so that every part has the same class
-/// proportions as the whole. Otherwise the same as [`split`]. `samples` yields pairs of an index
+/// Splits each class separately (a stratified split), so that every part has about the same
+/// class proportions as the whole. Otherwise the same as [`split`]. `samples` yields pairs of an index
 /// and a label.
 ///
 /// ```

@@ -23,8 +23,8 @@ use super::{Position, Sampler};
 /// memory, finds the sample at a position in constant time, and does not depend on the number of
 /// ranks. If the ranks run on several machines, each machine reads only some samples of each block.
 ///
-/// The samples of a batch come from at most as many unrelated regions as a window has blocks: up to
-/// 64 by default. If a dataset is sorted by class, the class counts of a batch vary as if each
+/// If a batch lies within one window, its samples come from at most as many unrelated regions as the
+/// window has blocks: up to 64 by default. If a dataset is sorted by class, the class counts of a batch vary as if each
 /// block of the window contained only one class. More blocks shuffle better, and longer blocks are
 /// read faster.
 #[derive(Debug, Clone, Copy)]

@@ -4,10 +4,9 @@
 //! A worker that waits for a disk leaves its core idle, so separate threads should read
 //! (`readers.rs`). If reading only copies memory, a reader would cost time and gain nothing.
 //!
-//! A read blocks if its thread was blocked, or if a page fault required a read from a device. The
-//! operating system reports both. Preemption does not count, but sleeping in a custom source does.
-//! If the system does not report blocked threads, reads that take at least [`LONG_READ_NS`] on
-//! average count as blocked.
+//! A read blocks if its thread was blocked, or if a page fault required a read from a device. Linux
+//! reports both. Preemption does not count, but sleeping in a custom source does. On other systems,
+//! reads that take at least [`LONG_READ_NS`] on average count as blocked.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -15,7 +14,7 @@ use std::time::Instant;
 
 use crate::trace::{ThreadUsage, nanos};
 
-/// Minimum fraction of reading time that workers are blocked before readers take over.
+/// Minimum fraction of the time for filling parts that workers are blocked before readers take over.
 const MIN_BLOCKED_FRACTION: f64 = 0.05;
 /// Minimum number of parts with blocked reads before readers take over, so that one slow sample
 /// does not start readers.
@@ -38,13 +37,13 @@ pub(crate) struct ReaderSwitch {
 
 #[derive(Default)]
 struct Observations {
-    /// Parts that workers read.
+    /// Parts that workers filled without readers.
     parts: u32,
     /// Parts in which a read blocked.
     blocked_parts: u32,
     /// Time that workers were blocked while reading, in ns.
     blocked_ns: u64,
-    /// Time that workers spent reading, in ns.
+    /// Time that workers spent filling these parts, in ns. This includes decoding.
     read_ns: u64,
     /// Parts that readers read without blocking, minus a [penalty](BLOCK_PENALTY) for each part in
     /// which a read blocked.
@@ -73,8 +72,8 @@ impl ReaderSwitch {
         self.readers_enabled.store(false, Relaxed);
     }
 
-    /// Records that a worker spent `read_ns` reading a part, including `blocked_ns` blocked on
-    /// storage.
+    /// Records that a worker filled a part without readers in `read_ns`, of which it was blocked on
+    /// storage for `blocked_ns`.
     pub(crate) fn record_worker(&self, blocked_ns: u64, read_ns: u64) {
         let mut observations = self.observations();
         observations.parts += 1;

@@ -66,7 +66,7 @@ impl<B> Reply<B> {
     }
 
     /// Waits for the response and takes it. Calls `on_batch` with a batch first, under the lock, so
-    /// only one of several waiting threads calls it.
+    /// that only one of several waiting threads calls it at a time.
     pub(crate) fn wait(&self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         let result = self.changed.wait_while(self.state(), |state| state.is_pending());
         result.expect("no code panics while holding this lock").take(on_batch)

@@ -22,7 +22,7 @@ use super::scratch::ScratchPlan;
 ///
 /// - the threads' stacks;
 /// - the source's own memory;
-/// - samples that a source copies, if their encoded bytes exceed a quarter of a worker's share,
+/// - samples that a source copies, if their encoded bytes exceed an eighth of a worker's share,
 ///   while the worker waits for shared memory;
 /// - the coefficients of a damaged JPEG while it is decoded, because the header does not reveal the
 ///   damage.

@@ -202,7 +202,8 @@ impl Settings {
         reserve.fill(self.slots());
     }
 
-    /// Puts one more slot into use permanently if the consumer holds every slot in use.
+    /// Puts one more slot into use permanently if the consumer holds every slot in use. Does nothing
+    /// if the prefetch depth is fixed.
     pub(crate) fn lend(&self, held_count: usize) {
         if !self.prefetch.is_range() {
             return;

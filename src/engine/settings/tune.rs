@@ -33,13 +33,12 @@ const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// If an epoch begins within this time after the previous one, the counters from the end of the
 /// previous epoch are reused.
 const MAX_EPOCH_GAP: Duration = Duration::from_micros(200);
-/// Number of windows per block. The tuner decides once per block, or earlier if the result is
-/// clear.
+/// Number of windows per block, which is the minimum before the tuner starts or reverts a trial.
 const BLOCK_WINDOWS: u32 = 4;
 /// Maximum length of a trial, in windows.
 const MAX_TRIAL_WINDOWS: u32 = 12;
 /// Minimum fraction of the time that the consumer and the coordinator must each wait before the
-/// tuner changes the depth.
+/// tuner starts a trial.
 const MIN_WAIT: f64 = 0.03;
 /// Minimum CPU demand of saturated cores, as a fraction of the available CPU time.
 const SATURATED_DEMAND: f64 = 0.92;

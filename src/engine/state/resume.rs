@@ -59,8 +59,8 @@ const POSITIONS: u64 = 256;
 /// of `set_weights` adds 8 bytes per sample, but only the calls that affect the current epoch are
 /// kept. A checkpoint from which the history was removed is rejected.
 ///
-/// Three kinds of changes are not detected: different bytes under the same key, very small changes
-/// to weights, and different options that apply after the augmentation, such as
+/// Some changes are not detected, such as different bytes under the same key, very small changes to
+/// weights, and different options that apply after the augmentation, such as
 /// [`normalize`](crate::Loader::normalize) or a custom [`transform`](crate::Loader::transform).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "Checkpoint::unknown")]

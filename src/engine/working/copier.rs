@@ -12,7 +12,7 @@ use crate::error::guarded;
 use crate::recipe::Recipe;
 use crate::trace::Stage;
 
-/// Minimum size of a part in bytes, unless the batch is smaller. Passing a part to a worker takes
+/// Approximate minimum size of a part in bytes, unless the batch is smaller. Passing a part to a worker takes
 /// about as long as copying 10 KB.
 const MIN_PART_BYTES: usize = 256 << 10;
 
@@ -23,7 +23,8 @@ pub(super) fn part_len(min_len: usize, batch_len: usize, sample_bytes: usize) ->
 }
 
 /// Copies the samples at the start of `rows`, and removes their rows from `rows`. Stops before the
-/// first sample that must be read. The metadata of the rows must be clear.
+/// first sample that must be read, or if the run is canceled. Copies nothing while a trace is
+/// recorded. The metadata of the rows must be clear.
 pub(super) fn copy(recipe: &Recipe, run: &Run, worker: usize, part: &mut Part, rows: &mut Range<usize>) {
     if !recipe.can_copy || run.counters.tracing().is_some() {
         return;

@@ -521,7 +521,7 @@ impl<'a> PartFiller<'a> {
             let grid = encoded.bitstream(plan.region, free_bytes, bitstream);
             Ok(grid.map(|grid| field.store_encoded(&grid, bitstream, plan, part, place)))
         });
-        // If this fails, decoding on the worker fails as well, and reports the error.
+        // After a panic, a worker decodes the image instead.
         let result = result.unwrap_or_default();
         if result == Some(true) {
             meter.counts().decoded_on_device.bump();

@@ -9,7 +9,7 @@ pub(crate) type Outcome = Result<Full, EndReason>;
 /// The reason why no more slots will follow.
 pub(crate) enum EndReason {
     /// The run ends before the batch with sequence number `seq`: with an error, or because that
-    /// batch's epoch cannot be prepared in advance.
+    /// batch's epoch is empty or cannot be prepared in advance.
     Run { run: u64, seq: u64, error: Option<Error> },
     /// A thread panicked. Every later batch of any run fails with this error.
     Thread(Error),

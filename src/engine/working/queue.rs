@@ -36,7 +36,7 @@ struct WorkQueue {
     shared: Arc<Shared>,
     parts: Receiver<Task>,
     read_stage: Arc<ReadStage>,
-    /// Number of pool tasks that are processing parts or waiting for a thread.
+    /// Number of pool tasks that are running or waiting for a thread.
     pool_task_count: AtomicUsize,
     /// One worker per thread, created for its first part.
     workers: Box<[Mutex<Option<Worker>>]>,
