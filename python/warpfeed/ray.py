@@ -14,7 +14,7 @@ from . import _options
 from ._error import ConfigError
 from ._pack import merge
 from ._pack import pack as pack_here
-from ._sources import Clips, Coco, Concat, LeRobot, TableOptions, Voc, Yolo, Zip
+from ._sources import Clips, Coco, Concat, LeRobot, PackedTokens, TableOptions, Tokens, Voc, Yolo, Zip
 
 __all__ = ["pack"]
 
@@ -77,8 +77,9 @@ def pack(
     # The current folder of Ray's workers is different.
     target_name: str = _absolute(os.fspath(target))
     data = _absolute(data)
-    if options.get("table") is not None:
-        options["table"] = _absolute(options["table"])
+    for name in ("masks", "table"):
+        if options.get(name) is not None:
+            options[name] = _absolute(options[name])
     options = {"num_workers": max(1, int(num_cpus)), **options, "force": force}
     task = ray.remote(_pack_part).options(num_cpus=num_cpus, max_retries=max_retries)
     data_ref: Any = ray.put(data)
@@ -104,7 +105,7 @@ def _absolute(data: Any) -> Any:
         return path if "://" in path else os.path.abspath(path)
     if isinstance(data, (Concat, Zip)):
         return replace(data, parts=[_absolute(part) for part in data.parts])
-    if isinstance(data, (Clips, Coco, LeRobot, Yolo, Voc, TableOptions)):
+    if isinstance(data, (Clips, Coco, LeRobot, PackedTokens, TableOptions, Tokens, Voc, Yolo)):
         paths = {name: getattr(data, name, None) for name in ("json", "images", "path", "root")}
         return replace(data, **{name: _absolute(path) for name, path in paths.items() if path is not None})
     return data
