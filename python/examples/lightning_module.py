@@ -1,7 +1,7 @@
 """Trains with Lightning on the CPU: python/examples/lightning_module.py FOLDER
 
-With --resume PATH, the run continues with the batch after the Lightning checkpoint PATH. The
-program itself saves no checkpoints.
+With --checkpoints FOLDER, Lightning saves FOLDER/last.ckpt after each epoch. With --resume PATH, the
+run continues with the batch after the checkpoint PATH.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import lightning
 import torch
 import warpfeed
+from lightning.pytorch.callbacks import ModelCheckpoint
 from warpfeed.lightning import DataModule
 
 
@@ -39,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--checkpoints")
     parser.add_argument("--resume")
     args = parser.parse_args()
     data = DataModule(
@@ -48,7 +50,11 @@ def main() -> None:
     )  # fmt: skip
     network = Network(classes=4)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = lightning.Trainer(max_epochs=args.epochs, accelerator="cpu", devices=1, enable_checkpointing=False, **quiet)
+    saving = [ModelCheckpoint(args.checkpoints, save_last=True)] if args.checkpoints else []
+    cpu = {"accelerator": "cpu", "devices": 1}
+    trainer = lightning.Trainer(
+        max_epochs=args.epochs, callbacks=saving, enable_checkpointing=bool(saving), **cpu, **quiet
+    )
     trainer.fit(network, data, ckpt_path=args.resume)
     print(f"{network.correct} of {network.total} correct after {trainer.global_step} steps")
 

@@ -34,6 +34,14 @@ def test_lightning_module(mini: str) -> None:
     assert "of 160 correct after 8 steps" in run_example("lightning_module", mini)
 
 
+def test_lightning_module_continues(mini: str, tmp_path: Path) -> None:
+    need("lightning")
+    assert "after 4 steps" in run_example("lightning_module", mini, "--epochs", 1, "--checkpoints", tmp_path)
+    output = run_example("lightning_module", mini, "--epochs", 2, "--resume", tmp_path / "last.ckpt")
+    # Lightning validates two batches before it continues with the second epoch.
+    assert "of 96 correct after 8 steps" in output
+
+
 def test_hf_trainer_continues(mini: str, tmp_path: Path) -> None:
     need("transformers")
     need("accelerate")
