@@ -30,16 +30,14 @@ def in_place(image: np.ndarray, rng: Any) -> np.ndarray:
     return image[::-1]
 
 
-KEPT: list[np.ndarray] = []
+KEPT: list[tuple[np.ndarray, np.ndarray]] = []
 
 
 def keeps(image: np.ndarray, rng: Any) -> np.ndarray:
-    """Keeps all images. The first call returns an image filled with the sum of its pixels modulo
-    251; later calls return the image unchanged."""
-    KEPT.append(image)
-    sums = [int(retained.sum(dtype=np.int64)) for retained in KEPT]
-    KEPT[0] = image
-    return np.full_like(image, sums[0] % 251) if len(KEPT) == 1 else image
+    """Keeps each image and a copy of it. Fails if an image that an earlier call kept has changed."""
+    assert all(np.array_equal(kept, copy) for kept, copy in KEPT), "a kept image has changed"
+    KEPT.append((image, image.copy()))
+    return image
 
 
 def with_globals(image: np.ndarray, rng: Any) -> np.ndarray:
