@@ -31,7 +31,7 @@ def plots(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("group", ["host", "device", "training", "requests"])
-def test_a_plot_shows_the_median_of_every_figure_of_its_table(plots: ModuleType, group: str) -> None:
+def test_a_plot_shows_only_medians_from_its_table(plots: ModuleType, group: str) -> None:
     record = json.loads((ROOT / "benches" / "figures" / f"{group}.json").read_text())
     drawn = plots.plot(group)
     shown = re.findall(r'class="value">([^<]*)<', drawn)
