@@ -85,7 +85,8 @@ impl Cache {
     ///
     /// # Errors
     /// If the folder contains files that do not belong to a cache, is a cache of a different
-    /// version, or, on Linux, belongs to a different user or is writable by all users.
+    /// version, or, on Linux, is writable by all users or belongs to a different user. Root may use
+    /// the folders of all users, and folders that are writable by their group are accepted.
     pub fn open(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
         Self::with_memory(path, bytes, 0)
     }
