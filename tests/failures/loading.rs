@@ -154,8 +154,8 @@ fn a_failed_call_changes_no_batch_or_reports_its_file() {
 }
 
 #[test]
-fn a_failed_call_changes_nothing_or_fails_in_every_format() {
-    own_process!(a_failed_call_changes_nothing_or_fails_in_every_format);
+fn a_failed_call_changes_nothing_or_fails_in_other_formats() {
+    own_process!(a_failed_call_changes_nothing_or_fails_in_other_formats);
     let _serial = serial();
     let fixtures = fixtures();
     let open = |name: &str| Ok(loader(&fixtures.path().join(name)).retries(0));

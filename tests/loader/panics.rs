@@ -229,8 +229,8 @@ fn samples_left_unread_by_a_panic_have_no_stale_keys() {
 }
 
 #[test]
-fn a_logger_may_checkpoint_and_panic_while_skipping() {
-    in_a_process(child!(a_logger_may_checkpoint_and_panic_while_skipping), || {
+fn a_logger_may_read_statistics_and_panic_while_skipping() {
+    in_a_process(child!(a_logger_may_read_statistics_and_panic_while_skipping), || {
         let monitor = Arc::new(OnceLock::<LoaderHandle>::new());
         let shared_monitor = monitor.clone();
         let logger = Logger(move |level: tracing::Level, is_worker: bool| {

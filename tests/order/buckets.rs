@@ -42,7 +42,7 @@ fn bucket(length: u32) -> usize {
 }
 
 #[test]
-fn every_batch_comes_from_a_single_bucket() {
+fn batches_mix_buckets_only_at_boundaries() {
     let lengths = lengths(501);
     for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
         let with = |loader: Loader| loader.global_batch_size(12).shuffle(9).last_batch(last);

@@ -182,7 +182,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_combination_equals_the_naive_lists(
+    fn random_combinations_equal_the_naive_lists(
         choice in choices(),
         len in 20u64..70,
         seed: u64,

@@ -388,7 +388,7 @@ fn a_refused_upload_does_not_claim_that_the_object_exists() {
 }
 
 #[test]
-fn an_object_known_to_be_absent_needs_no_listing() {
+fn an_object_known_to_be_absent_needs_fewer_listings() {
     let set = numbers(50);
     let listings = |unsure: bool| {
         let (objects, lists) = (Objects { unsure, ..Objects::default() }, Arc::new(AtomicUsize::new(0)));

@@ -346,8 +346,11 @@ mod tests {
     use crate::model::{Memory, OwnedSample};
 
     fn set(name: &str, len: usize, classes: &[&str]) -> Arc<dyn Source> {
-        let samples = (0..len).map(|i| OwnedSample::new(format!("{name}/{i}")).label(i as i64)).collect();
-        Arc::new(Memory::new(samples).with_classes(classes.iter().copied()))
+        let sample = |i: usize| {
+            let key = format!("{name}/{i}");
+            OwnedSample::new(key.clone()).label(i as i64).field("note.txt", key.into_bytes())
+        };
+        Arc::new(Memory::new((0..len).map(sample).collect()).with_classes(classes.iter().copied()))
     }
 
     /// Requests the largest possible prefetch budget and records the granted budget.
@@ -386,6 +389,7 @@ mod tests {
             let label = all.label(i, &mut scratch).unwrap().unwrap();
             let sample = all.read(i, &mut scratch).unwrap();
             assert_eq!(sample.label().unwrap(), Some(label));
+            assert_eq!(sample.field("note.txt").as_deref(), Some(sample.key().as_bytes()));
             seen.push((sample.key().to_owned(), label, all.part(i)));
         }
         let expected = [("a/0", 0, 0), ("a/1", 1, 0), ("b/0", 0, 2), ("b/1", 1, 2), ("b/2", 2, 2)];

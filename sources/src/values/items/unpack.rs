@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_processes_decompress_once_and_clean_up() {
+    fn concurrent_threads_decompress_and_clean_up() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         let content = vec![7; 1 << 20];
