@@ -81,7 +81,9 @@ fn resolved(url: &Path) -> Option<String> {
     let mut parts = Vec::new();
     for part in path.split('/').filter(|part| !part.is_empty()) {
         match part {
-            ".." => _ = parts.pop()?,
+            // The first part is the bucket or the host.
+            ".." if parts.len() < 2 => return None,
+            ".." => _ = parts.pop(),
             part => parts.push(part),
         }
     }
@@ -108,4 +110,20 @@ fn candidates(json: &Path) -> Vec<PathBuf> {
         candidates.push(base.join("images"));
     }
     candidates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_candidate_is_outside_the_bucket() {
+        let resolve =
+            |json: &str| -> Vec<_> { candidates(Path::new(json)).iter().filter_map(|path| resolved(path)).collect() };
+        let in_root = ["", "train/", "x_train/", "images/train/", "images/x_train/", "images/"];
+        assert_eq!(resolve("s3://b/x_train.json"), in_root.map(|folder| format!("s3://b/{folder}")));
+        let below = resolve("https://host/set/x_train.json");
+        assert!(below.contains(&"https://host/train/".to_owned()), "{below:?}");
+        assert_eq!(below.len(), 11);
+    }
 }
