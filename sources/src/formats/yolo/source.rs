@@ -124,11 +124,11 @@ impl Yolo {
 /// Returns whether each image has a label file. Consecutive images with labels in the same folder
 /// share one listing of it. A folder that does not exist has no label files.
 fn have_labels(items: &[Item]) -> Result<Vec<bool>> {
-    let (mut folder, mut names) = (PathBuf::new(), HashSet::<OsString>::new());
+    let (mut folder, mut names) = (None::<PathBuf>, HashSet::<OsString>::new());
     let look = |item: &Item| {
         let path = PathBuf::from(label_path(&item.path).concat());
         let parent = path.parent().unwrap_or(Path::new(""));
-        if parent != folder || names.is_empty() {
+        if folder.as_deref() != Some(parent) {
             let listed = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             let mut list = || -> std::io::Result<()> {
                 names.clear();
@@ -142,7 +142,7 @@ fn have_labels(items: &[Item]) -> Result<Vec<bool>> {
                 Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => names.clear(),
                 end => end.map_err(|e| Error::io(listed, &e))?,
             }
-            folder = parent.to_owned();
+            folder = Some(parent.to_owned());
         }
         Ok(path.file_name().is_some_and(|name| names.contains(name)))
     };
