@@ -135,15 +135,19 @@ impl Index {
         self.limit = limit;
     }
 
-    /// Returns the blocks to evict so that the remaining blocks are within the limit.
-    pub(super) fn excess(&self) -> Vec<Key> {
+    /// Returns the blocks to evict so that the remaining blocks are within the limit. Returns `None`
+    /// if some next uses are not known yet: the next call continues to rank them.
+    pub(super) fn excess(&mut self) -> Option<Vec<Key>> {
         let mut excess = self.bytes.saturating_sub(self.limit);
-        let evicted = self.iter().take_while(|(_, bytes, _)| {
+        if excess > 0 && !self.update_ranks() {
+            return None;
+        }
+        let evicted = self.eviction_order().take_while(|(key, _)| {
             let needed = excess > 0;
-            excess = excess.saturating_sub(*bytes);
+            excess = excess.saturating_sub(self.entries[key].bytes);
             needed
         });
-        evicted.map(|(key, ..)| key).collect()
+        Some(evicted.map(|(key, _)| key).collect())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -314,37 +318,43 @@ impl Index {
             next_time => loader.distance(next_time),
         });
         let mut evicted_keys = Vec::new();
+        let mut order = self.eviction_order();
+        while excess > 0 {
+            let (key, farthest) = order.next()?;
+            if farthest.is_some_and(|farthest| distance.is_none_or(|distance| farthest <= distance)) {
+                return None;
+            }
+            excess = excess.saturating_sub(self.entries[&key].bytes);
+            evicted_keys.push(key);
+        }
+        Some(evicted_keys)
+    }
+
+    /// Yields the blocks in eviction order, each with the distance of its next use: first the blocks
+    /// with an unknown next use, starting with the least recently used one, and then the others,
+    /// starting with the most distant next use. Blocks with outdated ranks are left out.
+    fn eviction_order(&self) -> impl Iterator<Item = (Key, Option<u64>)> {
         let mut used: Vec<_> = self.datasets.values().map(|dataset| dataset.by_last_use.iter().peekable()).collect();
         let mut queues: Vec<_> = self
             .datasets
             .values()
             .filter_map(|dataset| Some((dataset.loaders.last()?, dataset.by_next_use.iter().rev().peekable())))
             .collect();
-        while excess > 0 {
+        std::iter::from_fn(move || {
             let oldest = (0..used.len()).filter_map(|i| Some((**used[i].peek()?, i))).min();
-            let key = match (oldest, distance) {
-                (Some(((_, key), i)), _) => {
-                    used[i].next();
-                    key
-                }
-                (None, None) => return None,
-                (None, Some(distance)) => {
-                    let last = |(loader, queue): &mut (&Loader, std::iter::Peekable<_>)| {
-                        let (next_time, _): &&(u64, Key) = queue.peek()?;
-                        Some(if *next_time == u64::MAX { u64::MAX } else { loader.distance(*next_time) })
-                    };
-                    let distances = queues.iter_mut().enumerate().filter_map(|(i, queue)| Some((last(queue)?, i)));
-                    let (farthest, i) = distances.max()?;
-                    if farthest <= distance {
-                        return None;
-                    }
-                    queues[i].1.next()?.1
-                }
+            if let Some(((_, key), i)) = oldest {
+                used[i].next();
+                return Some((key, None));
+            }
+            let last = |(loader, queue): &mut (&Loader, std::iter::Peekable<_>)| {
+                let &&(next_time, key): &&(u64, Key) = queue.peek()?;
+                Some((if next_time == u64::MAX { u64::MAX } else { loader.distance(next_time) }, key))
             };
-            excess = excess.saturating_sub(self.entries[&key].bytes);
-            evicted_keys.push(key);
-        }
-        Some(evicted_keys)
+            let distances = queues.iter_mut().enumerate().filter_map(|(i, queue)| Some((last(queue)?, i)));
+            let ((farthest, key), i) = distances.max()?;
+            queues[i].1.next();
+            Some((key, Some(farthest)))
+        })
     }
 }
 
@@ -449,6 +459,32 @@ mod tests {
         index.remove(1);
         assert_eq!(index.admit(10, owner, None), Some(vec![]));
         assert_eq!(index.iter().count(), 2);
+    }
+
+    #[test]
+    fn a_lowered_limit_evicts_the_most_distant_next_uses() {
+        let (len, kept) = (2_000, 500);
+        let (loader, order) = order(len, 3, 0, 1, 1);
+        let key = |position: u64| Key::from(order.index(0, position));
+        let mut index = Index::new(len);
+        let without_order = Key::MAX;
+        for position in 0..len - 1 {
+            index.add(key(position), 1, Owner { dataset: 7, sample: order.index(0, position) });
+        }
+        index.add(without_order, 1, Owner::default());
+        index.add_loader(7, loader);
+        assert_eq!(index.excess(), Some(vec![]), "no block must be evicted");
+        index.set_limit(kept);
+        let mut steps = 1;
+        let evicted = loop {
+            match index.excess() {
+                Some(evicted) => break evicted,
+                None => steps += 1,
+            }
+        };
+        assert_eq!(steps, len as usize / MAX_RANKED_BLOCKS + 1);
+        let distant = (kept..len - 1).rev().map(key);
+        assert_eq!(evicted, std::iter::once(without_order).chain(distant).collect::<Vec<_>>());
     }
 
     #[test]

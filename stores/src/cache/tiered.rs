@@ -389,7 +389,12 @@ impl TieredCache {
     fn shrink(&self) {
         self.with_lock(|folder, journal, disk| {
             let lock = || disk.lock().unwrap_or_else(PoisonError::into_inner);
-            let evicted_keys = lock().index.excess();
+            // Reads need the index, so its mutex is released after each step.
+            let evicted_keys = loop {
+                if let Some(evicted_keys) = lock().index.excess() {
+                    break evicted_keys;
+                }
+            };
             evicted_keys.iter().try_for_each(|&key| remove(folder, key))?;
             let records: Vec<_> = evicted_keys.into_iter().map(Record::Remove).collect();
             journal.append(folder, &records)?;
