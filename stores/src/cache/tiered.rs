@@ -335,7 +335,11 @@ impl TieredCache {
                     Some(evicted_keys)
                 }
             };
-            let Some(mut evicted_keys) = evicted_keys else { return folder.publish(&partial, key) };
+            let Some(mut evicted_keys) = evicted_keys else {
+                folder.publish(&partial, key)?;
+                self.counts.written.fetch_add(range.len, Relaxed);
+                return Ok(());
+            };
             let fits = evicted_keys.len() <= MAX_EVICTIONS;
             evicted_keys.truncate(MAX_EVICTIONS);
             // Remove the files before their records, so that every file has a record.
@@ -487,6 +491,21 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    #[test]
+    fn a_block_whose_file_was_deleted_counts_as_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = TieredCache::open(folder.path(), 1 << 30, 0).unwrap();
+        let object = Object { url: "mem://b/x".to_owned(), len: 9, tag: Some("1".to_owned()), server: None };
+        let offer = || cache.offer(&object, 0, &[7; 9], Owner::default(), None);
+        offer();
+        let key = Range { object: &object, offset: 0, len: 9 }.key();
+        fs::remove_file(cache.folder.as_ref().unwrap().block_path(key)).unwrap();
+        assert_eq!(cache.get(&object, 0, &mut [0; 9]), None);
+        offer();
+        assert_eq!(cache.get(&object, 0, &mut [0; 9]), Some(Tier::Folder));
+        assert_eq!(cache.counts().written_bytes, 18);
+    }
 
     #[test]
     fn reads_do_not_wait_for_the_journal() {
