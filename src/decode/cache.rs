@@ -66,11 +66,11 @@ pub(crate) enum Lookup<'a> {
     Coefficients,
     /// The cache has space for the image, which must then be decoded completely.
     Admitted(Admission<'a>),
-    /// The image is not in the cache and will not be.
+    /// The image is not in the cache, and the caller must not add it.
     Declined,
 }
 
-/// Space in the cache for an image, which is freed on drop.
+/// Space in the cache for an image. On drop, the space is freed unless the image was stored.
 pub(crate) struct Admission<'a> {
     cache: &'a DecodedCache,
     key: u128,

@@ -5,7 +5,7 @@ use crate::error::Error;
 /// The result of [`check`](super::check()).
 #[derive(Debug, Clone)]
 pub enum Condition {
-    /// The whole image can be decoded, and no damage was found.
+    /// All values of the image can be read, and no damage was found.
     Sound,
     /// The whole image can be decoded, but is damaged. The string describes the damage and its
     /// position, and begins with a lowercase letter.

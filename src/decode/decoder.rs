@@ -1,4 +1,4 @@
-//! [`Decoder`]: the trait of the decoders for formats other than JPEG.
+//! [`Decoder`]: the trait of the decoders for PNG, WebP, GIF, BMP and TIFF.
 
 use warpfeed_jpeg::Orientation;
 

@@ -102,7 +102,7 @@ pub trait Codec: Send + Sync {
     ///
     /// The loader uses the estimate to keep the memory of concurrent decoding within
     /// [`Batches::memory_plan`](crate::Batches::memory_plan). For images of less than about 350,000
-    /// pixels, the loader calls this method only if memory is scarce.
+    /// pixels, the loader rarely needs the estimate, unless memory is scarce.
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         let _ = region;
         image.size().area().saturating_mul(3)

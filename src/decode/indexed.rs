@@ -34,7 +34,7 @@ impl<'a> Indexed<'a> {
     }
 
     /// Opens a mask. If `colors` is set, the value of a pixel is its color, as a 24-bit integer
-    /// with red in the highest bits. Lossy formats are rejected.
+    /// with red in the highest bits. JPEG and lossy WebP are rejected.
     pub(crate) fn open(bytes: &'a [u8], colors: bool) -> Result<Self> {
         let has_format = |format: format::Format| (format.matches)(bytes);
         if has_format(format::JPEG) || (has_format(format::WEBP) && is_lossy(bytes)) {

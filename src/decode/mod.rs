@@ -68,7 +68,7 @@
 //! is reported as damage, how the pixels differ from libjpeg's, and which damage a crop detects.
 //!
 //! [`check()`], which `verify`, `inspect`, `pack` and [strict](crate::Loader::strict) loaders call,
-//! reads the whole file and detects all damage. [`Pixels::damage`] and
+//! reads the whole file and detects damage in any part of it. [`Pixels::damage`] and
 //! [`Stats::damaged`](crate::Stats::damaged) report only damage in the decoded part.
 //!
 //! # The JPEG decoder
@@ -79,8 +79,8 @@
 //! `cargo bench --bench decode` compares the decoder with libjpeg-turbo and zune-jpeg.
 
 // Internal modules: `jpegs` is the JPEG codec, which calls `warpfeed_jpeg`. `formats` contains the
-// decoders of the other formats, which implement the trait in `decoder`; the TIFF reader is in
-// `tiff`. `image` converts their output to RGB. `frame` transforms annotations by the EXIF
+// decoders of PNG, WebP, GIF, BMP and TIFF, which implement the trait in `decoder`; the TIFF reader
+// is in `tiff`. `image` converts their output to RGB. `frame` transforms annotations by the EXIF
 // orientation. `raw` reads unencoded pixels, `video` decodes frames of videos, `png` and `indexed`
 // read masks, and `float_image` reads maps. `group` decodes several images together, and `bands`
 // decodes one image on several threads. `condition` defines the result of `check`, and `info`

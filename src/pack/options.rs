@@ -201,7 +201,7 @@ impl<'a> Pack<'a> {
     /// write to the same folder or store can pack different parts at the same time. [`Merge`]
     /// combines the parts.
     ///
-    /// All shards have the same number of samples. This number is
+    /// All shards but the last have the same number of samples. This number is
     /// [`shard_samples`](Pack::shard_samples), or is estimated from 64 samples so that shards have
     /// about [`shard_size`](Pack::shard_size) bytes. A part consists of whole shards, so the number
     /// of parts does not affect the content of the shards.
@@ -234,7 +234,7 @@ impl<'a> Pack<'a> {
     /// `gs://` and `az://`.
     ///
     /// A dataset in a store consists of shards, so [`shard_size`](Pack::shard_size) or
-    /// [`shard_samples`](Pack::shard_samples) must be set. Existing objects are never replaced.
+    /// [`shard_samples`](Pack::shard_samples) must be set. An existing dataset is never replaced.
     ///
     /// ```ignore
     /// Pack::new(&*source).stores(warpfeed_stores::all()).shard_size(1 << 30).to("s3://bucket/train.tar")?;
@@ -280,7 +280,7 @@ impl<'a> Pack<'a> {
     /// # Errors
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name of the target has neither
     ///   ending, if an option is invalid, or if the target exists and [`force`](Pack::force) is not
-    ///   set.
+    ///   set, unless the target consists of shards with the same source and options.
     /// - If a sample cannot be read or stored. The error contains the index and the key of the
     ///   first sample that fails.
     /// - If the target cannot be written. The error names the file.

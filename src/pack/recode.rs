@@ -45,8 +45,8 @@ pub enum Recode {
     /// [`Lossless`](Recode::Lossless).
     MaxSide(u32),
     /// Every image is decoded, rotated according to EXIF, resized, and stored as an array (see
-    /// [`decode::raw`](crate::decode::raw)). Loading such images requires no decoding, but the
-    /// dataset becomes about ten times as large.
+    /// [`decode::raw`](crate::decode::raw)). Loading such images requires no decoding, but an array
+    /// takes three bytes per pixel.
     Raw(RawSize),
 }
 

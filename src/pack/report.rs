@@ -16,7 +16,7 @@ pub(super) type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Number of samples that were packed, including samples that an earlier, interrupted run
+    /// Number of samples that were processed, including samples that an earlier, interrupted run
     /// packed.
     pub samples: u64,
     /// Number of samples to pack in total.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const MIN_STALL_FRACTION: f64 = 0.05;
 /// Minimum busy fraction of saturated workers.
 pub(super) const MIN_BUSY_FRACTION: f64 = 0.75;
-/// Minimum busy fraction of a saturated copy or convert stream.
+/// Minimum fraction of the time that copying, converting or decoding takes on a saturated device.
 pub(super) const MIN_STREAM_FRACTION: f64 = 0.8;
 /// Minimum number of batches for a verdict.
 pub(super) const MIN_BATCHES: u64 = 4;

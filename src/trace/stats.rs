@@ -202,7 +202,8 @@ statistics! {
         /// The stages of the [computed](crate::field::FieldType::only_copies) fields, keyed by field
         /// name.
         fields: BTreeMap<String, StageStats>,
-        /// `ready[n]` is the number of requests for a batch while n batches were ready.
+        /// `ready[n]` is the number of requests for a batch while n batches were ready. Element 63
+        /// also counts requests while more batches were ready.
         ready: Vec<u64>,
         /// Requests of the source to its store; `None` for a local source.
         network: Option<NetworkStats>,

@@ -1,4 +1,4 @@
-//! The codec for formats other than JPEG.
+//! The codec for PNG, WebP, GIF, BMP and TIFF.
 
 use warpfeed_sources::format::Format;
 

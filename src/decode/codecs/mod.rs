@@ -1,6 +1,6 @@
 //! The built-in codecs.
 //!
-//! 1. `image`: the codec for all formats other than JPEG.
+//! 1. `image`: the codec for PNG, WebP, GIF, BMP and TIFF.
 //! 2. `registry`: [`Codecs`], which chooses the codec for an image. `unsupported`: the error for
 //!    bytes that no codec matches.
 

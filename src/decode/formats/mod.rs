@@ -1,7 +1,7 @@
 //! The [decoders](super::decoder) for PNG, WebP, GIF, BMP and TIFF.
 //!
-//! The decoders write pixels as they are stored: with one to four channels, and without applying
-//! the EXIF orientation. [`image`](super::image) converts these pixels to RGB.
+//! The decoders write pixels with one to four channels, without applying the EXIF orientation.
+//! [`image`](super::image) converts these pixels to RGB.
 
 mod bmp;
 mod gif;
