@@ -1,7 +1,7 @@
 //! Datasets, which provide samples by index.
 //!
 //! This module re-exports the [`warpfeed_sources`] crate, which you can also use without
-//! `warpfeed`. Its documentation lists the types by purpose.
+//! `warpfeed`. The documentation of that crate lists the types by purpose.
 
 #[cfg(feature = "arrays")]
 pub use warpfeed_sources::{Arrays, TfRecord};

@@ -19,8 +19,8 @@ use crate::error::Result;
 ///
 /// You can upload a batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned))
 /// asynchronously on any stream, with cudarc's safe calls or with candle, and drop it immediately.
-/// The loader does not reuse the slot until all work that was submitted to any device before your
-/// next call to `next()` is done.
+/// The loader does not reuse the slot until all work that was submitted to any device before the
+/// drop is done.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
     full: Option<Full>,
@@ -121,7 +121,8 @@ impl HostBatch {
     /// Returns the field called `name`, or `None` if there is no such field. The built-in names are
     /// `image`; `label`, if the samples have labels or [`unlabeled`](crate::Loader::unlabeled) is
     /// set; and `soft_label`, with [`soft_labels`](crate::Loader::soft_labels). The other names are
-    /// those of the fields added with [`Loader::field`](crate::Loader::field). If a field `x` has
+    /// those of [views](crate::Loader::views), such as `views.0`, and of the arrays of fields added
+    /// with [`Loader::field`](crate::Loader::field). If a field `x` has
     /// row counts, like [`Ragged`](crate::field::Ragged), `x.count` contains them.
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
@@ -178,7 +179,7 @@ impl HostBatch {
         Some((lengths, longest))
     }
 
-    /// Returns the name, element type and shape per sample of each field of the batch.
+    /// Returns the name, element type and shape per sample of each array of the batch.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         let delivered = |span: &&Span| span.role.is_delivered();
         self.full().schema().spans.iter().filter(delivered).map(|span| &span.field)
@@ -272,7 +273,8 @@ impl<'a> TensorView<'a> {
         std::iter::once(self.len).chain(self.sample_shape.iter().copied()).collect()
     }
 
-    /// Returns the shape of one sample.
+    /// Returns the shape without the first axis: that of one sample, or of one row if the field is
+    /// packed, as [`Patches`](crate::field::Patches) are.
     pub fn sample_shape(&self) -> &'a [usize] {
         self.sample_shape
     }

@@ -1,8 +1,8 @@
 //! Allocates the memory of a slot.
 //!
 //! **Invariants**
-//! 1. `base..base + len` is one live, initialized allocation, aligned to
-//!    [`ALIGN`](super::schema::ALIGN) and owned by `_owner` until the `SlotMemory` is dropped.
+//! 1. `base..base + len` lies in one live allocation that `_owner` owns until the `SlotMemory` is
+//!    dropped. The range is initialized, and aligned to [`ALIGN`](super::schema::ALIGN).
 //! 2. A `SlotMemory` exposes only its address. The `slot` module decides who may access which byte
 //!    when.
 

@@ -84,7 +84,8 @@ impl Full {
         out.as_chunks_mut::<4>().0.iter_mut().zip(ends).for_each(|(out, end)| *out = end.to_ne_bytes());
     }
 
-    /// Sets the counts of failed samples to 0, because their rows may be unwritten.
+    /// Sets the counts of failed samples without a replacement to 0, because their rows may be
+    /// unwritten.
     fn clear_failed(&mut self, counts: usize) {
         for sample in 0..self.len() {
             if self.meta(sample).fault.is_some() && self.meta(sample).replaced.is_none() {

@@ -182,10 +182,11 @@ pub(crate) enum Role {
     CuSeqlens { grids: usize },
     /// A row with one element per class.
     SoftLabels,
-    /// One record per sample: the effects and the mixing that the device, or the worker that mixes,
-    /// applies to the image in span `of`. Not delivered.
+    /// One record per image, or per frame of a clip: the effects and the mixing that the device, or
+    /// the worker that mixes, applies to the image in span `of`. Not delivered.
     Records { of: usize },
-    /// One record per image: how a device decodes the images in span `of`. Not delivered.
+    /// One record per image, or per frame of a clip: how a device decodes the images in span `of`.
+    /// Not delivered.
     Decoding { of: usize },
     /// Entropy-coded data that a device decodes. All samples share the span, so a large sample may
     /// use the space that small ones leave. The device has space for an average of `blocks` blocks

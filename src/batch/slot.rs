@@ -195,7 +195,8 @@ impl Part {
         capacity.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
     }
 
-    /// Marks the part as finished. Returns the full slot if this was its last unfinished part.
+    /// Marks the part as finished. Returns the full slot if this was the slot's last unfinished
+    /// part.
     pub(crate) fn finish(self) -> Option<Full> {
         let is_last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
         is_last.then(|| Full(self.slot))

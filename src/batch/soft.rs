@@ -7,9 +7,9 @@ use super::fused::mul_add;
 ///
 /// The element of class `label` is 1. If the sample is mixed with a partner `(partner_label,
 /// weight)`, the element of class `label` is `weight` instead, and the element of class
-/// `partner_label` is `1 - weight`. Then the fraction `smoothing` is spread evenly over all
-/// classes. The result equals torchvision's MixUp on one-hot labels, followed by label smoothing. A
-/// label that is not a class contributes nothing.
+/// `partner_label` is `1 - weight`. If both labels are equal, their class gets the sum. Then the
+/// fraction `smoothing` is spread evenly over all classes. The result equals torchvision's MixUp on
+/// one-hot labels, followed by label smoothing. A label that is not a class contributes nothing.
 pub(crate) fn soft_label(label: i64, partner: Option<(i64, f32)>, smoothing: f32, row: &mut [f32]) {
     let (low, high) = (smoothing / row.len() as f32, 1.0 - smoothing);
     let indicator = |label: i64, class: i64| if label == class { 1.0 } else { 0.0 };

@@ -19,8 +19,9 @@ use crate::transform::Plan;
 /// The boxes of a sample, with their classes, masks and keypoints. Boxes are cropped, resized and
 /// flipped together with the image.
 ///
-/// `Boxes` reads the sample's `boxes` field, an f32 array of shape (n, 4) in any [encoding](super).
-/// By default, a box is (x1, y1, x2, y2) in pixels of the source image. A `boxes.units.txt` field
+/// A batch field `boxes` reads the sample's field of this name, an f32 array of shape (n, 4) in any
+/// [encoding](super). A different name replaces `boxes` in all names below. By default, a box is
+/// (x1, y1, x2, y2) in pixels of the source image. A `boxes.units.txt` field
 /// that contains `relative` makes the numbers fractions of the image's width and height instead. In
 /// the batch, each sample gets `max_boxes` rows:
 ///
@@ -39,8 +40,9 @@ use crate::transform::Plan;
 /// erasing does not change boxes or masks. For batches on a device, all arrays are copied to the
 /// device unchanged.
 ///
-/// If [`Loader::classes`](crate::Loader::classes) is set, the classes of the boxes are renumbered
-/// accordingly.
+/// If [`Loader::classes`](crate::Loader::classes) or
+/// [`Loader::match_labels_by_name`](crate::Loader::match_labels_by_name) is set, the classes of the
+/// boxes are renumbered accordingly.
 ///
 /// A sample fails if a coordinate is NaN or infinite, if x2 < x1 or y2 < y1, or if a box is outside
 /// the image. A box that extends past the image by at most one pixel, or by at most 1 % of the
@@ -116,8 +118,8 @@ impl Boxes {
         self
     }
 
-    /// Interprets the coordinates of boxes, masks and points as fractions of the image's width and
-    /// height.
+    /// Interprets the coordinates of boxes, polygons of masks, and points as fractions of the
+    /// image's width and height.
     #[must_use]
     pub fn relative(mut self) -> Self {
         self.reader.relative = true;
@@ -156,7 +158,7 @@ impl Boxes {
     }
 
     /// Adds the array `<field>.<name>` with one number of type `dtype` per box. The `class` column
-    /// must have an integer type, and is renumbered by [`Loader::classes`](crate::Loader::classes).
+    /// must have an integer type, and is renumbered like labels.
     #[must_use]
     pub fn column(mut self, name: impl Into<String>, dtype: Dtype) -> Self {
         self.columns.push(Column { name: name.into(), dtype });

@@ -15,13 +15,13 @@ use crate::transform::{Plan, Planes};
 
 /// One or more floats for each pixel of the image, such as depth, a heat map, optical flow, or the
 /// values of an image with any precision and number of channels. The map is cropped, resized and
-/// flipped together with the image. The array is f32 with the shape (N, H, W), or (N, H, W, C) for
-/// several channels.
+/// flipped together with the image. The array is f32 with the shape (N, H, W), or (N, H, W, C) with
+/// [`of_channels`](DenseMap::of_channels).
 ///
-/// The sample's field is a PNG, a TIFF, or an `.npy` with the shape (height, width) or (height,
-/// width, C). Values are delivered unscaled: white in a 16-bit image is 65535. Integers of up to 16
-/// bits are exact. A PNG must have 8 or 16 bits and no palette. A TIFF can be gray or RGB, with or
-/// without alpha, or have any number of bands.
+/// The sample's field is a PNG, a TIFF, or an array, such as an `.npy`, with the shape (height,
+/// width) or (height, width, C). Values are unscaled: white in a 16-bit image is 65535. Integers of
+/// up to 16 bits are exact. A PNG must have 8 or 16 bits and no palette. A TIFF can be gray or RGB,
+/// with or without alpha, or have any number of bands.
 ///
 /// With [`image`](DenseMap::image), the map contains the sample's image itself, so a loader of
 /// 16-bit scans, RGBA images or satellite bands does not need an [`Image`](super::Image). Color
@@ -113,7 +113,7 @@ impl DenseMap {
     }
 
     /// Sets the order of the axes: (N, H, W, C) with [`Layout::Nhwc`], the default, or (N, C, H, W)
-    /// with [`Layout::Nchw`]. Without a channel axis, both mean (N, H, W).
+    /// with [`Layout::Nchw`]. Without a channel axis, the shape is (N, H, W) with both layouts.
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;

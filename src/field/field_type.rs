@@ -42,9 +42,9 @@ use crate::transform::{Augment, Plan};
 /// ```
 pub trait FieldType: Send + Sync + Debug {
     /// Returns the arrays of a field called `name`: their names, element types, and shapes for one
-    /// sample. `output` is the size of the images in the batch. If this size changes between epochs
-    /// ([`Augment::from_epoch`]), the loader calls this once per size, and only the lengths of the
-    /// axes may differ.
+    /// sample. `output` is the size of the images in the batch. If batches have different image
+    /// sizes ([`Augment::from_epoch`], [`Loader::size_buckets`](crate::Loader::size_buckets)), the
+    /// loader calls this for each size, and only the lengths of the axes may differ.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
@@ -90,9 +90,10 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Returns the role of the field when objects from a different sample are pasted into the image
-    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Unsupported`]. A loader that pastes objects
-    /// rejects a field with this role if the field follows the image. A field type that wraps
-    /// [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the wrapped type.
+    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Unsupported`]. A loader that pastes
+    /// objects rejects a field with this role if the field follows the image. A field type that
+    /// wraps [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the wrapped
+    /// type.
     fn paste_role(&self) -> PasteRole<'_> {
         PasteRole::Unsupported
     }
@@ -104,9 +105,9 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// Fast path: writes the row from an array in memory, without a [`Sample`]. It is used if the
-    /// loader has no other fields and the source has the sample's `numbers` in
-    /// [memory](crate::source::Source::stored). Writes the same arrays as
+    /// Fast path: writes the row from an array in memory, without a [`Sample`]. It is used if this
+    /// is the loader's only field and [only copies](FieldType::only_copies), and if the source has
+    /// the sample's `numbers` in [memory](crate::source::Source::stored). Writes the same arrays as
     /// [`write`](FieldType::write) and returns true, or returns false to leave the row to `write`.
     /// The default returns false.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
@@ -363,8 +364,8 @@ impl Debug for RowMut<'_> {
 }
 
 /// A field type, as the argument of [`Loader::field`](crate::Loader::field). Any [`FieldType`] can
-/// be converted to a `AnyFieldType`. The built-in field types can also be deserialized from a map with
-/// one entry. Its key is the name of the field type, and its value is a map of the options.
+/// be converted to an `AnyFieldType`. The built-in field types can also be deserialized from a map
+/// with one entry. Its key is the name of the field type, and its value is a map of the options.
 #[derive(Debug, Clone)]
 pub struct AnyFieldType(pub(crate) Arc<dyn FieldType>);
 

@@ -66,8 +66,9 @@ impl Image {
     }
 
     /// Makes the field a clip of exactly `frames` frames, such as the frames of a video or of a
-    /// robot's camera. The array has the shape (N, T, H, W, 3), or (N, T, 3, H, W) with
-    /// [`Layout::Nchw`](crate::Layout::Nchw), where T is the number of frames.
+    /// robot's camera. The array has the shape (N, T, H, W, C), or (N, T, C, H, W) with
+    /// [`Layout::Nchw`](crate::Layout::Nchw), where T is the number of frames and C the number of
+    /// [channels](crate::Loader::channels).
     ///
     /// The sample's field is a list of encoded images ([`Frames`]). All frames share one plan: they
     /// get the same crop, resize, flip and effects. Custom transforms get the same random numbers
@@ -288,7 +289,7 @@ impl ImageField {
     }
 
     /// Runs the effects on pixels and the custom transforms on the resized image. `joins` is
-    /// whether the image consists of several tiles. Custom transforms need an `image` twice as
+    /// whether the image combines several samples. Custom transforms need an `image` twice as
     /// large.
     pub(crate) fn finish(
         &self,

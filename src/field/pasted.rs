@@ -33,8 +33,8 @@ pub trait Objects: Debug {
 pub struct Pasted {
     /// Box indices of the selected objects, in ascending order.
     chosen: Vec<usize>,
-    /// For each pixel of the resized image, 1 where an object is pasted, and 0 elsewhere. Geometric
-    /// operations such as rotation are applied later.
+    /// For each pixel of the output, 1 where an object is pasted, and 0 elsewhere. Warps such as
+    /// rotation are applied later.
     covered: Vec<u8>,
     image: Vec<u8>,
 }

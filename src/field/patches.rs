@@ -91,8 +91,8 @@ enum PatchLayout {
 }
 
 impl Patches {
-    /// Creates the patches of Qwen2-VL and Qwen2.5-VL: 14 by 14 pixels, merged 2 by 2, from images
-    /// of 3,136 to 1,003,520 pixels, resized with the bicubic filter and normalized like CLIP.
+    /// Creates the patches of Qwen2-VL and Qwen2.5-VL: 14 by 14 pixels, merged 2 by 2. Images are
+    /// resized to 3,136 to 1,003,520 pixels with the bicubic filter, and normalized like CLIP.
     ///
     /// The image serves as two identical frames, because the model's patches span two frames. The
     /// 1,176 values of a patch are in the order (channel, frame, row, column). The four patches of
@@ -288,7 +288,9 @@ impl Patches {
                     return refuse(format!("{option}={value} is for qwen2_vl: use max_patches with naflex"));
                 }
                 if *merge != 1 || *temporal != 1 {
-                    return refuse(format!("merge={merge}, temporal={temporal}: naflex supports only 1, use qwen2_vl"));
+                    return refuse(format!(
+                        "merge={merge}, temporal={temporal}: naflex requires merge=1 and temporal=1: use qwen2_vl"
+                    ));
                 }
                 let max_patches = self.max_patches.unwrap_or(0);
                 if !(1..=1 << 20).contains(&max_patches) {

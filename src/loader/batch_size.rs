@@ -35,7 +35,7 @@ impl BatchSize {
     }
 }
 
-/// The rank of this process, or the source from which it is read.
+/// How the rank of this process is determined.
 #[derive(Clone, Copy)]
 pub(super) enum RankOrigin {
     Explicit { rank: usize, world_size: usize },
@@ -45,7 +45,7 @@ pub(super) enum RankOrigin {
 impl RankOrigin {
     /// Returns the rank. `local_world_size` is the number of ranks on this machine. If it is
     /// `None`, the number comes from the launcher's environment, provided that the environment
-    /// specifies the same rank.
+    /// specifies the same rank and world size.
     pub(super) fn rank(self, local_world_size: Option<usize>) -> Result<Rank> {
         let rank = match self {
             RankOrigin::Environment => Rank::of_launcher()?,

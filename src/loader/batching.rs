@@ -114,8 +114,8 @@ impl Loader {
     ///
     /// If [`workers`](Loader::workers) is not set, the ranks on one machine divide its cores among
     /// themselves. Their number is read from the launcher's variables (`LOCAL_WORLD_SIZE`,
-    /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`). A rank that the launcher has bound
-    /// to certain cores uses those cores.
+    /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_NTASKS_PER_NODE`). If the launcher has bound a rank to
+    /// certain cores, the rank uses at most those cores.
     pub fn distributed(mut self) -> Self {
         self.rank_origin = RankOrigin::Environment;
         self

@@ -41,7 +41,7 @@ static RECENT_CLASSES: Mutex<Vec<(PathBuf, NamedClasses)>> = Mutex::new(Vec::new
 const MAX_RECENT_CLASSES: usize = 32;
 
 /// Logs a warning if `source` numbers its classes differently than a sibling split of `path`, or
-/// than a dataset that this process opened from the same folder. Datasets in other folders are
+/// than a dataset in the same parent folder that this process has opened. Datasets elsewhere are
 /// usually unrelated.
 pub(super) fn warn_about_differences(path: Option<&Path>, source: &dyn Source) {
     let classes = source.classes();
@@ -96,7 +96,8 @@ fn class_folders(folder: &Path) -> Vec<String> {
 }
 
 /// Describes the first class that has different labels in two datasets, or the first label that has
-/// different classes. Returns `None` for datasets without a common class, which are unrelated.
+/// different classes. Returns `None` if there is no difference, or if the datasets have no common
+/// class, in which case they are unrelated.
 fn find_difference((own_name, classes): &NamedClasses, (other_name, other_classes): &NamedClasses) -> Option<String> {
     let labels: HashMap<&String, usize> = other_classes.iter().zip(0..).collect();
     let mut common_classes =

@@ -2,8 +2,8 @@
 //!
 //! For a single process, `std::thread::available_parallelism` is enough: it returns the minimum of
 //! the affinity and the quota. Ranks on the same machine share the quota, but each rank may have
-//! its own affinity. So with several ranks, this module reads the affinity and the quota
-//! separately.
+//! its own affinity. So with several ranks, this module reads the affinity separately: a lower
+//! minimum is the quota.
 
 use std::fs;
 

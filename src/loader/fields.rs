@@ -13,9 +13,9 @@ impl Loader {
     /// Adds the field `name`. `kind` is a type from [`field`](crate::field), or your own. A field
     /// named `image` or `label` replaces the default field.
     ///
-    /// [`HostBatch::field`] returns the field by this name. The type decides which samples fail.
-    /// With most built-in types, a sample fails if it does not have the field, or if the field
-    /// contains invalid bytes.
+    /// [`HostBatch::field`] returns the array of this name. [`Text`](crate::field::Text) has no
+    /// array. The type decides which samples fail. With most built-in types, a sample fails if it
+    /// does not have the field, or if the field contains invalid bytes.
     ///
     /// ```no_run
     /// use warpfeed::field::NdArray;
@@ -47,14 +47,15 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// Each sample is read once for all views. The views and the other image fields together must
-    /// be at most 16. Views are decoded together if decoding the smallest rectangle around their
+    /// Each sample is read once for all views. A loader can have at most 16 image fields, including
+    /// the views. Views are decoded together if decoding the smallest rectangle around their
     /// crops takes no longer than decoding the individual crops, and if this rectangle fits into a
     /// worker's memory or needs no more memory than the crops. The pixels are the same either way.
     ///
     /// Views are not mixed, and masks and boxes are not transformed together with them. To use
     /// masks and boxes together with views, add `.field("image", Image::new())`, which they follow.
-    /// Opening fails if the augmentation of a view mixes images or requires boxes.
+    /// Opening fails if the loader's augmentation mixes images, or if that of a view mixes or
+    /// combines images or requires boxes.
     pub fn views(mut self, views: impl IntoIterator<Item = Augment>) -> Self {
         self.views = views.into_iter().collect();
         self

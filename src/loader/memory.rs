@@ -31,9 +31,9 @@ impl MemoryBound {
     /// most `max_bytes` without a limit. `device_bytes(schemas, n)` is the device memory for depth
     /// `n`, in bytes.
     ///
-    /// The minimum scratch memory of the workers fits at every depth in the range. Above the
-    /// initial depth, all scratch memory fits (with a limit), or half of the memory stays free
-    /// (without a limit).
+    /// If depth 1 fits, the minimum scratch memory of the workers fits at every depth in the range.
+    /// Above the initial depth, all scratch memory fits (with a limit), or half of the memory stays
+    /// free (without a limit).
     pub(super) fn automatic_prefetch(
         self,
         max_bytes: usize,
@@ -223,9 +223,9 @@ fn automatic_prefetch(limit: usize, bytes: impl Fn(usize) -> usize) -> Bounds {
 }
 
 /// Allocates the memory of `slots` slots. Tries to lock the pages if `pinned` is true, and logs a
-/// warning if this fails. With locked pages, also returns a function that creates the
-/// [`Keeper`](crate::batch::Keeper), which prevents reuse of slots while a device may still read
-/// them.
+/// warning the first time that this fails. With locked pages, also returns a function that creates
+/// the [`Keeper`](crate::batch::Keeper), which prevents reuse of slots while a device may still
+/// read them.
 pub(super) fn host_memory(
     bytes: usize,
     slots: usize,

@@ -68,7 +68,7 @@ impl Loader {
     /// Returns the options with which the source is opened.
     ///
     /// # Errors
-    /// If the class list cannot be read.
+    /// If the class list cannot be read or is invalid.
     pub(super) fn source_options(&self) -> Result<source::Options> {
         let options = source::Options::new().mmap(self.images.mmap).formats(self.images.codecs.formats());
         let options = options
@@ -352,8 +352,8 @@ impl Loader {
     /// Returns the augmentation of each dataset, or a single one if all samples have the same.
     ///
     /// # Errors
-    /// If [`augment_for`](Loader::augment_for) was called for a dataset that does not exist, or
-    /// together with [`views`](Loader::views).
+    /// If [`augment_for`](Loader::augment_for) was called without a mixture, for a dataset that
+    /// does not exist, or together with [`views`](Loader::views).
     pub(super) fn dataset_augments(&self) -> Result<Vec<Augment>> {
         let common = &self.images.augment;
         let Some(last_dataset) = self.own_augments.keys().max() else { return Ok(vec![common.clone()]) };

@@ -81,7 +81,8 @@ options! {
         /// - If only some samples have a label, each sample without a label fails, and the error
         ///   names the sample and its file. [`on_error`](Self::on_error) sets the policy.
         ///
-        /// Therefore, a label of -1 comes either from the sample itself or from this option.
+        /// A sample with a negative label fails as well, so `labels` contains -1 only with this
+        /// option.
         loader fn unlabeled(unlabeled: bool) -> bool = false;
 
         /// Sets whether annotations refer to the stored pixels or to the image after its EXIF
@@ -153,7 +154,7 @@ options! {
         /// normalized (with the first of the three means and standard deviations), erased and
         /// mixed.
         ///
-        /// Batches on a device always have three channels.
+        /// Image fields on a device always have three channels.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -286,9 +287,10 @@ options! {
         /// batch of 256 crops takes 0.6 ms of device time if `warpfeed pack` has packed the files,
         /// and 1.5 ms otherwise.
         ///
-        /// Workers decode everything else: progressive, CMYK and damaged JPEGs, other formats, and
-        /// all images of a loader with a [`transform`](Self::transform), because transforms run on
-        /// the host. [`Stats::decoded_on_device`] counts the images that the device decoded.
+        /// Workers decode all other images, such as progressive, CMYK and damaged JPEGs, other
+        /// formats, and mosaics. They also decode all images of a loader with a
+        /// [`transform`](Self::transform), because transforms run on the host.
+        /// [`Stats::decoded_on_device`] counts the images that the device decoded.
         ///
         /// Decoding needs about 3.9 MB of device memory per sample of a batch, in addition to the
         /// batches themselves, as [`Batches::memory_plan`] shows. The option has no effect on

@@ -16,9 +16,10 @@ shared_setters! {
     /// ```
     pub fn augment(mut self, augment: Augment) -> Self { self.images.augment = augment; }
 
-    /// Adds a custom step that modifies the `u8` image, after [`augment`](Loader::augment) and
-    /// before [`normalize`](Loader::normalize). Several steps run in the order of the calls. A step
-    /// receives the image [without the fill](Transform::apply) around it.
+    /// Adds a custom step that modifies the `u8` image. It runs after the crop, flips and color
+    /// changes of [`augment`](Loader::augment), and before [`normalize`](Loader::normalize), random
+    /// erasing and mixing. Several steps run in the order of the calls. A step receives the image
+    /// [without the fill](Transform::apply) around it.
     ///
     /// ```
     /// # use warpfeed::{Loader, sampler::Rng, transform::ImageMut};

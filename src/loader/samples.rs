@@ -82,7 +82,7 @@ impl Loader {
     /// The augmentation of a sample is the same as in a loader with this augmentation for all
     /// datasets. If images are [combined](Augment::mosaic) with other samples of the epoch,
     /// possibly from other datasets, the augmentation of the first sample applies to all of them.
-    /// Other images with their own augmentation do not change.
+    /// Image fields with their own augmentation are not affected.
     ///
     /// Opening fails if the loader is not a mixture, if the dataset does not exist, or if
     /// [`views`](Loader::views) replace the image. All datasets must have the same image size in
@@ -217,9 +217,8 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// Only `seed` determines the part of a sample; the seed passed to [`shuffle`](Loader::shuffle)
-    /// has no effect. If [`subset`](Loader::subset) was called before, the subset is split. See
-    /// [`sampler::split`].
+    /// The split depends on `seed`, but not on the seed passed to [`shuffle`](Loader::shuffle). If
+    /// [`subset`](Loader::subset) was called before, the subset is split. See [`sampler::split`].
     ///
     /// # Errors
     /// Returns an error if the dataset or its class list cannot be opened, and
@@ -232,8 +231,8 @@ impl Loader {
     }
 
     /// Splits each class separately (a stratified [`split`](Loader::split)), so that every part has
-    /// the class proportions of the whole dataset. All labels are read, as with
-    /// [`balanced`](Loader::balanced).
+    /// the class proportions of the dataset or [`subset`](Loader::subset), up to rounding. Reads
+    /// the label of every sample that is split, as [`balanced`](Loader::balanced) does.
     ///
     /// ```no_run
     /// # use warpfeed::Loader;
@@ -297,7 +296,7 @@ impl Loader {
         self
     }
 
-    /// Draws samples so that every class is equally frequent. The [weight](Loader::weights) of a
+    /// Draws samples so that every class is equally likely. The [weight](Loader::weights) of a
     /// sample is the reciprocal of the number of samples with the same label.
     ///
     /// ```
@@ -365,8 +364,8 @@ impl Loader {
     /// [`subset`](Loader::subset). [`image_sizes`](Loader::image_sizes) returns these sizes.
     /// `sizes` contains the output size of each bucket, which replaces the output size of the
     /// [augmentation](Loader::augment). An image belongs to the bucket with the closest aspect
-    /// ratio. If several buckets have this aspect ratio, the image belongs to the largest of them
-    /// that has no more pixels than the image, or to the smallest if all of them have more.
+    /// ratio. If several buckets are equally close, the image belongs to the largest of them that
+    /// has no more pixels than the image, or to the smallest if all of them have more.
     ///
     /// If both this method and [`buckets`](Loader::buckets) are called, the later call applies.
     ///
@@ -395,12 +394,12 @@ impl Loader {
     }
 
     /// Reads each sample of the dataset and the header of its image, on all cores, and returns the
-    /// image sizes after the EXIF orientation has been applied. An image with an unreadable header
-    /// has the size 0x0; the loader reports the error when it loads the sample.
+    /// image sizes after the EXIF orientation has been applied. An image that is missing or has an
+    /// unreadable header has the size 0x0; the loader reports the error when it loads the sample.
     ///
     /// # Errors
     /// If the dataset cannot be opened, if a sample cannot be read, or if the loader has no image
-    /// field.
+    /// field that uses the loader's [augmentation](Loader::augment).
     pub fn image_sizes(&self) -> Result<Vec<Size>> {
         let source = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?.0;
         let (codecs, retries, kinds) = (self.images.codecs(), self.images.retries, self.fields()?);
@@ -409,7 +408,8 @@ impl Loader {
             FieldWriter::Image(source_field) => Some((name, Image::with_options(source_field, None, kind.frames()))),
             _ => None,
         });
-        let (name, image) = image.ok_or_else(|| Error::config("image_sizes: the loader has no image field"))?;
+        let (name, image) = image
+            .ok_or_else(|| Error::config("image_sizes: the loader has no image field without its own augmentation"))?;
         let size = |buffers: &mut Vec<Vec<u8>>, id: usize| -> Result<Size> {
             let mut buffers = buffers.iter_mut();
             let sample = source::retried(

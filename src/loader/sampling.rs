@@ -88,8 +88,8 @@ impl Buckets {
 const MAX_SIZES: usize = 256;
 
 /// Returns the index of the size with the closest aspect ratio on a logarithmic scale. If several
-/// sizes are equally close, chooses the largest that needs no upscaling, or the smallest if all of
-/// them need upscaling. An empty image counts as a square.
+/// sizes are equally close, chooses the largest that has no more pixels than the image, or the
+/// smallest if all of them have more. An empty image counts as a square.
 fn nearest_size(image: Size, sizes: &[Size]) -> u16 {
     let ratio = |size: &Size| f64::from(size.width.max(1)).ln() - f64::from(size.height.max(1)).ln();
     let (own_ratio, area) = (if image.area() == 0 { 0.0 } else { ratio(&image) }, image.area());
@@ -301,7 +301,7 @@ impl Sampling {
         Ok(Arc::new(Mixture::with_clock(orders, &options, clock, seed)?))
     }
 
-    /// Creates the order that draws samples by weight, if weights are set.
+    /// Creates the order that draws samples by weight, if weights or balanced classes are set.
     fn weighted_order(
         &self,
         range: Range<u64>,

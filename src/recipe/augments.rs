@@ -17,8 +17,8 @@ pub(crate) struct Augments {
 
 impl Augments {
     /// Creates the augmentations of a loader whose datasets share one augmentation. `variants`
-    /// contains the augmentation for each image size, which replaces `augment`, and is empty if all
-    /// batches have the same image size.
+    /// contains the augmentation of each size bucket, which replaces `augment`, and is empty
+    /// without size buckets.
     pub(crate) fn by_variant(augment: Augment, variants: Vec<Augment>) -> Self {
         Augments { common: augment, variants, dataset_ends: None }
     }
@@ -79,7 +79,7 @@ impl Augments {
         &self.common
     }
 
-    /// Returns the augmentations of the variants. Empty if all samples have the same augmentation.
+    /// Returns the augmentations of the variants, or an empty slice without variants.
     pub(crate) fn variants(&self) -> &[Augment] {
         &self.variants
     }

@@ -116,14 +116,14 @@ impl Recipe {
     }
 
     /// Returns the size of the buffer in which a worker finishes an image, in bytes. The buffer
-    /// holds the largest image of any epoch as `u8` RGB, and the part of this image that custom
-    /// transforms receive.
+    /// holds the largest image of any epoch as `u8` RGB and, if there are custom transforms, the
+    /// part of this image that they receive.
     pub(crate) fn image_buffer_bytes(&self) -> usize {
         image_buffer_bytes(&self.fields, !self.transforms.is_empty())
     }
 
     /// Returns the area of an output image that shows the source image. If custom transforms may
-    /// move pixels, returns the area that they receive.
+    /// move pixels, returns the area that they receive. For a mosaic, returns the whole output.
     pub(crate) fn area_with_image(&self, plan: &Plan, (is_tiled, has_pasted_objects): (bool, bool)) -> Rect {
         let may_move = self.may_move_pixels && !self.transforms.is_empty();
         match (is_tiled, may_move) {
@@ -224,7 +224,7 @@ impl Recipe {
         )))
     }
 
-    /// Looks the image up in the cache. If it is not there, reserves space for it.
+    /// Looks the image up in the cache. If it is not there, reserves space for it if possible.
     pub(crate) fn find_decoded(&self, encoded: &mut EncodedImage<'_>) -> Lookup<'_> {
         self.cache.as_ref().map_or(Lookup::Declined, |cache| cache.find(encoded))
     }
@@ -243,7 +243,8 @@ impl Recipe {
         guarded(|| encoded.refuse_damage())
     }
 
-    /// Returns whether the decoder found damage in an image of sample `id`, which is then logged.
+    /// Returns whether the decoder found damage in an image of sample `id`, and passes the damage
+    /// to the [`DamageLog`].
     pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
         self.note_damage_at(id, key, pixels, |e| e)
     }

@@ -329,7 +329,7 @@ fn bad_options_and_images_are_rejected() {
         (Patches::qwen2_vl().max_patches(9), "max_patches=9 is for naflex: use max_pixels"),
         (Patches::naflex().max_pixels(9), "max_pixels=9 is for qwen2_vl: use max_patches"),
         (Patches::naflex().max_patches(0), "max_patches=0: expected 1 to"),
-        (Patches::naflex().merge(2), "merge=2, temporal=1: naflex supports only 1"),
+        (Patches::naflex().merge(2), "merge=2, temporal=1: naflex requires merge=1 and temporal=1"),
         (Patches::qwen2_vl().max_pixels(100), "max_pixels=100: expected"),
         (Patches::qwen2_vl().min_pixels(2_000_000), "min_pixels=2000000, max_pixels=1003520: expected"),
         (Patches::qwen2_vl().dtype(Dtype::I64), "dtype int64: images support only"),

@@ -33,7 +33,8 @@ impl Kind {
         }
     }
 
-    /// Returns the bits of the element for `value`. For `u8`, `value` is clamped to 0..=255.
+    /// Returns the bits of the element for `value`. For `u8`, `value` is rounded, and clamped to 0
+    /// to 255.
     pub(super) fn bits(self, value: f32) -> u32 {
         match self {
             Kind::U8 => value.round() as u8 as u32,

@@ -23,7 +23,7 @@ pub struct BatchWriter {
     pub(super) values: Arc<[[f32; 256]; 3]>,
     /// The bits of the output element for each pixel value, per channel.
     table: Arc<[[u32; 256]; 3]>,
-    /// The vector path, or `None` if the CPU has none.
+    /// The vector path, or `None` if the CPU has none or the images have one channel.
     pub(super) vector: Option<Vector>,
 }
 
@@ -139,8 +139,8 @@ impl BatchWriter {
         ))
     }
 
-    /// Writes the pixels from index `first_pixel` on. This is the portable path, and the reference
-    /// for the vector path.
+    /// Writes the pixels starting at index `first_pixel`. This is the portable path, and the
+    /// reference for the vector path.
     fn write_table(&self, image: &[u8], dst: &mut [u8], first_pixel: usize) {
         match self.cast.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, first_pixel),

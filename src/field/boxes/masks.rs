@@ -120,7 +120,7 @@ fn read_masks<'a>(
     Ok(field)
 }
 
-/// Draws a mask at the output size, without geometric operations.
+/// Draws a mask at the output size. Does not apply warps such as rotation.
 fn draw_mask(
     field: &encoded::Encoded<'_>,
     index: usize,

@@ -1,4 +1,4 @@
-//! Tests large images among small ones, which several workers decode together.
+//! Tests that several workers decode a large image together if the other images are small.
 
 use crate::decode::{BANDED, Codec, EncodedImage, Pixels, Rect, Size, standard};
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::pack::repack_jpeg;
 use crate::source::{Memory, OwnedSample};
 use crate::transform::Augment;
 
-/// A codec like the default one, which never decodes in bands.
+/// Like the default codec, but never decodes in bands.
 struct Whole;
 
 impl Codec for Whole {

@@ -1,4 +1,4 @@
-//! Makes one driver call after the other fail, either alone or together with all later calls. After
+//! Makes each driver call fail in a separate run, alone or together with all later calls. After
 //! a failure, earlier batches must be intact, the consumer must get the error, and no object may
 //! refer to the device.
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::error::Error;
 use crate::source::{Sample, Source};
 
-/// A source that shows whether it is still alive, by the strong count of the `Arc`.
+/// A source with an `Arc` whose strong count shows whether the source is still alive.
 struct Watched(Samples, #[allow(dead_code)] Arc<()>);
 
 impl Source for Watched {
@@ -25,9 +25,9 @@ impl Source for Watched {
 /// The batches that arrived, and the errors.
 type Seen = (Vec<Vec<u8>>, Vec<Error>);
 
-/// Makes one driver call in `run` after the other fail: every call if `WARPFEED_SWEEP_ALL` is set,
-/// otherwise the first calls and some of the later ones. Returns the number of failures per driver
-/// function.
+/// Repeats `run`, each time with a different driver call that fails: every call if
+/// `WARPFEED_SWEEP_ALL` is set, otherwise the first calls and some of the later ones. Returns the
+/// number of failures per driver function.
 fn sweep(run: impl Fn(&Sim) -> Seen) -> BTreeMap<String, usize> {
     let (expected, none) = run(&Sim::new(Mistake::None, 0));
     assert!(none.is_empty() && !expected.is_empty());
