@@ -29,6 +29,8 @@ pub(super) struct Fragments {
     time: Option<i64>,
     /// Number of packets whose size is the default, so that no table lists them.
     unlisted: u64,
+    /// Total size of these packets. A packet without data counts as one byte.
+    unlisted_bytes: u64,
 }
 
 const NOT_KEY: u32 = 1 << 16;
@@ -109,7 +111,9 @@ impl Fragments {
         let listed_fields = [0x100, 0x200, 0x400, 0x800].into_iter().filter(|&flag| has(flag)).count();
         if !has(0x200) {
             self.unlisted = self.unlisted.saturating_add(count.into());
-            check_unlisted(self.unlisted, defaults.size, file_len)?;
+            let bytes = u64::from(count) * u64::from(defaults.size.max(1));
+            self.unlisted_bytes = self.unlisted_bytes.saturating_add(bytes);
+            check_unlisted(self.unlisted, self.unlisted_bytes, file_len)?;
         }
         if listed_fields == 0 && !is_video {
             let bytes = u64::from(count) * u64::from(defaults.size);

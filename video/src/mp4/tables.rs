@@ -54,20 +54,20 @@ fn read_sizes(stbl: Atom<'_>, file_len: u64) -> Result<Vec<Packet>> {
         reserve(&mut packets, count as usize)?;
         packets.extend(entries.map(|entry| packet(word(entry, 0))));
     } else {
-        check_unlisted(count.into(), size, file_len)?;
+        check_unlisted(count.into(), u64::from(count) * u64::from(size), file_len)?;
         reserve(&mut packets, count as usize)?;
         packets.resize(count as usize, packet(size));
     }
     Ok(packets)
 }
 
-/// Checks the number of packets of equal size. The file does not list them one by one, so nothing
-/// else bounds their number.
-pub(super) fn check_unlisted(count: u64, size: u32, file_len: u64) -> Result<()> {
-    let max_packets = (file_len / u64::from(size.max(1))).min(MAX_UNLISTED);
-    if size == 0 || count > max_packets {
+/// Checks the number of packets whose sizes the file does not list one by one, and their total
+/// size. Nothing else bounds their number.
+pub(super) fn check_unlisted(count: u64, bytes: u64, file_len: u64) -> Result<()> {
+    if count > MAX_UNLISTED || bytes > file_len {
         return Err(Error::damaged(format!(
-            "the file of {file_len} bytes claims {count} packets of {size} bytes: expected at most {max_packets}"
+            "the file of {file_len} bytes claims {count} packets of {bytes} bytes in total, whose sizes it does not \
+             list: expected at most {MAX_UNLISTED} packets, and no more bytes than the file has"
         )));
     }
     Ok(())

@@ -101,6 +101,73 @@ fn only_the_tables_are_read() {
     assert!(input.1.get() < file.len() as u64 - packets + 100, "{} of {}", input.1.get(), file.len());
 }
 
+fn mp4_box(kind: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
+    let data = parts.concat();
+    [&(data.len() as u32 + 8).to_be_bytes()[..], kind, &data].concat()
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Returns a `moof` box with `runs` equal runs of `count` packets, which all have the default size
+/// `size`. The data starts after the header of the box that follows.
+fn fragment(track: u32, runs: usize, count: u32, size: u32) -> Vec<u8> {
+    let header = mp4_box(b"tfhd", &[&words(&[0x02_0038, track, 512, size, 0])]);
+    let moof = |offset| {
+        let run = mp4_box(b"trun", &[&words(&[1, count, offset])]);
+        mp4_box(b"moof", &[&mp4_box(b"traf", &[&header, &run.repeat(runs)])])
+    };
+    moof(moof(0).len() as u32 + 8)
+}
+
+/// Returns the `ftyp` and `moov` boxes of a fragmented file.
+fn fragmented_header() -> Vec<u8> {
+    let mut file = bytes("frag.mp4");
+    let end = file.windows(4).position(|kind| kind == b"moof").unwrap() - 4;
+    file.truncate(end);
+    file
+}
+
+#[test]
+fn a_fragment_may_have_a_single_packet() {
+    let source = bytes("frag.mp4");
+    let track = open(&source).unwrap();
+    let mut file = fragmented_header();
+    for packet in track.packets() {
+        file.extend(fragment(1, 1, 1, packet.size));
+        file.extend(mp4_box(b"mdat", &[&source[packet.offset as usize..][..packet.size as usize]]));
+    }
+    let found = open(&file).unwrap();
+    assert_eq!(found.packets().len(), track.packets().len());
+    for (found, packet) in found.packets().iter().zip(track.packets()) {
+        let data = |file: &[u8], offset: u64| file[offset as usize..][..packet.size as usize].to_vec();
+        assert_eq!((found.size, found.time), (packet.size, packet.time));
+        assert_eq!(data(&file, found.offset), data(&source, packet.offset));
+    }
+}
+
+#[test]
+fn a_run_may_be_empty() {
+    let source = bytes("frag.mp4");
+    for track in [1, 2] {
+        let file = [source.clone(), fragment(track, 1, 0, 0)].concat();
+        assert_eq!(open(&file).unwrap().packets(), open(&source).unwrap().packets(), "track {track}");
+    }
+}
+
+#[test]
+fn fragments_without_listed_sizes_claim_at_most_as_many_bytes_as_the_file_has() {
+    let text = |runs, count, size| {
+        let file = [fragmented_header(), fragment(1, runs, count, size)].concat();
+        open(&file).unwrap_err().to_string()
+    };
+    for (runs, count, size) in [(1, u32::MAX, 0), (1, u32::MAX, 1), (1, 1000, 1000), (40, 1000, 1), (40, 1000, 0)] {
+        let text = text(runs, count, size);
+        assert!(text.contains("whose sizes it does not list"), "{runs} {count} {size}: {text}");
+    }
+}
+
 #[test]
 fn truncated_files_fail_or_have_all_packets() {
     for name in ["g2", "frag", "h264", "vfr"] {
