@@ -27,7 +27,8 @@ impl Defaults {
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     time: Option<i64>,
-    /// Number of packets whose size is the default, so that no table lists them.
+    /// Number of the video's packets that no table lists. The first packet of a run does not count,
+    /// because the box of the run bounds the number of first packets.
     unlisted: u64,
     /// Total size of these packets. A packet without data counts as one byte.
     unlisted_bytes: u64,
@@ -109,15 +110,15 @@ impl Fragments {
         let first_flags = if flags & 4 == 0 { None } else { Some(fields.u32()?) };
         let has = |flag: u32| flags & flag != 0;
         let listed_fields = [0x100, 0x200, 0x400, 0x800].into_iter().filter(|&flag| has(flag)).count();
-        if !has(0x200) {
-            self.unlisted = self.unlisted.saturating_add(count.into());
-            let bytes = u64::from(count) * u64::from(defaults.size.max(1));
-            self.unlisted_bytes = self.unlisted_bytes.saturating_add(bytes);
+        if listed_fields == 0 {
+            if !is_video {
+                let bytes = u64::from(count) * u64::from(defaults.size);
+                return offset.checked_add(bytes).ok_or_else(out_of_range);
+            }
+            let unlisted = u64::from(count.saturating_sub(1));
+            self.unlisted += unlisted;
+            self.unlisted_bytes = self.unlisted_bytes.saturating_add(unlisted * u64::from(defaults.size.max(1)));
             check_unlisted(self.unlisted, self.unlisted_bytes, file_len)?;
-        }
-        if listed_fields == 0 && !is_video {
-            let bytes = u64::from(count) * u64::from(defaults.size);
-            return offset.checked_add(bytes).ok_or_else(out_of_range);
         }
         // Check that the listed numbers fit in the box before memory is allocated.
         if listed_fields > 0 {

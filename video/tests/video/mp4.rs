@@ -157,6 +157,14 @@ fn a_run_may_be_empty() {
 }
 
 #[test]
+fn other_tracks_may_have_millions_of_packets() {
+    // For example, each packet of uncompressed audio is one sample.
+    let (source, audio) = (bytes("frag.mp4"), mp4_box(b"mdat", &[&[0; 2 << 20]]));
+    let file = [source.clone(), fragment(2, 1, 2 << 20, 1), audio].concat();
+    assert_eq!(open(&file).unwrap().packets(), open(&source).unwrap().packets());
+}
+
+#[test]
 fn fragments_without_listed_sizes_claim_at_most_as_many_bytes_as_the_file_has() {
     let text = |runs, count, size| {
         let file = [fragmented_header(), fragment(1, runs, count, size)].concat();
