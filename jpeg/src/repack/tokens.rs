@@ -63,13 +63,14 @@ impl Tokens {
         starts.zip(&self.segment_ends).map(|(start, &end)| &self.symbols[start..end])
     }
 
-    /// Frees the memory if the image had unusually many symbols.
+    /// Frees the symbols and the coefficients if they take unusually much memory. A damaged file may
+    /// have coefficients without symbols.
     pub(super) fn trim(&mut self) {
-        const MAX_CAPACITY: usize = 4 << 20;
-        if self.symbols.capacity() > MAX_CAPACITY {
+        const MAX_BYTES: usize = 16 << 20;
+        if self.symbols.capacity() * size_of::<u32>() > MAX_BYTES {
             self.symbols = Vec::new();
-            self.coefficients = Coefficients::default();
         }
+        self.coefficients.shrink(MAX_BYTES);
     }
 
     /// Reads the symbols of an image, and returns the quantization table of each component. Fails
@@ -272,4 +273,28 @@ fn size_and_bits(value: i32) -> (u8, u32) {
     let size = 32 - value.unsigned_abs().leading_zeros();
     let bits = if value < 0 { value.wrapping_sub(1) } else { value } as u32;
     (size as u8, bits & (1u64 << size).wrapping_sub(1) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::libjpeg::{Options, encode};
+
+    #[test]
+    fn planes_of_large_images_are_freed() {
+        let (width, height) = (3200, 3200);
+        let options = Options { progressive: true, ..Options::new(50, 1, 1) };
+        let jpeg = encode(&vec![99; (width * height) as usize], width, height, 1, &options);
+        let damaged = &jpeg[..jpeg.len() - 200];
+        for (bytes, is_damaged) in [(&jpeg[..], false), (damaged, true)] {
+            let header = Header::read(bytes).unwrap();
+            let (across, down) = header.frame.blocks(0);
+            let mut tokens = Tokens::default();
+            let result = tokens.read(bytes, &header, &Grid { across, down, interval: across });
+            assert_eq!(result.is_err(), is_damaged);
+            assert!(tokens.coefficients.memory() >= (width * height * 2) as usize);
+            tokens.trim();
+            assert_eq!(tokens.coefficients.memory(), 0, "damaged: {is_damaged}");
+        }
+    }
 }
