@@ -5,8 +5,8 @@
 //! depends only on the packets since the key frame, not on which other frames are read.
 //!
 //! Leading images, which precede the key frame in presentation order, may refer to images before
-//! the key frame. Their damage does not make later images faulty, because images that follow the key
-//! frame in presentation order do not refer to leading images.
+//! the key frame. Their damage makes only later leading images faulty, because images that follow
+//! the key frame in presentation order do not refer to leading images.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Image {
@@ -26,6 +26,8 @@ pub(super) struct Images {
     count: usize,
     /// The index and the packet of the first damaged image that is not a leading image.
     first_damaged: Option<(usize, usize)>,
+    /// The index and the packet of the first damaged leading image.
+    first_damaged_leading: Option<(usize, usize)>,
 }
 
 impl Images {
@@ -67,19 +69,20 @@ impl Images {
     pub(super) fn set_damaged(&mut self, surface: usize, is_damaged: bool) {
         let Some(image) = self.get_mut(surface) else { return };
         image.is_damaged = Some(is_damaged);
-        if is_damaged && !image.is_leading {
-            let position = (image.index, image.packet);
-            self.first_damaged = Some(self.first_damaged.map_or(position, |first| first.min(position)));
+        if is_damaged {
+            let (position, is_leading) = ((image.index, image.packet), image.is_leading);
+            let first = if is_leading { &mut self.first_damaged_leading } else { &mut self.first_damaged };
+            *first = Some(first.map_or(position, |first| first.min(position)));
         }
     }
 
     /// Returns the packet that makes an image faulty, if any. For all images up to this one, it must
-    /// be known whether they are damaged.
+    /// be known whether they are damaged. The image must still be in its surface.
     pub(super) fn damaged_packet(&self, index: usize) -> Option<usize> {
-        match self.first_damaged {
-            Some((first, packet)) if first <= index => Some(packet),
-            _ => self.find(index).filter(|(_, image)| image.is_damaged == Some(true)).map(|(_, image)| image.packet),
-        }
+        let is_leading = self.find(index).is_some_and(|(_, image)| image.is_leading);
+        let first_leading = self.first_damaged_leading.filter(|_| is_leading);
+        let first = self.first_damaged.into_iter().chain(first_leading).min();
+        first.filter(|&(first, _)| first <= index).map(|(_, packet)| packet)
     }
 }
 
@@ -88,16 +91,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_spreads_to_all_later_images_except_from_leading_ones() {
-        for (is_leading, expected) in [(false, [None, Some(1), Some(1)]), (true, [None, Some(1), None])] {
+    fn damage_of_leading_images_spreads_to_later_leading_images_only() {
+        let expected = [(false, [None, Some(1), Some(1), Some(1)]), (true, [None, Some(1), Some(1), None])];
+        for (is_leading, expected) in expected {
             let mut images = Images::default();
-            for index in 0..3 {
-                images.add(index, index, is_leading && index == 1, false);
+            for index in 0..4 {
+                images.add(index, index, is_leading && matches!(index, 1 | 2), false);
             }
-            for index in 0..3 {
+            for index in 0..4 {
                 images.set_damaged(index, index == 1);
             }
-            assert_eq!([0, 1, 2].map(|index| images.damaged_packet(index)), expected);
+            assert_eq!([0, 1, 2, 3].map(|index| images.damaged_packet(index)), expected);
         }
     }
 
