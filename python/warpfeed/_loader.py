@@ -603,10 +603,9 @@ class Loader(_other_names.EarlierNames):
                 loader.set_mixture([0.8, 0.2], after=10)
 
         The change takes effect at the start of a round (see :class:`Mixture`): the first round that
-        begins at least ``after`` batches after the last batch that the program has received. The
-        round depends neither on ``prefetch`` nor on the number of ranks. Batches that are already
-        prepared are still delivered if they come before the change. Later batches are dropped and
-        prepared again. The change replaces the rest of a schedule, and changes from earlier calls
+        begins after at least ``after`` further batches. The round depends neither on ``prefetch``
+        nor on the number of ranks. If batches after this point are already prepared, all prepared
+        batches are dropped and prepared again. The change replaces the rest of a schedule, and changes from earlier calls
         that have not taken effect yet.
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this

@@ -2,7 +2,7 @@
 //! work on the device. The thread receives the host slots from its *feed*, which is the engine.
 //!
 //! The consumer holds one device slot while the next batches are uploaded into the other slots. The
-//! consumer's thread never waits for the device. Instead, each stream waits, on the device, for
+//! consumer's thread makes no blocking device calls. Instead, each stream waits, on the device, for
 //! exactly the event that it needs. The ring needs `prefetch + 1` slots of device memory, and about
 //! two events per batch.
 //!
@@ -48,8 +48,8 @@
 //!    in `deferred_slots` until a call to `next` after the capture. In a ring that orders batches
 //!    when they are taken, it stays there until a batch is taken, or is added to `deferred_slots`,
 //!    after the capture.
-//! 7. The consumer's thread never waits for work on the device, neither for a batch nor when the
-//!    ring is dropped. The copy thread outlives the ring as long as its streams have work.
+//! 7. The consumer's thread makes no device call that waits for work, neither for a batch nor when
+//!    the ring is dropped. The copy thread outlives the ring as long as its streams have work.
 //! 8. In a ring that orders batches when they are taken, only the threads that take or drop a batch
 //!    make device calls for a stream of the consumer. The thread that calls `next` makes none.
 //! 9. The copy thread never waits for workers. A batch with images that workers decode again stays
@@ -309,8 +309,8 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Feed for Ring<G, B> {
         self.end_run();
     }
 
-    /// Makes the consumer's stream wait for the next batch. The host waits only until all work for
-    /// the batch has been queued.
+    /// Makes the consumer's stream wait for the next batch. The host waits until all work for the
+    /// batch has been queued and, if the device decodes images, until these are decoded.
     fn receive(&mut self, wait: &mut Wait<'_>) -> Option<Result<B>> {
         let order_on_take = self.shared.is_ordered_when_taken();
         if !order_on_take && self.shared.failure().is_none() {

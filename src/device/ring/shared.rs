@@ -42,7 +42,7 @@ pub(crate) struct Shared<G: Gpu> {
     pub(super) free: Sender<Box<Slot<G>>>,
     /// Number of the current run, or 0 if there is none.
     pub(super) current_run: AtomicU64,
-    /// The first driver error. No driver calls are made after it.
+    /// The first driver error. After it, the ring only synchronizes its streams.
     pub(super) failure: Mutex<Option<Error>>,
     /// Slots of batches that were dropped during a capture or used on unknown streams. The event
     /// after their use has not been recorded yet.
