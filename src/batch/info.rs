@@ -180,9 +180,9 @@ impl BatchInfo {
     /// The rectangle is smaller than the output image if images keep their own sizes
     /// ([`Augment::own_size`](crate::Augment::own_size)) or are padded by the augmentation. It is
     /// the whole output image if that image is a mosaic, or if a
-    /// [`Transform`](crate::transform::Transform) received the whole image. It is empty for a
-    /// failed sample without a replacement, and in a loader without images. If there are several
-    /// image fields, it refers to the first image field without its own augmentation.
+    /// [`Transform`](crate::transform::Transform) received the whole image. It is empty in a loader
+    /// without images, and has no meaning for a failed sample without a replacement. If there are
+    /// several image fields, it refers to the first image field without its own augmentation.
     pub fn shown(&self) -> impl ExactSizeIterator<Item = Rect> + '_ {
         self.samples[..self.len()].iter().map(|sample| sample.shown)
     }

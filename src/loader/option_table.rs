@@ -230,9 +230,9 @@ options! {
         /// All slots are allocated when the loader is opened, limited by
         /// [`memory_limit`](Self::memory_limit). Without a limit, the slots for automatic
         /// prefetching take up to 1 GiB. If they are page-locked, they take up to 256 MiB, or up to
-        /// 2 GiB if a device decodes videos. Two batches are prepared ahead even if their slots
-        /// take more than that, provided that the memory is available. The operating system does
-        /// not commit pageable memory that is never touched.
+        /// 2 GiB for videos unless [`decode_on`](Self::decode_on) is `Cpu`. Two batches are
+        /// prepared ahead even if their slots take more than that, provided that the memory is
+        /// available. The operating system does not commit pageable memory that is never touched.
         ///
         /// With a device, `prefetch` batches are also ready on the device. If the number is
         /// adjusted automatically, 2 batches are ready on the device, and only the number of host
@@ -292,8 +292,8 @@ options! {
         /// [`transform`](Self::transform), because transforms run on the host.
         /// [`Stats::decoded_on_device`] counts the images that the device decoded.
         ///
-        /// Decoding needs about 3.9 MB of device memory per sample of a batch, in addition to the
-        /// batches themselves, as [`Batches::memory_plan`] shows. The option has no effect on
+        /// Decoding needs about 3.9 MB of device memory per source image of a batch, in addition to
+        /// the batches themselves, as [`Batches::memory_plan`] shows. The option has no effect on
         /// batches in host memory.
         ///
         /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device

@@ -157,7 +157,8 @@ fn failures_are_listed_when_their_batch_is_delivered() {
         let open = |max_skipped| opened(loader(&source).decode_on(decode_on).on_error(skip(max_skipped)));
         let (mut batches, _sim) = open(10);
         drop(batches.epoch(0).next());
-        // Wait until all batches of epoch 0 have been made and the device is full.
+        // Wait until the samples of epoch 0 have been read, so that batch 3 has failed samples before
+        // it is delivered.
         let mut epoch = batches.epoch(0);
         for number in 0..5 {
             epoch.next().unwrap().unwrap();

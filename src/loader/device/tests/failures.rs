@@ -1,6 +1,6 @@
 //! Makes each driver call fail in a separate run, alone or together with all later calls. After
-//! a failure, earlier batches must be intact, the consumer must get the error, and no object may
-//! refer to the device.
+//! a failure, earlier batches must be intact, the consumer must get all batches or an error, and no
+//! object may refer to the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

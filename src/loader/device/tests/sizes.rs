@@ -1,4 +1,5 @@
-//! Tests that the image size changes at the same epoch boundaries on the device and on the host.
+//! Tests that batches have the same image sizes on the device and on the host: with a different
+//! size in each epoch, and with size buckets.
 
 use super::*;
 use crate::decode::Size;
