@@ -22,8 +22,8 @@ use super::driver::{Context, Doing};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A block of device memory. A loader allocates one block when it is opened, and frees it after the
-/// loader and all its batches have been dropped. A [`CudaCopy`](crate::device::CudaCopy) has its own
-/// block.
+/// loader and all its batches have been dropped. A [`CudaCopy`](crate::device::CudaCopy) has its
+/// own block.
 pub struct DeviceBuffer {
     start: sys::CUdeviceptr,
     len: usize,

@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use crate::trace::{ThreadUsage, nanos};
 
-/// Minimum fraction of the time for filling parts that workers are blocked before readers take over.
+/// Minimum fraction of the time for filling parts for which workers are blocked before readers take
+/// over.
 const MIN_BLOCKED_FRACTION: f64 = 0.05;
 /// Minimum number of parts with blocked reads before readers take over, so that one slow sample
 /// does not start readers.
