@@ -167,9 +167,10 @@ impl BatchInfo {
         is_known.then(|| samples.iter().map(move |sample| sample.text(name).unwrap_or_default()))
     }
 
-    /// Returns whether each sample is valid. Padding ([`LastBatch::Pad`](crate::LastBatch::Pad)),
-    /// replacements of skipped samples ([`OnError::Skip`](crate::OnError::Skip)), and bad images of
-    /// a [`Decoder`](crate::Decoder) are not valid.
+    /// Returns whether each sample is valid. Padding at the end of an epoch
+    /// ([`LastBatch`](crate::LastBatch)), replacements of skipped samples
+    /// ([`OnError::Skip`](crate::OnError::Skip)), and bad images of a [`Decoder`](crate::Decoder)
+    /// are not valid.
     pub fn valid(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
         self.header.entries.iter().map(|entry| entry.valid)
     }

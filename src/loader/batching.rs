@@ -147,9 +147,10 @@ impl Loader {
     /// ([`OnError::Skip`]) restarts at 0.
     ///
     /// # Errors
-    /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch, the order or the
-    /// dataset differs from the checkpoint; the message says what differs. [`Checkpoint`] describes
-    /// which differences are detected. Opening reads eight samples to compare the dataset.
+    /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch, the order, the
+    /// augmentation or the dataset differs from the checkpoint; the message says what differs.
+    /// [`Checkpoint`] describes which differences are detected. Opening reads up to eight samples
+    /// to compare the dataset.
     pub fn resume(mut self, state: Checkpoint) -> Self {
         self.resume = Some(state);
         self

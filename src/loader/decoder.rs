@@ -57,8 +57,9 @@ impl Decoder<HostBatch> {
 /// Decoding on request.
 impl Loader {
     /// Returns the options of a [`Decoder`] that processes images like this loader: its batch size,
-    /// and its options for images, speed and limits. Views, other fields and the trace are not
-    /// included. The dataset is not opened.
+    /// and its options for images, speed and limits. Views, other fields, the augmentations of
+    /// single datasets ([`augment_for`](Loader::augment_for)) and the trace are not included. The
+    /// dataset is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};

@@ -140,8 +140,9 @@ impl Loader {
         self.seed(seed)
     }
 
-    /// Shuffles only within windows of about `samples` consecutive samples, for storage with slow
-    /// random reads; see [`sampler::Windowed`](Windowed).
+    /// Shuffles blocks of consecutive samples, and then the samples within windows of several
+    /// blocks. A window has about `samples` samples. Reads stay within the blocks of a window, which
+    /// helps storage with slow random reads; see [`sampler::Windowed`](Windowed).
     ///
     /// ```
     /// # use warpfeed::Loader;
