@@ -605,8 +605,8 @@ class Loader(_other_names.EarlierNames):
         The change takes effect at the start of a round (see :class:`Mixture`): the first round that
         begins after at least ``after`` further batches. The round depends neither on ``prefetch``
         nor on the number of ranks. If batches after this point are already prepared, all prepared
-        batches are dropped and prepared again. The change replaces the rest of a schedule, and changes from earlier calls
-        that have not taken effect yet.
+        batches are dropped and prepared again. The change replaces the rest of a schedule, and
+        changes from earlier calls that have not taken effect yet.
 
         Every rank must make the same calls after the same batches. With ``distributed=True``, this
         is checked. :meth:`state_dict` contains all calls.

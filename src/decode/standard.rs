@@ -24,7 +24,8 @@ impl Info {
 /// Reads a whole encoded image, and reports damage.
 ///
 /// An image is [`Damaged`](Condition::Damaged) if the built-in codecs cannot decode all of it. A
-/// TIFF that only [`DenseMap`](crate::field::DenseMap) can read is not damaged. Only a JPEG can be [`Tolerated`](Condition::Tolerated): see [Damaged files](super#damaged-files).
+/// TIFF that only [`DenseMap`](crate::field::DenseMap) can read is not damaged. Only a JPEG can be
+/// [`Tolerated`](Condition::Tolerated): see [Damaged files](super#damaged-files).
 /// `warpfeed verify`, `warpfeed inspect` and [`Pack`](crate::pack::Pack) use the same check. For
 /// custom codecs, call [`EncodedImage::check`](super::EncodedImage::check).
 ///

@@ -280,7 +280,7 @@ impl<'a> Pack<'a> {
     /// # Errors
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the name of the target has neither
     ///   ending, if an option is invalid, or if the target exists and [`force`](Pack::force) is not
-    ///   set, unless the target consists of shards with the same source and options.
+    ///   set. A complete [`part`](Pack::part) with the same source and options is not an error.
     /// - If a sample cannot be read or stored. The error contains the index and the key of the
     ///   first sample that fails.
     /// - If the target cannot be written. The error names the file.

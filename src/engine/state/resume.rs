@@ -27,8 +27,8 @@ const PROBES: u64 = 8;
 const POSITIONS: u64 = 256;
 
 /// The position of a run. A different process can continue the run from this position, with any
-/// number of workers and ranks. A serialized checkpoint without a history of changes takes a few
-/// hundred bytes.
+/// number of workers and ranks. As JSON, a checkpoint without a history of changes usually takes
+/// about 1 KB.
 ///
 /// [`Batches::checkpoint`](crate::Batches::checkpoint) and
 /// [`LoaderHandle::checkpoint`](crate::LoaderHandle::checkpoint) return a checkpoint, and
@@ -55,9 +55,9 @@ const POSITIONS: u64 = 256;
 ///
 /// After [`set_mixture`](crate::Batches::set_mixture) or
 /// [`set_weights`](crate::Batches::set_weights), a checkpoint also contains the history of these
-/// calls, and resuming restores it. Each call of `set_mixture` adds 8 bytes per dataset. Each call
-/// of `set_weights` adds 8 bytes per sample, but only the calls that affect the current epoch are
-/// kept. A checkpoint from which the history was removed is rejected.
+/// calls, and resuming restores it. Each call of `set_mixture` adds one number per dataset. Each
+/// call of `set_weights` adds one number per sample, but only the calls that affect the current
+/// epoch are kept. A checkpoint from which the history was removed is rejected.
 ///
 /// Some changes are not detected, such as different bytes under the same key, very small changes to
 /// weights, and different options that apply after the augmentation, such as

@@ -8,7 +8,7 @@ enum Registration {
     Nothing,
     /// A different framework has the address.
     Exported,
-    /// The batch is used on one or two streams of the test.
+    /// The batch is used on one or more streams of the test.
     Stream,
 }
 
