@@ -268,13 +268,14 @@ impl<'a> TensorView<'a> {
         self.dtype
     }
 
-    /// Returns the shape, with the batch axis first.
+    /// Returns the shape, with the batch axis first. In a packed field, such as
+    /// [`Patches`](crate::field::Patches), the first axis contains the rows of all samples.
     pub fn shape(&self) -> Vec<usize> {
         std::iter::once(self.len).chain(self.sample_shape.iter().copied()).collect()
     }
 
-    /// Returns the shape without the first axis: that of one sample, or of one row if the field is
-    /// packed, as [`Patches`](crate::field::Patches) are.
+    /// Returns the shape without the first axis: that of one sample, or of one row of a packed
+    /// field.
     pub fn sample_shape(&self) -> &'a [usize] {
         self.sample_shape
     }

@@ -188,8 +188,8 @@ pub(crate) enum Role {
     /// One record per image, or per frame of a clip: how a device decodes the images in span `of`.
     /// Not delivered.
     Decoding { of: usize },
-    /// Entropy-coded data that a device decodes. All samples share the span, so a large sample may
-    /// use the space that small ones leave. The device has space for an average of `blocks` blocks
+    /// JPEG data and video frames that a device decodes or converts. All samples share the span, so
+    /// a large sample may use the space that small ones leave. The device has space for an average of `blocks` blocks
     /// of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }

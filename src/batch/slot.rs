@@ -13,7 +13,7 @@
 //!    bytes and metadata of these rows. The metadata is accessed through a pointer to `samples`,
 //!    whose elements do not move while parts exist. All parts may read the header, which nobody
 //!    writes while parts exist.
-//! 4. Entropy-coded data for a device has its own span, which the parts share. `encoded` is the
+//! 4. Encoded data for a device has its own span, which the parts share. `encoded` is the
 //!    number of bytes of this span that have been handed out. In each batch, each byte goes to at
 //!    most one part.
 //! 5. The memory of a slot is large enough for each of its schemas. `variant` is the index of the
@@ -31,7 +31,7 @@ use super::info::{BatchInfo, Header, SampleInfo};
 use super::schema::Role;
 use super::{Schema, Schemas, SlotMemory, Span};
 
-/// Alignment of the entropy-coded data of each image, in bytes.
+/// Alignment of the encoded data of each image, in bytes.
 const ENCODED_ALIGN: usize = 16;
 
 /// The buffer of a batch, and the batch's metadata.
@@ -41,7 +41,7 @@ struct Slot {
     memory: SlotMemory,
     info: UnsafeCell<BatchInfo>,
     parts_left: AtomicUsize,
-    /// Number of bytes of entropy-coded data that have been handed out.
+    /// Number of bytes of encoded data that have been handed out.
     encoded: AtomicUsize,
     /// Number of blocks of coefficients that have been handed out.
     blocks: AtomicUsize,
@@ -166,7 +166,7 @@ impl Part {
         unsafe { &mut *self.slot.bytes(span, row..row + 1) }
     }
 
-    /// Reserves `len` bytes for entropy-coded data, and `blocks` blocks of coefficients. Returns
+    /// Reserves `len` bytes for encoded data, and `blocks` blocks of coefficients. Returns
     /// the offset of the bytes, the index of the first block, and the bytes, or `None` if there is
     /// not enough space.
     pub(crate) fn reserve_encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {

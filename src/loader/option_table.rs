@@ -406,10 +406,10 @@ options! {
 
     purpose "limits and faults", "Errors and limits." {
         /// Sets the number of retries after a [transient](Error::is_transient) read error of the
-        /// source (`EIO`, `EINTR`, `EAGAIN`, `ESTALE`, `EMFILE`, `ENFILE`, `ENOMEM`, a timeout); 3
-        /// by default. 0 disables retries. If the last attempt fails, the sample fails. After
-        /// `EMFILE`, `ENFILE` and `ENOMEM`, the batch fails even with
-        /// [`OnError::Skip`](crate::OnError::Skip), because the sample does not cause these errors.
+        /// source, such as `EIO`, `ESTALE`, `EMFILE` or a timeout; 3 by default. 0 disables
+        /// retries. If the last attempt fails, the sample fails. After `EMFILE`, `ENFILE` and
+        /// `ENOMEM`, the batch fails even with [`OnError::Skip`](crate::OnError::Skip), because the
+        /// sample does not cause these errors.
         ///
         /// ```
         /// # use warpfeed::Loader;

@@ -97,7 +97,7 @@ record! {
     }
 }
 
-/// Where the data of an image is in the arena, the buffer for the entropy-coded data of all images.
+/// Where the data of an image is in the arena, the buffer for the encoded data of all images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encoded {
     /// Index of the image in the batch: the row, or for a clip the row times the number of frames
