@@ -60,7 +60,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns the names of the sample's fields that [`write`](FieldType::write) reads if this
     /// field is called `name`. The names may omit the encoding suffix. If the source [lists its
     /// fields](crate::source::Source::fields), opening the loader fails if one of these is missing.
-    /// The default is an empty list, so nothing is checked.
+    /// Names with the extension of an image format are not checked. The default is an empty list.
     fn reads(&self, name: &str) -> Vec<String> {
         let _ = name;
         Vec::new()
@@ -207,7 +207,8 @@ pub(crate) struct ImageContext<'a> {
 pub struct Input<'a> {
     /// Name of the field.
     pub name: &'a str,
-    /// The sample as the source returned it.
+    /// The sample as the source returned it, except that the fields that a type with
+    /// [frames](FieldType::frames) reads contain the value of one frame.
     pub sample: &'a Sample<'a>,
     /// Plan of the sample's image: its size, visible part, flips and other steps. If the loader has
     /// several image fields, this is the plan of the first one that uses the loader's augmentation.
@@ -305,7 +306,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The row of one sample in the arrays of a field.
+/// The row of one sample, or of one frame of a clip, in the arrays of a field.
 pub struct RowMut<'a> {
     row: Row<'a>,
     first: usize,
@@ -325,7 +326,8 @@ impl<'a> RowMut<'a> {
         self
     }
 
-    /// Returns the sample's bytes in array `array` of the field, in native byte order.
+    /// Returns the bytes of the row in array `array` of the field, for elements in native byte
+    /// order.
     ///
     /// # Panics
     /// If the field has no such array.

@@ -11,8 +11,8 @@ const SUFFIXES: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
 
 const MAX_SHOWN: usize = 20;
 
-/// Returns the names of the sample fields that `kinds` read, except for the image and the label.
-/// Returns `None` if one of the kinds does not declare what it reads.
+/// Returns the names of the sample fields that `kinds` declare to read. The default image and the
+/// label need no name. Returns `None` if one of the kinds does not declare what it reads.
 pub(super) fn required_names(kinds: &[(String, AnyFieldType)]) -> Option<Vec<String>> {
     let mut all_names = Vec::new();
     for (field, AnyFieldType(kind)) in kinds {
@@ -25,8 +25,9 @@ pub(super) fn required_names(kinds: &[(String, AnyFieldType)]) -> Option<Vec<Str
     Some(all_names)
 }
 
-/// Checks that the source has each field that `kinds` read, if it knows its fields. A misspelled
-/// name is then reported once, when the loader is opened.
+/// Checks that the source has each field that `kinds` read, if it knows its fields, so that a
+/// misspelled name is reported once, when the loader is opened. Names with the extension of an
+/// image format are not checked.
 ///
 /// # Errors
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field is missing. The error lists the
