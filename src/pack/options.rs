@@ -164,7 +164,7 @@ impl<'a> Pack<'a> {
     /// Sets whether images that cannot be decoded are stored unchanged, and listed in
     /// [`Report::refused`]. By default, such images cause an error, and the pack is not finished.
     ///
-    /// Every image is checked with [`EncodedImage::check`](crate::decode::EncodedImage::check),
+    /// Every image is checked as with [`EncodedImage::check`](crate::decode::EncodedImage::check),
     /// even if the [`Recode`] does not decode images. If images require a custom codec, add it with
     /// [`codec`](Pack::codec).
     pub fn keep_bad(mut self, keep: bool) -> Self {

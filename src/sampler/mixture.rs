@@ -94,8 +94,8 @@ impl Mixture {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if all proportions are 0, if a proportion is
-    /// negative, not finite or so small that it rounds to no draw in 10,000, or if a source with a
-    /// nonzero proportion is empty.
+    /// negative, not finite or so small that it rounds to no draw in 10,000, if a source with a
+    /// nonzero proportion is empty, or if the total number of samples exceeds 64 bits.
     pub fn new(sources: &[(u64, f64)], seed: u64) -> Result<Self> {
         Self::of(
             sources.iter().enumerate().map(|(number, &(len, proportion))| {

@@ -1,7 +1,7 @@
 //! Measures the loader's time: counters, statistics, bottlenecks and traces.
 //!
 //! 1. `stage`: [`Stage`], a step in the processing of a sample, and [`StageMap`], one value per
-//!    stage. Each computed field is a separate stage.
+//!    stage. Statistics list each computed field as a separate stage.
 //! 2. [`StageStats`]: count, sum and histogram of one stage. This type is defined in the
 //!    [`warpfeed_sources`] crate, together with the single-writer tally and the trait for
 //!    differences of statistics.
