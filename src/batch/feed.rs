@@ -44,8 +44,8 @@ impl Course {
     }
 
     /// Enters the next epoch, after [`after`](Course::after) has returned its first batch. `length`
-    /// is the epoch's number of batches, or `None` if the source or the order failed. Returns whether
-    /// the epoch has any batches.
+    /// is the epoch's number of batches, or `None` if the source or the order failed. Returns
+    /// whether the epoch has any batches.
     pub(crate) fn enter(&mut self, length: Option<u64>) -> bool {
         self.batches = length.unwrap_or(0);
         self.batches > 0

@@ -10,7 +10,7 @@ use warpfeed_sources::internal::Since;
 pub struct DecodedCacheStats {
     /// Number of images that were taken from the cache.
     pub hits: u64,
-    /// Number of images that had to be decoded.
+    /// Number of compressed images that were not in the cache.
     pub misses: u64,
     /// Number of images in the cache.
     pub images: u64,

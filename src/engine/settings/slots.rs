@@ -97,9 +97,9 @@ impl Settings {
         }
     }
 
-    /// Raises the initial prefetch depth until every worker has a sample of a prefetched batch, if
-    /// batches have `batch_size` samples. A smaller depth would leave workers idle until the depth
-    /// has been tuned.
+    /// Raises the initial prefetch depth, up to its maximum, until every worker has a sample of a
+    /// prefetched batch, if batches have `batch_size` samples. A smaller depth would leave workers
+    /// idle until the depth has been tuned.
     pub(crate) fn occupy_workers(&mut self, batch_size: usize) {
         let depth = self.workers.div_ceil(batch_size.max(1));
         *self.prefetch_depth.get_mut() = depth.clamp(self.prefetch.min, self.prefetch.max);
