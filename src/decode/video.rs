@@ -167,20 +167,22 @@ impl VideoFrames {
 }
 
 /// Decodes video frames one after the other, and passes the index and the samples of each frame to
-/// `store`. Skips frames that cannot be decoded. Ends at the first image that is not a video frame.
+/// `store`. Skips images that are not video frames, and frames that cannot be decoded.
 pub(crate) fn decode_planes(images: &[EncodedImage<'_>], mut store: impl FnMut(usize, &Planes<'_>, Orientation)) {
     let _lease = DecoderLease::begin(true);
-    let records: Vec<_> = images.iter().map_while(|image| Record::parse(image.bytes()).ok()).collect();
-    for (index, (image, record)) in images.iter().zip(&records).enumerate() {
-        let Header::Video(options) = &image.header else { continue };
-        let frames = VideoFrames(*options);
+    let frames = images.iter().enumerate().filter_map(|(index, image)| {
+        let Header::Video(options) = &image.header else { return None };
+        Some(((index, VideoFrames(*options)), Record::parse(image.bytes()).ok()?))
+    });
+    let (frames, records): (Vec<_>, Vec<_>) = frames.unzip();
+    for (position, ((index, frames), record)) in frames.iter().zip(&records).enumerate() {
         let orientation = Orientation::new(record.orientation);
         let show = |planes: &Planes<'_>, _: &mut Buffers| {
-            store(index, planes, orientation);
+            store(*index, planes, orientation);
             Ok(())
         };
         // Ignore errors here: a worker decodes a frame that fails again, and reports the error.
-        let _ = guarded(|| frames.show(record, &records[index + 1..], show));
+        let _ = guarded(|| frames.show(record, &records[position + 1..], show));
     }
 }
 
@@ -203,6 +205,7 @@ pub(super) fn release() {
 mod tests {
     use super::*;
     use crate::decode::{decode_group, standard};
+    use crate::libjpeg::{Options, encode};
 
     /// Returns the records of a video in which every other frame is a key frame.
     fn records() -> Vec<Vec<u8>> {
@@ -238,6 +241,17 @@ mod tests {
         drop(jobs);
         assert_eq!(decoded(), 8, "four groups with two frames each have eight packets");
         assert_eq!(outs[7].origin(), (10, 5));
+    }
+
+    #[test]
+    fn planes_are_decoded_around_an_image_that_is_no_video_frame() {
+        let jpeg = encode(&[0; 64], 8, 8, 1, &Options::new(90, 1, 1));
+        let records = records();
+        let bytes = [&records[0], &jpeg, &records[1]];
+        let images = bytes.map(|bytes| standard().open(bytes).unwrap());
+        let mut found = Vec::new();
+        decode_planes(&images, |index, _, _| found.push(index));
+        assert_eq!(found, [0, 2]);
     }
 
     #[test]
