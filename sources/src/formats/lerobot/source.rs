@@ -70,7 +70,7 @@ pub struct LeRobot {
 }
 
 enum FrameReader {
-    Tables(Reader),
+    Tables(Box<Reader>),
     Packed(PackedReader),
 }
 
@@ -131,7 +131,7 @@ impl LeRobot {
         let bound = chosen.into_iter().enumerate().map(|(index, feature)| feature.bound(&rows, (index, dataset)));
         let features = bound.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
         let reader = Reader::new(rows, features, tasks, rate)?;
-        Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Tables(reader) })
+        Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Tables(Box::new(reader)) })
     }
 
     /// Reads the statistics of all features, including videos, for normalization. Version 2.1
@@ -293,7 +293,7 @@ impl Source for LeRobot {
         }
         features.retain(|feature| feature.has.0 || feature.has.1);
         let reader = match &self.reader {
-            FrameReader::Tables(reader) => FrameReader::Tables(reader.selecting(features).ok()?),
+            FrameReader::Tables(reader) => FrameReader::Tables(Box::new(reader.selecting(features).ok()?)),
             FrameReader::Packed(reader) => FrameReader::Packed(reader.selecting(features)),
         };
         Some(Arc::new(LeRobot { root: self.root.clone(), frames: self.frames.clone(), reader }))
