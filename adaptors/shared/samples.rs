@@ -1,6 +1,6 @@
 //! Generates the test data for all adaptors: 50 samples, each with a small image, an array of two
 //! numbers, and a variable number of tokens. In each adaptor, `tests/samples/mod.rs` is a symlink
-//! to this file, so that packaged crates contain it.
+//! to `adaptors/shared/samples.rs`, so that packaged crates contain this file.
 
 use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
@@ -27,7 +27,7 @@ pub(crate) fn source(labeled: bool) -> Memory {
     Memory::new((0..50).map(sample).collect())
 }
 
-/// Returns a loader of random crops of the labeled samples. An epoch has six batches of 8 samples,
+/// Returns a loader that crops the labeled samples randomly. An epoch has six batches of 8 samples,
 /// followed by one of 2.
 pub(crate) fn loader() -> Loader {
     Loader::source(source(true)).augment(Augment::train(8)).batch_size(8).shuffle(3)

@@ -28,7 +28,7 @@
 //! The loader reuses a fixed number of batch buffers, called slots. burn's `Bytes` refer directly
 //! to a slot, so images are not copied in host memory, with two exceptions: the CPU backend
 //! converts `u8` images to floats, and the CUDA driver copies pageable batches. The loader refills
-//! the slot after burn drops the last reference to it.
+//! the slot after the last reference to it is dropped.
 //!
 //! | backend | copies | slot released |
 //! |---|---|---|
@@ -37,11 +37,11 @@
 //! | CUDA, page-locked batches ([`Loader::pinned`](warpfeed::Loader::pinned)) | one, across the bus | after the copy |
 //! | CUDA, pageable memory | one by the driver in host memory, one across the bus | after the copy |
 //!
-//! While your tensors keep all slots in use, the loader has no slot to fill, and returns an error
-//! after [`Loader::timeout`](warpfeed::Loader::timeout).
+//! If your tensors keep all slots in use, the next batch fails after
+//! [`Loader::timeout`](warpfeed::Loader::timeout).
 //!
-//! Only `HostBatch` is supported. burn's GPU backends cannot use a `CudaBatch`, because they are
-//! built on CubeCL, which allocates all device memory itself and computes on its own stream.
+//! Only `HostBatch` is supported. burn's CubeCL backends cannot use a `CudaBatch`, because CubeCL
+//! allocates all device memory itself and computes on its own stream.
 
 mod data_loader;
 mod share;

@@ -8,21 +8,22 @@ use warpfeed::{Dtype, Error, HostBatch, Result, TensorView};
 /// Converts a batch to burn tensors.
 pub trait ToBurn: Sized {
     /// Returns the images and the labels for a training step. The labels have shape (N,). The
-    /// images have shape (N, H, W, 3), or (N, 3, H, W) with
+    /// images have shape (N, H, W, C), or (N, C, H, W) with
     /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which burn's convolutions expect.
     ///
     /// Labels are converted to the device's integer type. Images of type `u8` are converted to the
     /// device's float type, with values from 0 to 255. Other images keep their element type.
     ///
     /// # Errors
-    /// If the images are clips, which have more than four axes, or if the samples have no labels.
-    /// In the latter case, the error names the first sample.
+    /// If the images are clips, which have more than four axes, if the samples have no labels, or
+    /// if the label field was dropped.
     ///
     /// # Panics
     /// If the loader has no image field.
     fn to_burn(self, device: &Device) -> Result<(Tensor<4>, Tensor<1, Int>)>;
 
-    /// Wraps the batch in a [`BurnBatch`], whose tensors share the batch's memory.
+    /// Wraps the batch in a [`BurnBatch`], whose tensors share the batch's memory where the backend
+    /// allows it.
     fn into_burn(self) -> BurnBatch;
 }
 
@@ -37,16 +38,15 @@ impl ToBurn for HostBatch {
     }
 }
 
-/// A batch that shares its memory with burn's tensors. The loader reuses the memory once the batch
-/// and all of its tensors are dropped.
+/// A batch that shares its memory with burn's tensors, unless the backend converts or copies them.
+/// The loader reuses the memory once the batch and all tensors that share it are dropped.
 ///
 /// ```no_run
 /// # use warpfeed_burn::ToBurn;
-/// # fn step(batch: warpfeed::HostBatch, device: &burn_core::tensor::Device) -> warpfeed::Result<()> {
-/// let batch = batch.into_burn();
-/// let tokens = batch.int::<2>("tokens", device)?;
-/// let lengths = batch.int::<1>("tokens.count", device)?;
-/// let keys: Vec<&str> = batch.host().keys().collect();
+/// # fn step(batch: warpfeed::HostBatch, device: &burn_core::tensor::Device) ->
+/// warpfeed::Result<()> { let batch = batch.into_burn(); let tokens = batch.int::<2>("tokens",
+/// device)?; let lengths = batch.int::<1>("tokens.count", device)?; let keys: Vec<&str> =
+/// batch.host().keys().collect();
 /// # Ok(())
 /// # }
 /// ```
@@ -66,7 +66,7 @@ impl AsRef<[u8]> for FieldBytes {
 }
 
 impl BurnBatch {
-    /// Returns the batch itself, with its keys, its position in the epoch and its fields.
+    /// Returns the underlying batch, with its keys, its position in the epoch and its fields.
     pub fn host(&self) -> &HostBatch {
         &self.0
     }
@@ -89,7 +89,8 @@ impl BurnBatch {
     /// metrics expect.
     ///
     /// # Errors
-    /// If the samples have no labels. The error names the first sample.
+    /// If the samples have no labels (the error names the first sample), or if the label field was
+    /// dropped.
     pub fn labels(&self, device: &Device) -> Result<Tensor<1, Int>> {
         self.0.labels()?;
         Ok(Tensor::from_data(self.data("label")?, device))
@@ -99,7 +100,8 @@ impl BurnBatch {
     /// to the device's float type.
     ///
     /// # Errors
-    /// If there is no such field, if it does not have `D` axes, or if its elements are `i64`, `i16`,
+    /// If there is no such field, if it does not have `D` axes, or if its elements are `i64`,
+    /// `i16`,
     /// `i32` or `u16`.
     pub fn float<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D>> {
         let data = self.axes::<D>(name)?;
@@ -114,8 +116,8 @@ impl BurnBatch {
     /// preserved. For the row counts of the field `x`, pass `x.count`.
     ///
     /// # Errors
-    /// If there is no such field, if it does not have `D` axes, or if its elements are floating-point
-    /// numbers, `i16`, `i32` or `u16`.
+    /// If there is no such field, if it does not have `D` axes, or if its elements are
+    /// floating-point numbers, `i16`, `i32` or `u16`.
     pub fn int<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D, Int>> {
         let data = self.axes::<D>(name)?;
         match data.dtype() {
@@ -153,8 +155,8 @@ impl BurnBatch {
             }
         };
         let part = FieldBytes { batch: self.0.clone(), field: name.to_owned() };
-        // `Pinned` prevents CubeCL from first copying the data to its own page-locked memory. If
-        // the batch is pageable, the driver makes that copy itself, so `Pinned` never adds a copy.
+        // Without `Pinned`, CubeCL first copies the data to page-locked memory. The driver stages
+        // pageable data in any case, so `Pinned` never adds a copy.
         let bytes = Bytes::from_shared(bytes::Bytes::from_owner(part), AllocationProperty::Pinned);
         Ok(TensorData::from_bytes(bytes, view.shape(), dtype))
     }

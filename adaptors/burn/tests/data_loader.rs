@@ -1,5 +1,5 @@
-//! The `DataLoader` returns every epoch once, in order. A resumed run starts where the previous run
-//! stopped. The iterator returns the loader's errors. Iterating over a part of a loader fails.
+//! Each pass over the `DataLoader` yields the next epoch. A resumed run starts where the previous
+//! run stopped. The iterator returns the loader's errors. Iterating over a part of a loader fails.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use candle_core::{Device, Error, Result, Tensor};
 /// Element types are preserved: `u8`, `i64`, `f16`, `bf16`, `f32` and `f64` become `U8`, `I64`,
 /// `F16`, `BF16`, `F32` and `F64`. Any other type causes an error that names the field.
 ///
-/// Errors of warpfeed are converted to candle errors with the same message.
+/// warpfeed errors become candle errors with the same message.
 pub trait ToCandle: Fields {
     /// Returns the images and the labels for a training loop. The labels have shape (N,).
     ///
@@ -23,13 +23,14 @@ pub trait ToCandle: Fields {
         Ok((self.candle_images(device)?, labels))
     }
 
-    /// Returns the images, of shape (N, H, W, 3), or (N, 3, H, W) with
-    /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which candle's convolutions expect. If there are
-    /// several image fields, returns the one called `image`, or the first if none has that name.
+    /// Returns the images, of shape (N, H, W, C), or (N, C, H, W) with
+    /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which candle's convolutions expect. Clips have an
+    /// axis of frames after N. If there are several image fields, returns the one called `image`,
+    /// or the first if none has that name.
     ///
     /// # Errors
-    /// If candle does not support the element type, if it cannot allocate memory on `device`, or if
-    /// the batch is on a different device.
+    /// If the element type is not one that [`ToCandle`] lists, if candle cannot allocate memory on
+    /// `device`, or if the batch is on a different device.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -37,24 +38,25 @@ pub trait ToCandle: Fields {
         self.tensor("image", self.image_view(), device)
     }
 
-    /// Returns the labels as `i64`, of shape (N,), as `candle_nn::loss::cross_entropy` expects.
+    /// Returns the labels as `i64`, of shape (N,), which `candle_nn::loss::cross_entropy` accepts.
     ///
     /// # Errors
-    /// If the samples have no labels (the error names the first sample), if candle cannot allocate
-    /// memory on `device`, or if the batch is on a different device.
+    /// If the samples have no labels or the field was dropped, if candle cannot allocate memory on
+    /// `device`, or if the batch is on a different device.
     fn candle_labels(&self, device: &Device) -> Result<Tensor> {
         let labels = self.label_view().map_err(Error::wrap)?;
         self.tensor("label", labels, device)
     }
 
-    /// Returns the field called `name`, with shape (N, ...). `name` is `image`, `label`,
-    /// `soft_label`, a field added with [`Loader::field`](warpfeed::Loader::field), or
-    /// `<field>.count` for the row counts of a variable-length field.
+    /// Returns the field called `name`. The first axis is N, except in packed fields. `name` is
+    /// `image`, `label`, `soft_label`, a field added with
+    /// [`Loader::field`](warpfeed::Loader::field), or an array that belongs to such a field. For
+    /// example, `<field>.count` contains the row counts of a variable-length field.
     ///
     /// # Errors
-    /// If the batch has no such field (the error lists the fields of the batch), if candle does not
-    /// support the element type, if it cannot allocate memory on `device`, or if the batch is on a
-    /// different device.
+    /// If the batch has no such field (the error lists the fields of the batch), if the element
+    /// type is not one that [`ToCandle`] lists, if candle cannot allocate memory on `device`, or if
+    /// the batch is on a different device.
     fn candle_field(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.field_view(name) else {
             let names = self.names().join(", ");
@@ -64,11 +66,12 @@ pub trait ToCandle: Fields {
     }
 
     /// Returns the number of valid rows of each sample in the field `name`, as `i64`, of shape
-    /// (N,). The rows after them are padding.
+    /// (N,). The rows after them are padding, except in
+    /// [`Patches`](warpfeed::field::Patches) fields.
     ///
     /// # Errors
-    /// If `name` is not a variable-length field, such as [`Ragged`](warpfeed::field::Ragged), if
-    /// candle cannot allocate memory on `device`, or if the batch is on a different device.
+    /// If `name` is not a variable-length field (for example, [`Ragged`](warpfeed::field::Ragged)),
+    /// if candle cannot allocate memory on `device`, or if the batch is on a different device.
     fn candle_counts(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.count_view(name) else {
             return Err(Error::msg(format!("{name}: not a variable-length field")));
@@ -76,12 +79,12 @@ pub trait ToCandle: Fields {
         self.tensor(name, view, device)
     }
 
-    /// Returns every field of the batch by name, including row counts (`name.count`). Omits missing
-    /// labels.
+    /// Returns every field of the batch by name, including row counts (`name.count`). Leaves out
+    /// `label` if the samples have no labels.
     ///
     /// # Errors
-    /// If candle does not support the element type of a field, if it cannot allocate memory on
-    /// `device`, or if the batch is on a different device.
+    /// If the element type of a field is not one that [`ToCandle`] lists, if candle cannot allocate
+    /// memory on `device`, or if the batch is on a different device.
     fn candle_fields(&self, device: &Device) -> Result<HashMap<String, Tensor>> {
         let present = self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?)));
         present.map(|(name, view)| Ok((name.to_owned(), self.tensor(name, view, device)?))).collect()

@@ -1,4 +1,4 @@
-//! Copies device batches to candle tensors, and returns the stream that candle uses.
+//! Copies of device batches as candle tensors, and the stream that candle uses.
 
 use std::sync::Arc;
 
@@ -14,12 +14,13 @@ use crate::convert::{Fields, no_dtype};
 /// The handle of the per-thread default stream, `CU_STREAM_PER_THREAD` in `cuda.h`.
 const PER_THREAD: usize = 2;
 
-/// Returns the stream that candle uses on `device`, for [`Loader::cuda`](warpfeed::Loader::cuda).
+/// Returns the stream that candle uses on `device`, to pass to
+/// [`Loader::cuda`](warpfeed::Loader::cuda).
 ///
 /// # Errors
-/// If `device` is not a CUDA device, or uses the per-thread default stream. Devices from
-/// `Device::new_cuda` use it. That stream's handle denotes a different stream on each thread, so a
-/// batch that is dropped on a different thread would record its event on the wrong stream.
+/// If `device` is not a CUDA device, or uses the per-thread default stream, as a device from
+/// `Device::new_cuda` does. The handle of that stream denotes a different stream on each thread, so
+/// a batch that is dropped on a different thread would record its event on the wrong stream.
 /// `Device::new_cuda_with_stream` creates a device with a separate stream.
 pub fn stream(device: &Device) -> Result<Arc<CudaStream>> {
     let stream = device.as_cuda_device()?.cuda_stream();

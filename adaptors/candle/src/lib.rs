@@ -31,16 +31,16 @@
 //! | batch | device of the tensor | copies |
 //! |---|---|---|
 //! | `HostBatch` | `Device::Cpu` | one, in host memory |
-//! | `HostBatch` | a CUDA or Metal device | one, across the bus; asynchronous if the batch is page-locked ([`Loader::pinned`](warpfeed::Loader::pinned)) |
+//! | `HostBatch` | a CUDA or Metal device | one, across the bus; asynchronous if the batch is page-locked ([`Loader::pinned`](warpfeed::Loader::pinned)); the CUDA driver first copies a pageable batch in host memory |
 //! | `CudaBatch` | the batch's device | one, on the device, on the tensor's stream |
 //!
-//! A candle tensor frees its own memory, so it cannot share the loader's memory without a copy.
+//! A candle tensor owns its memory, so it cannot refer to the loader's memory.
 //!
 //! # CUDA
 //!
-//! The `cuda` feature needs `nvcc` to build candle's kernels. If you open the loader with
-//! [`stream`], the loader and candle share a stream, and no events are needed to order work on the
-//! tensors.
+//! The `cuda` feature needs `nvcc` to build candle's kernels. If you pass [`stream`] to
+//! `Loader::cuda`, the loader and candle share a stream, and no events are needed to order work on
+//! the tensors.
 #![cfg_attr(feature = "cuda", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
 //! use candle_core::Device;
@@ -49,7 +49,8 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // `Device::new_cuda` uses the per-thread stream, which `stream` rejects.
 //! let device = Device::new_cuda_with_stream(0)?;
-//! let mut batches = warpfeed::Loader::new("train.lmdb").batch_size(256).cuda(&warpfeed_candle::stream(&device)?)?;
+//! let mut batches =
+//! warpfeed::Loader::new("train.lmdb").batch_size(256).cuda(&warpfeed_candle::stream(&device)?)?;
 //! for batch in batches.epoch(0) {
 //!     let (images, labels) = batch?.to_candle(&device)?;
 //! }

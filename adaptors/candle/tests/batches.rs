@@ -10,7 +10,7 @@ use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize, TensorView};
 use warpfeed_candle::ToCandle;
 
-/// Returns the tensor's bytes in element order, as candle reads them.
+/// Returns the tensor's bytes in logical (row-major) order, as candle reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let flat = tensor.flatten_all().unwrap();
     match tensor.dtype() {
@@ -91,7 +91,8 @@ fn kept_tensors_do_not_change_during_a_hundred_more_batches() {
     for epoch in 1..=15 {
         for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();
-            // The loader has few slots, so each slot is overwritten many times.
+            // A batch with other content overwrites its slot. The loader has few slots, so each is
+            // overwritten many times.
             assert!(first.iter().all(|(_, bytes)| *bytes != batch.images().bytes()));
             passed += 1;
         }

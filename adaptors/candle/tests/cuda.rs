@@ -1,8 +1,9 @@
 //! Tensors of device batches are bit-identical to tensors of host batches, whichever stream the
-//! loader uses. They do not change when their batch is dropped at once and its memory overwritten.
-//! The same holds for tensors uploaded from page-locked batches.
+//! loader uses. They do not change when the batch is dropped immediately and its memory is
+//! overwritten. Tensors uploaded from page-locked batches are bit-identical as well.
 //!
-//! Without the `cuda` feature or without a driver, the tests do nothing.
+//! Without the `cuda` feature, this file is empty. Without a driver, the tests are skipped, or fail
+//! if `WARPFEED_REQUIRE` contains `cuda`.
 #![cfg(feature = "cuda")]
 
 #[path = "../../../tests/support/require.rs"]
@@ -31,8 +32,7 @@ fn loader(dtype: Dtype, layout: Layout) -> Loader {
     if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
 }
 
-/// Returns the images and labels on the CPU, as `f64`, which represents all element types
-/// exactly.
+/// Returns the images as `f64`, which represents every image element type exactly, and the labels.
 fn epoch(batches: impl Iterator<Item = (Tensor, Tensor)>) -> Vec<(Vec<f64>, Vec<i64>)> {
     let numbers = |(images, labels): (Tensor, Tensor)| {
         let images = images.to_device(&Device::Cpu).unwrap().to_dtype(DType::F64).unwrap();
@@ -73,7 +73,7 @@ fn kept_tensors_do_not_change_during_hundreds_of_batches() {
         let tensors: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().to_candle(&device).unwrap()).collect();
         for number in 1..=20 {
             for batch in batches.epoch(number) {
-                // candle's stream is busy, so a missing wait would show.
+                // Keep candle's stream busy, so that a missing wait would corrupt the result.
                 let (images, _) = batch.unwrap().to_candle(&device).unwrap();
                 let flat = images.to_dtype(DType::F32).unwrap().flatten_from(1).unwrap();
                 flat.matmul(&flat.t().unwrap()).unwrap();

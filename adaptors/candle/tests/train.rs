@@ -1,6 +1,6 @@
 //! The `train` example resumes exactly where it stopped, within or between epochs: a run that stops
-//! reports the same losses and accuracy as an uninterrupted run. The learning curve is plotted, and
-//! a step's autograd graph is freed when the step ends.
+//! reports the same losses and accuracy as an uninterrupted run. Also tests
+//! the plot of the learning curve, and that the optimizer does not retain a step's autograd graph.
 
 #[path = "../examples/train/curve.rs"]
 mod curve;
@@ -95,7 +95,7 @@ fn the_curve_shows_losses_and_accuracies() {
     let plot = image::open(&path).unwrap().to_rgb8();
     let count = |color: [u8; 3]| plot.pixels().filter(|pixel| pixel.0 == color).count();
     assert!(count([31, 96, 180]) > 500 && count([214, 96, 20]) > 500);
-    // The last accuracy, 0.8, must be plotted at 80 % of the plot's height.
+    // The last accuracy, 0.8, must be plotted at 80% of the plot's height.
     let (right, y) = (plot.width() - 64, (40.0 + (480.0 - 88.0) * 0.2_f64).round() as u32);
     assert_eq!(plot.get_pixel(right, y).0, [214, 96, 20]);
 }

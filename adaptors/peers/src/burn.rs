@@ -1,4 +1,4 @@
-//! burn's own loader: `ImageFolderDataset` decodes, a `Mapper` crops and resizes with the `image`
+//! burn's own loader: `ImageFolderDataset` decodes, a `Mapper` resizes and crops with the `image`
 //! crate, a `Batcher` builds tensors as in burn's `custom-image-dataset` example, and a
 //! `DataLoader` runs two workers.
 

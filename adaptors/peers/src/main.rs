@@ -6,14 +6,14 @@
 //! cargo run --release -- FOLDER [ROUNDS]        # class folders of images; 5 rounds
 //! ```
 //!
-//! All loaders do the same work with two workers, and candle's `Batcher` also with one thread:
-//! decode an image, resize its shorter side to 224 pixels, crop the central 224x224, normalize to
-//! `f32`, and batch 64 images as (N, 3, 224, 224) with their labels. The program first compares 128
-//! images, and stops if they differ by more than rounding explains.
+//! Every loader decodes an image, resizes its shorter side to 224 pixels, crops the central
+//! 224x224, normalizes to `f32`, and batches 64 images as (N, 3, 224, 224) with their labels. It
+//! uses two workers; candle's `Batcher` is also measured with one thread. The program first
+//! compares 128 images, and stops if they differ by more than rounding explains.
 //!
 //! 1. This file: the check, the measurements and the table.
 //! 2. `ours`: warpfeed, with its adaptors.
-//! 3. `candle`: `candle-datasets`' `Batcher`.
+//! 3. `candle`: the `Batcher` of `candle-datasets`.
 //! 4. `burn`: `ImageFolderDataset` and `DataLoader`.
 
 mod burn;
@@ -37,7 +37,7 @@ const COMPARED: usize = 2 * BATCH;
 /// Maximum mean absolute pixel difference, on a scale of 0 to 255. Decoders and resize filters
 /// round differently.
 const DIFFERENCE: f32 = 1.5;
-/// Minimum duration of a measurement. It ends after the first epoch that reaches this duration.
+/// Minimum duration of a measurement, which runs whole epochs until this much time has passed.
 const MIN_SECONDS: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -88,7 +88,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Resizes and crops for candle and burn as `Augment::eval` does for warpfeed. Sizes and offsets
+/// Resizes and crops as `Augment::eval` does, for candle and burn. Sizes and offsets
 /// are those of torchvision's `Resize` and `CenterCrop`.
 fn resized(image: &DynamicImage) -> RgbImage {
     let (width, height) = (image.width(), image.height());
@@ -109,7 +109,7 @@ fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
     let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
     let mean = (sum / expected.0.len() as f64) as f32;
     println!("{name}: {} images, mean absolute difference {mean:.2} (levels are 0 to 255)", expected.1.len());
-    // This comparison is false for NaN.
+    // Written so that NaN fails.
     let same = mean <= DIFFERENCE;
     if !same {
         return Err(format!("{name}: the mean pixel difference exceeds {DIFFERENCE} levels").into());

@@ -1,4 +1,4 @@
-//! Measures images per second delivered as tch tensors. Variants alternate within one run.
+//! Measures images per second delivered as tch tensors. The variants take turns in every round.
 //!
 //! ```text
 //! cargo bench --bench images -- PATH [ROUNDS [BATCH]]      # photographs; 5 rounds, batches of 64
@@ -54,8 +54,8 @@ fn main() -> Result<()> {
     })
 }
 
-/// Calls `round` repeatedly. For each path, prints the median rate without tensors, the median rate
-/// with tensors, and their ratio.
+/// Calls `round` repeatedly. For each variant, prints the median rate without tensors, the median
+/// rate with tensors, and their ratio.
 fn print<const PATHS: usize, const RATES: usize>(
     paths: [&str; PATHS],
     rounds: u64,

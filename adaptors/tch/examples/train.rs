@@ -5,8 +5,8 @@
 //! cargo run --release --example train [-- PATH [EPOCHS]]
 //! ```
 //!
-//! If libtorch finds a GPU, the example trains on the first one. With the `cuda` feature, it also
-//! loads batches to this GPU.
+//! If libtorch finds a GPU, the example trains on the first one. With the `cuda` feature, batches
+//! are also delivered in the memory of this GPU.
 //!
 //! Without PATH, the exit code is 0 only if the held-out accuracy is well above chance.
 
@@ -64,7 +64,7 @@ fn train() -> Result<()> {
     let [training, held_out] = loader.dtype(Dtype::F32).layout(Layout::Nchw).split_by_class([0.8, 0.2], 42)?;
     let training = training.shuffle(42).augment(Augment::train(SIDE).scale(0.35, 1.0)).last_batch(LastBatch::Drop);
     let accuracy = open_and_train(training, held_out.augment(Augment::eval(SIDE * 8 / 7, SIDE)), epochs)?;
-    // This comparison is false for NaN.
+    // Written so that NaN fails.
     let learned = accuracy > ACCURACY;
     if arguments.is_empty() && !learned {
         let (reached, expected) = (100.0 * accuracy, 100.0 * ACCURACY);
@@ -73,7 +73,7 @@ fn train() -> Result<()> {
     Ok(())
 }
 
-/// Opens the loaders, and trains on the first GPU if libtorch finds one, and otherwise on the CPU.
+/// Opens the loaders, and trains on the first GPU if libtorch finds one, or else on the CPU.
 /// Returns the last held-out accuracy.
 fn open_and_train(training: Loader, held_out: Loader, epochs: u64) -> Result<f64> {
     let device = Device::cuda_if_available();

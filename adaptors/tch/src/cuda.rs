@@ -11,15 +11,17 @@ use warpfeed::{CudaBatch, Result};
 use crate::libtorch;
 use crate::share::Fields;
 
-/// Returns the stream that the calling thread uses on CUDA device `ordinal`, for
+/// Returns libtorch's current stream of the calling thread on CUDA device `ordinal`, to pass to
 /// [`Loader::cuda`](warpfeed::Loader::cuda). This is the default stream, unless libtorch code
-/// outside tch has set a different stream.
+/// outside tch has set a different stream. If libtorch did not create that stream, it must outlive
+/// the loader and its batches.
 ///
 /// # Errors
 /// If libtorch was built without CUDA, or the device does not exist.
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     let handle = libtorch::stream(ordinal)?;
-    // SAFETY: libtorch's streams are never destroyed.
+    // SAFETY: libtorch never destroys its own streams. The documentation requires that any other
+    // stream outlives the loader.
     unsafe { warpfeed::cuda::borrowed_stream(ordinal, handle) }
 }
 
@@ -27,7 +29,8 @@ impl Fields for CudaBatch {
     fn wait_on_current_stream(&self) -> Result<()> {
         let Some(field) = self.fields().find_map(|field| self.field(&field.name)) else { return Ok(()) };
         let handle = libtorch::stream(field.device())?;
-        // SAFETY: libtorch uses the primary context, and its streams are never destroyed.
+        // SAFETY: libtorch uses the primary context, and never destroys its own streams. The owner
+        // of an external stream keeps it alive while it is libtorch's current stream.
         unsafe { self.use_on(handle) }
     }
 

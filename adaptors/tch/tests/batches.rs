@@ -1,5 +1,6 @@
-//! Tensors of images, in each element type, and of other fields alias the slot of their batch,
-//! which stays in use until the last of them is dropped. Errors name the field or the sample.
+//! Tensors of images, in each element type, and of other fields alias the memory of their batch,
+//! which is reused only after the last of these tensors is dropped. Errors name the field or the
+//! sample.
 
 mod samples;
 
@@ -11,7 +12,7 @@ use warpfeed::field::{NdArray, Ragged};
 use warpfeed::{Augment, Batches, Dtype, HostBatch, LastBatch, Layout, Loader, Normalize};
 use warpfeed_tch::ToTch;
 
-/// Returns the tensor's bytes in element order, as torch reads them.
+/// Returns the tensor's bytes in logical (row-major) order, as torch reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
     tensor.copy_data_u8(&mut bytes, tensor.numel());
@@ -94,7 +95,7 @@ fn holds_the_slot(keep: impl FnOnce(Tensor) -> Tensor) {
     let mut batches = loader().dtype(Dtype::F32).prefetch(2).host().unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().bytes().as_ptr() as usize;
-    // Only `keep` occupies the slot.
+    // After this call, only `tensor` holds the slot.
     let tensor = keep(first.to_tch().unwrap().0);
     let before = bytes(&tensor);
     let filled: Vec<usize> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();

@@ -1,9 +1,10 @@
 //! Tensors of device batches share the batch's memory and are bit-identical to host batches,
 //! whichever stream the loader uses. Their memory is not reused until the device has finished all
-//! work that reads it, and the last tensor that uses the slot is dropped. Uploads from page-locked
+//! work that reads it, and the last tensor on it has been dropped. Uploads from page-locked
 //! batches are bit-identical as well.
 //!
-//! Without the `cuda` feature or without a driver, the tests do nothing.
+//! Without the `cuda` feature, this file is empty. Without a driver, the tests are skipped, or fail
+//! if `WARPFEED_REQUIRE` contains `cuda`.
 #![cfg(feature = "cuda")]
 
 #[path = "../../../tests/support/require.rs"]
@@ -22,7 +23,7 @@ use warpfeed_tch::{ToTch, stream};
 
 const GPU: Device = Device::Cuda(0);
 
-/// Returns libtorch's stream and a separate stream for the loader, or `None` without a driver.
+/// Returns libtorch's stream, and another stream for the loader, or `None` without a driver.
 fn streams() -> Option<[Arc<CudaStream>; 2]> {
     if let Err(e) = warpfeed::cuda::available() {
         require::missing("cuda", e);
@@ -32,7 +33,7 @@ fn streams() -> Option<[Arc<CudaStream>; 2]> {
     Some([stream(0).unwrap(), warpfeed::cuda::stream(0).unwrap()])
 }
 
-/// Returns the tensor's bytes in element order, as torch reads them.
+/// Returns the tensor's bytes in logical (row-major) order, as torch reads them.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let tensor = tensor.to_device(Device::Cpu).contiguous();
     let mut bytes = vec![0; tensor.numel() * tensor.kind().elt_size_in_bytes()];
@@ -59,7 +60,7 @@ fn expected(loader: Loader, epoch: u64) -> Vec<(Vec<u8>, Vec<i64>)> {
     epoch.map(|batch| (batch.images().bytes().to_vec(), batch.labels().unwrap().to_vec())).collect()
 }
 
-/// Queues a few milliseconds of work on libtorch's stream, to delay the work that follows.
+/// A matrix whose products keep libtorch's stream busy for a few milliseconds.
 struct Busy(Tensor);
 
 impl Busy {
@@ -161,7 +162,7 @@ fn holds_the_slot(stream: &Arc<CudaStream>, keep: impl FnOnce(Tensor) -> Tensor)
     let mut batches = floats().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().device_ptr();
-    // Only `keep` occupies the slot.
+    // After this call, only `tensor` holds the slot.
     let tensor = keep(first.to_tch().unwrap().0);
     let before = bytes(&tensor);
     let filled: Vec<u64> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();

@@ -17,13 +17,13 @@ struct Block {
     first_norm: BatchNorm,
     second: Conv2d,
     second_norm: BatchNorm,
-    /// The convolution of the shortcut, or `None` if the block changes neither the number of
-    /// channels nor the resolution.
+    /// The convolution and norm of the shortcut, or `None` if the block changes neither the number
+    /// of channels nor the resolution.
     short_cut: Option<(Conv2d, BatchNorm)>,
     halves: bool,
 }
 
-/// The network. Its input is `f32`, of shape (N, 3, H, W). With n widths, H and W must be
+/// The network. Its input is `f32`, of shape (N, 3, H, W). With n widths, H and W should be
 /// multiples of 2^n.
 pub(crate) struct ResNet {
     stem: Conv2d,

@@ -1,5 +1,6 @@
-//! The training loop. It resumes from a checkpoint if there is one, and writes one every
-//! [`Settings::save_every`] steps and after each epoch.
+//! The training loop. It resumes from a checkpoint if there is one. It writes one every
+//! [`Settings::save_every`] steps, counted from the start of the epoch or from the resume, and at
+//! the end of each epoch.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,9 +35,9 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) checkpoint: PathBuf,
     pub(crate) save_every: usize,
-    /// Number of steps after which the run stops, counted from the start of training rather than
-    /// from the resume. If the last of these steps ends an epoch, the run measures the accuracy
-    /// first. If it ends the training, the run finishes.
+    /// Number of steps after which the run stops, including the steps before a resume. If the last
+    /// of these steps ends an epoch, the run measures the accuracy first. If it ends the training,
+    /// the run finishes.
     pub(crate) stop_after: Option<usize>,
 }
 
@@ -59,7 +60,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
 }
 
 impl Settings {
-    /// Returns the loaders of the training images and of the held-out images.
+    /// Returns the training loader and the held-out loader.
     fn loaders(&self, resume: Option<Checkpoint>) -> Result<[Loader; 2]> {
         let data = Loader::source(self.data.clone());
         let parts = match &self.held_out {
@@ -111,8 +112,8 @@ fn train<B: ToCandle>(
     for number in batches.first_epoch()..settings.epochs {
         let (began, before) = (Instant::now(), batches.stats());
         let first = measured.losses.len();
-        // Losses stay on the device until they are saved, because reading one would wait for its
-        // step.
+        // Reading a loss would block until its step finishes, so losses stay on the device until
+        // the next save.
         let mut losses: Vec<Tensor> = Vec::new();
         let mut epoch = batches.epoch(number);
         while let Some(batch) = epoch.next() {
