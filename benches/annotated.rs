@@ -1,8 +1,9 @@
-//! Measures how much masks and boxes slow down loading, with two augmentations.
+//! Measures how much masks and boxes slow down loading, under two augmentations.
 //!
 //! ```text
 //! cargo bench --bench annotated
-//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench annotated    # with a folder of images instead of synthetic ones
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench annotated    # with a folder of images instead
+//! of synthetic ones
 //! ```
 //!
 //! Each image has a generated mask of the same size, and twelve generated boxes with classes. The
@@ -40,7 +41,7 @@ fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     spans.into_iter().map(|((x1, x2), (y1, y2))| ([x1, y1, x2, y2], rng.below(80) as i64)).collect()
 }
 
-/// Returns a PNG mask with one ellipse per box, filled with the box's class.
+/// Returns a PNG mask with one ellipse per box, filled with the box's class plus one.
 fn mask(size: Size, boxes: &[([f32; 4], i64)]) -> Vec<u8> {
     let mut mask = image::GrayImage::new(size.width, size.height);
     for ([x1, y1, x2, y2], class) in boxes {
@@ -88,9 +89,10 @@ fn annotate(source: &dyn Source, list_folder: Option<&Path>) -> Memory {
     Memory::new(samples)
 }
 
-/// Returns the seconds to load `IMAGES` images into host memory, in batches of `batch_size`.
+/// Returns the seconds to load `IMAGES` images into host memory, in batches of `batch_size`. Loads
+/// whole epochs, and scales their time to `IMAGES`.
 fn seconds(path: &Path, batch_size: usize, configure: &dyn Fn(Loader) -> Loader) -> f64 {
-    // The generated annotations refer to the image after its EXIF rotation.
+    // The annotations are generated for the upright image.
     let loader = Loader::new(path)
         .batch_size(batch_size)
         .shuffle(1)
@@ -99,7 +101,7 @@ fn seconds(path: &Path, batch_size: usize, configure: &dyn Fn(Loader) -> Loader)
     let mut batches = configure(loader).host().unwrap();
     let (mut images_loaded, mut epoch) = (0, 0);
     let mut started = Instant::now();
-    // The first epoch warms up the threads, the page cache and the slots.
+    // The first epoch warms up the threads, the page cache and the batch buffers.
     while images_loaded < IMAGES {
         for batch in batches.epoch(epoch) {
             let batch = batch.unwrap();

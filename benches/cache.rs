@@ -1,10 +1,11 @@
 //! Measures the cache of decoded images: the throughput of the first and of later epochs, with
-//! several cache sizes and both cache formats. The datasets are photographs, their 4:2:0 JPEGs
-//! alone, packed copies of both, and PNGs.
+//! several cache sizes and both cache formats. There are up to five datasets: the images, only
+//! the 4:2:0 JPEGs among them, packed copies of both, and PNGs.
 //!
 //! ```text
 //! cargo bench --bench cache
-//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench cache    # with a folder of images instead of synthetic ones
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench cache    # with a folder of images instead of
+//! synthetic ones
 //! ```
 //!
 //! Each round measures every cache in turn. Opening the loader is not timed. All reads come from
@@ -58,7 +59,7 @@ fn main() {
     }
 }
 
-/// Copies those images to `folder` that are JPEGs with 4:2:0 subsampling.
+/// Copies the JPEGs with 4:2:0 subsampling to `folder`.
 fn copy_420(source: &dyn Source, folder: &Path) {
     let (mut scratch, codecs) = (Vec::new(), Codecs::new());
     for number in 0..source.len() {
@@ -89,7 +90,7 @@ fn write_pngs(source: &dyn Source, folder: &Path) {
 fn measure(name: &str, path: &Path) {
     let loader = Loader::new(path).batch_size(64).shuffle(1).augment(Augment::train(224));
     let count = sample_count(&loader);
-    // A cache that is too large to fill shows how many bytes the decoded images need.
+    // Measure the size of the decoded images with a large cache, which usually does not fill up.
     let cache_bytes = |format| {
         let mut batches = loader.clone().cache_decoded(8 << 30).cache_format(format).host().unwrap();
         epoch_seconds(&mut batches, 0, 1);

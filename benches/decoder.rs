@@ -5,8 +5,8 @@
 //! center crops, normalized, as `f16` in the layout (N, C, H, W). With a CUDA driver, the batches
 //! are in device memory, and each request size is measured twice: decoded on the GPU, and decoded
 //! on the CPU. "median ms" and "99 % ms" are latencies from the call until the batch is in memory,
-//! with one request at a time. "images/s" is the rate with one request at a time, and "in flight:
-//! images/s" the rate with four requests in flight. "on the device" is the percentage of images
+//! with one request at a time. "images/s" is the rate with one request at a time. "in flight:
+//! images/s" is the rate with four requests in flight. "on the device" is the percentage of images
 //! that the GPU decodes.
 
 use std::collections::VecDeque;

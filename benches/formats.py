@@ -5,15 +5,17 @@
     python3 benches/formats.py IMAGES hdf5 mds     these formats only
 
 IMAGES is a folder of class folders that contain JPEGs. The JPEGs are repeated until a dataset has --samples samples.
-Each format's own library writes the dataset to a temporary folder. Arrays contain the pixels of the images, resized to
-256x256. If the library of a format is not installed, the script prints a message and skips the format.
+Each format's own library, if it has one, writes the dataset to a temporary folder. Formats of arrays contain decoded
+pixels, resized to 256x256. If the library of a format is not installed, the script prints a message and skips the
+format.
 
 Reading only: torch's `DataLoader` reads through the library with two worker processes, in shuffled
 order, without decoding. warpfeed reads on a single thread, as measured by `warpfeed doctor`.
 
 End to end: the library and warpfeed both shuffle, take random 224x224 crops, flip, and collate batches of 64.
-For the library, two worker processes decode with Pillow and augment with torchvision. warpfeed uses two worker threads.
-A Parquet page contains several images, so warpfeed shuffles Parquet rows in windows of 1,000, as `doctor` recommends.
+For the library, two worker processes decode with Pillow and augment with torchvision; FFCV uses its own loader, decoder
+and transforms. warpfeed uses two worker threads.
+A Parquet page contains several images, so warpfeed shuffles Parquet rows in windows of 1,000.
 
 "Warm" means that the files are in the page cache. "Cold" means that the files were evicted from the page cache, and
 that no sample is read twice.

@@ -1,19 +1,23 @@
 //! Compares the JPEG decoder (`warpfeed-jpeg`) on one core with libjpeg-turbo and zune-jpeg, and
 //! then measures the whole pipeline. Run with `cargo bench --bench decode`.
 //!
+//! The modules, in reading order:
+//!
 //! 1. `images`: the images to decode.
 //! 2. `turbo`: libjpeg-turbo.
-//! 3. `pipeline`: reading, decoding, resizing and writing, compared with decoding and resizing
-//!    alone.
+//! 3. `pipeline`: the whole pipeline, compared with decoding and resizing alone.
 //!
 //! `WARPFEED_PHOTOS` names a folder of JPEGs, which is searched recursively. Without it, the images
 //! are generated. libjpeg-turbo is the system's `libturbojpeg.so.0` with SIMD; without the library,
-//! the output has neither its times nor the ratios. "Packed" files are JPEGs as `warpfeed pack`
-//! rewrites them, with standard Huffman tables and restart markers (three to eight segments per
-//! row). Crops are chosen as in torchvision's RandomResizedCrop. libjpeg-turbo decodes both the
-//! full file and a file that contains only the segments that the crop needs.
+//! the output has neither its times nor the ratios. "Packed" files approximate the output of
+//! `warpfeed pack`: they have standard Huffman tables, and restart markers that divide a row into
+//! three to eight segments where the width allows it. Crops are chosen as in torchvision's
+//! RandomResizedCrop. libjpeg-turbo decodes both the full file and a file that contains only the
+//! segments that the crop needs.
 //!
-//! The numbers are medians of five rounds, in microseconds of CPU time per image on one thread.
+//! Decoding times are medians of five rounds, in microseconds of CPU time per image on one thread.
+//! `pipeline` also measures the CPU time of the process with one worker, and the elapsed time with
+//! one and two workers.
 
 mod images;
 #[path = "../../tests/libjpeg/mod.rs"]
