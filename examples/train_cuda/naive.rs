@@ -1,13 +1,13 @@
 //! The network in plain `f64` loops on the CPU, as the reference for the kernels.
 //!
-//! It shares no code with the kernels, and computes convolutions as sums over the image instead of
-//! products of column matrices.
+//! It shares only the shape types with the kernels, and computes convolutions as sums over the
+//! image instead of products of column matrices.
 
 use super::kernels::Shape;
 use super::net::Plan;
 
-/// Calls `f(weight, input, output)` with the indices of each product of a 3x3 convolution with zero
-/// padding, from (C, N, side, side) to (K, N, side, side).
+/// Calls `f(weight, input, output)` with the indices of each multiply-add of a zero-padded 3x3
+/// convolution, from (C, N, side, side) to (K, N, side, side).
 fn for_products(input: Shape, outputs: usize, mut f: impl FnMut(usize, usize, usize)) {
     let Shape { channels, count, side } = input;
     let index_of = |c: usize, n: usize, y: usize, x: usize| ((c * count + n) * side + y) * side + x;
@@ -32,7 +32,7 @@ pub(crate) fn convolve(maps: &[f64], weight: &[f64], input: Shape, outputs: usiz
     out
 }
 
-/// Returns the gradients of the weight and of the maps.
+/// Returns the gradients with respect to the weight and to the input maps.
 pub(crate) fn convolve_back(
     grad: &[f64],
     maps: &[f64],
@@ -48,8 +48,8 @@ pub(crate) fn convolve_back(
     (weight_grad, maps_grad)
 }
 
-/// Adds the bias, then applies ReLU and 2x2 max pooling. Returns the pooled values, and the index
-/// in `maps` of each, or `None` if ReLU clipped it.
+/// Applies 2x2 max pooling, then adds the bias and applies ReLU. Returns the results and, for each,
+/// the index in `maps` of the maximum, or `None` if ReLU zeroed it.
 pub(crate) fn pool(maps: &[f64], bias: &[f64], shape: Shape) -> (Vec<f64>, Vec<Option<usize>>) {
     let (side, half) = (shape.side, shape.side / 2);
     let places = (0..shape.pooled()).map(|i| {
@@ -89,14 +89,14 @@ pub(crate) fn mean(maps: &[f64], shape: Shape) -> Vec<f64> {
     transposed(&means, shape.channels, shape.count)
 }
 
-/// Returns the gradient of [`mean`].
+/// Backpropagates the gradient `features` through [`mean`].
 pub(crate) fn spread(features: &[f64], shape: Shape) -> Vec<f64> {
     let plane = shape.side * shape.side;
     let by_channel = transposed(features, shape.count, shape.channels);
     by_channel.iter().flat_map(|v| std::iter::repeat_n(v / plane as f64, plane)).collect()
 }
 
-/// Returns, for logits (N, classes), the cross-entropy of each sample, whether it is classified
+/// For logits (N, classes), returns the cross-entropy of each sample, whether it is classified
 /// correctly, and the gradient of the mean cross-entropy.
 pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, Vec<f64>) {
     let (classes, mut grads) = (logits.len() / labels.len(), Vec::new());
@@ -111,8 +111,9 @@ pub(crate) fn softmax(logits: &[f64], labels: &[i64]) -> (Vec<f64>, Vec<bool>, V
     (losses, right, grads)
 }
 
-/// Returns the mean cross-entropy of an image batch (N, C, side, side), its gradient with respect to
-/// each parameter array, in the order of [`Plan::parameters`], and the number of correct predictions.
+/// Returns the mean cross-entropy of an image batch (N, C, side, side), its gradient with respect
+/// to each parameter array, in the order of [`Plan::parameters`], and the number of correct
+/// predictions.
 pub(crate) fn gradient(
     plan: &Plan,
     values: &[Vec<f64>],

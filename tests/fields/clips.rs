@@ -1,5 +1,5 @@
-//! Tests clips, which are image fields of T frames with a common plan. Each frame must be
-//! bit-identical to the image that a loader makes of this frame alone.
+//! Tests clips: image fields with T frames, which are all cropped and augmented alike. Each frame
+//! must be bit-identical to the image that a loader produces from that frame alone.
 
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::decode::Size;
@@ -146,7 +146,8 @@ fn cameras_and_masks_of_a_sample_share_its_crop() {
             .field("mask.npy", npy("|u1", "(20, 24)", &level(1)))
             .label(0)
     };
-    // Nothing is interpolated, so each mask pixel equals the gray value of the image.
+    // The center crop does not interpolate, so each mask pixel equals the same pixel of frame 1 of
+    // `top`.
     let augment = Augment::center_crop(10).flip(0.5).vertical_flip(0.5);
     let loader = Loader::source(Memory::new((0..12).map(sample).collect()));
     let small = Augment::resize(5, 4).flip(0.5);
@@ -249,7 +250,7 @@ fn a_failed_clip_is_replaced_and_damage_is_counted() {
     let each = 3 * 32 * 32 * 3;
     let bytes = batch.images().bytes();
     assert!(bytes[3 * each..][..each] == bytes[4 * each..][..each]);
-    // In each clip, two frames have the same damage as the single image.
+    // In each clip except clip 3, two frames have the same damage as the single image.
     let single = |clip: usize| OwnedSample::new(clip.to_string()).field("jpg", frame(clip, true)).label(0);
     let singles = Loader::source(Memory::new((0..8).filter(|clip| *clip != 3).map(single).collect()));
     let mut singles = singles.augment(Augment::eval(40, 32)).host().unwrap();
@@ -286,7 +287,7 @@ fn the_memory_of_a_clip_does_not_grow_with_its_length() {
         plan.host_bytes - plan.slots * 4 * count * 16 * 16 * 3
     };
     assert!(plan(64) <= plan(8) + 4096, "{} and {}", plan(64), plan(8));
-    // The smallest possible memory limit does not change the images.
+    // A nearly minimal memory limit does not change the images.
     let limit = |bytes: usize| clips(16).augment(Augment::train(16)).prefetch(1).memory_limit(bytes);
     let min_limit = (1..200).map(|n| n << 18).find(|&bytes| limit(bytes).host().is_ok()).unwrap();
     assert!(rows(limit(min_limit), 0, "image") == rows(clips(16).augment(Augment::train(16)), 0, "image"));

@@ -116,7 +116,7 @@ fn too_many_rows_fail_unless_truncated() {
 #[test]
 fn several_images_of_a_sample_are_cropped_and_flipped_alike() {
     exit_on_hang(|| {
-        // Identical images allow their transforms to be compared.
+        // The images are identical, so equal output means equal transforms.
         let gradient = || {
             let mut bytes = image(40, 0);
             let start = bytes.len() - 40 * 40 * 3;
@@ -235,7 +235,7 @@ fn a_field_name_suffix_determines_the_number_format() {
     assert_eq!(cause(fractional), "field \"x.txt\": element 1 is 2.5, which int64 cannot hold");
 }
 
-/// A field that records the region of the source image that a sample shows.
+/// Records which region of the source image each sample shows.
 #[derive(Debug)]
 struct Region;
 
@@ -385,8 +385,8 @@ fn a_custom_field_type_may_wrap_any_built_in_type() {
     });
 }
 
-/// A field that counts concurrent writes. The `large` field declares more memory than all workers
-/// share; other fields declare none.
+/// A field that counts concurrent writes. The `large` field declares more memory than the
+/// workers have in total; other fields declare none.
 #[derive(Debug, Default, Clone)]
 struct Large(std::sync::Arc<[std::sync::atomic::AtomicUsize; 2]>);
 

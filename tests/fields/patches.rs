@@ -1,5 +1,6 @@
-//! Tests that a batch contains its images' patches in the order of `transformers`' image
-//! processors, packed without padding, with their grids and cumulative lengths.
+//! Tests that a batch contains the patches of its images, packed without padding, and their grids
+//! and cumulative lengths. The order of the patches is that of the image processors of
+//! `transformers`.
 
 use jpeg_encoder::{ColorType, Encoder};
 use warpfeed::decode::{Codecs, EncodedImage, Pixels, Rect, Size};
@@ -10,8 +11,8 @@ use warpfeed::{Augment, Dtype, HostBatch, LastBatch, Loader, Normalize, OnError,
 
 const EXTREME: [(u32, u32); 8] = [(1, 1), (1, 200), (200, 1), (3, 500), (900, 5), (2, 2), (1, 9), (201, 1)];
 
-/// Encodes an image of a size that depends on `number`. Number 1000 and above have the sizes in
-/// `EXTREME`.
+/// Encodes an image of a size that depends on `number`. From 1000, `number - 1000` selects a size
+/// from `EXTREME`.
 fn jpeg(number: usize) -> Vec<u8> {
     let usual = (20 + number as u32 * 37 % 90, 15 + number as u32 * 23 % 70);
     let (width, height) = if number < 1000 { usual } else { EXTREME[number - 1000] };
@@ -170,8 +171,8 @@ fn tiny_and_long_images_have_the_size_of_their_budget() -> Result<()> {
             check_p(&batch, &lists, is_qwen, filter);
             for grid in i64s(&batch, "p.grid_thw").chunks(3) {
                 let (patches, shorter) = (grid[1] * grid[2], grid[1].min(grid[2]));
-                // The shorter side of a narrow image is one block of 2x2 patches, and rounding it up
-                // exceeds `max_pixels`.
+                // The shorter side of a narrow image is one block of 2x2 patches, and rounding it
+                // up exceeds `max_pixels`.
                 let is_within_budget = match is_qwen {
                     true => (1024..=4096).contains(&(patches * 64)) || shorter == 2,
                     false => (36..=40).contains(&patches),

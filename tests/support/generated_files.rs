@@ -13,7 +13,7 @@ pub(crate) fn check_file(path: &str, text: &str) {
     assert!(current == text, "{path} differs from the generated text: run this test with WARPFEED_BLESS=1");
 }
 
-/// Like [`check_file`], for the section of a file between the lines `begin` and `end`.
+/// Like [`check_file`], but compares only the text between the markers `begin` and `end`.
 pub(crate) fn check_part(path: &str, [begin, end]: [&str; 2], text: &str) {
     let current = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let parts = current.split_once(begin).and_then(|(head, rest)| Some((head, rest.split_once(end)?.1)));

@@ -1,5 +1,5 @@
-//! A synthetic dataset, and a naive single-threaded loop that the loader must reproduce batch for
-//! batch.
+//! A synthetic dataset, a naive single-threaded loop whose batches the loader must reproduce, and
+//! helpers for tests of threads, panics and hangs.
 #![allow(dead_code, unreachable_pub)] // not every test uses all of it
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -110,7 +110,7 @@ impl From<&HostBatch> for BatchContent {
     }
 }
 
-/// Computes an epoch on one thread, sample by sample, without the engine.
+/// Computes an epoch on one thread, sample by sample, without the loader's threads.
 pub fn reference_epoch(
     source: &dyn Source,
     codec: impl Codec + 'static,
@@ -152,9 +152,9 @@ pub fn reference_epoch(
     batches
 }
 
-/// Runs epochs until `is_done` returns true, or for one minute. For each batch `n`, sleeps for
-/// `step(n)`, and then calls `observe` with the batch. Returns whether `is_done` returned true in
-/// time.
+/// Runs epochs until `is_done` returns true, or for about one minute. For batch `n` of an epoch,
+/// sleeps for `step(n)`, and then calls `observe` with the batch. Returns whether `is_done`
+/// returned true in time.
 pub fn run_until(
     batches: &mut Batches<HostBatch>,
     step: impl Fn(u64) -> Duration,
@@ -198,7 +198,7 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("warpfeed")).count()
 }
 
-/// Silences panics in the crate's threads, which a test causes deliberately.
+/// Hides the messages of panics that tests provoke in the crate's threads.
 pub fn silence_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

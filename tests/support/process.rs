@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Returns a guard that only one test at a time can hold. Tests that do not call this function run
-/// in parallel.
+/// Returns a guard that only one test at a time can hold. Tests that do not call this function may
+/// run at the same time.
 pub fn serial() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     // Ignore poisoning: the lock protects no data, and a test that panicked has dropped its

@@ -1,5 +1,5 @@
-//! Reference conversion for the tests of host and device. It runs on the host, pixel by pixel, and
-//! performs the operations in the order of `convert.cu`.
+//! Reference implementation of the pixel conversion, for the host and device tests. It runs on the
+//! host, pixel by pixel, and performs the operations in the order of `convert.cu`.
 
 #![allow(dead_code)] // not every test uses all of it
 
@@ -7,8 +7,8 @@ use half::{bf16, f16};
 use warpfeed::decode::Rect;
 use warpfeed::{Dtype, Layout, Normalize};
 
-/// The operations on one sample, which the library passes to the device as a record
-/// (`batch/records/sample.rs`).
+/// The operations on one sample. Mirrors the record that the library passes to the device
+/// (`src/batch/records/sample.rs`).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ops {
     /// The rectangle to erase, and the value of each channel in it.
@@ -71,7 +71,7 @@ pub(crate) fn convert(
     out
 }
 
-/// Computes the checksum of the `checksum` kernel in `examples/kernels/probe.cu`.
+/// Computes the same checksum as the `checksum` kernel in `examples/kernels/probe.cu`.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks::<4>().0;
     words.iter().enumerate().fold(0, |sum: u64, (i, word)| {
