@@ -8,7 +8,7 @@ use crate::transform::step::{Setting, Sides};
 use crate::transform::zoom::Zoom;
 use crate::transform::{Border, CopyPaste, Interpolation, Mix, Mosaic};
 
-/// The combined effect of the steps of an augmentation, without later epochs.
+/// The combined effect of the steps of an augmentation, without `Augment::from_epoch`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Settings {
     pub(super) crop: Crop,
@@ -22,9 +22,10 @@ pub(super) struct Settings {
     pub(super) mix: Option<Mix>,
     pub(super) mosaic: Option<Mosaic>,
     pub(super) copy_paste: Option<CopyPaste>,
-    /// A setter that the crop does not support, and a description of the crops that support it.
+    /// The last setter that the crop does not support, and a description of the crops that support
+    /// it.
     pub(super) misuse: Option<(&'static str, &'static str)>,
-    /// The requested preset, if it does not exist.
+    /// Name of the requested preset, if it is unknown.
     pub(super) unknown_preset: Option<String>,
 }
 
@@ -79,8 +80,8 @@ impl Setting {
         })
     }
 
-    /// Returns the name of a setter that not every crop supports, and a description of the crops
-    /// that support it.
+    /// Returns the name of this setter, and a description of the crops that support it. Only for
+    /// setters that not every crop supports.
     fn supported_crops(&self) -> (&'static str, &'static str) {
         match self {
             Setting::ShrinkLarger {} => ("shrink_larger", "Augment::own_size"),
@@ -138,8 +139,8 @@ impl Settings {
         }
     }
 
-    /// Adds an operation. A sample has at most one erased rectangle, so a second operation on
-    /// values, which is always erasing, replaces the first.
+    /// Adds an operation. Random erasing is the only operation on values, and a sample has at most
+    /// one erased rectangle, so a second one replaces the first.
     pub(super) fn add(&mut self, op: &Op) {
         let is_same = |other: &Op| std::mem::discriminant(other) == std::mem::discriminant(op);
         self.ops.retain(|other| !(op.on_values() && is_same(other)));

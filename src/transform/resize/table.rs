@@ -2,8 +2,8 @@
 //!
 //! **Invariant.** The vector code relies on the following, which [`build`](Table::build)
 //! establishes. No other function modifies the taps.
-//! - For each element of `starts`, the 16-byte loads that cover the taps of that lane end within
-//!   the first `reach` bytes of the row.
+//! - Each 16-byte load for the taps of a lane, which begin at its element of `starts`, ends within
+//!   the first `reach` bytes after the start of the axis's span in the row.
 
 use crate::error::resize;
 use std::ops::Deref;
@@ -25,7 +25,7 @@ pub(super) struct Table(Taps);
 pub(super) struct Taps {
     /// Byte offset of the first tap for each lane of each vector.
     pub(super) starts: Vec<u32>,
-    /// Coefficients, ordered by group, by vector, by pair of taps and by lane.
+    /// Coefficients, in (group, vector, pair of taps, lane) order.
     pub(super) pairs: Vec<Block>,
     /// Number of pairs of taps per pixel.
     pub(super) depth: usize,
@@ -33,7 +33,8 @@ pub(super) struct Taps {
     pub(super) precision: u32,
     /// Number of pixels in the output row.
     pub(super) outputs: usize,
-    /// Number of bytes at the start of the source row that the vector code may read.
+    /// Number of bytes of the row, from the start of the axis's span, that the vector code may
+    /// read.
     pub(super) reach: usize,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct Taps {
 #[repr(C, align(16))]
 struct Lane([[i16; 2]; 4]);
 
-/// A vector of coefficients, aligned to a cache line, so that no vector spans two cache lines.
+/// 64 bytes of coefficients, aligned to a cache line, so that no vector spans two cache lines.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(super) struct Block([Lane; 4]);
