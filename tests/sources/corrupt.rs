@@ -240,7 +240,7 @@ fn an_lmdb_without_mmap_is_refused_with_an_alternative() {
 #[test]
 fn a_stale_or_damaged_index_is_rebuilt() {
     let root = tempfile::tempdir().unwrap();
-    // // An index is written only for shards of at least 1 MiB.
+    // An index is written only for shards of at least 1 MiB.
     let large = vec![7; 17 << 20];
     let path = write_file(&root, "x.tar", &tar(&[file("a.jpg", &large), file("b.jpg", b"1")]));
     let index = root.path().join("x.tar.index");
@@ -269,7 +269,7 @@ fn a_stale_or_damaged_index_is_rebuilt() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// /// `seal_again` corrects the checksums of changed headers, so that the headers are parsed.
+    /// `seal_again` corrects the checksums of changed headers, so that the headers are parsed.
     #[test]
     fn a_changed_tar_gives_samples_or_an_error(
         format in prop::sample::select(vec!["gnu.tar", "pax.tar", "ustar.tar"]),
