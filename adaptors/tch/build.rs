@@ -27,7 +27,7 @@ fn main() {
         .include(include)
         .file("src/libtorch.cpp")
         .compile("warpfeed_tch");
-    // torch-sys links all other libraries.
+    // Link the libraries that `libtorch.cpp` needs.
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=torch_cpu");
     if cuda {

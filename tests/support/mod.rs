@@ -86,7 +86,7 @@ impl Codec for NumberCodec {
     }
 }
 
-/// Returns a loader of `source` that decodes with [`NumberCodec`] and crops and resizes to 16x16.
+/// Returns a loader for `source` that decodes with [`NumberCodec`] and crops and resizes to 16x16.
 pub fn loader(source: NumberSource) -> Loader {
     Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7)
 }

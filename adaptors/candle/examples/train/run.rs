@@ -18,8 +18,7 @@ use crate::sgd::Sgd;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Number of warm-up steps, in which the learning rate increases. Afterward, it decreases linearly
-/// to zero.
+/// Length of the learning-rate warm-up, in steps.
 const WARM_UP: f64 = 20.0;
 
 pub(crate) struct Settings {
