@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 /// use warpfeed::format::Format;
 /// use warpfeed::{Error, Result};
 ///
-/// A format for gray images: a byte for the width, a byte for the height, and a byte per pixel.
+/// /// A format for gray images: a byte for the width, a byte for the height, and a byte per pixel.
 /// struct Tiny;
 ///
 /// impl Codec for Tiny {

@@ -23,7 +23,7 @@ use crate::transform::{Augment, Plan};
 /// use warpfeed::decode::Size;
 /// use warpfeed::field::{Input, FieldType, RowMut};
 ///
-/// The length of the sample's caption in bytes.
+/// /// The length of the sample's caption in bytes.
 /// #[derive(Debug)]
 /// struct Length;
 ///

@@ -161,7 +161,7 @@ impl Loader {
     ///
     /// ```
     /// # use warpfeed::{Loader, sampler::Sampler};
-    /// The first 1,000 samples, backwards.
+    /// /// The first 1,000 samples, backwards.
     /// struct Backwards;
     ///
     /// impl Sampler for Backwards {

@@ -15,7 +15,7 @@ pub use warpfeed_sources::Position;
 /// ```
 /// use warpfeed::sampler::Sampler;
 ///
-/// All samples, backwards in every second epoch.
+/// /// All samples, backwards in every second epoch.
 /// struct ThereAndBack(u64);
 ///
 /// impl Sampler for ThereAndBack {

@@ -36,7 +36,7 @@ impl VideoInfo {
 /// use warpfeed_sources::Result;
 /// use warpfeed_sources::{Sample, Source};
 ///
-/// 1,000 gray 8x8 images, encoded as BMP on each read.
+/// /// 1,000 gray 8x8 images, encoded as BMP on each read.
 /// struct Gray;
 ///
 /// impl Source for Gray {

@@ -13,7 +13,7 @@ use crate::model::Sample;
 /// ```
 /// use warpfeed_sources::{ValueFormat, Sample};
 ///
-/// A little-endian label of four bytes, followed by the image.
+/// /// A little-endian label of four bytes, followed by the image.
 /// struct LabelThenJpeg;
 ///
 /// impl ValueFormat for LabelThenJpeg {
