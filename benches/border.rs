@@ -11,7 +11,8 @@
 //! request" is the same loader with `epochs(0)`. They are measured alternately, with two consumers.
 //! The first does no work, so the loader is the bottleneck. The steps of the second take 1.5 times
 //! as long as loading a batch, so the consumer is the bottleneck. A wait is the time from
-//! requesting a batch until it is available, on the consumer's stream for a device batch.
+//! requesting a batch until it is available. For a device batch, it includes synchronizing the
+//! consumer's stream.
 #![allow(missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -68,13 +69,13 @@ fn main() {
 
 type Set = (u64, usize, u64);
 
-/// Measures a dataset with and without prepared epochs. `open_loader` takes the number of
-/// epochs to prepare.
+/// Measures a dataset with and without prepared epochs. `open_loader` takes the value of
+/// `Loader::epochs`: `u64::MAX` prepares the next epoch ahead, 0 does not.
 fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open_loader: impl Fn(u64) -> F) {
     let (samples, batch, epochs) = set;
     println!("\n{samples} samples, batches of {batch}, {epochs} epochs, {ROUNDS} rounds, {place}");
     let mut loaders = [("ahead", open_loader(u64::MAX)), ("on request", open_loader(0))];
-    // Warm up the loader and measure the time per batch.
+    // Warm up the "on request" loader and measure the time per batch.
     let start = Instant::now();
     let warm_up_waits = loaders[1].1((samples, batch, 2), Duration::ZERO);
     let batch_time = start.elapsed() / (warm_up_waits.border.len() + warm_up_waits.inside.len() + 1) as u32;

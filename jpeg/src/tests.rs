@@ -1,4 +1,4 @@
-//! Tests of the decoder. `tests/fuzz/jpeg.rs` tests damaged files.
+//! Tests of the decoder. `tests/fuzz/jpeg.rs` tests more damaged files.
 
 mod hostile;
 mod kept;

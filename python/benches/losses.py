@@ -10,9 +10,10 @@ optimizer, the steps and the seeds stay the same.
 | `a3`: timm's ResNet-50 A3 at 160 pixels | timm's `train.py` | `examples/timm_train.py` runs the same script |
 | `yolo`: Ultralytics' detection with mosaics | `DetectionTrainer` | the trainer of `examples/yolo_trainer.py` |
 
-PHOTOGRAPHS contains class folders of JPEGs. `a3` learns ten classes, each of which combines several
-adjacent class folders. The photographs have no boxes, so `yolo` learns to find synthetic objects:
-rectangles, ellipses and triangles that are cut from one photograph and pasted into a different one.
+PHOTOGRAPHS contains class folders of JPEGs. `a3` learns ten classes: the list of JPEGs, sorted by
+path and cut into ten runs of equal length. The photographs have no boxes, so `yolo` learns to find
+synthetic objects: rectangles, ellipses and triangles that are cut from one photograph and pasted
+into a different one.
 
 The table shows, for each epoch, the mean loss over the seeds, with the lowest and the highest loss.
 A spread is the distance between the lowest and the highest loss. Two means agree if they differ by
@@ -59,7 +60,7 @@ def images(folder: str) -> list[Path]:
 
 
 def class_folders(args: argparse.Namespace, work: Path) -> None:
-    """Creates folders of ten classes. Each photograph occurs several times in `train`, to make
+    """Creates ten class folders. Each photograph occurs several times in `train`, to make
     epochs longer."""
     result = images(args.photographs)
     for part, copies in (("train", args.copies), ("val", 1)):
@@ -192,7 +193,8 @@ def means_agree(first: list[float], second: list[float]) -> bool:
 
 
 def report(recipe: str, losses: dict[str, list[dict[str, list[float]]]]) -> bool:
-    """Returns whether the means of "own" and "warpfeed" agree in every epoch."""
+    """Returns whether all losses are finite, and the means of "own" and "warpfeed" agree in every
+    epoch. The means are not compared if one of these sides is missing."""
     all_agree = True
     first = next(iter(losses.values()))[0]
     for name in first:

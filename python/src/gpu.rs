@@ -1,4 +1,4 @@
-//! The device types and the streams of the GPU vendor.
+//! Vendor-specific types: the device batch, its tensors, and streams.
 
 #[cfg(feature = "cuda")]
 use warpfeed::cuda::{borrowed_stream, cudarc::driver::CudaStream};

@@ -1,5 +1,5 @@
-"""Errors say where they occurred, and what to use instead of an invalid option. If a Python source
-raises an exception, it is the cause of the error."""
+"""Errors say where they occurred, and what to use instead of an invalid option. An exception
+from a Python source becomes the ``__cause__`` of the error."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def pixels(index: int) -> np.ndarray[Any, Any]:
 def test_arrays_of_a_python_source_are_pixels_and_fields() -> None:
     options: dict[str, Any] = {"batch_size": 4, "augment": Augment.pass_through((8, 6)), "output": "numpy"}
     expected = np.stack([pixels(index) for index in range(4)])
-    # Arrays in any memory order are accepted. The second array is a view.
+    # Arrays in any memory order are accepted. The second array is in Fortran order.
     for give in (lambda i: (pixels(i), i), lambda i: (np.asfortranarray(pixels(i)), i), lambda i: {"image": pixels(i), "label": i}):
         [(images, labels)] = Loader(Arrays(give), **options)
         assert np.array_equal(images, expected) and labels.tolist() == [0, 1, 2, 3]

@@ -26,8 +26,8 @@ __all__ = ["DataModule"]
 
 if TYPE_CHECKING:
     Base = object
-# A trainer from `lightning` rejects modules from `pytorch_lightning`, and vice versa, so this
-# module must come from the imported package.
+# A trainer from `lightning` rejects modules from `pytorch_lightning`, and vice versa, so
+# the base class comes from the package that is already imported.
 elif "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import LightningDataModule as Base
 else:
@@ -38,15 +38,15 @@ else:
 
 
 class DataModule(Base):
-    """Opens the loaders that a trainer needs. Unless you pass ``distributed`` and ``device``, their
-    values come from the trainer.
+    """Opens the loaders that a trainer needs. The trainer sets ``distributed``, unless you pass it
+    or ``rank``. If the trainer uses CUDA, it also sets ``device``, unless you pass it.
 
     Lightning saves the position of the training loader in every checkpoint, and restores this
     position.
 
     Args:
-        train, val, test, predict: the arguments for each :class:`Loader`, by name, including
-            ``data``.
+        train, val, test, predict: the keyword arguments of the :class:`Loader` for that stage,
+            including ``data``.
         options: arguments for all loaders. The arguments for a specific loader take precedence.
 
     Raises:
@@ -67,8 +67,8 @@ class DataModule(Base):
         self._given: dict[str, dict[str, Any]] = {}
         for stage, own in {"train": train, "val": val, "test": test, "predict": predict}.items():
             if own is None:
-                # Lightning inspects the code of this method. The method of the base class means
-                # that the module has no such loader.
+                # Lightning checks whether this method is overridden. The method of the base class
+                # means that the module has no such loader.
                 name = f"{stage}_dataloader"
                 setattr(self, name, getattr(super(), name))
                 continue
@@ -110,8 +110,8 @@ class DataModule(Base):
         return loader
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
-        """Returns a batch that is already on the device unchanged, so that the batch keeps
-        properties such as ``batch.valid``."""
+        """Returns the batch itself if it is already on the device, so that it keeps properties such
+        as ``batch.valid``."""
         if isinstance(batch, (Batch, FieldBatch)):
             arrays = batch if isinstance(batch, Batch) else batch.values()
             if all(array.device == device for array in arrays if hasattr(array, "device")):

@@ -15,7 +15,7 @@ use crate::error::Result;
 /// A batch in host memory. Dereferences to [`BatchInfo`], the metadata of the samples.
 ///
 /// A batch occupies one of the loader's slots until it is dropped. You may keep batches, but
-/// workers stop once kept batches occupy every slot.
+/// workers stall once kept batches occupy every slot.
 ///
 /// You can upload a batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned))
 /// asynchronously on any stream, with cudarc's safe calls or with candle, and drop it immediately.
@@ -65,10 +65,10 @@ pub(crate) trait Keeper<T>: Send + Sync {
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
 
 impl SlotReturn {
-    /// Returns the start of the delay that the loader has caused, for a batch that was requested at
-    /// `requested` and has just arrived: `requested`, or the release of the last held slot if that
-    /// was later. Until that release, the loader was waiting for device work of the consumer. While
-    /// a slot is still held, the loader has caused no delay.
+    /// Returns the time from which the wait for a batch counts as a loader stall: `requested`, when
+    /// the batch was requested, or the release of the last held slot if that was later. Until
+    /// that release, the loader was waiting for device work of the consumer. While a slot is still
+    /// held, the loader has caused no delay.
     pub(crate) fn stall_start(&self, requested: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => requested,
@@ -135,8 +135,8 @@ impl HostBatch {
 
     /// Returns the number of rows of each sample in the field `name`, or `None` if the field has no
     /// row counts. [`Ragged`](crate::field::Ragged), [`Boxes`](crate::field::Boxes) and
-    /// [`Patches`](crate::field::Patches) fields have row counts. Except in `Patches` fields, rows
-    /// after this number are padding.
+    /// [`Patches`](crate::field::Patches) fields have row counts. Rows beyond this number are
+    /// padding, except in `Patches` fields.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let is_counts = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| is_counts(&span.field.name))?;

@@ -9,13 +9,13 @@ use super::{Pixels, Rect};
 /// Maximum height of an undivided region. Smaller bands would cost more time, because upsampling
 /// requires decoding one or two rows of MCUs around each band a second time.
 const ROWS: u32 = 512;
-/// Alignment of bands in rows. Two bands that begin at a multiple of this number rarely share a row
+/// Row alignment of bands. Two bands that begin at a multiple of this number rarely share a row
 /// of MCUs.
 const ALIGN: u32 = 32;
 
 /// Decodes `region` of an image into `out`. `rows` decodes the pixels of one band, and returns
 /// whether decoding succeeded. Returns `false` if any band is damaged. The caller must then decode
-/// the whole region at once, because damage in one band may change the pixels of other bands.
+/// the whole region in one pass, because damage in one band may change the pixels of other bands.
 pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     #[cfg(test)]
     BANDED.lock().unwrap().push(region);

@@ -33,7 +33,7 @@ const WORDS: [(&str, &str); 21] = [
     ("yolo", "YOLO"),
 ];
 
-/// The lists of formats: a file, the first words of its list, and the text after the list.
+/// The lists of formats: a file, the text that starts its list, and the text after the list.
 const LISTS: [(&str, &str, &str); 2] = [
     ("cli/src/program.rs", "/// PATH is a local dataset", "#[derive(Parser)]"),
     ("python/warpfeed/_loader.py", "- The path or URL of a dataset", "- A :class:"),

@@ -210,8 +210,7 @@ fn a_trace_counts_what_the_network_did_between_two_batches() {
     });
 }
 
-/// A store that refuses connections, from the first request for a sample until a request has been
-/// tried `tries` times.
+/// A store whose fetches fail until one request has failed `tries` times.
 #[derive(Clone)]
 struct Refusing {
     files: Arc<HashMap<String, Vec<u8>>>,

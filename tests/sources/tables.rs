@@ -1,6 +1,6 @@
 //! Tests that a CSV, TSV or JSON Lines table gives the same batches as a folder with the same
-//! images, and as a packed copy. Quotes, line endings and byte order marks must be read as by a
-//! naive parser. Encodings other than UTF-8 must be rejected with the line number. An invalid row
+//! images, and as a packed copy. Quotes, line endings and byte order marks must be parsed as in
+//! a naive parser. Encodings other than UTF-8 must be rejected with the line number. An invalid row
 //! must make only its own sample fail, with an error that names the file and the line.
 
 use std::fs;

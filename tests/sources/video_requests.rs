@@ -24,7 +24,8 @@ use crate::stores::Objects;
 use crate::support::exit_on_hang;
 
 const LATENCY: Duration = Duration::from_millis(30);
-/// Bytes between two groups of pictures of [`one_hour`]. Requests are not merged across such a gap.
+/// Bytes between two groups of pictures in `one_hour()`, too many for requests to be merged across
+/// them.
 const GAP: usize = 8 << 10;
 
 /// The URL of an object and the requested bytes.
@@ -34,7 +35,7 @@ type Request = (String, Range<u64>);
 #[derive(Clone, Default)]
 struct SlowStore {
     objects: Objects,
-    /// Requests of prefetches.
+    /// Prefetch requests.
     fetched: Arc<Mutex<Vec<Request>>>,
     /// Requests that a thread waited for.
     read: Arc<Mutex<Vec<Request>>>,
@@ -93,9 +94,9 @@ fn find_atom<'a>(file: &'a [u8], path: &[&[u8; 4]]) -> &'a [u8] {
     whole
 }
 
-/// Returns a video with ten frames per second that repeats a fixture with one group of pictures,
-/// and the offset of the media data. `place` adds the packets of a group to the file, and returns
-/// their offsets.
+/// Creates a video with ten frames per second by repeating a fixture with one group of pictures.
+/// Returns the video and the offset of its media data. `place` adds the packets of a group to the
+/// file, and returns their offsets.
 fn video(repeats: usize, place: impl Fn(&mut Vec<u8>, &[&[u8]]) -> Vec<usize>) -> (Vec<u8>, u64) {
     let file = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/long.mp4")).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
@@ -320,8 +321,8 @@ fn joined_datasets_ranks_and_resumed_loaders_read_the_drawn_clips_of_local_files
 #[test]
 fn packets_between_the_bytes_of_other_tracks_have_the_frames_of_local_files() {
     exit_on_hang(|| {
-        // Each case has the gap after each packet, whether the packets are in reverse order, and
-        // whether the groups of pictures must be prefetched.
+        // The gap after each packet, whether the packets are in reverse order, and whether the
+        // groups of pictures must be prefetched.
         for (gap, is_reversed, is_prefetched) in [
             (0, true, true),
             (100, false, true),

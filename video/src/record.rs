@@ -10,7 +10,7 @@
 //! | 1 | EXIF orientation |
 //! | 2 | length of the label |
 //! | 4, 4 | width and height of the stored frame |
-//! | 4 | number of packets, or [`ALL`] if all packets to the end of the record belong to it |
+//! | 4 | number of packets, or [`ALL`] if the packets extend to the end of the data |
 //! | 4 | length of the codec's configuration record |
 //! | | the label, UTF-8 text that names the file and the frame in messages |
 //! | | the codec's configuration record |
@@ -100,7 +100,7 @@ pub fn unsupported(codec: Codec) -> String {
     )
 }
 
-/// Returns the first packet in `bytes`, and the rest. Each packet follows its length.
+/// Returns the first packet in `bytes`, and the rest. Each packet is preceded by its length.
 fn split_packet(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)

@@ -84,7 +84,8 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
 }
 
 /// Measures device batches and page-locked batches on the first GPU. An epoch repeats the dataset
-/// until it has at least 10,000 images, and is timed until all queued work is done.
+/// to reach 10,000 images, without an incomplete last batch, and is timed until all queued work is
+/// done.
 #[cfg(feature = "cuda")]
 fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;

@@ -113,7 +113,7 @@ impl NetworkStats {
         counters
     }
 
-    /// Returns the lines of a summary of `seconds` seconds.
+    /// Formats a summary of an interval of `seconds` seconds, one string per line.
     #[doc(hidden)]
     pub fn lines(&self, seconds: f64) -> Vec<String> {
         let mut lines = vec![format!(

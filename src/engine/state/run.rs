@@ -17,7 +17,7 @@ pub(crate) struct Run {
     /// Number of the current run, or 0 if there is none. Threads discard work that belongs to a
     /// different run.
     current_run: Arc<AtomicU64>,
-    /// Returns whether a run is no longer current. Waiting reads call this, and cancel themselves.
+    /// Returns whether a run is no longer current. Blocked reads poll it, so that they can cancel.
     is_ended: Arc<dyn Fn(u64) -> bool + Send + Sync>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) settings: Arc<Settings>,
@@ -60,8 +60,8 @@ impl Run {
         CancelToken::of_run(run, self.is_ended.clone())
     }
 
-    /// Returns whether a failed read of `run` should be retried: only if the run is current. If so,
-    /// counts the retry.
+    /// Returns whether `run` is current, so that a failed read should be retried. If it is, counts
+    /// the retry.
     pub(crate) fn may_retry(&self, run: u64) -> bool {
         let is_current = self.is_wanted(run);
         if is_current {

@@ -19,7 +19,7 @@ use crate::sampler::Entry;
 use crate::source::BatchIndex;
 use crate::trace::{self, WAIT_FOR_SLOT};
 
-/// Chooses the samples of each batch when the batch begins, instead of the schedule.
+/// Replaces the schedule: chooses the samples of each batch when the batch begins.
 pub(crate) trait BatchSampler: Send + Sync {
     /// Replaces `entries` with the samples of batch `batch`. Blocks until they are known. Leaves
     /// `entries` empty if the run to which `epoch` belongs has ended.
@@ -50,8 +50,8 @@ impl Coordinator {
         while let Some(mut course) = next_course.take() {
             let (run, mut next_batch, mut seq) = (course.run, Some(course.first), 0);
             while let Some(index) = next_batch.filter(|_| self.shared.run.is_wanted(run)) {
-                // `length` may run slow user code. The consumer does not wait for it, because the
-                // workers or readers already have every batch of the previous epoch.
+                // `length` may call slow user code. This does not delay the previous epoch, because
+                // the workers or readers already have all its batches.
                 let may_continue = index.batch > 0 || seq == 0 || course.enter(self.length(index.epoch));
                 let result =
                     if may_continue { self.choose_samples(run, index, &mut entries).map_err(Some) } else { Err(None) };

@@ -1,8 +1,8 @@
 //! Fills the slots of batches.
 //!
 //! The coordinator receives free slots and assigns samples to them in the sample order. The workers
-//! return full slots in any order. If a run ends because the order fails, or because the next epoch
-//! is empty or cannot be prepared, the coordinator sends an end-of-run message.
+//! return full slots in any order. If a run ends because the sampler fails, or because the next
+//! epoch is empty or cannot be prepared, the coordinator sends an end-of-run message.
 //!
 //! 1. `task`: the messages in the workers' queue, each of which contains a part of a batch.
 //! 2. `outcome`: a full slot, or the end of the run.

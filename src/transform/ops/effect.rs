@@ -42,7 +42,7 @@ pub(crate) struct Scratch {
     /// Copy of the image, for effects that read surrounding pixels.
     copy: Vec<u8>,
     pub(super) row: Vec<f32>,
-    /// The image before the first chain of a mixture.
+    /// The input image, kept while the chains of AugMix run.
     pub(super) original: Vec<u8>,
     /// The weighted sum of the original image and the chains that have run so far.
     pub(super) sum: Vec<f32>,

@@ -2,8 +2,8 @@
 //!
 //! The formulas are torchvision's. Each pixel is independent, so no copy of the image is needed.
 //!
-//! To vectorize, blocks of pixels are split into one array per channel, and the hue conversion
-//! computes every case of the HSV formulas before it selects one, without branches.
+//! Blocks of pixels are split into one array per channel, so that the compiler can vectorize the
+//! loops. The hue conversion computes every HSV case, and then selects one without branching.
 
 use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
 use super::effect::{PixelEffect, Scratch};
@@ -155,8 +155,8 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
         (*max, *saturation, *hue) = (largest, range / largest, (h - below(h)) * 6.0);
     }
     let mut levels = [[0; BLOCK]; 3];
-    // From one hue sector to the next, each channel takes the values `max`, `q`, `p`, `p`, `t`,
-    // `max`. The channels start in different sectors.
+    // In hue sectors 0 to 5, red is `max`, `q`, `p`, `p`, `t`, `max`. Green and blue have the same
+    // sequence, shifted by 4 and 2 sectors.
     for (levels, shift) in levels.iter_mut().zip([0.0, 4.0, 2.0]) {
         let inputs = maxima.iter().zip(&saturations).zip(&hues);
         for (level_of, ((&max, &saturation), &hue)) in levels.iter_mut().zip(inputs) {

@@ -1,4 +1,4 @@
-//! A source of noise images with its loader, and helpers of the tests on a device.
+//! A source of random images, a loader for it, and helpers for device tests.
 
 use std::sync::Arc;
 

@@ -14,11 +14,11 @@ use crate::values::lru_cache::LruCache;
 
 /// Maximum size of a decoded chunk, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
-/// Cache size per array, in bytes. Loaders are asked to grant this much. Without a loader, the
-/// cache has this size. The most recently used chunk stays in the cache even if it is larger.
+/// Default cache limit per array, in bytes. A loader is asked to grant at most this much, or the
+/// size of one chunk if that is larger. Without a loader, this limit applies. The
+/// most recently used chunk stays in the cache even if it is larger.
 const CACHE_BYTES: usize = 32 << 20;
-/// Bytes by which the output of a filter may exceed a chunk, because it may still contain
-/// checksums.
+/// Extra bytes allowed in the output of a filter, for checksums that a later filter removes.
 const SLACK: usize = 64;
 
 pub(super) struct Chunks {

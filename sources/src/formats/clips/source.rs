@@ -64,8 +64,8 @@ const MAX_WHOLE: u64 = 16 << 20;
 /// pictures that a clip needs are read. In both cases, the bytes are prefetched.
 pub struct Clips {
     videos: Arc<Videos>,
-    /// Whether samples contain the field `video`, and whether they contain the field that marks
-    /// padding.
+    /// First, whether samples contain the field `video`. Second, whether they contain the field
+    /// that marks padding.
     has: (bool, bool),
 }
 
@@ -88,7 +88,7 @@ impl Clips {
         Self::with(path, options, &Options::new())
     }
 
-    /// Opens a local folder, or a URL for which `opening` has a store.
+    /// Opens a local folder, or a URL for which `opening` registers a store.
     ///
     /// # Errors
     /// See [`open`](Clips::open).
@@ -183,8 +183,8 @@ impl Videos {
         }
     }
 
-    /// Opens the video of sample `index`. `is_next` is true for the next read of a loader, which
-    /// may have prefetched the bytes, and false if only the key is needed.
+    /// Opens the video of sample `index`. `is_next` is true when a loader reads the sample,
+    /// whose bytes may be prefetched, and false if only the key is needed.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.place(index);
         match self.object(video).zip(number(video)) {

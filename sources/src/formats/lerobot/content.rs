@@ -90,8 +90,8 @@ pub(super) fn key(frame: Frame) -> String {
 }
 
 /// Returns an error message if the time between the first and the last frame of a sample does not
-/// match the frame rate. The message lacks its subject, the timestamps. `ends` contains the rows of
-/// the two frames.
+/// match the frame rate. The message begins with a verb, and the caller adds the subject. `ends`
+/// contains the rows of the two frames.
 pub(super) fn time_error(
     frame: Frame,
     ends: [usize; 2],

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// The row lacks the cell's key, or its value is `null`.
+    /// The row has no value for the column, or the value is `null`.
     Missing,
     /// Text or a number.
     Text,
@@ -41,7 +41,8 @@ impl Cells {
         }
     }
 
-    /// Returns the text of a cell without surrounding blanks, or `None` if the cell is blank.
+    /// Returns the trimmed text of a cell, or `None` if the cell is blank, missing, JSON, or not
+    /// UTF-8.
     pub(super) fn trimmed_text(&self, column: usize) -> Option<&str> {
         match self.get(column) {
             (Cell::Text, bytes) => std::str::from_utf8(bytes).ok().map(str::trim).filter(|text| !text.is_empty()),

@@ -33,8 +33,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Creates the byte ranges of a dataset. `byte_range` returns `None` for a sample that must not be
-    /// prefetched.
+    /// Creates the byte ranges of a dataset. `byte_range` returns `None` for a sample that must not
+    /// be prefetched.
     pub(crate) fn new(
         objects: Arc<[Object]>,
         byte_range: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
@@ -42,8 +42,9 @@ impl Parts {
         Parts { objects, byte_range: Box::new(byte_range), is_known: None }
     }
 
-    /// Delays the plan of a batch until `is_known` returns true. `is_known` must not block. When
-    /// the result changes, the source calls [`Remote::plan_again`](super::Remote::plan_again).
+    /// Defers planning the requests of a batch until `is_known` returns true. `is_known` must
+    /// not block. When the result changes, the source calls
+    /// [`Remote::plan_again`](super::Remote::plan_again).
     #[cfg(feature = "video")]
     pub(crate) fn with_later_ranges(self, is_known: impl Fn(BatchIndex) -> bool + Send + Sync + 'static) -> Self {
         Parts { is_known: Some(Box::new(is_known)), ..self }
@@ -61,8 +62,8 @@ impl Parts {
         &self.objects[index as usize]
     }
 
-    /// Returns a hash of the object versions. If it is the same for two datasets, their samples
-    /// have the same indices.
+    /// Returns a hash of the object versions. Two datasets with equal hashes have the same objects,
+    /// so their samples have the same indices.
     pub(super) fn identity(&self) -> u64 {
         identity(self.objects.iter())
     }
@@ -135,8 +136,8 @@ impl Counts {
         bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// Records a response. `latency` is the time to the last byte, and `first_byte_latency` the time to the first
-    /// byte.
+    /// Records a response. `latency` is the time to the last byte, and `first_byte_latency` the
+    /// time to the first byte.
     pub(super) fn record_response(&self, latency: Duration, first_byte_latency: Duration, bytes: usize) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
