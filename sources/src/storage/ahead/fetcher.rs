@@ -266,13 +266,12 @@ impl Fetcher {
         piece.in_flight += 1;
         piece.hedged |= hedge;
         piece.attempts += u32::from(!hedge);
-        let (object, range) = (piece.object, piece.range.clone());
+        let (object, range, weight) = (piece.object, piece.range.clone(), weight(piece.len()));
         let sent_at = Instant::now();
         let (fetcher, thread) = (self.clone(), std::thread::current().id());
         let reply = ReadCompletion::new(move |bytes| {
             fetcher.handle_response(flight, bytes, std::thread::current().id() == thread)
         });
-        let weight = weight(range.end - range.start);
         state.flights.insert(flight, Flight { piece: id, weight, sent_at, cancel: reply.canceler() });
         state.weight_in_flight += weight;
         state.pace.record_request();
@@ -338,7 +337,7 @@ impl State {
         }
         self.queue.remove(&(piece.batch, id));
         self.retries.retain(|(_, other)| *other != id);
-        self.piece_bytes -= (piece.range.end - piece.range.start) as usize;
+        self.piece_bytes -= piece.len() as usize;
         self.pieces.remove(&id);
     }
 

@@ -176,11 +176,11 @@ impl Pace {
         }
     }
 
-    /// Starts the ramp, unless requests have been sent before. `first_batch_weight` is the total
-    /// weight of the requests for the first batch.
-    pub(super) fn start_ramp(&mut self, first_batch_weight: usize) {
-        if self.sent == 0 && self.last_overload.is_none() {
-            self.window = (first_batch_weight as f64).clamp(MIN_FIRST_WINDOW, INITIAL_WINDOW);
+    /// Starts the ramp, unless requests have been sent before. `first_batch_weight` returns the
+    /// total weight of the requests for the first batch.
+    pub(super) fn start_ramp(&mut self, first_batch_weight: impl FnOnce() -> usize) {
+        if self.sent == 0 {
+            self.window = (first_batch_weight() as f64).clamp(MIN_FIRST_WINDOW, INITIAL_WINDOW);
         }
     }
 
@@ -449,11 +449,11 @@ mod tests {
     #[test]
     fn the_window_grows_from_the_first_batch() {
         let mut pace = Pace::new();
-        pace.start_ramp(20);
+        pace.start_ramp(|| 20);
         assert!(pace.may_send(19, 19) && !pace.may_send(20, 20));
         let second = Duration::from_secs(1);
         pace.record_request();
-        pace.start_ramp(64);
+        pace.start_ramp(|| 64);
         (0..27).for_each(|n| {
             assert_eq!(pace.window, 20.0 + RAMP_STEP * f64::from(n));
             pace.record_response(second, 1000, 20, true);
@@ -463,12 +463,12 @@ mod tests {
         // A batch larger than the initial window is requested as before.
         for (weight, window) in [(0, MIN_FIRST_WINDOW), (1000, INITIAL_WINDOW)] {
             let mut pace = Pace::new();
-            pace.start_ramp(weight);
+            pace.start_ramp(|| weight);
             assert_eq!(pace.window, window);
         }
         // After an overload, the window does not ramp up.
         let mut pace = Pace::new();
-        pace.start_ramp(20);
+        pace.start_ramp(|| 20);
         pace.record_refusal(second);
         pace.record_response(second, 1000, 20, true);
         assert_eq!(pace.window, 10.0);

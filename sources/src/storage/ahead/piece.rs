@@ -29,6 +29,13 @@ pub(super) struct Piece {
     pub(super) hedged: bool,
 }
 
+impl Piece {
+    /// Returns the length of the range in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
 pub(super) struct Flight {
     pub(super) piece: u64,
     pub(super) weight: usize,

@@ -24,7 +24,7 @@ impl Fetcher {
         self.counts.bytes.fetch_add(size, Ordering::Relaxed);
         let Some(piece) = state.pieces.get_mut(&id) else { return };
         piece.in_flight -= 1;
-        let len = piece.range.end - piece.range.start;
+        let len = piece.len();
         let bytes = bytes.and_then(|bytes| match bytes.len() as u64 {
             received if received == len => Ok(bytes),
             received => {

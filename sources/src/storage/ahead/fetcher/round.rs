@@ -87,10 +87,10 @@ impl Fetcher {
             };
             state.pieces.insert(id, piece);
         }
-        if let Some(&(first_batch, _)) = state.queue.first() {
-            let first_pieces = state.queue.iter().take_while(|(batch, _)| *batch == first_batch);
-            let weights = first_pieces.map(|(_, id)| weight(state.pieces[id].range.end - state.pieces[id].range.start));
-            state.pace.start_ramp(weights.sum());
+        let State { pace, queue, pieces, .. } = state;
+        if let Some(&(first_batch, _)) = queue.first() {
+            let first_pieces = queue.iter().take_while(|(batch, _)| *batch == first_batch);
+            pace.start_ramp(|| first_pieces.map(|(_, id)| weight(pieces[id].len())).sum());
         }
     }
 
