@@ -110,19 +110,17 @@ impl Fragments {
         let first_flags = if flags & 4 == 0 { None } else { Some(fields.u32()?) };
         let has = |flag: u32| flags & flag != 0;
         let listed_fields = [0x100, 0x200, 0x400, 0x800].into_iter().filter(|&flag| has(flag)).count();
-        if listed_fields == 0 {
-            if !is_video {
-                let bytes = u64::from(count) * u64::from(defaults.size);
-                return offset.checked_add(bytes).ok_or_else(out_of_range);
-            }
+        if listed_fields > 0 {
+            // Check that the listed numbers fit in the box before memory is allocated.
+            let _ = fields.clone().entries(count, listed_fields * 4)?;
+        } else if is_video {
             let unlisted = u64::from(count.saturating_sub(1));
             self.unlisted += unlisted;
             self.unlisted_bytes = self.unlisted_bytes.saturating_add(unlisted * u64::from(defaults.size.max(1)));
             check_unlisted(self.unlisted, self.unlisted_bytes, file_len)?;
-        }
-        // Check that the listed numbers fit in the box before memory is allocated.
-        if listed_fields > 0 {
-            let _ = fields.clone().entries(count, listed_fields * 4)?;
+        } else {
+            let bytes = u64::from(count) * u64::from(defaults.size);
+            return offset.checked_add(bytes).ok_or_else(out_of_range);
         }
         if is_video {
             // Reserving the exact size would copy all packets for each fragment.
