@@ -105,13 +105,12 @@ impl<'s> Parts<'s> {
     /// Builds the sample. Fails if a field was added twice.
     pub(crate) fn sample(self, key: &'s str) -> Result<Sample<'s>> {
         static LACKS: LazyLock<Lacks> = LazyLock::new(|| Lacks {
-            image: None,
             label: Some(
                 "no label: these images have one class per box, which field::Boxes reads; use \
                  drop_field(\"label\"), or unlabeled(true) to read -1"
                     .into(),
             ),
-            omitted_fields: Vec::new(),
+            ..Lacks::default()
         });
         let (bytes, mut sample) = (&**self.bytes, Sample::new(key).lacking(&LACKS));
         for (index, (name, part)) in self.fields.iter().enumerate() {

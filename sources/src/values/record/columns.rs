@@ -202,7 +202,7 @@ impl Columns {
         let lacks = Lacks {
             image: image.map(|index| columns[index].name.clone()),
             label: Lacks::label_of(&integers),
-            omitted_fields: Vec::new(),
+            ..Lacks::default()
         };
         let columns = Columns { image, label, labels: label.map(|_| Arc::new(Labels::Numbers)), fields, lacks };
         columns.check()?;
