@@ -157,12 +157,12 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
         let sample_at = |position: u64| (position * 7 + epoch * 3 + seed) % len;
         Some((number * batch..(number * batch + batch).min(len)).map(sample_at).collect())
     };
-    let follow = source.prefetcher(Lookahead::new(bytes, move |_| len.div_ceil(batch), order));
+    let prefetcher = source.prefetcher(Lookahead::new(bytes, move |_| len.div_ceil(batch), order));
     let mut dice = random(seed + 1);
     for epoch in 0..2 {
         let (first, last) = (dice(3), len.div_ceil(batch) - dice(2));
-        if let Some(follow) = &follow {
-            follow.start(BatchIndex { epoch, batch: first });
+        if let Some(prefetcher) = &prefetcher {
+            prefetcher.start(BatchIndex { epoch, batch: first });
         }
         for number in first..last {
             let place = BatchIndex { epoch, batch: number };
@@ -180,14 +180,14 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
                     Ok::<_, Error>(())
                 })
             })?;
-            if let Some(follow) = &follow {
-                follow.done(place);
+            if let Some(prefetcher) = &prefetcher {
+                prefetcher.done(place);
             }
         }
-        if let Some(follow) = &follow
+        if let Some(prefetcher) = &prefetcher
             && last < len.div_ceil(batch)
         {
-            follow.stop();
+            prefetcher.stop();
         }
     }
     Ok(())
@@ -401,14 +401,14 @@ fn a_cold_epoch_fetches_few_extra_bytes_and_few_requests() {
                 Some((place.batch * 20..place.batch * 20 + 20).map(sample_at).collect::<Vec<u64>>())
             };
             let batches = move |epoch| if epoch == 0 { len as u64 / 20 } else { 0 };
-            let follow = source.prefetcher(Lookahead::new(8 << 20, batches, order)).unwrap();
-            follow.start(BatchIndex::default());
+            let prefetcher = source.prefetcher(Lookahead::new(8 << 20, batches, order)).unwrap();
+            prefetcher.start(BatchIndex::default());
             for batch in 0..len as u64 / 20 {
                 let place = BatchIndex { epoch: 0, batch };
                 for sample in order(place).unwrap() {
                     source.read(sample as usize, &mut Vec::new()).unwrap();
                 }
-                follow.done(place);
+                prefetcher.done(place);
             }
             let (bytes, requests) = (store.bytes.load(Ordering::SeqCst), store.requests.load(Ordering::SeqCst));
             let used = (len * size) as f64;
@@ -439,14 +439,14 @@ fn a_windowed_shuffle_block_is_one_request_if_it_fits() {
                 )
             };
             let batches = move |epoch| if epoch == 0 { len / 32 } else { 0 };
-            let follow = source.prefetcher(Lookahead::new(bytes as usize, batches, batch)).unwrap();
-            follow.start(BatchIndex::default());
+            let prefetcher = source.prefetcher(Lookahead::new(bytes as usize, batches, batch)).unwrap();
+            prefetcher.start(BatchIndex::default());
             for number in 0..len / 32 {
                 let place = BatchIndex { epoch: 0, batch: number };
                 for sample in batch(place).unwrap() {
                     source.read(sample as usize, &mut Vec::new()).unwrap();
                 }
-                follow.done(place);
+                prefetcher.done(place);
             }
             let sent = store.requests.load(Ordering::SeqCst) as u64;
             assert!(expected.contains(&sent), "{sent} requests with {bytes} bytes for windows of {window}");

@@ -98,8 +98,8 @@ fn files_of_a_remote_table_are_prefetched() {
     let batch = move |place: BatchIndex| Some((place.batch * 4..place.batch * 4 + 4).collect());
     let order = Lookahead::new(1 << 20, |epoch| if epoch == 0 { ROWS as u64 / 4 } else { 0 }, batch);
     let before = source.network_stats().unwrap();
-    let follow = source.prefetcher(order).unwrap();
-    follow.start(BatchIndex::default());
+    let prefetcher = source.prefetcher(order).unwrap();
+    prefetcher.start(BatchIndex::default());
     for row in 0..ROWS {
         let mut scratch = Vec::new();
         match source.read(row, &mut scratch) {
@@ -107,7 +107,7 @@ fn files_of_a_remote_table_are_prefetched() {
             Err(e) => assert!(row == 5 && e.to_string().contains("mem://set/a/5.jpg"), "{e}"),
         }
     }
-    drop(follow);
+    drop(prefetcher);
     let after = source.network_stats().unwrap();
     // Only prefetches are timed. Every request was a prefetch, and hedged requests were sent
     // twice.

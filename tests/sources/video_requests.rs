@@ -367,9 +367,9 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
             let set = Clips::with("mem://set", &options, &store_options).unwrap();
             let budget = (groups * group + group / 2) as usize;
             let samples = |index: BatchIndex| Some(vec![(index.batch, index.batch << 58)]);
-            let follow =
+            let prefetcher =
                 set.prefetcher(Lookahead::drawn(budget, |epoch| if epoch == 0 { 40 } else { 0 }, samples)).unwrap();
-            follow.start(BatchIndex::default());
+            prefetcher.start(BatchIndex::default());
             let fetched =
                 || store.fetched.lock().unwrap().iter().map(|(_, range)| range.end - range.start).sum::<u64>();
             while groups > 0 && fetched() == 0 {
@@ -385,7 +385,7 @@ fn prefetched_groups_of_pictures_stay_within_the_budget() {
                 ]
                 .map(|sample| OwnedSample::try_from(&sample.unwrap()).unwrap());
                 assert!(found == expected, "sample {batch}");
-                follow.done(BatchIndex { epoch: 0, batch: batch as u64 });
+                prefetcher.done(BatchIndex { epoch: 0, batch: batch as u64 });
             }
             assert_eq!(fetched() > 0, groups > 0);
         }

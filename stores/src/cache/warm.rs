@@ -21,9 +21,9 @@ pub fn warm(source: &dyn Source, mut read: impl FnMut()) -> Result<()> {
         false => Position::Absent,
     };
     let order = Lookahead::new(source.prefetch_bytes(), batches, samples).with_next(next);
-    let follow = source.prefetcher(order.clone());
-    if let Some(follow) = &follow {
-        follow.start(BatchIndex::default());
+    let prefetcher = source.prefetcher(order.clone());
+    if let Some(prefetcher) = &prefetcher {
+        prefetcher.start(BatchIndex::default());
     }
     let mut scratch = Vec::new();
     for (batch, samples) in order.from(BatchIndex::default()) {
@@ -31,8 +31,8 @@ pub fn warm(source: &dyn Source, mut read: impl FnMut()) -> Result<()> {
             source.read_drawn(sample as usize, 0, &mut scratch)?;
             read();
         }
-        if let Some(follow) = &follow {
-            follow.done(batch);
+        if let Some(prefetcher) = &prefetcher {
+            prefetcher.done(batch);
         }
     }
     Ok(())

@@ -33,8 +33,8 @@ fn read_two_epochs(
         Some((batch * BATCH..batch * BATCH + BATCH).map(sample).collect())
     };
     let batches = |epoch| if epoch < 2 { SAMPLES / BATCH } else { 0 };
-    let follow = source.prefetcher(Lookahead::new(bytes, batches, order)).unwrap();
-    follow.start(BatchIndex::default());
+    let prefetcher = source.prefetcher(Lookahead::new(bytes, batches, order)).unwrap();
+    prefetcher.start(BatchIndex::default());
     for epoch in 0..2 {
         for batch in 0..SAMPLES / BATCH {
             let index = BatchIndex { epoch, batch };
@@ -42,7 +42,7 @@ fn read_two_epochs(
                 let actual = OwnedSample::try_from(&source.read(sample as usize, &mut Vec::new())?)?;
                 assert!(actual == expected[sample as usize], "seed {seed}, epoch {epoch}, sample {sample}");
             }
-            follow.done(index);
+            prefetcher.done(index);
         }
         if epoch == 0 {
             between();

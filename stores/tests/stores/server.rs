@@ -21,8 +21,8 @@ fn read_with_prefetch(source: &dyn Source) -> Vec<OwnedSample> {
     let len = source.len() as u64;
     let batch = move |index: BatchIndex| Some((index.batch * 4..(index.batch * 4 + 4).min(len)).collect());
     let order = Lookahead::new(1 << 20, move |epoch| if epoch == 0 { len.div_ceil(4) } else { 0 }, batch);
-    let follow = source.prefetcher(order).unwrap();
-    follow.start(BatchIndex::default());
+    let prefetcher = source.prefetcher(order).unwrap();
+    prefetcher.start(BatchIndex::default());
     samples(source)
 }
 

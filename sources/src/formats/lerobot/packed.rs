@@ -324,7 +324,7 @@ impl PackedReader {
     /// are local.
     pub(super) fn prefetcher(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let count = self.groups.len().max(1);
-        let follow = |group: &Group| {
+        let prefetcher_of = |group: &Group| {
             let rows = Group { deltas: group.deltas.clone(), features: Vec::new(), frames: group.frames.view(None) };
             let (batches, samples, frames) = (order.clone(), order.clone(), frames.clone());
             let rows_of = move |sample: u64| -> Vec<u64> {
@@ -334,7 +334,7 @@ impl PackedReader {
             let order = Lookahead::new(order.bytes() / count, move |epoch| batches.batches(epoch), rows);
             group.frames.prefetcher(order)
         };
-        let lookaheads: Vec<_> = self.groups.iter().filter_map(follow).collect();
+        let lookaheads: Vec<_> = self.groups.iter().filter_map(prefetcher_of).collect();
         (!lookaheads.is_empty()).then(|| Box::new(Followers(lookaheads)) as Box<dyn Prefetcher>)
     }
 

@@ -11,7 +11,7 @@ fn unselected_columns_take_no_memory_and_are_not_decoded() {
     write(&path);
     let set = Parquet::open(&path).unwrap();
     let selection = set.select_fields(&["id".to_owned()]).unwrap();
-    let _follow = selection.prefetcher(Lookahead::new(selection.prefetch_bytes(), |_| 0, |_| None));
+    let _prefetcher = selection.prefetcher(Lookahead::new(selection.prefetch_bytes(), |_| 0, |_| None));
     for row in (0..ROWS).step_by(100) {
         selection.read(row, &mut Vec::new()).unwrap();
     }

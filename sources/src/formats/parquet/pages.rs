@@ -502,7 +502,7 @@ mod tests {
         write(&path, Encoding::DELTA_BYTE_ARRAY, &vec![vec![b'x'; 50_000].into(); 2000]);
         assert!(std::fs::metadata(&path).unwrap().len() < 200_000);
         let set = Parquet::open(&path).unwrap();
-        let _follow = set.prefetcher(Lookahead::new(0, |_| 0, |_| None));
+        let _prefetcher = set.prefetcher(Lookahead::new(0, |_| 0, |_| None));
         let mut scratch = Vec::new();
         let e = set.read(3, &mut scratch).unwrap_err();
         assert!(e.cause().contains("row group 0, column \"text\": a page needs 10"), "{e}");

@@ -195,10 +195,10 @@ fn open(file: &[u8], limit: usize) -> Result<(CachingStore, Arc<Parquet>)> {
 
 /// Reads two epochs with three threads. Returns the bytes that the store served in each epoch.
 fn read_epochs(store: &CachingStore, set: &Parquet, expected: &[OwnedSample], order: Order, budget: usize) -> [u64; 2] {
-    let follow = set.prefetcher(order.lookahead(budget)).unwrap();
+    let prefetcher = set.prefetcher(order.lookahead(budget)).unwrap();
     [0, 1].map(|epoch| {
         let before = store.0.bytes.load(Ordering::Relaxed);
-        follow.start(BatchIndex { epoch, batch: 0 });
+        prefetcher.start(BatchIndex { epoch, batch: 0 });
         for batch in 0..ROWS.div_ceil(BATCH) {
             let rows: Vec<u64> =
                 (batch * BATCH..((batch + 1) * BATCH).min(ROWS)).map(|position| order.map(position, epoch)).collect();
@@ -211,7 +211,7 @@ fn read_epochs(store: &CachingStore, set: &Parquet, expected: &[OwnedSample], or
                     });
                 }
             });
-            follow.done(BatchIndex { epoch, batch });
+            prefetcher.done(BatchIndex { epoch, batch });
             assert!(set.cache.bytes() <= budget - budget / 2, "{order:?}: {} of {budget}", set.cache.bytes());
         }
         store.0.bytes.load(Ordering::Relaxed) - before
@@ -287,7 +287,7 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
     let set = write(false);
     assert!((2 * large..600 * mib).contains(&set.prefetch_bytes()), "{}", set.prefetch_bytes());
     set.check().unwrap();
-    let follow = set.prefetcher(order(256 * mib));
+    let prefetcher = set.prefetcher(order(256 * mib));
     let e = set.check().unwrap_err();
     assert!(e.cause().starts_with("row group 0, column \"image\": the column chunk has 1468"), "{e}");
     assert!(
@@ -295,8 +295,8 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
         "{e}"
     );
     assert_eq!(e.path(), Some(Path::new(URL)));
-    drop(follow);
-    let _follow = set.prefetcher(order(set.prefetch_bytes()));
+    drop(prefetcher);
+    let _prefetcher = set.prefetcher(order(set.prefetch_bytes()));
     set.check().unwrap();
     let read = |row: usize| assert_eq!(set.read(row, &mut Vec::new()).unwrap().image().unwrap().1.len(), 3 + 10 * mib);
     let before = set.network_stats().unwrap().bytes;
@@ -304,7 +304,7 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
     assert!(set.network_stats().unwrap().bytes - before < 150 << 20, "decoded pages must not evict the column chunk");
     drop(set);
     let set = write(true);
-    let _follow = set.prefetcher(order(256 * mib));
+    let _prefetcher = set.prefetcher(order(256 * mib));
     set.check().unwrap();
     set.read(13, &mut Vec::new()).unwrap();
 }
@@ -350,19 +350,19 @@ fn remote_lists_request_enough_memory() {
     lists::write(&path);
     let (_, set) = open(&std::fs::read(&path).unwrap(), 0).unwrap();
     let order = |bytes| Lookahead::new(bytes, |_| 0, |_| None);
-    let follow = set.prefetcher(order(set.prefetch_bytes()));
+    let prefetcher = set.prefetcher(order(set.prefetch_bytes()));
     set.check().unwrap();
     for row in [0, lists::ROWS - 1] {
         assert!(set.read(row, &mut Vec::new()).unwrap().field("ones.npy").is_some());
     }
-    drop(follow);
-    let follow = set.prefetcher(order(set.prefetch_bytes() / 2));
+    drop(prefetcher);
+    let prefetcher = set.prefetcher(order(set.prefetch_bytes() / 2));
     let e = set.check().unwrap_err();
     assert!(e.cause().contains("column \"ones\": the lists of a row group need "), "{e}");
-    drop(follow);
+    drop(prefetcher);
     let selection = set.select_fields(&["id".to_owned()]).unwrap();
     assert!(selection.prefetch_bytes() <= 1 << 20);
-    let _follow = selection.prefetcher(order(selection.prefetch_bytes()));
+    let _prefetcher = selection.prefetcher(order(selection.prefetch_bytes()));
     selection.check().unwrap();
     assert_eq!(selection.read(9, &mut Vec::new()).unwrap().names(), ["id.npy"]);
 }
