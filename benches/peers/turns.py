@@ -90,7 +90,7 @@ def add_arguments(parser, peers, default, seconds, warmup):
     parser.add_argument("--cores", type=int, default=2, help="threads of warpfeed and of decoders alone")
     parser.add_argument("--sweep", type=int, nargs="+", default=[0, 1, 2, 4], help="workers of the other loaders")
     parser.add_argument("--seconds", type=float, default=seconds, help="seconds to measure")
-    parser.add_argument("--warmup", type=float, default=warmup, help="seconds of warm-up, which begins with the first batch")
+    parser.add_argument("--warmup", type=float, default=warmup, help="seconds of warm-up, beginning with the first batch")
     parser.add_argument("--timeout", type=float, default=300, help="seconds after which a measurement fails")
     parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)

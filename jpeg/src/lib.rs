@@ -91,10 +91,11 @@
 //!
 //! # Why it is fast
 //!
-//! Huffman decoding takes two thirds of the time to decode a JPEG. libjpeg-turbo decodes one
-//! symbol at a time, and decodes every symbol up to the end of the region, including the symbols of
-//! pixels that are not needed. This decoder decodes several streams interleaved, two symbols at a
-//! time. The streams are the restart segments of a packed file, or several plain files. In a packed file, the decoder decodes only the segments that overlap the crop.
+//! Huffman decoding takes two thirds of the time to decode a JPEG. libjpeg-turbo decodes one symbol
+//! at a time, and decodes every symbol up to the end of the region, including the symbols of pixels
+//! that are not needed. This decoder decodes several streams interleaved, two symbols at a time.
+//! The streams are the restart segments of a packed file, or several plain files. In a packed file,
+//! the decoder decodes only the segments that overlap the crop.
 //!
 //! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust.
 //! To override the choice, set the `WARPFEED_JPEG` environment variable to `scalar`, `avx2`,

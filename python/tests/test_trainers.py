@@ -106,7 +106,8 @@ def test_a_data_module_has_only_the_requested_loaders(mini: str, torch: Any, mod
     model = module()
     trainer.fit(model, data)
     assert len(model.seen) == 1 and model.validated == 0, "a trainer without a validation loader has validated"
-    with pytest.raises(ConfigError, match=r"^train=\{'batch_size': 3\}: expected the arguments of a Loader, including 'data'"):
+    message = r"^train=\{'batch_size': 3\}: expected the arguments of a Loader, including 'data'"
+    with pytest.raises(ConfigError, match=message):
         DataModule(train={"batch_size": 3})
 
 

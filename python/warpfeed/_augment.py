@@ -254,7 +254,8 @@ class Augment(_Calls):
     def __init__(self) -> None:
         raise TypeError(
             "begin with Augment.train(side), .eval(shorter, side), .center_crop, .random_crop, .resize, .cover, "
-            ".own_size or .pass_through; for detection .letterbox, .scale_jitter, .shortest_size or .iou_crop; for segmentation "
+            ".own_size or .pass_through; for detection .letterbox, .scale_jitter, .shortest_size or .iou_crop; for "
+            "segmentation "
             ".random_resize; or .preset(name, side)"
         )
 

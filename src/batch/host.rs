@@ -120,10 +120,9 @@ impl HostBatch {
 
     /// Returns the field called `name`, or `None` if there is no such field. The built-in names are
     /// `image`; `label`, if the samples have labels or [`unlabeled`](crate::Loader::unlabeled) is
-    /// set; and `soft_label`, with [`soft_labels`](crate::Loader::soft_labels). The other names are
-    /// those of [views](crate::Loader::views), such as `views.0`, and of the arrays of fields added
-    /// with [`Loader::field`](crate::Loader::field). If a field `x` has
-    /// row counts, like [`Ragged`](crate::field::Ragged), `x.count` contains them.
+    /// set; and `soft_label`, with [`soft_labels`](crate::Loader::soft_labels). There are
+    /// also the names of [views](crate::Loader::views), such as `views.0`, and of the arrays of
+    /// fields added with [`Loader::field`](crate::Loader::field). If a field `x` has row counts, like [`Ragged`](crate::field::Ragged), `x.count` contains them.
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().named(name)?;
         (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
@@ -274,7 +273,7 @@ impl<'a> TensorView<'a> {
         std::iter::once(self.len).chain(self.sample_shape.iter().copied()).collect()
     }
 
-    /// Returns the shape without the first axis: that of one sample, or of one row of a packed
+    /// Returns the shape without the first axis: the shape of one sample, or of one row of a packed
     /// field.
     pub fn sample_shape(&self) -> &'a [usize] {
         self.sample_shape

@@ -54,8 +54,8 @@ impl Loader {
     ///
     /// Views are not mixed, and masks and boxes are not transformed together with them. To use
     /// masks and boxes together with views, add `.field("image", Image::new())`, which they follow.
-    /// Opening fails if the loader's augmentation mixes images, or if that of a view mixes or
-    /// combines images or requires boxes.
+    /// Opening fails if the loader's augmentation mixes images, or if the augmentation of a
+    /// view mixes or combines images or requires boxes.
     pub fn views(mut self, views: impl IntoIterator<Item = Augment>) -> Self {
         self.views = views.into_iter().collect();
         self

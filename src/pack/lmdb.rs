@@ -34,7 +34,7 @@ pub struct LmdbWriter {
     map_size: usize,
     target: PathBuf,
     /// The temporary folder. At the end, it is renamed to the target, or its data file replaces
-    /// that of an existing target. No other process writes to it.
+    /// the data file of an existing target. No other process writes to it.
     folder: PathBuf,
     options: WriteOptions,
     /// Concatenated values that have not been written yet.

@@ -372,7 +372,8 @@ async fn read_range(
     let wrong_length = |received: u64| {
         if let Some(encoding) = encoding.as_deref().filter(|encoding| *encoding != "identity") {
             let cause = format!(
-                "{operation}: received {received} bytes instead of {len}, because the server compresses its responses ({encoding}): disable \
+                "{operation}: received {received} bytes instead of {len}, because the server compresses its \
+                 responses ({encoding}): disable \
                  compression for the dataset, or copy the dataset"
             );
             return Error::in_source(cause).at_path(url);

@@ -1,5 +1,5 @@
 //! Tests that a batch contains the patches of its images, packed without padding, and their grids
-//! and cumulative lengths. The order of the patches is that of the image processors of
+//! and cumulative lengths. The patches are in the order of the image processors of
 //! `transformers`.
 
 use jpeg_encoder::{ColorType, Encoder};

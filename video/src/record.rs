@@ -95,7 +95,8 @@ pub fn unsupported(codec: Codec) -> String {
         _ => ("AV1 is", ""),
     };
     format!(
-        "the video is encoded with {codec}, but only {supported} decoded: re-encode it, for example with `ffmpeg -i in.mp4 \
+        "the video is encoded with {codec}, but only {supported} decoded: re-encode it, for example \
+         with `ffmpeg -i in.mp4 \
          -c:v libsvtav1 -g 2 -crf 30 out.mp4`, or store its frames as images{alternative}"
     )
 }

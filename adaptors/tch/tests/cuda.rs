@@ -23,7 +23,7 @@ use warpfeed_tch::{ToTch, stream};
 
 const GPU: Device = Device::Cuda(0);
 
-/// Returns libtorch's stream, and another stream for the loader, or `None` without a driver.
+/// Returns libtorch's stream, and a second stream for the loader, or `None` without a driver.
 fn streams() -> Option<[Arc<CudaStream>; 2]> {
     if let Err(e) = warpfeed::cuda::available() {
         require::missing("cuda", e);

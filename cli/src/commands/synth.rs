@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Number of classes, 1 to 1024
     #[arg(long, value_name = "N", default_value_t = 10)]
     classes: usize,
-    /// Longer side of most images, 32 to 4096; that of the other images is half to twice as long
+    /// Longer side of most images, 32 to 4096; other images are half to twice as large
     #[arg(long, value_name = "PIXELS", default_value_t = 256)]
     side: u32,
     /// Seed of the images

@@ -174,7 +174,7 @@ fn synth_gives_the_same_bytes_for_the_same_options() {
     let set = files(&dir.path().join("set"));
     assert_eq!(set.len(), 12);
     assert!(set == files(&dir.path().join("again")), "the same options must produce the same files");
-    assert!(set != files(&dir.path().join("other")), "another seed must produce other files");
+    assert!(set != files(&dir.path().join("other")), "a different seed must produce different files");
 }
 
 #[test]

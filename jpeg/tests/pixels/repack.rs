@@ -189,7 +189,9 @@ proptest! {
 
     #[test]
     fn damaged_files_are_refused_or_keep_their_pixels(
-        image in test_image(), hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in 0usize..400
+        image in test_image(),
+        hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        cut in 0usize..400
     ) {
         let mut jpeg = TestImage { width: image.width.min(64), height: image.height.min(64), ..image }.jpeg();
         for (at, value) in hits {

@@ -19,7 +19,7 @@ const THREADS: usize = 16;
 pub(crate) const STORE_THREADS: usize = 128;
 
 /// Calls `open` for each item on several threads, and returns the results in the order of the
-/// items. Regardless of timing, the error is that of the first item for which `open` fails.
+/// items. Regardless of timing, returns the error of the first item for which `open` fails.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     open: impl Fn(&T) -> Result<R> + Sync + Send,

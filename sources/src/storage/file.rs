@@ -157,7 +157,7 @@ impl OpenFile {
     }
 
     /// Like [`fill`](OpenFile::fill), but for the bytes with prefetch index `index`, which may have
-    /// been prefetched. The index is that of a sample, unless a sample needs several reads.
+    /// been prefetched. It is the index of a sample, unless a sample needs several reads.
     pub(crate) fn fill_for(&self, index: u64, offset: u64, out: &mut [u8]) -> Result<()> {
         match &self.content {
             Content::Stored { object, remote } => remote.read(index, object, offset, out),

@@ -78,7 +78,8 @@ impl Event {
             static WARNED: std::sync::Once = std::sync::Once::new();
             WARNED.call_once(|| {
                 tracing::warn!(
-                    "the release of a batch invalidated the CUDA graph capture of a stream that the loader does not know: drop \
+                    "the release of a batch invalidated the CUDA graph capture of a stream that the \
+                     loader does not know: drop \
                      batches and take new ones outside of captures, create the stream with warpfeed::cuda::stream, or return the batch \
                      with release_on"
                 );

@@ -166,7 +166,8 @@ fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> 
     }
     if sum > limit {
         let cause = format!(
-            "the cache is too small: these files have {needed_bytes} bytes, files in use have {} bytes, and the limit of \
+            "the cache is too small: these files have {needed_bytes} bytes, files in use have {} bytes, and the \
+             limit of \
              the cache is {limit} bytes (cache_bytes)",
             sum - needed_bytes
         );
