@@ -22,9 +22,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Debug` prints the same text as `Display`, because Rust prints the error of `fn main() ->
 /// Result<()>` with `Debug`. [`source`](std::error::Error::source) returns the underlying error, if
-/// there is one: a [`std::io::Error`] for [`Error::io`], and otherwise the argument of
-/// [`with_source`](Error::with_source). The message already includes the text of the underlying
-/// error, so do not print the chain of sources as well.
+/// there is one: a [`std::io::Error`] for [`Error::io`], or the argument of
+/// [`with_source`](Error::with_source). By convention, the message already includes the text of the
+/// underlying error, so do not print the chain of sources as well.
 ///
 /// Clones share the underlying error.
 pub struct Error(Box<Inner>);
@@ -52,7 +52,8 @@ type Panic = Box<dyn std::any::Any + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An operating-system call or a request to a store failed, or a read was canceled.
+    /// An operating-system call or a request to a store failed, or a read was canceled. Some failed
+    /// requests have a more specific kind, such as [`Config`](Self::Config) if access is denied.
     Io,
     /// An option, an argument or a credential is invalid. Most of these errors occur when a dataset
     /// or a loader is opened.
@@ -82,7 +83,6 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    // `Display` prints this word between the location and the cause.
     fn word(self) -> &'static str {
         match self {
             ErrorKind::Io => "io",
@@ -294,8 +294,7 @@ impl Error {
         self.0.key.as_deref()
     }
 
-    /// Returns the file or folder that the error concerns. If a sample failed, this is the file
-    /// that contains the sample, if the source [knows](crate::Source::path) which file it is.
+    /// Returns the file, folder or URL that the error concerns, if it is known.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -307,7 +306,7 @@ impl Error {
 
     /// Returns whether a retry may succeed. True for the operating-system errors `EIO`, `EINTR`,
     /// `EAGAIN`, `ESTALE`, `ETIMEDOUT`, `EMFILE`, `ENFILE` and `ENOMEM`, for their Windows
-    /// counterparts, and for errors that the source marked as [transient](Error::transient) or
+    /// counterparts, and for errors that are marked as [transient](Error::transient) or
     /// [throttled](Error::throttled).
     pub fn is_transient(&self) -> bool {
         self.0.transient

@@ -1,4 +1,5 @@
-//! Stores *blocks* of decoded pages, and looks up their values by row.
+//! A *block* is an entry of the cache: a decoded page, all lists of a column chunk, a dictionary,
+//! or an undecoded column chunk.
 
 use std::ops::Range;
 
@@ -30,14 +31,24 @@ pub(super) struct Block {
 
 enum Values {
     /// Byte strings. `indices` contains the index of each row's value, or [`NULL`].
-    Bytes { values: Vec<ByteArray>, text: bool, indices: Vec<u32> },
+    Bytes {
+        values: Vec<ByteArray>,
+        text: bool,
+        indices: Vec<u32>,
+    },
     /// One number per row. `indices` contains the index of each row's value, or [`NULL`].
-    Numbers { values: Vec<u8>, element: Element, indices: Vec<u32> },
+    Numbers {
+        values: Vec<u8>,
+        element: Element,
+        indices: Vec<u32>,
+    },
     /// A list of numbers per row. `indices` contains the range of each row's numbers.
-    Lists { values: Vec<u8>, element: Element, indices: Vec<List> },
-    /// Nested lists of numbers.
+    Lists {
+        values: Vec<u8>,
+        element: Element,
+        indices: Vec<List>,
+    },
     Nested(Nested),
-    /// The dictionary of a column chunk.
     Dictionary(Page),
     /// The encoded bytes of a whole column chunk.
     Raw(Vec<u8>),
@@ -82,13 +93,12 @@ impl Block {
         self.bytes
     }
 
-    /// Returns the size of the dictionary that the values borrow from, or 0.
     pub(super) fn dictionary_bytes(&self) -> usize {
         self.dictionary_bytes
     }
 
-    /// Appends the value's bytes to `scratch`. Fails if the value is text that is not UTF-8, or a
-    /// list that contains a null.
+    /// Appends the bytes of the value in `row` to `scratch`. Fails if the value is text that is not
+    /// UTF-8, or a list, not nested, that contains a null.
     pub(super) fn find(&self, row: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let (index, start) = (row - self.rows.start, scratch.len());
         match &self.values {

@@ -3,8 +3,8 @@
 //! A page contains many values, so neighboring rows need the same page. The first thread that needs
 //! a page decodes it, and other threads wait for the result. Each loader of the dataset grants the
 //! cache part of its memory budget. When the cache outgrows the sum of these grants, it evicts the
-//! least recently used pages. It makes room before it decodes a page rather than after, and decodes
-//! large pages one at a time.
+//! least recently used pages. It evicts pages before it decodes a new one, and decodes large pages
+//! one at a time.
 //!
 //! Pages may borrow values from a dictionary and keep it alive, so a dictionary is evicted only
 //! after its pages: evicting it earlier would free nothing. If a dictionary does not fit in the
@@ -22,11 +22,11 @@ use crate::values::lru_cache::LruCache;
 const LOCKS: usize = 64;
 /// Size of the cache in bytes if no loader reads the dataset.
 const DEFAULT_BUDGET: usize = 32 << 20;
-/// Maximum decoded size of a page, in bytes, if no loader reads the dataset.
+/// Value of [`PageLimit::limit`] in bytes if no loader reads the dataset.
 const DEFAULT_PAGE_LIMIT: usize = 512 << 20;
 /// Minimum page limit in bytes, even if a loader's memory is smaller.
 const MIN_PAGE_LIMIT: usize = 64 << 20;
-/// Pages with a larger decoded size, in bytes, are decoded one at a time.
+/// Pages, dictionaries and column chunks with more bytes are loaded one at a time.
 const LARGE_PAGE: usize = 16 << 20;
 
 /// Flag in the column index of a key that marks the chunk's dictionary.
@@ -42,9 +42,9 @@ fn dictionary_key((file, group, column): ColumnKey) -> ColumnKey {
 pub(super) struct Cache {
     grants: Grants,
     blocks: Mutex<Blocks>,
-    /// Held while a page is decoded, so that threads that need the same page wait for one of them.
-    /// Lock order: `decoding`, then `large`, `dictionary` and `fetching`, because decoding a page
-    /// may fetch its dictionary.
+    /// Held while a page is decoded, so that concurrent readers of a page decode it only once. Lock
+    /// order: `decoding`, then `large`, `dictionary` and `fetching`, because decoding a page may
+    /// fetch its dictionary.
     decoding: [Mutex<()>; LOCKS],
     /// Held while a large page is decoded.
     large: Mutex<()>,
@@ -57,13 +57,13 @@ pub(super) struct Cache {
     decoded: AtomicUsize,
 }
 
-/// The maximum decoded size of a page for one column selection: the smallest memory grant of the
-/// loaders of that selection. All selections share the cache, but a page must fit in the memory of
-/// the loader that reads it.
+/// The maximum memory for decoding a page of one column selection: the smallest memory grant of the
+/// loaders of that selection, but at least [`MIN_PAGE_LIMIT`]. All selections share the cache, but
+/// a page must fit in the memory of the loader that reads it.
 #[derive(Default)]
 pub(super) struct PageLimit {
     grants: Grants,
-    /// The memory that a loader would grant if memory were not tight.
+    /// The memory in bytes that a loader would grant if memory were not tight.
     max_grant: AtomicUsize,
 }
 
@@ -80,7 +80,6 @@ impl PageLimit {
         PageLimit { grants: Grants::default(), max_grant: AtomicUsize::new(max_grant) }
     }
 
-    /// Returns the limit in bytes.
     pub(super) fn limit(&self) -> usize {
         self.grants.least().map_or(DEFAULT_PAGE_LIMIT, |grant| grant.max(MIN_PAGE_LIMIT))
     }
@@ -124,8 +123,7 @@ impl Cache {
         }
     }
 
-    /// Returns the maximum size of the cache in bytes: the sum of all grants, or a default if no
-    /// loader reads the dataset.
+    /// Returns the maximum size of the cache in bytes.
     pub(super) fn budget(&self) -> usize {
         self.grants.sum().unwrap_or(DEFAULT_BUDGET)
     }
@@ -155,7 +153,6 @@ impl Cache {
         Ok(block)
     }
 
-    /// Returns the page of `column` that contains `row`, or `None` if it is not cached.
     pub(super) fn find(&self, column: ColumnKey, row: usize) -> Option<Arc<Block>> {
         self.blocks().get(column, row)
     }
@@ -193,7 +190,7 @@ impl Cache {
         self.cached_column(column, size, fetch)
     }
 
-    /// Returns an entry that consists of a single block: a dictionary or an undecoded column.
+    /// Returns a dictionary or an undecoded column.
     fn cached_column(
         &self,
         column: ColumnKey,
@@ -204,7 +201,7 @@ impl Cache {
         if let Some(block) = self.find(column, 0) {
             return Ok(block);
         }
-        // Free space first, so that the cache never exceeds its budget.
+        // Free space first, so that old and new blocks together stay within the budget.
         let free = self.budget().saturating_sub(size);
         self.blocks().shrink(free);
         let block = Arc::new(fetch()?);

@@ -1,4 +1,4 @@
-//! Decompresses pages. No page takes more memory than its header declares.
+//! Decompresses pages. The output never exceeds the size that the page's header declares.
 
 use std::io::Read;
 

@@ -120,8 +120,8 @@ mod tests {
         ((value << 1) ^ (value >> 63)) as u64
     }
 
-    /// Encodes `numbers` in blocks of 128 with four miniblocks each. The last miniblock is not
-    /// padded.
+    /// Encodes `numbers` in blocks of 128 with four miniblocks each. The last miniblock is padded
+    /// with zeros.
     fn packed(numbers: &[i32]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for value in [128, 4, numbers.len() as u64, zigzag(numbers[0].into())] {

@@ -187,7 +187,7 @@ impl ParquetFile {
         cache.get(key, (row, page_rows.start), page, |bytes| column.page(&bytes, page_rows.clone(), dictionary))
     }
 
-    /// Returns a column chunk for decoding. `page_limit` limits the memory for decoding its pages.
+    /// `page_limit` limits the memory for decoding its pages.
     pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, page_limit: &PageLimit) -> Column<'_> {
         let metadata = self.meta.row_group(group as usize).column(leaf.index);
         let (rows, packed) = (self.rows(group), self.packed);
@@ -200,7 +200,7 @@ impl ParquetFile {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(&(group, leaf)).cloned()
     }
 
-    /// Estimates the decoded size of a page of `len` bytes from the sizes in the metadata.
+    /// Estimates the decoded size of `len` bytes from the compression ratio of their column chunk.
     pub(super) fn decoded_size(&self, group: u32, leaf: usize, len: u64) -> usize {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (packed, size) = (column.compressed_size().max(1) as u64, column.uncompressed_size().max(0) as u64);

@@ -1,8 +1,8 @@
 //! The files of a dataset, and the **units** of bytes that a loader prefetches from them.
 //!
-//! A **column chunk** is the part of a column that is in one row group. A unit is what one request
-//! to an object store reads: a page, the dictionary of a column chunk, or a whole column chunk if
-//! the offsets of its pages are unknown. Units are numbered across the dataset like the samples of
+//! A **column chunk** is the part of a column that is in one row group. A unit is a byte range that
+//! is fetched as a whole: a page, the dictionary of a column chunk, or a whole column chunk if the
+//! offsets of its pages are unknown. Units are numbered across the dataset like the samples of
 //! other sources, so the same code can prefetch, cache and count them. The prefetch order omits
 //! units that are probably still cached in decoded form, because several samples may need the same
 //! unit.
@@ -22,8 +22,8 @@ use crate::storage::ahead::Parts;
 use crate::values::lru_cache::LruCache;
 use crate::values::record::other_columns;
 
-/// Maximum number of samples per page for which the page's next use is computed (the earliest next
-/// use of its samples). A page that more samples need is assumed to be in constant use.
+/// Maximum number of samples per unit for which the unit's next use is computed (the earliest next
+/// use of its samples). A unit that more samples need is assumed to be in constant use.
 const MAX_ROWS: usize = 512;
 
 pub(crate) trait SampleRows: Send + Sync {
@@ -113,9 +113,9 @@ impl Files {
         (self.starts[group + 1] - self.starts[group]) as u64
     }
 
-    /// Returns the number of a unit of column `leaf` in row group `group`. Each column chunk has
-    /// one number per row, because a page may start at any row, one for its dictionary, and one for
-    /// the whole chunk.
+    /// Returns the number of a unit of column `leaf` in row group `group`. Each column chunk has a
+    /// number for each of its rows (a page may start at any row), one for its dictionary, and one
+    /// for the whole chunk.
     pub(super) fn unit_number(&self, group: usize, leaf: usize, unit: Unit) -> u64 {
         let rows = self.rows_of(group);
         let offset = match unit {
@@ -126,12 +126,12 @@ impl Files {
         self.first_unit(group) + leaf as u64 * (rows + 2) + offset
     }
 
-    /// Returns the smallest unit number in a row group.
     fn first_unit(&self, group: usize) -> u64 {
         (self.starts[group] as u64 + 2 * group as u64) * self.leaf_columns()
     }
 
-    /// Returns the row group, the column and the unit that have this number.
+    /// Returns the row group, the column and the unit with this number. Inverse of
+    /// [`unit_number`](Files::unit_number).
     fn unit(&self, number: u64) -> Option<(usize, usize, Unit)> {
         let (mut group, mut end) = (0, self.groups.len());
         while end - group > 1 {
@@ -149,7 +149,7 @@ impl Files {
         (group < end && leaf < self.leaf_columns()).then_some((group, leaf as usize, unit))
     }
 
-    /// Returns the byte range of a unit within its file, or `None` if it is unknown.
+    /// Returns the byte range of a unit within its file, or `None` if it is unknown or too large.
     fn range(&self, group: usize, leaf: usize, unit: Unit) -> Option<Range<u64>> {
         let (file, group_in_file) = self.groups[group];
         let part = &self.parts[file as usize];
@@ -164,7 +164,7 @@ impl Files {
         }
     }
 
-    /// Returns the dataset rows that need a unit.
+    /// Returns the rows of the dataset that may need a unit.
     fn rows_of_unit(&self, group: usize, leaf: usize, unit: Unit) -> Range<usize> {
         let start = self.starts[group];
         let (file, group_in_file) = self.groups[group];
@@ -252,7 +252,6 @@ impl Files {
         Lookahead::new(bytes, move |epoch| batches_of.batches(epoch), units).with_next(next)
     }
 
-    /// Maps unit numbers to byte ranges, for files in an object store.
     pub(super) fn units(self: &Arc<Self>) -> Parts {
         let objects = self.parts.iter().filter_map(|part| Some(part.file.object()?.0.clone()));
         let files = self.clone();
@@ -267,7 +266,7 @@ impl Files {
     }
 
     /// Calls `with` for each unit of a column that `row` needs, and passes its number and its
-    /// decoded size.
+    /// estimated decoded size.
     fn for_each_unit(&self, row: usize, needed: NeededLeaf, mut with: impl FnMut(u64, usize)) {
         let (group, inside) = self.locate(row);
         let (file, group_in_file) = self.groups[group];
@@ -290,7 +289,6 @@ impl Files {
     }
 }
 
-/// Returns the number of rows in all row groups, or `None` on overflow.
 fn rows_of_groups(part: &ParquetFile) -> Option<i64> {
     part.meta.row_groups().iter().try_fold(0_i64, |total, group| total.checked_add(group.num_rows()))
 }
@@ -322,7 +320,7 @@ struct CacheSimulation {
 }
 
 impl CacheSimulation {
-    /// Returns whether the unit is probably still cached.
+    /// Records a use of the unit. Returns whether the unit was probably cached before.
     fn record_use(&mut self, unit: u64, memory: usize, limit: usize) -> bool {
         let before = self.recent.get(unit).is_some();
         self.recent.insert(unit, (), memory);

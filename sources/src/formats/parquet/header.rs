@@ -10,7 +10,6 @@ pub(super) const MAX_HEADER: u64 = 1 << 20;
 
 #[derive(Debug, Clone)]
 pub(super) struct Header {
-    /// Length of the header, in bytes.
     pub(super) len: usize,
     /// Length of the page in the file, in bytes, without the header.
     pub(super) compressed_len: usize,
@@ -224,7 +223,7 @@ mod tests {
         let page_fields = [0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6];
         let read = |parts: &[&[u8]]| Header::read(&parts.concat()).map(|header| (header.size, header.values));
         assert_eq!(read(&[&page, &page_fields, &[0, 0]]), Some((4, 7)));
-        // The size, the number of values, and the struct are repeated.
+        // These headers repeat the size, the number of values, and the struct, in this order.
         assert_eq!(read(&[&page, &page_fields, &[0, 0x05, 4, 10, 0]]), None);
         assert_eq!(read(&[&page, &page_fields, &[0x05, 2, 16, 0, 0]]), None);
         let again = [0x0c, 10, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0];

@@ -120,7 +120,6 @@ impl Index {
         Ok(self.page(index))
     }
 
-    /// Records whether the page that starts at row `first` needs the dictionary.
     pub(super) fn record_dictionary_use(&self, first: usize, needs_dictionary: bool) {
         // This is only a hint for prefetching. Decoding relies on the header of the page.
         if !needs_dictionary {
@@ -139,7 +138,7 @@ impl Index {
     }
 }
 
-/// Reads the header of the page at `offset`, in a column that ends at `end`.
+/// Reads the header of the page at `offset`, in a column chunk that ends at `end`.
 pub(super) fn header(bytes: Bytes<'_>, offset: u64, end: u64) -> Result<Header> {
     let remaining = end.saturating_sub(offset);
     if remaining == 0 {

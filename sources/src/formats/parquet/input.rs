@@ -7,15 +7,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::bytes::grow_to;
 use crate::storage::OpenFile;
 
-/// Maximum size of a read, in bytes.
 const MAX_READ: u64 = 1 << 30;
 
-/// Reads bytes of a file, without the prefetcher. Use this function for reads outside a loader's
-/// order.
+/// Reads bytes of a file, without the prefetcher.
 pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
     if offset.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ {
         return Err(Error::in_source(format!(
-            "damaged: {len} bytes at offset {offset} extend past the end of the file at {} bytes",
+            "damaged: {len} bytes at offset {offset} exceed the file of {} bytes, or the limit of {MAX_READ} bytes",
             file.len()
         )));
     }

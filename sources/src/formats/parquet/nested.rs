@@ -2,7 +2,8 @@
 //!
 //! The levels of a value follow the Dremel encoding. The repetition level is the number of
 //! enclosing lists, counted from the outermost, that the value continues; all inner lists are new.
-//! The definition level counts the optional or repeated ancestors of the value that are present.
+//! The definition level counts the optional or repeated fields that are present on the path to the
+//! value, including the value itself.
 
 use super::schema::Levels;
 use crate::error::{Error, Result};
@@ -15,7 +16,6 @@ const MAX_JSON: usize = 64 << 20;
 pub(super) struct Nested {
     values: Vec<u8>,
     element: Element,
-    /// Whether the numbers are booleans.
     flags: bool,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
@@ -48,7 +48,6 @@ impl Nested {
         (is_whole && begins).then_some(Nested { values, element, flags, definitions, repetitions, levels, max, rows })
     }
 
-    /// Returns the size in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.values.len() + 4 * self.definitions.len() + self.rows.len() * size_of::<(usize, usize)>()
     }
@@ -77,7 +76,7 @@ impl Nested {
                     Some(&element) if definition + 1 < element => break b"null".as_slice(),
                     Some(&element) if definition < element => break b"[]",
                     Some(_) => out.push(b'['),
-                    // In a damaged file, levels may exceed the maximum.
+                    // A null element, or a damaged level above the maximum.
                     None if definition != self.max => break b"null",
                     None => break b"",
                 }

@@ -1,4 +1,4 @@
-//! Decodes pages. Checks how much memory a page needs before allocating any of it.
+//! Decodes pages within a memory limit.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,12 +21,11 @@ use crate::error::{Error, Result, reserve};
 /// so this limit guards against damaged counts. It is high because run-length encoding is compact:
 /// pyarrow's defaults can put 20,000 lists of 512 equal numbers into one page.
 const MAX_VALUES: usize = 64 << 20;
-/// Memory reserved for the dictionary of a list column, in bytes. The metadata does not declare the
-/// dictionary's size.
+/// Memory reserved for the dictionary of a list column, in bytes, because the metadata does not
+/// declare its size.
 const DICTIONARY_RESERVE: u64 = 8 << 20;
 const LISTS_NEED: &str = "the lists of a row group need";
 
-/// A column chunk, and everything that decoding its pages requires.
 #[derive(Clone, Copy)]
 pub(super) struct Column<'a> {
     pub(super) metadata: &'a ColumnChunkMetaData,
@@ -37,15 +36,14 @@ pub(super) struct Column<'a> {
     pub(super) rows: usize,
     /// Whether to treat v2 data pages as compressed even if their headers say that they are not.
     pub(super) packed: bool,
-    /// Maximum memory for decoding, in bytes: of a page, or of all pages if this is a list column.
+    /// Maximum memory in bytes for decoding one page, or all pages of a list column.
     pub(super) limit: usize,
     /// The largest `limit` that a loader ever grants, in bytes.
     pub(super) max_grant: usize,
 }
 
 impl Column<'_> {
-    /// Decodes a page. `bytes` is the page with its header, and must contain exactly `rows`.
-    /// `dictionary` returns the column's dictionary.
+    /// `bytes` is a page with its header, and must contain exactly `rows`.
     pub(super) fn page(
         self,
         bytes: &[u8],
@@ -125,8 +123,8 @@ impl Column<'_> {
         self.block(0..self.rows, pages)
     }
 
-    /// Returns the number of bytes needed to decode a value and its levels. Counts the value that
-    /// the `parquet` crate returns, and its converted copy.
+    /// Returns the memory in bytes for decoding a value: the value that the `parquet` crate
+    /// returns, its converted copy or index, and its levels.
     fn value_bytes(self) -> usize {
         let descriptor = self.metadata.column_descr();
         let levels = usize::from(descriptor.max_def_level() > 0) + usize::from(descriptor.max_rep_level() > 0);
@@ -139,7 +137,7 @@ impl Column<'_> {
         value + levels * size_of::<i16>()
     }
 
-    /// Returns the number of bytes that a value in the dictionary takes.
+    /// Returns the size of a decoded dictionary value, in bytes.
     fn dictionary_value_bytes(self) -> usize {
         match self.leaf.holds {
             Plain::Bytes | Plain::Text | Plain::Half => size_of::<ByteArray>(),
@@ -175,7 +173,7 @@ impl Column<'_> {
         }
     }
 
-    /// Decompresses a page. `body` is the page without its header.
+    /// `body` is the page without its header.
     fn unpack(self, header: &Header, body: &[u8]) -> Result<Page> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
             return Err(Error::in_source("damaged: a page has a wrong checksum"));
@@ -263,7 +261,6 @@ fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
 #[derive(Default)]
 struct Pages {
     pages: VecDeque<Page>,
-    /// Total size of the pages, in bytes.
     bytes: usize,
     values: usize,
     /// Size of the shared dictionary, in bytes.
@@ -273,7 +270,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Adds a page to the totals, and checks them before anything is allocated.
+    /// Adds a page to the totals and checks them, before the caller allocates memory for the page.
     fn account(&mut self, header: &Header, column: Column<'_>) -> Result<()> {
         let (size, values, limit) = (header.size.max(header.compressed_len), header.values, column.limit);
         // A value takes at least one byte of a dictionary page, so the page's size bounds the
@@ -302,8 +299,8 @@ impl Pages {
         Err(too_large(what, need, limit, column.max_grant))
     }
 
-    /// Adds a page that [`account`](Pages::account) has accepted. Also checks the decoded size of
-    /// delta-encoded values.
+    /// Adds a page that [`account`](Pages::account) has accepted. Also checks the value counts and
+    /// the decoded sizes of delta-encoded byte strings.
     fn add(&mut self, page: Page, column: Column<'_>) -> Result<()> {
         let values = page.num_values() as usize;
         let delta = match page.encoding() {

@@ -1,5 +1,5 @@
-//! Tests that files in a store deliver the same samples as local files, for several memory limits,
-//! sample orders and cache sizes. Also tests memory limits and damaged page indexes.
+//! Tests that files in a store deliver the same samples as local files, for several prefetch
+//! budgets, sample orders and cache sizes. Also tests memory limits and damaged page indexes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -77,9 +77,7 @@ struct StoreState {
     file: Vec<u8>,
     limit: usize,
     cached: Mutex<Blocks>,
-    /// Number of bytes served.
     bytes: AtomicU64,
-    /// Number of requests served.
     requests: AtomicU64,
     /// Number of requests by the prefetcher.
     ahead: AtomicU64,
@@ -193,7 +191,8 @@ fn open(file: &[u8], limit: usize) -> Result<(CachingStore, Arc<Parquet>)> {
     Ok((store, Arc::new(set)))
 }
 
-/// Reads two epochs with three threads. Returns the bytes that the store served in each epoch.
+/// Reads two epochs with up to three threads. Returns the bytes that the store served in each
+/// epoch.
 fn read_epochs(store: &CachingStore, set: &Parquet, expected: &[OwnedSample], order: Order, budget: usize) -> [u64; 2] {
     let prefetcher = set.prefetcher(order.lookahead(budget)).unwrap();
     [0, 1].map(|epoch| {

@@ -6,7 +6,7 @@ use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
 use crate::model::value::Element;
 
-/// A column that can become a field.
+/// A column of the file, or a field of a struct column.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Field {
     pub(super) name: String,
@@ -70,7 +70,7 @@ pub(super) enum Plain {
 }
 
 /// Returns all columns. Each field of a struct becomes a separate column with a name such as
-/// `objects.bbox`.
+/// `objects.bbox`, unless the struct is a [`Form::File`].
 pub(super) fn fields(schema: &SchemaDescriptor) -> Vec<Field> {
     let (mut fields, mut leaf) = (Vec::new(), 0);
     for column in schema.root_schema().get_fields() {
@@ -89,8 +89,7 @@ fn repeated(column: &Type) -> bool {
     column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REPEATED
 }
 
-/// Returns the number of definition levels that `column` adds: 1 if it may be absent or repeated,
-/// and 0 if not.
+/// Returns the number of definition levels that `column` adds: 1 if it is optional or repeated.
 fn definition_levels(column: &Type) -> i16 {
     let required =
         column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REQUIRED;
@@ -160,7 +159,6 @@ impl Inside {
         Ok(())
     }
 
-    /// Adds the columns in all fields of a struct, which are its `children`.
     fn add_all(&self, children: &[TypePtr], mut first: usize, fields: &mut Vec<Field>) {
         for child in children {
             let name = format!("{}.{}", self.name, child.name());

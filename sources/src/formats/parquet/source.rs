@@ -28,8 +28,9 @@ use crate::values::record::{Column, ColumnType, Columns, Found, sniffed};
 /// A source that reads the rows of Parquet files, either local or in an object store.
 ///
 /// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
-/// for [`Arrow`](crate::Arrow) files. Maps, decimals, INT96 timestamps, and lists of bytes or text
-/// are not supported: such columns are skipped with a warning, and opening fails if you select one.
+/// for [`Arrow`](crate::Arrow) files. Columns of unsupported types are skipped with a warning, and
+/// opening fails if you select one. These types are maps, decimals, INT96 timestamps, lists of
+/// bytes, text or files, and lists nested more than four deep.
 ///
 /// **Pages.** Values are usually compressed in pages of about 1 MB, so reading one image means
 /// decoding a whole page. Decoded pages are cached within the loader's memory budget, and the least
@@ -74,8 +75,8 @@ impl Parquet {
     /// `data`, or in subfolders for splits.
     ///
     /// # Errors
-    /// If a file is damaged, if there are no files or no rows, if the files have different columns,
-    /// or if a folder contains several splits.
+    /// If a file cannot be read or is damaged, if there are no files or no rows, if the files have
+    /// different columns, or if a folder contains several splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(DatasetLocation::local(path.as_ref()), &Options::new())
     }
@@ -202,7 +203,6 @@ impl Parquet {
         Ok(())
     }
 
-    /// Returns the type of a column, which determines how the column is used.
     fn column_type(&self, column_index: usize, features: &Features) -> Result<ColumnType> {
         let Field { name, form } = &self.fields[column_index];
         Ok(match form {
@@ -222,7 +222,6 @@ impl Parquet {
         })
     }
 
-    /// Guesses the type of a byte column from its first values.
     fn sniff(&self, column_index: usize) -> Result<ColumnType> {
         sniffed(self.len(), |row, scratch| self.find(row, column_index, scratch))
     }
@@ -246,7 +245,7 @@ impl Parquet {
         used.flatten().collect()
     }
 
-    /// Iterates over the used leaf columns in every row group.
+    /// Iterates over the chunks of the used columns in every row group, except the paths of files.
     fn chunks(&self) -> impl Iterator<Item = (Chunk, Leaf, Option<Levels>)> {
         let chunk_of = |column_index: usize| match self.fields[column_index].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some((column_index, leaf, None)),

@@ -37,7 +37,7 @@ impl Rows {
         Ok(Rows(set))
     }
 
-    /// Restricts the rows to the columns with these indices.
+    /// Returns the same rows with only the columns at these indices.
     pub(crate) fn select_columns(&self, columns: impl IntoIterator<Item = usize>) -> Result<Self> {
         self.0.selecting(Columns::of_indices(columns)).map(Rows)
     }
@@ -77,12 +77,11 @@ impl Rows {
         self.0.file_of(row).file.check_once(self.0.files.requested_checks.load(Ordering::Relaxed))
     }
 
-    /// Appends the bytes of a value to `scratch`.
     pub(crate) fn find(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         self.0.find(row, column, scratch)
     }
 
-    /// Returns a value that is an integer. Fails if it is not.
+    /// Reads a value. Fails if it is not an integer.
     pub(crate) fn integer(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<i64> {
         let start = scratch.len();
         let content = self.find(row, column, scratch)?;
