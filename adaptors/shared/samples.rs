@@ -6,7 +6,7 @@ use warpfeed::source::{Memory, OwnedSample};
 use warpfeed::{Augment, Loader};
 
 /// A 16x16 image as `.npy` bytes, with values derived from the sample's index.
-fn image(n: u64) -> Vec<u8> {
+pub(crate) fn image(n: u64) -> Vec<u8> {
     let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (16, 16, 3), }");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend((header.len() as u16).to_le_bytes());

@@ -7,8 +7,9 @@ use candle_core::{Device, Error, Result, Tensor};
 /// Converts batches to candle tensors. Each tensor owns a copy of its field, so it stays valid
 /// after the batch is dropped.
 ///
-/// Element types are preserved: `u8`, `i64`, `f16`, `bf16`, `f32` and `f64` become `U8`, `I64`,
-/// `F16`, `BF16`, `F32` and `F64`. Any other type causes an error that names the field.
+/// Element types are preserved: `u8`, `i16`, `i32`, `i64`, `f16`, `bf16`, `f32` and `f64` become
+/// `U8`, `I16`, `I32`, `I64`, `F16`, `BF16`, `F32` and `F64`. candle has no `u16`, so a field of
+/// this type causes an error that names the field.
 ///
 /// warpfeed errors become candle errors with the same message.
 pub trait ToCandle: Fields {
@@ -59,7 +60,8 @@ pub trait ToCandle: Fields {
     /// the batch is on a different device.
     fn candle_field(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.field_view(name) else {
-            let names = self.names().join(", ");
+            let names: Vec<_> = self.names().into_iter().filter(|name| self.field_view(name).is_some()).collect();
+            let names = names.join(", ");
             return Err(Error::msg(format!("{name}: the batch has no such field; it has {names}")));
         };
         self.tensor(name, view, device)
@@ -86,8 +88,8 @@ pub trait ToCandle: Fields {
     /// If the element type of a field is not one that [`ToCandle`] lists, if candle cannot allocate
     /// memory on `device`, or if the batch is on a different device.
     fn candle_fields(&self, device: &Device) -> Result<HashMap<String, Tensor>> {
-        let present = self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?)));
-        present.map(|(name, view)| Ok((name.to_owned(), self.tensor(name, view, device)?))).collect()
+        let fields = self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?)));
+        fields.map(|(name, view)| Ok((name.to_owned(), self.tensor(name, view, device)?))).collect()
     }
 
     /// Returns the validity mask as `u8`, of shape (N,): 1 for a valid sample, and 0 for padding
@@ -123,6 +125,6 @@ pub trait Fields {
 }
 
 pub(crate) fn no_dtype(name: &str, dtype: warpfeed::Dtype) -> Error {
-    let supported = "uint8, int64, float16, bfloat16, float32 or float64";
+    let supported = "uint8, int16, int32, int64, float16, bfloat16, float32 or float64";
     Error::msg(format!("{name}: its elements are {}: expected {supported}", dtype.name()))
 }

@@ -72,6 +72,8 @@ impl Fields for CudaBatch {
             Dtype::F64 => copy::<f64>(&view, cuda),
             Dtype::F16 => copy::<half::f16>(&view, cuda),
             Dtype::Bf16 => copy::<half::bf16>(&view, cuda),
+            Dtype::I16 => copy::<i16>(&view, cuda),
+            Dtype::I32 => copy::<i32>(&view, cuda),
             Dtype::I64 => copy::<i64>(&view, cuda),
             other => Err(no_dtype(name, other)),
         }

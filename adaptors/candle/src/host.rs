@@ -43,6 +43,8 @@ impl Fields for HostBatch {
             Dtype::F64 => Tensor::from_slice(view.elements::<f64>().expect(TYPED), shape, device),
             Dtype::F16 => Tensor::from_slice(view.as_f16().expect(TYPED), shape, device),
             Dtype::Bf16 => Tensor::from_slice(view.as_bf16().expect(TYPED), shape, device),
+            Dtype::I16 => Tensor::from_slice(view.elements::<i16>().expect(TYPED), shape, device),
+            Dtype::I32 => Tensor::from_slice(view.elements::<i32>().expect(TYPED), shape, device),
             Dtype::I64 => Tensor::from_slice(view.as_i64().expect(TYPED), shape, device),
             other => Err(no_dtype(name, other)),
         }

@@ -13,15 +13,14 @@ use crate::share::Fields;
 
 /// Returns libtorch's current stream of the calling thread on CUDA device `ordinal`, to pass to
 /// [`Loader::cuda`](warpfeed::Loader::cuda). This is the default stream, unless libtorch code
-/// outside tch has set a different stream. If libtorch did not create that stream, it must outlive
-/// the loader and its batches.
+/// outside tch has set a different stream.
 ///
 /// # Errors
-/// If libtorch was built without CUDA, or the device does not exist.
+/// If libtorch was built without CUDA, the device does not exist, or libtorch did not create the
+/// stream (an external stream).
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     let handle = libtorch::stream(ordinal)?;
-    // SAFETY: libtorch never destroys its own streams. The documentation requires that any other
-    // stream outlives the loader.
+    // SAFETY: `libtorch::stream` returns only libtorch's own streams, which it never destroys.
     unsafe { warpfeed::cuda::borrowed_stream(ordinal, handle) }
 }
 
@@ -29,8 +28,8 @@ impl Fields for CudaBatch {
     fn wait_on_current_stream(&self) -> Result<()> {
         let Some(field) = self.fields().find_map(|field| self.field(&field.name)) else { return Ok(()) };
         let handle = libtorch::stream(field.device())?;
-        // SAFETY: libtorch uses the primary context, and never destroys its own streams. The owner
-        // of an external stream keeps it alive while it is libtorch's current stream.
+        // SAFETY: libtorch uses the primary context. `libtorch::stream` returns only libtorch's own
+        // streams, which it never destroys.
         unsafe { self.use_on(handle) }
     }
 

@@ -44,7 +44,8 @@ at::Tensor* warpfeed_tch_share(DLManagedTensor* managed, char* message, size_t l
   return tensor;
 }
 
-// Returns the handle of the stream that the calling thread uses on CUDA device `device`.
+// Returns the handle of the stream that the calling thread uses on CUDA device `device`. Throws for
+// an external stream: libtorch does not own it, so nothing guarantees how long the handle is valid.
 bool warpfeed_tch_stream(int device, void** stream, char* message, size_t length) {
 #ifdef WARPFEED_LIBTORCH_CUDA
   // Linkers omit a library that is never referenced. Without this reference a program would start
@@ -54,7 +55,11 @@ bool warpfeed_tch_stream(int device, void** stream, char* message, size_t length
 #endif
   return caught(message, length, [&] {
     c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
-    *stream = cuda.getStream(c10::Device(c10::DeviceType::CUDA, device)).native_handle();
+    c10::Stream current = cuda.getStream(c10::Device(c10::DeviceType::CUDA, device));
+    *stream = current.native_handle();
+    // The identifier of an external stream is its handle. The default stream has neither.
+    TORCH_CHECK(*stream == nullptr || current.id() != reinterpret_cast<c10::StreamId>(*stream),
+                "the current stream is external (created outside libtorch): make a stream of libtorch current");
   });
 }
 

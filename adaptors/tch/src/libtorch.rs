@@ -39,7 +39,8 @@ pub(crate) fn share(name: &str, memory: DlpackTensor) -> Result<Tensor> {
     Ok(unsafe { Tensor::from_ptr(tensor) })
 }
 
-/// Returns the handle of the stream that the calling thread uses on CUDA device `ordinal`.
+/// Returns the handle of the stream that the calling thread uses on CUDA device `ordinal`. Fails
+/// if libtorch did not create that stream, so the handle stays valid until the process exits.
 #[cfg(feature = "cuda")]
 pub(crate) fn stream(ordinal: usize) -> Result<usize> {
     let (mut message, mut stream) = ([0u8; MESSAGE], std::ptr::null_mut());
