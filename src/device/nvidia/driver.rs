@@ -55,11 +55,22 @@ pub(super) fn marks_contexts() -> bool {
     })
 }
 
-/// Returns the number of devices, or 0 without a driver.
+/// Returns the number of devices, or 0 without a driver or while the process exits.
 pub(super) fn device_count() -> usize {
-    // SAFETY: `available` found a driver (invariant 1). Initializing it again has no effect.
-    let count = available().ok().and_then(|()| result::init().and_then(|()| result::device::get_count()).ok());
-    count.map_or(0, |count| count.max(0) as usize)
+    let count = || result::device::get_count().ok();
+    initialize().ok().and_then(|_pass| count()).map_or(0, |count| count.max(0) as usize)
+}
+
+/// Opens and initializes the driver. The driver must not be called after the result is dropped.
+///
+/// # Errors
+/// [`ErrorKind::Cuda`] if there is no driver, or the process is exiting.
+fn initialize() -> Result<Pass> {
+    available()?;
+    let pass = exit::pass().ok_or_else(exiting_error)?;
+    // If this fails, the next call fails as well and reports the error.
+    let _ = result::init();
+    Ok(pass)
 }
 
 pub(super) fn available_for_batches() -> Result<()> {
@@ -91,10 +102,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Cuda`] if there is no driver or no such device, or if a driver call fails.
     pub fn new(ordinal: usize) -> Result<Self> {
-        available()?;
-        // Without this call, the driver has no capture mode to restore. If it fails, a later call
-        // fails as well and reports the error.
-        let _ = result::init();
+        let _pass = initialize()?;
         let restore = Entered::nowhere();
         if restore.is_refused() {
             return Err(exiting_error());
@@ -109,7 +117,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub(super) fn if_active(ordinal: usize) -> Result<Option<Self>> {
-        available()?;
+        let _pass = initialize()?;
         let (mut flags, mut active) = (0, 0);
         // SAFETY: the driver writes both results before the call returns.
         let state =
@@ -167,6 +175,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn name(&self) -> Result<String> {
+        let _entered = self.enter()?;
         result::device::get_name(self.cudarc().cu_device())
             .doing(|| format!("querying the name of device {}", self.ordinal()))
     }

@@ -551,9 +551,6 @@ impl<'a> PartFiller<'a> {
             recipe::count_damaged_images(sample_images) + recipe::count_damaged_frames(sample_images);
         let (plan, tiles) = recipe.plan_and_tiles(sample_images, &read_sample.partner_samples);
         let plan = plan.or(read_sample.field_plan.as_deref());
-        let image =
-            |plan: &Plan| recipe.area_with_image(plan, (!tiles.is_empty() && !has_pasted_objects, has_pasted_objects));
-        part.meta(row).shown = plan.map(image).unwrap_or_default();
         let context = ImageContext { plan, tiles: &tiles, pasted: has_pasted_objects.then_some(&**pasted) };
         let (sample, timing) = (&read_sample.sample, &mut read_sample.timing);
         if result.is_ok() {
@@ -567,6 +564,9 @@ impl<'a> PartFiller<'a> {
             meter.finish_field(index, timing, field.bytes);
             result?;
         }
+        let image_area =
+            |plan: &Plan| recipe.area_with_image(plan, (!tiles.is_empty() && !has_pasted_objects, has_pasted_objects));
+        part.meta(row).shown = plan.map(image_area).unwrap_or_default();
         Ok(())
     }
 

@@ -182,8 +182,9 @@ impl WorkQueue {
             Ok(())
         });
         if let Err(e) = result {
-            let _ =
-                self.outcome_sender.send(Err(EndReason::Thread(panicked(e, || format!("worker {index} panicked")))));
+            // A full channel contains an earlier panic already.
+            let panic = panicked(e, || format!("worker {index} panicked"));
+            let _ = self.outcome_sender.try_send(Err(EndReason::Thread(panic)));
         }
     }
 }
