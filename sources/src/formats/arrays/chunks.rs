@@ -15,8 +15,8 @@ use crate::values::lru_cache::LruCache;
 /// Maximum size of a decoded chunk, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
 /// Default cache limit per array, in bytes. A loader is asked to grant at most this much, or the
-/// size of one chunk if that is larger. Without a loader, this limit applies. The
-/// most recently used chunk stays in the cache even if it is larger.
+/// size of one chunk if that is larger. Without a loader, this limit applies. The most recently
+/// used chunk stays in the cache even if it is larger.
 const CACHE_BYTES: usize = 32 << 20;
 /// Extra bytes allowed in the output of a filter, for checksums that a later filter removes.
 const SLACK: usize = 64;
@@ -24,9 +24,7 @@ const SLACK: usize = 64;
 pub(super) struct Chunks {
     file_index: usize,
     shape: Vec<usize>,
-    /// Size of an element, in bytes.
     size: usize,
-    /// Shape of a chunk.
     sides: Vec<usize>,
     /// Number of chunks along each axis.
     grid: Vec<usize>,
@@ -83,7 +81,9 @@ impl Chunks {
         let bytes = bytes.filter(|bytes| (1..=MAX_CHUNK).contains(bytes) && sides.len() == shape.len());
         let Some(bytes) = bytes else {
             return Err(Error::in_source(format!(
-                "chunks of shape {sides:?} with {size}-byte elements exceed the limit of {MAX_CHUNK} bytes per chunk"
+                "chunks of shape {sides:?} with {size}-byte elements: expected {} axes, and 1 to {MAX_CHUNK} bytes per \
+                 chunk",
+                shape.len()
             )));
         };
         // With no elements per sample, a small file could claim any number of samples.
@@ -95,7 +95,7 @@ impl Chunks {
         let count = grid.iter().try_fold(1_usize, |count, &side| count.checked_mul(side));
         let written = stored.len();
         let missing = || {
-            let count = count.map_or("too many".to_owned(), |count| count.to_string());
+            let count = count.map_or_else(|| format!("more than {}", usize::MAX), |count| count.to_string());
             Error::in_source(format!(
                 "only {written} of {count} chunks were written: write all samples, or resize the array to the written \
                  ones"

@@ -13,7 +13,6 @@ use crate::values::elements::Dtype;
 /// Maximum size of a header, in bytes, as in the reference implementation.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// The header's description of a tensor.
 #[derive(Deserialize)]
 struct Tensor {
     dtype: String,

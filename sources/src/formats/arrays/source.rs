@@ -52,15 +52,15 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 /// **Checksums.** Opening a local `.npz` or `.pt` archive verifies the checksums of up to 256 MiB
 /// of uncompressed arrays.
 ///
-/// **Memory.** Files are memory-mapped, and reading a sample touches only the bytes of that sample.
-/// Compressed arrays of an `.npz` archive are decompressed into memory on opening, up to 4 GiB,
-/// which the loader's memory plan does not include. For large arrays, use `numpy.savez` instead of
-/// `savez_compressed`.
+/// **Memory.** Local files are memory-mapped, and reading a sample touches only the bytes of that
+/// sample. Compressed arrays of an `.npz` archive are decompressed into memory on opening, up to 4
+/// GiB, which the loader's memory plan does not include. For large arrays, use `numpy.savez`
+/// instead of `savez_compressed`.
 ///
 /// **Conversions.** Booleans become `uint8`, `float16` becomes `float32`, and numbers are converted
 /// to the byte order of this machine.
 ///
-/// **HDF5.** Arrays may be contiguous or chunked, with the filters gzip, LZF, shuffle and
+/// **HDF5.** Arrays may be contiguous, compact or chunked, with the filters gzip, LZF, shuffle and
 /// fletcher32. Chunks are decoded as a whole, and each array caches up to 32 MiB of decoded chunks,
 /// or one chunk if it is larger. The loader's memory plan counts these caches as memory of the
 /// source. Variable-length values may be encoded images, bytes or text. Text in a column called
@@ -68,8 +68,8 @@ use crate::values::record::{Found, Named, Rows, Survey, is_label};
 ///
 /// **Not supported:** arrays in Fortran order, tensors that are not contiguous, and elements other
 /// than numbers, booleans and variable-length HDF5 values. The pickle in a `.pt` file never
-/// executes code. If it contains an object other than a tensor or a list of integers, opening fails
-/// and names the object's type.
+/// executes code. Opening fails and names the type if the pickle contains an object of an
+/// unsupported class, or if a selected column is neither a tensor nor a list of integers.
 pub struct Arrays {
     files: Vec<Arc<OpenFile>>,
     columns: Arc<[Column]>,
@@ -89,7 +89,8 @@ fn is_other_label(name: &str) -> bool {
     OTHER_LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
 
-/// Number of samples that are read on opening to determine the types of variable-length columns.
+/// Maximum number of samples that are read on opening to determine the types of variable-length
+/// columns.
 const MAX_SURVEYED: usize = 64;
 
 fn kind_of(path: &Path) -> Result<&'static str> {

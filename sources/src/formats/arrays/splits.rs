@@ -12,7 +12,7 @@ fn split_of(name: &str) -> Option<(&'static str, &str)> {
 
 /// Selects the arrays of the split `requested`, or of the only split. Returns the index of each
 /// array, and its name without the split. If any array name contains no split, the dataset has no
-/// splits, and all arrays are selected. Error messages list the splits.
+/// splits, and all arrays are selected.
 pub(super) fn choose(names: &[String], requested: Option<&str>) -> Result<Vec<(usize, String)>> {
     let parsed: Option<Vec<_>> = names.iter().map(|name| split_of(name)).collect();
     let parsed = parsed.unwrap_or_default();

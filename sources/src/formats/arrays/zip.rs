@@ -13,7 +13,6 @@ pub(super) struct Member {
     pub(super) name: String,
     pub(super) offset: u64,
     pub(super) compressed_len: u64,
-    /// Decompressed length, in bytes.
     pub(super) len: u64,
     crc: u32,
     pub(super) deflated: bool,

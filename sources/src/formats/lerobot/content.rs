@@ -12,7 +12,7 @@ use crate::model::sample::MAX_FIELDS;
 use crate::model::value::{AXES, Element};
 use crate::model::{Numbers, Sample, Value};
 
-/// The content of a field. Ranges refer to the scratch buffer.
+/// Ranges refer to the scratch buffer.
 pub(super) enum Content<'a> {
     Bytes(Range<usize>),
     Text(Range<usize>),

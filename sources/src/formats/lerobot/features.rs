@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::formats::parquet::Rows;
 use crate::model::value::{AXES, Element};
 
-/// Name of the field with the text of a frame's task. The data files only contain the task's index,
-/// in the column [`TASK_INDEX`].
+/// Name of the feature with the text of a frame's task. The data files only contain the task's
+/// index, in the column [`TASK_INDEX`].
 pub(super) const TASK: &str = "task";
 pub(super) const TASK_INDEX: &str = "task_index";
 /// Column with the time of a frame since the start of its episode, in seconds.
@@ -46,7 +46,7 @@ pub(super) struct Feature {
 }
 
 impl Feature {
-    /// Returns the column with the feature's numbers. For [`TASK`], it contains task indices.
+    /// For [`TASK`], the column contains task indices.
     pub(super) fn number_column(&self) -> &str {
         if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
     }
@@ -102,7 +102,7 @@ impl Kind {
             "int64" => Element::I64,
             _ => return Err(format!("feature {name:?} has dtype={dtype:?}: expected image, string, bool or numbers")),
         };
-        // The library stores an array of shape (1,) as a scalar.
+        // The `lerobot` library stores an array of shape (1,) as a scalar.
         let shape = if *shape == [1] { Vec::new() } else { shape.clone() };
         let count = shape.iter().try_fold(1, |count: usize, &side| count.checked_mul(side.max(1)));
         if shape.len() > AXES || count.is_none_or(|count| count > MAX_NUMBERS) {

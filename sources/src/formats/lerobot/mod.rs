@@ -8,9 +8,10 @@
 //! 5. `stats`: the statistics of each feature.
 //! 6. `features`: the features that the options select, and the frames that each feature needs.
 //! 7. `frames`: the frames of the selected episodes, as samples and as rows of Parquet files.
-//! 8. `video`: the video files of a feature, with the `video` feature.
+//! 8. `video`: the video files of a feature, with the `video` Cargo feature.
 //! 9. `content`: builds a sample from the contents of its fields. `read` reads the contents from
-//!    Parquet files, and `packed` from packed datasets. `numbers` decodes numeric fields.
+//!    Parquet files, and `packed` from packed datasets. `numbers` reads the `.npy` files of packed
+//!    datasets.
 //! 10. `source`: [`LeRobot`], the source. `divide` splits it for packing.
 //!
 //! <https://huggingface.co/docs/lerobot/lerobot-dataset-v3> describes the format. `data_format`

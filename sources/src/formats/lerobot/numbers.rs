@@ -8,7 +8,6 @@ use crate::storage::{OpenFile, Storage};
 use crate::values::elements::Dtype;
 use crate::values::npy::Npy;
 
-/// Maximum size of a header, in bytes.
 const MAX_HEADER: u64 = 4096;
 /// Maximum size of a file in an object store, in bytes. Such a file is kept in memory.
 const MAX_IN_MEMORY: u64 = 4 << 30;
@@ -73,7 +72,6 @@ impl NumberFile {
         self.file.fill(offset, &mut out[start..]).map_err(|e| e.at_path(&self.file.path))
     }
 
-    /// Fails if the file has changed since it was opened.
     pub(super) fn check(&self) -> Result<()> {
         self.file.check()
     }

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 
-/// Options for [`LeRobot`](crate::LeRobot): they select the episodes, and the content of each
-/// sample.
+/// Options for [`LeRobot`](crate::LeRobot): the episodes to read, and the content of each sample.
 ///
 /// ```
 /// use warpfeed_sources::LeRobotOptions;
 ///
-/// // The last two states, and the next 16 actions, at 10 frames per second.
+/// // At 10 frames per second: the previous and the current state, and 16 actions from now on.
 /// let options = LeRobotOptions::new()
 ///     .delta_timestamps("observation.state", [-0.1, 0.0])
 ///     .delta_indices("action", 0..16);
@@ -75,8 +74,8 @@ impl LeRobotOptions {
     }
 
     /// Sets the features that samples contain, such as `action`. The name `task` selects the text
-    /// of the frame's task. If the dataset has more than 16 features, this selection is required,
-    /// because a sample has at most 16 fields.
+    /// of the frame's task. A sample has at most 16 fields, including `<feature>_is_pad`, so a
+    /// dataset with more fields requires a selection.
     #[must_use]
     pub fn features(mut self, features: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.features = Some(features.into_iter().map(Into::into).collect());

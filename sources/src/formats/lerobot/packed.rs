@@ -42,9 +42,7 @@ pub(super) struct Packed {
     warpfeed_frames: u64,
     /// Name of the tar file, or of the set of shards, in the folder of the dataset.
     frames: String,
-    /// Indices of the episodes that were packed.
     pub(super) episodes: Vec<u64>,
-    /// Names of the features that were packed.
     pub(super) features: Vec<String>,
 }
 
@@ -95,7 +93,6 @@ impl Packed {
     }
 }
 
-/// Features that need the same frames of each sample, and are therefore read together.
 struct Group {
     deltas: Option<Vec<i64>>,
     features: Vec<usize>,
@@ -371,7 +368,6 @@ fn check_shapes(features: &[Feature], numbers: &BTreeMap<String, NumberFile>) ->
     Ok(())
 }
 
-/// The prefetchers of all groups.
 struct Followers(Vec<Box<dyn Prefetcher>>);
 
 impl Prefetcher for Followers {

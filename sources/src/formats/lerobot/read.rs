@@ -193,9 +193,9 @@ impl Reader {
         Some(self.rows.path(row).to_owned())
     }
 
-    /// Reads the sample of `frame`. Fails if a value does not have the type and shape that
-    /// `meta/info.json` lists, or if the row's episode, frame or timestamps contradict the
-    /// metadata.
+    /// Reads the sample of `frame`. Fails if a value is of a different kind or has a different
+    /// number of elements than `meta/info.json` lists, or if the row's episode, frame or timestamps
+    /// contradict the metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.check_once(frame.row())?;
         let mut fields = Fields::begin(frame, &self.features, scratch);
@@ -296,7 +296,6 @@ impl Reader {
         Err(self.rows.error(row, place, cause))
     }
 
-    /// Appends the numbers to `scratch`, and returns their type.
     fn append_numbers(
         &self,
         row: usize,

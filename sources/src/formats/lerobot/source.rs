@@ -94,8 +94,8 @@ impl LeRobot {
         Self::with(path, &LeRobotOptions::new(), &Options::new())
     }
 
-    /// Opens the dataset at `path`, which is a local folder, or a URL for which `opening` has a
-    /// store.
+    /// Opens the dataset at `path`, which is a local folder, or a URL whose store is registered in
+    /// `opening`.
     ///
     /// # Errors
     /// Fails like [`open`](LeRobot::open), and if an episode, a split or a feature does not exist,

@@ -25,8 +25,8 @@ pub struct FeatureStats {
     pub mean: Vec<f64>,
     /// Standard deviation.
     pub std: Vec<f64>,
-    /// Number of frames that the statistics were computed from, or `None` in version 2.0, which
-    /// does not store the number.
+    /// Number of frames that the statistics were computed from, or `None` if the dataset does not
+    /// store the number, as in version 2.0.
     pub count: Option<u64>,
 }
 
@@ -80,7 +80,8 @@ fn parse_stats(raw: &BTreeMap<String, BTreeMap<String, Value>>) -> Result<Stats>
     Ok(stats_by_name)
 }
 
-/// Appends the numbers in nested lists to `out`. Returns whether the lists contain only numbers.
+/// Appends the numbers in nested lists to `out`. Booleans become 0 and 1. Returns whether the lists
+/// contain nothing else.
 fn flatten(value: &Value, out: &mut Vec<f64>) -> bool {
     match value {
         Value::Array(items) => items.iter().all(|item| flatten(item, out)),

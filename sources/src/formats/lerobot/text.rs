@@ -30,7 +30,6 @@ impl DatasetFolder {
         DatasetFolder { storage: self.storage.separate(), path: self.path.clone() }
     }
 
-    /// Returns the path of the file `name`, which is relative to the dataset's folder.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.storage.join(&self.path, name)
     }

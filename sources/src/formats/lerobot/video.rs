@@ -82,7 +82,6 @@ impl Video {
         self.file(0).ok().map(|file| file.info())
     }
 
-    /// Returns an open file.
     fn file(&self, index: usize) -> Result<Arc<VideoFile>> {
         self.open.get(index, || {
             let path = &self.files[index];

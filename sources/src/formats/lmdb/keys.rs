@@ -18,7 +18,7 @@ const NUM_SAMPLES: &[u8] = b"num-samples";
 pub(super) enum Keys {
     /// The keys are zero-padded decimal numbers from 0 to `len - 1`.
     Decimal { width: usize, len: usize },
-    /// The keys are pairs of `image-000000001` and `label-000000001`, numbered from 1 to `len`.
+    /// The keys are `image-000000001` and, optionally, `label-000000001`, numbered from 1 to `len`.
     Pairs { len: usize },
     /// Any other keys: all of them concatenated, and the end offset of each.
     Listed { bytes: Vec<u8>, ends: Vec<usize> },
@@ -77,7 +77,6 @@ impl Keys {
         RowBytes::Page(0..scratch.len())
     }
 
-    /// Returns key `index` of [`Keys::Listed`].
     fn listed(&self, index: usize) -> &[u8] {
         let Keys::Listed { bytes, ends } = self else { return b"" };
         let start = if index == 0 { 0 } else { ends[index - 1] };
@@ -90,8 +89,8 @@ pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
-/// Detects a text recognition dataset, which has the key `num-samples` and that many pairs of
-/// `image-000000001` and `label-000000001`.
+/// Detects a text recognition dataset by the key `num-samples` and the first and the last key of
+/// that many images. Labels are optional.
 fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     let Some(count) = snapshot.get(NUM_SAMPLES)? else { return Ok(None) };
     let count = std::str::from_utf8(count).ok().and_then(|count| count.trim().parse::<usize>().ok());
@@ -201,7 +200,6 @@ fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &
     Ok(Keys::Listed { ends: ends.collect(), bytes })
 }
 
-/// Returns whether `key` has the form of a metadata key, such as `__classes__`.
 pub(super) fn is_metadata(key: &[u8]) -> bool {
     key.len() > 4 && key.starts_with(b"__") && key.ends_with(b"__")
 }

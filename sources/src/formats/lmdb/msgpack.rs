@@ -10,7 +10,6 @@ use crate::error::{Error, Result, counted};
 /// Iterates over consecutive values.
 pub(super) struct Reader<'a> {
     remaining: &'a [u8],
-    /// Length of the input, in bytes.
     input_len: usize,
 }
 
@@ -33,7 +32,6 @@ impl<'a> Reader<'a> {
         Reader { remaining: bytes, input_len: bytes.len() }
     }
 
-    /// Returns the offset of the next value.
     pub(super) fn offset(&self) -> usize {
         self.input_len - self.remaining.len()
     }

@@ -103,7 +103,6 @@ impl Pickled {
     }
 }
 
-/// Returns the items of a tuple or list, or `None` for any other node.
 fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
     match node {
         Node::Tuple(items) | Node::List(items) => Some(items),

@@ -19,6 +19,8 @@
 //! These invariants do not protect against other programs. LMDB has no checksums and trusts its
 //! pages, and the length of the file is checked only on opening. If a program damages or truncates
 //! an open file, reads may return wrong bytes or cause a bus error, as with any memory-mapped file.
+//! Invariant 3 also requires that no program writes to a database that was opened without its lock
+//! file.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -107,8 +109,8 @@ impl Snapshot {
             SLOT.set(Some(slot));
             slot
         });
-        // Ignore poison: only LMDB runs under the lock, so a panic cannot leave a transaction in an
-        // inconsistent state.
+        // Ignore poison: code under the lock only reads the database, so a panic cannot leave a
+        // transaction in an inconsistent state.
         let txn = self.slots[slot % self.slots.len()].lock().unwrap_or_else(PoisonError::into_inner);
         match txn.0.get(self.database, &key) {
             // SAFETY: the bytes are valid and unchanged for as long as the snapshot lives, even

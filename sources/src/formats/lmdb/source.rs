@@ -22,7 +22,7 @@ use crate::values::pixels::Colors;
 /// list of strings.
 pub const CLASSES_KEY: &str = "__classes__";
 
-/// The samples in an LMDB database. Fields borrow from the memory map.
+/// The samples in an LMDB database. Bytes and text borrow from the memory map where possible.
 ///
 /// ```python
 /// env = lmdb.open("train.lmdb", map_size=1 << 40)                                      # writes what `MsgPack` reads
@@ -38,11 +38,11 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// **Keys.** If the keys are zero-padded decimals of the same width, from `0` to `n - 1` without a
 /// gap, they are the indices of the samples. Opening checks all keys if they occupy at most 16 MiB
 /// of pages. In larger databases, it checks only the first key, the last key and a thousand
-/// positions between them. If this check misses a gap, reading the missing sample fails. For all
-/// other keys, opening lists them once. Samples are then in database order, except that decimal
-/// keys without padding are sorted numerically. Keys of the form `__name__` are not samples. The
-/// value of `__classes__` contains the class names as a MessagePack array or a pickled list of
-/// strings.
+/// positions between them. If this check misses a gap, reading the missing sample fails. All other
+/// keys, except those in the last row of the table below, are listed on opening. Samples are then
+/// in database order, except that decimal keys without padding are sorted numerically. Keys of the
+/// form `__name__` are not samples. The value of `__classes__` contains the class names as a
+/// MessagePack array or a pickled list of strings.
 ///
 /// **Values.** The first sample determines the layout of all values:
 ///
@@ -224,7 +224,6 @@ impl Lmdb {
         })
     }
 
-    /// Returns whether all texts in a text recognition dataset are integers.
     fn labels_are_integers(&self) -> Result<bool> {
         for index in 0..self.len() {
             if let Some(label) = self.label_text(&self.key(index))?
@@ -337,7 +336,6 @@ impl Lmdb {
         }
     }
 
-    /// Returns the key of sample `index`, for messages.
     fn key(&self, index: usize) -> String {
         let mut scratch = Vec::new();
         let key = self.keys.text(index, &mut scratch);

@@ -60,7 +60,6 @@ impl Table {
         Ok(ranges)
     }
 
-    /// Combines the numbers in `columns` into the vector field `name`.
     fn combine(
         &self,
         row: usize,

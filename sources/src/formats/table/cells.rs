@@ -15,7 +15,6 @@ pub(super) enum Cell {
 /// The cells of one row. Parsing the next row reuses their memory.
 #[derive(Debug)]
 pub(super) struct Cells {
-    /// Concatenated texts of all cells.
     pub(super) text: Vec<u8>,
     /// The end of each cell in `text`. Only the CSV parser fills it.
     pub(super) ends: Vec<usize>,

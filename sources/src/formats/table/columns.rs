@@ -19,7 +19,6 @@ const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
 
 #[derive(Debug)]
 pub(super) struct Columns {
-    /// Column names, for messages.
     pub(super) names: Vec<String>,
     pub(super) image: Option<usize>,
     pub(super) label: Option<usize>,
@@ -47,7 +46,6 @@ pub(super) struct Field {
     pub(super) all_json: bool,
 }
 
-/// The names of all columns.
 struct Header<'a>(&'a [String]);
 
 impl Header<'_> {

@@ -85,7 +85,6 @@ impl Csv {
         Ok(())
     }
 
-    /// Parses the row that starts at byte `start` into `cells`.
     pub(super) fn row(&self, text: &[u8], start: usize, cells: &mut Cells) -> End {
         let blank = text[start..].iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
         let start = start + blank;

@@ -9,8 +9,7 @@ use crate::model::Classes;
 use crate::values::record::{Labels, Learner, parse_integer};
 
 impl Table {
-    /// Determines the labels and the classes. `chosen` is true if the user specified the label
-    /// column.
+    /// Sets the labels and the classes. `chosen` is true if the user specified the label column.
     pub(super) fn learn(
         &mut self,
         classes: Option<&Classes>,
@@ -72,7 +71,6 @@ impl Table {
         Ok(())
     }
 
-    /// Warns if some labels are integers and others are text.
     fn warn_mixed(&self, column: usize, learner: &Learner) {
         let Some((integers, texts, row)) = learner.mixed() else { return };
         let mut cells = Cells::default();

@@ -55,7 +55,6 @@ pub(super) struct SampleRanges<'t> {
     pub(super) fields: ArrayVec<(Name<'t>, Range<usize>), MAX_FIELDS>,
 }
 
-/// The name of a field.
 pub(super) enum Name<'t> {
     Static(&'t str),
     /// Built from the row, and stored at this range of the buffer.

@@ -12,9 +12,7 @@ pub(super) const MAX_TEXTS: usize = 32;
 
 pub(super) struct Scan {
     pub(super) names: Vec<String>,
-    /// The byte offset of each row in the text.
     pub(super) starts: Vec<usize>,
-    /// The first value in each column.
     pub(super) first: Vec<Option<(Cell, String)>>,
     /// The first texts in each column, at most [`MAX_TEXTS`].
     pub(super) texts: Vec<Vec<String>>,

@@ -218,7 +218,6 @@ impl Table {
         self.columns.detected.contains(&column) && cell.is_some_and(is_out)
     }
 
-    /// Returns the line on which `row` starts, counted from 1.
     pub(super) fn line(&self, row: usize) -> usize {
         let text = self.text.as_bytes();
         line_of(text, row_start(text, self.starts[row]))
@@ -242,7 +241,6 @@ impl Table {
         labels.of(value).map(Some).map_err(|cause| self.error_at(row, cause))
     }
 
-    /// Appends the full path of the file that `cell` names to `buffer`.
     fn locate(&self, buffer: &mut SampleBuffer<'_>, column: usize, cell: &str) -> Range<usize> {
         let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
         let start = buffer.push(root.as_bytes()).start;
@@ -342,8 +340,9 @@ impl TableOptions {
     ///   error contains the line.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the table lacks a column that the
     ///   options name, if two columns have the same name or would become the same field, if the
-    ///   columns would become more than 16 fields, the maximum per sample, or if the label column
-    ///   that the options name contains no labels.
+    ///   columns would become more than 16 fields, the maximum per sample, if the label column that
+    ///   the options name contains no labels, or if two labels such as `7` and `07` denote the same
+    ///   integer.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Table> {
         self.open_with(path.as_ref(), None, false, Vec::new(), &Stores::default())
     }

@@ -44,7 +44,7 @@ pub(super) struct Field {
     /// The lower 32 bits of the length, in bytes.
     len: u32,
     /// The index into `names` (bits 0 to 22), whether the file is a link (bit 23), bits 32 to 35 of
-    /// the offset, and bits 32 to 35 of the length.
+    /// the offset in blocks (bits 24 to 27), and bits 32 to 35 of the length (bits 28 to 31).
     packed: u32,
 }
 
@@ -60,7 +60,7 @@ impl Field {
     }
 
     /// Marks the field as a link. The bytes of a link may be anywhere in the shard, and belong to a
-    /// file with a different name.
+    /// different member.
     pub(super) fn as_link(self) -> Self {
         Field { packed: self.packed | LINKED, ..self }
     }
@@ -81,7 +81,6 @@ impl Field {
         self.offset() + self.len()
     }
 
-    /// Returns an index into [`Index::names`].
     pub(super) fn name(self) -> usize {
         (self.packed & (MAX_NAMES - 1)) as usize
     }
@@ -151,8 +150,8 @@ impl Index {
     /// link is read as the file that it refers to. Links that lead to no file in the tar are
     /// omitted and [counted](Unresolved).
     ///
-    /// Every number is checked against the length of `bytes` before it is used. Errors contain the
-    /// offset, unless the tar is compressed.
+    /// Every size is checked against the length of `bytes` before it is used. Errors about damage
+    /// contain the offset.
     pub(super) fn scan(bytes: &dyn Bytes) -> Result<Index> {
         if bytes.len() >= 2 && bytes.get(0, 2, &mut Vec::new())? == [0x1f, 0x8b] {
             return Err(Error::in_source(
@@ -280,7 +279,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Sets the class names. `json` is the content of [`CLASSES_MEMBER`].
+    /// `json` is the content of [`CLASSES_MEMBER`].
     fn classes(&mut self, json: &[u8]) -> Result<()> {
         let error = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
         self.index.classes = serde_json::from_slice(json).map_err(error)?;
@@ -299,7 +298,6 @@ impl Scan<'_> {
     /// [`resolve_links`](Scan::resolve_links).
     fn add_link(&mut self, name: &[u8], key: Option<&[u8]>, target: &[u8], hard: bool) -> Result<()> {
         let path = text(name)?.trim_start_matches("./");
-        // The location of the target is not known until all headers have been read.
         let field = self.add_field(path, key, 0, 0)?;
         self.links.add_link(path, target, hard, field);
         Ok(())

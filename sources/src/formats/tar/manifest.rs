@@ -1,7 +1,7 @@
 //! Reads `NAME.manifest.json`, the manifest that `Pack` writes for a set of shards.
 //!
 //! The manifest determines which shards belong to the set. If a shard is missing, opening fails. A
-//! file that has a shard name of the set but is not in the manifest is ignored with a warning,
+//! file that is named like a shard of the set but is not in the manifest is ignored with a warning,
 //! because it may come from an interrupted run.
 //!
 //! Several processes can pack a set together. Each of them packs a **part** of the samples
@@ -22,7 +22,6 @@ use crate::storage::tree::Tree;
 pub const MANIFEST_SUFFIX: &str = ".manifest.json";
 /// JSON key of the version number, which must occur in the first [`KEY_RANGE`] bytes of a manifest.
 const KEY: &str = "\"warpfeed_set\"";
-/// The manifest format version that is read and written.
 pub const VERSION: u64 = 1;
 /// The suffix of a plan's file name. The plan of a set exists until its parts are merged.
 pub const PLAN_SUFFIX: &str = ".plan.partial";
@@ -86,7 +85,8 @@ impl Manifest {
 
     /// Returns the shards, and checks that they exist and have the right sizes. `name` is the file
     /// name of the manifest. `tars` maps the name of each tar file in the folder to its size. If
-    /// `rejects_others` is true, fails if there are tar files without a shard name of the set.
+    /// `rejects_others` is true, fails if an unlisted tar file is not named like a shard of the
+    /// set.
     pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, rejects_others: bool) -> Result<Vec<Entry>> {
         let mut missing = Vec::new();
         for shard in &self.shards {
@@ -170,12 +170,11 @@ pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>
     shards.map(Some).map_err(|e| e.at_path(path))
 }
 
-/// Fails if `folder` contains unmerged parts of a set.
 pub(crate) fn ensure_merged(folder: Tree<'_>) -> Result<()> {
     check_merged(&folder.file_names()?)
 }
 
-/// Like [`ensure_merged`], for a sorted list of files.
+/// `names` is sorted.
 pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     let has = |required: &str| names.binary_search_by(|name| name.as_ref().cmp(required)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);
@@ -260,7 +259,6 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Checks that a shard has as many samples as its manifest claims.
 pub(super) fn check_samples(entry: &Entry, actual: usize) -> Result<()> {
     if entry.samples == actual as u64 {
         return Ok(());

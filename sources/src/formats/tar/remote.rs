@@ -67,8 +67,9 @@ fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) 
 type Pair = (Object, Option<Object>);
 
 /// Opens the shards at `url`, which is a single shard, a pattern, a manifest, or a prefix. Below a
-/// prefix, opens the shards of the manifest if there is one, and all `.tar` objects otherwise.
-/// `listed` contains the objects under the prefix, or is empty if they are not known yet.
+/// prefix, opens the shards of the manifest if there is one, and otherwise the `.tar` objects that
+/// are not hidden or in a subfolder. `listed` contains the objects under the prefix, or is empty if
+/// they are not known yet.
 ///
 /// The index of a shard is loaded from the local index cache, or from the `NAME.tar.index` object
 /// next to the shard. If neither is valid, the whole shard is read once to build the index.
@@ -101,7 +102,7 @@ fn exists(remote: &Remote, url: &str) -> bool {
     remote.repeated(move |store| store.object(&url)).is_ok()
 }
 
-/// Finds the object at `url`. `objects` is sorted by URL.
+/// `objects` is sorted by URL.
 fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
     Some(&objects[objects.binary_search_by(|object| object.url.as_str().cmp(url)).ok()?])
 }
@@ -169,7 +170,6 @@ fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Ve
     Ok((shards.into_iter().map(|shard| (shard.clone(), index(shard))).collect(), entries))
 }
 
-/// Loads the stored index of each shard, and scans the shards that have none.
 fn with_indexes(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
     let found_indexes = in_parallel(MAX_REQUESTS, &pairs, |(shard, index)| match (cached_index(shard), index) {
         (None, Some(index)) => adjacent_index(remote, shard, index),
@@ -213,7 +213,9 @@ fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]
     }
     let chosen = manifest::choose_only(manifests).map_err(|e| e.at_path(base))?;
     let Some((chosen_name, (object, start))) = chosen else {
-        return name.map_or(Ok(Vec::new()), |_| Err(Error::in_source("the manifest does not exist").at_path(base)));
+        return name.map_or(Ok(Vec::new()), |name| {
+            Err(Error::in_source(format!("the manifest {name} does not exist")).at_path(base))
+        });
     };
     let tars = below.iter().filter(|object| is_own(base, object));
     let tars = tars.map(|tar| (tar.url.strip_prefix(base).unwrap_or(&tar.url).to_owned(), tar.len)).collect();
@@ -246,7 +248,7 @@ fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Opt
     Ok(result)
 }
 
-/// Returns the index in the local cache, or `None` unless it belongs to this version of the shard.
+/// Returns the index in the local cache, if it belongs to this version of the shard.
 fn cached_index(shard: &Object) -> Option<Index> {
     let (path, version) = (cache_path(shard)?, version(shard)?);
     sidecar::decode_for(&sidecar::load_bytes(&path)?, shard.len, Some(version))
@@ -316,7 +318,7 @@ impl Bytes for Chunks<'_> {
 
 /// Returns the byte range of `fields` in a shard. One range suffices, because the files of a sample
 /// are adjacent. The range includes the headers of the files, from which [`verify_field`] detects
-/// that the index belongs to a different tar. It excludes links, because their targets are
+/// that the index belongs to a different tar. It excludes links, because their targets may be
 /// elsewhere. If all fields are links, returns the range of the first link.
 pub(super) fn span(fields: &[Field]) -> Range<u64> {
     let unlinked = || fields.iter().filter(|field| !field.is_linked());

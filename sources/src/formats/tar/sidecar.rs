@@ -1,8 +1,9 @@
 //! Stores the index of `x.tar` in `x.tar.index`, so that the tar's headers are scanned only once.
 //!
 //! [`index_file`] adds a magic number and a hash to the content, which is:
-//! 1. eight `u64`s: the tar's length, its modification time in ns, the numbers of samples, fields,
-//!    field names and classes, the total length of the keys, and the number of skipped links;
+//! 1. eight `u64`s: the tar's length, its modification time in ns (or a hash of its ETag, in the
+//!    cache of a store), the numbers of samples, fields, field names and classes, the total length
+//!    of the keys, and the number of skipped links;
 //! 2. for each sample, the ends of its key and of its fields, as `u64`s;
 //! 3. for each field, its offset and its length as `u64`s, and the index of its name as a `u32`,
 //!    with the highest bit set for a link;

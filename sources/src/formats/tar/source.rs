@@ -23,7 +23,7 @@ use crate::storage::{DatasetLocation, Files, OpenFile, Storage, delegate_to_file
 /// which saves a slow scan there.
 const MIN_INDEXED: u64 = 1 << 20;
 
-/// The samples in tar files that follow the rules of WebDataset. Fields borrow from the memory map.
+/// The samples in tar files that follow the rules of WebDataset.
 ///
 /// - **Fields.** Adjacent files with the same path up to the first dot of the base name form a
 ///   sample: `n014/x.jpg` and `n014/x.cls` form a sample with the key `n014/x` and the fields `jpg`
@@ -181,8 +181,8 @@ fn borrow_fields<'a>(
         let bytes = &map[field.offset() as usize..][..field.len() as usize];
         sample.push(&names[field.name()], bytes)?;
     }
-    // The files of a sample are adjacent, so one request loads all of them. The targets of links
-    // may be elsewhere, so each has its own request.
+    // The files of a sample are adjacent, so one call loads all of them. The targets of links may
+    // be elsewhere, so each needs its own call.
     let mut unlinked = fields.iter().filter(|field| !field.is_linked());
     let first = unlinked.next();
     if let (Some(first), Some(last)) = (first, unlinked.next_back().or(first))
@@ -196,7 +196,6 @@ fn borrow_fields<'a>(
     Ok(())
 }
 
-/// Reads `fields` into `scratch`, and adds them to `sample`.
 fn copy_fields<'a>(
     file: &OpenFile,
     names: &'a [String],
@@ -226,7 +225,6 @@ impl Tar {
         fields.iter().filter(|field| only.contains(&names[field.name()])).copied().collect()
     }
 
-    /// Adds `fields`, which belong to sample `index` in `file`, to `sample`.
     fn load_fields<'a>(
         &'a self,
         index: usize,
