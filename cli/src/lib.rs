@@ -3,8 +3,8 @@
 //! 1. [`run`]: runs the tool.
 //! 2. [`occupancy`]: computes the occupancy of CUDA kernels.
 //! 3. [`report`]: writes the page of `warpfeed report`.
-//! 4. [`respell`]: rewrites the Rust options in messages for another language. [`warn`]: prints a
-//!    warning in the format of the tool.
+//! 4. [`respell`]: rewrites the Rust options in messages, such as to command-line flags. [`warn`]:
+//!    prints a warning in the format of the tool.
 
 mod canvas;
 mod commands;

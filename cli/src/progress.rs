@@ -7,7 +7,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("a template without unknown alignments")
 }
 
-/// Creates a bar with images/s and the remaining time. It is hidden if stderr is not a terminal.
+/// Creates a bar with images/s and the remaining time.
 pub(crate) fn bar(images: usize) -> ProgressBar {
     let style = style("{wide_bar} {human_pos}/{human_len} images  {per_sec:>9}  {eta} left").with_key(
         "per_sec",

@@ -92,7 +92,6 @@ impl Batch {
         })
     }
 
-    /// Returns whether each sample is valid.
     fn valid(&self) -> Vec<bool> {
         match_either!(Delivered, &self.delivered, batch => batch.valid().collect())
     }

@@ -22,8 +22,8 @@ pub(crate) enum Buffer<'py> {
 
 impl<'py> Buffer<'py> {
     /// Reads `value`. Returns `None` if it has no buffer or its elements have an unsupported type.
-    /// Byte strings count as encoded files, as do one-dimensional arrays of bytes if `encoded` is
-    /// true.
+    /// `bytes`, `bytearray` and `memoryview` objects with one axis of bytes count as encoded files.
+    /// If `encoded` is true, so do all other one-dimensional arrays of bytes.
     pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));

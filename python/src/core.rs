@@ -5,7 +5,7 @@
 //! lock is held while Python code runs, and waits are divided into short slices (see `waiting`).
 //!
 //! Each call that selects the next epoch gets a sequence number, the generation. An iterator stores
-//! its generation, and fails if the loader has moved on to a newer one.
+//! its generation, and fails once an epoch with a newer generation has begun.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

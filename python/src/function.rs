@@ -1,11 +1,12 @@
 //! Runs the user's per-image function, the `image_transform` option.
 //!
-//! A worker thread of the loader writes the pixels to a memfd that it shares with a child process.
-//! It then sends the child a request with the image size and two random words, and waits for the
-//! response. The child calls the function and writes the result to the same memfd, so pixels are
-//! never pickled, and the loader's process does not need the GIL. If a child dies, its socket
-//! closes, which ends the wait. `warpfeed/_image_transform_process.py` implements the child. With
-//! `processes=0`, the worker thread calls the function itself.
+//! A worker thread of the loader writes the pixels to a memfd (a temporary file on systems other
+//! than Linux) that it shares with a child process. It then sends the child a request with the
+//! image size and two random words, and waits for the response. The child calls the function and
+//! writes the result to the same file, so pixels are never pickled, and the loader's process does
+//! not need the GIL. If a child dies, its socket closes, which ends the wait.
+//! `warpfeed/_image_transform_process.py` implements the child. With `processes=0`, the worker
+//! thread calls the function itself.
 //!
 //! The memory of a memfd is allocated before the memfd is mapped. If memory ran out during a write
 //! to the mapping, the system would kill the process that writes.

@@ -37,15 +37,15 @@ pub(crate) fn wait_interruptibly<T: Send>(
     }
 }
 
-/// Maximum time in which interrupted work may remove its files.
+/// Maximum time to wait for interrupted work to remove its files.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Background threads that may still read the user's dataset, with their process ids. They run
 /// interrupted calls, or close a loader on behalf of one of its own threads.
 static STILL_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
-/// Runs `work` on a new thread and waits for it. A signal ends the wait, stops `work` and cancels
-/// its reads from object stores. If no thread can be started, `work` runs on the calling thread, so
+/// Runs `work` on a new thread and waits for it. A signal ends the wait, sets the flag that `work`
+/// receives, and cancels its reads from object stores. If no thread can be started, `work` runs on the calling thread, so
 /// that a loader can still be closed.
 pub(crate) fn run_on_thread<T: Send + 'static>(
     py: Python<'_>,
@@ -54,8 +54,8 @@ pub(crate) fn run_on_thread<T: Send + 'static>(
     run_with_grace(py, Duration::ZERO, work, |_| Ok(()))
 }
 
-/// Like [`run_on_thread`], for `work` that writes files. After a signal, `work` may continue for
-/// [`GRACE`] to remove its files. `report` is called between slices and at the end; an error from
+/// Like [`run_on_thread`], for `work` that writes files. After a signal, waits up to [`GRACE`] for
+/// `work` to remove its files. `report` is called between slices and at the end; an error from
 /// `report` has the same effect as a signal.
 pub(crate) fn run_reporting<T: Send + 'static>(
     py: Python<'_>,

@@ -128,8 +128,8 @@ class ColorJitter(_Calls):
     """Randomly changes the colors after the resize, like torchvision's ``ColorJitter``.
 
     For an amount ``a`` of brightness, contrast or saturation, the factor is drawn uniformly from
-    ``1 - a`` to ``1 + a``. The hue is rotated by ``-a`` to ``a`` of the color circle, with ``a`` at
-    most 0.5. ``probability`` is the probability that a sample is changed.
+    ``max(0, 1 - a)`` to ``1 + a``. The hue is rotated by ``-a`` to ``a`` of the color circle, with
+    ``a`` at most 0.5. ``probability`` is the probability that a sample is changed.
     """
 
     __slots__ = ()
@@ -166,7 +166,7 @@ class RandomErasing(_Calls):
         return self._with("scale", float(low), float(high))  # type: ignore[no-any-return]
 
     def ratio(self, low: float, high: float) -> RandomErasing:
-        """Sets the range of the rectangle's aspect ratio; 0.3 to 3.3 by default."""
+        """Sets the range of the rectangle's height / width; 0.3 to 3.3 by default."""
         return self._with("ratio", float(low), float(high))  # type: ignore[no-any-return]
 
     def _data(self) -> Any:
@@ -246,7 +246,8 @@ class Augment(_Calls):
 
         Augment.train(224).scale(0.25, 1.0).jitter(ColorJitter(0.4, 0.4, 0.4))
 
-    The random choices for a sample depend only on (seed, epoch, sample).
+    The random choices for a sample depend only on (seed, epoch, sample). If an epoch repeats a
+    sample, the choices differ each time.
     """
 
     __slots__ = ()
@@ -695,8 +696,8 @@ class Augment(_Calls):
         ``drop_field=["label"]``, because a label is the class of a single image.
 
         Args:
-            probability: probability that a sample becomes a mosaic. The first step of the
-                augmentation crops all other samples.
+            probability: probability that a sample becomes a mosaic. Otherwise, the sample is
+                cropped by the first step of the augmentation, such as ``letterbox``.
             scale: range of the scale factor, which is drawn uniformly.
             translate: maximum shift along each axis, as a fraction of the output's width or height.
         """

@@ -75,7 +75,7 @@ class _BatchProperties(_other_names.EarlierNames):
         the batch; otherwise it is a NumPy array.
 
         ``(scores.argmax(1) == labels)[batch.valid].sum()`` counts the correct predictions of a
-        batch. Summed over all batches and ranks, it counts no sample twice."""
+        batch, without padding and replacements."""
         valid = self._valid_list()
         return valid if self._delivery is None else self._delivery.flags(valid)
 
@@ -87,7 +87,7 @@ class _BatchProperties(_other_names.EarlierNames):
         """Height and width of each image, excluding padding.
 
         Raises:
-            AttributeError: if all images of the loader are views.
+            AttributeError: if the loader has no image other than views.
         """
         return [(height, width) for _, _, width, height in self._image_rects()]
 

@@ -88,8 +88,9 @@ class Buckets:
 
     def trim(self, *names: str) -> _Trim:
         """Returns a function for the ``collate`` option that shortens the second axis of the
-        :class:`Ragged` fields ``names`` to the :meth:`width` of the batch. All batches of a bucket
-        then have the same shape. The fields become views of the batch, so nothing is copied.
+        :class:`Ragged` fields ``names`` to the :meth:`width` of the batch. If the longest sample
+        exceeds the last bound, the fields do not change. The fields become views of the batch, so
+        nothing is copied.
 
         If a sample has more rows than :meth:`width`, the function raises a :class:`ConfigError`
         that names the sample. For batches on a device, a device-side assertion fails instead,
@@ -140,8 +141,7 @@ class SizeBuckets:
     aspect ratio, the image belongs to the largest of them that has no more pixels than the image,
     or to the smallest if all of them have more. Every batch contains images of one bucket. The last
     batch of each bucket may be smaller, and ``drop_last`` drops it. With ``shuffle``, each epoch
-    shuffles the samples within each bucket, and then all batches. ``views``, and ``Image`` fields
-    with their own ``augment``, keep their size.
+    shuffles the samples within each bucket, and then all batches. ``views`` keep their size.
 
     Args:
         images: (height, width) of the image of each sample of the whole dataset, even with a

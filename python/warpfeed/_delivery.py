@@ -34,7 +34,8 @@ class Delivery:
 
     def __init__(self, output: str | None, device: Device | None, layout: Any, copy: bool | None) -> None:
         is_output_given = output is not None
-        # The import of torch takes seconds and half a gigabyte of memory.
+        # Import torch only if `output` may be torch, because the import takes seconds and half a
+        # gigabyte of memory.
         output = output or ("torch" if _torch() is not None else "numpy")
         one_of("output", output, ("torch", "numpy", "dlpack"))
         if output == "torch" and _torch() is None:

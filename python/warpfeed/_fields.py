@@ -4,8 +4,8 @@ Masks, boxes, keypoints and dense maps are cropped, resized, flipped and padded 
 image of their sample. Masks are bit-identical to the results of torchvision's v2 transforms with
 ``tv_tensors``; boxes, keypoints and dense maps agree with torchvision to 1e-4. All images of a
 sample get the same crop. Except for ``Geometry``, the other field types do not depend on the
-crop. The suffix of a stored field's name gives its encoding: ``x.npy``, ``x.json`` or ``x.txt``. A
-field without a suffix is a raw little-endian array.
+crop. The suffix of a stored field's name gives its encoding, as in ``x.npy``, ``x.json``, ``x.txt``
+or ``x.png``. A field without a suffix is a raw little-endian array.
 """
 
 from __future__ import annotations
@@ -199,9 +199,9 @@ class Mask(Arguments):
         of: name of the sample's field, if it differs from the name of the batch field.
         fill: value of the padding around the image, for example with ``Augment.letterbox``.
         classes: the number of classes, or a dict. With a number, a sample fails if its mask
-            contains a value that is not from 0 to ``classes`` - 1, ``fill`` or ``ignore``. A dict
-            maps stored values, or colors (red, green, blue), to the values in the batch. A sample
-            fails if its mask contains a value that is not in the dict, unless ``ignore`` is set.
+            contains a value other than 0 to ``classes`` - 1, ``fill`` and ``ignore``. A dict maps
+            stored values, or colors (red, green, blue), to the values in the batch. A sample fails
+            if its mask contains a value that is not in the dict, unless ``ignore`` is set.
         ignore: value of pixels that do not belong to any class. If ``classes`` is a dict,
             ``ignore`` replaces every value that is not in the dict.
         frames: delivers one mask for each of the T frames of an ``Image(frames=T)``, of shape (N,
@@ -523,9 +523,10 @@ class Patches(Arguments):
     """Images of different sizes as packed patches, for vision transformers and vision-language
     models that accept images of any size.
 
-    The image is resized to a multiple of the patch within a budget of pixels or patches, normalized
-    and divided into patches. The batch has the patches of all images one after the other, without
-    padding: ``<name>`` of shape (total, values of a patch). ``<name>.grid_thw``, i64 of shape
+    The image is resized so that each side is a multiple of ``patch`` * ``merge`` pixels, within a
+    budget of pixels or patches. It is then normalized and divided into patches. The batch
+    concatenates the patches of all images without padding: ``<name>`` has the shape (total, values
+    of a patch). ``<name>.grid_thw``, i64 of shape
     (images, 3), contains the number of patches of each image along time, height and width.
     ``<name>.cu_seqlens``, i32 of shape (images + 1,), contains 0 and the end of each image.
     ``<name>.count`` and ``<name>.images``, i64 of shape (N,), contain the number of patches and of

@@ -536,8 +536,8 @@ class Loader(_other_names.EarlierNames):
         epoch.
 
         Raises:
-            WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1 (3 if ``prefetch`` is
-                automatic).
+            WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1. If ``prefetch`` is
+                automatic, the maximum is 3, or 2 if there is too little memory.
         """
         self._check_world()
         batches = self._core.replay(_options.integer("n", n))
@@ -772,7 +772,7 @@ class Loader(_other_names.EarlierNames):
         return np.frombuffer(self._core.labels(ids), np.int64).copy()
 
     def part(self, id: int) -> int:
-        """Returns the position in the mixture of the dataset that contains sample ``id``."""
+        """Returns the index, within the mixture, of the dataset that contains sample ``id``."""
         return int(self._core.part(_options.integer("id", id)))
 
     @property

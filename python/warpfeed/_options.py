@@ -119,7 +119,7 @@ def to_json(value: Any) -> str:
 
 
 def _json_default(value: Any) -> Any:
-    """Converts an augmentation, or a NumPy number."""
+    """Converts an object with ``_data``, such as an augmentation, or a NumPy number."""
     if hasattr(value, "_data"):
         return value._data()
     if is_flag(value):

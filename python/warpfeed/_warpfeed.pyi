@@ -41,7 +41,7 @@ _Delivery: TypeAlias = tuple[bool | None, int | None, int]
 
 @final
 class Tensor:
-    """A field of a batch. The tensor keeps its batch alive.
+    """A field of a batch. Unless it is a copy, the tensor keeps its batch alive.
 
     ``torch.from_dlpack``, ``numpy.asarray``, ``jax.dlpack.from_dlpack`` and similar functions read
     the tensor without copying it. The memory is reused after the tensor and all arrays that share

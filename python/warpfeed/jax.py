@@ -44,9 +44,10 @@ def shard(batch: Any, sharding: Any) -> Any:
         sharding: a ``jax.sharding.Sharding``.
 
     Raises:
-        ConfigError: if the devices cannot divide the batch evenly, or if the sharding assigns
-            samples of a different process to a device of this process, or if several processes
-            have a :class:`warpfeed.Patches` field.
+        ConfigError: if the sharding does not fit the shape of an array, if it assigns samples of a
+            different process to a device of this process, if an integer does not fit in the 32 bits
+            that JAX uses by default, or if several processes have a :class:`warpfeed.Patches`
+            field.
     """
     jax = _jax()
     packed = [name for name in batch if str(name).endswith(".cu_seqlens")] if isinstance(batch, dict) else []
@@ -146,8 +147,9 @@ def sharded(loader: Loader, sharding: Any) -> Sharded:
     ranks need batches of the same size, so incomplete last batches must be dropped or padded.
 
     Raises:
-        ConfigError: if the batches are torch tensors or on a device, if ``last_batch="keep"`` is
-            used with several processes, or if the rank differs from the process index in JAX.
+        ConfigError: if the batches are torch tensors or on a device, if the global batch size is not
+            a multiple of the number of processes, if ``last_batch="keep"`` is used with several
+            processes, or if the rank differs from the process index in JAX.
         TypeError: if ``sharding`` is not a ``jax.sharding.Sharding``, for example if it is a mesh.
     """
     jax = _jax()

@@ -67,8 +67,8 @@ class DataModule(Base):
         self._given: dict[str, dict[str, Any]] = {}
         for stage, own in {"train": train, "val": val, "test": test, "predict": predict}.items():
             if own is None:
-                # Lightning checks whether this method is overridden. The method of the base class
-                # means that the module has no such loader.
+                # Lightning detects a missing loader by checking whether this hook is overridden, so
+                # restore the hook of the base class.
                 name = f"{stage}_dataloader"
                 setattr(self, name, getattr(super(), name))
                 continue

@@ -86,7 +86,7 @@ METRICS = tuple(
         ("device_decode_seconds_total", "Time that the device spent decoding", "device_decode/seconds"),
         ("device_decode_images_total", "Images that workers sent to the device for decoding", "decoded_on_device"),
         ("device_full_images_total", "Images that workers decoded because the device memory was full", "device_full"),
-        ("device_failed_samples_total", "Samples that workers decoded again for the device", "decoded_again"),
+        ("device_failed_samples_total", "Samples that workers decoded because the device could not", "decoded_again"),
         ("network_requests_total", "Requests to the object store, including retries", "network/requests"),
         ("network_retries_total", "Requests repeated after an error", "network/retries"),
         ("network_hedges_total", "Requests repeated because the response was late", "network/hedges"),

@@ -48,8 +48,8 @@ def pack(
         target: a path that ends in ``.tar``, in a folder that all machines share or in an object
             store.
         parts: number of tasks. The packed dataset does not depend on this number.
-        num_cpus: number of cores that Ray reserves for each task, and number of threads that each
-            task starts.
+        num_cpus: number of cores that Ray reserves for each task. Unless ``num_workers`` is set,
+            each task starts as many threads, but at least one.
         max_retries: number of times that a task is run again if its worker or machine is lost. A
             task that fails because of its data is not run again.
         progress: pass True to print the number of finished parts, or a function to call it with the

@@ -12,7 +12,7 @@ use crate::{Outcome, progress, size};
 /// Show, fill, check, refresh or empty the cache of datasets in object stores
 ///
 /// A cache is a folder that contains data that loaders have read from stores. A loader uses a cache
-/// if its program sets one (Rust: Cache::open, Python: cache_dir). Every command can run while
+/// if its program sets one (Rust: Cache::open, Python: cache_bytes). Every command can run while
 /// other processes use the folder.
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -27,7 +27,7 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Examines the first samples, without those that cannot be read. Masks are drawn if each of
+    /// Examines the first samples, except those that cannot be read. Masks are drawn if each of
     /// these samples has a mask. Box masks are drawn if each of these samples that has boxes also
     /// has box masks.
     pub(super) fn of(source: &dyn Source, follow: AnnotationFrameArgs) -> Self {

@@ -28,7 +28,7 @@ const SETS: [(&str, &[&str]); 13] = [
     ("torch", &["arrays/tuple.pt", "arrays/dict.pth"]),
 ];
 
-/// Formats that other tests cover: tests of this program, and for `clips`, tests of the library.
+/// Formats that other tests cover.
 const OWN: [&str; 8] = ["clips", "folder", "tar", "coco", "yolo", "voc", "table", "lerobot"];
 
 fn fixtures() -> PathBuf {

@@ -1,4 +1,4 @@
-//! Helpers that run the real binary. Each test file uses some of them.
+//! Helpers that run the real binary.
 #![allow(dead_code)]
 
 use std::path::Path;
