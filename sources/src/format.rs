@@ -98,8 +98,8 @@ pub fn of(bytes: &[u8]) -> Option<&'static Format> {
     FORMATS.iter().find(|format| (format.matches)(bytes))
 }
 
-/// Returns whether a field of this name contains an image: the fields of the built-in formats and
-/// [`ANY_FIELDS`] do.
+/// Returns whether a field of this name contains an image: the fields of the built-in formats,
+/// their aliases, and [`ANY_FIELDS`] do.
 pub fn is_image(field: &str) -> bool {
     ANY_FIELDS.contains(&field) || FORMATS.iter().any(|format| format.has_field(field))
 }

@@ -2,16 +2,16 @@
 //!
 //! 1. [`Source`]: maps an index to a [`Sample`] with a few named fields. A field contains bytes or
 //!    a typed [`Value`], and is borrowed from a memory map where possible.
-//! 2. [`Folder`]: images in class folders.
+//! 2. [`Folder`]: images in a folder, with or without a subfolder per class.
 //! 3. [`Lmdb`]: one LMDB database.
-//! 4. [`Tar`]: WebDataset shards, memory-mapped or read with system calls.
+//! 4. [`Tar`]: WebDataset shards.
 //! 5. [`Coco`], [`Yolo`], [`Voc`]: images with boxes, masks and keypoints.
 //! 6. [`Table`]: a CSV, TSV or JSON-lines file with image paths, labels, numbers and text.
 //! 7. [`Memory`]: samples in memory.
 //! 8. [`Concat`]: several datasets, one after the other. [`Zip`]: several datasets with the same
 //!    samples, side by side.
-//! 9. [`Arrow`]: files of the Hugging Face `datasets` library. `Parquet` (feature `parquet`): files
-//!    of the Hugging Face Hub.
+//! 9. [`Arrow`]: files of the Hugging Face `datasets` library. `Parquet` (feature `parquet`):
+//!    Parquet files, such as those of the Hugging Face Hub.
 //! 10. [`Arrays`]: NumPy, safetensors, PyTorch and HDF5 arrays. [`TfRecord`]: TensorFlow records.
 //! 11. [`TokenFile`]: windows of tokens from token files. [`PackedTokens`]: rows of packed
 //!     documents.
@@ -42,7 +42,7 @@
 // The modules in dependency order: `machine` accesses local files; `model` defines sources and
 // samples; `storage` reads local files and objects in stores; `options` contains the options of
 // `open`; `values` contains code that several formats share; `formats` has a folder per format;
-// `open` detects formats. All of them use `error`, `format` and `stats`.
+// `open` detects formats. All of them use `error`, and some use `format` and `stats`.
 mod error;
 pub mod format;
 mod formats;

@@ -79,8 +79,8 @@ impl Packing {
 /// and including its end token, or to the end of the file. The packer looks at a window of
 /// consecutive documents of one file at a time ([`Packing::window`]), and puts each document into
 /// the first row with enough space left (first-fit), in file order. A document longer than a row is
-/// split: each full piece fills a row, and the remainder is packed like a document. The pieces
-/// count as documents.
+/// split: each full piece fills a row, and the remainder is packed like a document. In a row, each
+/// piece counts as a document.
 ///
 /// Each row is a sample. Its `tokens.npy` field contains the tokens, padded to the length of a row.
 /// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` turns the
@@ -118,7 +118,6 @@ struct Rows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Document {
     first: u64,
-    /// Length in tokens.
     len: u32,
 }
 
@@ -127,6 +126,7 @@ impl PackedTokens {
     /// documents.
     ///
     /// # Errors
+    /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if a file cannot be read.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is out of range, or if a file
     ///   contains tokens of a different type.
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a token, or if a file

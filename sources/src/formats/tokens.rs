@@ -137,6 +137,7 @@ impl TokenFile {
     /// `length` tokens, and starts every `stride` tokens.
     ///
     /// # Errors
+    /// - [`ErrorKind::Io`](crate::ErrorKind::Io) if a file cannot be read.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the length or the stride is out of
     ///   range, or if a file contains tokens of a different type.
     /// - [`ErrorKind::Source`](crate::ErrorKind::Source) if no file contains a complete window, or

@@ -28,7 +28,7 @@ pub(super) enum Form {
         bytes: usize,
         path: Option<usize>,
     },
-    /// A list of numbers, or a list of fixed-size lists of numbers.
+    /// A list of numbers, or of nested fixed-size lists of numbers.
     Numbers,
     /// Any other nested value, converted to JSON.
     Json,
@@ -125,7 +125,6 @@ impl Blocks {
 /// The rows of a record batch, and the cache for reading them.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, 'b> {
-    /// Name of the column, for error messages.
     pub(super) column: &'a str,
     pub(super) file: &'a OpenFile,
     pub(super) batch: &'a Batch,

@@ -57,7 +57,8 @@ pub(super) enum Kind {
 
 impl Field {
     /// Returns the columns that this field becomes. Each field of a struct, or of a list of
-    /// structs, becomes a separate column with a name such as `objects.bbox`.
+    /// structs, becomes a separate column with a name such as `objects.bbox`, unless the struct is
+    /// a file.
     pub(super) fn columns(&self) -> Vec<Field> {
         let inside =
             |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
@@ -211,7 +212,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
 /// union `Type` in Arrow's `Schema.fbs`. The field must not be dictionary-encoded.
 fn kind(field: &Table<'_>) -> Option<Kind> {
     let (code, about) = (field.byte(2)?, field.table(3)?);
-    // FlatBuffers omits a table of default values.
+    // If the table is absent, all its fields have their default values.
     let int = |entry| about.map_or(Some(0), |table| table.int(entry));
     let short = |entry, default| about.map_or(Some(default), |table| table.short(entry, default));
     let other = |name, buffers| Kind::Other { name, buffers };

@@ -19,7 +19,7 @@ use crate::values::features::{Features, FileFeatures};
 use crate::values::record::{Column, ColumnType, Columns, Found, other_columns, sniffed};
 
 const MAX_STATE: u64 = 64 << 20;
-/// File name of the list of data files. `datasets.save_to_disk` writes it last.
+/// File name of the list of data files. `datasets.save_to_disk` writes it after the data files.
 const STATE: &str = "state.json";
 const SPLITS: &str = "dataset_dict.json";
 
@@ -66,7 +66,6 @@ pub struct Arrow {
     anywhere: bool,
 }
 
-/// The non-empty batches of a file.
 struct Batches {
     batches: Vec<Batch>,
     /// Index of the first row of each batch, followed by the total number of rows.
@@ -107,8 +106,8 @@ impl Arrow {
     /// files.
     ///
     /// # Errors
-    /// If a file is damaged, if the files have different columns, or if a folder contains several
-    /// splits.
+    /// If a file cannot be read or is damaged, if there are no files or no rows, if the files have
+    /// different columns, or if a folder contains several splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::with(&DatasetLocation::local(path.as_ref()), &Options::new())
     }
@@ -204,7 +203,6 @@ impl Arrow {
         })
     }
 
-    /// Detects the type of a column from its first values.
     fn sniff(&self, column: usize) -> Result<ColumnType> {
         sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
     }
@@ -219,7 +217,6 @@ impl Arrow {
     }
 }
 
-/// Lists the files in row order.
 fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     let without_splits = |files| match split {
         Some(split) => {

@@ -58,7 +58,6 @@ impl ClipPlan {
         self.starts.end() - self.starts.start() + 1
     }
 
-    /// Returns the start frame that the random number `draw` selects.
     pub(super) fn drawn_start(&self, draw: u64) -> usize {
         self.starts.start() + drawn(self.choices(), draw)
     }

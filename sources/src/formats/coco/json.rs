@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 pub(super) struct File<'a> {
     #[serde(borrow)]
     pub(super) images: Vec<Image<'a>>,
-    /// The annotations. Files for test splits contain none.
+    /// Files for test splits contain none.
     #[serde(borrow, default)]
     pub(super) annotations: Vec<Object<'a>>,
     #[serde(borrow, default)]
@@ -25,9 +25,7 @@ pub(super) struct Image<'a> {
     pub(super) id: Id<'a>,
     #[serde(borrow)]
     pub(super) file_name: Cow<'a, str>,
-    /// Width of the image, in pixels.
     pub(super) width: u32,
-    /// Height of the image, in pixels.
     pub(super) height: u32,
 }
 
@@ -40,7 +38,6 @@ pub(super) struct Object<'a> {
     pub(super) category_id: i64,
     /// Left edge, top edge, width and height, in pixels.
     pub(super) bbox: [f64; 4],
-    /// Area of the object, in pixels.
     #[serde(default)]
     pub(super) area: Option<f64>,
     #[serde(default, deserialize_with = "flag")]

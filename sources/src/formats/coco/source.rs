@@ -43,11 +43,12 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// - **Keypoints**: `boxes.points.npy`, f32 of shape (n, K, 3), is the x, y and visibility of the K
 ///   `keypoints`, or zeros for boxes without keypoints. Samples have this field if the categories
 ///   define keypoints or any annotation has keypoints.
-/// - **Size**: `boxes.image_size.txt` is the `width` and `height` of the image in the file.
+/// - **Size**: `boxes.image_size.txt` is the `width` and `height` of the image in the file, unless
+///   one of them is 0.
 ///
-/// `field::Boxes` delivers all of these fields in batches, and compares the size in the file with
-/// the actual size of the image. If EXIF rotates the image but the annotations refer to the stored
-/// pixels, `field::Boxes` rotates the annotations as well.
+/// `field::Boxes` delivers the boxes with their arrays, masks and keypoints in batches, and
+/// compares the size in the file with the actual size of the image. If EXIF rotates the image but
+/// the annotations refer to the stored pixels, `field::Boxes` rotates the annotations as well.
 ///
 /// **Memory.** Opening loads the whole file: a 468 MB file with 860,000 annotations needed at most
 /// 617 MB. After that, each annotation takes about 110 bytes plus its keypoints. Segmentations are
@@ -58,9 +59,10 @@ use crate::values::annotated::{Parts, below, check_box, key_and_field};
 /// image folder once, images are prefetched, and the text of the segmentations stays in memory.
 ///
 /// **Invalid annotations.** Reading a sample fails if an annotation has an unknown category, or if
-/// a box extends beyond the image by more than one pixel and more than 1% of the width or height.
-/// The message names the annotation. Annotations of images that the file does not list are ignored
-/// with a warning, as in pycocotools. If no annotation belongs to a listed image, opening fails.
+/// a box has a negative size or extends beyond the image by more than one pixel and more than 1% of
+/// the width or height. The message names the annotation. Annotations of images that the file does
+/// not list are ignored with a warning, as in pycocotools. If no annotation belongs to a listed
+/// image, opening fails.
 #[derive(Debug)]
 pub struct Coco {
     /// The JSON file or, for a dataset in an object store, the text of its segmentations.
@@ -111,7 +113,6 @@ impl Image {
 
 #[derive(Debug)]
 struct Annotation {
-    /// Index in [`Content::images`].
     image: u32,
     /// Index of the annotation in the file.
     index: u32,
@@ -132,9 +133,9 @@ struct Annotation {
 
 impl Coco {
     /// Opens the annotations in `json`. The images may be in the folder of the file, in a folder
-    /// called `images`, or in a folder that the file name contains (`train2017` for
-    /// `instances_train2017.json`), which may be inside `images`. These folders may be next to the
-    /// file or next to the file's folder.
+    /// called `images`, or in a folder named after the file (`train2017` or `instances_train2017`
+    /// for `instances_train2017.json`), which may be inside `images`. These folders may be next to
+    /// the file or next to the file's folder.
     ///
     /// # Errors
     /// If the file cannot be read or is not COCO JSON (the message states line and column), or if

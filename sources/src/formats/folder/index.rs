@@ -3,7 +3,7 @@
 //! [`index_file`] adds a magic number and a hash to the content, which is:
 //! 1. seven `u64`s: a hash of the extensions of the custom formats, the numbers of folders,
 //!    samples, classes, labels and names that are not UTF-8, and the total length of all paths;
-//! 2. for each folder, its modification time in ns as a `u64`, and its name;
+//! 2. for each folder, its modification time in ns as a `u64`, and its path;
 //! 3. for each sample, the end of its path as a `u64`;
 //! 4. for each label, its value as a `u32`;
 //! 5. for each name that is not UTF-8, the index of its sample as a `u64`;
@@ -40,7 +40,6 @@ fn path_of(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Reads the index, or returns `None` if it is missing or not up to date.
 pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Listing> {
     let file = path_of(path)?;
     let bytes = index_file::load(&file, MAGIC)?;

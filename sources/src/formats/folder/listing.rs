@@ -14,7 +14,6 @@ pub(crate) struct Listing {
     /// The paths relative to the root, concatenated to avoid an allocation per path. A sample takes
     /// its path, 8 bytes in `ends` and 4 bytes in `labels`.
     pub(super) paths: String,
-    /// The end of each path in `paths`.
     pub(super) ends: Vec<usize>,
     /// The label of each sample. Empty if there are no classes.
     pub(crate) labels: Vec<u32>,
@@ -127,7 +126,6 @@ impl Listing {
         folders.filter(move |folder| std::mem::replace(&mut last, folder) != *folder)
     }
 
-    /// Returns the path of sample `index`, relative to the root.
     pub(crate) fn path(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.paths[start..self.ends[index]]

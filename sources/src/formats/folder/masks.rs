@@ -41,7 +41,6 @@ fn field_of(extension: &str) -> Option<&'static str> {
     FORMATS.iter().find(|(extensions, _)| has(extensions)).map(|(_, field)| *field)
 }
 
-/// Splits `path` into the path without its extension, and the extension.
 fn split_extension(path: &str) -> (&str, &str) {
     path.rsplit_once('.').filter(|(_, end)| !end.contains('/')).unwrap_or((path, ""))
 }

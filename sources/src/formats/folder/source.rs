@@ -71,7 +71,6 @@ enum Files {
 }
 
 impl Files {
-    /// Yields the objects of the samples, or nothing for a local folder.
     fn objects(&self) -> impl Iterator<Item = &Object> {
         let stored = match self {
             Files::Local { .. } => None,

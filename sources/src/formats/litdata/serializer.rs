@@ -13,9 +13,7 @@ pub(super) enum Serializer {
     Pil,
     Bytes,
     Text,
-    /// A 64-bit integer.
     Int(Int),
-    /// A 64-bit floating-point number.
     Float,
     Bool,
     /// A tensor or array that is preceded by its type and shape.
@@ -74,7 +72,7 @@ impl Library {
             (Library::Numpy, 8) => Dtype::Half,
             (Library::Numpy, 9) => Dtype::Of(Element::F32),
             (Library::Numpy, 10) => Dtype::Of(Element::F64),
-            // Larger numbers have different meanings in different versions of NumPy.
+            // Larger NumPy numbers have different meanings in different versions of NumPy.
             _ => {
                 let library = if self == Library::Torch { "tensors" } else { "arrays" };
                 return Err(Error::in_source(format!(

@@ -77,7 +77,6 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Finds the records by reading the headers of all frames.
 fn scan(file: &OpenFile) -> Result<Vec<u64>> {
     let len = file.len();
     let (mut offsets, mut offset, mut scratch, mut inside) = (Vec::new(), 0, Vec::new(), false);

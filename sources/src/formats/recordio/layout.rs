@@ -13,7 +13,6 @@ use crate::values::record::{ColumnType, Found};
 /// consists of a flag (the number of labels), a label, and two IDs.
 pub(super) const HEADER: usize = 24;
 
-/// Index of the label column.
 const LABEL: usize = 0;
 
 /// The layout of a record, which has the columns `label` and `image`.

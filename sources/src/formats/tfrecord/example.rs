@@ -9,7 +9,6 @@ use crate::storage::RowBytes;
 use crate::values::protobuf::{Field, Fields, varint};
 use crate::values::record::{Found, Named};
 
-/// The values of a feature.
 enum Values<'a> {
     Bytes(Vec<&'a [u8]>),
     /// Little-endian floats. Each slice contains one element or a packed run of elements.

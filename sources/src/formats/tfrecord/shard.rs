@@ -18,7 +18,6 @@ const HEADER: u64 = 12;
 /// Size in bytes of the checksum after a record.
 const TRAILER: u64 = 4;
 
-/// Maximum size of a record, in bytes.
 const MAX_RECORD: u64 = 1 << 31;
 
 /// Maximum size of an index, in bytes. This is enough for more than 100 million records.
@@ -89,7 +88,7 @@ impl Offsets {
     }
 
     /// Returns record number `record` of `file`, which is sample `index` of the dataset. Unless the
-    /// file is mapped, reads it into `page`. Verifies both checksums.
+    /// file is mapped, reads the record into `page`. Verifies both checksums.
     pub(super) fn record<'a>(
         &self,
         file: &'a OpenFile,
@@ -122,7 +121,7 @@ impl Offsets {
 }
 
 /// Returns the start offset of each record, followed by the end offset of the last record. Errors
-/// contain the offset, unless the file is compressed.
+/// about damage contain the offset.
 pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
     let len = bytes.len();
     let mut scratch = Vec::new();

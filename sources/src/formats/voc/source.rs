@@ -90,7 +90,6 @@ pub struct Voc {
     masks: String,
     items: Vec<Item>,
     annotated: bool,
-    /// Edges of all boxes of all images.
     edges: Vec<[f32; 4]>,
     box_classes: Vec<i64>,
     /// For each box of all images, whether it is marked as difficult.

@@ -128,7 +128,6 @@ fn parse_points(value: &Yaml<'_>) -> Result<(usize, usize), String> {
     }
 }
 
-/// Formats the beginning of a value for messages.
 fn describe(value: &Yaml<'_>) -> String {
     const MAX_CHARS: usize = 60;
     let text = match value {

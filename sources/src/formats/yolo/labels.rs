@@ -14,9 +14,7 @@ pub(super) struct Labels {
     /// End of each box's polygon in `outlines`. The polygon starts at the end of the previous
     /// polygon, and is empty for a box without a polygon.
     pub(super) ends: Vec<usize>,
-    /// Coordinates of all polygons.
     pub(super) outlines: Vec<f64>,
-    /// Numbers on the current line.
     numbers: Vec<f64>,
 }
 
