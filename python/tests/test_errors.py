@@ -378,7 +378,7 @@ import warpfeed
 
 class Ends(logging.Handler):
     def emit(self, record):
-        if "no response after 4 of" in record.getMessage():
+        if "request failed 4 times" in record.getMessage():
             print("logged while it waits:", record.getMessage(), flush=True)
             os._exit(0)
 

@@ -78,7 +78,6 @@ pub(crate) fn path(key: &str, is_web: bool) -> Result<Path, String> {
     path.map_err(|e| format!("invalid object name: {e}"))
 }
 
-/// Percent-encodes a key for a web URL.
 fn percent_encode_key(key: &str) -> String {
     key.chars().fold(String::new(), |mut url, c| {
         match c {

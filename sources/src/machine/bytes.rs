@@ -38,7 +38,6 @@ pub(crate) struct Unmapped {
 }
 
 impl Unmapped {
-    /// Fills `buffer` with the bytes at `offset`.
     pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         read_exact_at(&self.file, buffer, offset).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => Error::in_source(format!(

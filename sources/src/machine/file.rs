@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::error;
 
-/// Initial size of a read buffer. A buffer grows to at most twice the size of the largest file.
-/// After that, reading a file takes two system calls: one for the data, and one that returns 0.
+/// Initial size of a read buffer. Its size is doubled when a file fills it. Once it is larger than
+/// every file, reading a file takes two system calls: one for the data, and one that returns 0.
 pub(crate) const FIRST_READ: usize = 64 << 10;
 
 /// Maximum size of a file. Reading a larger file fails before memory runs out.
@@ -113,7 +113,7 @@ pub(crate) fn is_folder(path: impl AsRef<Path>) -> error::Result<bool> {
     Ok(metadata(path.as_ref())?.is_some_and(|info| info.is_dir()))
 }
 
-/// Returns whether `name` has this extension, in upper or lower case.
+/// Returns whether `name` has this extension, ignoring ASCII case.
 pub(crate) fn has_extension(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case(extension))
 }

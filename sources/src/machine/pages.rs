@@ -12,9 +12,9 @@
 //! system reads ahead around a fault. LMDB's map is marked for random access, so each page would
 //! cost a separate blocking read. `MADV_WILLNEED` requests all pages in advance, which makes
 //! thumbnails from a cold LMDB load 1.8 times as fast (`benches/RESULTS.md`), but the call takes
-//! time even if every page is in memory. It is therefore called for every large sample, but for
-//! small samples only in maps for random access and on reader threads, which are active only when
-//! reads are slow.
+//! time even if every page is in memory. It is therefore called for every large sample. For a small
+//! sample, it is called only if the sample spans several pages of a map for random access, and only
+//! on reader threads, which are active only when reads are slow.
 //!
 //! # Invariants
 //! 1. Every page in a range passed to the kernel contains a part of a live slice, and the advice
@@ -36,8 +36,8 @@ thread_local! {
     static IS_READER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the calling thread as a reader thread. Readers are active only when reads are slow, so
-/// their pages are probably not in memory.
+/// Marks the calling thread as a reader thread. Readers are active only when reads are slow, so the
+/// pages that they touch are probably not in memory.
 pub fn reads_ahead() {
     IS_READER.set(true);
 }

@@ -38,7 +38,7 @@ pub fn retried<T>(
 /// Checks that `times` is a valid number of retries.
 ///
 /// # Errors
-/// If `times` exceeds `MAX_RETRIES`.
+/// If `times` exceeds 1000.
 pub fn check_retries(times: usize) -> Result<()> {
     if times > MAX_RETRIES {
         return Err(Error::config(format!(

@@ -132,7 +132,7 @@ pub fn is_hex(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns whether `file` is at `path`. It must be open, locked and empty.
+/// Returns whether `file` is at `path`. `file` must be locked and empty.
 fn is_at(file: &File, path: &Path) -> bool {
     // Outside Unix, the standard library does not expose file IDs, so give the file a random length
     // to identify it.

@@ -124,7 +124,7 @@ impl Classes {
         if !unknown.is_empty() && !lenient {
             return Err(self.unknown(&unknown));
         }
-        let relabel = Relabel::Named { classes, set: "the set".to_owned(), how: "numbered by the list of classes" };
+        let relabel = Relabel::Named { classes, set: "the dataset".to_owned(), how: "numbered by the list of classes" };
         Ok(Arc::new(Relabeled { source, classes: self.clone(), relabel }))
     }
 
@@ -154,7 +154,6 @@ pub(crate) fn category_ids<'a>(classes: &[String], parts: impl Iterator<Item = &
     classes.iter().map(|name| ids.get(name).copied()).collect::<Option<_>>().unwrap_or_default()
 }
 
-/// A source in which a class list determines the labels.
 struct Relabeled {
     source: Arc<dyn Source>,
     classes: Classes,

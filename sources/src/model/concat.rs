@@ -122,7 +122,6 @@ impl Concat {
         (part, if part == 0 { index } else { index - self.ends[part - 1] })
     }
 
-    /// Maps `label`, a label of dataset `part`.
     fn label_of(&self, part: usize, label: Option<i64>) -> Result<Option<i64>> {
         let (Some(label), Some(relabel)) = (label, self.relabel.get(part)) else { return Ok(label) };
         relabel.of(label).map(Some)
@@ -168,7 +167,6 @@ fn labels_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel
 }
 
 impl Concat {
-    /// Maps the label of `sample`, which belongs to dataset `part`.
     fn relabeled<'a>(&'a self, part: usize, sample: Sample<'a>) -> Result<Sample<'a>> {
         let Some(relabel) = self.relabel.get(part) else { return Ok(sample) };
         let sample = sample.relabeled(relabel)?;
@@ -281,7 +279,7 @@ impl Source for Concat {
         &self.classes
     }
 
-    /// Returns whether the datasets have images, or `None` if some have and others do not.
+    /// Returns whether the datasets have images, or `None` if they differ or if one does not know.
     fn has_images(&self) -> Option<bool> {
         let mut has_images = self.parts.iter().map(|part| part.has_images());
         let has_images_in_first = has_images.next()??;

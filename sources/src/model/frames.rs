@@ -20,25 +20,25 @@ const COUNTS: usize = 3 * size_of::<u32>();
 /// The frames of a clip: several encoded images in one field of a sample. `field::Image::frames` in
 /// the `warpfeed` crate reads such a field.
 ///
-/// The field contains, in this order:
+/// The field contains, in this order and with little-endian numbers:
 ///
 /// | bytes | content |
 /// |---|---|
 /// | 8 | the signature, `\x93FRAMES`, and the version, 1 |
-/// | 4 | T, the number of frames, as a little-endian `u32` |
-/// | 8 T | for each frame, the position of its end, as a little-endian `u64`; 0 is the start of the first frame |
+/// | 4 | T, the number of frames, as a `u32` |
+/// | 8 T | for each frame, the position of its end, as a `u64`; 0 is the start of the first frame |
 /// | | the encoded images, one after the other, without gaps |
 ///
 /// A clip of a video states the index of each frame in the video, and may have several
-/// [choices](Frames::choices), of which a loader draws one. Its frames may overlap in memory, because
-/// a frame of a video contains the packets of earlier frames:
+/// [choices](Frames::choices), of which a loader draws one. Stored frames may overlap, because a
+/// frame of a video contains the packets of earlier frames:
 ///
 /// | bytes | content |
 /// |---|---|
 /// | 8 | the signature, `\x93FRAMES`, and the version, 2 |
-/// | 4 | T, the number of frames of a choice |
-/// | 4, 4, 4 | the number of choices C, the index of the default choice, and the number of stored frames S |
-/// | 24 S | for each stored frame, its start, its end, and its index in the video, as `u64` |
+/// | 4 | T, the number of frames of a choice, as a `u32` |
+/// | 4, 4, 4 | the number of choices C, the index of the default choice, and the number of stored frames S, as `u32` |
+/// | 24 S | for each stored frame, its start and its end in the stored frames, and its index in the video, as `u64` |
 /// | 4 C T | for each choice, the indices of its stored frames, as `u32` |
 /// | | the stored frames |
 ///
@@ -81,8 +81,7 @@ pub(crate) struct Choices<'a> {
     pub(crate) stored: &'a [usize],
 }
 
-/// Returns the index of the choice that the random number `draw` selects. The number is scaled by a
-/// multiplication and a shift.
+/// Returns the index of the choice that the random number `draw` selects.
 pub(crate) fn drawn(choices: usize, draw: u64) -> usize {
     ((u128::from(draw) * choices as u128) >> 64) as usize
 }
@@ -162,7 +161,7 @@ impl<'a> Frames<'a> {
     /// Appends a list of the same frames to `to`, with different images. `add` appends the new
     /// image for an encoded image of this list. If this list states the index of each frame in a
     /// video, so does the new list, which then contains only the selected
-    /// [choice](Frames::choices), and stores a repeated frame once.
+    /// [choice](Frames::choices), and stores a frame that occurs several times in a row once.
     ///
     /// # Errors
     /// The first error that `add` returns, or if memory runs out.
@@ -199,7 +198,8 @@ impl<'a> Frames<'a> {
     ///
     /// # Errors
     /// If `bytes` does not start with the signature, has a different version, is truncated, has
-    /// bytes after the last frame, or contains an invalid position or index of a frame.
+    /// bytes after the last frame, contains an invalid position or index of a frame, or has choices
+    /// without frames.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         if !Self::matches(bytes) {
             let shown = &bytes[..bytes.len().min(8)];
@@ -313,7 +313,7 @@ impl<'a> Frames<'a> {
         stored.get(u32::from_le_bytes(*chosen.get(frame)?) as usize)
     }
 
-    /// Returns the index in its video of frame `frame`, if the list states it.
+    /// Returns the index of frame `frame` in its video, if the list states the index.
     pub fn index(&self, frame: usize) -> Option<u64> {
         let [.., a, b, c, d, e, f, g, h] = *self.stored(frame)?;
         Some(u64::from_le_bytes([a, b, c, d, e, f, g, h]))

@@ -80,7 +80,6 @@ impl Labels<'_> {
         };
         let stop = CancelToken::current();
         let count = subset.map_or((range.end - range.start) as usize, <[u64]>::len);
-        // This pool wastes no memory: it is dropped before the loader's pool starts.
         Pool::start(rayon::ThreadPoolBuilder::new(), workers)?
             .install(|| {
                 let label = |scratch: &mut Vec<u8>, position| during(stop.clone(), || label(scratch, position));

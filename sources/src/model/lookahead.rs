@@ -43,7 +43,7 @@ type NextInEpoch = dyn Fn(u64, u64, u64) -> Position + Send + Sync;
 pub enum NextUse {
     /// The next read is in this batch.
     At(BatchIndex),
-    /// The sample is not read in any of the searched epochs.
+    /// The search found no read of the sample.
     Later,
     /// The next read cannot be found in constant time. See [`Position::Unknown`].
     Unknown,

@@ -1,6 +1,6 @@
 //! The [`Source`] and [`Store`] traits, and sources that do not read files.
 //!
-//! 1. [`Source`]: maps an index to a [`Sample`]. A field of a sample contains bytes or a [`Value`].
+//! 1. [`Source`]: maps an index to a [`Sample`]. Each field of a sample contains a [`Value`].
 //! 2. [`Store`]: reads objects by URL.
 //! 3. [`Lookahead`]: the upcoming reads of a loader. [`Position`]: the position of a sample in an
 //!    epoch.

@@ -1,7 +1,7 @@
 //! [`Position`]: the position of a sample in an epoch.
 
-/// The position of a sample in an epoch, or the batch that contains it if [`Lookahead::with_next`]
-/// requests the position.
+/// The position of a sample in an epoch. In [`Lookahead::with_next`], it is the index of the batch
+/// that contains the sample.
 ///
 /// [`Lookahead::with_next`]: crate::Lookahead::with_next
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result, counted};
 
-/// Maps the labels of a dataset to new labels.
 #[derive(Debug, Clone)]
 pub(crate) enum Relabel {
     Named {
@@ -13,8 +12,8 @@ pub(crate) enum Relabel {
         /// Describes the new labels in messages.
         how: &'static str,
     },
-    /// Leaves labels unchanged, because the dataset has no class names. Labels must be less than
-    /// this number of classes.
+    /// Leaves labels unchanged, because the dataset has no class names. A label must be at least 0
+    /// and less than this number of classes.
     Unnamed(usize),
 }
 

@@ -197,7 +197,7 @@ impl<'a> Sample<'a> {
     /// applies, returns `number` unchanged.
     ///
     /// # Errors
-    /// If the class has no label. The message names the class.
+    /// If the class has no label. The message contains the name or the index of the class.
     pub fn class(&self, number: i64) -> Result<i64> {
         self.renumbered(number, 0)
     }
@@ -232,7 +232,7 @@ impl<'a> Sample<'a> {
         if new_value == i64::from(VOID) {
             let class = new_value - first;
             return Err(Error::in_source(format!(
-                "class {class} would have the value {VOID} in the mask, which means that a pixel belongs to no class"
+                "class {class} would have the mask value {VOID}, which is reserved for pixels without a class"
             )));
         }
         Ok(new_value)

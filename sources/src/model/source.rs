@@ -23,7 +23,7 @@ pub struct VideoInfo {
 }
 
 impl VideoInfo {
-    /// Describes the frames of two sources.
+    /// Returns the description of a source that contains the frames of both sources.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
         VideoInfo { pixels: self.pixels.max(other.pixels), needs_gpu: self.needs_gpu || other.needs_gpu }
@@ -69,7 +69,8 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Source`](crate::ErrorKind::Source)
-    /// if the sample cannot be read. The error should state the file. The loader adds the sample.
+    /// if the sample cannot be read. The error should contain the path of the file. The loader adds
+    /// the index and the key of the sample.
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>>;
 
     /// Reads sample `index` for a loader, which passes the sample's random number `draw`. If the

@@ -70,8 +70,8 @@ pub struct Object {
     pub server: Option<Arc<str>>,
 }
 
-/// Reads objects that are not in a local folder, for example in an object store, on a web server or
-/// in an archive.
+/// Reads, and optionally writes, objects that are not in a local folder, for example in an object
+/// store, on a web server or in an archive.
 ///
 /// [`Options::store`](crate::Options::store) and `Loader::store` register a store for all URLs with
 /// a given scheme. Many threads call the methods at once, and the methods may block.
@@ -94,9 +94,9 @@ pub trait Store: Send + Sync {
     /// Returns the object at `url`.
     ///
     /// # Errors
-    /// If the object does not exist. The message should contain the URL. Use [`Error::absent`] if
-    /// it is certain that the object does not exist, so that packing need not list the objects to
-    /// find out.
+    /// If the object does not exist or the request fails. The message should contain the URL. Use
+    /// [`Error::absent`] if it is certain that the object does not exist, so that packing need not
+    /// list the objects to find out.
     fn object(&self, url: &str) -> Result<Object>;
 
     /// Fills `out` with the bytes of `object` at `offset`.
@@ -203,8 +203,8 @@ pub trait Upload: Send {
 /// A local cache of bytes from a [`Store`], for one loader with a known order. An entry is a range
 /// of an object. Lookups must use the identical range.
 ///
-/// A source that prefetches does not request cached ranges, and offers the bytes of every fetched
-/// sample to the cache.
+/// A source that prefetches does not request cached ranges. When a prefetched sample is read, the
+/// source offers its bytes to the cache.
 pub trait ObjectCache: Send + Sync {
     /// Called when the loader starts to read at `batch`, and whenever its progress reaches a later
     /// batch. May skip batches, because batches can be completed out of order.
@@ -270,7 +270,6 @@ pub struct ReadCompletion {
 
 type OnResult = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
 
-/// State that the store and the reader share.
 #[derive(Default)]
 struct Shared {
     /// Nanoseconds from the start of the request to its first byte, or 0.

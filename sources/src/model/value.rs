@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
-    /// File content, encoded as the extension in the field's name says.
+    /// File content. The extension in the field's name, if any, states the encoding.
     Bytes(&'a [u8]),
     /// Text.
     Text(&'a str),
@@ -44,9 +44,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the content of a file that stores the value as the field `name`. Numbers become
-    /// NumPy's format 1.0 if `name` ends in `.npy`, or text separated by spaces if `name` ends in
-    /// `.txt`. Lists become JSON, like polygons in COCO.
+    /// Returns the content of a file that stores the value as the field `name`. Numbers become text
+    /// separated by spaces if `name` ends in `.txt`, and NumPy's format 1.0 if not. Lists become
+    /// JSON, like polygons in COCO.
     pub fn encoded(&self, name: &str) -> Cow<'a, [u8]> {
         match *self {
             Value::Bytes(bytes) => Cow::Borrowed(bytes),
@@ -222,7 +222,8 @@ impl<'a> Numbers<'a> {
     /// Creates an array of `numbers` with the given shape, which has at most three axes.
     ///
     /// # Errors
-    /// If the shape has more than three axes, or does not match the number of elements.
+    /// If the shape has more than three axes or an axis longer than `u32::MAX`, or does not match
+    /// the number of elements.
     pub fn new<T: Number>(numbers: &'a [T], shape: &[usize]) -> Result<Self> {
         let actual = numbers.len();
         Self::from_bytes::<T>(bytemuck::cast_slice(numbers), shape).ok_or_else(|| {
@@ -395,8 +396,8 @@ impl<'a> Lists<'a> {
     /// `ends` contains the end offset of each list in `numbers`.
     ///
     /// # Errors
-    /// If an end is less than the previous end or greater than the length of `numbers`, or if a
-    /// number is not finite, because JSON cannot represent it.
+    /// If `out` is not empty, if an end is less than the previous end or greater than the length of
+    /// `numbers`, or if a number is not finite, because JSON cannot represent it.
     pub fn write(out: &'a mut Vec<u8>, ends: &[usize], numbers: &[f64]) -> Result<Self> {
         let sorted = ends.is_sorted() && ends.last().is_none_or(|&last| last <= numbers.len());
         let Some(count) = u32::try_from(ends.len()).ok().filter(|_| sorted && out.is_empty()) else {

@@ -148,7 +148,6 @@ impl Zip {
         Ok(sample)
     }
 
-    /// Copies sample `index` of all datasets to `out`.
     fn copy(&self, index: usize, draw: Option<u64>, buffer: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<SampleCopy> {
         let mut copy = SampleCopy::default();
         for (number, part) in self.parts.iter().enumerate() {
@@ -188,7 +187,6 @@ impl Zip {
     }
 }
 
-/// Appends `parts` to `out`, and returns their range.
 fn append_parts(out: &mut Vec<u8>, parts: &[&[u8]]) -> Span {
     let start = out.len();
     parts.iter().for_each(|bytes| out.extend_from_slice(bytes));

@@ -223,7 +223,6 @@ impl Options {
         ColumnChoice::default()
     }
 
-    /// Returns the location of `path`, which may be a URL.
     pub(crate) fn at(&self, path: &Path) -> Result<DatasetLocation> {
         DatasetLocation::of(path, self.mapped, &self.stores)
     }

@@ -43,7 +43,6 @@ enum Content {
 }
 
 impl OpenFile {
-    /// Opens a regular file.
     pub(crate) fn open(path: &Path, mapped: bool) -> Result<(Self, Metadata)> {
         let io = |e: std::io::Error| Error::io(path, &e);
         let file = crate::machine::file::open(path).map_err(io)?;
@@ -112,8 +111,6 @@ impl OpenFile {
         }
     }
 
-    /// Returns the largest number of requested checks for which
-    /// [`check_once`](OpenFile::check_once) has found the file unchanged.
     #[cfg(test)]
     pub(crate) fn checked(&self) -> u64 {
         self.checked.load(Ordering::Relaxed)

@@ -91,7 +91,7 @@ impl<T> Files<T> {
     }
 
     /// Like [`locate`](Files::locate), but first checks that the file is unchanged if
-    /// [`check`](Files::check) has been called since the last read.
+    /// [`check`](Files::check) has been called since the last read of this file.
     pub(crate) fn open(&self, index: usize) -> Result<(&OpenFile, &T, usize)> {
         let location = self.locate(index);
         location.0.check_once(self.requested_checks.load(Ordering::Relaxed))?;

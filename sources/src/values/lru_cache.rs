@@ -1,5 +1,5 @@
 //! [`LruCache`]: a cache with LRU eviction. It consists of two ordered maps, one by key and one by
-//! time of last use, so each operation takes `O(log n)` time.
+//! time of last use, so a lookup, an insertion or an eviction takes `O(log n)` time.
 
 use std::collections::BTreeMap;
 

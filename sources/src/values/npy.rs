@@ -17,7 +17,8 @@ pub type Shape = ArrayVec<usize, MAX_AXES>;
 pub struct Npy<'a> {
     /// Text of the header, for messages.
     text: &'a str,
-    /// NumPy's letter for the element type: `u`, `i`, `f`, `b`, ...
+    /// NumPy's letter for the element type: `u`, `i`, `f`, `b`, ..., or `?` if the header has no
+    /// simple type.
     pub kind: u8,
     /// Number of bytes per element.
     pub size: usize,
@@ -25,8 +26,8 @@ pub struct Npy<'a> {
     pub big_endian: bool,
     /// Whether the array is in Fortran order, in which the first axis varies fastest.
     pub fortran: bool,
-    /// Shape of the array, or `None` if the header contains no shape or more than [`MAX_AXES`]
-    /// axes.
+    /// Shape of the array, or `None` if the header contains no valid shape or more than
+    /// [`MAX_AXES`] axes.
     pub shape: Option<Shape>,
     /// The data after the header.
     pub data: &'a [u8],
@@ -40,7 +41,7 @@ impl<'a> Npy<'a> {
         bytes.starts_with(b"\x93NUMPY")
     }
 
-    /// Parses the header. Does not check the length of the data.
+    /// Parses the header. Checks neither the signature nor the length of the data.
     ///
     /// # Errors
     /// If the header is truncated, has a version other than 1 to 3, or is not UTF-8.

@@ -40,7 +40,6 @@ pub(crate) struct VideoFile {
 }
 
 impl VideoFile {
-    /// Reads the sample table of `file`.
     pub(crate) fn new(file: OpenFile, name: String) -> Result<Self> {
         let with_path = |e: Error| e.at_path(&file.path);
         let track = warpfeed_video::open(&Ranges(&file)).map_err(|e| with_path(from_video_error(e)))?;
@@ -48,7 +47,6 @@ impl VideoFile {
         Ok(VideoFile { file, track, name, number: None })
     }
 
-    /// Sets the number of the file in the dataset, for prefetch keys.
     pub(crate) fn with_number(self, number: Option<u32>) -> Self {
         VideoFile { number, ..self }
     }
@@ -57,7 +55,6 @@ impl VideoFile {
         self.number
     }
 
-    /// Describes the frames of the file.
     pub(crate) fn info(&self) -> VideoInfo {
         let config = self.track.config();
         let pixels = u64::from(config.width) * u64::from(config.height);
@@ -108,7 +105,7 @@ impl VideoFile {
     }
 
     /// Returns the first packet and the byte range of each group of pictures that `frames` need.
-    /// Omits groups that are not read at once.
+    /// Omits groups without a [byte range](VideoFile::group_bytes).
     pub(crate) fn groups(&self, frames: &[usize]) -> Vec<(usize, Range<u64>)> {
         let mut groups: Vec<(usize, Range<u64>)> = Vec::new();
         for &frame in frames {
@@ -126,8 +123,8 @@ impl VideoFile {
         self.track.start_of(frame)..self.track.packet_of(frame) + 1
     }
 
-    /// Fails if `range` extends past the end of the file. `frame` is the frame in `range`, for
-    /// messages.
+    /// Fails if `range` extends past the end of the file. `frame` is the frame that needs the
+    /// bytes, for messages.
     fn check_end(&self, range: &Range<u64>, frame: usize) -> Result<()> {
         let len = self.file.len();
         if range.end <= len {
@@ -139,7 +136,7 @@ impl VideoFile {
         )))
     }
 
-    /// Reads the bytes in `range`. `frame` is the frame in `range`, for messages.
+    /// Reads the bytes in `range`. `frame` is the frame that needs the bytes, for messages.
     fn bytes<'a>(&'a self, range: Range<u64>, frame: usize, page: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         self.check_end(&range, frame)?;
         page.clear();
@@ -151,8 +148,8 @@ fn end(packet: &Packet) -> u64 {
     packet.offset.saturating_add(packet.size.into())
 }
 
-/// Reads the packets of the frames of one sample. One request to a store reads a group of pictures,
-/// and only the packets of the last group stay in memory.
+/// Reads the packets of the frames of one sample. Bytes from a store stay in memory as long as the
+/// next [fetch](Packets::fetch) needs some of them.
 pub(crate) struct Packets {
     video: Arc<VideoFile>,
     /// Bytes that were read from a store, with their offsets.
@@ -291,7 +288,6 @@ impl VideoFiles {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an open file, or `None` if the file is not open.
     pub(crate) fn find(&self, index: usize) -> Option<Arc<VideoFile>> {
         self.locked().find(index)
     }
@@ -327,7 +323,6 @@ impl VideoFiles {
         Ok(file)
     }
 
-    /// Fails if an open file has changed.
     pub(crate) fn check(&self) -> Result<()> {
         self.locked().files.values().try_for_each(|(file, _)| file.check())
     }

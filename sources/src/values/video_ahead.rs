@@ -3,8 +3,8 @@
 //! The bytes that a sample needs are known only once the sample tables of its files have been read.
 //! A batch therefore cannot be planned until threads have read the tables of all its files. Tables
 //! of later batches are not read, because a table can be larger than the frames of a sample. A
-//! worker that waits for a table resumes only after the batch has been planned, so it finds the
-//! bytes already requested.
+//! worker that waits for the last of these tables resumes only after the batch has been planned, so
+//! it finds the bytes already requested.
 //!
 //! A prefetch key identifies the bytes that are prefetched together. It consists of the number of
 //! the file and of the first packet of a group of pictures, or of [`WHOLE`] instead of the packet.
@@ -122,7 +122,6 @@ impl State {
         keys.map(|(_, key)| *key).collect()
     }
 
-    /// Adds a prefetch key that a sample of the current batch needs.
     fn add(&mut self, reader: Reader, key: u64, (object, range): (u32, Range<u64>)) {
         let Some(batch) = self.batch else { return };
         self.group_keys.push((reader.position, key));

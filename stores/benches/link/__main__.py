@@ -1,13 +1,13 @@
 """Compares loaders that read photographs from an object store over a slow link, in one run.
 
     python stores/benches/link prepare PHOTOGRAPHS ROOT     # once; see prepare.py
-    python stores/benches/link rates ROOT WORK --ms 30      # as root: utilization of the link
+    python stores/benches/link rates ROOT WORK --ms 30      # utilization of the link
     python stores/benches/link first ROOT WORK --ms 200     # time to the first batch, resume, epoch boundary
     python stores/benches/link cache ROOT WORK              # hit rate of a cache of a third of the dataset
 
-A process forwards packets between two network namespaces at 1 Gbit/s (emulate.py). nginx serves the
-same photographs in every layout (serve.py), and each library runs in a separate process
-(readers.py). All traffic stays in these namespaces. The libraries in readers.py must be installed. An
+All commands except `prepare` run as root. A process forwards packets between two network namespaces,
+by default at 1 Gbit/s (emulate.py). nginx serves the same photographs in every layout (serve.py), and
+each library runs in a separate process (readers.py). All traffic stays in these namespaces. The libraries in readers.py must be installed. An
 error names a missing library.
 """
 

@@ -8,7 +8,7 @@ start and windows.
 The kernel passes several segments of a connection at once, up to 64 KiB, as it does to a network
 card. Such a train of segments has a single header here, so the rate counts almost only payload
 bytes. For a distant client, the kernel makes short trains of two segments, to spare router buffers.
-Forwarding so many trains used most of a core, which left too little CPU time for the loaders. Both
+Forwarding these short trains used most of a core, which left too little CPU time for the loaders. Both
 namespaces therefore make long trains (`tcp_tso_rtt_log`), as for a nearby client. On a busy machine
 with two cores, 64 requests in flight at 30 ms used 80 % of the link without this setting, and 99.9 %
 with it.

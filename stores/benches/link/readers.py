@@ -1,10 +1,10 @@
-"""Reads one dataset with one library, and prints the arrival time of its samples.
+"""Reads one dataset with one library, and prints the arrival time of each batch.
 
 warpfeed decodes every photograph, crops it to 224 pixels and returns batches. The other libraries only
 return the encoded bytes, in the processes that their documentation recommends, so that they lose no
 time in decoding or in copies between processes.
 
-    python readers.py NAME --server http://10.77.0.2:9000 --work FOLDER --seconds 12
+    python readers.py NAME --server http://10.77.0.2:9000 --root ROOT --work FOLDER --seconds 12
 """
 
 from __future__ import annotations

@@ -71,7 +71,6 @@ impl Range<'_> {
         self.names_len() + FIXED_LEN + 4 <= MAX_HEADER_LEN
     }
 
-    /// Returns the length of the tag and the name in the header.
     fn names_len(&self) -> usize {
         let server = self.object.server.as_ref().map_or(0, |server| server.len() + 2);
         self.object.url.len() + self.object.tag.as_ref().map_or(0, String::len) + server

@@ -163,7 +163,6 @@ impl Index {
         self.entries.iter().map(|(&key, entry)| (key, entry.bytes, entry.owner))
     }
 
-    /// Adds a loader, and returns its id.
     pub(super) fn add_loader(&mut self, dataset: u64, order: Lookahead) -> u64 {
         self.last_loader_id += 1;
         let id = self.last_loader_id;
@@ -181,7 +180,6 @@ impl Index {
         }
     }
 
-    /// Records that the loader `id` has reached `now`.
     pub(super) fn set_position(&mut self, dataset: u64, id: u64, now: BatchIndex) {
         let Some(dataset) = self.datasets.get_mut(&dataset) else { return };
         let Some(loader) = dataset.loaders.iter_mut().find(|loader| loader.id == id) else { return };

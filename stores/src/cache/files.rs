@@ -35,7 +35,6 @@ use crate::runtime::PerProcess;
 
 /// Size in bytes of the parts in which files are downloaded.
 const PART_BYTES: u64 = 8 << 20;
-/// Interval between two attempts to take a lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time without a received part. After that, other processes stop waiting for the
 /// downloading process.

@@ -8,8 +8,8 @@
 //! CRC-32 of all preceding bytes. Each string follows its length, and a missing string has the
 //! length `u32::MAX`. The last byte of the magic number is the version.
 //!
-//! Objects that were added after a listing are not found until the listing is refreshed. Before a
-//! cached listing is used, a few of its objects are compared with the server, and its age is
+//! Objects that were added after a listing are not found until the objects are listed again. Before
+//! a cached listing is used, a few of its objects are compared with the server, and its age is
 //! logged. Reading an object that has changed fails and invalidates the listing.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -28,7 +28,6 @@ const MAGIC: [u8; 8] = *b"wflist\x00\x01";
 const ABSENT: u32 = u32::MAX;
 /// Maximum number of objects that are compared with the server before a cached listing is used.
 const MAX_PROBES: usize = 8;
-/// Interval between two attempts to take the lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum wait for the lock. A process that holds it for longer may be suspended, so the objects
 /// are listed anyway.

@@ -47,9 +47,9 @@ pub fn show(path: impl AsRef<Path>) -> Result<Contents> {
     Ok(list_contents(&folder)?.0)
 }
 
-/// Drops the listings of all URLs that begin with `prefix` from the cache at `path`. When a dataset
-/// is next opened, its objects are listed again, so that new objects are found. Keeps the blocks.
-/// Returns the number of dropped listings.
+/// Drops the listings of all URLs that begin with `prefix`, and all damaged listings, from the
+/// cache at `path`. When a dataset is next opened, its objects are listed again, so that new
+/// objects are found. Keeps the blocks. Returns the number of dropped listings.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.

@@ -67,8 +67,8 @@ use tiered::TieredCache;
 /// images is listed only once, by one of the ranks. When a dataset is opened, the cache compares up
 /// to eight of the objects with the server, and lists the objects again if any of these has
 /// changed. If a different object has changed, reading it fails, and the objects are listed again
-/// when the dataset is next opened. New objects are found only after [`refresh`]. Listings do not
-/// count toward `bytes`.
+/// when the dataset is next opened. New objects are found only when the objects are listed again,
+/// for example after [`refresh`]. Listings do not count toward `bytes`.
 ///
 /// **Whole files.** For formats that need local files, such as LMDB, the folder stores whole files.
 /// They count toward `bytes` and take precedence over blocks. They are kept at least until the
@@ -84,9 +84,10 @@ impl Cache {
     /// folder if it does not exist.
     ///
     /// # Errors
-    /// If the folder contains files that do not belong to a cache, is a cache of a different
-    /// version, or, on Linux, is writable by all users or belongs to a different user. Root may use
-    /// the folders of all users, and folders that are writable by their group are accepted.
+    /// If the path is not a folder, or if the folder contains a symbolic link or files that do not
+    /// belong to a cache, is a cache of a different version, or, on Linux, is writable by all users
+    /// or belongs to a different user. Root may use the folders of all users, and folders that are
+    /// writable by their group are accepted.
     pub fn open(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
         Self::with_memory(path, bytes, 0)
     }
@@ -130,7 +131,11 @@ impl Cache {
         let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let user = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
         let root = folder("WARPFEED_CACHE").or_else(|| Some(user()?.join("warpfeed")));
-        let unknown = || Error::config("neither XDG_CACHE_HOME nor HOME is set: specify the cache folder");
+        let unknown = || {
+            Error::config(
+                "none of WARPFEED_CACHE, XDG_CACHE_HOME and HOME is an absolute path: specify the cache folder",
+            )
+        };
         Ok(root.ok_or_else(unknown)?.join("blocks"))
     }
 

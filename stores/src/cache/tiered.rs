@@ -143,8 +143,6 @@ impl TieredCache {
         let Some(folder) = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)) else { return };
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let result = folder.lock().and_then(|lock| {
-            // Another process has held the lock for too long and is probably suspended, so skip the
-            // change.
             let Some(_lock) = lock else { return Ok(()) };
             // Reads need the index, so its mutex is not held during I/O.
             let (update, file_bytes) = (journal.read_update(folder)?, files::total_bytes(folder)?);
@@ -195,7 +193,6 @@ impl TieredCache {
         None
     }
 
-    /// Counts bytes that came from the store.
     pub(super) fn count_miss(&self, bytes: usize) {
         self.counts.misses.fetch_add(1, Relaxed);
         self.counts.missed_bytes.fetch_add(bytes as u64, Relaxed);
@@ -375,7 +372,7 @@ impl TieredCache {
     }
 
     /// Downloads `objects`, which are all under the URL `base`, and returns the local folder. Fails
-    /// if the cache has no folder, or if the files do not fit.
+    /// if the cache has no writable folder, or if the files do not fit.
     pub(super) fn download(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         if !self.is_own_process() {
             let cause = "the cache was opened before this process was forked: open the dataset after the fork";
@@ -417,7 +414,6 @@ impl TieredCache {
         url[start..].match_indices('/').for_each(|(offset, _)| self.forget(&url[..=start + offset]));
     }
 
-    /// Adds a loader, and returns its id.
     pub(super) fn add_loader(&self, dataset: u64, order: &Lookahead) -> u64 {
         if !self.is_own_process() {
             return 0;

@@ -47,7 +47,7 @@ fn a_dataset_is_the_same_from_a_server_and_through_the_cache() {
     own_process!(a_dataset_is_the_same_from_a_server_and_through_the_cache);
     let (server, _) = Server::start_for_urls();
     let of_urls = |scheme: &str| warpfeed_stores::all().into_iter().find(|(name, _)| *name == scheme).unwrap().1;
-    // The cache may contain an earlier dataset with the same URL.
+    // Each dataset has its own URL, because the cache may contain earlier datasets.
     let number = std::cell::Cell::new(0);
     let storages = |format: &'static Format, folder: &Path, name: &str| -> Vec<Member> {
         number.set(number.get() + 1);

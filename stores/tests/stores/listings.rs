@@ -1,6 +1,6 @@
 //! Tests that a folder in a store is listed only once, by one of the ranks. If a listed object
 //! changes, opening or reading must detect the change, and the folder is listed again. New objects
-//! appear only after a refresh.
+//! appear only when the folder is listed again, for example after a refresh.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Tests that a loader closes promptly even if its server does not respond, because closing cancels
-//! its requests.
+//! Tests that a loader closes promptly, and that opening a dataset can be canceled, even if the
+//! server does not respond.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Tests that batches from an object store equal the batches of local files. An object that changes
-//! must cause an error. Requests must work inside a user's tokio runtime.
+//! Tests that samples from an object store equal the samples of local files, and that packing to a
+//! store writes the same bytes. An object that changes must cause an error. Requests must work
+//! inside a user's tokio runtime.
 
 use std::fs;
 use std::sync::Arc;

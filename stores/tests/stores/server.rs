@@ -95,7 +95,7 @@ fn a_server_yields_the_samples_of_the_files_despite_faults() {
         warpfeed_stores::show(folder.path()).unwrap().sets.contains_key(&format!("s3://bucket/one/cat at {address}"))
     );
     // SAFETY: the child has a single thread, so nothing races with `set_var`. Afterward, the child
-    // only reads from the server and exits.
+    // only reads through the cache and exits.
     unsafe {
         let child = libc::fork();
         if child == 0 {

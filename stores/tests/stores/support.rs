@@ -31,7 +31,7 @@ pub struct Server {
     pub silent: AtomicBool,
     /// Number of requests that are waiting for a response that never comes.
     pub waiting: AtomicU64,
-    /// Complete responses by path, in order. The last response repeats.
+    /// Complete responses by path, or by method and path, in order. The last response repeats.
     pub scripts: Mutex<BTreeMap<String, Vec<String>>>,
     /// Request line and headers of every request.
     pub received: Mutex<Vec<String>>,
@@ -79,7 +79,7 @@ fn faulty(
             let body_bytes = partial(body, body.len());
             (body_bytes[..body_bytes.len() - body.len() / 2 - 1].to_vec(), false)
         }
-        // The server sends a different range than requested, with a wrong header or with a correct
+        // The server sends a shorter range than requested, with a correct header or with a wrong
         // header.
         6 => (partial(half, half.len()), true),
         7 => {

@@ -291,7 +291,6 @@ impl State {
         self.last_id
     }
 
-    /// Removes a request, or returns `None` if it has already been removed.
     fn remove_flight(&mut self, flight: u64) -> Option<Flight> {
         let removed = self.flights.remove(&flight)?;
         self.weight_in_flight -= removed.weight;

@@ -30,7 +30,6 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// Returns the length of the range in bytes.
     pub(super) fn len(&self) -> u64 {
         self.range.end - self.range.start
     }

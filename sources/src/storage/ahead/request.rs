@@ -20,10 +20,9 @@ pub(super) const WARN_AFTER: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Returns the index of a sample's object, and the sample's byte range in that object.
+/// Maps a sample to the index of its object and its byte range in that object.
 type ByteRange = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
 
-/// Returns whether the byte ranges of a batch are known.
 type IsKnown = dyn Fn(BatchIndex) -> bool + Send + Sync;
 
 pub(crate) struct Parts {
@@ -180,7 +179,10 @@ pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
 /// explains why the loader is waiting.
 pub(super) fn log_retry(attempt: u32, error: &Error) {
     if attempt == WARN_AFTER {
-        tracing::warn!("no response after {attempt} of {MAX_ATTEMPTS} attempts, which take up to 90 seconds: {error}");
+        tracing::warn!(
+            "request failed {attempt} times; giving up after {MAX_ATTEMPTS} attempts, with pauses of up to 90 seconds in \
+             total: {error}"
+        );
     } else {
         tracing::debug!("retry after attempt {attempt}: {error}");
     }
@@ -208,7 +210,7 @@ mod tests {
         let warnings = warnings.0.lock().unwrap();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(
-            warnings[0].contains("no response after 4 of") && warnings[0].contains("connection refused"),
+            warnings[0].contains("request failed 4 times") && warnings[0].contains("connection refused"),
             "{warnings:?}"
         );
     }

@@ -21,7 +21,7 @@ pub(crate) type ColumnRanges = ArrayVec<Range<usize>, MAX_COLUMNS>;
 /// Finds the byte ranges of the columns in a sample of `len` bytes, given the `head` of the sample.
 /// A sample starts with the lengths of its variable-length columns, as 32-bit numbers, followed by
 /// the values of all columns. `columns` yields the name of each column, and its length if that is
-/// fixed. The lengths must add up to `len`.
+/// fixed. The last column must end at `len`.
 pub(crate) fn column_ranges<'n>(
     columns: impl Iterator<Item = (&'n str, Option<usize>)> + Clone,
     head: &[u8],
@@ -173,7 +173,8 @@ impl<L: Layout> Rows<L> {
     }
 }
 
-/// Maximum number of damaged samples that opening skips to find the columns with pixel arrays.
+/// Maximum number of samples that opening examines to find the columns with pixel arrays, until it
+/// finds an undamaged sample.
 const MAX_EXAMINED: usize = 64;
 
 /// Returns the columns that contain arrays, with the shapes in the first undamaged sample.

@@ -23,7 +23,7 @@ const MAX_WAIT: Duration = Duration::from_secs(600);
 /// Maximum compression ratio of a Snappy block, rounded up. Three bytes expand to at most 64 bytes.
 const SNAPPY_RATIO: usize = 22;
 
-/// Number of bytes that are written between two checks of the cancel token.
+/// Maximum number of bytes that are written between two checks of the cancel token.
 const WRITE_SIZE: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +49,9 @@ impl Unpack {
         })
     }
 
-    /// Decompresses `packed` into `out`, and stops after `max_bytes + 1` bytes. Returns the number
-    /// of decompressed bytes.
+    /// Decompresses `packed` into `out`, up to `max_bytes + 1` bytes, and returns their number. If
+    /// a Snappy block claims a length other than `max_bytes`, writes nothing and returns that
+    /// length.
     fn run(self, packed: File, max_bytes: u64, out: &mut impl Write) -> io::Result<u64> {
         let limit = max_bytes.saturating_add(1);
         match self {

@@ -34,7 +34,6 @@ impl Known {
         })
     }
 
-    /// Returns the Python name, for error messages.
     fn python_name(self) -> &'static str {
         match self {
             Known::Encode => "_codecs.encode",

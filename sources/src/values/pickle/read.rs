@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 
 /// Reads a pickle of plain data in any protocol from 0 to 5: numbers, text, bytes, tuples, lists,
 /// dicts, and NumPy arrays of numbers. No code in the pickle is executed, and memory use is at most
-/// proportional to its length. Errors state the opcode and its offset.
+/// proportional to its length. Errors state the offset of the opcode that failed.
 pub(crate) fn read(bytes: &[u8]) -> Result<Nodes<'_>> {
     Machine::new(bytes, false).run()
 }
@@ -120,7 +120,6 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Evaluates opcodes that read numbers or constants.
     fn number(&mut self, opcode: u8) -> Step {
         let node = match opcode {
             b'N' => Node::None,
@@ -176,7 +175,6 @@ impl<'a> Machine<'a> {
         self.push_text(length)
     }
 
-    /// Evaluates opcodes that build a list, a tuple or a dict.
     fn collection(&mut self, opcode: u8) -> Step {
         let node = match opcode {
             b']' => Node::List(Vec::new()),
@@ -216,7 +214,6 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Evaluates opcodes that read or write the memo.
     fn memo(&mut self, opcode: u8) -> Step {
         let index = match opcode {
             b'g' | b'p' => self.parsed("a number")?,
@@ -232,7 +229,6 @@ impl<'a> Machine<'a> {
         line.parse().map_err(|_| format!("{line:?} is not {what}"))
     }
 
-    /// Evaluates opcodes that read the name of a function or a class.
     fn name(&mut self, opcode: u8) -> Step {
         if opcode == b'c' {
             let (module, name) = (self.line()?, self.line()?);

@@ -47,7 +47,6 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Returns the name of the type, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Found::Null => "null",

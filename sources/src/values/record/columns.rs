@@ -49,7 +49,6 @@ impl ColumnType {
         if format::of(first).is_some() { ColumnType::Images } else { ColumnType::Bytes }
     }
 
-    /// Returns a description of the type, for messages.
     pub(crate) fn description(self) -> &'static str {
         match self {
             ColumnType::Images => "images",
@@ -264,9 +263,9 @@ impl Columns {
         self.label
     }
 
-    /// Sets the class names: `names` if they are given, or else the distinct values of a text label
-    /// column. `find(row, column, scratch)` returns a value. For `classes` and `lenient`, see
-    /// [`learn`](Columns::learn).
+    /// Sets the class names: the distinct values of a text label column, or `names` for a column of
+    /// a different type, if they are given. `find(row, column, scratch)` returns a value. For
+    /// `classes` and `lenient`, see [`learn`](Columns::learn).
     pub(crate) fn learned<'a>(
         mut self,
         columns: &[Column],
@@ -439,7 +438,6 @@ impl Field {
     }
 }
 
-/// Lists the names and types of columns, for a message.
 fn describe_columns(columns: &[Column]) -> String {
     let describe = |column: &Column| format!("{:?} ({})", column.name, column.column_type.description());
     let descriptions: Vec<String> = columns.iter().take(20).map(describe).collect();

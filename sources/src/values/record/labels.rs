@@ -1,10 +1,10 @@
 //! [`Learner`]: determines whether the labels in a column are integers or class names.
 //!
 //! Integers are the labels themselves, and are not stored unless they have leading zeros. If any
-//! value is not a number, all values of the column are class names. Earlier values have not been
-//! stored, so the caller visits them a second time. Class names are numbered in sorted order, which
-//! does not depend on the order of the rows. Memory use is proportional to the number of classes,
-//! not to the number of rows.
+//! value is neither a number nor a marker of a missing value, such as `NA`, all values of the
+//! column are class names. Earlier values have not been stored, so the caller visits them a second
+//! time. Class names are numbered in sorted order, which does not depend on the order of the rows.
+//! Memory use is proportional to the number of classes, not to the number of rows.
 
 use std::collections::HashMap;
 
@@ -26,12 +26,12 @@ pub(crate) enum Labels {
 pub(crate) struct Learner {
     /// Whether any value is a number but not an integer.
     has_floats: bool,
-    /// First row with a value that is not a number.
+    /// First row with a value that is neither a number nor a missing-value marker.
     first_text_row: Option<usize>,
     /// The values starting at row `first_text_row`, each with the first row that contains it.
     names: HashMap<String, usize>,
     integers: usize,
-    /// Number of values that are not numbers.
+    /// Number of values from `first_text_row` on that are not integers.
     texts: usize,
     /// Integers with leading zeros, such as `007`, each with the first row that contains it, and
     /// its text in that row.
@@ -143,8 +143,8 @@ impl Learner {
 
     /// Returns the labels, and a class that is not in `list`, if any. The labels are `None` if all
     /// values are numbers but some are not integers. If `list` is given, its names are the classes.
-    /// If the column contains text but its first rows do not, calls `revisit` with the number of
-    /// these rows and a function that `revisit` must call with each of their values.
+    /// If values that were not stored turn out to be class names, calls `revisit` with the number
+    /// of leading rows to visit, and a function that `revisit` must call with each of their values.
     pub(crate) fn labels(
         mut self,
         list: Option<&Classes>,

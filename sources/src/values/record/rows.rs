@@ -139,7 +139,7 @@ impl Survey {
     }
 }
 
-/// Returns whether `bytes` is UTF-8 text without control characters.
+/// Returns whether `bytes` is UTF-8 text without control characters other than white space.
 fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !c.is_whitespace()))
 }
