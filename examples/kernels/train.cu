@@ -149,10 +149,10 @@ extern "C" __global__ void spread(float* maps, const float* features, u32 channe
     maps[i] = features[n * channels + c] / float(plane);
 }
 
-// Replaces logits (count, classes), without their bias, by the gradient of the mean cross-entropy,
-// with one thread per sample. Adds the cross-entropy of sample n of the batch to `loss[n]`, and 1
-// to `right[n]` if the sample is classified correctly. An invalid label gives NaN, which is easy to
-// notice.
+// Adds the bias to logits (count, classes), and replaces them with the gradient of the mean
+// cross-entropy, with one thread per sample. Adds the cross-entropy of sample n of the batch to
+// `loss[n]`, and 1 to `right[n]` if the sample is classified correctly. An invalid label gives NaN,
+// which is easy to notice.
 extern "C" __global__ void softmax(float* logits, const float* bias, const long long* labels, float* loss, float* right,
                                    u32 count, u32 classes) {
     const u32 n = blockIdx.x * blockDim.x + threadIdx.x;

@@ -75,7 +75,8 @@ def sums(args: argparse.Namespace, rank: int, world: int) -> None:
 
 
 def feeds() -> dict[str, Any]:
-    """Returns the loaders of `train.py` by name. Those of warpfeed are set to `distributed`."""
+    """Returns the loaders of `train.py` by name. Those of warpfeed are set to `distributed`, except
+    `warpfeed folder auto`."""
     distributed = {
         feed.name: type(feed.__name__, (feed,), {"more": {"distributed": True}})
         for feed in (bench.Warpfeed, bench.WarpfeedAuto, bench.WarpfeedGpu, bench.WarpfeedFolder)

@@ -3,10 +3,10 @@
     python benches/idle.py --data train.lmdb [--model resnet18] [--starved 3] [--steps 60]
 
 The training step uses a repeated batch, batches from warpfeed, and batches from warpfeed with so
-few workers that the GPU starves. In each case, three clocks measure a window of steps:
+few workers that the GPU starves. These clocks measure windows of steps:
 
-- `loader`: the `stall` in `loader.stats()`, which is the time that the training stream waits for a
-  batch after requesting it;
+- `loader` (except for the repeated batch): the `stall` in `loader.stats()`, which is the time that
+  the training stream waits for a batch after requesting it;
 - `events`: the time between torch events that are recorded on the same stream before and after
   `next`;
 - `profiler`: the time in which torch's profiler saw no kernel on the training stream. This includes

@@ -6,8 +6,8 @@ timm's flags...
         --train-interpolation bicubic --aa rand-m7-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0
 
 `train.py` runs unchanged. Only `timm.data.create_loader` is replaced, by a function that converts
-timm's options to options of a `warpfeed.Loader`. Options without a counterpart are rejected. timm
-still applies MixUp and CutMix, on the device.
+timm's options to options of a `warpfeed.Loader`. Options without a counterpart are rejected, except
+those in `IGNORED`. timm still applies MixUp and CutMix, on the device.
 """
 
 from __future__ import annotations

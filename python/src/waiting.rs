@@ -45,8 +45,8 @@ const GRACE: Duration = Duration::from_secs(1);
 static STILL_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, sets the flag that `work`
-/// receives, and cancels its reads from object stores. If no thread can be started, `work` runs on the calling thread, so
-/// that a loader can still be closed.
+/// receives, and cancels its reads from object stores. If no thread can be started, `work` runs on
+/// the calling thread, so that a loader can still be closed.
 pub(crate) fn run_on_thread<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,

@@ -13,8 +13,8 @@ use warpfeed::{Batches, Error, HostBatch, Result};
 /// converts a batch to an item.
 ///
 /// Each pass over the `DataLoader` runs the next epoch, starting at [`Batches::first_epoch`]. If
-/// the loader was resumed, the first pass starts mid-epoch. A loader error becomes an error in the
-/// training run.
+/// the loader was resumed, the first pass starts at the checkpoint, even in the middle of an epoch.
+/// A loader error becomes an error in the training run.
 ///
 /// ```
 /// use burn_core::data::dataloader::DataLoader;

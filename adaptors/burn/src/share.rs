@@ -43,10 +43,12 @@ impl ToBurn for HostBatch {
 ///
 /// ```no_run
 /// # use warpfeed_burn::ToBurn;
-/// # fn step(batch: warpfeed::HostBatch, device: &burn_core::tensor::Device) ->
-/// warpfeed::Result<()> { let batch = batch.into_burn(); let tokens = batch.int::<2>("tokens",
-/// device)?; let lengths = batch.int::<1>("tokens.count", device)?; let keys: Vec<&str> =
-/// batch.host().keys().collect();
+/// # use burn_core::tensor::Device;
+/// # fn step(batch: warpfeed::HostBatch, device: &Device) -> warpfeed::Result<()> {
+/// let batch = batch.into_burn();
+/// let tokens = batch.int::<2>("tokens", device)?;
+/// let lengths = batch.int::<1>("tokens.count", device)?;
+/// let keys: Vec<&str> = batch.host().keys().collect();
 /// # Ok(())
 /// # }
 /// ```
@@ -101,8 +103,7 @@ impl BurnBatch {
     ///
     /// # Errors
     /// If there is no such field, if it does not have `D` axes, or if its elements are `i64`,
-    /// `i16`,
-    /// `i32` or `u16`.
+    /// `i16`, `i32` or `u16`.
     pub fn float<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D>> {
         let data = self.axes::<D>(name)?;
         match data.dtype() {

@@ -49,8 +49,8 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // `Device::new_cuda` uses the per-thread stream, which `stream` rejects.
 //! let device = Device::new_cuda_with_stream(0)?;
-//! let mut batches =
-//! warpfeed::Loader::new("train.lmdb").batch_size(256).cuda(&warpfeed_candle::stream(&device)?)?;
+//! let stream = warpfeed_candle::stream(&device)?;
+//! let mut batches = warpfeed::Loader::new("train.lmdb").batch_size(256).cuda(&stream)?;
 //! for batch in batches.epoch(0) {
 //!     let (images, labels) = batch?.to_candle(&device)?;
 //! }

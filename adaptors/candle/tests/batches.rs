@@ -1,6 +1,6 @@
-//! Tests that candle tensors have exactly the loader's values, for every field, layout and element
-//! type except `u16`, which candle does not have. The tensors do not change when the batch is dropped and its memory is
-//! overwritten. Errors name the field or the sample.
+//! Tests that candle tensors have exactly the loader's values, for every layout and every element
+//! type except `u16`, which candle does not have. The tensors do not change when the batch is
+//! dropped and its memory is overwritten. Errors name the field or the sample.
 
 mod samples;
 

@@ -44,8 +44,9 @@ at::Tensor* warpfeed_tch_share(DLManagedTensor* managed, char* message, size_t l
   return tensor;
 }
 
-// Returns the handle of the stream that the calling thread uses on CUDA device `device`. Throws for
-// an external stream: libtorch does not own it, so nothing guarantees how long the handle is valid.
+// Gets the handle of the stream that the calling thread uses on CUDA device `device`. Returns false
+// with a message for an external stream: libtorch does not own it, so nothing guarantees how long
+// the handle is valid.
 bool warpfeed_tch_stream(int device, void** stream, char* message, size_t length) {
 #ifdef WARPFEED_LIBTORCH_CUDA
   // Linkers omit a library that is never referenced. Without this reference a program would start

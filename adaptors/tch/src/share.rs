@@ -12,14 +12,16 @@ use crate::libtorch;
 /// Converts a batch to libtorch tensors.
 pub trait ToTch: Fields {
     /// Returns the images and the labels for a training step. The labels have shape (N,). The
-    /// images have shape (N, H, W, 3), or (N, 3, H, W) with
-    /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which torch's convolutions expect. If there are
-    /// several image fields, returns the one called `image`, or the first if none has that name.
-    /// Labels are `Int64`, as `cross_entropy_for_logits` expects.
+    /// images have shape (N, H, W, C), or (N, C, H, W) with
+    /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which torch's convolutions expect. Clips have an
+    /// axis of frames after N. If there are several image fields, returns the one called `image`,
+    /// or the first if none has that name. Labels are `Int64`, as `cross_entropy_for_logits`
+    /// expects.
     ///
     /// # Errors
-    /// If the samples have no labels (the error names the first sample), if libtorch cannot create
-    /// a tensor, or, for a device batch, if the driver returns an error.
+    /// If the samples have no labels (the error names the first sample), if the label field was
+    /// dropped, if libtorch cannot create a tensor, or, for a device batch, if the driver returns
+    /// an error.
     ///
     /// # Panics
     /// If the loader has no image field.
@@ -72,17 +74,17 @@ impl<B: Fields> TchBatch<B> {
     /// Returns the labels as an `Int64` tensor of shape (N,).
     ///
     /// # Errors
-    /// If the samples have no labels (the error names the first sample), or if libtorch cannot
-    /// create a tensor.
+    /// If the samples have no labels (the error names the first sample), if the label field was
+    /// dropped, or if libtorch cannot create a tensor.
     pub fn labels(&self) -> Result<Tensor> {
         self.0.check_labels()?;
         self.field("label")
     }
 
-    /// Returns the field called `name`, with shape (N, ...) and the field's element type. `name` is
-    /// `image`, `label`, `soft_label`, a field added with
-    /// [`Loader::field`](warpfeed::Loader::field), or `<field>.count` for the row counts of a
-    /// variable-length field.
+    /// Returns the field called `name`, with the field's element type. The first axis is N, except
+    /// in packed fields. `name` is `image`, `label`, `soft_label`, a field added with
+    /// [`Loader::field`](warpfeed::Loader::field), or an array that belongs to such a field. For
+    /// example, `<field>.count` contains the row counts of a variable-length field.
     ///
     /// # Errors
     /// If the batch has no such field (the error lists the fields of the batch), or if libtorch

@@ -18,7 +18,7 @@
 //! 3. `net`: the network.
 //! 4. `sgd`: the optimizer, which can save its state.
 //! 5. `saved`: the checkpoint.
-//! 6. `curve`: the plot of the losses.
+//! 6. `curve`: the plot of the losses and accuracies.
 
 mod curve;
 mod net;

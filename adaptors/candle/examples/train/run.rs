@@ -1,6 +1,6 @@
 //! The training loop. It resumes from a checkpoint if there is one. It writes one every
-//! [`Settings::save_every`] steps, counted from the start of the epoch or from the resume, and at
-//! the end of each epoch.
+//! [`Settings::save_every`] steps, counted from the start of the epoch or from the resume, at the
+//! end of each epoch, and when it stops.
 
 use std::path::PathBuf;
 use std::sync::Arc;
