@@ -72,7 +72,7 @@ struct Shared<W> {
 }
 
 impl<W: Watch, T: Send + 'static> Handoff<W, T> {
-    /// Starts the thread. It sends each slot to `free` once the slot's mark has completed.
+    /// Starts the thread, which sends slots to `free` once their marks have completed.
     pub(crate) fn new(watch: W, free: Sender<T>) -> Result<Self> {
         let idle_start = Mutex::new(Instant::now());
         let shared = Arc::new(Shared {

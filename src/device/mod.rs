@@ -1,6 +1,6 @@
 //! Device batches, and the prefetch ring that uploads them.
 //!
-//! Images are uploaded as u8 pixels on one stream and converted on a second, so copies and kernels
+//! Batches are uploaded on one stream, and decoded and converted on a second, so copies and kernels
 //! of different batches overlap. The consumer's stream waits for an event; the host does not wait
 //! for the conversion.
 //! `README.md` describes the design, and explains what tests can show without a GPU.

@@ -3,8 +3,7 @@
 //!
 //! The consumer holds one device slot while the next batches are uploaded into the other slots. The
 //! consumer's thread makes no blocking device calls. Instead, each stream waits, on the device, for
-//! exactly the event that it needs. The ring needs `prefetch + 1` slots of device memory, and about
-//! two events per batch.
+//! exactly the event that it needs. The ring allocates `prefetch + 1` slots of device memory.
 //!
 //! 1. `device_stats`: statistics on device memory and copies. `timing`: measures durations on the
 //!    device's clock.

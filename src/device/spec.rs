@@ -469,7 +469,7 @@ pub(crate) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Size of the block in bytes.
+    /// Size of the device memory in bytes.
     pub(crate) fn total(&self) -> usize {
         self.scratch() + self.scratch_bytes
     }
@@ -483,7 +483,8 @@ impl DeviceMemory {
         self.slots * self.slot_bytes + index * self.staging_bytes
     }
 
-    /// Returns a lane's offsets in the staging buffers and in the scratch memory.
+    /// Returns the offsets in device memory of a lane's part of the staging buffers, and of its
+    /// part of the scratch memory.
     pub(crate) fn lane(&self, index: usize, count: usize) -> (usize, usize) {
         let part = |bytes: usize| index * (bytes / count / ALIGN * ALIGN);
         (self.staging_buffer(0) + part(self.staging * self.staging_bytes), self.scratch() + part(self.scratch_bytes))

@@ -25,7 +25,8 @@ use super::stream::Stream;
 use crate::batch::DecodeOps;
 use crate::error::{Error, Result};
 
-/// Number of threads per block. Must equal `__launch_bounds__` in `jpeg.cu`.
+/// Threads per block, except in `jpeg_follow` and `jpeg_starts`. Must equal `__launch_bounds__` in
+/// `jpeg.cu`.
 const BLOCK: u32 = 128;
 /// Threads per block of `jpeg_follow`. Must equal `TILE` in `jpeg.cu`.
 const TILE: u32 = 128;
@@ -121,8 +122,8 @@ impl DecodeAt {
 /// The division of samples that are much larger than the others, for one stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Heavy {
-    /// Work of one share, or 0 if no sample is divided. A sample has one more share for each
-    /// multiple of this number.
+    /// Work of one share, or 0 if no sample is divided. A sample has one additional share for each
+    /// time that this number fits into its work.
     work: u32,
     /// Upper bound on the number of additional shares of all samples.
     shares: usize,

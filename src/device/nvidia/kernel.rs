@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 const PTX: [&str; 3] =
     [include_str!("kernels/convert.ptx"), include_str!("kernels/retouch.ptx"), include_str!("kernels/jpeg.ptx")];
 
-/// Maximum number of blocks along y. With more samples than this, each block processes several.
+/// Maximum number of blocks along y. With more samples than this, some blocks process several.
 const MAX_GRID_Y: usize = 65535;
 
 /// Returns the PTX of a module with only the entry point `name`, or `None` if there is no such

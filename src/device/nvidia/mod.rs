@@ -4,8 +4,9 @@
 //! as PTX, next to their source. Without a driver, functions that need one return an
 //! [`ErrorKind::Cuda`](crate::ErrorKind::Cuda) error, and none panics.
 //!
-//! The public interface uses types of [`cudarc`] only where they help the program: the stream of
-//! [`Loader::cuda`](crate::Loader::cuda), [`DecoderBuilder::cuda`](crate::DecoderBuilder::cuda) and
+//! The public interface uses types of [`cudarc`] only where they help the program: the streams of
+//! [`stream`], [`borrowed_stream`], [`Loader::cuda`](crate::Loader::cuda),
+//! [`DecoderBuilder::cuda`](crate::DecoderBuilder::cuda) and
 //! [`HostBatch::release_on`](crate::HostBatch::release_on), and the view of
 //! [`Tensor::view`](crate::device::Tensor::view).
 //!

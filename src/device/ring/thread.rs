@@ -317,9 +317,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     }
 
     /// Queues the uploads of the most recent host slot. `time` measures the uploads into the
-    /// staging buffer, or without one the uploads of images. Returns the number of bytes of these
-    /// uploads. If `has_switched`, the batch is small and the previous one was large, or vice
-    /// versa, so the uploads wait for all earlier batches.
+    /// staging buffer or, without one, the first `image_uploads` uploads. Returns the bytes of the
+    /// measured uploads. If `has_switched`, the batch is small and the previous one was large, or
+    /// vice versa, so the uploads wait for all earlier batches.
     fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>, has_switched: bool) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let Load { host, done: copy_done, .. } = self.flight.last();
