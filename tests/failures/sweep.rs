@@ -8,8 +8,7 @@ use warpfeed::sampler::Rng;
 use crate::calls::Kind;
 use crate::child::{Attempt, Done, End, attempt, prepare};
 
-/// Default number of failed calls per case and kind. If a case makes more calls, a random selection
-/// of them fails.
+/// Maximum number of calls per case and kind that fail by default.
 const MAX_CALLS: usize = 12;
 
 /// Prefixes of functions in other crates that abort the process if an allocation fails.

@@ -95,7 +95,6 @@ fn array_of(channels: Option<usize>, values: &[f32]) -> Vec<u8> {
     npy("<f4", &format!("({}, {}{channels})", SIZE.height, SIZE.width), &floats_of(values))
 }
 
-/// Returns a sample with a file, and with an array of the same values.
 fn sample(field: &str, file: &[u8], channels: Option<usize>, values: &[f32]) -> OwnedSample {
     OwnedSample::new("a").field(field, file.to_vec()).field("values.npy", array_of(channels, values))
 }

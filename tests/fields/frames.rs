@@ -11,7 +11,6 @@ use crate::reference_fields::{image, npy};
 
 const CLIPS: usize = 10;
 
-/// The arrays of the annotations in a batch.
 const ARRAYS: [&str; 9] =
     ["mask", "depth", "flow", "points", "boxes", "boxes.count", "boxes.class", "boxes.masks", "boxes.points"];
 
@@ -33,7 +32,7 @@ fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
 /// A value of a frame: the type, the shape and the bytes of an array.
 type Array = (&'static str, Vec<usize>, Vec<u8>);
 
-/// Returns an array of a frame of a clip.
+/// The arguments are the clip and the frame.
 type OfFrame = fn(usize, usize) -> Array;
 
 fn of_array((descr, shape, data): &Array) -> Vec<u8> {
@@ -64,7 +63,6 @@ fn points(clip: usize, frame: usize) -> Array {
     ("<f4", vec![2, 2], bytes(&[3.5 + frame, 20.0 - clip, 31.0, 8.0 + frame]))
 }
 
-/// Returns the boxes of a frame. Some frames have none.
 fn boxes(clip: usize, frame: usize) -> Vec<[u32; 4]> {
     let at = frame as u32 % 5;
     let all = [[at, 2, at + 20, 30], [5, 3 + at, 39, 41 - clip as u32], [12, 12, 20, 20 + at]];
@@ -84,7 +82,6 @@ fn box_points(boxes: &[[u32; 4]]) -> String {
     json(boxes.iter().map(|[x, y, right, bottom]| [[*x, *y, 2], [*right, *bottom, 1]]))
 }
 
-/// Returns the fields that belong to the boxes of a frame.
 fn box_fields(clip: usize, frame: usize) -> [(&'static str, String); 4] {
     let boxes = boxes(clip, frame);
     let classes = json((0..boxes.len()).map(|number| number + 10 * frame));
@@ -109,7 +106,6 @@ fn annotated_fields(loader: Loader, frames: Option<usize>) -> Loader {
     loader.field("points", points).field("boxes", boxes).batch_size(4).shuffle(3).seed(5)
 }
 
-/// Returns a sample with a clip of `count` frames and annotations of each frame.
 fn clip(clip: usize, count: usize, stored: Stored) -> OwnedSample {
     let frames: Vec<_> = (0..count).map(|_| image(size(clip))).collect();
     let mut sample = OwnedSample::new(clip.to_string()).field("top", Frames::encode(&frames)).label(0);
@@ -141,7 +137,6 @@ fn clips(count: usize, stored: Stored) -> Loader {
     annotated_fields(loader.field("image", Image::of("top").frames(count)), Some(count))
 }
 
-/// Returns a loader of frame `frame` of each clip.
 fn singles(frame: usize) -> Loader {
     let sample = |clip: usize| {
         let sample = OwnedSample::new(clip.to_string()).field("img", image(size(clip))).label(0);
@@ -153,7 +148,6 @@ fn singles(frame: usize) -> Loader {
     annotated_fields(Loader::source(Memory::new((0..CLIPS).map(sample).collect())), None)
 }
 
-/// Returns the bytes of the fields of each sample of a batch.
 fn rows(batch: Result<HostBatch>) -> Vec<[Vec<u8>; ARRAYS.len()]> {
     let batch = batch.unwrap();
     let row = |row: usize| {

@@ -1,7 +1,7 @@
-//! Tests that mask values are the loader's class indices. If classes are renumbered or datasets are
-//! joined, the values of Pascal VOC masks must change like the classes of boxes, before and after
-//! packing. A map assigns class indices to values or colors, and the error for a value outside the
-//! map must contain it. A mask must have the same values in every lossless format.
+//! Tests class indices in masks. If classes are renumbered or datasets are joined, the values of
+//! Pascal VOC masks must change like the classes of boxes, before and after packing. A map assigns
+//! class indices to values or colors, and the error for a value outside the map must contain this
+//! value. A mask must have the same values in every lossless format.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -8,7 +8,7 @@
 BINARY is a test binary of `warpfeed-sources` with coverage counters; tests/README.md has the
 command that builds it. This script needs no Rust toolchain and no source tree, only
 tests/fixtures/formats below ROOT (two folders above this script, or the folder of the script if
-the fixtures are there). To copy this folder, follow its link (cp -rL).
+the fixtures are there). That folder contains a symbolic link, so copy it with cp -rL.
 
 SECONDS is the CPU time per harness, summed over all runs of the same binary. A harness runs in
 parts, so that even the last remaining harness can use all cores. Each part uses seeds of its own,

@@ -1,6 +1,5 @@
-//! Checks that the committed PTX equals the compiled source, so that the device has every effect.
-//! Even without NVRTC, `kernels/compiled.txt` reveals a source file that was changed but not
-//! compiled.
+//! Checks that the committed PTX equals the compiled source. Even without NVRTC,
+//! `kernels/compiled.txt` reveals a source file that was changed but not compiled.
 //!
 //! The test runs wherever NVRTC is installed, because NVRTC needs no GPU. `WARPFEED_NVRTC` is the
 //! path of `libnvrtc.so.12`; by default, the dynamic linker searches for this name. The PyPI

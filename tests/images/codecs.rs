@@ -1,5 +1,5 @@
-//! Tests that a custom codec can add a format or replace a built-in one. Folders must then include
-//! files with its extensions, and each image must be opened only once.
+//! Tests that a custom codec can add a format or replace a built-in one. Folders must include files
+//! with the extensions of an added format, and each image must be opened only once.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Compares cropping, resizing and random crops with torchvision and Pillow.
-//! `tests/fixtures/parity/make.py` generated the expected images with both libraries.
+//! Compares cropping, resizing and random crops with torchvision and Pillow, and resizing with
+//! `fast_image_resize`. `tests/fixtures/parity/make.py` generated the images of the first two.
 
 use warpfeed::decode::{Pixels, Rect, Size};
 use warpfeed::sampler::Rng;

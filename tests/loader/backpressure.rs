@@ -1,4 +1,4 @@
-//! Tests that memory is bounded, because slots are allocated only once. While the program holds all
+//! Tests that slots are allocated only once, so that memory is bounded. While the program holds all
 //! slots, workers wait, and a request for a batch must fail with the reason.
 
 use std::time::{Duration, Instant};

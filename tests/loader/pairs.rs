@@ -1,4 +1,5 @@
 //! Tests that any two options either take effect together or cause an error that names both.
+//! [`SILENT`] lists the exceptions.
 //!
 //! Opens a loader with each pair of [`Loader`]'s setters. Each setter has a condition on the
 //! batches that holds only if the setter was called. `python/tests/test_options_together.py` does
