@@ -106,7 +106,6 @@ impl Column {
         }
     }
 
-    /// Returns the number of samples, or `None` for a scalar.
     pub(super) fn len(&self) -> Option<usize> {
         self.shape.first().copied()
     }

@@ -16,7 +16,6 @@ pub(super) struct BetonLayout {
     names: Vec<String>,
     fields: Vec<Field>,
     records: Vec<u8>,
-    /// Size of a record, in bytes.
     size: usize,
     /// Offset and length of each allocation, sorted by offset.
     allocations: Vec<(u64, u64)>,

@@ -37,7 +37,6 @@ pub(super) struct Feature {
     /// alone.
     pub(super) deltas: Option<Vec<i64>>,
     pub(super) field: String,
-    /// Name of the field that marks frames outside the episode.
     pub(super) pad: String,
     /// Whether samples contain the field `field`, and whether they contain the field `pad`.
     pub(super) has: (bool, bool),

@@ -103,7 +103,6 @@ struct Item {
     name: Box<str>,
     /// End of the image's boxes in [`Voc::edges`], [`Voc::box_classes`] and [`Voc::difficult`].
     end: usize,
-    /// Size according to the annotation file.
     size: Option<(u32, u32)>,
     mask: bool,
     /// The error to report when the sample is read.
