@@ -469,7 +469,6 @@ pub fn panicked(e: Error, location: impl FnOnce() -> String) -> Error {
     Error::new(ErrorKind::Panic, format!("{}: {}", location(), e.cause()))
 }
 
-/// Returns advice for the error numbers that mean a lack of file descriptors or memory.
 fn exhaustion_advice(code: i32) -> Option<&'static str> {
     match code {
         codes::PROCESS_FILES => Some("raise the process's limit on open files (ulimit -n), or close some"),

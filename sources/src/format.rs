@@ -68,7 +68,6 @@ pub const VIDEO: Format =
 /// All built-in formats.
 pub const FORMATS: &[Format] = &[JPEG, NPY, PNG, WEBP, GIF, BMP, TIFF, VIDEO];
 
-/// File extensions of videos, in lower case and without the dot.
 pub(crate) const VIDEO_FILES: &[&str] = &["mp4", "m4v", "mov", "mkv", "webm"];
 
 /// Names of fields that may contain an image in any format.

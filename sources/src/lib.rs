@@ -41,7 +41,7 @@
 
 // The modules in dependency order: `machine` accesses local files; `model` defines sources and
 // samples; `storage` reads local files and objects in stores; `options` contains the options of
-// `open`; `values` contains code that several formats share; `formats` has a folder per format;
+// `open`; `values` contains code that several formats share; `formats` has a module per format;
 // `open` detects formats. All of them use `error`, and some use `format` and `stats`.
 mod error;
 pub mod format;

@@ -203,7 +203,6 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Packs `documents` into rows, and appends the rows.
     fn pack(&mut self, documents: &[Document], packing: &Packing) -> Result<()> {
         let row_of = first_fit(documents, packing.length as u32, packing.max_documents);
         let mut order: Vec<usize> = (0..documents.len()).collect();

@@ -197,8 +197,7 @@ pub(super) struct TokenRange {
     pub(super) count: u64,
 }
 
-/// Opens the token files at `path`. `index` finds the samples of a file. Fails on big-endian
-/// machines.
+/// `index` finds the samples of a file. Fails on big-endian machines.
 pub(super) fn open_files<T>(
     path: &Path,
     kind: TokenType,

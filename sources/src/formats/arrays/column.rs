@@ -26,7 +26,6 @@ pub(super) struct Column {
 #[cfg_attr(not(feature = "hdf5"), allow(dead_code))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heap {
-    /// Whether the values are text rather than bytes.
     pub(super) text: bool,
     /// File offset of heap address 0.
     pub(super) base: u64,
@@ -54,9 +53,9 @@ impl fmt::Debug for Column {
 }
 
 impl Column {
-    /// Creates a column for an array in a file. The array starts at `offset`, and `len` is the
-    /// number of bytes that the file stores for it. Fails if the shape and the element type imply a
-    /// different size, or if samples have no elements.
+    /// The array starts at `offset`, and `len` is the number of bytes that the file stores for it.
+    /// Fails if the shape and the element type imply a different size, or if samples have no
+    /// elements.
     pub(super) fn in_file(
         name: String,
         dtype: Dtype,
@@ -97,7 +96,6 @@ impl Column {
     }
 
     /// Returns the array's chunk cache, and the number of bytes that a loader should grant it.
-    /// Returns `None` unless the array is chunked.
     #[cfg(feature = "hdf5")]
     pub(super) fn cache(&self) -> Option<(&Arc<ChunkCache>, usize)> {
         match &self.storage {

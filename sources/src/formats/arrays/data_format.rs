@@ -71,8 +71,6 @@ pub(crate) const HDF5: DataFormat = DataFormat {
 /// folder with many more files is not a dataset of arrays.
 const MAX_ARRAYS: usize = 64;
 
-/// Returns whether a folder contains 1 to [`MAX_ARRAYS`] `.npy` files, and no subfolders, tar files
-/// or images.
 fn is_npy_folder(folder: Tree<'_>) -> Result<bool> {
     let mut arrays = 0;
     for entry in folder.entries() {

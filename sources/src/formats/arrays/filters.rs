@@ -20,7 +20,6 @@ pub(super) enum Filter {
 }
 
 impl Filter {
-    /// Returns the filter with the HDF5 identifier `id`. `client` contains its client data values.
     pub(super) fn from_id(id: u16, client: &[u32]) -> Result<Self> {
         match id {
             1 => Ok(Filter::Deflate),
@@ -47,7 +46,7 @@ impl Filter {
         }
     }
 
-    /// Reverses the filter. Decompression produces at most `limit` + 1 bytes.
+    /// Decompression produces at most `limit` + 1 bytes.
     pub(super) fn undo(self, bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>> {
         match self {
             Filter::Deflate => inflate(&bytes, limit),

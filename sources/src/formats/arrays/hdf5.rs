@@ -17,7 +17,6 @@ const MAX_DEPTH: usize = 8;
 const MAX_ARRAYS: usize = 4096;
 const MAX_METADATA: usize = 256 << 20;
 
-/// Gives `hdf5_pure` access to the metadata of a file.
 struct Metadata(Arc<OpenFile>);
 
 impl Source for Metadata {
@@ -43,7 +42,7 @@ impl Source for Metadata {
     }
 }
 
-/// Returns the arrays that `choose` selects. The name of an array in a group is its path.
+/// The name of an array in a group is its path.
 pub(super) fn columns(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let parsed = catch_unwind(AssertUnwindSafe(|| find(file, file_index, choose)));
     parsed.unwrap_or_else(|_| Err(Error::in_source("HDF5: the file is damaged")))
@@ -96,7 +95,7 @@ fn library_error(e: hdf5_pure::Error) -> Error {
     Error::in_source(format!("HDF5: {cause}{advice}"))
 }
 
-/// Reads the description of the array `set`. `len` is the length of the file in bytes.
+/// `len` is the length of the file in bytes.
 fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len: u64) -> Result<Column> {
     let sides = set.shape().map_err(library_error)?;
     let too_large = |_| Error::in_source(format!("shape {sides:?} exceeds the address space of this machine"));

@@ -14,8 +14,8 @@ const MAX_HEADER: u64 = 128 << 10;
 /// Maximum total size of the arrays that are decompressed from one archive, in bytes.
 const MAX_DECOMPRESSED: u64 = 4 << 30;
 
-/// Parses a header. Returns the element type, the shape, and the offset of the elements from the
-/// start of the header.
+/// Returns the element type, the shape, and the offset of the elements from the start of the
+/// header.
 fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     let npy = Npy::read(start).map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))?;
     let error = |cause: &str| Err(Error::in_source(format!("array {name:?} {cause}: {}", npy.header_for_message())));
@@ -47,8 +47,8 @@ pub(super) fn npy(bytes: &dyn Bytes, name: String, file_index: usize) -> Result<
     in_file(bytes, &name, file_index, 0, bytes.len())
 }
 
-/// Returns the arrays of an archive that `choose` selects. Compressed arrays are decompressed into
-/// memory. Samples of uncompressed arrays are read from the file.
+/// Compressed arrays are decompressed into memory. Samples of uncompressed arrays are read from the
+/// file.
 pub(super) fn npz(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
     let members = zip::members(bytes)?;
     let plain = |member: &Member| member.name.strip_suffix(".npy").unwrap_or(&member.name).to_owned();

@@ -126,7 +126,7 @@ impl Arrays {
         Self::with(&DatasetLocation::local(path), kind_of(path)?, &Options::default())
     }
 
-    /// Opens the arrays at `location`. `kind` is `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
+    /// `kind` is `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
     pub(crate) fn with(location: &DatasetLocation, kind: &'static str, options: &Options) -> Result<Self> {
         let choice = options.column_choice();
         let choose = |names: &[String]| select(names, location.part.as_deref(), &choice);
@@ -196,7 +196,6 @@ impl Arrays {
         self.columns.iter().filter_map(Column::cache)
     }
 
-    /// Divides the memory that a loader grants among the chunk caches.
     #[cfg(feature = "hdf5")]
     fn grant_caches(&self, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let (needed, granted) = (self.prefetch_bytes() as u128, order.bytes() as u128);
@@ -269,8 +268,7 @@ fn load(location: &DatasetLocation, kind: &str, choose: Choose<'_>) -> Result<(V
     Ok((vec![file], columns))
 }
 
-/// Returns the arrays of a file that `choose` selects. An `.npy` file contains one array, which is
-/// called `name`.
+/// An `.npy` file contains one array, which is called `name`.
 fn columns(file: &Arc<OpenFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
     let bytes = &**file;
     match kind {
@@ -283,7 +281,6 @@ fn columns(file: &Arc<OpenFile>, kind: &str, name: &str, choose: Choose<'_>) -> 
     }
 }
 
-/// Checks that the arrays can be used as columns, and returns the number of samples.
 fn check_columns(columns: &[Column]) -> Result<usize> {
     let Some(len) = columns.first().and_then(Column::len) else {
         return Err(Error::in_source(
@@ -314,8 +311,8 @@ fn check_columns(columns: &[Column]) -> Result<usize> {
     Ok(len)
 }
 
-/// Reads the columns of sample `index`. `first` is the prefetch index of the first column, or `None`
-/// if the sample is not prefetched. The other columns have the indices after it.
+/// `first` is the prefetch index of the first column, or `None` if the sample is not prefetched.
+/// The other columns have the indices after it.
 fn read_row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
     files: &'a [Arc<OpenFile>],

@@ -35,7 +35,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Returns the form in which a column is read. The error describes an unsupported type.
+    /// The error describes an unsupported type.
     pub(super) fn for_field(field: &Field) -> Result<Form, &'static str> {
         match field.kind {
             Kind::Other { name, .. } => Err(name),
@@ -122,7 +122,6 @@ impl Blocks {
     }
 }
 
-/// The rows of a record batch, and the cache for reading them.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, 'b> {
     pub(super) column: &'a str,
@@ -269,7 +268,6 @@ impl<'a> Rows<'a, '_> {
         Ok(!without && (self.batch.buffers[field.buffer].1 == 0 || self.bit(field.buffer, row)?))
     }
 
-    /// Fails if a value is null, because an array cannot contain nulls.
     fn reject_nulls(self, field: &Field, range: Range<u64>) -> Result<()> {
         for row in range.clone() {
             if self.batch.buffers[field.buffer].1 == 0 {
@@ -283,8 +281,7 @@ impl<'a> Rows<'a, '_> {
         Ok(())
     }
 
-    /// Appends the value in `row` to `out` as JSON. `start` is the offset in `out` of the outermost
-    /// value.
+    /// `start` is the offset in `out` of the outermost value.
     fn json(self, field: &Field, row: u64, start: usize, out: &mut Vec<u8>) -> Result<()> {
         if out.len() - start > MAX_JSON {
             return Err(self.damaged("a nested value exceeds 64 MiB as JSON"));

@@ -130,8 +130,8 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    /// Parses a schema. A column with an unknown number of buffers is an error, because the buffers
-    /// of later columns then cannot be found.
+    /// A column with an unknown number of buffers is an error, because the buffers of later columns
+    /// then cannot be found.
     pub(super) fn read(table: Table<'_>) -> Result<Self, String> {
         const DAMAGED: &str = "its schema is damaged";
         if table.short(0, 0).ok_or(DAMAGED)? != i16::from(cfg!(target_endian = "big")) {
@@ -182,8 +182,6 @@ impl Schema {
             None => kind(&table).ok_or(DAMAGED)?,
         };
         if let Kind::Other { name: what @ "views", .. } = kind {
-            // Without a fixed number of buffers per column, the buffers of later columns cannot be
-            // found.
             return Err(format!(
                 "column {name:?} contains {what}, which are not supported: cast it to binary or string"
             ));

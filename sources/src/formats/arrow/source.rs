@@ -90,7 +90,6 @@ impl Batches {
         self.starts[self.batches.len()]
     }
 
-    /// Returns the batch that contains `row`, and the row's index within the batch.
     fn locate(&self, row: usize) -> (&Batch, u64) {
         let index = self.starts.partition_point(|&start| start <= row) - 1;
         (&self.batches[index], (row - self.starts[index]) as u64)
@@ -112,7 +111,6 @@ impl Arrow {
         Self::with(&DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
-    /// Opens the dataset at `location`, with the split `location.part`.
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {

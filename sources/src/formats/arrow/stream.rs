@@ -33,7 +33,6 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Reads the message headers in the byte range `within` of a file.
     pub(super) fn read(file: &dyn Bytes, within: Range<u64>) -> Result<Self> {
         let mut scratch = Vec::new();
         let len = within.end;

@@ -3,7 +3,6 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 
-/// Length of the header, in bytes.
 pub(super) const HEADER: usize = 24;
 /// Length of a field description, in bytes: type (1), name (16) and arguments (1024).
 pub(super) const FIELD: usize = 1 + 16 + 1024;
@@ -54,7 +53,7 @@ pub(super) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 }
 
 impl Header {
-    /// Parses the header of a file that is `len` bytes long. Only version 2 is supported.
+    /// Only version 2 is supported.
     pub(super) fn parse(bytes: &[u8], len: u64) -> Result<Self> {
         let cut = || Error::in_source(format!("not a .beton file: it has only {len} bytes, fewer than the header"));
         let version = u16_at(bytes, 0).ok_or_else(cut)?;

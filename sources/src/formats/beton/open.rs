@@ -19,8 +19,6 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
 
 type Spans = Vec<(u64, u64)>;
 
-/// Reads the fields, the records and the allocation table, and returns them with the byte range of
-/// each sample's values.
 fn read(file: &OpenFile) -> Result<(BetonLayout, Spans)> {
     let (len, mut scratch) = (file.len(), Vec::new());
     let bytes = file.get(0, HEADER as u64, &mut scratch)?;

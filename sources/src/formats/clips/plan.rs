@@ -20,7 +20,6 @@ const TOLERANCE_S: f64 = 1e-6;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClipPlan {
-    /// The choices for the first frame.
     pub(super) starts: RangeInclusive<usize>,
     /// The first frame if the start is not jittered.
     pub(super) base: usize,
@@ -28,8 +27,7 @@ pub(super) struct ClipPlan {
 }
 
 impl ClipPlan {
-    /// Computes the choices for clip `clip` of a video. Fails if the video has no frames, or is too
-    /// short without padding.
+    /// Fails if the video has no frames, or is too short without padding.
     pub(super) fn new(track: &Track, clip: usize, options: &ClipsOptions) -> Result<Self> {
         let last = track.len().checked_sub(1).ok_or_else(|| Error::in_source("the video has no frames"))?;
         let end = last_start(track, last, options);
@@ -82,7 +80,6 @@ impl ClipPlan {
         Ok(frames)
     }
 
-    /// Returns whether frame `index` of the clip is after the end of the video.
     pub(super) fn is_pad(&self, index: usize, track: &Track, options: &ClipsOptions) -> bool {
         match options.step() {
             Step::Frames(stride) => index.saturating_mul(stride) > self.last - self.starts.start(),
@@ -94,8 +91,7 @@ impl ClipPlan {
     }
 }
 
-/// Returns the last frame at which a clip can start without leaving the video. Returns `None` if
-/// the video is too short.
+/// Returns the last frame at which a clip can start without leaving the video.
 fn last_start(track: &Track, last: usize, options: &ClipsOptions) -> Option<usize> {
     let steps = options.frames - 1;
     match options.step() {

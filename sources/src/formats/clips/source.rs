@@ -121,8 +121,8 @@ impl Clips {
         Ok(Clips { videos: Arc::new(videos), has: (true, true) })
     }
 
-    /// Reads sample `index`. The random number `draw` selects the start of the clip. If `draw` is
-    /// `None`, the sample contains the frames for every possible start.
+    /// The random number `draw` selects the start of the clip. If `draw` is `None`, the sample
+    /// contains the frames for every possible start.
     fn read_clip<'a>(&'a self, index: usize, draw: Option<u64>, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
         let Videos { options, names, .. } = &*self.videos;
@@ -170,7 +170,6 @@ impl Videos {
         Ok(name)
     }
 
-    /// Returns the video's object, or `None` if the folder is local.
     fn object(&self, video: usize) -> Option<(&Arc<Remote>, &Object)> {
         let Storage::Store { remote, listed } = &self.storage else { return None };
         Some((remote, &listed[self.object_indices[video] as usize]))
@@ -183,8 +182,8 @@ impl Videos {
         }
     }
 
-    /// Opens the video of sample `index`. `is_next` is true when a loader reads the sample, whose
-    /// bytes may be prefetched, and false if only the key is needed.
+    /// `is_next` is true when a loader reads the sample, whose bytes may be prefetched, and false
+    /// if only the key is needed.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.place(index);
         match self.object(video).zip(number(video)) {
@@ -215,8 +214,7 @@ impl Videos {
         format!("{}/frame_{:06}", path.rsplit_once('.').map_or(path, |(name, _)| name), plan.base)
     }
 
-    /// Appends the `video` field. If `draw` is `None`, the field contains the frames for every
-    /// possible start.
+    /// If `draw` is `None`, the field contains the frames for every possible start.
     fn append_frames(&self, plan: &ClipPlan, draw: Option<u64>, file: &Arc<VideoFile>, to: &mut Vec<u8>) -> Result<()> {
         let track = file.track();
         let frames = match draw {

@@ -9,7 +9,6 @@ use crate::model::store::Stores;
 use crate::storage::referenced::FolderListing;
 use crate::values::annotated::below;
 
-/// Finds the folder of the image called `name`, which the file at `json` lists.
 pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
     let candidates = candidates(json);
     for folder in &candidates {
@@ -55,14 +54,12 @@ pub(super) fn check_folder<'a>(
     Err(Error::in_source(cause).at_path(json))
 }
 
-/// Returns the folder as text for messages. An empty path means the current folder, and is shown as
-/// `.`.
+/// An empty path means the current folder, and is shown as `.`.
 fn display(folder: &Path) -> String {
     if folder.as_os_str().is_empty() { ".".to_owned() } else { folder.display().to_string() }
 }
 
-/// Finds the folder of the image called `name` for an annotation file at the URL `json`. The result
-/// ends in `/`.
+/// The result ends in `/`.
 pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<String> {
     let candidates: Vec<String> = candidates(Path::new(json)).iter().filter_map(|path| resolved(path)).collect();
     for folder in &candidates {

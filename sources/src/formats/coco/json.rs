@@ -59,7 +59,7 @@ pub(super) struct Category<'a> {
     pub(super) keypoints: Vec<Cow<'a, str>>,
 }
 
-/// An ID. COCO uses integers, but some datasets use strings.
+/// COCO uses integers, but some datasets use strings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(untagged, expecting = "expected an id: an integer or a string")]
 pub(super) enum Id<'a> {

@@ -71,7 +71,6 @@ pub struct Coco {
     root: String,
     set: Content,
     formats: Vec<Format>,
-    /// Reads the images, if they are in an object store.
     stored: Option<ReferencedFiles>,
 }
 
@@ -351,7 +350,6 @@ impl Content {
         })
     }
 
-    /// Copies all segmentations into a new buffer, and makes the annotations refer to it.
     fn segmentations(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
@@ -411,8 +409,7 @@ fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> boo
 }
 
 impl Annotation {
-    /// Checks and converts `object`. `index` is its index in the file's list, and `bytes` the
-    /// content of the file.
+    /// `index` is the index of `object` in the file's list, and `bytes` the content of the file.
     fn new(
         object: Object<'_>,
         index: usize,

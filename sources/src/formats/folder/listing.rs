@@ -15,7 +15,7 @@ pub(crate) struct Listing {
     /// its path, 8 bytes in `ends` and 4 bytes in `labels`.
     pub(super) paths: String,
     pub(super) ends: Vec<usize>,
-    /// The label of each sample. Empty if there are no classes.
+    /// Empty if there are no classes.
     pub(crate) labels: Vec<u32>,
     pub(crate) classes: Vec<String>,
     /// Sorted indices of the samples with names that are not UTF-8.
@@ -33,7 +33,6 @@ impl Listing {
         self.ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
     }
 
-    /// Returns the samples, and all folders that were listed.
     pub(super) fn list(path: &Path, kind: Wanted<'_>) -> Result<(Self, Visited)> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         let mut visited = vec![(Name { text: String::new(), is_invalid: false }, modification_time(path))];
@@ -95,7 +94,6 @@ impl Listing {
         Ok((set, visited))
     }
 
-    /// Lists the videos of a folder. Fails if there are none.
     #[cfg(feature = "video")]
     pub(crate) fn videos(path: &Path) -> Result<Self> {
         Ok(Self::list(path, Wanted::Videos)?.0)

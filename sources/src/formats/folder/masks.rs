@@ -46,8 +46,8 @@ fn split_extension(path: &str) -> (&str, &str) {
 }
 
 impl Masks {
-    /// Finds the masks of the images `names`. The last component of `path` may be a pattern, in
-    /// which `*` stands for the name of the image. An image must not have two masks.
+    /// The last component of `path` may be a pattern, in which `*` stands for the name of the
+    /// image. An image must not have two masks.
     pub(super) fn find(path: &Path, names: &Listing) -> Result<Self> {
         let last = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
         let (folder, affixes) = match last.and_then(|name| name.split_once('*')) {
@@ -84,7 +84,7 @@ impl Masks {
         Ok(masks)
     }
 
-    /// Finds the mask of each image. `count` is the number of mask files in `folder`.
+    /// `count` is the number of mask files in `folder`.
     fn assign(
         &mut self,
         mut masks: HashMap<&str, (u8, &str)>,
@@ -132,8 +132,7 @@ impl Masks {
         format!("{folder}{slash}{before}{name}{after}")
     }
 
-    /// Returns the field and the path of the mask of image `index` at `path`. The error for a
-    /// missing mask states one of its possible paths.
+    /// The error for a missing mask states one of its possible paths.
     pub(super) fn mask_of(&self, index: usize, path: &str) -> Result<(&'static str, String)> {
         let file = format!("{}{}", self.root, self.key(path));
         match self.extensions.get(usize::from(self.extension_of[index])) {
@@ -142,7 +141,6 @@ impl Masks {
         }
     }
 
-    /// Adds the pattern and the extensions of the masks to `hash`.
     pub(super) fn add_to(&self, hash: Hash) -> Hash {
         let (before, after) = &self.affixes;
         let hash = self.extensions.iter().fold(hash.text(before).text(after), |hash, (end, _)| hash.text(end));

@@ -48,7 +48,6 @@ use crate::storage::{DatasetLocation, Storage};
 #[derive(Debug)]
 pub struct Folder {
     names: Listing,
-    /// Custom formats, in addition to the built-in formats.
     formats: Vec<Format>,
     files: Files,
 }
@@ -58,11 +57,9 @@ enum Files {
     Local {
         /// Path of the folder, with a trailing `/`.
         root: String,
-        /// Masks in a separate folder, if the options request them.
         masks: Option<Masks>,
     },
     Stored {
-        /// All objects under the URL.
         objects: Arc<[Object]>,
         /// Index of each sample's object in `objects`.
         object_indices: Arc<[u32]>,
@@ -95,9 +92,8 @@ impl Folder {
         Self::with(&DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
-    /// Opens a folder, or the objects under a URL. If `options` requests an index, the listing of a
-    /// local folder comes from the index file next to it. A missing or stale index is written
-    /// again.
+    /// If `options` requests an index, the listing of a local folder comes from the index file next
+    /// to it. A missing or stale index is written again.
     pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         if let Storage::Store { remote, listed } = &location.storage {
@@ -298,8 +294,7 @@ mod tests {
         root
     }
 
-    /// Returns key, field name, label and content of each sample. All samples are read with the
-    /// same `scratch`.
+    /// All samples are read with the same `scratch`.
     fn all_samples(set: &Folder) -> Vec<(String, String, Option<i64>, String)> {
         let mut scratch = Vec::new();
         let read = |i| {

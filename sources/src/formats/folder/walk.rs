@@ -54,8 +54,7 @@ pub(super) struct Listing {
 /// Name of the file that marks a folder as a cache of the `warpfeed-stores` crate.
 const CACHE: &str = "warpfeed-cache";
 
-/// A file name. If `is_invalid` is true, `text` is a lossy conversion that cannot be used to open
-/// the file.
+/// If `is_invalid` is true, `text` is a lossy conversion that cannot be used to open the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: String,
@@ -197,7 +196,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Lists the folder at `path` and its subfolders. `below_root` is `path` relative to the root.
+    /// `below_root` is `path` relative to the root.
     pub(super) fn visit(&mut self, path: &Path, below_root: Name, kind: Wanted<'_>) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {

@@ -45,7 +45,6 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Adds the field that marks frames outside the episode, if the feature has one.
     pub(super) fn push_pad(&mut self, feature: &'a Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
         let (Some(deltas), true) = (&feature.deltas, feature.has.1) else { return Ok(()) };
         let start = scratch.len();
@@ -54,7 +53,7 @@ impl<'a> Fields<'a> {
         self.push(&feature.pad, Content::Numbers { element: Element::U8, shape, data: start..scratch.len() })
     }
 
-    /// Builds the sample. `scratch` contains the key and the contents of the fields.
+    /// `scratch` contains the key and the contents of the fields.
     pub(super) fn sample(self, scratch: &'a [u8]) -> Result<Sample<'a>> {
         let text =
             |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");

@@ -19,8 +19,7 @@ const FILES: [&str; 6] = [
     stats::BY_EPISODE,
 ];
 
-/// Splits the dataset `set` at `root`. The dataset must have no deltas. `packed` is the name of the
-/// file that will contain the frames.
+/// The dataset must have no deltas. `packed` is the name of the file that will contain the frames.
 pub(super) fn divided(
     set: &dyn Source,
     (root, features): (&DatasetFolder, &[Feature]),
@@ -72,7 +71,6 @@ fn metadata(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-/// Returns an `.npy` file with the values of the numeric field `field` in all frames.
 fn numbers(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
     let view = set
         .select_fields(&[field.to_owned()])

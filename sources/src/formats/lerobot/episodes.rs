@@ -137,7 +137,6 @@ pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
     Ok(location.tree().files("parquet")?.iter().map(|name| format!("{EPISODES_FOLDER}/{name}")).collect())
 }
 
-/// Reads the tables of version 3.
 fn read_tables(root: &DatasetFolder) -> Result<Listed> {
     let (rows, places) = episode_rows(root, &COLUMNS)?;
     let mut listed = Listed::default();

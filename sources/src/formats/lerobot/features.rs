@@ -137,7 +137,6 @@ impl Chosen {
         }
     }
 
-    /// Opens the files of a video. Returns `None` for other features.
     #[cfg(feature = "video")]
     fn video(
         &self,
@@ -150,8 +149,8 @@ impl Chosen {
         }
     }
 
-    /// Finds the column in the data files, and opens the video files. `index` is the index of the
-    /// feature. Returns `None` for an unreadable video that the options do not name.
+    /// `index` is the index of the feature. Returns `None` for an unreadable video that the options
+    /// do not name.
     pub(super) fn bound(
         self,
         rows: &Rows,

@@ -50,8 +50,8 @@ impl Frame {
 }
 
 impl FrameIndex {
-    /// Opens the data files of the `chosen` episodes. Only columns for which `uses` returns true
-    /// can be read. Fails if the metadata lists a different number of frames.
+    /// Only columns for which `uses` returns true can be read. Fails if the metadata lists a
+    /// different number of frames.
     pub(super) fn open(
         root: &DatasetFolder,
         info: &Info,
@@ -88,8 +88,7 @@ impl FrameIndex {
         Ok((rows, Self::of(chosen, first)?))
     }
 
-    /// Creates the index for the `chosen` episodes. `first` returns the row of an episode's first
-    /// frame.
+    /// `first` returns the row of an episode's first frame.
     pub(super) fn of(chosen: &[Episode], first: impl Fn(&Episode) -> usize) -> Result<Self> {
         let mut index = FrameIndex { episodes: Vec::new(), ends: Vec::new(), by_row: Vec::new() };
         let mut end = 0;
@@ -141,8 +140,8 @@ pub(super) struct NeededRows {
 }
 
 impl NeededRows {
-    /// Creates the mapping from samples to rows. For each column, `needed` contains the offsets of
-    /// the needed frames from the sample's own frame.
+    /// For each column, `needed` contains the offsets of the needed frames from the sample's own
+    /// frame.
     pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
         for (place, offsets) in needed {
@@ -173,8 +172,7 @@ impl SampleRows for NeededRows {
         }
     }
 
-    /// Calls `with` for each sample that needs `row`. Omits samples that need the row only as a
-    /// substitute for a frame outside the episode.
+    /// Omits samples that need the row only as a substitute for a frame outside the episode.
     fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64)) {
         let Some((sample, frame)) = self.frames.sample_of(row) else { return };
         for &delta in self.deltas(leaf) {

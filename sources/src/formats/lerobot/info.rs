@@ -9,12 +9,10 @@ use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::machine::file::is_below;
 
-/// Path of the metadata file, relative to the dataset.
 pub(super) const INFO: &str = "meta/info.json";
 /// Maximum width, in digits, that a placeholder in a path template may request.
 const MAX_WIDTH: usize = 20;
 
-/// The members of `meta/info.json` that are needed to read a dataset.
 #[derive(Debug, Deserialize)]
 pub(super) struct Info {
     codebase_version: String,

@@ -33,7 +33,6 @@ use crate::model::{BatchIndex, Frames, Lookahead, Prefetcher, Sample, Source, Va
 use crate::stats::NetworkStats;
 use crate::storage::DatasetLocation;
 
-/// Path of the description, relative to the dataset.
 pub(super) const PACKED: &str = "meta/packed.json";
 const VERSION: u64 = 1;
 
@@ -51,7 +50,7 @@ impl Packed {
         Packed { warpfeed_frames: VERSION, frames: frames.to_owned(), episodes, features }
     }
 
-    /// Reads the description of a packed dataset. Returns `None` if the dataset is not packed.
+    /// Returns `None` if the dataset is not packed.
     pub(super) fn find(root: &DatasetFolder) -> Result<Option<Self>> {
         let Some(packed) = root.json_if_any::<Packed>(PACKED)? else { return Ok(None) };
         if packed.warpfeed_frames != VERSION || packed.frames.contains('/') || packed.frames.is_empty() {
@@ -108,7 +107,6 @@ impl Group {
     }
 }
 
-/// Reads the features of packed frames.
 pub(super) struct PackedReader {
     frames: Tar,
     numbers: Arc<BTreeMap<String, NumberFile>>,
@@ -121,7 +119,7 @@ pub(super) struct PackedReader {
 }
 
 impl PackedReader {
-    /// Opens the files of the selected features. `rows` is the number of frames in the dataset.
+    /// `rows` is the number of frames in the dataset.
     pub(super) fn open(
         root: &DatasetFolder,
         (packed, rows): (&Packed, usize),
@@ -218,7 +216,6 @@ impl PackedReader {
         fields.sample(scratch)
     }
 
-    /// Reads the images and the texts of a group of features, and appends them to `scratch`.
     fn read_group<'a>(
         &self,
         group: &Group,

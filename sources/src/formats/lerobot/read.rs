@@ -45,7 +45,6 @@ impl EpisodeImages {
 pub(super) struct Reader {
     rows: Rows,
     pub(super) features: Vec<Feature>,
-    /// The text of each task, by task index.
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
@@ -129,7 +128,6 @@ impl Reader {
         self.checked_columns.into_iter().take(2).flatten()
     }
 
-    /// Returns a prefetcher for the rows and the video frames that the samples of `order` need.
     pub(super) fn prefetcher(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let needed_rows = NeededRows::new(frames.clone(), &self.rows, self.needed_columns());
         let needed_rows = Arc::new(needed_rows) as Arc<dyn SampleRows>;
@@ -193,9 +191,9 @@ impl Reader {
         Some(self.rows.path(row).to_owned())
     }
 
-    /// Reads the sample of `frame`. Fails if a value is of a different kind or has a different
-    /// number of elements than `meta/info.json` lists, or if the row's episode, frame or timestamps
-    /// contradict the metadata.
+    /// Fails if a value is of a different kind or has a different number of elements than
+    /// `meta/info.json` lists, or if the row's episode, frame or timestamps contradict the
+    /// metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.check_once(frame.row())?;
         let mut fields = Fields::begin(frame, &self.features, scratch);
@@ -210,8 +208,7 @@ impl Reader {
         fields.sample(scratch)
     }
 
-    /// Returns the content of a feature's field. If the feature has deltas, stacks the values of
-    /// several frames.
+    /// If the feature has deltas, stacks the values of several frames.
     fn content<'a>(&'a self, feature: &Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<Content<'a>> {
         let start = scratch.len();
         let (place, row) = (feature.place, frame.row());
@@ -265,7 +262,7 @@ impl Reader {
         }
     }
 
-    /// Appends the encoded image or the video frame of `row`. `images` belongs to the same episode.
+    /// `images` belongs to the same episode.
     fn append_image(
         &self,
         feature: &Feature,

@@ -211,8 +211,7 @@ impl LeRobot {
     }
 }
 
-/// Reads the metadata. If the dataset is packed, the result contains only the packed episodes and
-/// features.
+/// If the dataset is packed, the result contains only the packed episodes and features.
 fn metadata(root: &DatasetFolder) -> Result<(Info, Episodes, Option<Packed>)> {
     let mut info = Info::read(root)?;
     let mut all = Episodes::read(root, &info)?;

@@ -17,8 +17,7 @@ pub(super) struct DatasetFolder {
 }
 
 impl DatasetFolder {
-    /// Returns a handle to the folder of a dataset. Lists the files of a folder in an object store
-    /// once.
+    /// Lists the files of a folder in an object store once.
     pub(super) fn of(location: DatasetLocation) -> Self {
         DatasetFolder { storage: location.storage.listed(&location.path), path: location.path }
     }
@@ -34,21 +33,20 @@ impl DatasetFolder {
         self.storage.join(&self.path, name)
     }
 
-    /// Parses a JSON file. Errors state the file, the line and the column.
+    /// Errors state the file, the line and the column.
     pub(super) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.file(name);
         let bytes = self.storage.read(&path, MAX_FILE)?;
         serde_json::from_slice(&bytes).map_err(|e| damaged(&path, &e))
     }
 
-    /// Parses a JSON file, or returns `None` if it does not exist.
     pub(super) fn json_if_any<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let path = self.file(name);
         let Some(bytes) = self.storage.find(&path, MAX_FILE)? else { return Ok(None) };
         serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(&path, &e))
     }
 
-    /// Calls `with` for each line of a JSON Lines file. Errors state the file and the line.
+    /// Errors state the file and the line.
     pub(super) fn lines<T: DeserializeOwned>(&self, name: &str, with: impl FnMut(T) -> Result<()>) -> Result<()> {
         let path = self.file(name);
         each_line(&path, &self.storage.read(&path, MAX_FILE)?, with)

@@ -168,7 +168,7 @@ pub(super) struct NeededFrames {
 }
 
 impl NeededFrames {
-    /// Starts prefetching the frames of `videos` in `order`. Returns `None` if the files are local.
+    /// Returns `None` if the files are local.
     pub(super) fn prefetcher(
         frames: Arc<FrameIndex>,
         fps: f64,

@@ -16,8 +16,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Returns whether the file at `path` is the index of LitData chunks. `start` is the beginning of
-/// the file.
+/// `start` is the beginning of the file.
 fn is_index(path: &Path, start: &[u8]) -> bool {
     path.ends_with(INDEX) && memchr::memmem::find(start, b"\"chunks\"").is_some()
 }

@@ -12,8 +12,8 @@ use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, decompress_file, read_offsets};
 
-/// Opens the chunks of an index. `location` is `index.json` or its folder. Chunks in an object
-/// store are downloaded first if they are compressed or contain Arrow rows.
+/// `location` is `index.json` or its folder. Chunks in an object store are downloaded first if they
+/// are compressed or contain Arrow rows.
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let set = Indexed::read(&location)?;
@@ -88,8 +88,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     Ok((file, content))
 }
 
-/// Returns the byte range of the Arrow file in a chunk. `start` is the end of the chunk's offset
-/// table.
+/// `start` is the end of the chunk's offset table.
 fn arrow_after(file: &OpenFile, start: u64) -> Result<Range<u64>> {
     let damaged = || Error::in_source("the chunk contains neither samples nor Arrow rows");
     let end = file.len().checked_sub(12).filter(|&end| end >= start).ok_or_else(damaged)?;

@@ -46,8 +46,7 @@ pub(super) enum Dtype {
 }
 
 impl Library {
-    /// Returns the type with this number. Fails if the number is unknown, or if sample fields
-    /// cannot have its type.
+    /// Fails if the number is unknown, or if sample fields cannot have its type.
     fn dtype(self, number: u32) -> Result<Dtype> {
         let dtype = match (self, number) {
             (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
@@ -144,7 +143,7 @@ impl Serializer {
         })
     }
 
-    /// Returns the type of the values in the column. `first` reads the first value.
+    /// `first` reads the first value.
     pub(super) fn column_type(self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
         Ok(match self {
             Serializer::Image | Serializer::Pil => ColumnType::Images,
@@ -189,7 +188,6 @@ impl Serializer {
     }
 }
 
-/// Returns whether `bytes` are decimal digits with an optional minus sign.
 fn is_integer(bytes: &[u8]) -> bool {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)

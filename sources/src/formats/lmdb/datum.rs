@@ -20,7 +20,7 @@ pub(super) struct Datum<'a> {
 }
 
 impl<'a> Datum<'a> {
-    /// Parses a message. Rejects fields that `Datum` does not define, and messages without data.
+    /// Rejects fields that `Datum` does not define, and messages without data.
     pub(super) fn read(value: &'a [u8]) -> Result<Self> {
         let mut datum = Datum::default();
         let side = |number: u64| usize::try_from(number).ok().filter(|side| *side <= 1 << 31);
@@ -46,8 +46,8 @@ impl<'a> Datum<'a> {
         Ok(datum)
     }
 
-    /// Converts the message to a sample. Appends raw pixels and floats to `page`. If `colors` is
-    /// `None`, raw pixels with 3 channels are an error.
+    /// Raw pixels and floats are appended to `page`. If `colors` is `None`, raw pixels with 3
+    /// channels are an error.
     pub(super) fn sample(self, key: RowBytes<'a>, colors: Option<Colors>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let shape = [self.channels, self.height, self.width];
         let claimed = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));

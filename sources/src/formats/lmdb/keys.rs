@@ -179,7 +179,7 @@ fn is_counted<'txn>(
     Ok(true)
 }
 
-/// Lists all keys, except metadata keys and the database names in `names`.
+/// Omits metadata keys, and the database names in `names`.
 fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &[&str]) -> lmdb::Result<Keys> {
     let mut keys = Vec::new();
     for record in txn.open_ro_cursor(database)?.iter_start() {

@@ -121,7 +121,6 @@ pub(super) enum Detected {
     Datum,
 }
 
-/// Detects the layout from the first value of a database.
 pub(super) fn detect(value: &[u8]) -> Result<Detected> {
     // The order of these checks matters: PNGs begin with the same byte as MessagePack maps of nine
     // pairs, and most pickles with the same byte as an empty map.

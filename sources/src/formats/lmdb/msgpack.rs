@@ -7,14 +7,13 @@ use rmp::decode::{self, Bytes, NumValueReadError, ValueReadError};
 
 use crate::error::{Error, Result, counted};
 
-/// Iterates over consecutive values.
 pub(super) struct Reader<'a> {
     remaining: &'a [u8],
     input_len: usize,
 }
 
-/// A value. An array or a map is represented only by its length; its elements are the next values
-/// of the input.
+/// An array or a map is represented only by its length; its elements are the next values of the
+/// input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
     Int(i64),

@@ -32,8 +32,8 @@ pub(super) fn is_pickle(value: &[u8]) -> bool {
 }
 
 impl Pickled {
-    /// Finds the columns in `values`. The first value must be plain data. Damaged values after it
-    /// are skipped, because reading their samples fails anyway.
+    /// The first value must be plain data. Damaged values after it are skipped, because reading
+    /// their samples fails anyway.
     pub(super) fn new<'a>(values: impl Iterator<Item = Result<&'a [u8]>>, choice: &ColumnChoice) -> Result<Self> {
         let (mut item_names, mut survey, mut page) = (Vec::new(), Survey::default(), Vec::new());
         for (index, value) in values.enumerate() {
@@ -81,7 +81,7 @@ impl Pickled {
         })
     }
 
-    /// Sets the color order of raw pixels. Returns `false` if the images are not pixel arrays.
+    /// Returns `false` if the images are not pixel arrays.
     pub(super) fn set_colors(&mut self, colors: Colors) -> bool {
         self.rows.set_colors(colors)
     }
@@ -91,7 +91,7 @@ impl Pickled {
         self.rows.classes()
     }
 
-    /// Converts a value to a sample. `key` may be a range of `page`.
+    /// `key` may be a range of `page`.
     pub(super) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,

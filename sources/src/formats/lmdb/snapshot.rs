@@ -66,8 +66,8 @@ struct Slot(RoTransaction<'static>);
 unsafe impl Send for Slot {}
 
 impl Snapshot {
-    /// Opens the database `name` in the folder or file at `path`. If `name` is `None`, opens the
-    /// main database if it contains samples, and the only named database otherwise.
+    /// If `name` is `None`, opens the main database if it contains samples, and the only named
+    /// database otherwise.
     pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self> {
         let mut outgrown = false;
         for _ in 0..MAX_ATTEMPTS {
@@ -168,14 +168,13 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
     Ok((env.info()?.last_txnid() == before).then_some(slots))
 }
 
-/// An environment and its databases. All handles are opened up front, because `mdb_dbi_open` writes
-/// to memory that concurrent reads access.
+/// All handles are opened up front, because `mdb_dbi_open` writes to memory that concurrent reads
+/// access.
 struct Environment {
     env: lmdb::Environment,
     database: Database,
     /// Names and handles of the databases in the main database.
     named_databases: Vec<(String, Database)>,
-    /// Number of entries in the main database.
     entries: usize,
 }
 
@@ -304,7 +303,7 @@ fn free_dead_slots(env: &lmdb::Environment) {
     unsafe { lmdb_sys::mdb_reader_check(env.env(), &mut 0) };
 }
 
-/// Opens the environment at `path`. `map_size` is the map size that the writer requested, in bytes.
+/// `map_size` is the map size that the writer requested, in bytes.
 fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb::Environment> {
     let mut flags = EnvironmentFlags::READ_ONLY | EnvironmentFlags::NO_TLS | EnvironmentFlags::NO_READAHEAD;
     if !is_folder {

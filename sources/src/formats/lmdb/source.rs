@@ -235,7 +235,6 @@ impl Lmdb {
         Ok(true)
     }
 
-    /// Returns the text for an image in a text recognition dataset.
     fn label_text(&self, key: &str) -> Result<Option<&str>> {
         let Some(value) = label_key(key).map(|key| self.snapshot.get(key.as_bytes())).transpose()?.flatten() else {
             return Ok(None);
@@ -326,8 +325,7 @@ impl Lmdb {
         Ok(())
     }
 
-    /// Returns the key and the value of sample `index`. A key that must be computed or converted to
-    /// text is written to `scratch`.
+    /// A key that must be computed or converted to text is written to `scratch`.
     fn record<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Result<(RowBytes<'a>, &'a [u8])> {
         match self.keys.record(&self.snapshot, index, scratch)? {
             (key, Some(value)) => Ok((key, value)),
@@ -356,7 +354,6 @@ impl Lmdb {
         }
     }
 
-    /// Returns a sample with `value` as its image, and with the text that belongs to the image.
     fn join_pair<'a>(&'a self, key: &'a str, value: &'a [u8]) -> Result<Sample<'a>> {
         let mut sample = RawValues.sample(key, value)?;
         let Some(text) = self.label_text(key)? else { return Ok(sample) };

@@ -20,7 +20,6 @@ pub(super) enum Encoding {
     /// A floating-point or decimal number as decimal text.
     Decimal,
     Number(Element),
-    /// A `float16` number.
     Half,
     Array(Array),
 }
@@ -88,7 +87,7 @@ impl Encoding {
         })
     }
 
-    /// Returns the type of the values in the column. `first` reads the first value.
+    /// `first` reads the first value.
     pub(super) fn column_type(&self, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
         Ok(match self {
             Encoding::Image | Encoding::Pil => ColumnType::Images,
@@ -155,8 +154,7 @@ impl Array {
         Some(Array { dtype: Some(dtype), shape })
     }
 
-    /// Finds the type, the shape and the elements of an array. If the encoding's name does not
-    /// specify type and shape, they precede the elements.
+    /// If the encoding's name does not specify type and shape, they precede the elements.
     fn find<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut rest = bytes;
         let mut take = |count: usize| {

@@ -39,8 +39,8 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Returns the hashes. Skips values that are not text instead of failing, because a shard can
-    /// be read without its hash.
+    /// Skips values that are not text instead of failing, because a shard can be read without its
+    /// hash.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
         let hashes = self.hashes.as_object().into_iter().flatten();
         hashes.filter_map(|(name, hash)| Some((name.clone(), hash.as_str()?.to_owned()))).collect()
@@ -72,8 +72,8 @@ pub(super) struct Shard {
 }
 
 impl Index {
-    /// Parses an index. Checks that all shards have the same columns, that decompressing a shard
-    /// overwrites no other shard, and that all paths stay inside the folder.
+    /// Checks that all shards have the same columns, that decompressing a shard overwrites no other
+    /// shard, and that all paths stay inside the folder.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         let error = |e: serde_json::Error| Error::in_source(format!("not the index of MDS shards: {e}"));
         let File { version, shards } = serde_json::from_slice(text).map_err(error)?;

@@ -10,8 +10,8 @@ use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
 use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, decompress_file, read_offsets};
 
-/// Opens the shards of an index. `location` is `index.json` or its folder. Compressed shards in an
-/// object store are downloaded first.
+/// `location` is `index.json` or its folder. Compressed shards in an object store are downloaded
+/// first.
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let set = Indexed::read(&location)?;

@@ -30,19 +30,19 @@ pub(super) struct Block {
 }
 
 enum Values {
-    /// Byte strings. `indices` contains the index of each row's value, or [`NULL`].
+    /// `indices` contains the index of each row's value, or [`NULL`].
     Bytes {
         values: Vec<ByteArray>,
         text: bool,
         indices: Vec<u32>,
     },
-    /// One number per row. `indices` contains the index of each row's value, or [`NULL`].
+    /// `indices` contains the index of each row's value, or [`NULL`].
     Numbers {
         values: Vec<u8>,
         element: Element,
         indices: Vec<u32>,
     },
-    /// A list of numbers per row. `indices` contains the range of each row's numbers.
+    /// `indices` contains the range of each row's numbers.
     Lists {
         values: Vec<u8>,
         element: Element,
@@ -173,8 +173,7 @@ enum Typed {
 }
 
 impl Decoded {
-    /// Decodes the values of `rows` rows from `pages`. `shared` is the size of the pages and of
-    /// their dictionary, in bytes.
+    /// `shared` is the size of the pages and of their dictionary, in bytes.
     pub(super) fn new(
         column: &ColumnChunkMetaData,
         holds: Plain,
@@ -229,7 +228,7 @@ impl Decoded {
         Ok(Decoded { holds, values, definitions, repetitions, rows, shared })
     }
 
-    /// Assigns the values to rows. `first` is the first row of the block.
+    /// `first` is the first row of the block.
     pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
         let rows = first..first + self.rows;
         let block = match lists {
@@ -251,8 +250,7 @@ impl Decoded {
         Some((Values::Nested(nested), bytes, 0))
     }
 
-    /// Splits the values into lists. `element` is the definition level at which a list has an
-    /// element.
+    /// `element` is the definition level at which a list has an element.
     fn lists(self, element: i16, max_level: i16) -> Option<(Values, usize, usize)> {
         let Typed::Numbers(values, kind) = self.values else { return None };
         let (mut indices, mut next) = (Vec::<List>::new(), 0);

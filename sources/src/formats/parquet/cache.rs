@@ -160,7 +160,7 @@ impl Cache {
     /// Returns the encoded bytes of the whole `column`, which has `size` bytes. If they are not
     /// cached, `fetch` reads them. The returned guard prevents other threads from fetching large
     /// columns, so hold it until you have used the bytes. Must not be called within
-    /// [`get`](Cache::get). Errors are not cached.
+    /// [`get`](Cache::get).
     pub(super) fn column(
         &self,
         column: ColumnKey,
@@ -175,7 +175,7 @@ impl Cache {
     }
 
     /// Returns the dictionary of `column`, which has about `size` bytes. If it is not cached,
-    /// `fetch` creates it. May be called within [`get`](Cache::get). Errors are not cached.
+    /// `fetch` creates it. May be called within [`get`](Cache::get).
     pub(super) fn dictionary(
         &self,
         column: ColumnKey,

@@ -102,8 +102,7 @@ impl ParquetFile {
         usize::try_from(self.meta.row_group(group as usize).num_rows()).unwrap_or(0)
     }
 
-    /// Returns the byte range of a column chunk. Fails if the range extends past the end of the
-    /// file.
+    /// Fails if the range extends past the end of the file.
     pub(super) fn chunk(&self, group: u32, leaf: usize) -> Result<Range<u64>> {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (start, len) = guarded(|| Ok(column.byte_range()))?;
@@ -187,7 +186,7 @@ impl ParquetFile {
         cache.get(key, (row, page_rows.start), page, |bytes| column.page(&bytes, page_rows.clone(), dictionary))
     }
 
-    /// `page_limit` limits the memory for decoding its pages.
+    /// `page_limit` limits the memory for decoding the pages of the chunk.
     pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, page_limit: &PageLimit) -> Column<'_> {
         let metadata = self.meta.row_group(group as usize).column(leaf.index);
         let (rows, packed) = (self.rows(group), self.packed);

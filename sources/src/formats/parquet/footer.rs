@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::storage::OpenFile;
 
 const MAGIC: &[u8] = b"PAR1";
-/// Maximum size of a footer, in bytes.
 const MAX_FOOTER: u64 = 64 << 20;
 
 pub(super) fn read(file: &OpenFile) -> Result<ParquetMetaData> {

@@ -28,7 +28,7 @@ pub(super) struct Nested {
 }
 
 impl Nested {
-    /// Assigns the numbers to rows. Returns `None` if the levels do not match the number of values.
+    /// Returns `None` if the levels do not match the number of values.
     pub(super) fn new(
         (values, element, flags): (Vec<u8>, Element, bool),
         definitions: Vec<i16>,
@@ -52,7 +52,7 @@ impl Nested {
         self.values.len() + 4 * self.definitions.len() + self.rows.len() * size_of::<(usize, usize)>()
     }
 
-    /// Appends the value in `row` as JSON. Returns `false` if the value is null.
+    /// Returns `false` if the value is null.
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<bool> {
         let ((from, mut next), (to, _)) = (self.rows[row], self.rows[row + 1]);
         let (lists, start, mut open) = (self.levels.all(), out.len(), 0);

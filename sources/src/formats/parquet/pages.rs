@@ -32,7 +32,6 @@ pub(super) struct Column<'a> {
     pub(super) leaf: Leaf,
     /// The levels of the lists, or `None` if this is not a list column.
     pub(super) levels: Option<Levels>,
-    /// Number of rows in the row group.
     pub(super) rows: usize,
     /// Whether to treat v2 data pages as compressed even if their headers say that they are not.
     pub(super) packed: bool,

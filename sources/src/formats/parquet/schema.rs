@@ -18,9 +18,14 @@ pub(super) enum Form {
     /// A column with one value per row.
     Flat(Leaf),
     /// A struct with the content of a file, its path, or both.
-    File { bytes: Leaf, path: Option<Leaf> },
-    /// A list of numbers, possibly nested.
-    List { leaf: Leaf, levels: Levels },
+    File {
+        bytes: Leaf,
+        path: Option<Leaf>,
+    },
+    List {
+        leaf: Leaf,
+        levels: Levels,
+    },
     /// An unsupported type, with its name for messages.
     Unsupported(&'static str),
 }
@@ -47,7 +52,6 @@ impl Levels {
         Ok(self)
     }
 
-    /// Returns whether the elements of the outermost list are lists.
     pub(super) fn nested(&self) -> bool {
         self.depth > 1
     }

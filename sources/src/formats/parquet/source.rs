@@ -81,8 +81,8 @@ impl Parquet {
         Self::with(DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
-    /// Opens the dataset at `location`. A folder's own name may end in `.parquet`, as in Spark
-    /// output. `location.part` selects a split.
+    /// A folder's own name may end in `.parquet`, as in Spark output. `location.part` selects a
+    /// split.
     pub(crate) fn with(mut location: DatasetLocation, options: &Options) -> Result<Self> {
         let is_folder = match location.part {
             Some(_) => location.list().map(|_| true)?,

@@ -61,7 +61,7 @@ fn element_kind(kind: u8) -> u8 {
     if kind <= FALSE { BYTE } else { kind }
 }
 
-/// Reads values in Thrift's compact encoding. Methods return `None` if the bytes are damaged.
+/// Methods return `None` if the bytes are damaged.
 pub(super) struct Compact<'a> {
     bytes: &'a [u8],
     position: usize,
@@ -110,7 +110,6 @@ impl<'a> Compact<'a> {
         }
     }
 
-    /// Returns the length of a list and the type of its elements.
     fn list(&mut self) -> Option<(usize, u8)> {
         let byte = self.byte()?;
         let count = match byte >> 4 {
@@ -130,7 +129,6 @@ impl<'a> Compact<'a> {
         (end <= self.bytes.len()).then_some(())
     }
 
-    /// Skips a value of the type `kind`, one of the constants above.
     pub(super) fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
             return None;
@@ -164,8 +162,8 @@ impl<'a> Compact<'a> {
         Some(())
     }
 
-    /// Skips a struct. Returns the depth of the schema in field number `schema`, or 0 if that field
-    /// is missing or not a list.
+    /// Returns the depth of the schema in field number `schema`, or 0 if that field is missing or
+    /// not a list.
     pub(super) fn skip_struct(&mut self, depth: usize, schema: Option<i64>) -> Option<usize> {
         if depth > MAX_DEPTH {
             return None;
@@ -185,8 +183,8 @@ impl<'a> Compact<'a> {
         }
     }
 
-    /// Returns the depth of a schema. The elements of a schema are in depth-first order, and each
-    /// element contains the number of its children.
+    /// The elements of a schema are in depth-first order, and each element contains the number of
+    /// its children.
     fn schema_depth(&mut self) -> Option<usize> {
         let (count, STRUCT) = self.list()? else { return None };
         // The number of remaining children at each level.

@@ -20,7 +20,7 @@ use crate::values::record::{Columns, Found};
 pub(crate) struct Rows(Parquet);
 
 impl Rows {
-    /// Opens `files`, in this order. Only columns for which `uses` returns true can be read.
+    /// Only columns for which `uses` returns true can be read.
     pub(crate) fn open(path: &Path, storage: &Storage, files: &[PathBuf], uses: impl Fn(&str) -> bool) -> Result<Self> {
         let parts = storage.in_parallel(files, |path| ParquetFile::open(storage.open(path)?))?;
         let mut set = Parquet::without_columns(path, parts)?;
@@ -62,7 +62,6 @@ impl Rows {
         self.0.files.rows()
     }
 
-    /// Returns the path and the number of rows of each file.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, u64)> {
         let rows = |part: &ParquetFile| part.meta.file_metadata().num_rows().try_into().unwrap_or(0);
         self.0.files.parts.iter().map(move |part| (&*part.file.path, rows(part)))

@@ -47,7 +47,6 @@ pub(super) fn padded(len: usize) -> usize {
     FRAME + len.next_multiple_of(4)
 }
 
-/// Returns the byte ranges of the parts of the record at the start of `item`.
 pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
     let (mut parts, mut offset) = (Vec::new(), 0);
     loop {

@@ -20,7 +20,6 @@ pub(super) struct Cells {
     pub(super) ends: Vec<usize>,
     /// Type and range in `text` of each cell. The type is `None` if the row lacks the cell.
     pub(super) spans: Vec<(Option<Cell>, Range<usize>)>,
-    /// The delimiter and the CSV parser.
     pub(super) csv: Option<(u8, Box<csv_core::Reader>)>,
 }
 

@@ -126,8 +126,7 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
 }
 
 impl Columns {
-    /// Decides how to use each column in `names`. `first[i]` is the first value of column `i`, and
-    /// `texts[i]` its first few texts. `is_file` returns whether a path is a file.
+    /// `first[i]` is the first value of column `i`, and `texts[i]` its first few texts.
     pub(super) fn new(
         names: Vec<String>,
         first: &[Option<(Cell, String)>],

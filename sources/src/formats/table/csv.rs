@@ -30,8 +30,7 @@ impl Csv {
         Csv { delimiter }
     }
 
-    /// Detects the delimiter from the header line. Tries a comma, a semicolon and a tab, in this
-    /// order, and defaults to a comma.
+    /// Tries a comma, a semicolon and a tab, in this order, and defaults to a comma.
     pub(super) fn delimiter(header: &str) -> u8 {
         match header {
             header if header.contains(',') => b',',

@@ -86,7 +86,6 @@ impl Table {
         );
     }
 
-    /// Warns if the name of a class may denote a missing label.
     fn warn_doubtful(&self, column: usize, labels: Option<&Labels>) {
         if let Some(name) = labels.and_then(Labels::doubtful_name) {
             let (file, column) = (self.file.display(), &self.columns.names[column]);

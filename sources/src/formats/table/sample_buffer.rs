@@ -33,8 +33,7 @@ impl<'b> SampleBuffer<'b> {
         range
     }
 
-    /// Appends the contents of a file. `path` is the range of the buffer that contains the file's
-    /// path.
+    /// `path` is the range of the buffer that contains the file's path.
     pub(super) fn read(&mut self, path: Range<usize>) -> std::io::Result<Range<usize>> {
         let path = std::str::from_utf8(&self.buffer[path]).expect("paths and names are UTF-8");
         let mut file = file::open(path)?;

@@ -14,16 +14,15 @@ pub(super) struct Scan {
     pub(super) names: Vec<String>,
     pub(super) starts: Vec<usize>,
     pub(super) first: Vec<Option<(Cell, String)>>,
-    /// The first texts in each column, at most [`MAX_TEXTS`].
     pub(super) texts: Vec<Vec<String>>,
     /// Index of the first malformed row, and the cause.
     pub(super) first_malformed: Option<(usize, String)>,
     pub(super) bad_rows: usize,
 }
 
-/// Scans all rows of `text`. Fails, with the offset in the text and the cause, if a quote is
-/// malformed or unterminated, because it would merge the rows that follow. Also fails if there are
-/// more than `MAX_COLUMNS` columns, because every column slows down every row.
+/// Fails, with the offset in the text and the cause, if a quote is malformed or unterminated,
+/// because it would merge the rows that follow. Also fails if there are more than `MAX_COLUMNS`
+/// columns, because every column slows down every row.
 pub(super) fn scan(text: &str, syntax: &Syntax, headerless: bool) -> Result<Scan, (usize, Error)> {
     let (names, starts, first, texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut scan = Scan { names, starts, first, texts, first_malformed: None, bad_rows: 0 };

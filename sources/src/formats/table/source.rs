@@ -86,7 +86,6 @@ pub struct Table {
     /// The folder to which paths are relative, with a trailing `/`.
     root: String,
     text: String,
-    /// Offset of each row in `text`.
     pub(super) starts: Vec<usize>,
     pub(super) syntax: Syntax,
     pub(super) columns: Columns,
@@ -95,7 +94,6 @@ pub struct Table {
     /// The columns in which paths omit their extension: the index of each, and the extension with
     /// its dot.
     omitted_extensions: Vec<(usize, String)>,
-    /// The files that rows refer to, if they are in an object store.
     stored: Option<ReferencedFiles>,
 }
 
@@ -202,8 +200,7 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the folder to which paths are relative, for messages. An empty path means the
-    /// current folder, and is shown as `.`.
+    /// An empty path means the current folder, and is shown as `.`.
     fn shown_root(&self) -> &str {
         if self.root.is_empty() { "." } else { &self.root }
     }
@@ -297,19 +294,17 @@ impl Table {
         buffer.read(path.clone()).map_err(|e| self.read_error(buffer.text(path), row, &e))
     }
 
-    /// Returns the error for a file at `path` that cannot be read. The cause names the table and
-    /// the line.
+    /// The cause names the table and the line.
     fn read_error(&self, path: &str, row: usize, e: &std::io::Error) -> Error {
         Error::io(path, e).named_in(&self.file, self.line(row))
     }
 }
 
-/// Returns the offset of the first byte of the row at `start`, after any line ends.
+/// Returns the offset of the first byte of the row at `start`, after any white space.
 fn row_start(text: &[u8], start: usize) -> usize {
     start + text[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }
 
-/// Detects the syntax from the extension and the header line.
 fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
     if has_any_extension(path, &["jsonl", "ndjson"]) {
         return Syntax::Json;
@@ -400,8 +395,8 @@ impl Source for Table {
         label
     }
 
-    /// Returns the key of a row. The row's image need not exist, so that the `keys` option of
-    /// `pack` can exclude samples without one.
+    /// The row's image need not exist, so that the `keys` option of `pack` can exclude samples
+    /// without one.
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
         let Some(column) = self.columns.image else { return Ok(index.to_string()) };
         let mut cells = CELLS.take();

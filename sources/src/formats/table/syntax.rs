@@ -13,10 +13,9 @@ pub(super) enum Syntax {
 }
 
 impl Syntax {
-    /// Parses the row that starts at byte `start`. `names` maps a JSON key to the index of its
-    /// column. Returns the offset of the end of the row, or `None` if there are no more rows, and
-    /// an error if the row is malformed. [`check_quotes`](Syntax::check_quotes) checks the quotes
-    /// on opening.
+    /// `names` maps a JSON key to the index of its column. Returns the offset of the end of the
+    /// row, or `None` if there are no more rows, and an error if the row is malformed.
+    /// [`check_quotes`](Syntax::check_quotes) checks the quotes on opening.
     pub(super) fn row(
         &self,
         text: &str,
@@ -49,7 +48,7 @@ impl Syntax {
         }
     }
 
-    /// Returns the type of a cell. In a CSV file, lists are JSON, and everything else is text.
+    /// In a CSV file, lists are JSON, and everything else is text.
     pub(super) fn cell_type(&self, text: &str) -> Cell {
         let list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
         let json = list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();

@@ -7,7 +7,7 @@ use crate::machine::file;
 use crate::model::store::{Location, Stores};
 use crate::storage::ahead::Remote;
 
-/// Reads the text of the file, which must be UTF-8. For invalid UTF-8, the error contains the line.
+/// For invalid UTF-8, the error contains the line.
 pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
     let mut bytes = match Location::of(path) {
         Location::Path(path) => file::read(&path, u64::MAX).map_err(|e| Error::io(&path, &e))?,

@@ -13,8 +13,7 @@ use crate::machine::hash::Hash;
 /// with names of the form `__name__`.
 pub const CLASSES_MEMBER: &str = "__classes__";
 
-/// The samples of one shard. A sample takes 16 bytes, plus the length of its key, plus 12 bytes per
-/// field.
+/// A sample takes 16 bytes, plus the length of its key, plus 12 bytes per field.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
     /// The keys of all samples, concatenated.
@@ -49,9 +48,8 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Packs the location of a file. Returns `None` if a value is out of range: the offset must be
-    /// a multiple of [`BLOCK`] below 32 TiB, the length must be below 64 GiB, and `name` below
-    /// [`MAX_NAMES`].
+    /// Returns `None` if a value is out of range: the offset must be a multiple of [`BLOCK`] below
+    /// 32 TiB, the length must be below 64 GiB, and `name` below [`MAX_NAMES`].
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
         let block = offset / BLOCK as u64;
         let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
@@ -59,8 +57,7 @@ impl Field {
         fits.then_some(Field { block: block as u32, len: len as u32, packed })
     }
 
-    /// Marks the field as a link. The bytes of a link may be anywhere in the shard, and belong to a
-    /// different member.
+    /// The bytes of a link may be anywhere in the shard, and belong to a different member.
     pub(super) fn as_link(self) -> Self {
         Field { packed: self.packed | LINKED, ..self }
     }
@@ -256,8 +253,8 @@ impl Scan<'_> {
                 b'L' => declared.name = Some(owned(data(&mut scratch)?)),
                 b'K' => declared.link = Some(owned(data(&mut scratch)?)),
                 b'x' => declared.pax = Pax::parse(data(&mut scratch)?).map_err(error)?,
-                // A global header applies to every member, so no tool writes a path or a size into
-                // it.
+                // A global header applies to every member, so a path or a size in it would make no
+                // sense.
                 b'g' => {}
                 b'S' => return Err(error("sparse files are not supported".into())),
                 kind => {
@@ -286,7 +283,6 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Adds a file as a field, and as a possible target of links.
     fn add_file(&mut self, name: &[u8], key: Option<&[u8]>, start: u64, size: u64) -> Result<()> {
         let path = text(name)?.trim_start_matches("./");
         self.add_field(path, key, start, size)?;
@@ -294,8 +290,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Adds a link as a field. The field has no location until
-    /// [`resolve_links`](Scan::resolve_links).
+    /// The field has no location until [`resolve_links`](Scan::resolve_links).
     fn add_link(&mut self, name: &[u8], key: Option<&[u8]>, target: &[u8], hard: bool) -> Result<()> {
         let path = text(name)?.trim_start_matches("./");
         let field = self.add_field(path, key, 0, 0)?;

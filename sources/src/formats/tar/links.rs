@@ -5,10 +5,8 @@ use std::collections::HashMap;
 /// Maximum number of links in a chain to a file.
 const MAX_HOPS: usize = 16;
 
-/// The files of a shard, and its links.
 #[derive(Default)]
 pub(super) struct Links {
-    /// Concatenated paths of all files.
     paths: String,
     files: Vec<File>,
     links: Vec<Link>,
@@ -46,8 +44,8 @@ impl Links {
         self.files.push(File { path: self.paths.len(), start, len });
     }
 
-    /// Adds a link. The targets of hard links are relative to the root of the archive, and those of
-    /// symbolic links to the folder of the link.
+    /// The targets of hard links are relative to the root of the archive, and those of symbolic
+    /// links to the folder of the link.
     pub(super) fn add_link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
         let target = std::str::from_utf8(target).ok();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);

@@ -30,7 +30,6 @@ pub(super) const MAX_BYTES: u64 = 1 << 30;
 pub(super) const KEY_RANGE: usize = 512;
 const MAX_NAMED: usize = 5;
 
-/// The parts of a manifest that readers need.
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
     warpfeed_set: u64,
@@ -44,7 +43,7 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
 }
 
-/// Returns whether the file at `path` is a manifest. `start` is the beginning of the file.
+/// `start` is the beginning of the file.
 pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
@@ -65,7 +64,7 @@ pub(super) fn is_named_manifest(path: &Path) -> bool {
 }
 
 impl Manifest {
-    /// Parses a manifest. The name of each shard must be a plain file name.
+    /// The name of each shard must be a plain file name.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let damaged = |cause: String| Error::in_source(format!("damaged manifest: {cause}"));
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| damaged(e.to_string()))?;

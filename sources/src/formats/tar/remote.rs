@@ -115,7 +115,7 @@ fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
     Ok(below)
 }
 
-/// Looks up the shards and their indexes. `urls` is the expansion of the pattern `url`.
+/// `urls` is the expansion of the pattern `url`.
 fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
     // The Hub versions whole datasets, so a single listing ensures that all shards come from the
     // same commit.
@@ -270,7 +270,7 @@ fn cache_path(shard: &Object) -> Option<PathBuf> {
     Some(root.join("index").join(format!("{:016x}.tar.index", fnv1a(shard.url.as_bytes()) ^ server)))
 }
 
-/// Builds the index of a shard from its headers, and caches it locally.
+/// Caches the index locally.
 fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
     let chunks = Chunks { remote, shard, chunk: Mutex::default() };
     let index = Index::scan(&chunks).map_err(|e| e.at_path(&shard.url))?;

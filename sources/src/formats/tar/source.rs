@@ -94,8 +94,8 @@ impl Tar {
         Self::with(&location)
     }
 
-    /// Opens the shards at `location`, in order. In an object store, the location is a single
-    /// shard, a pattern, a manifest, or a prefix of `.tar` objects.
+    /// In an object store, the location is a single shard, a pattern, a manifest, or a prefix of
+    /// `.tar` objects.
     pub(crate) fn with(location: &DatasetLocation) -> Result<Self> {
         let path = &*location.path;
         let shards = match &location.storage {
@@ -169,7 +169,6 @@ fn open(path: &Path, mapped: bool) -> Result<(OpenFile, Index)> {
     Ok((file, index))
 }
 
-/// Adds `fields` to `sample`, borrowing from `map`, the memory map of `file`.
 fn borrow_fields<'a>(
     file: &OpenFile,
     map: &'a [u8],
@@ -215,7 +214,7 @@ fn copy_fields<'a>(
 }
 
 impl Tar {
-    /// Returns a view with the fields in `only`, or with all fields if it is `None`.
+    /// If `only` is `None`, the view has all fields.
     pub(crate) fn view(&self, only: Option<Vec<String>>) -> Self {
         Tar { shards: self.shards.clone(), classes: self.classes.clone(), only }
     }

@@ -28,7 +28,6 @@ impl Values<'_> {
     }
 }
 
-/// Calls `visit` with the number and the value of each field.
 fn for_each_field<'a>(message: &'a [u8], mut visit: impl FnMut(u64, Field<'a>) -> Result<()>) -> Result<()> {
     Fields::new(message).try_for_each(|field| {
         let (_, number, field) = field.map_err(|cause| Error::in_source(format!("tf.train.Example: {cause}")))?;
@@ -42,7 +41,6 @@ fn unexpected(what: &str) -> Error {
     ))
 }
 
-/// Calls `visit` with the name and the values of each feature.
 fn for_each_feature<'a>(record: &'a [u8], mut visit: impl FnMut(&'a str, Values<'a>) -> Result<()>) -> Result<()> {
     for_each_field(record, |number, field| {
         let (1, Field::Bytes(features)) = (number, field) else { return Err(unexpected("a field")) };
@@ -107,9 +105,8 @@ pub(super) fn find_lists(record: &[u8], lists: &mut BTreeSet<String>) -> Result<
     })
 }
 
-/// Returns the features of a record as cells. Features in `lists` become arrays or lists even if
-/// they have a single value. Appends converted values to `page`. Fails if a feature that is not in
-/// `lists` has several values.
+/// Features in `lists` become arrays or lists even if they have a single value. Appends converted
+/// values to `page`. Fails if a feature that is not in `lists` has several values.
 pub(super) fn read_row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
     let mut row = Vec::new();
     for_each_feature(record, |name, values| {

@@ -52,8 +52,8 @@ fn truncated(start: u64) -> Error {
 }
 
 impl Offsets {
-    /// Opens the file at `path`. Returns `None` for a file in an object store without a valid
-    /// index, because finding its records would mean downloading all of it.
+    /// Returns `None` for a file in an object store without a valid index, because finding its
+    /// records would mean downloading all of it.
     pub(super) fn open(storage: &Storage, path: &Path) -> Result<Option<(OpenFile, Self)>> {
         let Storage::Machine { mapped } = storage else {
             let Some(index) = storage.find(&index_path(path), MAX_INDEX)? else { return Ok(None) };
@@ -179,8 +179,8 @@ fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes an index. Returns `None` if the index is damaged or stale. An index is stale if the
-/// file's length or, if `modified` is given, its modification time differs from the recorded value.
+/// Returns `None` if the index is damaged or stale. An index is stale if the file's length or, if
+/// `modified` is given, its modification time differs from the recorded value.
 pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [indexed_len, time, count] = rest.longs()?;

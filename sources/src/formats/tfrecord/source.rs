@@ -89,8 +89,8 @@ impl TfRecord {
         }
     }
 
-    /// Finds the columns. Returns `false` if the files must be downloaded first. This is the case
-    /// if the labels are text, because finding the classes requires reading all records.
+    /// Returns `false` if the files must be downloaded first. This is the case if the labels are
+    /// text, because finding the classes requires reading all records.
     fn survey(&mut self, storage: &Storage, options: &Options) -> Result<bool> {
         let len = self.len();
         let count = len.min(MAX_SURVEYED);
@@ -142,7 +142,6 @@ impl TfRecord {
         Ok(is_complete)
     }
 
-    /// Calls `see` with the index and the text of each record in which the feature `name` is text.
     fn for_each_text(&self, name: &str, lists: &BTreeSet<String>, see: &mut dyn FnMut(usize, &str)) -> Result<()> {
         let (mut scratch, mut page) = (Vec::new(), Vec::new());
         for index in 0..self.len() {

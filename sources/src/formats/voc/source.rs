@@ -129,7 +129,7 @@ impl Voc {
         Self::with_formats(path.as_ref(), Vec::new(), 0.0)
     }
 
-    /// Opens the dataset at `path`. `first` is the coordinate of the first pixel, 0 or 1.
+    /// `first` is the coordinate of the first pixel, 0 or 1.
     pub(crate) fn with_formats(path: &Path, formats: Vec<Format>, first: f64) -> Result<Self> {
         let (folder, list) = match set_of_list(path) {
             Some(folder) => (folder, Some(path)),
@@ -191,8 +191,8 @@ impl Voc {
         Ok(set)
     }
 
-    /// Adds the boxes of an image. If the annotations are missing or invalid, returns the error to
-    /// report when the sample is read.
+    /// If the annotations are missing or invalid, returns the error to report when the sample is
+    /// read.
     fn add_boxes(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
@@ -248,7 +248,7 @@ fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result
     Ok(annotations)
 }
 
-/// Returns the sorted class names, or the 20 classes of Pascal VOC if no other name occurs.
+/// Returns the 20 classes of Pascal VOC if no other name occurs.
 fn class_names(annotations: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
     let mut names = BTreeSet::<&String>::new();
     names.extend(annotations.values().flatten().flat_map(|objects| &objects.names));

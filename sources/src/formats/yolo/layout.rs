@@ -53,8 +53,7 @@ fn item(path: String, key: usize) -> Item {
     Item { path: path.into(), key }
 }
 
-/// Lists the images of a split in `data.yaml`. If a folder or list does not exist, the error
-/// contains the paths that were tried.
+/// If a folder or list does not exist, the error contains the paths that were tried.
 pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -> Result<Vec<Item>> {
     let beside = yaml.parent().unwrap_or(Path::new(""));
     let roots = match &data.root {
@@ -93,8 +92,8 @@ pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Forma
     Ok(items)
 }
 
-/// Reads a list of images. Each line contains the path of one image, which is absolute or relative
-/// to the folder of the list.
+/// Each line contains the path of one image, which is absolute or relative to the folder of the
+/// list.
 fn read_list(list: &Path) -> Result<Vec<Item>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;
