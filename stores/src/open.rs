@@ -287,7 +287,7 @@ fn hub_client(bucket: &str) -> object_store::Result<object_store::http::HttpStor
     web_client(&format!("{}/{name}/resolve/{revision}", hub_endpoint()), headers)
 }
 
-/// Returns the name of a dataset on the Hub, and its revision, percent-encoded for a URL.
+/// Returns the name of a dataset on the Hub and its percent-encoded revision, `main` by default.
 pub(crate) fn hub_name(bucket: &str) -> (&str, String) {
     let (name, revision) = bucket.split_once('@').unwrap_or((bucket, "main"));
     // Keep `%`: a revision may contain slashes, so the user may have encoded it already.

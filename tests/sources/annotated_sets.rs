@@ -30,7 +30,7 @@ fn text(sample: &OwnedSample, field: &str) -> String {
     String::from_utf8(sample.as_sample().unwrap().field(field).unwrap().to_vec()).unwrap()
 }
 
-/// Returns the type and the shape of an `.npy` field as Python prints them, and its numbers.
+/// Returns the type and the shape of an `.npy` field, such as `<f4 [2, 4]`, and its numbers.
 fn array(sample: &OwnedSample, field: &str) -> (String, Vec<f64>) {
     let sample = sample.as_sample().unwrap();
     let bytes = sample.field(field).unwrap_or_else(|| panic!("no {field} among {:?}", sample.fields().len()));
@@ -555,7 +555,7 @@ fn packed_annotations_equal_earlier_versions() {
         ("labels/x.txt", "0 0.1 0.25 0.3 0.2 0.333333333 0.6\n1 0.5 0.5 1 1\n0 0 0 1 0 1 1 0.7 1"),
         ("labels/y.txt", "1 0.5 0.5 0.25 0.125"),
     ]);
-    // The reference predates COCO's areas and the first class of VOC masks.
+    // The reference predates COCO's areas.
     let mut json = coco();
     json["annotations"][0].as_object_mut().unwrap().remove("area");
     let (coco, voc) = (coco_dataset(&json), voc());

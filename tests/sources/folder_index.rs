@@ -21,7 +21,7 @@ fn add(root: &Path, file: &str) {
     fs::write(path, file).unwrap();
 }
 
-/// Moves the modification times of all folders in the tree back.
+/// Sets the modification times of all folders in the tree to `seconds` seconds ago.
 fn backdate(path: &Path, seconds: u64) {
     for entry in fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {

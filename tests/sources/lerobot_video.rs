@@ -265,7 +265,7 @@ fn unreadable_videos_are_left_out_unless_requested() {
     let folder = filmed_21();
     let first = folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4");
     let h264 = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/h264.mp4")).unwrap();
-    // No cargo feature and no GPU supports this codec.
+    // Neither a Cargo feature nor the GPU decoder supports this codec.
     let mut mpeg4 = h264.clone();
     let name = mpeg4.windows(8).position(|bytes| bytes[4..] == *b"avc1" && bytes[..3] == [0; 3]).unwrap();
     mpeg4[name + 4..name + 8].copy_from_slice(b"mp4v");

@@ -72,7 +72,6 @@ fn a_pipe_in_a_dataset_is_rejected() {
         fs::write(path_of("list.txt"), "b.png\n").unwrap();
         pipe(&path_of("b.txt"));
         is_refused(first(&Yolo::open(path_of("data.yaml")).unwrap()));
-        // Opening the dataset reads these files.
         is_refused(expect_error(Classes::read(path_of("pipe.txt"))));
         pipe(&path_of("voc/Annotations/a.xml"));
         image::RgbImage::new(20, 10).save(path_of("voc/JPEGImages/b.png")).unwrap();

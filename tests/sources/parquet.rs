@@ -1,5 +1,5 @@
-//! Tests that samples of Parquet files equal those of the library that wrote them, in bounded
-//! memory.
+//! Tests that samples of Parquet files equal those of Arrow files and folders with the same data,
+//! and that damaged files are rejected.
 
 use std::fs;
 use std::path::Path;
@@ -146,7 +146,7 @@ fn damaged_files_are_rejected() {
 
 #[test]
 fn shards_with_different_class_names_name_both_files() {
-    // A renamed class makes the second shard contradict the first.
+    // A renamed class makes the second shard contradict the first shard or `dataset_info.json`.
     for (folder, set, first, second) in [
         ("parquet/hub/data", "train", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet"),
         ("arrow/saved", "", "dataset_info.json", "data-00001-of-00002.arrow"),

@@ -73,7 +73,7 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// A simulated network whose random faults depend only on `seed`.
+/// A simulated network whose random faults depend on `seed` and the order of the requests.
 #[derive(Clone)]
 struct Faulty {
     files: Files,
@@ -170,7 +170,7 @@ fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: u
             thread::scope(|scope| {
                 let reads: Vec<_> = samples
                     .iter()
-                    // A loader occasionally skips a sample or reads one twice.
+                    // A loader may skip a sample.
                     .filter(|sample| !(*sample + seed).is_multiple_of(17))
                     .map(|&sample| scope.spawn(move || (sample, owned(&**source, sample as usize))))
                     .collect();
@@ -495,14 +495,14 @@ fn a_shard_index_is_used_unless_it_does_not_match() {
     for index in 0..len {
         assert_eq!(owned(&*source, index).unwrap(), owned(&*local, index).unwrap());
     }
-    // Use the index of a tar with the same length and different files.
+    // Use the index with a tar of the same length that contains other files.
     let smaller = shards(30, 1000);
     let mut other = std::fs::read(smaller.path().join("s-000001.tar")).unwrap();
     other.resize(2 << 20, 0);
     let (_, source) = with(other);
     let e = owned(&*source, 3).unwrap_err();
     assert!(e.cause().contains("the index does not match the tar"), "{e}");
-    // Use the indexes of tars with the same files in a different order, or with one file of a
+    // Use the index with tars that contain the same files in a different order, or one file of a
     // different size, type or name. Only the samples that differ may fail.
     let index_of = |name: &str| {
         let header = bytes.chunks(512).position(|block| block.starts_with(name.as_bytes()) && block[name.len()] == 0);
