@@ -22,6 +22,7 @@ use crate::storage::tree::Tree;
 pub const MANIFEST_SUFFIX: &str = ".manifest.json";
 /// JSON key of the version number, which must occur in the first [`KEY_RANGE`] bytes of a manifest.
 const KEY: &str = "\"warpfeed_set\"";
+/// The manifest format version that is read and written.
 pub const VERSION: u64 = 1;
 /// The suffix of a plan's file name. The plan of a set exists until its parts are merged.
 pub const PLAN_SUFFIX: &str = ".plan.partial";
