@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench annotated
-//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench annotated    # with a folder of images instead
-//! of synthetic ones
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench annotated    # with a folder of images
 //! ```
 //!
 //! Each image has a generated mask of the same size, and twelve generated boxes with classes. The

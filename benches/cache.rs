@@ -4,8 +4,7 @@
 //!
 //! ```text
 //! cargo bench --bench cache
-//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench cache    # with a folder of images instead of
-//! synthetic ones
+//! WARPFEED_PHOTOS=PHOTOGRAPHS cargo bench --bench cache    # with a folder of images
 //! ```
 //!
 //! Each round measures every cache in turn. Opening the loader is not timed. All reads come from

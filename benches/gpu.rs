@@ -3,7 +3,7 @@
 //!
 //! PATH is any image dataset, whose samples are repeated to fill a temporary LMDB of 10,000
 //! samples. Without PATH, the end-to-end measurement is skipped. With `--end-to-end`, all other
-//! measurements are skipped. Results are medians over repeated measurements. Device times are
+//! measurements are skipped. Most results are medians over repeated measurements. Device times are
 //! measured with events.
 #![allow(unsafe_code)]
 
@@ -334,8 +334,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Measures page-locked host batches that the program uploads, for each method of releasing
-    /// a batch.
+    /// Measures host batches that the program uploads: page-locked and dropped, page-locked and
+    /// released on the stream, and not page-locked.
     fn program_uploads(&self, workers: usize) -> Result<()> {
         const BATCHES: usize = 200;
         println!("\nuploads by the program: ms per batch of 38.5 MB, uploaded and trained on in one stream");

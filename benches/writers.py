@@ -12,8 +12,8 @@ space than all images together, and is removed at the end.
 
 The columns are: seconds that the whole command takes, including imports; seconds until the output
 is on disk (some writers do not sync their files); CPU seconds of all processes; bytes written; and
-the number of samples that the writer's own library reads back, with the number of distinct samples.
-The script runs only on Linux.
+the number of samples that the writer's own library reads back (for tars of pack and img2dataset: that
+`tarfile` reads back), with the number of distinct samples. The script runs only on Linux.
 
 With --kill SHARE, the busiest process receives SIGKILL once the fraction SHARE of the bytes has been written. Then the
 same command runs again in the same folder. A command that takes longer than --patience times its usual duration, plus

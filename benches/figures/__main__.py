@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the benchmarks and regenerates the tables of the pages. Needs only Python 3.10.
+"""Runs the benchmarks and regenerates the tables of the pages. Needs Python 3.10.
 
     python3 benches/figures all --photographs DIR              measures every table that this machine can, then `render`
     python3 benches/figures measure host --photographs DIR     a machine without a GPU: 5 minutes
@@ -18,8 +18,8 @@ are older than the measured code. `check` lists the older tables, and fails if a
 a latency or a speed-up outside of a table.
 
 DIR is any folder of JPEGs. Other loaders are measured if the interpreter given by `--python` has their packages;
-otherwise their cells stay empty. `all` needs Rust. On a machine with a GPU, it also needs maturin and Pillow, and takes
-half an hour.
+otherwise their cells stay empty. `measure host` without `--program` and `bundle` need Rust. `bundle` also needs maturin
+and Pillow. `all` runs both on a machine with a GPU, and takes half an hour there.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Runs the benchmarks for a machine with a GPU: batches in device memory, requests, and training.
 
-Needs only the files of `bundle`: no Rust and no network.
+Needs this repository and the files of `bundle`, but no Rust and no network.
 """
 
 import json

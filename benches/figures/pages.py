@@ -134,7 +134,8 @@ def training():
 
 
 def summary():
-    """Renders the table of the README: one row per group, with medians only."""
+    """Renders the table of the README: one row each for host, device and training, with medians
+    only."""
     groups = Group("host"), Group("device"), Group("training")
     gpus = [(group.about["gpu"] or "").split(",")[0].removeprefix("NVIDIA ") for group in groups]
     core_counts = [groups[0].about["machine"].split(" ")[0], *(group.most_cores() for group in groups[1:])]

@@ -53,7 +53,7 @@ fn images(folder: &Path) {
         let noise = |n: u32| (n.wrapping_mul(2_654_435_761) >> 26) as u8 ^ i as u8;
         let pixels: Vec<u8> = (0..width * height * 3).map(noise).collect();
         let path = |extension: &str| class.join(format!("{i}.{extension}"));
-        // One image of each format per size.
+        // One image of each of these formats per size.
         let other = ["png", "webp", "bmp", "tiff", "gif"].get(i as usize / sizes.len());
         if let Some(extension) = other {
             let image = DynamicImage::from(RgbImage::from_raw(width, height, pixels).unwrap());
@@ -137,8 +137,8 @@ fn soak(length: Duration) {
     drop(loaders);
     wait_for_threads(0);
 
-    // After thousands of loaders, glibc's per-thread arenas would hide leaks. The child process
-    // uses a single arena, so its memory must not grow at all.
+    // After thousands of loaders, glibc's per-thread arenas would hide leaks, so the child process
+    // uses a single arena.
     let status = child!(open_and_close_loaders)
         .env("MALLOC_ARENA_MAX", "1")
         .env("REOPEN_SECONDS", (length.as_secs_f64() / 4.0).to_string())

@@ -1,8 +1,8 @@
 //! Tests which module may import which. Modules are ordered along the data flow, and a module
-//! imports only from modules upstream of it, under their original names. Neither the files of a
-//! folder nor the groups of a module may depend on each other circularly. A `mod.rs` contains only
-//! a table of contents. `warpfeed-sources` follows the same rules with its own order.
-//! `warpfeed-jpeg` only has to avoid circular dependencies between its files.
+//! imports only from modules upstream of it, and never through a re-export of the crate root.
+//! Neither the files of a folder nor the groups of a module may depend on each other circularly. A
+//! `mod.rs` contains only a table of contents. `warpfeed-sources` follows the same rules with its
+//! own order. In `warpfeed-jpeg`, only the rules on circular dependencies and `mod.rs` apply.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -271,8 +271,8 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// Lists imports that go against the data flow, through the crate root, or out of a folder with
-/// `super`.
+/// Lists imports that go against the data flow, use a re-export of the crate root, or reach the
+/// root through `super`.
 fn against_the_flow(all: &Crate, rules: &Rules) -> BTreeSet<String> {
     let mut violations = BTreeSet::new();
     for (module, name, leaves) in all.imports() {
@@ -337,7 +337,7 @@ fn against_the_groups(all: &Crate, rules: &Rules) -> BTreeSet<String> {
 }
 
 /// Lists files in the same folder that depend on each other circularly. A subfolder counts as one
-/// file. Files in the root of `warpfeed` are ordered by the flow instead.
+/// file. Unless `in_root`, files in the crate root are exempt, because the flow orders them.
 fn circles(all: &Crate, in_root: bool) -> BTreeSet<String> {
     let mut folders: BTreeMap<Name, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for (module, name, _) in all.imports() {
@@ -491,8 +491,8 @@ const NAMES_THE_DRIVER: [&str; 6] = [
     "src/lib.rs",
     "src/loader/nvidia.rs",
 ];
-/// Types from other folders that get more methods in the driver's folder. Only these methods may
-/// mention types of `cudarc` in public.
+/// Types from other folders that get more methods in the driver's folder or in
+/// `src/loader/nvidia.rs`. Only these methods may mention types of `cudarc` in public.
 const NAME_CUDARC: [&str; 3] = ["DecoderBuilder", "DeviceTensor", "Loader"];
 
 fn paths(items: &[Item]) -> Vec<Name> {
@@ -533,7 +533,7 @@ fn namers(root: &Path, sources: &[&str]) -> Vec<String> {
     names
 }
 
-/// Lists types that are defined elsewhere and have public methods in the driver's files.
+/// Lists types that are defined elsewhere and have inherent methods in `files`.
 fn gaining(files: &[PathBuf]) -> Vec<String> {
     let (mut defined, mut gaining) = (BTreeSet::new(), BTreeSet::new());
     for file in files {

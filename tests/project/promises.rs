@@ -1,5 +1,6 @@
 //! Tests that tests/PROMISES.md covers every section of docs/guarantees.md and every guarantee of
-//! the README, and that the tests it names exist and are not ignored.
+//! the README, and that the tests it names exist and are not ignored. Also tests that tests which
+//! observe the whole process take the lock of `process::serial`.
 
 use std::collections::BTreeMap;
 use std::fs;

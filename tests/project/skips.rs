@@ -1,6 +1,6 @@
-//! Checks that a test that cannot run on a machine always calls `missing` (tests/support/require.rs
-//! and python/tests/conftest.py). This function reports that the test is skipped, or fails if
-//! `WARPFEED_REQUIRE` lists the requirement.
+//! Checks that Rust tests which return early call `missing` (tests/support/require.rs), and that
+//! Python tests are skipped only by the helpers in python/tests/conftest.py. These report that the
+//! test is skipped, or fail if `WARPFEED_REQUIRE` lists the requirement.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Tests that no combination of faults causes a hang, a lost slot or a lost thread, and that every
+//! Tests that random combinations of faults cause no hang and leak no slot or thread, and that every
 //! sample is accounted for.
 //!
 //! A seed determines a schedule: the options of the loader; which samples fail, panic or are slow
@@ -22,8 +22,9 @@ use warpfeed::transform::{ImageMut, Transform};
 use warpfeed::{Augment, Error, ErrorKind, HostBatch, LastBatch, Loader, OnError, Result};
 
 const SIDE: u32 = 4;
-/// Side in pixels and encoded size in bytes. Some schedules with little memory have such samples.
+/// Side in pixels and encoded size in bytes of a large sample.
 const LARGE: (u32, usize) = (32, 5_000);
+/// Memory limit in bytes of the schedules with little memory.
 const SCARCE: usize = 25_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,7 @@ pub(crate) struct Schedule {
     scarce: bool,
     /// Whether images are larger from the second epoch on.
     grows: bool,
-    /// Once set, no sample fails or is slow.
+    /// While set, no sample fails or is slow.
     calm: Arc<AtomicBool>,
     pub(crate) ahead: Arc<AtomicU64>,
     batch: usize,
@@ -75,10 +76,11 @@ pub(crate) struct Schedule {
     policy: OnError,
     /// How each epoch begins, and what the consumer does with each requested batch.
     epochs: Vec<(Begin, Vec<Use>)>,
-    /// Whether pauses take time. With simulated scheduling, they do not.
+    /// Whether the consumer pauses before requests. Under simulated scheduling, time is virtual, so
+    /// pauses are free.
     pub(crate) pauses: bool,
     follows: bool,
-    /// Notifications to the source that contradict the sample order.
+    /// Notifications that a batch is done twice, or outside of a run.
     misled: Arc<Mutex<Vec<String>>>,
     closes: bool,
     /// Whether the loader is dropped before the batches that the consumer holds.

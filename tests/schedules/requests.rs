@@ -1,5 +1,5 @@
 //! Tests that every request to a decoder is answered with its own images, rejected or canceled, for
-//! any interleaving of the threads that submit, decode, receive and close.
+//! each explored interleaving of the threads that submit, decode, receive and close.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -110,7 +110,7 @@ impl From<&HostBatch> for BatchContent {
     }
 }
 
-/// Computes an epoch on one thread, sample by sample, without the loader's threads.
+/// Computes an epoch sample by sample, without the loader.
 pub fn reference_epoch(
     source: &dyn Source,
     codec: impl Codec + 'static,

@@ -61,7 +61,7 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Release {
     Drop,
-    /// Drops each batch on a different thread, at a random time.
+    /// Drops the batches on another thread.
     DropElsewhere,
     Exact,
 }

@@ -20,7 +20,8 @@ thread_local! {
     pub(super) static DESTRUCTOR_ROUNDS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns the index of the calling thread, if the schedule controls it.
+/// Returns the index of the calling thread, or `None` if the schedule does not control it or it is
+/// executing the scheduler itself.
 pub(super) fn managed_thread() -> Option<usize> {
     Some(THREAD_INDEX.get()).filter(|me| *me < MAX_THREADS && !IS_INSIDE.get())
 }

@@ -1,11 +1,11 @@
-//! Replacements for the libc functions that are scheduling points: a thread may pass the baton to
-//! another thread at each call.
+//! Replacements for libc functions. Most are scheduling points, at which a thread may pass the baton
+//! to another thread. The others simulate the machine or manage stacks.
 //!
 //! **Invariants**
 //! 1. Each definition has the signature of libc's function. It forwards its caller's arguments, for
 //!    which the caller guarantees what libc requires, or replaces some with valid ones:
-//!    `pthread_create` passes its own attributes and start routine, and `syscall` reduces the
-//!    number of waiters to wake.
+//!    `pthread_create` passes its own attributes, start routine and argument, and `syscall` reduces
+//!    the number of waiters to wake.
 //! 2. `EXIT_KEY` contains a key that is created before the first scheduled thread, and never
 //!    deleted.
 //! 3. Except for the first, a scheduled thread runs on a stack of the scheduler. The stack is

@@ -1,4 +1,5 @@
-//! Derives all decisions from a seed: which thread runs next, and which waits time out.
+//! Derives all decisions from a seed: which thread runs next, which waiter is woken, and which waits
+//! time out.
 //!
 //! There are two policies ([`Style`]), which find different bugs: switches at uniformly random
 //! steps, and random priorities with few preemptions. The seed selects one.
@@ -79,13 +80,14 @@ pub(super) const PAGE: usize = 4096;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Style {
-    /// `Uniform(n)`: each step switches to a uniformly chosen thread with a probability of 1 in
-    /// `n`, and each wake-up with a probability of 1 in 2.
+    /// `Uniform(n)`: each step except branches and yields switches to a uniformly chosen ready
+    /// thread with a probability of at least 1 in `n`, or 1 in 2 for a wake-up.
     Uniform(u64),
     /// `Priorities(n)`: the ready thread with the highest priority runs. At each step except
-    /// branches, the running thread gets the lowest priority with a probability of 1 in `n`. A few
-    /// such preemptions at arbitrary points find bugs that need a particular order of events ("A
-    /// randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010).
+    /// branches, the running thread gets the lowest priority with a probability of at least 1 in
+    /// `n`. A few such preemptions at arbitrary points find bugs that need a particular order of
+    /// events ("A randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS
+    /// 2010).
     Priorities(u64),
 }
 
@@ -114,7 +116,7 @@ pub(super) struct Schedule {
     pub(super) now: u64,
     /// Virtual duration of a step in nanoseconds.
     pub(super) step_time: u64,
-    /// `n`: each branch switches threads with a probability of 1 in `n`.
+    /// `n`: each branch switches threads with a probability of at least 1 in `n`.
     pub(super) branch_odds: u64,
     /// Whether a thread has become ready since the last step that checked this flag. Only
     /// `Priorities` checks it.
