@@ -1,8 +1,8 @@
 //! [`Coefficients`]: the plain decoder, which decodes the scans of a Huffman-coded file into planes
 //! of quantized coefficients.
 //!
-//! The plain decoder is slower than decoding in lanes, but supports every kind of file. Damage has
-//! the same effect as in libjpeg: an invalid code counts as symbol 0, zero bits follow a segment
+//! The plain decoder is slower than decoding in lanes, but supports all Huffman-coded files. Damage
+//! has the same effect as in libjpeg: an invalid code counts as symbol 0, zero bits follow a segment
 //! that ends early, and decoding resynchronizes at misplaced restart markers. Only a file that ends
 //! early is treated differently: decoding fails, whereas libjpeg fills the rest of the image with
 //! gray.

@@ -6,8 +6,7 @@
 //! the mask is set, and the block has all lower bytes followed by all upper bytes. The masks allow
 //! starting at any block of a row, so a crop expands only its own blocks.
 //!
-//! A photograph takes about twice as much memory as its JPEG. Blocks are expanded row by row, just
-//! before the inverse transform.
+//! A photograph takes about twice as much memory as its JPEG.
 
 use std::ops::Range;
 
@@ -46,8 +45,8 @@ impl CompactCoefficients {
         size_of::<Self>() + lists + self.values.len()
     }
 
-    /// Returns an empty store for the coefficients of an image. Returns `None` if they would need
-    /// more than `max_bytes` bytes, or if an allocation fails.
+    /// Allocates memory for the coefficients of an image. [`push`](Self::push) fails once they need
+    /// more than `max_bytes` bytes. Returns `None` if an allocation fails.
     pub(crate) fn new(layout: &Layout, max_bytes: usize) -> Option<Self> {
         let window = Window::new(layout, Rect::full(layout.size));
         let (mut first_rows, mut rows, mut blocks) = ([0; MAX_COMPONENTS], 0, 0);

@@ -45,8 +45,8 @@ impl<'a> Job<'a> {
 
     /// Stores the [coefficients](Job::coefficients), so that the image can be decoded again
     /// [without its Huffman codes](Jpeg::set_coefficients). Nothing is stored if the region is not
-    /// the whole image, if the image is damaged, if the coefficients take more than `max_bytes`
-    /// bytes, or if memory runs out.
+    /// the whole image, if the image is damaged or is decoded from coefficients, if the coefficients
+    /// take more than `max_bytes` bytes, or if memory runs out.
     #[must_use]
     #[inline]
     pub fn keep_coefficients(mut self, max_bytes: usize) -> Self {
@@ -54,7 +54,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Returns the buffer for the pixels. [`ActiveImage::allocate_buffers`] must have allocated it.
+    /// [`ActiveImage::allocate_buffers`] must have been called.
     fn rgb(&mut self) -> &mut [u8] {
         match &mut self.rows {
             Some(rows) => rows,
@@ -120,8 +120,11 @@ impl Decoder {
     ///
     /// # Errors
     /// If the region is empty or not inside the image, or if the file is too damaged to be decoded.
-    /// For a damaged file, the message states the position of the damage. After an error, the
-    /// content of `out` is unspecified.
+    /// For most kinds of damage, the message states its position. After an error, the content of
+    /// `out` is unspecified.
+    ///
+    /// # Panics
+    /// If memory runs out. The panic payload is an [`Error`].
     pub fn decode(&mut self, jpeg: &Jpeg<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
         let mut job = Job::new(jpeg, region, out);
         self.decode_group(std::slice::from_mut(&mut job));
@@ -357,7 +360,7 @@ impl ActiveImage {
     }
 }
 
-/// Decodes images that lanes cannot decode: first all coefficients, then the pixels.
+/// Decodes images without lanes, from a file or from [`CompactCoefficients`].
 #[derive(Default)]
 struct PlainDecoder {
     coefficients: Coefficients,
@@ -415,8 +418,7 @@ impl Blocks for Coefficients {
     }
 }
 
-/// The coefficients of a [`CompactCoefficients`], which are expanded one row of blocks at a time,
-/// just before the row is rendered.
+/// Expands the coefficients of a row of blocks just before the row is rendered.
 struct ExpandedBlocks<'a> {
     compact: &'a CompactCoefficients,
     kernels: &'a Kernels,

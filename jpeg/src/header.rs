@@ -121,9 +121,9 @@ pub(crate) struct Scan {
     pub(crate) start: u8,
     /// Last coefficient in zigzag order (Se).
     pub(crate) end: u8,
-    /// Index of the lowest bit that earlier scans contain (Ah in successive approximation).
+    /// Index of the lowest bit that earlier scans contain, or 0 in the first scan (Ah).
     pub(crate) high: u8,
-    /// Index of the lowest bit that this scan contains (Al in successive approximation).
+    /// Index of the lowest bit that this scan contains (Al).
     pub(crate) low: u8,
     /// File offset of the SOS segment.
     pub(crate) offset: usize,

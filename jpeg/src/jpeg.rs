@@ -12,7 +12,7 @@ use crate::pixels::{Rect, Size};
 
 const BYTES_PER_PIXEL: u64 = 3;
 /// Memory per image column during decoding: two bands of coefficients, each for one MCU row, and
-/// two rows of samples.
+/// the samples of two MCU rows.
 const BYTES_PER_COLUMN: u64 = 256;
 
 /// A JPEG whose header has been read. Decoding takes this handle instead of the bytes, so that the
@@ -42,9 +42,9 @@ impl<'a> Jpeg<'a> {
         Ok(Jpeg { bytes, header, layout, has_eoi, coefficients: None })
     }
 
-    /// Ignores the color space and the EXIF orientation in the file. Call this method for a JPEG in
-    /// a container that specifies both, such as a TIFF. If there are three components, interprets
-    /// them as YCbCr if `from_ycbcr` is true, and as RGB otherwise.
+    /// Ignores the EXIF orientation in the file. If there are three components, interprets them as
+    /// YCbCr if `from_ycbcr` is true, and as RGB otherwise, whatever the file says. Call this method
+    /// for a JPEG in a container that specifies the color space and the orientation, such as a TIFF.
     pub fn as_stored(&mut self, from_ycbcr: bool) {
         self.header.orientation = 1;
         if self.header.frame.components().len() == 3 {

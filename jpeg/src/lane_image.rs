@@ -3,7 +3,7 @@
 //! The image is divided into bands of MCU rows. The part of a restart segment that is in a band is
 //! called a piece, and is decoded in one lane. A band is rendered once all of its pieces have been
 //! decoded. Bands are small: their coefficients are still in the L2 cache when they are rendered,
-//! and memory does not grow with the height of the image.
+//! and take the same memory for an image of any height.
 
 use std::ops::Range;
 
@@ -90,12 +90,11 @@ pub(crate) struct LanePiece {
     dc: [i32; MAX_COMPONENTS],
 }
 
-/// Why an image cannot be decoded in lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The tables of other images currently use all links. The image can be decoded later.
+    /// Other images currently use too many links. The image can be decoded later.
     Later,
-    /// The image is progressive, damaged or unusual, and needs the plain decoder.
+    /// The image is progressive, damaged or unusual, or memory ran out. It needs the plain decoder.
     Never,
 }
 
@@ -212,7 +211,6 @@ impl LaneImage {
         }
     }
 
-    /// Returns the coefficients of a complete image.
     pub(crate) fn take_coefficients(&mut self) -> Option<CompactCoefficients> {
         self.rows.take_coefficients(&self.plan.as_ref()?.quant)
     }

@@ -53,8 +53,8 @@
 //!
 //! # Damaged files
 //!
-//! If libjpeg warns about damage and continues, this decoder also continues, with the same
-//! coefficients. The pixels equal libjpeg's, with two exceptions:
+//! If libjpeg warns about damage other than truncation and continues, this decoder also continues,
+//! with the same coefficients. The pixels equal libjpeg's, with two exceptions:
 //!
 //! - If scans of the first ten coefficients of a progressive file are missing, libjpeg smooths the
 //!   image. This decoder renders the coefficients that are present, without smoothing.
@@ -80,22 +80,24 @@
 //! limits in a sequential scan do not count as damage, although libjpeg warns about them.
 //!
 //! In a sequential file, decoding does not always detect the last kind of damage, about which
-//! libjpeg does not warn either. Two symbols are decoded at a time, and checking every coefficient
-//! would slow down the decoding of all images.
+//! libjpeg does not warn either. Checking every coefficient would slow down the decoding of all
+//! images.
 //!
 //! [`Decoder::damage`] reads the whole file and detects all damage in the table. [`Pixels::damage`]
-//! reports only damage in the data that was decoded. A sequential file with EOI is decoded only as
-//! far as the region requires. If damage is found in this data, the decoder reads the whole file
-//! and detects every kind of damage. Progressive files and files without EOI are always read
-//! completely. No decoder can detect bytes that were changed into other valid codes.
+//! reports only damage in the data that was decoded. A sequential file with one scan and an EOI is
+//! decoded only as far as the region requires. If damage is found in this data, the decoder reads
+//! the whole file and detects every kind of damage. Progressive files, files with several scans, and
+//! files without EOI are always read completely. No decoder can detect bytes that were changed into
+//! other valid codes.
 //!
 //! # Why it is fast
 //!
 //! Huffman decoding takes two thirds of the time to decode a JPEG. libjpeg-turbo decodes one symbol
 //! at a time, and decodes every symbol up to the end of the region, including the symbols of pixels
-//! that are not needed. This decoder decodes several streams interleaved, two symbols at a time.
-//! The streams are the restart segments of a packed file, or several plain files. In a packed file,
-//! the decoder decodes only the segments that overlap the crop.
+//! that are not needed. This decoder decodes several streams interleaved: up to three in plain
+//! registers, with up to two symbols per lookup, or up to sixteen in AVX-512 vectors. The streams
+//! are the restart segments of a packed file, or several plain files. In a packed file, the decoder
+//! decodes only the segments that the crop needs.
 //!
 //! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust.
 //! To override the choice, set the `WARPFEED_JPEG` environment variable to `scalar`, `avx2`,

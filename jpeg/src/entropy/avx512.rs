@@ -1,4 +1,4 @@
-//! Decodes sixteen lanes in AVX-512 vectors, one symbol of every lane per step.
+//! Decodes up to sixteen lanes in AVX-512 vectors, one symbol of every lane per step.
 //!
 //! A step gathers the windows and the table entries of all lanes, computes the values, and scatters
 //! them. Because the two gathers and the scatter are slow, vectors pay off only if many lanes are

@@ -37,8 +37,8 @@ pub(crate) const KEPT_BYTES: usize = 64 << 20;
 /// Number of lanes if the backend has no vectors, or if vectors do not pay off.
 const SCALAR_LANES: usize = 3;
 /// Maximum number of tables in use for which vectors pay off: the tables of all lanes must fit in
-/// the L1 cache. An image has four tables, so this limit allows two images with their own tables,
-/// or any number with the standard tables.
+/// the L1 cache. A color image has four tables, so this limit allows two images with their own
+/// tables, or any number with the standard tables.
 #[cfg(target_arch = "x86_64")]
 const MAX_VECTOR_TABLES: usize = 8;
 /// Minimum number of busy lanes for which vectors pay off.
@@ -46,7 +46,7 @@ const MAX_VECTOR_TABLES: usize = 8;
 const MIN_VECTOR_LANES: usize = 7;
 /// Number of blocks after a lane's end to which the lane may write before it stops.
 const SLACK_BLOCKS: usize = 1;
-/// Maximum number of cached tables. Most images have the same tables as earlier images.
+/// Number of cached tables at which a new table starts to replace unused ones.
 const MAX_TABLES: usize = 24;
 
 /// 64 coefficients in zigzag order, aligned to cache lines.
@@ -61,7 +61,6 @@ struct Pattern {
     users: usize,
 }
 
-/// A cached Huffman table. `last_use` is the time of its last use.
 struct CachedTable {
     spec: Spec,
     ac: bool,
@@ -364,8 +363,6 @@ mod tests {
         assert!(refused(&mut machine), "the lane was stopped");
     }
 
-    /// Tests that an image keeps its own tables: creating the tables of an MCU's last block must
-    /// not evict the tables of its first block.
     #[test]
     fn an_image_does_not_evict_its_own_tables() {
         let mut machine = Machine::new(Backend::scalar());

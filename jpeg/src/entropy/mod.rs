@@ -8,7 +8,7 @@
 //! 1. `table`: lookup tables that return the runs and values of one or two symbols in one step.
 //! 2. `lanes`: the state of the lanes, and pointers to the memory that they access.
 //! 3. `scalar`: decodes one to three lanes in plain registers.
-//! 4. `avx512`: decodes sixteen lanes in vectors.
+//! 4. `avx512`: decodes up to sixteen lanes in vectors.
 //! 5. `backend`: [`Backend`], which selects `scalar` or `avx512`.
 //! 6. `machine`: [`Machine`], the lanes and all of their memory.
 //!

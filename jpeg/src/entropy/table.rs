@@ -3,14 +3,14 @@
 //! Decoding takes one lookup after the other, because each lookup needs the previous one's length.
 //! A symbol and its value take five bits on average, so an 11-bit window often contains two of
 //! each. An entry therefore contains everything that follows from its window: the total length,
-//! both advances and both values. This halves the number of lookups. Computing a table of 2048
-//! entries takes long, so common tables are cached.
+//! both advances and both values. This saves up to half of the lookups. Computing a table of 2048
+//! entries takes long, so the [`Machine`](super::Machine) caches tables.
 
 use crate::error::Result;
 use crate::huffman::{Code, Spec, extend};
 
-/// Number of bits of the index. Most photographs have their own tables, and with more bits, the
-/// tables of several images would no longer fit in the L1 cache.
+/// Number of bits of the index. With more bits, fewer entries of the tables of several images would
+/// fit in the L1 cache.
 pub(super) const BITS: usize = 11;
 
 /// Number of bits of the index of [`Table::codes`].
@@ -23,8 +23,8 @@ pub(super) struct Table {
     pub(super) pairs: [TableEntry; 1 << BITS],
     /// Entries of one symbol, for decoding in vectors. An entry consists of four 8-bit numbers:
     /// total length, advance, length of the code, and 32 minus the size of the value. The entry is
-    /// 0 if the code is longer than the index, or if code and value are longer than [`WINDOW`] in
-    /// total.
+    /// 0 if the code is invalid or longer than the index, or if code and value are longer than
+    /// [`WINDOW`] in total.
     pub(super) codes: [u32; 1 << CODE_BITS],
     /// For each length, the largest code plus one, left-aligned in 16 bits, or 0 if no code has
     /// this length.

@@ -1,5 +1,5 @@
-//! AVX-512 code that processes four blocks at a time. Functions that are limited by memory or by
-//! shuffles come from the AVX2 code.
+//! AVX-512 code that transforms four blocks at a time, or expands one. The other functions come
+//! from the AVX2 code, because memory or shuffles limit most of them.
 //!
 //! **Invariants**
 //! - Functions marked `target_feature` are called only through [`kernels`], which checks that the
@@ -24,7 +24,6 @@ use crate::header::NATURAL;
 
 type Shift = u32;
 
-/// Returns the AVX-512 functions of this file, and the AVX2 functions for all other operations.
 pub(super) fn kernels() -> Option<Kernels> {
     let is_supported = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
     let expands = is_x86_feature_detected!("avx512vbmi2") && is_x86_feature_detected!("popcnt");

@@ -10,7 +10,7 @@ pub(super) type Convert = fn(y: &[u8], cb: &[u8], cr: &[u8], rgb: &mut [u8]);
 
 pub(super) type Expand = fn(masks: &[u64], dc: &[i16], values: &[u8], blocks: &mut [i16]);
 
-/// Number of unused bytes after the values that [`Kernels::expand`] reads.
+/// Number of bytes after the last value that [`Kernels::expand`] may read, but does not use.
 pub(crate) const EXPAND_PADDING: usize = 64;
 
 /// Returns how many bytes the AC coefficients of a block in

@@ -1,8 +1,8 @@
 //! The inverse transform on vectors of coefficients, written once for all vector widths.
 //!
 //! The transform is libjpeg's accurate integer transform; `scalar` documents its source and
-//! constants. Each 128-bit group in a vector contains one row of a block. One pass transforms eight
-//! columns at once. The block is transposed between the first pass and the second.
+//! constants. Each 128-bit group in a vector contains one row of a block, so a pass transforms the
+//! eight columns of each block at once. The blocks are transposed after each pass.
 //!
 //! The module of each instruction set defines the following: `Vector`, with 16-bit elements;
 //! `Sums`, with half as many 32-bit elements; `Shift`, the type of the constant in shift

@@ -1,10 +1,10 @@
-//! The functions that convert coefficients to pixels. Each instruction set has its own version, and
-//! all versions produce exactly the same pixels.
+//! The functions that convert coefficients to pixels. There is a version for each instruction set,
+//! and all versions produce exactly the same pixels.
 //!
 //! 1. `functions`: [`Kernels`], the functions that each instruction set provides.
 //! 2. `scalar`: plain Rust, the reference for the other versions.
 //! 3. `idct`: the inverse transform on vectors, written once for all widths.
-//! 4. `rows`: blocks and rows of samples, written once for AVX2 and NEON.
+//! 4. `rows`: the other functions on vectors, written once for AVX2 and NEON.
 //! 5. `avx2`: two blocks and 32 pixels at a time.
 //! 6. `avx512`: four blocks at a time; upsampling and color conversion come from `avx2`.
 //! 7. `neon`: one block and 16 pixels at a time, on 64-bit Arm.

@@ -1,4 +1,4 @@
-//! Blocks and rows of samples, written once for AVX2 and NEON.
+//! Transform, upsampling and color conversion on vectors, written once for AVX2 and NEON.
 //!
 //! The module of each instruction set defines the following, in addition to the items that
 //! [`idct`](super::idct) needs: `BLOCKS`, the number of blocks per vector; `SAMPLES`, the number of

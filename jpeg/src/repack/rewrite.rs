@@ -13,9 +13,10 @@ use crate::markers::next_marker;
 /// pixels.
 ///
 /// The result is a sequential JPEG with one scan, and baseline unless a quantization table has
-/// 16-bit values. Restart markers divide the MCU rows into segments of 32 to 64 pixels. An image of
-/// 256 to 512 pixels has about eight segments per row. If the image is narrower than 32 pixels, a
-/// segment is a whole row. An APP9 segment lists the lengths of the data between the markers, so
+/// 16-bit values. Restart markers divide the MCUs into segments that are about 32 to 64 pixels wide.
+/// A segment may continue in the next row of MCUs. An image of 256 to 512 pixels has about eight
+/// segments per row. If the image is narrower than 32 pixels, a segment is a whole row. An APP9
+/// segment lists the lengths of the data between the markers, so
 /// that a decoder need not search for the markers. It is left out if there are fewer than 16
 /// markers, or if the lengths do not fit in one segment. The Huffman tables are the standard tables,
 /// except where the standard table lacks a symbol, or a table optimized for the image saves more

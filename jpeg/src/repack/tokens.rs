@@ -38,7 +38,7 @@ pub(super) struct Tokens {
     coefficients: Coefficients,
 }
 
-/// The number of MCUs of the rewritten file.
+/// The MCUs of the rewritten file.
 pub(super) struct Grid {
     pub(super) across: u32,
     pub(super) down: u32,
@@ -63,8 +63,7 @@ impl Tokens {
         starts.zip(&self.segment_ends).map(|(start, &end)| &self.symbols[start..end])
     }
 
-    /// Frees the symbols and the coefficients if they take unusually much memory. A damaged file may
-    /// have coefficients without symbols.
+    /// Frees the symbols, the coefficients, or both if they take unusually much memory.
     pub(super) fn trim(&mut self) {
         const MAX_BYTES: usize = 16 << 20;
         if self.symbols.capacity() * size_of::<u32>() > MAX_BYTES {

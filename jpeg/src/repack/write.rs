@@ -96,8 +96,8 @@ pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, token
     out.extend([0xff, 0xd9]);
 }
 
-/// Appends an empty application segment for the lengths of all restart segments except the last,
-/// and returns the offset at which the lengths start. Returns `None` if there are few enough
+/// Appends an application segment with zeros in place of the lengths of all restart segments except
+/// the last, and returns the offset of the first length. Returns `None` if there are few enough
 /// restart segments to search for, or too many for one application segment.
 fn append_lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     const MIN_COUNT: usize = 16;

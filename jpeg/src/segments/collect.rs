@@ -4,7 +4,6 @@ use super::needed::{MARKER_LEN, Segment};
 use super::unstuff::Unstuff;
 use crate::lengths::Lengths;
 
-/// Why the segments cannot be collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CollectError {
     /// Markers are missing, misplaced or invalid.
@@ -52,8 +51,8 @@ fn collect_by_lengths(
             let Some(length) = remaining.next() else { return Ok(false) };
             offset += length;
             index += 1;
-            // Check every marker, as in `collect_by_search`, so that both functions detect the same
-            // damage.
+            // Check every marker, as in `collect_by_search`, so that both functions detect
+            // misplaced markers.
             match data.get(offset..offset + MARKER_LEN) {
                 Some(&[0xff, marker]) if precedes(index, marker) => offset += MARKER_LEN,
                 _ => return Ok(false),

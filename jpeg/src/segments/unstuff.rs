@@ -6,8 +6,8 @@
 /// copying whole vectors costs less than stopping exactly.
 pub(crate) type Unstuff = fn(data: &[u8], offset: usize, stream: &mut [u8], written: usize) -> Option<(usize, usize)>;
 
-/// Returns the version of the backend `name`, or the plain Rust version if this CPU does not
-/// support that backend.
+/// Returns the AVX-512 version if `name` is `avx512` and this CPU supports it, and otherwise the
+/// plain Rust version.
 pub(crate) fn unstuff(name: &str) -> Unstuff {
     #[cfg(target_arch = "x86_64")]
     if let Some(vectors) = super::avx512::unstuff().filter(|_| name == "avx512") {
@@ -21,7 +21,6 @@ pub(super) fn scalar(data: &[u8], mut offset: usize, stream: &mut [u8], mut writ
     loop {
         (offset, written) = copy_until_ff(data, offset, stream, written)?;
         match data.get(offset + 1) {
-            // The `ff` itself has already been copied.
             Some(0) => (offset, written) = (offset + 2, written + 1),
             _ => return Some((offset, written)),
         }
@@ -31,7 +30,7 @@ pub(super) fn scalar(data: &[u8], mut offset: usize, stream: &mut [u8], mut writ
 const STEP: usize = 32;
 
 /// Copies from `data[offset..]` to `stream[written..]` until the next `ff` or the end of the data.
-/// May write a few more bytes, which the next call overwrites.
+/// Does not count the `ff`, but copies it, and may write more bytes after it.
 fn copy_until_ff(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     while let (Some(from), Some(to)) =
         (data[offset..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>())

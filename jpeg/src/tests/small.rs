@@ -1,6 +1,6 @@
-//! Decodes small images of every sampling in one group: whole, cropped and damaged. They are
-//! encoded without C code, so that Miri can check every memory access. Without Miri, the pixels are
-//! also compared with libjpeg's.
+//! Decodes groups of small images with six samplings: whole, cropped and damaged. They are encoded
+//! without C code, so that Miri can check every memory access. Without Miri, the pixels of the
+//! whole images are also compared with libjpeg's.
 //!
 //! ```bash
 //! cargo +nightly miri test -p warpfeed-jpeg --lib tests::small

@@ -1,5 +1,5 @@
-//! Tests that a crop has the same pixels as a full decode, with many samplings, sizes and restart
-//! intervals. The other images that are decoded in the same group must not affect the pixels.
+//! Tests that a crop has the same pixels as a full decode by libjpeg, with many samplings, sizes and
+//! restart intervals. Most crops are decoded in a group with other regions of the image.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,5 @@
-//! Checks decoded pixels, and files written by `repack`, against libjpeg and other decoders.
+//! Checks decoded pixels against libjpeg, and files written by `repack` against libjpeg and the
+//! decoder of the `image` crate.
 
 #[path = "../libjpeg/mod.rs"]
 mod libjpeg;

@@ -1,5 +1,4 @@
-//! Compares the decoder's pixels with libjpeg's byte for byte, for whole and cropped random images
-//! of all shapes.
+//! Compares the decoder's pixels with libjpeg's byte for byte, for whole and cropped random images.
 
 use crate::libjpeg::{Options, decode, encode};
 use warpfeed_jpeg::{Decoder, Jpeg, Pixels, Rect, Size};
