@@ -17,9 +17,9 @@
 //! | `https://host/path` | a web server with byte ranges | none |
 //! | `hf://datasets/org/name/path` | the Hugging Face Hub | `HF_TOKEN` for private datasets |
 //!
-//! A process has up to two clients per bucket: one for reads and one for uploads. All clients share
-//! two to four threads, which start with the first request. They never use the threads of your tokio
-//! runtime. A forked process starts its own threads.
+//! A process keeps up to two clients per bucket: one for reads and one for uploads. All clients
+//! share two to four threads, which start with the first request. They never use the threads of
+//! your tokio runtime. A forked process starts its own threads.
 //!
 //! A store sends each request of a read once. The loader retries failed requests, and sends fewer
 //! requests if a server is overloaded. A read requests the version of the object that was opened,

@@ -42,7 +42,6 @@ fn opened(version: &str, options: &LeRobotOptions) -> LeRobot {
     LeRobot::with(fixture("lerobot").join(version), options, &Options::new()).unwrap()
 }
 
-/// Computes zlib's CRC-32.
 fn crc32(bytes: &[u8]) -> u32 {
     let bit = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!0_u32, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), bit))
@@ -306,7 +305,6 @@ fn videos_without_files_are_left_out_unless_they_are_asked_for() {
     }
 }
 
-/// Returns a copy of the dataset that a test may change.
 pub(crate) fn writable(version: &str) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();

@@ -68,7 +68,6 @@ fn frames(set: &dyn Source, index: usize, camera: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Checks every sixteenth pixel of every sixteenth row.
 fn check(frame: &[u8], expected: &Json, what: &str) {
     let actual = pixels(frame);
     let width = actual.size().width as usize;
@@ -183,7 +182,6 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
         assert_eq!(single_worker.len(), 5);
         assert_eq!(single_worker, batches(Loader::source(open()), 8, 0, 0), "{name}");
         assert_eq!(single_worker[2..], batches(Loader::source(open()), 3, 0, 2), "{name}");
-        // Decode the same frames in a different order.
         let expected: Vec<_> = (0..15).flat_map(|index| frames(&open(), index, FRONT)).collect();
         let forward: Vec<_> = expected.iter().map(|frame| pixels(frame).data().to_vec()).collect();
         let mut backward: Vec<_> = expected.iter().rev().map(|frame| pixels(frame).data().to_vec()).collect();

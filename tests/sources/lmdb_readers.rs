@@ -31,7 +31,6 @@ fn hold_readers() {
     std::io::stdin().lines().next();
 }
 
-/// Starts a process that occupies `readers` slots.
 fn holder(path: &Path, readers: u32) -> Child {
     let mut child = child!(hold_readers)
         .env(PATH, path)

@@ -172,7 +172,6 @@ fn shards_with_different_class_names_name_both_files() {
     }
 }
 
-/// Returns the fields of a row as text.
 fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(String, String)>> {
     let columns = TableOptions::new().columns(columns.iter().copied());
     let source = Options::new().table(columns).open(fixture("nested").join(name))?;
@@ -182,7 +181,6 @@ fn nested(name: &str, columns: &[&str], row: usize) -> warpfeed::Result<Vec<(Str
     Ok(sample.fields().iter().map(|(name, value)| ((*name).to_owned(), text(value))).collect())
 }
 
-/// Columns with nested lists or structs.
 const NESTED: [&str; 6] =
     ["boxes", "ragged", "objects.bbox", "objects.category", "objects.about.area", "objects.about.note"];
 

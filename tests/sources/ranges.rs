@@ -188,7 +188,6 @@ fn a_few_array_samples_download_few_bytes() {
     }
 }
 
-/// Returns a ZIP archive with one uncompressed file.
 fn stored_zip(name: &str, content: &[u8]) -> Vec<u8> {
     let (crc, len, size) = (crc32fast::hash(content), name.len() as u16, (content.len() as u32).to_le_bytes());
     let common =

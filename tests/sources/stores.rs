@@ -11,7 +11,6 @@ use warpfeed::pack::Pack;
 use warpfeed::source::{Object, Options, OwnedSample, Source, Store, open};
 use warpfeed::{Augment, Error, ErrorKind, Loader, Result};
 
-/// Objects in memory, each with a version.
 #[derive(Clone, Default)]
 pub(crate) struct Objects(pub(crate) Arc<Mutex<Versions>>);
 

@@ -249,7 +249,7 @@ fn integers_that_differ_only_in_leading_zeros_are_refused() {
     }
     let labels_of = |table: Table| rows(&table).iter().map(|row| row.1).collect::<Vec<_>>();
     assert_eq!(labels_of(open(&["007", "010", "007", "1.0", "1"]).unwrap()), [7, 10, 7, 1, 1].map(Some));
-    // As class names, they are distinct.
+    // As class names, "007" and "07" are distinct.
     let path = write(root.path(), "t.csv", "x,label\n1,007\n2,07\n3,cat\n");
     assert_eq!(Table::open(&path).unwrap().classes(), ["007", "07", "cat"]);
 }
@@ -489,7 +489,6 @@ fn a_misspelled_field_fails_with_the_intended_name() {
     let cause = "no field \"aeg\" among [\"age\", \"caption\", \"score\"]; did you mean \"age\"?";
     assert_eq!((e.kind(), e.cause(), e.path()), (ErrorKind::Config, cause, Some(&*path)));
     assert!(!open(&path, "weight").unwrap_err().cause().contains("did you mean"));
-    // Check other formats, and joined and relabeled datasets.
     for name in ["arrow/saved", "parquet/hub/train", "arrays/stored.npz"] {
         let e = open(&fixture(name), "nothing").unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("no field \"nothing\""), "{name}: {e}");
@@ -608,7 +607,6 @@ fn naive(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Quotes the cell if this is necessary or `always` is true.
 fn quoted(cell: &str, always: bool) -> String {
     let must = always || cell.is_empty() || cell.contains([',', '"', '\n', '\r']);
     if must { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }

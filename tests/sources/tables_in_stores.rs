@@ -57,7 +57,6 @@ fn a_table_and_its_files_are_equal_locally_and_in_a_store() {
         let has_mask = samples(&*there)[3].as_sample().unwrap().field("mask.png").is_some();
         assert_eq!(has_mask, name == "x.csv");
         assert_eq!(there.path(3).unwrap().to_str(), Some("mem://set/a/3.jpg"));
-        // Open a local table that refers to files in the store.
         let other = tempfile::tempdir().unwrap();
         fs::copy(root.path().join(name), other.path().join(name)).unwrap();
         let mixed = stores().table(TableOptions::new().root("mem://set")).open(other.path().join(name)).unwrap();

@@ -47,7 +47,6 @@ const HDF5_WORDS: [&[u8]; 16] = [
     &[11, 0, 16, 0],
 ];
 
-/// Small valid files of one format.
 struct Files {
     kind: &'static str,
     files: Vec<Vec<u8>>,

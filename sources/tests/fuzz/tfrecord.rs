@@ -17,7 +17,6 @@ const WORDS: [&[u8]; 8] = [
     b"\x08\x01",
 ];
 
-/// Returns TFRecord files and examples to mutate.
 fn seeds() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let file = include_bytes!("../fixtures/formats/tfrecord/train-00001-of-00002").to_vec();
     let starts = shard::scan(&&file[..]).expect("the fixture is valid");

@@ -195,7 +195,7 @@ def pylance(options: Options) -> Callable[[], Batches]:
         order = list(range(dataset.count_rows()))
         random.Random(42).shuffle(order)
         groups = [order[offset : offset + options.batch] for offset in range(0, len(order), options.batch)]
-        # `take` releases the interpreter, and threads may share the dataset.
+        # `take` releases the GIL, and threads may share the dataset.
         with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
             for table in pool.map(lambda group: dataset.take(group, columns=["image"]), groups):
                 yield table.num_rows

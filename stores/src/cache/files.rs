@@ -146,7 +146,8 @@ fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> 
     let needed_bytes = disk_bytes(dataset.objects);
     let (mut others, mut sum) = (Vec::new(), needed_bytes);
     for (path, listing) in datasets(folder).map_err(failed)?.into_iter().filter(|(path, _)| *path != dataset.path) {
-        // The size of a dataset without its list is unknown, so remove it first.
+        // The size of a dataset without its list is unknown, so remove it even if there is enough
+        // space.
         let Some(listing) = listing else {
             others.push((0, path, 0));
             continue;

@@ -57,9 +57,10 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Opens the cache in the folder at `path`, which is created if it does not exist. Fails if the
-    /// path is not a folder, or if the folder contains other files or a symbolic link, is a cache of
-    /// a different version, or is rejected by [`check_owner`](Self::check_owner). The inner result is
-    /// an error if the folder cannot be created or is not writable.
+    /// path is not a folder, or if the folder contains other files or a symbolic link, is a cache
+    /// of a different version, or is rejected by [`check_owner`](Self::check_owner). The inner
+    /// result is an error if the folder cannot be read, or if a missing file or folder cannot be
+    /// created.
     pub(super) fn open(path: &Path) -> Result<io::Result<Self>> {
         let folder = Folder { path: path.to_owned() };
         folder.check_owner()?;

@@ -57,11 +57,11 @@ use tiered::TieredCache;
 /// versions of the data. Each process fetches the samples that it does not find in the cache. A
 /// process may be killed at any time, and a restarted job finds the existing blocks.
 ///
-/// **Safety.** Every block has a checksum, which every read verifies. A damaged block is dropped
-/// and fetched again. The version (ETag or generation) of an object is part of the name of
-/// its blocks, so bytes of two versions are never mixed. Objects without a version or with a weak
-/// version are not cached. The cache deletes only files that it has written, and rejects a folder
-/// that contains other files.
+/// **Safety.** Every block in the folder has a checksum, which every read verifies. A damaged block
+/// is dropped and fetched again. The version (ETag or generation) of an object is part of the name
+/// of its blocks, so bytes of two versions are never mixed. Objects without a version or with a
+/// weak version are not cached. The cache deletes only files that it has written, and rejects a
+/// folder that contains other files.
 ///
 /// **Listings.** The folder also caches the listings of stores, so that a folder of a million
 /// images is listed only once, by one of the ranks. When a dataset is opened, the cache compares up
@@ -75,7 +75,7 @@ use tiered::TieredCache;
 /// processes that opened them have ended.
 ///
 /// **Errors.** After a full disk or a read-only folder, the cache logs one warning and stores
-/// nothing new, and the loader reads everything that is not cached from the store.
+/// nothing new in the folder, and the loader reads everything that is not cached from the store.
 #[derive(Clone)]
 pub struct Cache(Arc<TieredCache>);
 

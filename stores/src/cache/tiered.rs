@@ -1,9 +1,9 @@
 //! Combines the blocks in the memory of this process with the blocks in the shared folder.
 //!
-//! A read never waits for another thread's access to a slow disk, or for the folder's lock unless
-//! it finds a damaged block. The memory tier and the folder's index each have a mutex, which is
-//! held only for computation. To change the folder, a thread acquires the journal's mutex, then the
-//! folder's lock, and finally, only briefly, the mutex of the index.
+//! A read waits for another thread's disk access or for the folder's lock only if it finds a
+//! damaged block. The memory tier and the folder's index each have a mutex, which is held only for
+//! computation. To change the folder, a thread acquires the journal's mutex, then the folder's
+//! lock, and finally, only briefly, the mutex of the index.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -83,7 +83,7 @@ impl TieredCache {
         let (folder, is_writable) = match Folder::open(path)? {
             Ok(folder) => (Some(folder), true),
             Err(e) => {
-                // The folder is not writable, but its blocks can still be read.
+                // Existing blocks may still be readable.
                 let folder = Folder::open_existing(path).ok();
                 warn(path, &e, if folder.is_some() { "nothing new is cached" } else { "nothing is cached" });
                 (folder, false)
@@ -358,8 +358,7 @@ impl TieredCache {
             self.counts.written.fetch_add(range.len, Relaxed);
             Ok(())
         });
-        // The partial file still exists if another process has written the block, or if the lock
-        // was not available.
+        // The partial file still exists if it was not published.
         let _ = fs::remove_file(&partial);
     }
 

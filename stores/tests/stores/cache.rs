@@ -373,7 +373,6 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     assert!(Cache::open(photos.join("only-copy.jpg"), 1000).is_err());
     assert_eq!(files(folder.path()).len(), 1);
 
-    // A user may name files after their hashes, as in a cache.
     for name in ["journal", "lock", "blocks", "partial", "files"] {
         let mine = folder.path().join("mine");
         let file = mine.join(name).join("00").join("0".repeat(32));

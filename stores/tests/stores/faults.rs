@@ -51,7 +51,6 @@ fn read_two_epochs(
     Ok(())
 }
 
-/// Reads from a server with the fault schedule `seed`.
 fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], fault_counts: &[AtomicU64]) -> Option<Error> {
     let (server, address) = Server::start();
     shards.iter().for_each(|(name, bytes)| server.put(&format!("/set/{name}"), bytes.clone()));

@@ -16,7 +16,6 @@ use warpfeed::{Augment, Loader};
 /// itself, and much longer than a busy machine needs.
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(20);
 
-/// Returns an 8x8 BMP.
 fn image(number: u8) -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     for word in [54 + 192u32, 0, 54, 40, 8, 8, 1 | 24 << 16, 0, 192, 0, 0, 0, 0] {

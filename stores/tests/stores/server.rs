@@ -16,7 +16,6 @@ fn samples(source: &dyn Source) -> Vec<OwnedSample> {
     (0..source.len()).map(read).collect()
 }
 
-/// Reads all samples in file order, with prefetching.
 fn read_with_prefetch(source: &dyn Source) -> Vec<OwnedSample> {
     let len = source.len() as u64;
     let batch = move |index: BatchIndex| Some((index.batch * 4..(index.batch * 4 + 4).min(len)).collect());

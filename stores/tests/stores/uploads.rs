@@ -38,7 +38,6 @@ fn object(path: &str) -> Option<Vec<u8>> {
     server().objects.lock().unwrap().get(path).map(|(_, bytes)| bytes.clone())
 }
 
-/// Returns the requests with this method for paths that begin with `path`.
 fn requests(method: &str, path: &str) -> Vec<String> {
     let seen = server().received.lock().unwrap();
     seen.iter().filter(|line| line.starts_with(&format!("{method} {path}"))).cloned().collect()
@@ -63,7 +62,6 @@ fn the_first_of_two_concurrent_uploads_wins() {
     assert!(!two.complete(true).unwrap());
     assert!(object("/race/x").unwrap() == first);
     assert_eq!(counts("/race/"), (2, 3), "completed, refused and aborted");
-    // An upload that may replace the object succeeds unconditionally.
     assert!(start_upload("s3://race/x", &second).complete(false).unwrap());
     assert!(object("/race/x").unwrap() == second);
 }
