@@ -109,7 +109,6 @@ def torch():  # type: ignore[no-untyped-def]
 
 
 def run(code: str, *args: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `code` in a new interpreter."""
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *args],
         capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment},

@@ -73,12 +73,11 @@ class Case:
         """The global batch size, unless the data determines it."""
         return self.batch
 
-    # Each kind of case implements one of these two functions.
-
     data: Any
 
+    # A subclass overrides `samples` or `batches`.
+
     def samples(self, epoch: int) -> list[int]:
-        """Returns the samples of an epoch."""
         raise NotImplementedError
 
     def batches(self, epoch: int) -> tuple[list[list[int]], Sequence[int]]:

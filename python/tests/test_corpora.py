@@ -49,8 +49,6 @@ class Refused(Exception):
 
 
 class Outcomes:
-    """The outcomes for the files of a corpus."""
-
     def __init__(self, name: str) -> None:
         self.name, self.root, self.found, self.other = name, corpus(name), collections.Counter[str](), {}
         self.wrong: list[str] = []

@@ -1,9 +1,10 @@
-"""Runs every Rust example in the Markdown pages, in `examples` and in the doc comments of `src` for
-200 batches. An example must deliver the same batches with one worker and with three.
+"""Runs the Rust examples of the Markdown pages and of `examples`, and the `no_run` examples of `src`,
+except those in `NOT_RUN`. An example must deliver the same batches with one worker and with three.
+Except for those in `SHORT`, examples with a loop deliver at least 200 batches.
 
-`cargo test --doc` compiles the examples, and runs those that need no dataset. This test compiles
-all examples into one program, which runs in a folder with the datasets of the examples. This takes
-a minute, so the test runs only with `WARPFEED_RUST_EXAMPLES=1`."""
+`cargo test --doc` only compiles `no_run` examples. This test compiles all examples into one
+program, which runs in a folder with the datasets of the examples. This takes a minute, so the test
+runs only with `WARPFEED_RUST_EXAMPLES=1`."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ __all__ = ["shop"]
 if not os.environ.get("WARPFEED_RUST_EXAMPLES"):
     missing("rust-examples", "WARPFEED_RUST_EXAMPLES is not set")
 
-#: Numbers that make the examples faster. An epoch has at least 8 batches: 24 samples in batches of
-#: 3.
+#: Replacements of patterns in the examples, for speed and for the classes and files of the small
+#: datasets. An epoch has at least 8 batches: 24 samples in batches of 3.
 SMALLER = [
     (r"batch_size\(\d+\)", "batch_size(3)"),
     (r"\.workers\(\d+\)", ".workers(crate::workers())"),
@@ -60,7 +61,7 @@ ARGUMENTS = {
     "raw_batches": ['{"data": "train", "batch_size": 3, "side": 32, "shuffle": 1, "epochs": 25}'],
 }
 
-#: Reasons for not running an example, by a part of its code.
+#: Reasons for not running an example that contains the key.
 NOT_RUN = {
     "warpfeed_stores::": "fragments of a program with stores; `stores/tests` opens them",
     "cuda::stream": "needs a CUDA device",
@@ -70,7 +71,7 @@ NOT_RUN = {
     "Merge::new": "merges parts that other processes pack; `tests/pack/parts.rs` tests this",
 }
 
-#: Reasons why an example delivers fewer batches, by a part of its code.
+#: Reasons why an example that contains the key delivers fewer batches.
 SHORT = {
     "struct Waveform": "checks one epoch",
     "struct Second": "compares two batches",

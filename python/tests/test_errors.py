@@ -147,7 +147,6 @@ def test_messages_use_python_names(mini: str, tmp_path: Path) -> None:
 
 
 def has_driver() -> bool:
-    """Returns whether this machine has an NVIDIA driver."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -216,8 +215,6 @@ def test_an_exception_in_a_nested_dataset_keeps_its_notes(how: str) -> None:
 
 
 class Arrays:
-    """A dataset of four samples, which `give` creates."""
-
     def __init__(self, give: Any) -> None:
         self.give = give
 

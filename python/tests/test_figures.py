@@ -22,7 +22,6 @@ def group(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def commit(repository: Path, name: str, line: str = "let a = 1;") -> str:
-    """Appends a line to a file, and commits it."""
     file = repository / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text((file.read_text() if file.exists() else "") + line + "\n")

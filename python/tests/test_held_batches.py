@@ -98,7 +98,6 @@ def test_a_plain_loop_frees_batches_of_every_dataset_type(sets: Any, kind: str, 
 
 
 def caught(batch: Any) -> Any:
-    """Reads a missing label, and catches the error."""
     with pytest.raises(WarpfeedError):
         batch["label"]
     return batch

@@ -73,7 +73,6 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
 
 
 def test_jax_processes_assemble_global_batches(mini: str, tmp_path: Path) -> None:
-    """The test runs two processes, each with two devices."""
     import socket
     import subprocess
     import sys

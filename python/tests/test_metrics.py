@@ -330,7 +330,8 @@ def test_every_query_of_the_dashboard_has_data_in_prometheus(mini: str, tmp_path
             server.shutdown()
 
 
-#: A rank of a training run: `rank, slow rank, cause, folder`. The ranks exchange files.
+#: The arguments are the rank, the slow rank, the cause, a folder, and "files" or "torch": how the
+#: ranks exchange their statistics.
 RANK = """
 import json, pathlib, sys, threading, time, warpfeed
 from conftest import bmp

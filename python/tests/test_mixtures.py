@@ -1,5 +1,5 @@
-"""Compares mixtures with changing shares, changing weights, and zipped datasets with a reference
-that works on plain lists, for any number of ranks and after resuming at any point.
+"""Compares mixtures whose shares change with a reference that works on plain lists. The runs stop at
+random batches, and resume on one to three ranks. Also tests changing weights and zipped datasets.
 """
 
 from __future__ import annotations

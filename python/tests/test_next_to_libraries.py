@@ -1,6 +1,6 @@
-"""Datasets have the same samples, labels and order as with each format's own library, in 200
-shuffled batches, with one and with three workers. Python's garbage collector is disabled, so that
-batches in reference cycles would use all slots, and the test would fail."""
+"""Datasets have the same samples, labels and order as with each format's own library. Another 200
+shuffled batches have the same samples, with one and with three workers. There, Python's garbage
+collector is disabled: batches in reference cycles would use all slots, and the test would fail."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def whole(mini: str, folder: Path) -> dict[str, bytes]:
-    """Packs the dataset without parts, and returns its files."""
     warpfeed.pack(mini, folder / "x.tar", **OPTIONS)
     return files(folder)
 

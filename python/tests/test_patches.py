@@ -51,7 +51,6 @@ class One:
 
 
 def naive(layout: str, image: Any, grid: Any, side: int) -> Any:
-    """Resizes the image with Pillow, and splits it into patches with NumPy."""
     height, width = int(grid[1]) * side, int(grid[2]) * side
     filter = Image.Resampling.BICUBIC if layout == "qwen2_vl" else Image.Resampling.BILINEAR
     pixels = np.asarray(image.resize((width, height), filter))

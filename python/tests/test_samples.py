@@ -26,8 +26,6 @@ EXPECTED = np.stack([pixels(i) for i in range(4)])
 
 
 class Items:
-    """A dataset of four samples, which `give` creates."""
-
     def __init__(self, give: Callable[[int], Any]) -> None:
         self.give = give
 

@@ -234,8 +234,6 @@ def test_a_program_that_cannot_be_imported_is_refused(how: str, tmp_path: Path) 
 
 
 class Bad(Images):
-    """A dataset in which samples 9 and 30 fail."""
-
     def __getitem__(self, index: int) -> object:
         if index in (9, 30):
             raise ValueError(f"{index} is bad")
@@ -325,8 +323,8 @@ def test_an_exception_of_a_prefetched_order_is_the_cause() -> None:
 
 
 def trained(stop: int | None, saved: tuple[int, dict[str, Any]] | None) -> tuple[list[tuple[int, int]], Any]:
-    """A program with its own epoch counter in the training loop. Returns the batches on which it
-    trained."""
+    """Trains with an epoch counter of its own, at most until `stop` batches. Returns the positions of
+    the batches, and the counter with the loader's state."""
     loader, seen, state = Loader(Images(16), shuffle=True, seed=3, **OPTIONS), [], None
     first = 0
     if saved is not None:

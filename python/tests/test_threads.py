@@ -190,7 +190,7 @@ def test_close_ends_the_waits_of_other_threads() -> None:
     assert all(thread.is_alive() for thread in waiting)
     closing = threading.Thread(target=loader.close)
     closing.start()
-    # No sample has been read, so `close` has ended the waits. It still waits for the reads.
+    # The reads are still blocked, so `close` has ended the waits. It now waits for the reads.
     for thread in waiting:
         thread.join(50)
         assert not thread.is_alive()
@@ -202,8 +202,6 @@ def test_close_ends_the_waits_of_other_threads() -> None:
 
 
 class Counts(Images):
-    """A dataset that counts concurrent reads."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lock, self.now, self.most = threading.Lock(), 0, 0
@@ -573,8 +571,6 @@ def test_a_timeout_spans_checks_for_signals(packed: str) -> None:
 
 
 class Waited(Images):
-    """A source with slow reads."""
-
     def __init__(self) -> None:
         super().__init__(8)
 

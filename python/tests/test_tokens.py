@@ -104,8 +104,6 @@ def test_wrong_types_are_rejected(corpus: Any) -> None:
 
 
 class Documents:
-    """A dataset of documents of 0 to 40 tokens."""
-
     def __init__(self) -> None:
         rng = np.random.default_rng(5)
         self.texts = [rng.integers(1, 1000, length).astype(np.int64) for length in rng.integers(0, 41, 300)]

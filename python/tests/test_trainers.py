@@ -17,7 +17,6 @@ OPTIONS: dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 3, "augmen
 
 
 def fingerprint(images: Any) -> int:
-    """Returns a fingerprint of the samples and crops of a batch."""
     return int(images.double().abs().sum() * 1000)
 
 

@@ -122,7 +122,7 @@ def test_three_ranks_count_each_sample_of_an_uneven_set_once(
     assert result
     for last, (sum_, count) in result.items():
         # torchmetrics accumulates in f32. A sample that is counted twice, or not at all, would
-        # change the sum by a thousandth.
+        # change the sum by more than a thousandth.
         assert count == SAMPLES and sum_ == pytest.approx(total, rel=1e-6), last
 
 

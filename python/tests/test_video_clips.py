@@ -1,4 +1,4 @@
-"""``Clips`` delivers clips of the videos in a folder. A clip contains every frame at the stride,
+"""``Clips`` delivers clips of the videos in a folder. A clip contains the frames at its stride,
 and its start depends only on the seed, the epoch and the sample."""
 
 from __future__ import annotations
