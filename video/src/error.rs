@@ -23,7 +23,7 @@ pub enum ErrorKind {
     Unsupported,
     /// Reading failed.
     Io,
-    /// A function of the GPU driver failed.
+    /// The GPU or its driver failed, or the process is exiting.
     Device,
     /// An allocation failed.
     Memory,

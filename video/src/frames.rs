@@ -18,11 +18,12 @@ pub struct FrameDecoder {
     nvdec: crate::nvdec::FrameDecoder,
 }
 
-/// Checks that a decoder for a codec is available, without calling a GPU driver. AV1 passes even
-/// without the feature `av1`. In that case, decoding fails.
+/// Checks that this build has a decoder for a codec and, for a codec that is decoded on a GPU, that
+/// the driver is installed. The driver is not called. AV1 passes even without the feature `av1`. In
+/// that case, decoding fails.
 ///
 /// # Errors
-/// If no decoder is available. The message names the codec and says what to do.
+/// If the decoder or the driver is missing. The message names the codec and says what to do.
 pub fn check(codec: Codec) -> Result<()> {
     match codec {
         Codec::Av1 => Ok(()),
@@ -33,8 +34,8 @@ pub fn check(codec: Codec) -> Result<()> {
 }
 
 impl FrameDecoder {
-    /// Creates a decoder for frames with at most `max_pixels` pixels. Codecs that are decoded on a
-    /// GPU use the GPU with index `gpu`.
+    /// Creates a decoder. AV1 frames may have at most `max_pixels` pixels. Codecs that are decoded on
+    /// a GPU use the GPU with index `gpu`, whose video engines limit the size.
     #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn new(max_pixels: u32, gpu: usize) -> Self {
         FrameDecoder {

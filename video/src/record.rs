@@ -101,7 +101,6 @@ pub fn unsupported(codec: Codec) -> String {
     )
 }
 
-/// Returns the first packet in `bytes`, and the rest. Each packet is preceded by its length.
 fn split_packet(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)
@@ -116,7 +115,8 @@ impl<'a> Record<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         let damaged_record = |what: &str| Error::damaged(format!("damaged record of a video frame: {what}"));
         let header = bytes.get(..HEADER_LEN).filter(|header| header.starts_with(MAGIC));
-        let header = header.ok_or_else(|| damaged_record("the header is incomplete"))?;
+        let header =
+            header.ok_or_else(|| damaged_record("expected a header of 28 bytes that starts with \"WFvideo\""))?;
         let number = |offset: usize| {
             u32::from_le_bytes([header[offset], header[offset + 1], header[offset + 2], header[offset + 3]])
         };

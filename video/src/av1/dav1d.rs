@@ -34,7 +34,7 @@ pub struct Decoder {
     context: Dav1dContext,
 }
 
-/// A decoded picture. It shares its memory with the decoder, so no pixels are copied.
+/// A decoded picture, which shares its memory with the decoder.
 pub struct Picture {
     inner: Dav1dPicture,
 }

@@ -6,7 +6,7 @@
 //! It ignores the file's index (`Cues`), which lists only key frames.
 //!
 //! **Cost.** The reader makes one pass over the file in reads of up to 16 KiB, and skips the rest of
-//! larger packets. It reads the description of the tracks at once. A packet takes about 28 bytes of
+//! larger packets. One more read gets the description of the tracks. A packet takes about 28 bytes of
 //! memory and at least six bytes in the file, so the size of the file limits the table.
 //!
 //! **Rejected.** The reader rejects rotated and cropped videos, video tracks with lacing,

@@ -182,7 +182,6 @@ impl Segment<'_> {
         Ok(Some(BlockHeader { time: i16::from_be_bytes([high, low]), flags, packet_offset }))
     }
 
-    /// Adds the packet of a block. `cluster_time` is the start of the cluster.
     fn add_packet(
         &mut self,
         block: &Element,

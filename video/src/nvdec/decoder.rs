@@ -434,8 +434,7 @@ struct HostMemory {
 }
 
 impl HostMemory {
-    /// Ensures a size of at least `bytes` bytes, and may discard the content. The context must be
-    /// current.
+    /// May discard the content. The context must be current.
     fn grow(&mut self, device: &Device, bytes: usize) -> Result<()> {
         if bytes > self.bytes {
             self.free(device);
@@ -582,7 +581,7 @@ impl State {
     }
 
     /// Waits for the image in the surface, if there is one, and stores whether it is damaged. If the
-    /// driver does not report damage, it does not wait, and the image counts as undamaged.
+    /// driver does not report damage, returns at once, and the image counts as undamaged.
     fn wait(&mut self, surface: usize) -> Result<()> {
         let Some(driver_decoder) = &self.driver_decoder else { return Ok(()) };
         if self.images.get_mut(surface).is_none_or(|image| image.is_damaged.is_some()) {

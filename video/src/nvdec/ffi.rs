@@ -123,7 +123,7 @@ pub(super) mod packet {
     use std::ffi::c_ulong;
 
     pub(in super::super) const HAS_TIMESTAMP: c_ulong = 2;
-    /// The packet contains exactly one frame.
+    /// The packet contains exactly one frame or one field.
     pub(in super::super) const END_OF_PICTURE: c_ulong = 8;
 }
 

@@ -35,9 +35,8 @@ pub(super) struct Pool {
     released: Condvar,
 }
 
-/// The decoders of a pool that no thread uses.
 struct Idle {
-    /// Idle decoders. The most recently used one is the last.
+    /// Decoders that no thread uses. The most recently used one is the last.
     sessions: Vec<Session>,
     /// Number of decoders, idle or in use.
     total_count: usize,

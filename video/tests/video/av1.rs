@@ -1,4 +1,4 @@
-//! Tests that decoded frames equal dav1d's.
+//! Tests that decoded AV1 frames equal dav1d's, also after other frames and damaged packets.
 
 use warpfeed_video::av1::{Decoder, FrameDecoder};
 use warpfeed_video::open;

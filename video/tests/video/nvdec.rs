@@ -1,4 +1,5 @@
-//! Tests that frames decoded on a GPU equal FFmpeg's. Without NVIDIA's driver, the tests are skipped.
+//! Tests that frames decoded on a GPU equal FFmpeg's. Without NVIDIA's driver, these tests are
+//! skipped, and the error is tested instead.
 
 use warpfeed_video::record::Record;
 use warpfeed_video::{Codec, Coding, FrameDecoder, check, open};
@@ -17,7 +18,7 @@ const VIDEOS: [(&str, Coding); 3] = [
     ("gpu-vp9", Coding { matrix: 1, is_full_range: false, bits: 8 }),
 ];
 
-/// Returns a decoder. Without NVIDIA's driver, prints why the test is skipped, and returns `None`.
+/// Without NVIDIA's driver, prints why the test is skipped, and returns `None`.
 fn decoder() -> Option<FrameDecoder> {
     match check(Codec::H264) {
         Ok(()) => Some(FrameDecoder::new(1 << 20, 0)),
