@@ -64,7 +64,6 @@ fn finish(sim: &Sim, stream: &SimStream) {
     sim.synchronize(stream).unwrap();
 }
 
-/// Returns the results of the consumer's kernels.
 fn consume(sim: &Sim, spec: Spec, epochs: u64, loader_delay: u64, consumer_delay: u64) -> Vec<(u64, u64, bool)> {
     let mut ring = open_spec(sim, spec, loader_delay).unwrap();
     let seen = Seen::default();
@@ -297,7 +296,7 @@ fn copies_run_during_the_step_of_an_earlier_batch() {
     let wait_for = |batch: u64| waits.iter().find(|wait| wait.0 == batch);
     let mut hidden = 0;
     for &(batch, begin, end) in &copies {
-        // A step lasts from the end of the wait for its batch to the end of the next wait.
+        // A step lasts from the end of the wait for its batch to the beginning of the next wait.
         if let (Some(from), Some(to)) = (wait_for(batch - slots), wait_for(batch - slots + 1)) {
             assert!(from.2 <= begin + 2.0 && end <= to.1 + 2.0, "copy {batch} at {begin}..{end}: {from:?}, {to:?}");
             hidden += 1;

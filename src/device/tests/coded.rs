@@ -140,7 +140,7 @@ impl Coded {
     }
 }
 
-/// Every kind of file that a device decodes: number of channels, and encoder options.
+/// Every kind of baseline JPEG that a device decodes: number of channels, and encoder options.
 pub(in crate::device) fn kinds() -> Vec<(usize, Options)> {
     let options_for = |sampling: [(u8, u8); 3]| Options { sampling, ..Options::new(85, 1, 1) };
     let mut kinds = vec![
@@ -190,8 +190,8 @@ pub(in crate::device) fn random_jpeg(
     options.restart = [0, 0, 1, 2, 3, 7, 16][rng.below(7) as usize];
     let jpeg = encode(&draw(rng, size, *channels), size.width, size.height, *channels, &options);
     let jpeg = if rng.chance(0.1) { extended(&jpeg) } else { jpeg };
-    // With an EXIF orientation, a device writes the upright pixels over the coefficients, so the
-    // pixels must fit into their memory.
+    // With an EXIF orientation, a device writes the upright pixels over the coefficients, so they
+    // must not take more memory than the coefficients.
     let sampling = if *channels == 1 { [(1, 1); 1].to_vec() } else { options.sampling.to_vec() };
     let max_factor = |factor_of: fn(&(u8, u8)) -> u8| u32::from(sampling.iter().map(factor_of).max().unwrap_or(1));
     let blocks: u32 = sampling.iter().map(|&(h, v)| u32::from(h) * u32::from(v)).sum();
@@ -209,8 +209,8 @@ pub(crate) fn oriented(jpeg: &[u8], exif: u8) -> Vec<u8> {
     [&jpeg[..2], &[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes(), &body, &jpeg[2..]].concat()
 }
 
-/// Rewrites the file as extended sequential (SOF1), with 16-bit quantization values that do not fit
-/// into a byte.
+/// Rewrites the file as extended sequential (SOF1), with 16-bit quantization values, some of which
+/// do not fit into a byte.
 pub(in crate::device) fn extended(jpeg: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (jpeg[..2].to_vec(), &jpeg[2..]);
     while rest[1] != 0xda {

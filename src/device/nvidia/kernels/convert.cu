@@ -2,8 +2,9 @@
 // normalizes, applies the effects that operate on normalized values, and mixes samples. The record
 // of a sample (SampleOps) lists its effects and its mixing.
 //
-// A thread converts P adjacent pixels of a row. It reads their 3 * P bytes in three loads, and the
-// stores of a warp are contiguous. One template provides three entry points per type and layout:
+// A thread converts one or two groups of P adjacent pixels of a row. It reads the 3 * P bytes of a
+// group in three loads, and the stores of a warp are contiguous. One template provides three entry
+// points per type and layout (two for u8 NHWC):
 //   f16_nchw      without records; P pixels fill 16 bytes of a plane (4 f32, 8 f16), or 8 (u8)
 //   f16_nchw_ops  with one record per sample, or a null pointer; two groups of P pixels per thread
 //   f16_nchw_any  like f16_nchw_ops, but with P = 1, for widths that are not a multiple of P

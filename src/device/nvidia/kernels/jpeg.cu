@@ -125,9 +125,10 @@ __device__ __forceinline__ const Segment* segments_of(const DecodeOps& o, const 
 
 enum { MAX_TAPS = 64 };
 
-// The start of the table with the resize filter along one axis, which has `n` outputs. It is
-// followed by n pairs (start, taps), and by MAX_TAPS / 2 rows of n pairs of coefficients. An odd
-// last tap is paired with a zero. The sample's record for `jpeg_resize` precedes its two tables.
+// The start of the table with the resize filter along one axis of the output, which has `n` pixels.
+// It is followed by memory for n pairs (start, taps), and by MAX_TAPS / 2 rows of at most n pairs
+// of coefficients: only pixels in which the image is visible have a filter. An odd last tap is
+// paired with a zero. The sample's record for `jpeg_resize` precedes its two tables.
 // `DecodeOps::axes_bytes` computes the same size.
 struct __align__(16) Axis { u32 precision, start, end, unused; };
 __device__ __forceinline__ u32 axis_bytes(u32 n) { return (16 + n * (8 + MAX_TAPS * 2) + 15) / 16 * 16; }
@@ -297,7 +298,7 @@ struct __align__(16) Built {
     // These tables replace `dc` and `ac` in kernels that do not need the coefficients.
     //
     // An entry of `dc_twice` is like an entry of `dc`. But if an end-of-block code directly follows
-    // the DC difference, the entry skips both, and bits 5 and up contain the length of the
+    // the DC difference, the entry skips both, and bits 5 to 7 contain the length of the
     // end-of-block code.
     u32 dc_twice[2 << DC_BITS];
     // The lower 16 bits contain one symbol, as in `ac`. The upper 16 bits contain two symbols if
@@ -1236,8 +1237,8 @@ __device__ __forceinline__ int signed_byte(u32 bytes, int i) { return (signed ch
 __device__ __forceinline__ u32 byte(int value) { return u32(max(min(value, 255), 0)); }
 
 // Weighted sums of pixels. A pixel is red | green << 8 | blue << 16, and its top byte is arbitrary.
-// Weights are not negative. A sum always rounds to a byte, because its weights (at most 64) add up
-// to at most 1 plus 32 units of 2^-14.
+// Weights are not negative. A sum always rounds to a byte, because its weights, of which there are
+// at most 64, add up to at most 1 plus 32 units of 2^-14.
 struct Sums {
     u32 red, green, blue;
     __device__ __forceinline__ void clear(u32 precision) { red = green = blue = 1u << (precision - 1); }
@@ -1339,9 +1340,9 @@ struct Strip {
     uint2 weights[ROWS][MAX_TAPS];
 };
 
-// Writes a line of vertical sums, rounded to bytes, for each row of the strip. A thread processes
-// four columns, starting at `x`. When downscaling, a source pixel contributes to two output rows,
-// but is converted only once.
+// Writes a line of vertical sums, rounded to bytes, for each row of the strip. The first column is
+// `x`, and a thread processes groups of four columns. When downscaling, a source pixel contributes
+// to two output rows, but is converted only once.
 template <u32 Luma, u32 Chroma, u32 Colors>
 __device__ __forceinline__ void sum_down(uint4* lines, u32 quads, u32 x, const Strip& strip, const DecodeOps& o, const u8* planes) {
     const u32 first = Luma == ANY ? o.parts[0].upsampling : Luma;

@@ -20,8 +20,8 @@ const NATURAL: [usize; 64] = [
     47, 55, 62, 63,
 ];
 
-/// Decodes a batch of records into `out`, u8 (N, H, W, 3). Returns whether the host must decode
-/// each sample. Skips samples with all-zero records.
+/// Decodes a batch of records into `out`, u8 (N, H, W, 3). Skips samples with all-zero records.
+/// Returns, for each sample, whether the host must decode it.
 pub(in crate::device) fn decode(
     records: &[u8],
     arena: &[u8],
