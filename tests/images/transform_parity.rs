@@ -180,7 +180,6 @@ fn bicubic_evaluation_equals_that_of_torchvision_and_pillow() {
     let augment = Augment::eval(64, 56).interpolation(Interpolation::Bicubic);
     let plan = augment.plan(SOURCE, &mut Rng::new(0, 0, 0)).unwrap();
     assert!(plan.region.width < SOURCE.width && plan.region.height <= SOURCE.height);
-    // Decode only the region.
     let image = source();
     let ours = run(&cropped(&image, plan.region), &plan);
     assert!(ours == run(&image, &plan));

@@ -24,7 +24,6 @@ pub(crate) fn peak<T>(body: impl FnOnce() -> T) -> (usize, T) {
 }
 
 pub(crate) const MIB: usize = 1 << 20;
-/// Size of a 24-megapixel image.
 const LARGE: (u16, u16) = (6000, 4000);
 const LARGE_BYTES: usize = 6000 * 4000 * 3;
 
@@ -47,7 +46,6 @@ fn memory(samples: impl IntoIterator<Item = Vec<u8>>) -> Memory {
 struct Huge {
     /// Number of images that are being decoded.
     decoding: Arc<AtomicUsize>,
-    /// Maximum of `decoding`.
     max_decoding: Arc<AtomicUsize>,
 }
 

@@ -33,7 +33,6 @@ enum Base {
     Custom,
 }
 
-/// A sampler that delivers the listed samples in reverse order.
 struct Backwards(Vec<u64>);
 
 impl Sampler for Backwards {

@@ -399,7 +399,6 @@ fn a_killed_process_resumes_with_the_next_batch() {
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();
-            // Kill the process at an arbitrary point after a few more batches.
             let steps = || Saved::read(&path).map_or(0, |c| c.steps);
             let until = steps() + 1 + rng.below(12);
             let ended = loop {

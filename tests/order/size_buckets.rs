@@ -72,7 +72,6 @@ impl Case {
         self.budget.map_or(loader.clone(), |budget| loader.budget(budget))
     }
 
-    /// Returns the bucket of each image.
     fn buckets(&self) -> Vec<usize> {
         let bucket = |image: &Size| {
             let ratio = |size: &Size| (f64::from(size.width) / f64::from(size.height)).ln();

@@ -10,7 +10,6 @@ use crate::warnings::Warnings;
 use warpfeed::pack::Pack;
 use warpfeed::{Augment, Loader, source};
 
-/// Creates class folders with one image each.
 fn folder(root: &Path, name: &str, classes: &[&str]) -> PathBuf {
     for class in classes {
         let class = root.join(name).join(class);

@@ -34,7 +34,6 @@ pub fn is_required(required: &str, word: &str) -> Result<bool, String> {
     Ok(required.clone().any(|listed_word| listed_word == word))
 }
 
-/// The words that `WARPFEED_REQUIRE` may contain.
 pub fn words() -> impl Iterator<Item = &'static str> {
     WORDS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_whitespace().next())
 }

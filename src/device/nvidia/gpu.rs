@@ -31,7 +31,6 @@ use crate::error::Result;
 pub struct Nvidia(pub(crate) Context);
 
 impl Nvidia {
-    /// Returns the device of `stream`.
     pub(crate) fn of(stream: &Arc<CudaStream>) -> Result<Self> {
         Context::of(stream).map(Nvidia)
     }

@@ -26,7 +26,6 @@ pub(super) fn managed_thread() -> Option<usize> {
     Some(THREAD_INDEX.get()).filter(|me| *me < MAX_THREADS && !IS_INSIDE.get())
 }
 
-/// Runs `body` without any scheduling points.
 pub(super) fn without_scheduling<R>(body: impl FnOnce() -> R) -> R {
     let was_inside = IS_INSIDE.replace(true);
     let result = body();
@@ -137,7 +136,6 @@ pub(super) fn await_baton(me: usize) {
     }
 }
 
-/// Passes the baton from thread `me` to thread `next`.
 pub(super) fn pass_baton_to(me: usize, next: usize) {
     if me != next {
         {

@@ -54,7 +54,6 @@ struct Report<const N: usize> {
     counts: [u64; N],
 }
 
-/// Returns whether `WARPFEED_SCHEDULES` is set.
 pub fn are_selected() -> bool {
     std::env::var_os("WARPFEED_SCHEDULES").is_some()
 }
@@ -67,7 +66,6 @@ pub fn seeds(default: Range<u64>) -> Range<u64> {
     parse().unwrap_or_else(|| panic!("WARPFEED_SCHEDULES={text:?}: expected a range of seeds, such as 0..1000"))
 }
 
-/// Results of several schedules.
 #[derive(Debug)]
 pub struct Explored<const N: usize> {
     /// The test's counters, summed over all schedules.
@@ -169,7 +167,6 @@ fn cores() -> Vec<usize> {
     }
 }
 
-/// Prepares the process for running schedules.
 fn prepare() {
     if EXIT_KEY.load(SeqCst) != 0 {
         return;

@@ -266,7 +266,6 @@ pub(super) type ThreadMain = extern "C" fn(*mut c_void) -> *mut c_void;
 pub(super) type PthreadCreate =
     unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, ThreadMain, *mut c_void) -> c_int;
 
-/// Start routine and argument of a new thread.
 pub(super) struct ThreadStart {
     pub(super) id: usize,
     pub(super) main: ThreadMain,

@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::baton::{HAS_FAILED, THREAD_INDEX, UnlockedStderr, print_backtrace};
 
-/// Maximum number of threads in a schedule.
 pub(super) const MAX_THREADS: usize = 1024;
 
 /// Virtual time limit in nanoseconds. A longer schedule fails: its threads probably wait for each
@@ -52,7 +51,6 @@ pub(super) struct Thread {
     pub(super) priority: u64,
     /// Virtual nanoseconds that the thread has run.
     pub(super) run_time: u64,
-    /// How often the thread waited.
     pub(super) waits: u64,
 }
 
@@ -237,7 +235,6 @@ impl Schedule {
         }
     }
 
-    /// Chooses the thread that runs after a step of `me`.
     pub(super) fn choose_after(&mut self, me: usize, step: Step) -> usize {
         self.count_step(me, step);
         let switch_odds = match (self.style, step) {
