@@ -63,7 +63,8 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
     Ok(columns)
 }
 
-/// Returns the element type called `name`. Unsupported types have the kind `V`.
+/// Returns the element type called `name`. Types that NumPy lacks have the kind `V`, which is not
+/// supported.
 fn dtype_named(name: &str) -> Dtype {
     let (kind, size) = match name {
         "BOOL" => (b'b', 1),

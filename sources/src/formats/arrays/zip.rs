@@ -103,7 +103,8 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
     let mut scratch = Vec::new();
     let mut content = Vec::new();
     let (mut remaining, mut offset) = (stored, member.offset);
-    // Read one MiB at a time, so that a file that is not mapped is never entirely in memory.
+    // Read one MiB at a time. If the file is not mapped, the compressed bytes are thus never all in
+    // memory.
     let pieces = std::iter::from_fn(|| {
         let piece = remaining.min(1 << 20);
         (piece > 0).then(|| {

@@ -138,7 +138,8 @@ impl Coco {
     ///
     /// # Errors
     /// If the file cannot be read or is not COCO JSON (the message states line and column), or if
-    /// the images cannot be found. Also fails if no annotation belongs to a listed image, or if two
+    /// the images cannot be found. Also fails if the file lists no images, if no annotation belongs
+    /// to a listed image, if an annotation has the wrong number of keypoint values, or if two
     /// images or two categories have the same ID.
     pub fn open(json: impl AsRef<Path>) -> Result<Self> {
         Self::open_local(json.as_ref(), None)
@@ -350,6 +351,7 @@ impl Content {
         })
     }
 
+    /// Makes the annotations refer to the returned copy of all segmentations.
     fn segmentations(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {

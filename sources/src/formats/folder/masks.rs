@@ -84,7 +84,7 @@ impl Masks {
         Ok(masks)
     }
 
-    /// `count` is the number of mask files in `folder`.
+    /// `count` is the number of images and arrays in `folder`.
     fn assign(
         &mut self,
         mut masks: HashMap<&str, (u8, &str)>,

@@ -165,8 +165,8 @@ pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Returns the relative paths of all images, in the order of [`Folder`](super::Folder). Fails if a
-/// name is not UTF-8, because annotations could not refer to the image.
+/// Returns the relative paths of all images, sorted by folder and then by name. Fails if a name is
+/// not UTF-8, because annotations could not refer to the image.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, folders, visited) = (Vec::new(), Vec::new(), Vec::new());
     let mut walk = Walk { ancestors, folders, others: Others::default(), visited };

@@ -53,8 +53,8 @@ fn index_path(path: &Path) -> PathBuf {
     index.into()
 }
 
-/// Each line contains the key and the offset of one record. Sorts the records by offset. `len` is
-/// the length of the RecordIO file.
+/// Each line of an `.idx` file contains the key and the offset of one record. Sorts the records by
+/// offset. `len` is the length of the RecordIO file.
 fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {

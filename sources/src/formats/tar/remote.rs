@@ -243,7 +243,7 @@ fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Opt
         Err(_) => None,
     };
     if result.is_none() {
-        tracing::info!("{}: stale or damaged index, scanning the tar instead", index.url);
+        tracing::info!("{}: the index is unreadable, stale or damaged; scanning the tar instead", index.url);
     }
     Ok(result)
 }

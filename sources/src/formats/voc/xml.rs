@@ -16,8 +16,8 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// `first` is the coordinate of the first pixel. Errors contain the line number, unless the
-    /// root element is wrong.
+    /// `first` is the coordinate of the first pixel. Errors about an element below the root contain
+    /// its line number.
     pub(super) fn parse(text: &str, first: f64) -> Result<Self> {
         let document = Document::parse(text).map_err(|e| Error::in_source(format!("not XML: {e}")))?;
         let top = document.root_element();

@@ -48,7 +48,7 @@ use crate::values::annotated::{Parts, append, key_and_field};
 ///   rotation, use `Loader::annotations_follow` to specify whether the stored or the upright images
 ///   were annotated.
 /// - **Classes** are the `names` in `data.yaml`. If you open a folder, a `data.yaml` next to
-///   `images` or in the parent folder is used if it exists.
+///   `images` or one folder higher is used if it exists.
 ///
 /// As in YOLO, an image without a label file has no boxes. Opening logs a warning with the number
 /// of such images. If no image has a label file, opening fails.
