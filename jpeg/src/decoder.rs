@@ -45,8 +45,8 @@ impl<'a> Job<'a> {
 
     /// Stores the [coefficients](Job::coefficients), so that the image can be decoded again
     /// [without its Huffman codes](Jpeg::set_coefficients). Nothing is stored if the region is not
-    /// the whole image, if the image is damaged or is decoded from coefficients, if the coefficients
-    /// take more than `max_bytes` bytes, or if memory runs out.
+    /// the whole image, if the image is damaged or is decoded from coefficients, if the
+    /// coefficients take more than `max_bytes` bytes, or if memory runs out.
     #[must_use]
     #[inline]
     pub fn keep_coefficients(mut self, max_bytes: usize) -> Self {

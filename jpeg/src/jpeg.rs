@@ -43,8 +43,9 @@ impl<'a> Jpeg<'a> {
     }
 
     /// Ignores the EXIF orientation in the file. If there are three components, interprets them as
-    /// YCbCr if `from_ycbcr` is true, and as RGB otherwise, whatever the file says. Call this method
-    /// for a JPEG in a container that specifies the color space and the orientation, such as a TIFF.
+    /// YCbCr if `from_ycbcr` is true, and as RGB otherwise, whatever the file says. Call this
+    /// method for a JPEG in a container that specifies the color space and the orientation, such as
+    /// a TIFF.
     pub fn as_stored(&mut self, from_ycbcr: bool) {
         self.header.orientation = 1;
         if self.header.frame.components().len() == 3 {

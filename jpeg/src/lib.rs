@@ -86,9 +86,9 @@
 //! [`Decoder::damage`] reads the whole file and detects all damage in the table. [`Pixels::damage`]
 //! reports only damage in the data that was decoded. A sequential file with one scan and an EOI is
 //! decoded only as far as the region requires. If damage is found in this data, the decoder reads
-//! the whole file and detects every kind of damage. Progressive files, files with several scans, and
-//! files without EOI are always read completely. No decoder can detect bytes that were changed into
-//! other valid codes.
+//! the whole file and detects every kind of damage. Progressive files, files with several scans,
+//! and files without EOI are always read completely. No decoder can detect bytes that were changed
+//! into other valid codes.
 //!
 //! # Why it is fast
 //!

@@ -659,8 +659,8 @@ class Augment(_Calls):
         return self._with("grayscale", float(probability))  # type: ignore[no-any-return]
 
     def permute_channels(self, probability: float = 1.0) -> Augment:
-        """Shuffles the color channels with the given probability, like torchvision's
-        ``RandomChannelPermutation``."""
+        """Permutes the color channels with the given probability. With probability 1, this equals
+        torchvision's ``RandomChannelPermutation``."""
         return self._with("permute_channels", float(probability))  # type: ignore[no-any-return]
 
     def sharpness(self, factor: float, probability: float = 0.5) -> Augment:

@@ -10,7 +10,7 @@ use crate::transform::{Border, Interpolation, Mix, Mixing, Plan};
 
 /// The steps that turn a decoded image into an image of the batch, and the size of the output.
 ///
-/// Start from [`train`](Augment::train), [`eval`](Augment::eval),
+/// Start from a constructor such as [`train`](Augment::train), [`eval`](Augment::eval),
 /// [`center_crop`](Augment::center_crop), [`resize`](Augment::resize) or
 /// [`pass_through`](Augment::pass_through). For detection, start from
 /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter) or
@@ -210,9 +210,9 @@ impl Augment {
     /// Sets the content of the border. The default is [`Border::Constant`]. Only for
     /// [`random_crop`](Augment::random_crop).
     ///
-    /// The other borders repeat image pixels. Annotations cannot be repeated, so a loader with a
-    /// mask, boxes or any other field that is transformed with the image accepts only the constant
-    /// border.
+    /// All borders except the constant one repeat image pixels. Annotations cannot be repeated, so
+    /// a loader with a mask, boxes or any other field that is transformed with the image accepts
+    /// only the constant border.
     #[must_use]
     pub fn border(self, shows: Border) -> Self {
         self.then(Setting::Border { shows })
@@ -227,9 +227,9 @@ impl Augment {
     }
 
     /// Sets the resize filter. The default is [`Interpolation::Bilinear`].
-    /// [Policies](Augment::policy) and geometric operations have their own setters. Maps of floats
-    /// are resized bilinearly, unless [`DenseMap::nearest`](crate::field::DenseMap::nearest) is
-    /// set.
+    /// [Policies](Augment::policy) and [affine transformations](Augment::affine) have their own
+    /// setters. Maps of floats are resized bilinearly, unless
+    /// [`DenseMap::nearest`](crate::field::DenseMap::nearest) is set.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Interpolation};

@@ -6,8 +6,9 @@
 /// except [`Nearest`](Interpolation::Nearest) are antialiased: they widen as the image shrinks.
 /// [`Augment::antialias`](crate::Augment::antialias) turns antialiasing off.
 ///
-/// The antialiased bilinear filter is the fastest, and the only one that devices support. With any
-/// other filter, the worker threads decode and resize all images.
+/// The antialiased [`Bilinear`](Interpolation::Bilinear) filter is the fastest of the antialiased
+/// filters, and the only filter that devices support. With any other filter, the worker threads
+/// decode and resize all images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -70,8 +71,8 @@ impl Resampling {
     /// The only resampling that devices support.
     pub(super) const DEFAULT: Self = Resampling { filter: Interpolation::Bilinear, antialias: true };
 
-    /// Returns half the width of the filter. The unit is the output pixel if the filter widens as
-    /// the image shrinks, and otherwise the source pixel.
+    /// Returns half the width of the filter, in units of [`width`](Resampling::width) source
+    /// pixels.
     pub(super) fn support(self) -> f64 {
         match self.filter {
             Interpolation::Bilinear | Interpolation::BilinearExact | Interpolation::Nearest => 1.0,

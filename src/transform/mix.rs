@@ -32,10 +32,10 @@ impl Mix {
         Mix { mixup: Some(alpha), cutmix: None, probability: 1.0 }
     }
 
-    /// Pastes a rectangle of one image into a different one. Its fraction of the image's area is
-    /// drawn from Beta(`alpha`, `alpha`), before it is clipped to the image. Recipes use an `alpha`
-    /// of 1. See Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with
-    /// Localizable Features" (2019).
+    /// Pastes a rectangle of one image into a different one. The rectangle's fraction of the
+    /// image's area is drawn from Beta(`alpha`, `alpha`), before the rectangle is clipped to the
+    /// image. Recipes use an `alpha` of 1. See Yun et al., "CutMix: Regularization Strategy to
+    /// Train Strong Classifiers with Localizable Features" (2019).
     pub fn cutmix(alpha: f64) -> Self {
         Mix { mixup: None, cutmix: Some(alpha), probability: 1.0 }
     }

@@ -117,8 +117,9 @@ pub(crate) struct Tiling {
     shift: [f64; 2],
 }
 
-/// The position of an image along one axis. `resized` is the length of the resized image.
+/// The position of an image along one axis.
 struct Span {
+    /// Length of the resized image.
     resized: u32,
     /// Start of the visible section in the resized image.
     offset: u32,

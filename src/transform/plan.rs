@@ -10,7 +10,7 @@ use crate::transform::{Border, ImageMut, Interpolation, Window};
 /// The transformation of the image of one sample, as decided by
 /// [`Augment::plan`](crate::transform::Augment::plan) before the image is decoded.
 ///
-/// A plan describes five steps:
+/// A plan moves the pixels in five steps:
 /// 1. The area [`crop`](Plan::crop) of the image is resized to [`resized`](Plan::resized).
 /// 2. A section of the resized area, which begins at [`offset`](Plan::offset), is copied to the
 ///    area [`target`](Plan::target) of the output.

@@ -100,8 +100,8 @@ impl Augment {
     /// Adds the color augmentation of SimCLR (Chen et al. 2020) at full strength: a [`ColorJitter`]
     /// with brightness, contrast and saturation 0.8, hue 0.2 and probability 0.8; grayscale with
     /// probability 0.2; and a blur with a sigma of 0.1 to 2 pixels and probability 0.5. The blur's
-    /// kernel is a tenth of the output's height, so call [`output`](Augment::output) before this
-    /// method.
+    /// kernel is about a tenth of the output's height, and at most 63 pixels, so call
+    /// [`output`](Augment::output) before this method.
     #[must_use]
     pub fn simclr(self) -> Self {
         let jitter = ColorJitter::new().brightness(0.8).contrast(0.8).saturation(0.8).hue(0.2).probability(0.8);

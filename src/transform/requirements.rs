@@ -16,7 +16,8 @@ impl Augment {
     /// Checks the options. Opening a loader calls this method.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if an option is invalid. The error states the option and its value.
+    /// [`ErrorKind::Config`] if an option is invalid, or if the crop does not support it. The error
+    /// names the option.
     pub fn check(&self) -> Result<()> {
         let Size { width, height } = self.settings.output;
         if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {

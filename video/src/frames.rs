@@ -34,8 +34,8 @@ pub fn check(codec: Codec) -> Result<()> {
 }
 
 impl FrameDecoder {
-    /// Creates a decoder. AV1 frames may have at most `max_pixels` pixels. Codecs that are decoded on
-    /// a GPU use the GPU with index `gpu`, whose video engines limit the size.
+    /// Creates a decoder. AV1 frames may have at most `max_pixels` pixels. Codecs that are decoded
+    /// on a GPU use the GPU with index `gpu`, whose video engines limit the size.
     #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn new(max_pixels: u32, gpu: usize) -> Self {
         FrameDecoder {

@@ -13,14 +13,13 @@ use crate::markers::next_marker;
 /// pixels.
 ///
 /// The result is a sequential JPEG with one scan, and baseline unless a quantization table has
-/// 16-bit values. Restart markers divide the MCUs into segments that are about 32 to 64 pixels wide.
-/// A segment may continue in the next row of MCUs. An image of 256 to 512 pixels has about eight
-/// segments per row. If the image is narrower than 32 pixels, a segment is a whole row. An APP9
-/// segment lists the lengths of the data between the markers, so
-/// that a decoder need not search for the markers. It is left out if there are fewer than 16
-/// markers, or if the lengths do not fit in one segment. The Huffman tables are the standard tables,
-/// except where the standard table lacks a symbol, or a table optimized for the image saves more
-/// than 512 bytes.
+/// 16-bit values. Restart markers divide the MCUs into segments that are about 32 to 64 pixels
+/// wide. A segment may continue in the next row of MCUs. An image of 256 to 512 pixels has about
+/// eight segments per row. If the image is narrower than 32 pixels, a segment is a whole row. An
+/// APP9 segment lists the lengths of the data between the markers, so that a decoder need not
+/// search for the markers. It is left out if there are fewer than 16 markers, or if the lengths do
+/// not fit in one segment. The Huffman tables are the standard tables, except where the standard
+/// table lacks a symbol, or a table optimized for the image saves more than 512 bytes.
 ///
 /// The result retains everything that affects pixels: the JFIF segment without its thumbnail,
 /// Adobe's color transform, and the EXIF orientation, as the only entry of an EXIF segment. ICC

@@ -1,8 +1,8 @@
 //! Tests files with restart markers that are missing, extra, out of order or inconsistent with the
 //! headers, and files with truncated scans or changed heights. If the file can be decoded, and all
 //! variants of libjpeg decode it to the same pixels (`is_tame`), decoding must produce these
-//! pixels. An error is allowed only if libjpeg warns or fails. If libjpeg only warns, the error must
-//! contain a byte position. All backends must agree.
+//! pixels. An error is allowed only if libjpeg warns or fails. If libjpeg only warns, the error
+//! must contain a byte position. All backends must agree.
 
 use proptest::prelude::*;
 

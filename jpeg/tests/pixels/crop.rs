@@ -1,5 +1,5 @@
-//! Tests that a crop has the same pixels as a full decode by libjpeg, with many samplings, sizes and
-//! restart intervals. Most crops are decoded in a group with other regions of the image.
+//! Tests that a crop has the same pixels as a full decode by libjpeg, with many samplings, sizes
+//! and restart intervals. Most crops are decoded in a group with other regions of the image.
 
 use std::ops::RangeInclusive;
 

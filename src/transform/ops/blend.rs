@@ -5,9 +5,9 @@ use crate::error::resize;
 use crate::transform::{ImageMut, record};
 
 record! {
-    /// Adds the image to a weighted mixture of chains of effects, as in torchvision's `AugMix`. A
-    /// sample's first blend starts the mixture with the original image, and its last blend replaces
-    /// the image with the mixture.
+    /// Adds the image to a weighted mixture of chains of effects, as in torchvision's `AugMix`. The
+    /// first blend of a mixture starts it with the original image, and the last blend replaces the
+    /// image with the mixture.
     pub(crate) struct Blend {
         /// Position of the blend in the mixture: BEGIN, NEXT or END.
         part: u32,

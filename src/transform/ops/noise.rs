@@ -21,9 +21,9 @@ record! {
     }
 }
 
-/// Mean of the sum of twelve uniform bytes, which is close to normal by the central limit theorem.
-/// The sum needs only integers, so host and device agree bit for bit. Box-Muller would need `ln`
-/// and `cos`, which differ between them.
+/// Mean of the sum of twelve uniform bytes. The sum is close to normally distributed by the central
+/// limit theorem, and needs only integers, so host and device agree bit for bit. Box-Muller would
+/// need `ln` and `cos`, which differ between host and device.
 const MEAN: i32 = 1530;
 /// Reciprocal of the standard deviation, `sqrt(12 * (256^2 - 1) / 12)`.
 const SCALE: f32 = 0.003_906_28;

@@ -1,5 +1,4 @@
-//! [`Op`]: an enum over all operations, through which code outside `ops` uses them, so that a new
-//! operation touches no other module.
+//! [`Op`]: an enum over all operations, through which code outside `ops` uses them.
 
 use std::ops::Deref;
 
@@ -38,8 +37,8 @@ macro_rules! operations {
     };
 }
 
-// All operations, with the names of their setters. Those from `effects!` draw one pixel effect
-// each.
+// All operations, with the names of their setters. Those from `effects!` draw at most one effect
+// for each sample.
 macro_rules! with_rows {
     (
         pixels { $($mod:ident::$effect:ident { $($name:literal $op:ident),* },)+ }

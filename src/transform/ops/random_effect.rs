@@ -1,11 +1,10 @@
-//! [`RandomEffect`]: an operation that applies a single effect with a given probability. It is
-//! declared with [`random_effect!`](random_effect) in the file of the effect.
+//! [`RandomEffect`]: an operation that applies a single effect with a given probability.
 
 use super::effect::PixelEffect;
 use crate::sampler::Rng;
 
 /// An operation that applies one effect with a given probability. [`random_effect!`](random_effect)
-/// implements this trait.
+/// declares it in the file of the effect.
 pub(crate) trait RandomEffect {
     type Effect: PixelEffect;
 

@@ -1,6 +1,6 @@
 //! Effects that change the color of each pixel independently.
 //!
-//! The formulas are torchvision's. Each pixel is independent, so no copy of the image is needed.
+//! The formulas are torchvision's.
 //!
 //! Blocks of pixels are split into one array per channel, so that the compiler can vectorize the
 //! loops. The hue conversion computes every HSV case, and then selects one without branching.
@@ -206,8 +206,8 @@ random_effect! {
 }
 
 random_effect! {
-    /// Shuffles the color channels with the given probability, like torchvision's
-    /// `RandomChannelPermutation`.
+    /// Permutes the color channels with the given probability. With probability 1, this equals
+    /// torchvision's `RandomChannelPermutation`.
     permute_channels: PermuteChannels -> Tint {}
     probability 1.0;
     draw |_, rng| Tint::permuted(permutation(rng));

@@ -258,8 +258,8 @@ fn project(rows: [[f64; 3]; 3], (x, y): (f64, f64)) -> (f64, f64) {
     (across / under, down / under)
 }
 
-/// Computes torchvision's `_get_perspective_coeffs`. Returns `None` if three of the corners are
-/// collinear.
+/// Computes torchvision's `_get_perspective_coeffs`. Returns `None` if there is no unique solution,
+/// for example if three of the corners are collinear.
 fn perspective_coefficients(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f64; 8]> {
     let mut rows = [[0.0; 9]; 8];
     for (i, ([x, y], [u, v])) in from.into_iter().zip(to).enumerate() {

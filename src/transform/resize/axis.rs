@@ -17,8 +17,8 @@ use crate::transform::interpolation::Resampling;
 ///
 /// The weights are rounded to 16 bits as in `fast_image_resize` and PyTorch, so the results are
 /// bit-identical. PyTorch resizes the whole image before it crops, so the largest weight of the
-/// whole resize determines PyTorch's number of fractional bits. [`Key::larger`] provides this
-/// weight even if only a part of the image is resized.
+/// whole resize determines PyTorch's number of fractional bits. With [`Key::larger`], this weight
+/// is computed even if only a part of the image is resized.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     key: Option<Key>,

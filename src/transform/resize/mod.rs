@@ -10,11 +10,11 @@
 //! 8. `resizer`: [`Resizer`], which chooses the best instruction set and writes the image.
 //!
 //! The filter is separable, so each output row is computed in two passes instead of one sum over a
-//! rectangle. With the default filter, the first pass computes the weighted sum of several source
-//! rows, a row that stays in the L1 cache. The second pass computes each output pixel as a weighted
-//! sum of pixels of that row. Other filters resize source rows horizontally first, and keep the
-//! rows that the next output row reads. The order of the additions is fixed, so that every pixel is
-//! the same on every machine.
+//! rectangle. With the default and the nearest filter, the first pass computes the weighted sum of
+//! several source rows, a row that stays in the L1 cache. The second pass computes each output
+//! pixel as a weighted sum of pixels of that row. The other filters resize source rows horizontally
+//! first, and keep the rows that the next output row reads. The sums are sums of integers, so every
+//! pixel is the same on every machine.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -6,8 +6,8 @@ use crate::error::resize;
 use crate::transform::interpolation::Resampling;
 use crate::transform::{Interpolation, Plan};
 
-/// Resizes maps. Maps are always resized with the bilinear filter of [`Resizer`](super::Resizer),
-/// but with float weights, like a float image in torchvision's `resize`.
+/// Resizes maps with the bilinear filter of [`Resizer`](super::Resizer), but with float weights,
+/// like a float image in torchvision's `resize`.
 #[derive(Debug, Default)]
 pub(crate) struct Planes {
     across: Axis,

@@ -57,9 +57,9 @@ impl Resizer {
         Resizer { across, down, row: Vec::new(), lines: Vec::new(), table, kernels }
     }
 
-    /// Transforms `pixels` according to `plan`, and writes the result to `dst` in `u8` HWC.
-    /// Overwrites all `plan.output.height * plan.output.width * 3` bytes of `dst` without reading
-    /// them.
+    /// Crops, resizes and flips `pixels` according to `plan`, fills the rest of the output, and
+    /// writes the result to `dst` in `u8` HWC. Effects such as rotations are not applied.
+    /// Overwrites all `plan.output.height * plan.output.width * 3` bytes of `dst`.
     ///
     /// # Errors
     /// If `pixels` does not cover `plan.region`, if the length of `dst` is wrong, if the plan's

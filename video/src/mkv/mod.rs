@@ -5,9 +5,9 @@
 //! states whether the packet is a key frame. The reader reads these headers and skips the packets.
 //! It ignores the file's index (`Cues`), which lists only key frames.
 //!
-//! **Cost.** The reader makes one pass over the file in reads of up to 16 KiB, and skips the rest of
-//! larger packets. One more read gets the description of the tracks. A packet takes about 28 bytes of
-//! memory and at least six bytes in the file, so the size of the file limits the table.
+//! **Cost.** The reader makes one pass over the file in reads of up to 16 KiB, and skips the rest
+//! of larger packets. One more read gets the description of the tracks. A packet takes about 28
+//! bytes of memory and at least six bytes in the file, so the size of the file limits the table.
 //!
 //! **Rejected.** The reader rejects rotated and cropped videos, video tracks with lacing,
 //! compression, encryption, a codec delay or a time scale of their own, tracks that are described

@@ -127,7 +127,8 @@ fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
     }
 }
 
-/// Returns the track's identifier and its EXIF orientation, or 1 if its matrix is no EXIF orientation.
+/// Returns the track's identifier and its EXIF orientation, or 1 if its matrix is no EXIF
+/// orientation.
 fn parse_tkhd(tkhd: Atom<'_>) -> Result<(u32, u8)> {
     let (mut fields, version, _) = tkhd.full()?;
     fields.take(if version == 1 { 16 } else { 8 })?;

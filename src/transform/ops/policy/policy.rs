@@ -140,12 +140,12 @@ impl Policy {
     /// Effects, probabilities and magnitudes equal timm's. The rounding of each effect equals
     /// torchvision's. Timm uses Pillow, which causes four differences:
     /// - Pixel values may differ by one.
-    /// - Geometric effects always use bilinear interpolation. Timm chooses bilinear or bicubic at
-    ///   random.
+    /// - Geometric effects use bilinear interpolation, unless
+    ///   [`interpolation`](Policy::interpolation) is set. Timm chooses bilinear or bicubic at random.
     /// - Geometric effects blend pixels at the edge of the image with the fill color.
     /// - The blur is an exact Gaussian, which Pillow only approximates.
     ///
-    /// The fill color is the mean color of ImageNet, (124, 116, 104).
+    /// The default fill color is the mean color of ImageNet, (124, 116, 104).
     pub fn timm(text: &str) -> Self {
         Self::new(Form::Timm(text.to_owned().into()), 10).interpolation(Interpolation::Bilinear).fill([124, 116, 104])
     }
@@ -161,7 +161,8 @@ impl Policy {
         self
     }
 
-    /// Sets the largest magnitude of [`aug_mix`](Policy::aug_mix), 1 to 10. The default is 3.
+    /// Sets the severity of [`aug_mix`](Policy::aug_mix), 1 to 10. The magnitude of each effect is
+    /// drawn from this many of ten levels, from the lowest. The default is 3.
     #[must_use]
     pub fn severity(mut self, max_magnitude: u32) -> Self {
         match &mut self.form {
@@ -182,8 +183,10 @@ impl Policy {
         self
     }
 
-    /// Sets the interpolation of geometric effects: [`Interpolation::Nearest`], torchvision's
-    /// default, or [`Interpolation::Bilinear`]. With any other filter, the loader cannot be opened.
+    /// Sets the interpolation of geometric effects: [`Interpolation::Nearest`] or
+    /// [`Interpolation::Bilinear`]. The default is bilinear for [`aug_mix`](Policy::aug_mix) and
+    /// [`timm`](Policy::timm), and nearest otherwise. With any other filter, the loader cannot be
+    /// opened.
     #[must_use]
     pub fn interpolation(mut self, interpolation: Interpolation) -> Self {
         self.sampling.bilinear = interpolation == Interpolation::Bilinear;

@@ -269,8 +269,8 @@ impl Recipe {
                         remaining -= weight;
                         remaining < 0.0
                     });
-                    // If rounding errors leave no position, use the last kind with a positive
-                    // weight.
+                    // If no kind is found because of rounding errors, use the last one with a
+                    // positive weight.
                     let index = drawn_index.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
                     chosen.push(kinds[index].0);
                     if weighted {
