@@ -107,7 +107,6 @@ pub(crate) fn list(location: Arc<StorePath>, prefix: String) -> Result<Vec<Objec
     })
 }
 
-/// Requests a page. Returns its content and the URL of the next page.
 async fn request_page(client: &HttpClient, url: &str) -> Result<(Vec<u8>, Option<String>)> {
     let failed = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("listing {url}: {e}"));
     let mut request = http::Request::get(url);

@@ -43,7 +43,6 @@ pub fn within<T>(max_bytes: u64, read: impl FnOnce() -> T) -> T {
     read()
 }
 
-/// Charges a file of `bytes` bytes to the sample's allowance.
 fn charge(bytes: u64) -> Result<()> {
     let Some(allowance) = ALLOWANCE.get() else { return Ok(()) };
     let Some(remaining) = allowance.remaining.checked_sub(bytes) else {

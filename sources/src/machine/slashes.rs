@@ -23,7 +23,6 @@ pub(crate) fn root(folder: &Path) -> Result<String> {
     Ok(format!("{text}{slash}"))
 }
 
-/// Converts the separators of a Windows path.
 fn with_slashes(path: &str) -> String {
     let Some(verbatim) = path.strip_prefix(r"\\?\") else { return path.replace('\\', "/") };
     match verbatim.strip_prefix(r"UNC\") {

@@ -56,7 +56,6 @@ pub struct Frames<'a> {
     data: &'a [u8],
 }
 
-/// Positions of the frames.
 #[derive(Debug, Clone, Copy)]
 enum Table<'a> {
     /// The end position of each frame.
@@ -337,7 +336,6 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Returns the start and the end of a stored frame.
 fn positions(stored: &[u8; STORED]) -> (u64, u64) {
     let numbers = stored.as_chunks::<8>().0;
     (u64::from_le_bytes(numbers[0]), u64::from_le_bytes(numbers[1]))

@@ -195,7 +195,6 @@ impl Element {
 }
 
 impl Element {
-    /// Returns the size of an element in bytes.
     pub(crate) fn size(self) -> usize {
         self.kind_and_size().1
     }
@@ -234,8 +233,8 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    /// Creates an array from its bytes, which may be unaligned. Returns `None` if the number of
-    /// bytes does not match the shape, or if there are more than three axes.
+    /// Creates an array from its bytes, which may be unaligned. Returns `None` if
+    /// [`new`](Numbers::new) would fail.
     pub(crate) fn from_bytes<T: Number>(bytes: &'a [u8], shape: &[usize]) -> Option<Self> {
         Self::from_element(bytes, T::ELEMENT, shape)
     }

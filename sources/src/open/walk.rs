@@ -161,7 +161,6 @@ fn enclosing_dataset(
     Ok(Some((dataset, detected)))
 }
 
-/// Returns the first of `formats` that matches the layout of a folder.
 fn by_layout(
     folder: Tree<'_>,
     formats: impl Iterator<Item = &'static DataFormat>,
@@ -174,7 +173,6 @@ fn by_layout(
     Ok(None)
 }
 
-/// Returns the first of `formats` that matches a file in a folder.
 fn by_files(
     folder: Tree<'_>,
     formats: impl Iterator<Item = &'static DataFormat>,
@@ -303,7 +301,6 @@ fn intended_url(path: &Path) -> Option<String> {
     is_scheme.then(|| format!("{scheme}://{rest}"))
 }
 
-/// Returns the message for an unrecognized file that begins with `start`.
 fn not_a_dataset(start: &[u8]) -> String {
     if start.is_empty() {
         return "not a dataset: the file is empty".to_owned();

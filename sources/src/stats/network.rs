@@ -22,7 +22,7 @@ pub struct NetworkStats {
     pub refusals: u64,
     /// Number of bytes received.
     pub bytes: u64,
-    /// Number of received bytes that belong to samples.
+    /// Number of received bytes that reads of samples have returned.
     pub used_bytes: u64,
     /// Time to the last byte of each successful prefetch request, and the bytes received.
     pub answers: StageStats,

@@ -14,7 +14,6 @@ pub(crate) enum RowBytes<'a> {
 }
 
 impl<'a> RowBytes<'a> {
-    /// Returns the bytes of `page` from offset `start` to the end.
     pub(crate) fn since(start: usize, page: &[u8]) -> Self {
         RowBytes::Page(start..page.len())
     }

@@ -73,8 +73,8 @@ impl<'a> FileFeatures<'a> {
         &self.features
     }
 
-    /// Returns the class names of the `label` column. Fails if a label in one of `columns` has
-    /// different class names in two files.
+    /// Returns the class names of the `label` column. Fails if one of `columns` has different class
+    /// names in two files, or in a file and in `dataset_info.json`.
     pub(crate) fn classes<'n>(
         &self,
         columns: impl Iterator<Item = &'n str>,

@@ -46,7 +46,6 @@ impl<K: Ord + Copy, V> LruCache<K, V> {
         self.values.range(first..=last).next_back().map(|(key, entry)| (*key, &entry.value))
     }
 
-    /// Returns the value of `key`, and marks it as the most recently used value.
     pub(crate) fn get(&mut self, key: K) -> Option<&V> {
         let entry = self.values.get_mut(&key)?;
         self.by_use.remove(&entry.used);
@@ -56,7 +55,6 @@ impl<K: Ord + Copy, V> LruCache<K, V> {
         Some(&entry.value)
     }
 
-    /// Sets the value of `key`, and marks it as the most recently used value.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.clock += 1;
         self.by_use.insert(self.clock, key);

@@ -63,8 +63,6 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the index of the column's name in `NAMES`, or the length of `NAMES` for any other
-    /// name.
     fn rank(&self) -> usize {
         NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(NAMES.len())
     }
@@ -91,8 +89,8 @@ impl Candidate {
 /// common name or is the only column of `u8` arrays with at least two axes.
 ///
 /// Fails if the position of the channel axis is ambiguous, if the requested column contains `u8`
-/// arrays that are not images, or if a different column is equally likely to be the image, such as
-/// a column of floating-point pixels.
+/// arrays that are not images, or if a different column is at least as likely to be the image, such
+/// as a column of floating-point pixels.
 pub(crate) fn choose(arrays: &[Candidate], requested: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let with_channels = |candidate: &Candidate| {
         let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));
@@ -132,7 +130,7 @@ pub(crate) fn choose(arrays: &[Candidate], requested: Option<&str>) -> Result<Op
     with_channels(chosen)
 }
 
-/// Appends an image as an `.npy` file. `pixels` is an array of shape `shape`.
+/// Appends an image as an `.npy` file.
 pub(crate) fn append(
     out: &mut Vec<u8>,
     pixels: &[u8],

@@ -74,7 +74,6 @@ impl VideoFile {
         self.file.check()
     }
 
-    /// Returns a reader of the packets of one sample's frames.
     pub(crate) fn packets(self: &Arc<Self>) -> Packets {
         Packets { video: self.clone(), read_runs: Vec::new() }
     }

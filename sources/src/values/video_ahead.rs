@@ -7,7 +7,7 @@
 //! it finds the bytes already requested.
 //!
 //! A prefetch key identifies the bytes that are prefetched together. It consists of the number of
-//! the file and of the first packet of a group of pictures, or of [`WHOLE`] instead of the packet.
+//! the file, and of the number of the first packet in a group of pictures or [`WHOLE`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -46,12 +46,11 @@ pub(crate) trait VideoSamples: Send + Sync + 'static {
 
     fn open(&self, file: u32) -> Result<Arc<VideoFile>>;
 
-    /// Returns the frames of `video`, which is in the file number `file`, that the sample reads.
-    /// `draw` is the sample's random number.
+    /// Returns the indices of the frames that the sample reads from `video`, the file with the
+    /// number `file`. `draw` is the sample's random number.
     fn frames(&self, sample: u64, draw: u64, file: u32, video: &VideoFile) -> Vec<usize>;
 }
 
-/// Prefetches the videos of the samples in `order` from `remote`, which contains `objects`.
 pub(crate) fn prefetcher(
     samples: Arc<dyn VideoSamples>,
     order: &Lookahead,

@@ -78,7 +78,6 @@ struct State {
     /// Planned batches without samples, such as batches with samples of other datasets only. At
     /// most [`round::MAX_EMPTY`] are planned.
     empty_batches: BTreeSet<BatchIndex>,
-    /// Number of threads that wait for work.
     idle_threads: usize,
     /// Number of threads, including idle ones.
     threads: usize,

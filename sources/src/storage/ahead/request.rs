@@ -106,7 +106,7 @@ pub(crate) struct Counts {
     pub(crate) retries: AtomicU64,
     pub(crate) hedges: AtomicU64,
     pub(crate) refusals: AtomicU64,
-    /// Number of received bytes that belong to samples.
+    /// Number of received bytes that reads of samples have returned.
     pub(crate) used_bytes: AtomicU64,
     /// Number of reads and of bytes that the in-memory cache served, followed by those of the
     /// on-disk cache.

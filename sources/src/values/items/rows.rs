@@ -47,7 +47,6 @@ pub(crate) fn column_ranges<'n>(
 
 /// How samples store their columns.
 pub(crate) trait Layout: Send + Sync {
-    /// Name of the format.
     const KIND: &'static str;
 
     fn names(&self) -> &[String];
@@ -76,7 +75,7 @@ pub(crate) struct Rows<L> {
 }
 
 impl<L: Layout> Rows<L> {
-    /// Creates a source of the samples in `items`. `path` is the path of the dataset, for messages.
+    /// `path` is the path of the dataset, for messages.
     pub(crate) fn new(path: &Path, items: Items, layout: L, options: &Options) -> Result<Self> {
         Self::open(items, layout, options).map_err(|e| e.at_path(path))
     }
@@ -220,7 +219,7 @@ fn column_bytes<'a, L: Layout>(
     items.peek(row, range.start as u64..range.end as u64, scratch)
 }
 
-/// Calls `f` with the value of `column` in sample `row`. Reads only this column.
+/// Reads only this column of the sample.
 fn with_cell<L: Layout, T>(
     items: &Items,
     layout: &L,

@@ -27,7 +27,6 @@ pub(crate) struct Items {
     checksums: Vec<Option<Checksum>>,
 }
 
-/// The samples of one file.
 pub(crate) enum Samples {
     /// Start offset of each sample, followed by the end offset of the last sample.
     Offsets(Vec<u64>),
@@ -72,7 +71,6 @@ thread_local! {
     static CONVERTED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Clears the page and writes the key of sample `index` to it.
 fn write_key(page: &mut Vec<u8>, index: usize) -> Range<usize> {
     page.clear();
     write!(page, "{index}").expect("writing to a Vec cannot fail");

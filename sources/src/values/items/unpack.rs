@@ -87,7 +87,6 @@ impl Unpack {
     }
 }
 
-/// Decompresses consecutive zstd frames.
 fn zstd_frames(packed: File, limit: u64, out: &mut impl Write) -> io::Result<u64> {
     let (mut packed, mut total) = (BufReader::new(packed), 0);
     while !io::BufRead::fill_buf(&mut packed)?.is_empty() && total < limit {
@@ -266,7 +265,6 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     }
 }
 
-/// Compares the content of `target` with the decompressed content of `packed`.
 fn is_equal(packed: &File, target: &Path, len: u64, unpack: Unpack) -> bool {
     let Ok(copy) = file::open(target) else { return false };
     if copy.metadata().is_ok_and(|metadata| metadata.len() != len) {

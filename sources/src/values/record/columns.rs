@@ -93,7 +93,6 @@ pub(super) struct Field {
     pub(super) images: Vec<String>,
 }
 
-/// All columns of a dataset.
 struct AllColumns<'a>(&'a [Column]);
 
 impl AllColumns<'_> {
@@ -178,8 +177,7 @@ impl Columns {
     /// | other bytes | `<column>.bin` |
     ///
     /// Fails if a selected column is missing or has the wrong type, if two columns would become the
-    /// same field, or if there are more columns than a sample can have fields. If a selected column
-    /// is missing or has the wrong type, the message lists the columns.
+    /// same field, or if there are more columns than a sample can have fields.
     pub(crate) fn new(columns: &[Column], choice: &ColumnChoice) -> Result<Self> {
         let all_columns = AllColumns(columns);
         let names = choice.columns.as_ref();

@@ -31,7 +31,7 @@ pub(crate) struct Learner {
     /// The values starting at row `first_text_row`, each with the first row that contains it.
     names: HashMap<String, usize>,
     integers: usize,
-    /// Number of values from `first_text_row` on that are not integers.
+    /// Number of values that are not integers, starting at row `first_text_row`.
     texts: usize,
     /// Integers with leading zeros, such as `007`, each with the first row that contains it, and
     /// its text in that row.

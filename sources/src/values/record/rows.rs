@@ -116,7 +116,8 @@ impl Survey {
         (self.columns, self.shapes) = both.into_iter().unzip();
     }
 
-    /// Decides how samples use each column. Fails if the layout of pixel arrays is ambiguous.
+    /// Decides how samples use each column. Fails if the layout of pixel arrays is ambiguous, or if
+    /// [`Columns::new`] fails.
     pub(crate) fn finish(mut self, choice: &ColumnChoice) -> Result<Rows> {
         let encoded = self.columns.iter().any(|column| column.column_type == ColumnType::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();

@@ -25,7 +25,6 @@ const BLOCKS: usize = 4;
 
 struct Round {
     free_bytes: usize,
-    /// Total size of the selected samples in bytes.
     selected_bytes: usize,
     /// Bytes reserved for the gaps between samples.
     gap_bytes: u64,
