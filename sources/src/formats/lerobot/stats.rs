@@ -32,8 +32,8 @@ pub struct FeatureStats {
 
 pub(super) type Stats = BTreeMap<String, FeatureStats>;
 
-/// In version 2.1, combines those of the episodes for which `chosen` returns true. In the other
-/// versions, the statistics describe the whole dataset.
+/// In version 2.1, combines the statistics of the episodes for which `chosen` returns true. In the
+/// other versions, the statistics describe the whole dataset.
 pub(super) fn read(root: &DatasetFolder, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
     type Raw = BTreeMap<String, BTreeMap<String, Value>>;
     #[derive(Deserialize)]
