@@ -6,7 +6,7 @@
 //! 3. [`Lmdb`]: one LMDB database.
 //! 4. [`Tar`]: WebDataset shards.
 //! 5. [`Coco`], [`Yolo`], [`Voc`]: images with boxes, masks and keypoints.
-//! 6. [`Table`]: a CSV, TSV or JSON-lines file with image paths, labels, numbers and text.
+//! 6. [`Table`]: a CSV, TSV or JSON Lines file with image paths, labels, numbers and text.
 //! 7. [`Memory`]: samples in memory.
 //! 8. [`Concat`]: several datasets, one after the other. [`Zip`]: several datasets with the same
 //!    samples, side by side.
