@@ -31,6 +31,9 @@ def boxes_to_source(boxes: Any, matrix: Any, size: Any = None) -> Any:
         The boxes in pixels of the source images after their EXIF rotation, with the shape and the
         device of ``boxes``. If an image was flipped, edges are swapped so that left is less than
         right, and upper is less than lower.
+
+    Raises:
+        ValueError: if the shapes of ``boxes`` and ``matrix`` do not match.
     """
     is_torch = type(boxes).__module__.partition(".")[0] == "torch"
     xp: Any = import_module("torch" if is_torch else "numpy")

@@ -87,7 +87,7 @@ class Loader(_other_names.EarlierNames):
         masks: folder that contains the masks for a folder of images, relative to the parent of the
             image folder: for ``"CamVid/train"``, ``masks="trainannot"`` is ``CamVid/trainannot``.
             The mask of ``a/1.jpg`` is ``a/1.png`` in this folder, or the same path with ``.npy``,
-            ``.tif``, ``.gif``, ``.bmp`` or ``.webp``. The masks become the ``mask`` field, for
+            ``.tif``, ``.tiff``, ``.gif``, ``.bmp`` or ``.webp``. The masks become the ``mask`` field, for
             :class:`Mask`. A ``*`` in the last component of ``masks`` stands for the name of the
             image, as in ``"masks/*_mask"``.
         classes: class names. The label of a class is the position of its name in this list,
@@ -163,8 +163,8 @@ class Loader(_other_names.EarlierNames):
         layout: ``"channels_last"``, the default for torch, delivers (N, 3, H, W) with NHWC memory;
             ``"nhwc"``, the default otherwise, delivers (N, H, W, 3); ``"nchw"`` delivers contiguous
             (N, 3, H, W).
-        channels: pass 1 for grayscale images, (N, 1, H, W), which contain the luminance of the
-            augmented image. Supported only in host memory. For 16-bit or float images, and for
+        channels: pass 1 for grayscale images, which contain the luminance of the augmented image,
+            in one channel. Supported only in host memory. For 16-bit or float images, and for
             other numbers of channels, use :class:`DenseMap`.
         background: color behind transparent pixels, such as ``(255, 255, 255)``. By default, alpha
             is ignored.
@@ -718,7 +718,8 @@ class Loader(_other_names.EarlierNames):
         return Report(*self._core.memory_plan())
 
     def sample_errors(self) -> list[tuple[int, int, Exception]]:
-        """Returns the epoch, the batch and the error of each skipped sample."""
+        """Returns the epoch, the batch and the error of the first failure of each skipped
+        sample."""
         return list(self._core.faults())
 
     @property
@@ -748,8 +749,8 @@ class Loader(_other_names.EarlierNames):
         """Returns the sample with index ``id`` without augmentation. Indices have the same meaning
         as in ``batch.ids``.
 
-        The dict has the keys ``id``, ``key``, ``label`` (None if the sample has no label) and
-        ``image``. The image contains all pixels after the EXIF rotation, as uint8: with
+        The dict has the keys ``id``, ``key``, ``label`` (None if the sample has no label) and, if
+        the sample has an image, ``image``. The image contains all pixels after the EXIF rotation, as uint8: with
         ``output="torch"`` as a tensor (3, height, width), otherwise as a NumPy array (height,
         width, 3). Other fields keep the names under which they are stored: ``x.npy`` becomes an
         array, ``x.json`` is parsed, ``x.txt`` becomes a string, and all others are bytes.
@@ -772,7 +773,8 @@ class Loader(_other_names.EarlierNames):
         return np.frombuffer(self._core.labels(ids), np.int64).copy()
 
     def part(self, id: int) -> int:
-        """Returns the index, within the mixture, of the dataset that contains sample ``id``."""
+        """Returns the index of the dataset that contains sample ``id``, within the mixture or the
+        :class:`Concat`. For other datasets, the index is 0."""
         return int(self._core.part(_options.integer("id", id)))
 
     @property

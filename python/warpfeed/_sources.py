@@ -86,7 +86,7 @@ class Clips(Arguments):
         data = warpfeed.Clips("kinetics", frames=8, stride=4, jitter=None)
         loader = warpfeed.Loader(data, augment=warpfeed.Augment.train(112), batch_size=4, shuffle=True)
         for batch in loader:
-            batch["video"], batch["label"]  # (4, 8, 112, 112, 3) and (4,)
+            batch["video"], batch["label"]  # torch tensors of shape (4, 8, 3, 112, 112) and (4,)
 
     The fields of a sample are ``video`` for ``Image("video", frames=8)``, and ``video_is_pad``, u8
     of shape (8,), which is 1 for frames after the end of the video. Such frames repeat the last

@@ -30,8 +30,9 @@ def detection_targets(
     - ``boxes``, f32 of shape (n, 4): the left, upper, right and lower edge of each box, in pixels;
     - ``labels``, i64 of shape (n,);
     - ``valid``, a bool: False for padding and for replacements of skipped samples;
-    - if the loader has the corresponding columns, ``masks`` of shape (n, H, W), ``keypoints`` of
-      shape (n, K, 3), ``iscrowd``, i64 of shape (n,), ``area`` of shape (n,), and ``image_id``.
+    - if the :class:`Boxes` field delivers them, ``masks`` of shape (n, H, W), ``keypoints`` of
+      shape (n, K, 3), ``iscrowd``, i64 of shape (n,), and ``area`` of shape (n,);
+    - if the loader has a field ``image_id``, its value, i64.
 
     If the loader has the ``crowd`` column, boxes that COCO marks as crowds are left out, as in
     torchvision's reference training. Without this column, crowds are treated as ordinary boxes.
@@ -144,9 +145,9 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
 
 
 def hf(batch: Any) -> dict[str, Any]:
-    """Returns the arguments of Hugging Face's vision models: ``pixel_values`` of shape (N, 3, H,
-    W), and ``labels``: the soft labels if the loader delivers them, and the class indices
-    otherwise. A batch without labels has only ``pixel_values``.
+    """Returns the arguments of Hugging Face's vision models: ``pixel_values`` of shape (N, C, H,
+    W), or (N, T, C, H, W) for clips, and ``labels``: the soft labels if the loader delivers them,
+    and the class indices otherwise. A batch without labels has only ``pixel_values``.
 
     Samples that are not valid, such as the padding of a last batch, do not contribute to the loss:
     their class index is -100, and their soft labels are 0."""
@@ -188,7 +189,7 @@ def _retained_rows(batch: Any, boxes: str, sample: int, count: int, crowd: bool)
 
 
 def _channels_first(batch: Any) -> Any:
-    """Returns a view of the images with the shape (N, 3, H, W), or (N, T, 3, H, W) for clips."""
+    """Returns a view of the images with the shape (N, C, H, W), or (N, T, C, H, W) for clips."""
     images = batch["image"]
     last = images.ndim - 1
     if batch.image_axes == (last - 1, last):

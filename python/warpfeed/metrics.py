@@ -132,7 +132,7 @@ def prometheus_text(**loaders: Any) -> str:
             such as ``train=loader``.
 
     Raises:
-        ConfigError: if there is no loader.
+        ConfigError: if there is no loader, or if a value is neither a loader nor a decoder.
     """
     lines = []
     for metric, rows in _families(_Loaders(loaders).stats()):
@@ -155,7 +155,7 @@ class Collector:
             such as ``train=loader``.
 
     Raises:
-        ConfigError: if there is no loader.
+        ConfigError: if there is no loader, or if a value is neither a loader nor a decoder.
     """
 
     def __init__(self, /, **loaders: Any) -> None:
@@ -193,7 +193,7 @@ def observe(meter: Any, /, **loaders: Any) -> None:
             ``loader``, such as ``train=loader``.
 
     Raises:
-        ConfigError: if there is no loader.
+        ConfigError: if there is no loader, or if a value is neither a loader nor a decoder.
     """
     observation = importlib.import_module("opentelemetry.metrics").Observation
     loader_stats = _Loaders(loaders)

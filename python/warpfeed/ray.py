@@ -1,7 +1,8 @@
 """Packs datasets on a Ray cluster.
 
-Each part is packed by a Ray task, and the samples never enter Ray's object store. All machines need
-access to the data and to the target, so both must be in a shared folder or an object store.
+Each part is packed by a Ray task, which reads its samples from the dataset. Ray's object store
+contains only the dataset object, such as a path. All machines need access to the data and to the
+target, so both must be in a shared folder or an object store.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def pack(
 
     Raises:
         WarpfeedError: the first error, if packing a part or merging fails.
+        ConfigError: if Ray is not installed, if ``parts`` is less than 1, or if ``part`` is passed.
     """
     try:
         import ray
