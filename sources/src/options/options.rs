@@ -104,8 +104,8 @@ impl Options {
     }
 
     /// Reads the masks of an image folder from `folder`. The mask of `a/1.jpg` is `a/1.png` in
-    /// `folder`, or the file with the same name and the extension `.npy`, `.tif`, `.gif`, `.bmp` or
-    /// `.webp`. The mask becomes the sample's `mask` field, which `field::Mask` reads. A relative
+    /// `folder`, or the file with the same name and the extension `.npy`, `.tif`, `.tiff`, `.gif`,
+    /// `.bmp` or `.webp`. The mask becomes the sample's `mask` field, which `field::Mask` reads. A relative
     /// `folder` is resolved against the parent of the image folder. A `*` in the last component of
     /// `folder` represents the name of the image, as in `train_masks/*_mask`.
     ///
