@@ -28,9 +28,7 @@ use crate::pixels::Rect;
 const MAX_GRID_COMPONENTS: usize = 3;
 /// Maximum number of DC tables, and of AC tables.
 const MAX_TABLES: usize = 2;
-/// Size of a Huffman table in the output, in bytes.
 const TABLE_BYTES: usize = 16 + 256;
-/// Size of a segment's entry in the output, in bytes: four `u32`.
 const ENTRY_BYTES: usize = 16;
 /// Flag in a segment's number of MCUs: the segment continues after the last needed MCU. Must equal
 /// `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. Images have at most 2^26 MCUs, so the

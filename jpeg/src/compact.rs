@@ -123,7 +123,6 @@ impl CompactCoefficients {
         self.masks.push(mask);
     }
 
-    /// Completes the coefficients after the last row. Returns `None` if an allocation fails.
     pub(crate) fn finish(mut self, quant: &[[u16; 64]; MAX_COMPONENTS]) -> Option<Self> {
         let mut values = Vec::new();
         reserve_exact(&mut values, self.values.len() + EXPAND_PADDING).ok()?;

@@ -74,7 +74,6 @@ pub struct Decoder {
     plain: PlainDecoder,
 }
 
-/// An image that is being decoded in lanes, with its job and its buffer.
 struct ActiveImage {
     job: usize,
     lane_image: LaneImage,

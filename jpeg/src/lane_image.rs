@@ -30,7 +30,7 @@ const PLAIN_BAND_BLOCKS: u32 = 128;
 /// last pieces of a band are being decoded.
 const BANDS: usize = 2;
 
-/// An image in progress. The memory is reused for the next image.
+/// The memory is reused for the next image.
 #[derive(Default)]
 pub(crate) struct LaneImage {
     plan: Option<Plan>,
@@ -61,7 +61,6 @@ struct Cursor {
     dc: [i32; MAX_COMPONENTS],
 }
 
-/// A range of MCU rows, and the pieces to decode for it.
 #[derive(Debug, Default)]
 struct Band {
     rows: Range<u32>,
@@ -82,7 +81,6 @@ struct Piece {
     first_block: usize,
 }
 
-/// A piece that a lane is decoding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LanePiece {
     band: usize,

@@ -49,7 +49,6 @@ pub(crate) fn marker_name(marker: u8) -> String {
     }
 }
 
-/// A marker segment and its unread bytes.
 pub(super) struct Segment<'a> {
     pub(super) marker: u8,
     pub(super) offset: usize,

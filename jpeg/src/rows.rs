@@ -16,7 +16,6 @@ use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window
 /// alignment.
 const MARGIN: usize = 64;
 
-/// The coefficients of an image.
 pub(crate) trait Blocks {
     /// Whether coefficients are in zigzag order, as lanes store them.
     const FROM_LANES: bool;
@@ -26,7 +25,6 @@ pub(crate) trait Blocks {
     fn locate(&mut self, index: usize, row: u32, columns: Range<u32>, offsets: &mut Vec<u32>) -> &[i16];
 }
 
-/// State that is fixed while an image is rendered.
 pub(crate) struct View<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) layout: &'a Layout,
@@ -38,7 +36,6 @@ pub(crate) struct View<'a> {
 pub(crate) struct Rows {
     stripes: [Stripe; MAX_COMPONENTS],
     offsets: Vec<u32>,
-    /// The next row of pixels.
     next_row: u32,
     /// If set, receives the coefficients of the whole image.
     compact: Option<CompactCoefficients>,
@@ -83,7 +80,7 @@ impl Rows {
         }
     }
 
-    /// Returns the coefficients of the image after its last row.
+    /// Must be called after the last row of the image.
     pub(crate) fn take_coefficients(&mut self, quant: &[[u16; 64]; MAX_COMPONENTS]) -> Option<CompactCoefficients> {
         self.compact.take()?.finish(quant)
     }

@@ -11,7 +11,6 @@ use crate::transform::zoom::{self, Zoom};
 
 const MAX_SIDE: u32 = 65_535;
 
-/// The area of an image that the output shows, and its size and position in the output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Crop {
     /// A random box, resized to the size of the output.

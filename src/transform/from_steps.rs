@@ -59,7 +59,7 @@ impl Augment {
         self
     }
 
-    /// Adds an operation. Operations run in the order in which they are added.
+    /// Operations run in the order in which they are added.
     pub(crate) fn with(mut self, op: impl Into<Op>) -> Self {
         let op = op.into();
         self.settings.add(&op);

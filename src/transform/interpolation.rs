@@ -60,7 +60,6 @@ impl Interpolation {
     }
 }
 
-/// A resize filter, and whether it is antialiased.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Resampling {
     pub(super) filter: Interpolation,

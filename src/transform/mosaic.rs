@@ -103,7 +103,6 @@ impl Mosaic {
     }
 }
 
-/// The random choices for a mosaic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tiling {
     /// Positions of the partners among the samples of the epoch.
@@ -117,7 +116,6 @@ pub(crate) struct Tiling {
     shift: [f64; 2],
 }
 
-/// The position of an image along one axis.
 struct Span {
     /// Length of the resized image.
     resized: u32,

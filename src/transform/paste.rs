@@ -82,7 +82,6 @@ impl CopyPaste {
     }
 }
 
-/// The random choices for pasting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pasting {
     /// Index of the partner among the samples of the epoch.

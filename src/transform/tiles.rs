@@ -129,7 +129,6 @@ impl Augment {
     }
 }
 
-/// How the images of several samples are combined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Join {
     Tiles(Tiling),

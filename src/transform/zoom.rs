@@ -8,7 +8,6 @@ use crate::transform::{Plan, iou};
 /// Maximum size of the canvas, relative to the image.
 const MAX_SCALE: f64 = 100.0;
 
-/// The options of `zoom_out`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Zoom {
     pub(super) probability: f64,

@@ -6,7 +6,7 @@ pub(super) const SLACK_BYTES: usize = 320;
 /// Maximum number of links. Each block of a pattern in use has one link.
 pub(super) const LINKS: usize = 32;
 
-/// The state of all lanes. Element `i` of each array belongs to lane `i`.
+/// Element `i` of each array belongs to lane `i`.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(super) struct Lanes {
@@ -25,7 +25,6 @@ pub(super) struct Link {
     pub(super) next: u32,
 }
 
-/// Pointers to the memory that the backends access.
 pub(super) struct Pointers {
     pub(super) stream: *const u8,
     /// Maximum bit offset of a lane.

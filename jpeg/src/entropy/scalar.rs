@@ -47,7 +47,6 @@ pub(super) unsafe fn run_bmi(memory: &Pointers, lanes: &mut Lanes, count: usize)
     }
 }
 
-/// The state of a lane in registers.
 #[derive(Clone, Copy)]
 struct Lane {
     bits: u64,

@@ -13,7 +13,6 @@ use crate::huffman::{Code, Spec, extend};
 /// fit in the L1 cache.
 pub(super) const BITS: usize = 11;
 
-/// Number of bits of the index of [`Table::codes`].
 pub(super) const CODE_BITS: usize = 10;
 
 #[derive(Clone)]

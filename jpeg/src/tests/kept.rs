@@ -16,7 +16,6 @@ fn region(random: &mut Random, size: Size) -> Rect {
     Rect::new(x, y, part(random, size.width - x), part(random, size.height - y))
 }
 
-/// Adds an EXIF orientation.
 fn with_orientation(jpeg: &[u8], exif: u8) -> Vec<u8> {
     let entry = [0x12, 0x01, 3, 0, 1, 0, 0, 0, exif, 0, 0, 0];
     let body = [&b"Exif\0\0II*\0\x08\0\0\0\x01\0"[..], &entry, &[0; 4]].concat();

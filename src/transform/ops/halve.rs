@@ -6,7 +6,6 @@ use crate::decode::Size;
 use crate::transform::{ImageMut, record};
 
 record! {
-    /// The effect. It has no random values.
     pub(crate) struct Halved {
         unused: u32,
     }

@@ -68,7 +68,6 @@ impl SampleEffects {
         effects
     }
 
-    /// Checks the operations, and the limit on effects per sample.
     pub(crate) fn check(ops: &[Op]) -> Result<()> {
         ops.iter().try_for_each(|op| op.check())?;
         let effects = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);

@@ -35,7 +35,6 @@ pub(crate) trait Operation {
         1
     }
 
-    /// Adds the effects for one sample to `effects`.
     fn draw(&self, output: Size, rng: &mut Rng, effects: &mut SampleEffects);
 }
 

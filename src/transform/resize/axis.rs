@@ -49,7 +49,7 @@ pub(super) struct Key {
     pub(super) larger: Option<(u32, u32)>,
 }
 
-/// The source positions and coefficients of one output.
+/// The first source position of one output, and the range of its coefficients.
 #[derive(Debug, Clone, Copy)]
 struct Taps {
     start: u32,

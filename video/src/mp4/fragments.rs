@@ -37,7 +37,7 @@ pub(super) struct Fragments {
 const NOT_KEY: u32 = 1 << 16;
 
 impl Fragments {
-    /// Adds the packets of a `moof` box. `moof_offset` is the offset of the box in the file.
+    /// `moof_offset` is the offset of the box in the file.
     pub(super) fn add(&mut self, movie: &mut Movie, bytes: &[u8], moof_offset: u64, file_len: u64) -> Result<()> {
         // The data starts here if the track's header does not specify an offset.
         let mut base = moof_offset;

@@ -8,7 +8,6 @@
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
 
-/// Start code, which precedes each NAL unit.
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +30,6 @@ pub(super) struct Content {
 }
 
 impl Bitstream {
-    /// Parses a configuration record.
     pub(super) fn new(config: &CodecConfig) -> Result<Self> {
         let record = &config.record[..];
         let (length_bytes, headers) = match config.codec {
@@ -107,7 +105,6 @@ impl Bitstream {
     }
 }
 
-/// The content of a NAL unit.
 enum Unit {
     /// A slice of a picture. If `is_random_access` is true, the picture is an IDR picture (H.264)
     /// or an IRAP picture (HEVC): decoding may start with it, and later pictures do not refer to

@@ -168,7 +168,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Destroys the parser. The context must be current.
+    /// The context must be current.
     fn destroy_parser(&mut self, device: &Device) {
         if let Some(group) = self.group.take() {
             // SAFETY: `start` created the parser. It is not running.
@@ -337,7 +337,6 @@ impl Group {
     }
 }
 
-/// A decoder of the driver.
 struct DriverDecoder {
     handle: ffi::DecoderHandle,
     codec: c_int,
@@ -406,7 +405,7 @@ impl DriverDecoder {
         Ok(DriverDecoder { handle, codec: format.codec, bit_depth, size, max_size, surfaces })
     }
 
-    /// Destroys the decoder. The context must be current.
+    /// The context must be current.
     fn destroy(self, device: &Device) {
         // SAFETY: invariant 1.
         unsafe { (device.driver().cuvid.destroy_decoder)(self.handle) };

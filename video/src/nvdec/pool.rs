@@ -144,7 +144,6 @@ impl Session {
         result
     }
 
-    /// Returns the frame that was decoded last.
     pub(super) fn planes(&mut self) -> Planes<'_> {
         self.decoder.planes()
     }

@@ -31,14 +31,12 @@ struct Parser {
     count: u8,
 }
 
-/// The surfaces of the simulated decoder.
 #[derive(Default)]
 struct Engine {
     surfaces: Vec<(u8, bool)>,
     mapped: Vec<u8>,
 }
 
-/// The content of a simulated image.
 struct TestImage {
     number: u8,
     order: u8,

@@ -162,7 +162,7 @@ impl Policy {
     }
 
     /// Sets the severity of [`aug_mix`](Policy::aug_mix), 1 to 10. The magnitude of each effect is
-    /// drawn from this many of ten levels, from the lowest. The default is 3.
+    /// drawn from the `max_magnitude` lowest of ten levels. The default is 3.
     #[must_use]
     pub fn severity(mut self, max_magnitude: u32) -> Self {
         match &mut self.form {
