@@ -1,6 +1,7 @@
-//! Makes each system call fail once while a loader reads through a cache. Either the batches are
-//! unchanged, or an error names the affected file or URL, or a lack of memory or threads.
-//! Afterward, the cache contains no damaged data, and at most three more loads fill it.
+//! Makes each system call fail once while a loader reads through a cache, or while a cache is
+//! checked and emptied. Either the batches are unchanged, or an error names the affected file or
+//! URL, or a lack of memory or threads. Afterward, the cache contains no damaged data, and at most
+//! three more loads fill it.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +35,6 @@ impl Data {
         Data { objects: Arc::new(Objects::of(root.path(), "mem://set")), url }
     }
 
-    /// Creates a loader with a cache of `bytes` bytes in `folder` and `memory` bytes in memory.
     fn loader(&self, folder: &Path, bytes: u64, memory: u64) -> Result<Loader> {
         let cache = Cache::with_memory(folder, bytes, memory)?;
         let loader = Loader::new(&*self.url).stores([("mem", cache.store(self.objects.clone()))]);

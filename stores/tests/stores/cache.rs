@@ -241,7 +241,7 @@ fn check_folder(folder: &Path, limit: u64) {
 fn processes_share_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let limit = offset_of(SAMPLES) / 2;
-    // All processes open the folder before it exists.
+    // The processes start before the folder exists.
     let path = folder.path().join("new/cache");
     let fillers: Vec<_> = (0..4).map(|epoch| filler(&path, limit, epoch, 3 * SAMPLES / 10)).collect();
     for mut filler in fillers {

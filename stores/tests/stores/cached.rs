@@ -11,7 +11,7 @@ use warpfeed::source::{Memory, Object, Options, OwnedSample, Store, open};
 use warpfeed::{Augment, Error, Loader, Result};
 use warpfeed_stores::{Cache, show, warm};
 
-/// A store in memory. While faults are enabled, reads fail or are delayed at random.
+/// A store in memory. If `faults` is set, reads fail or are delayed at random.
 #[derive(Default)]
 struct Objects {
     objects: BTreeMap<String, Vec<u8>>,
@@ -45,7 +45,6 @@ impl Store for Objects {
     }
 }
 
-/// Returns a 32x32 BMP of noise.
 fn image(number: u64) -> Vec<u8> {
     let mut bytes = b"BM".to_vec();
     for word in [54 + 3072u32, 0, 54, 40, 32, 32, 1 | 24 << 16, 0, 3072, 0, 0, 0, 0] {

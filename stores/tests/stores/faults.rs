@@ -1,5 +1,5 @@
-//! Tests that a faulty server delivers the same samples and batches as the local files. In fifty
-//! random schedules, with and without a cache, the server refuses requests, truncates and delays
+//! Tests that a faulty server delivers the same samples as the local files. In fifty random
+//! schedules, with and without a cache, the server refuses requests, truncates and delays
 //! responses, sends wrong lengths or ranges, or does not respond. Expired credentials and changed
 //! objects must cause errors that name them. An error that retries cannot fix must appear within
 //! seconds and say what to do.

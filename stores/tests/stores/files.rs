@@ -169,7 +169,7 @@ fn every_format_opens_from_a_store() {
             samples(&*local_source) == samples(&*remote_source) && local_source.classes() == remote_source.classes(),
             "{kind}: {url}"
         );
-        // A second process finds the files and does not download any.
+        // A second opening finds the files and downloads none of them.
         if !show(folder.path()).unwrap().files.is_empty() {
             let bytes = store.bytes.load(SeqCst);
             with(folder.path(), 1 << 30, &store).open(&url).unwrap();

@@ -22,7 +22,6 @@ static HUB: LazyLock<(Arc<Server>, String)> = LazyLock::new(|| {
     hub
 });
 
-/// Returns a complete response with a link to the next page.
 fn page(body: &str, next: Option<&str>) -> String {
     let link = next.map(|next| format!("Link: <{next}>; rel=\"next\"\r\n")).unwrap_or_default();
     format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n{link}\r\n{body}", body.len())

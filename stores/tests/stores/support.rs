@@ -19,9 +19,7 @@ pub struct Server {
     /// Seed for random faults of range requests, or 0 for no faults. The third attempt at a range
     /// always succeeds.
     pub schedule: AtomicU64,
-    /// Number of attempts at each range of each object.
     pub attempts: Mutex<BTreeMap<(String, usize), u64>>,
-    /// Number of occurrences of each fault.
     pub fault_counts: Mutex<BTreeMap<u64, u64>>,
     pub expired: AtomicBool,
     pub requests: AtomicU64,
