@@ -114,7 +114,7 @@ fn error_says_whether_length_or_mtime_changed() {
     assert!(cause.contains(&format!("it had {old} bytes when it was opened and has {} now", old + 512)), "{cause}");
 }
 
-/// In each epoch, the first worker that uses a shard checks it. Workers on other shards don't wait.
+/// In each epoch, the first worker that uses a shard checks it.
 #[test]
 fn a_modified_shard_fails_where_it_is_first_read() {
     let root = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Tests that a class list determines the class indices in every format and wherever labels are
-//! used. A class that is not in the list must make its sample fail with an error that names the
-//! class.
+//! Tests that a class list determines the class indices in folders, LMDB databases and tars, and
+//! wherever labels are used. A class that is not in the list must make opening fail with an error
+//! that names the class, or have its samples skipped.
 
 use std::collections::HashMap;
 use std::fs;

@@ -155,7 +155,7 @@ fn a_loader_closes_quickly_during_an_outage() {
                         let source: Arc<dyn Source> = if planned { source } else { Arc::new(Unplanned(source)) };
                         let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
-                        // The memory limit also limits the number of prefetched samples.
+                        // The memory limit also limits the prefetch budget.
                         let mut epochs = loader.memory_limit(8 << 20).host().unwrap();
                         if after == 0 {
                             store.becomes(mode);
@@ -211,7 +211,7 @@ fn opening_can_be_aborted_at_every_request() {
     exit_on_hang(|| {
         for mode in [SILENT, FAILS] {
             for url in ["mem://set", "mem://set/s-{000000..000001}.tar"] {
-                // The store fails from its first, second, … request on.
+                // The store fails or stops responding after `sound` requests.
                 for sound in 0..5 {
                     let store = Outage::of(60, false);
                     let abort = Arc::new(AtomicU8::new(0));

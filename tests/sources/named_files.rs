@@ -1,6 +1,7 @@
 //! Tests that only regular files are read, so that no file in a dataset can block a worker or
 //! exhaust memory. Paths in automatically detected columns must stay inside the table's folder.
-//! Warnings must count the files that were left out.
+//! Malformed tables and YAML files must be rejected. Warnings must count the files that were left
+//! out.
 
 use std::fs;
 use std::path::Path;

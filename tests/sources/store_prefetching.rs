@@ -150,7 +150,7 @@ impl Store for Faulty {
     }
 }
 
-/// Reads epochs on several threads as a loader does, with a canceled epoch in between.
+/// Reads two epochs, each batch on several threads. Some seeds cancel an epoch early.
 fn drive(source: &Arc<dyn Source>, expected: &[OwnedSample], seed: u64, bytes: usize) -> Result<()> {
     let (len, batch) = (source.len() as u64, 5);
     let order = move |BatchIndex { epoch, batch: number }: BatchIndex| {
