@@ -86,7 +86,7 @@ fn coco_returns_the_content_of_its_json() {
     assert_eq!(array(pair, "boxes.npy"), ("<f4 [2, 4]".to_owned(), vec![1.5, 2.0, 4.5, 6.0, 0.0, 0.0, 1.0, 1.0]));
     assert_eq!(array(pair, "boxes.class.npy"), ("<i8 [2]".to_owned(), vec![2.0, 1.0]));
     assert_eq!(array(pair, "boxes.crowd.npy"), ("|u1 [2]".to_owned(), vec![0.0, 0.0]));
-    // Only the first box has an area.
+    // Only the first annotation states an area, so the second area is that of the box.
     assert_eq!(array(pair, "boxes.area.npy"), ("<f4 [2]".to_owned(), vec![12.0, 1.0]));
     assert_eq!(array(crowd, "boxes.area.npy").1, [200.0]);
     let points = vec![1.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
@@ -451,7 +451,7 @@ fn voc_returns_the_content_of_its_files() {
     assert_eq!((dataset.len(), sample(&dataset, 0)), (3, a.clone()));
     let from_zero = sample(&Voc::from_zero(path_of("ImageSets/Main/train.txt")).unwrap(), 1);
     assert_eq!(array(&from_zero, "boxes.npy").1, [1.0, 1.0, 20.0, 10.0, 3.0, 4.0, 3.0, 4.0]);
-    // Unknown names make the names in the files the classes.
+    // If a name is not a standard class, the names in the files become the classes.
     fs::write(path_of("Annotations/b.xml"), voc_xml(&object("boat", 0, [1, 1, 2, 2]))).unwrap();
     fs::write(path_of("Annotations/unlisted.xml"), voc_xml(&object("zebra", 0, [1, 1, 2, 2]))).unwrap();
     assert_eq!(Voc::open(path_of("ImageSets/Main/train.txt")).unwrap().classes(), ["boat", "cat", "dog", "zebra"]);

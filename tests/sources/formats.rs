@@ -88,7 +88,7 @@ const WAYS: [Way; 6] = [
     }),
 ];
 
-/// Stops a run inside its first epoch, and loads the remaining batches with a new loader.
+/// Stops a run in its first epoch. A new loader loads the remaining batches and the second epoch.
 fn resumed(make: &dyn Fn() -> Loader) -> Vec<BatchContent> {
     let mut first = make().shuffle(7).host().unwrap();
     let mut epoch = first.epoch(0);

@@ -1,7 +1,6 @@
 //! Tests that the samples of LeRobot datasets equal those of the `LeRobotDataset` class of the
-//! `lerobot` library, including padding, tasks and pixels. Episodes, features and deltas that do
-//! not exist, cameras without a video file, and damaged files must cause errors that say what is
-//! wrong.
+//! `lerobot` library, including padding, tasks and pixels. Requests for missing episodes, features
+//! and videos, invalid deltas, and damaged files must cause errors that say what is wrong.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -95,8 +94,7 @@ fn check(sample: &Sample<'_>, item: &Json) {
     }
 }
 
-/// Checks all samples. A sample has at most 16 fields, so the fields are read in two halves, as by
-/// a loader.
+/// Checks all samples. A sample has at most 16 fields, so the fields are read in two halves.
 pub(crate) fn check_samples(source: &dyn Source, answer: &Json) {
     let items = answer["items"].as_array().unwrap();
     assert_eq!(source.len(), items.len());

@@ -294,7 +294,7 @@ fn damaged_files_of_a_packed_dataset_are_named() {
     )
     .unwrap();
     assert!(cause(&path).contains("warpfeed_frames=2"), "{}", cause(&path));
-    // Replace frames.tar by that of a dataset with fewer frames.
+    // Replace frames.tar with that of a dataset with fewer frames.
     let (path, other) = (fresh("mixed"), root.path().join("other"));
     let copy = writable("v30");
     let set = LeRobot::with(copy.path(), &LeRobotOptions::new().episodes([1, 2]), &Options::new()).unwrap();

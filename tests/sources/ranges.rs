@@ -1,6 +1,6 @@
-//! Tests that record datasets are read from a store with range requests, without a cache. A few
-//! samples must take only some of the bytes, and batches must be bit-identical to local ones. Files
-//! that must be downloaded as a whole must be rejected.
+//! Tests that record and array datasets are read from a store with range requests, without a cache.
+//! A few samples must take only some of the bytes, and batches must be bit-identical to local ones.
+//! Files that must be downloaded as a whole must be rejected.
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Tests that tables and COCO annotations in a store, with the files that they refer to, give the
-//! same samples as local copies. So must a local table that refers to files in a store. The files
-//! must be prefetched. URLs outside a table's own folder must be read only if an option names their
-//! column.
+//! same samples as local copies. The same holds for a local table that refers to files in a store.
+//! The files must be prefetched. URLs outside a table's own folder must be read only if an option
+//! names their column.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Tests that warpfeed reads shards written by Python's `tarfile` and GNU tar, and vice versa.
 //!
-//! `tests/fixtures/make.py` wrote the shards of Python. The test of GNU tar runs the program.
+//! `tests/fixtures/make.py` wrote the shards of Python. Other tests run GNU tar and Python.
 
 use std::fs;
 use std::path::{Path, PathBuf};
