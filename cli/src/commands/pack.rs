@@ -46,8 +46,8 @@ Examples:
   # Decoded pixels of small images:
   warpfeed pack --from images --to raw.lmdb --raw 64x64")]
 pub(crate) struct Args {
-    /// Input dataset and output. The output name ends in .lmdb or .tar; tar shards may also go to
-    /// an s3://, gs:// or az:// URL
+    /// Input dataset and output. Without --frames, the output name ends in .lmdb or .tar; tar
+    /// shards may also go to an s3://, gs:// or az:// URL
     #[arg(value_names = ["FROM", "TO"], num_args = 2, required_unless_present_all = ["from", "to"], required_unless_present_any = ["merge", "progress"], conflicts_with_all = ["from", "to"])]
     paths: Vec<PathBuf>,
     /// Dataset, instead of FROM
@@ -108,7 +108,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "raw")]
     max_side: Option<u32>,
     /// Store decoded pixels instead of encoded images, resized to this shorter side (256) or exact
-    /// size (224x224). Takes about ten times the space
+    /// width and height (224x224). Takes about ten times the space
     #[arg(long, value_name = "SIZE", value_parser = raw_size)]
     raw: Option<RawSize>,
     /// Convert 16-bit and float images to 8 bits if they are re-encoded or stored as pixels: 16-bit

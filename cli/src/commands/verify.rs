@@ -46,14 +46,14 @@ pub(crate) struct Args {
     /// Number of threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// Check only part of the dataset, such as 3/64; auto reads the part from the job array, as in
+    /// Check only part of the dataset, such as 3/64; auto takes the part from a job array, as in
     /// `warpfeed pack`
     #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
     part: Option<PartChoice>,
     /// Treat damaged samples as bad even if they can be decoded
     #[arg(long)]
     strict: bool,
-    /// Print one line of JSON per bad sample: sample, key, path, kind, error, tolerated
+    /// Print each line as a JSON object: sample, key, path, kind, error, tolerated
     #[arg(long)]
     json: bool,
     #[command(flatten)]
