@@ -1,13 +1,13 @@
-//! Tests that a dataset produces the same batches in every format and storage, with any options.
+//! Tests that a dataset produces the same batches in every format and storage, with random options.
 //!
 //! Each seed generates a random dataset and random loader options. The test writes the dataset in
 //! every format that can represent it, and opens it with memory maps, without memory maps, and from
 //! an object store. Batches, faults and resumed runs must be identical, bit for bit, to a run on
 //! the same samples in memory. Keys must follow the format's documentation.
 //!
-//! The same seeds can also be used to compare two builds of the library. The first build records a
-//! digest of everything that a user can observe, including paths, error messages, checkpoints and
-//! packed files. The second build compares its own digest with the recording. The commands are in
+//! The same seeds can also be used to compare two builds of the library. The first build records
+//! digests of samples, batches, keys, error messages, checkpoints, resumed runs and packed files. The
+//! second build compares its own digests with the recording. The commands are in
 //! `tests/README.md`.
 
 // Other test programs include these files and do not use every item.

@@ -1,4 +1,4 @@
-//! Tests that `batches.replay(n)` repeats n ready batches without any work.
+//! Tests that `batches.replay(n)` repeats n ready batches without reading samples again.
 
 use std::sync::{Arc, Mutex, OnceLock};
 

@@ -1,6 +1,5 @@
 //! Tests that `prefetch(0)` tunes the prefetch depth while batches are delivered, within the memory
-//! limit and without changing the batches. Explicit settings are never changed, and `workers(0)`
-//! means one worker per core.
+//! limit. Explicit settings are never changed, and `workers(0)` means one worker per core.
 //!
 //! Related files: `benches/tune.rs` measures how close the depth gets to the optimum,
 //! `src/engine/settings/tune/tests.rs` simulates loaders to check that the depth converges, and
