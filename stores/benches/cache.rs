@@ -142,7 +142,7 @@ fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let runs = samples.chunk_by(|a, b| a + 1 == *b);
     let requests: u64 = runs.map(|run| (run.len() as u64).div_ceil((4 << 20) / PHOTO)).sum();
     let requests_per_sample = requests as f64 / sample_count as f64;
-    // Objects of 1 GB are spread evenly over the prefixes, and requests over the objects.
+    // Assumes that requests are spread evenly over the prefixes.
     let requests_per_second = requests_per_sample * (NODES * RATE) as f64 * (1.0 - hit);
     let bytes = (NODES * RATE * PHOTO) as f64 * (1.0 - hit);
     println!(

@@ -44,7 +44,6 @@ pub(crate) async fn creating<T>(completion: impl Future<Output = T>) -> T {
     CREATING.scope((), completion).await
 }
 
-/// Creates the HTTP clients of all stores.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Connector {
     /// For reads. Each request is sent once, because the loader retries it.

@@ -8,7 +8,6 @@ use super::value::Value;
 use crate::error::{Error, Result};
 use crate::format;
 
-/// Maximum number of fields per sample.
 pub(crate) const MAX_FIELDS: usize = 16;
 
 /// Suffix of the field that stores the value of the first class in a mask.

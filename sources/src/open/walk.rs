@@ -27,7 +27,6 @@ impl DataFormat {
     }
 }
 
-/// What exists at a path or URL.
 enum Found {
     File,
     /// A folder in a store has been listed.

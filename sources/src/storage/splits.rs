@@ -63,7 +63,7 @@ fn without_shard_number(stem: &str) -> Option<&str> {
 }
 
 /// Parses a name such as `train-00000-of-00003` into the split, the shard index and the number of
-/// shards. Older files on the Hub end in a hash.
+/// shards. In older files on the Hub, a hash follows the number of shards.
 fn shard(stem: &str) -> Option<(&str, u64, u64)> {
     let parse = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
     let (stem_without_count, count) = stem.rsplit_once("-of-")?;

@@ -67,8 +67,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Reads the dataset. Checks that repeated reads return the same bytes. Returns whether any sample
-/// can be read.
+/// Reads up to 20 samples. Checks that repeated reads return the same bytes. Returns whether any
+/// sample can be read.
 fn reads(root: &Path, random: &mut Random) -> bool {
     let mut options = LeRobotOptions::new().tolerance_s(1e9);
     if random.below(2) == 0 {

@@ -110,7 +110,8 @@ fn folder() -> tempfile::TempDir {
     root
 }
 
-/// Reads each sample twice, and checks the valid samples. Returns whether any sample is valid.
+/// Reads each sample, and checks the valid samples and reads them again. Returns whether any sample
+/// is valid.
 fn reads(source: &dyn Source) -> bool {
     let (mut scratch, mut again) = (Vec::new(), Vec::new());
     let valid = (0..source.len()).filter(|&index| {
@@ -126,8 +127,8 @@ fn reads(source: &dyn Source) -> bool {
     valid.count() > 0
 }
 
-/// Checks that the edges of a sample's boxes are ordered and finite, that all arrays have one row
-/// per box, and that the classes exist.
+/// Checks that the edges of a sample's boxes are ordered, that the widths are finite, that the
+/// arrays have one row per box, and that the classes exist.
 fn check(source: &dyn Source, sample: &Sample<'_>) {
     let array = |name: &str| {
         let bytes = sample.field(name)?;

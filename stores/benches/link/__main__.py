@@ -5,10 +5,10 @@
     python stores/benches/link first ROOT WORK --ms 200     # time to the first batch, resume, epoch boundary
     python stores/benches/link cache ROOT WORK              # hit rate of a cache of a third of the dataset
 
-All commands except `prepare` run as root. A process forwards packets between two network namespaces,
-by default at 1 Gbit/s (emulate.py). nginx serves the same photographs in every layout (serve.py), and
-each library runs in a separate process (readers.py). All traffic stays in these namespaces. The libraries in readers.py must be installed. An
-error names a missing library.
+All commands except `prepare` must run as root. A process forwards packets between two network
+namespaces, by default at 1 Gbit/s (emulate.py). nginx serves the same photographs in every layout
+(serve.py), and each library runs in a separate process (readers.py). All traffic stays in these
+namespaces. If a library is not installed, its row contains the error.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def rates(options: argparse.Namespace) -> None:
 
 
 def first(options: argparse.Namespace) -> None:
-    """Measures the time to the first batch, to the first batch after a resume, and at the epoch boundary."""
+    """Measures the times to the first batch and to the first batch after a resume, and the pause between epochs."""
     link, trip = Link(options), options.ms / 1000
     print(f"Times in round trips of {options.ms:.0f} ms. The first batches have 8 photographs.\n")
     print_header("first batch", "first batch after a resume", "pause at the epoch boundary", "median between batches")

@@ -55,7 +55,7 @@ def create(name: str, namespace: str, address: str) -> int:
         ["link", "set", "lo", "up"],
     ):
         ip("-n", namespace, *words)
-    # This requires Linux 5.18 or later.
+    # Linux before 5.18 lacks this setting, and `-e` ignores its absence.
     ip("netns", "exec", namespace, "sysctl", "-qe", "net.ipv4.tcp_tso_rtt_log=31")
     return file
 

@@ -1,10 +1,11 @@
-"""Measures the CPU cost of reading photographs from a local web server into batches that the GPU decodes.
+"""Measures the CPU cost of reading photographs from a local web server and from local files.
 
     python loopback.py PHOTOGRAPHS --nginx PROGRAM --seconds 12
 
-Packs the photographs into tar shards, and copies them until the dataset is large enough for a
-shuffle. nginx serves the shards on the loopback interface. "Reading" is the CPU time of the threads
-that transfer bytes, plan requests and wait for samples, without the workers and the server.
+Packs the photographs, and repeats them in tar shards until the dataset is large enough for a
+shuffle. By default, the GPU decodes them. nginx serves the shards on the loopback interface.
+"Reading" is the CPU time of the threads that transfer bytes, plan requests and wait for samples,
+without the workers and the server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads one dataset with one library, and prints the arrival time of each batch.
 
-warpfeed decodes every photograph, crops it to 224 pixels and returns batches. The other libraries only
-return the encoded bytes, in the processes that their documentation recommends, so that they lose no
-time in decoding or in copies between processes.
+warpfeed decodes every photograph, crops it to 224 pixels and returns batches. The other libraries read
+the encoded bytes in worker processes (pylance: in threads), and return only the number of samples, so
+that they lose no time in decoding or in copies between processes.
 
     python readers.py NAME --server http://10.77.0.2:9000 --root ROOT --work FOLDER --seconds 12
 """
@@ -237,16 +237,16 @@ def main() -> None:
     parser.add_argument("name", choices=READERS)
     parser.add_argument("--server", required=True)
     parser.add_argument(
-        "--root", type=pathlib.Path, required=True, help="folder of the buckets, used to find the number of shards"
+        "--root", type=pathlib.Path, required=True, help="folder of the buckets, to count shards and bytes"
     )
     parser.add_argument("--work", type=pathlib.Path, required=True, help="empty folder for the libraries' caches")
-    parser.add_argument("--seconds", type=float, default=12, help="seconds after which the epoch is stopped")
+    parser.add_argument("--seconds", type=float, default=12, help="seconds after which reading stops")
     parser.add_argument(
         "--workers", type=int, default=8, help="processes, or threads for pylance; warpfeed chooses the number itself"
     )
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument(
-        "--resume", type=int, default=0, help="reopen after this number of batches, and measure the time"
+        "--resume", type=int, default=0, help="batches after which warpfeed is reopened; ignored by other libraries"
     )
     parser.add_argument("--epochs", type=int, default=1)
     options = parser.parse_args(namespace=Options())

@@ -45,7 +45,6 @@ struct BlockEntry {
     generation: u64,
 }
 
-/// Eviction rank of a block.
 #[derive(Debug, Clone, Copy)]
 enum Rank {
     /// Sequence number of the last use, for a block with an unknown next use.
@@ -54,7 +53,6 @@ enum Rank {
     Next(u64),
 }
 
-/// A loader that reads in a known order.
 struct Loader {
     id: u64,
     order: Lookahead,

@@ -25,7 +25,6 @@ use warpfeed_sources::{Error, Result};
 use super::block::Header;
 use super::eviction::{Index, Key, Owner};
 
-/// The file that marks a folder as a cache.
 const MARKER: &str = "warpfeed-cache";
 const MARKER_TEXT: &str =
     "warpfeed cache, version 1\nFiles below blocks/ and files/ may be deleted by the cache at any time.\n";

@@ -49,7 +49,6 @@ const MIN_SCALING: f64 = 0.6;
 const WARM_UP: u32 = 8;
 /// Number of warm-up rounds of a trial with fewer requests, which opens no new connections.
 const WARM_UP_FEWER: u32 = 3;
-/// Number of rounds in which a trial measures the rate.
 const MEASURED: u32 = 2;
 /// Number of rounds between the last trial with more requests and a trial with fewer. The rate over
 /// the second half of these rounds becomes the new best rate.
@@ -136,7 +135,7 @@ pub(super) struct Pace {
     window: f64,
     /// The window with the best rate so far.
     best_window: f64,
-    /// The rate with the window `best_window`.
+    /// The rate to which the rates of trials are compared.
     best_rate: f64,
     trial: Trial,
     /// Number of rounds to wait before a trial with more requests.
@@ -277,7 +276,6 @@ impl Pace {
         self.start(next);
     }
 
-    /// Ends a trial in which more requests did not increase the rate.
     fn end_failed_trial(&mut self) {
         self.pause = (2 * self.pause).min(MAX_PAUSE);
         self.start(Trial::Pause { try_more: false });

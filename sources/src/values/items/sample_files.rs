@@ -14,7 +14,6 @@ use crate::machine::bytes::grow_to;
 use crate::storage::{Files, OpenFile};
 use crate::values::record::Found;
 
-/// Maximum number of columns per dataset.
 pub(super) const MAX_COLUMNS: usize = 64;
 
 /// A sample, with one value per column.

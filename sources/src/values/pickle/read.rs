@@ -147,7 +147,6 @@ impl<'a> Machine<'a> {
         self.push(node)
     }
 
-    /// Evaluates opcodes that read bytes.
     fn string(&mut self, opcode: u8) -> Step {
         let length = match opcode {
             b'S' => {
@@ -161,7 +160,6 @@ impl<'a> Machine<'a> {
         self.push_bytes(length)
     }
 
-    /// Evaluates opcodes that read Unicode text.
     fn text(&mut self, opcode: u8) -> Step {
         let length = match opcode {
             b'V' => {

@@ -74,7 +74,6 @@ impl Column {
     }
 }
 
-/// How samples use each column.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Columns {
     image: Option<usize>,

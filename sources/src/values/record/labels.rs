@@ -21,7 +21,6 @@ pub(crate) enum Labels {
     Names { classes: Vec<String>, labels: HashMap<String, i64> },
 }
 
-/// Examines the values of a column one by one.
 #[derive(Debug, Default)]
 pub(crate) struct Learner {
     /// Whether any value is a number but not an integer.
@@ -42,7 +41,7 @@ pub(crate) struct Learner {
     rows: usize,
 }
 
-/// Strings that programs write instead of missing values.
+/// Strings that programs write in place of missing values.
 const MISSING_MARKERS: [&str; 8] = ["na", "n/a", "nan", "null", "none", "nil", "?", "<na>"];
 
 /// Returns whether `value` denotes a missing value in a column of numbers.
