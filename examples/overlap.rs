@@ -2,9 +2,9 @@
 //! `cargo run --release --example overlap`.
 //!
 //! Twelve batches of 256 images of 224x224 are copied, converted, and "trained on" by a kernel that
-//! takes 2 ms. The first run does this in sequence on one stream. The second run copies on one
-//! stream, converts on a second, and trains on a third, like the loader. Events order the work
-//! between the streams. The program prints a timeline of each run.
+//! takes 2 ms. The program does this in sequence on one stream, once as a warm-up and once for the
+//! measurement. Then it copies on one stream, converts on a second, and trains on a third, like the
+//! loader. Events order the work between the streams. The program prints a timeline of each run.
 #![allow(unsafe_code)]
 
 use warpfeed::cuda;

@@ -492,7 +492,6 @@ impl Core {
         self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.category_ids())))
     }
 
-    /// Returns the sample `id` without augmentation.
     fn sample(&self, py: Python<'_>, id: u64) -> PyResult<Stored> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
@@ -592,7 +591,7 @@ impl Core {
         self.compare(py, checkpoint, false)
     }
 
-    /// Returns the epoch, the batch and the exception of each skipped sample.
+    /// Returns the epoch, the batch and the exception of the first failure of each skipped sample.
     fn faults(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64, Py<PyAny>)>> {
         self.process.check().raised(py)?;
         let faults = py.detach(|| self.monitor.sample_errors());
