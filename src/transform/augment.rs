@@ -66,7 +66,8 @@ impl Augment {
 
     /// Crops a random area of `side` by `side` pixels without resizing, like torchvision's
     /// `RandomCrop(side)`. [`padding`](Augment::padding) adds a border around the image. A sample
-    /// fails if its image is too small, unless [`pad_if_needed`](Augment::pad_if_needed) is set.
+    /// fails if its image with the border is smaller than the crop, unless
+    /// [`pad_if_needed`](Augment::pad_if_needed) is set.
     ///
     /// ```
     /// use warpfeed::transform::{Augment, Border};
@@ -192,8 +193,9 @@ impl Augment {
     /// The default is black. Only crops that can leave a part uncovered support this option:
     /// [`letterbox`](Augment::letterbox), [`scale_jitter`](Augment::scale_jitter),
     /// [`random_crop`](Augment::random_crop), [`random_resize`](Augment::random_resize),
-    /// [`shortest_size`](Augment::shortest_size) and [`own_size`](Augment::own_size). Other crops
-    /// support it after [`zoom_out`](Augment::zoom_out) or [`mosaic`](Augment::mosaic).
+    /// [`shortest_size`](Augment::shortest_size) and [`own_size`](Augment::own_size).
+    /// [`iou_crop`](Augment::iou_crop) supports it after [`zoom_out`](Augment::zoom_out), and every
+    /// crop supports it after [`mosaic`](Augment::mosaic).
     #[must_use]
     pub fn fill(self, color: [u8; 3]) -> Self {
         let [red, green, blue] = color;
@@ -208,7 +210,8 @@ impl Augment {
     }
 
     /// Sets the content of the border. The default is [`Border::Constant`]. Only for
-    /// [`random_crop`](Augment::random_crop).
+    /// [`random_crop`](Augment::random_crop). With [`Border::Reflect`] and [`Border::Symmetric`], a
+    /// sample fails if its image has fewer pixels than the border mirrors.
     ///
     /// All borders except the constant one repeat image pixels. Annotations cannot be repeated, so
     /// a loader with a mask, boxes or any other field that is transformed with the image accepts
@@ -333,8 +336,9 @@ impl Augment {
     /// mixed. The batch contains the weight with which to mix the labels.
     ///
     /// The loader must deliver [`soft_labels`](crate::Loader::soft_labels), which are mixed like
-    /// the images, or no labels at all ([`drop_field("label")`](crate::Loader::drop_field)). A
-    /// loader with any other labels cannot be opened. No other field is mixed.
+    /// the images, or no labels at all ([`drop_field("label")`](crate::Loader::drop_field)). No
+    /// other field is mixed. A loader cannot be opened with any other labels, with a clip, a view or
+    /// patches, or with a field that is transformed together with the image, such as a mask.
     #[must_use]
     pub fn mix(self, mix: Mix) -> Self {
         self.then(Setting::Mix(mix))
@@ -350,10 +354,10 @@ impl Augment {
     /// yet. The plan is for epoch 0. For a later epoch, call this method on the result of
     /// [`at_epoch`](Augment::at_epoch).
     ///
-    /// Draws from `rng` in this order: random box, flip, vertical flip, erasing, then the pixel
-    /// effects in the order in which they were added. Disabled options draw nothing.
+    /// Draws from `rng` in this order: crop, flip, vertical flip, erasing, then the pixel effects in
+    /// the order in which they were added. Disabled options draw nothing.
     /// [`iou_crop`](Augment::iou_crop) assumes a sample without boxes. [`mosaic`](Augment::mosaic)
-    /// does not affect the plan.
+    /// and [`copy_paste`](Augment::copy_paste) do not affect the plan.
     ///
     /// # Errors
     /// [`ErrorKind::Transform`] if the image is empty, or if the crop does not support its size,

@@ -51,7 +51,7 @@ impl Augment {
     /// flips of the sample do not affect the pasted objects. Effects run after pasting and change
     /// the image as a whole.
     ///
-    /// The loader needs a field of [`Boxes`](crate::field::Boxes) with
+    /// The loader needs exactly one field of [`Boxes`](crate::field::Boxes) with
     /// [masks](crate::field::Boxes::masks). In that field, the pasted objects, with their boxes,
     /// columns, masks and points, come after the sample's own objects. Pasted objects hide the
     /// pixels behind them:
@@ -67,8 +67,8 @@ impl Augment {
     /// - In a [`Mask`](crate::field::Mask), the pasted pixels have the partner's values.
     ///
     /// All other fields come from the sample itself. A loader rejects labels, and all other field
-    /// types that follow the image. For each sample, the worker threads read and decode two images.
-    /// If the partner fails, the sample fails, and the error names the partner.
+    /// types that follow the image. For each sample with pasted objects, the worker threads read and
+    /// decode two images. If the partner fails, the sample fails, and the error names the partner.
     ///
     /// ```
     /// use warpfeed::Augment;

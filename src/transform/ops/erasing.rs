@@ -17,8 +17,8 @@ use crate::transform::mix::normal;
 ///
 /// Fills a random rectangle with the given probability. The fraction of the image's area that it
 /// covers is drawn uniformly from [`scale`](RandomErasing::scale), and its height / width
-/// log-uniformly from [`ratio`](RandomErasing::ratio). A rectangle that is not smaller than the
-/// image is drawn again. After ten failed tries, nothing is filled.
+/// log-uniformly from [`ratio`](RandomErasing::ratio). A rectangle that reaches the width or the
+/// height of the image is drawn again. After ten failed tries, nothing is filled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default = "RandomErasing::never", deny_unknown_fields)]
 pub struct RandomErasing {
