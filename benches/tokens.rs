@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The copy knows all addresses in advance. It copies the windows in the loader's order, from a map
-//! of the same file to six buffers in turn. "One by one" is the same loader
-//! without its fast path: its source hides that the windows are in memory, so each window is read,
-//! measured and written separately. The measurements alternate.
+//! of the same file to six buffers in turn. "One by one" is the same loader without its fast path:
+//! its source hides that the windows are in memory, so each window is read, measured and written
+//! separately. The measurements alternate.
 #![allow(missing_docs)]
 
 use std::time::Instant;

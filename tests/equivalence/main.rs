@@ -6,8 +6,8 @@
 //! the same samples in memory. Keys must follow the format's documentation.
 //!
 //! The same seeds can also be used to compare two builds of the library. The first build records
-//! digests of samples, batches, keys, error messages, checkpoints, resumed runs and packed files. The
-//! second build compares its own digests with the recording. The commands are in
+//! digests of samples, batches, keys, error messages, checkpoints, resumed runs and packed files.
+//! The second build compares its own digests with the recording. The commands are in
 //! `tests/README.md`.
 
 // Other test programs include these files and do not use every item.

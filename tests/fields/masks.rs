@@ -326,7 +326,7 @@ fn a_bad_mask_fails_with_found_and_expected_values() {
         );
         let e = cause(("mask.npy", npy("|u1", "(15, 16)", &[0; 240])), kind());
         assert_eq!(e, "field \"mask.npy\": annotations are for 16x15 pixels, but the image has 16x16");
-        // The first mask has a value that exceeds the type, and the second has one that is no class.
+        // The first mask has a value that exceeds the type, and the second one that is no class.
         let wide = cause(("mask.png", mask_of(16, 10)), kind());
         assert!(wide.contains("expected 0 to 255") && wide.contains("the value "), "{wide}");
         let class = |fill| {

@@ -19,8 +19,8 @@
 //! | | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
 //!
 //! Each file is a child of the module that it tests, so it can call private parsers. A parser has
-//! two tests: a short one in every test run, and `..._for_long`, which is ignored by default and runs
-//! for `WARPFEED_FUZZ_SECONDS` seconds. `tests/README.md` contains the commands.
+//! two tests: a short one in every test run, and `..._for_long`, which is ignored by default and
+//! runs for `WARPFEED_FUZZ_SECONDS` seconds. `tests/README.md` contains the commands.
 
 mod coverage;
 

@@ -1,5 +1,5 @@
-//! Tests that a dataset can be split into disjoint parts of given fractions. The same seed must give
-//! the same split. A split can be stratified by class.
+//! Tests that a dataset can be split into disjoint parts of given fractions. The same seed must
+//! give the same split. A split can be stratified by class.
 
 use std::collections::HashSet;
 

@@ -50,7 +50,8 @@ fn pack_until_killed() {
     };
 }
 
-/// A process that packs or merges. Dropping it kills the process, so a failed test leaves none behind.
+/// A process that packs or merges. Dropping it kills the process, so a failed test leaves none
+/// behind.
 struct Worker {
     child: Child,
     /// Keeps the pipe open, because the process writes to it.

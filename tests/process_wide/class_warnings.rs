@@ -1,6 +1,6 @@
 //! Tests the warning about classes with different indices. It must be logged once per opening if a
-//! sibling split, or a different open dataset in the same folder, assigns a different index to a class.
-//! An explicit class list must silence it.
+//! sibling split, or a different open dataset in the same folder, assigns a different index to a
+//! class. An explicit class list must silence it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Tests that random combinations of faults cause no hang and leak no slot or thread, and that every
-//! sample is accounted for.
+//! Tests that random combinations of faults cause no hang and leak no slot or thread, and that
+//! every sample is accounted for.
 //!
 //! A seed determines a schedule: the options of the loader; which samples fail, panic or are slow
 //! in the source, the decoder and the transform; how many batches of each epoch the consumer takes;

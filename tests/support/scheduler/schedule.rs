@@ -1,5 +1,5 @@
-//! Derives all decisions from a seed: which thread runs next, which waiter is woken, and which waits
-//! time out.
+//! Derives all decisions from a seed: which thread runs next, which waiter is woken, and which
+//! waits time out.
 //!
 //! There are two policies ([`Style`]), which find different bugs: switches at uniformly random
 //! steps, and random priorities with few preemptions. The seed selects one.
