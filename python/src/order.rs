@@ -21,7 +21,7 @@ use crate::traced::{TracedRef, name_of};
 /// If epochs are short, the loader prepares several of them in advance, at most one per prefetched
 /// batch. All of these are cached, up to the limits below.
 const MIN_CACHED_EPOCHS: usize = 4;
-/// Maximum total number of samples in cached epochs beyond `MIN_CACHED_EPOCHS`.
+/// Maximum number of samples in all cached epochs, unless only `MIN_CACHED_EPOCHS` are cached.
 const MAX_CACHED_SAMPLES: usize = 1 << 20;
 const MAX_CACHED_EPOCHS: usize = 1024;
 

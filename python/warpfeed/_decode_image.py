@@ -27,7 +27,8 @@ def decode_image(data: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
     Raises:
         TypeError: if ``data`` is not bytes-like, for example a path.
-        WarpfeedError: if the image is damaged, or its format is not supported.
+        WarpfeedError: if the image cannot be decoded, or a loader needs an option for its format,
+            as for 16-bit images. Small damage that libjpeg tolerates raises no error.
     """
     import numpy as np
 

@@ -245,8 +245,9 @@ class Decoder(_other_names.EarlierNames):
         """Decodes ``images`` and waits for the batch.
 
         An image is ``bytes`` or a different bytes-like object, such as a ``memoryview``; a
-        ``uint8`` array of shape (height, width, 3) or (height, width); a ``uint8`` tensor of shape
-        (3, height, width); or a Pillow image. ``bytes`` are not copied. A device batch is ready for
+        ``uint8`` array of shape (height, width, 3), or (height, width) for a gray image; a
+        ``uint8`` tensor of shape (3, height, width), or (1, height, width) for a gray image; or a
+        Pillow image. ``bytes`` are not copied. A device batch is ready for
         use on torch's current stream.
 
         Raises:
