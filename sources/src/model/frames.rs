@@ -160,7 +160,7 @@ impl<'a> Frames<'a> {
     /// Appends a list of the same frames to `to`, with different images. `add` appends the new
     /// image for an encoded image of this list. If this list states the index of each frame in a
     /// video, so does the new list, which then contains only the selected
-    /// [choice](Frames::choices), and stores a frame that occurs several times in a row once.
+    /// [choice](Frames::choices), and stores a frame only once if it occurs several times in a row.
     ///
     /// # Errors
     /// The first error that `add` returns, or if memory runs out.

@@ -72,7 +72,7 @@ impl TryFrom<&Sample<'_>> for OwnedSample {
 
     /// Copies a sample. Typed values are encoded as the [bytes of a file](Value::encoded). The
     /// label is already converted to the loader's classes ([`Sample::label`]), but class indices
-    /// inside fields stay as stored; [`Sample::class`] converts them.
+    /// inside fields stay as stored. Only [`Sample::class`] of the original sample converts them.
     ///
     /// # Errors
     /// Fails like [`Sample::label`].

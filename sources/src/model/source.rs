@@ -89,11 +89,11 @@ pub trait Source: Send + Sync {
     /// only field, and appends the sample's key to `key`. The key and the array must be those that
     /// [`read`](Source::read) returns. Returns `None`, the default, if the sample must be read.
     ///
-    /// With this method, a loader only copies each sample. The loader calls `read` instead if the
-    /// result is `None`, if a trace is being recorded, if a field type rejects the array, or if the
-    /// array is larger than a sample may be. Implement this method only if
-    /// [`fields`](Source::fields) returns a single name, and if finding the array usually costs no
-    /// system call.
+    /// With this method, a loader that has only this field just copies each sample. The loader
+    /// calls `read` instead if the result for this sample or for sample 0 is `None`, if a trace is
+    /// being recorded, if the field type rejects the array, or if the array is larger than a sample
+    /// may be. Implement this method only if [`fields`](Source::fields) returns a single name, and
+    /// if finding the array usually costs no system call.
     fn stored(&self, index: usize, key: &mut String) -> Option<Numbers<'_>> {
         let _ = (index, key);
         None
@@ -270,7 +270,8 @@ pub trait Source: Send + Sync {
     /// `None`, the default, if finding the names requires reading samples.
     ///
     /// Opening a loader fails if one of its field types reads a field that is not among these
-    /// names. A name without an extension, such as `mask`, matches every encoding.
+    /// names, unless the field's name has the extension of an image format. A name without an
+    /// extension, such as `mask`, matches every encoding.
     fn fields(&self) -> Option<Vec<String>> {
         None
     }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// The content of a field: the bytes of a file, or typed values in memory.
 ///
 /// Typed values are copied into a batch without serialization. For all values,
-/// [`encoded`](Value::encoded) returns the content of the file that `pack` writes.
+/// [`encoded`](Value::encoded) returns the content of a file that stores the value.
 ///
 /// ```
 /// use warpfeed_sources::{Numbers, Sample, Value};
