@@ -123,8 +123,10 @@ class NdArray(Arguments):
     """An array of fixed shape. ``NdArray("f32", [768])`` delivers an array of shape (N, 768). With
     the shape ``[]``, each sample has one number, and the batch an array of shape (N,).
 
-    A number with a fractional part is rounded to the nearest value of the type; ``"f64"`` preserves
-    64-bit floats. A sample fails if the type cannot represent one of its integers exactly.
+    Float types round a number with a fractional part to the nearest value; ``"f64"`` preserves
+    64-bit floats. Integer types reject such a number. ``"f32"`` and ``"f64"`` reject integers that
+    they cannot represent exactly, whereas ``"f16"`` and ``"bf16"`` round them. A sample fails if
+    one of its numbers is out of the range of the type.
     """
 
     dtype: Dtype
@@ -558,9 +560,9 @@ class Patches(Arguments):
         dtype: ``"f32"``, ``"f16"`` or ``"bf16"``, or ``"u8"`` for pixels that are not normalized.
         normalize: ``"imagenet"`` or ``(mean, std)``; by default, the normalization of the model.
         images: maximum number of images per sample. A dataset's ``__getitem__`` returns a list of
-            images, of any sizes, in this field. If a list may be empty, the name of the field must
-            end in the extension of an image format, as in ``"photos.jpg"``. By default, each sample
-            has one image.
+            images, of any sizes, in the field ``of``. If a list may be empty, the name of this
+            field must end in the extension of an image format, as in ``of="photos.jpg"``. By
+            default, each sample has one image.
     """
 
     layout: str = "qwen2_vl"
