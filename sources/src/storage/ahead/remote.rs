@@ -150,8 +150,8 @@ impl Remote {
         self.repeated(move |store| store.list_now(&prefix))
     }
 
-    /// Repeats `request`, which transfers no bytes of samples, until it succeeds or the retries are
-    /// used up.
+    /// Sends `request`, which transfers no bytes of samples, and repeats it after transient errors
+    /// until the retries are used up.
     ///
     /// # Errors
     /// Returns the error of the last attempt, marked as not transient.

@@ -3,9 +3,9 @@
 //! A round first takes samples in the order in which they are needed, up to half of the free bytes.
 //! It then adds samples that are needed a little later and adjoin one of these in the same object.
 //! A windowed shuffle reads all samples of a block within one window, so each block becomes one
-//! request if a window fits in the byte budget. The remaining bytes stay free for the blocks of the
-//! next window. If the order has few adjacent samples, the round uses the remaining bytes for the
-//! next samples of the order.
+//! request, or several of up to 4 MiB, if a window fits in the byte budget. The remaining bytes
+//! stay free for the blocks of the next window. If the order has few adjacent samples, the round
+//! uses the remaining bytes for the next samples of the order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,8 +60,8 @@ impl Fetcher {
             self.select_neighbors(state, &mut round);
         }
         if round.samples.is_empty() && self.cache.is_none() && round.order_ended {
-            // Either the order has no more samples, or none of the remaining ones fits in the
-            // budget.
+            // Either the order has no more samples, or the next one does not fit in the free bytes,
+            // or none of the next `MAX_SAMPLES` can be prefetched.
             state.batches = None;
         }
         for piece in pieces(round.samples, round.gap_bytes + round.free_bytes as u64) {
@@ -151,7 +151,7 @@ impl Fetcher {
     }
 
     /// Returns the byte range of a sample. Returns `None` if the sample is not prefetched, because
-    /// it has no bytes or is larger than the whole budget.
+    /// the source excludes it, it has no bytes, or it is larger than the whole budget.
     fn part(&self, batch: BatchIndex, sample: u64) -> Option<SampleRange> {
         let (object, range): (u32, Range<u64>) = self.parts.part(sample)?;
         let part = SampleRange { batch, sample, object, range };
