@@ -99,7 +99,8 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder for the best instruction set of this CPU.
+    /// Creates a decoder for the best instruction set of this CPU, or for the one that the
+    /// `WARPFEED_JPEG` environment variable selects.
     pub fn new() -> Self {
         Self::default()
     }
@@ -138,7 +139,8 @@ impl Decoder {
     /// same buffer.
     ///
     /// # Panics
-    /// If the length of `rows` is not the number of bytes of the region's pixels.
+    /// If the length of `rows` is not the number of bytes of the region's pixels, or if memory runs
+    /// out, as in [`decode`](Decoder::decode).
     pub fn decode_rows(&mut self, jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
         assert_eq!(rows.len() as u64, region.size().area() * 3, "`rows` must have the size of {region:?}");
         let mut unused = Pixels::new();
@@ -165,10 +167,12 @@ impl Decoder {
     /// assert!(jobs.iter().all(|job| job.result.is_ok()));
     /// # Ok::<(), warpfeed_jpeg::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Same as [`decode`](Decoder::decode).
     pub fn decode_group(&mut self, jobs: &mut [Job<'_>]) {
         if !self.active_images.is_empty() {
-            // The decoder is still in use only if the previous group panicked, because of a bug in
-            // this crate.
+            // The previous group panicked.
             *self = Decoder::with_backend(self.backend);
         }
         let mut next_job = 0;

@@ -132,8 +132,9 @@ impl<'a> Jpeg<'a> {
         self.header.restart_interval
     }
 
-    /// Returns whether decoding can start at any row of MCUs without decoding most of the earlier
-    /// rows. This requires a sequential JPEG with at least one restart marker per row of MCUs.
+    /// Returns whether the JPEG is sequential, with at least one restart marker per row of MCUs. If
+    /// it has only one scan, decoding can start at any row without decoding most of the earlier
+    /// rows.
     #[inline]
     pub fn is_divisible(&self) -> bool {
         !self.is_progressive() && (1..=self.layout.mcus.0).contains(&self.header.restart_interval)
