@@ -7,8 +7,8 @@ use crate::transform::ImageMut;
 /// A custom step. It changes the image after the resize and all operations on pixels, and before
 /// normalization.
 ///
-/// Several worker threads may call a transform at the same time. Every closure with the right
-/// signature implements this trait:
+/// Several worker threads may call a transform at the same time. A closure with the signature of
+/// [`apply`](Transform::apply) implements this trait if it is `Send` and `Sync`:
 ///
 /// ```
 /// use warpfeed::sampler::Rng;
