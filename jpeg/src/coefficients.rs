@@ -3,9 +3,9 @@
 //!
 //! The plain decoder is slower than decoding in lanes, but supports all Huffman-coded files. Damage
 //! has the same effect as in libjpeg: an invalid code counts as symbol 0, zero bits follow a
-//! segment that ends early, and decoding resynchronizes at misplaced restart markers. Only a file
-//! that ends early is treated differently: decoding fails, whereas libjpeg fills the rest of the
-//! image with gray.
+//! segment that ends early, and decoding resynchronizes at misplaced restart markers. A file that
+//! ends early or has more than 256 scans is treated differently: decoding fails. libjpeg does not
+//! limit the scans, and fills the rest of a truncated image with gray.
 
 use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
