@@ -15,8 +15,8 @@
 //! | `mask.first_class.txt` | pixel value of class 0 in the mask. Smaller values, and 255, are not classes |
 //! | `image_id.txt` | ID of the image, if it differs from the file name |
 //!
-//! Arrays and polygons are typed [values](Value). `pack` writes each of them as a file with the
-//! name of the field.
+//! Arrays and polygons are typed [values](Value). `pack` stores each of them in the encoding that
+//! the extension of the field's name states.
 
 use std::sync::LazyLock;
 

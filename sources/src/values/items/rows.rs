@@ -219,7 +219,6 @@ fn column_bytes<'a, L: Layout>(
     items.peek(row, range.start as u64..range.end as u64, scratch)
 }
 
-/// Reads only this column of the sample.
 fn with_cell<L: Layout, T>(
     items: &Items,
     layout: &L,
