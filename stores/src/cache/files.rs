@@ -136,7 +136,7 @@ fn disk_bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }
 
-/// Removes datasets that no process is using, beginning with the oldest, until `dataset` fits
+/// Removes datasets that no process is using, in the order of their downloads, until `dataset` fits
 /// within `limit`. Then adds the size of `dataset` to the total.
 fn free_space(folder: &Folder, limit: u64, dataset: &Dataset<'_>) -> Result<()> {
     let files = folder.path.join(FILES);

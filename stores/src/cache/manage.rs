@@ -121,7 +121,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
 }
 
 /// Removes all blocks and listings of the cache at `path`, and the whole files that no process is
-/// using. The folder remains, as an empty cache. Returns the previous content.
+/// using. The folder remains a cache. Returns the previous content.
 ///
 /// # Errors
 /// If the folder is not a cache, or cannot be read or written.

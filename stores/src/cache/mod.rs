@@ -190,7 +190,7 @@ pub struct Counts {
     pub missed_bytes: u64,
     /// Number of bytes written to the folder.
     pub written_bytes: u64,
-    /// Number of damaged or unreadable blocks that were dropped.
+    /// Number of reads that found a damaged or unreadable block.
     pub damaged: u64,
 }
 
