@@ -22,10 +22,10 @@
 //! your tokio runtime. A forked process starts its own threads.
 //!
 //! A store sends each request of a read once. The loader retries failed requests, and sends fewer
-//! requests if a server is overloaded. A read requests the version of the object that was opened,
-//! so that bytes of two versions are never mixed. A request of a read fails if no bytes arrive for
-//! 30 seconds, but a response may take any time in total. A store retries the requests of uploads,
-//! which fail if no bytes arrive for 300 seconds.
+//! requests if a server is overloaded. If the server states versions, a read fails unless it
+//! returns the version that was opened, so that bytes of two versions are never mixed. A request of
+//! a read fails if no bytes arrive for 30 seconds, but a response may take any time in total. A
+//! store retries the requests of uploads, which fail if no bytes arrive for 300 seconds.
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
