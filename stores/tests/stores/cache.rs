@@ -207,7 +207,7 @@ fn a_cache_of_a_third_of_the_data_serves_a_third_of_the_bytes() {
     assert!(counts.written_bytes < 15 * offset_of(SAMPLES), "{counts:?}");
 }
 
-/// Reads through the cache until the process is killed.
+/// Reads batches through the cache. Some tests kill the process before it ends.
 #[test]
 #[ignore = "started by other tests"]
 fn child_process_fills_the_cache() {
@@ -517,7 +517,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
         content(1, offset_of(sample), &mut bytes);
         bytes
     };
-    // No next use is known, so the samples fill the memory in order.
+    // The first 60 samples fit in memory.
     let mut tiers = Vec::new();
     for sample in 0..60 {
         keep.offer(&object, offset_of(sample), &bytes(sample), sample, BatchIndex::default());
