@@ -123,7 +123,7 @@ fn matching_by_name_needs_names_for_all_labels() {
     }
     let e = Concat::match_labels_by_name(vec![memory(&[0], &["a"]), memory(&[0], &[])]).unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.cause().contains("set 1 (memory, 1 sample) has no class names"), "{e}");
-    // Datasets without names or with fewer classes cannot contradict the others.
+    // Lists that are empty or a prefix of the longest list agree with it.
     let joined = Concat::new(vec![memory(&[0], &["a"]), memory(&[5], &[]), memory(&[1], &["a", "b"])]).unwrap();
     assert_eq!(joined.classes(), ["a", "b"]);
 }
