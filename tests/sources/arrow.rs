@@ -199,7 +199,7 @@ fn a_changed_byte_never_panics() {
     let bytes = fs::read(fixture("arrow_types/saved/data-00000-of-00001.arrow")).unwrap();
     let path = root.path().join("changed.arrow");
     let mut opened = 0;
-    // The fuzzer covers all offsets.
+    // The fuzzer changes bytes at any offset.
     for offset in (0..bytes.len()).step_by(5) {
         for value in [0, 0x7f, 0xff] {
             let mut changed = bytes.clone();
