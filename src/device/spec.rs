@@ -455,6 +455,13 @@ pub(crate) enum Location {
     Slot(usize),
 }
 
+impl Location {
+    pub(crate) fn offset(self) -> usize {
+        let (Location::Staging(offset) | Location::Slot(offset)) = self;
+        offset
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceMemory {
     /// Maximum number of batches on the device: the prefetched ones, and the one that the consumer

@@ -162,6 +162,13 @@ impl DecodeOps {
         (arena / Self::LINE_BYTES + 1) * 32
     }
 
+    /// Returns whether the kernels decode the image of the record that `bytes` begins with.
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
+    pub(crate) fn is_for_device(bytes: &[u8]) -> bool {
+        // The first word of a record is `kind`.
+        bytes[..4] != [0; 4]
+    }
+
     pub(crate) fn supports(plan: &Plan) -> bool {
         let Some((across, down)) = plan.filter() else { return false };
         let taps = |(start, end): (f64, f64), outputs: u32| 2.0 * ((end - start) / f64::from(outputs)).ceil() + 1.0;
