@@ -109,7 +109,7 @@
 //! | `hdf5` | no | HDF5 files, in [`source::Arrays`]. |
 //! | `parquet` | no | `source::Parquet`. Zstandard is compiled from C. |
 //! | `video` | no | AV1 videos in MP4 and Matroska files, for `source::LeRobot` and `source::Clips`. |
-//! | `nvdec` | no | H.264, HEVC and VP9 videos in MP4 and Matroska files, decoded by an NVIDIA GPU. |
+//! | `nvdec` | no | H.264, HEVC and VP9 videos in MP4 and Matroska files, decoded by an NVIDIA GPU, on Linux. |
 //! | `ndarray` | no | `TensorView::array`: a field as an `ndarray` view. |
 //! | `nvtx` | no | NVTX ranges for Nsight Systems, with the same names as the spans of a trace. |
 //!

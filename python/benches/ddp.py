@@ -75,11 +75,11 @@ def sums(args: argparse.Namespace, rank: int, world: int) -> None:
 
 
 def feeds() -> dict[str, Any]:
-    """Returns the loaders of `train.py` by name. Those of warpfeed are set to `distributed`, except
-    `warpfeed folder auto`."""
+    """Returns the loaders of `train.py` by name. Those of warpfeed are set to `distributed`."""
     distributed = {
         feed.name: type(feed.__name__, (feed,), {"more": {"distributed": True}})
-        for feed in (bench.Warpfeed, bench.WarpfeedAuto, bench.WarpfeedGpu, bench.WarpfeedFolder)
+        for feed in bench.FEEDS
+        if issubclass(feed, bench.Warpfeed)
     }
     return {feed.name: distributed.get(feed.name, feed) for feed in bench.FEEDS}
 

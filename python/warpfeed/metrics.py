@@ -92,7 +92,7 @@ METRICS = tuple(
         ("network_hedges_total", "Requests repeated because the response was late", "network/hedges"),
         ("network_refusals_total", "Requests that the server refused because of overload", "network/refusals"),
         ("network_received_bytes_total", "Bytes received from the object store", "network/bytes"),
-        ("network_used_bytes_total", "Received bytes that belong to samples", "network/used_bytes"),
+        ("network_used_bytes_total", "Received bytes from which samples were read", "network/used_bytes"),
         ("memory_cache_hits_total", "Samples served from the cache in memory", "network/memory_hits"),
         ("memory_cache_bytes_total", "Bytes served from the cache in memory", "network/memory_bytes"),
         ("disk_cache_hits_total", "Samples served from the cache on disk", "network/folder_hits"),

@@ -260,7 +260,9 @@ fn check_endpoint(endpoint: &str) -> object_store::Result<()> {
 /// Returns the partition of a region, or `None` for the default partition. Each partition has its
 /// own buckets.
 fn partition(region: &str) -> Option<String> {
-    let prefix = ["cn-", "us-gov-", "us-iso-", "us-isob-"].into_iter().find(|prefix| region.starts_with(prefix));
+    let prefix = ["cn-", "us-gov-", "us-iso-", "us-isob-", "us-isof-", "eu-isoe-", "eusc-"]
+        .into_iter()
+        .find(|prefix| region.starts_with(prefix));
     prefix.map(|prefix| format!("aws {prefix}"))
 }
 

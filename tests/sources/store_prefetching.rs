@@ -49,13 +49,19 @@ impl Store for Files {
 }
 
 fn shards(len: usize, size: usize) -> tempfile::TempDir {
+    shards_of(&vec![size; len])
+}
+
+/// Packs samples with these sizes in bytes into three shards.
+fn shards_of(sizes: &[usize]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
-    let sample = |n: usize| {
+    let sample = |(n, &size): (usize, &usize)| {
         let bytes: Vec<u8> = (0..size).map(|i| (i * 31 + n * 7) as u8).collect();
         OwnedSample::new(format!("s{n:05}")).field("bin", bytes).label(n as i64)
     };
-    let source = Memory::new((0..len).map(sample).collect());
-    Pack::new(&source).shard_size((len * (size + 2560) / 3) as u64).to(root.path().join("s.tar")).unwrap();
+    let source = Memory::new(sizes.iter().enumerate().map(sample).collect());
+    let total = sizes.iter().map(|size| size + 2560).sum::<usize>();
+    Pack::new(&source).shard_size(total as u64 / 3).to(root.path().join("s.tar")).unwrap();
     root
 }
 
@@ -415,6 +421,31 @@ fn a_cold_epoch_fetches_few_extra_bytes_and_few_requests() {
             assert!(bytes as f64 <= 1.02 * used, "{bytes} bytes fetched for {used}, shuffled {shuffled}");
             assert!(requests <= max_requests, "{requests} requests for {len} samples, shuffled {shuffled}");
         }
+    });
+}
+
+#[test]
+fn a_sample_larger_than_the_free_bytes_does_not_end_prefetching() {
+    exit_on_hang(|| {
+        let sizes: Vec<usize> = (0..20).map(|n| if n % 2 == 0 { 300_000 } else { 800_000 }).collect();
+        let root = shards_of(&sizes);
+        let store = Trips::new(Files::of(&root));
+        let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
+        let len = sizes.len() as u64;
+        let order = move |place: BatchIndex| Some(vec![place.batch]);
+        let batches = move |epoch| if epoch == 0 { len } else { 0 };
+        let prefetcher = source.prefetcher(Lookahead::new(1_000_000, batches, order)).unwrap();
+        prefetcher.start(BatchIndex::default());
+        let requests = || store.requests.load(Ordering::SeqCst) as u64;
+        for batch in 0..len {
+            // The budget holds only one sample, which is requested once the previous one is done.
+            while requests() <= batch {
+                thread::sleep(Duration::from_millis(1));
+            }
+            source.read(batch as usize, &mut Vec::new()).unwrap();
+            prefetcher.done(BatchIndex { epoch: 0, batch });
+        }
+        assert_eq!(requests(), len);
     });
 }
 

@@ -187,6 +187,7 @@ impl Args {
             .workers(workers)
             .prefetch(prefetch)
             .unlabeled(true)
+            .convert_to_u8(true)
     }
 }
 

@@ -35,7 +35,7 @@ impl Identity {
         let now = match fs::metadata(path) {
             Ok(metadata) => Identity::of(&metadata),
             Err(e) => {
-                tracing::warn!("{}: no longer exists ({e}); continuing with the open file", path.display());
+                tracing::warn!("{}: cannot query the file ({e}); continuing with the open file", path.display());
                 return Ok(None);
             }
         };

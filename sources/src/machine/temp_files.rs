@@ -117,11 +117,11 @@ pub fn remove_abandoned_of(target: &Path, is_own: impl Fn(&str) -> bool) -> Resu
         let parts = name.to_str().and_then(|name| name.strip_suffix(PARTIAL)?.rsplit_once('.'));
         if parts.is_some_and(|(file_name, random)| is_hex(random) && is_own(file_name)) {
             let path = entry.path();
-            tracing::info!("{}: removed this file, which was left behind by a killed process", path.display());
             match path.is_dir() {
                 true => fs::remove_dir_all(&path).map_err(|e| Error::io(&path, &e))?,
                 false => remove_if_there(&path)?,
             }
+            tracing::info!("{}: removed this file, which was left behind by a killed process", path.display());
         }
     }
     Ok(())

@@ -31,7 +31,9 @@ impl Location {
     pub fn of(text: impl AsRef<Path>) -> Self {
         let path = text.as_ref();
         match path.to_str().and_then(|text| Some((text, scheme(text)?))) {
-            Some((text, "file")) => Location::Path(text["file://".len()..].into()),
+            Some((text, scheme)) if scheme.eq_ignore_ascii_case("file") => {
+                Location::Path(text["file://".len()..].into())
+            }
             Some((text, _)) => Location::Url(text.to_owned()),
             None => Location::Path(path.to_owned()),
         }
@@ -419,6 +421,9 @@ mod tests {
             let location = Location::of(text);
             assert_eq!(location.scheme(), expected, "{text}");
             assert!(expected.is_some() || location == Location::Path(text.into()));
+        }
+        for text in ["file:///data/x", "FILE:///data/x"] {
+            assert_eq!(Location::of(text), Location::Path("/data/x".into()));
         }
         let e = Stores::default().of("s3://bucket/x").err().unwrap();
         assert_eq!(e.path(), Some(Path::new("s3://bucket/x")));

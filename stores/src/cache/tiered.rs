@@ -243,7 +243,11 @@ impl TieredCache {
             Ok(false) => {
                 tracing::warn!("{}: damaged; fetching again", folder.block_path(key).display());
             }
-            Err(e) => tracing::warn!("{}: {e}; fetching again", folder.block_path(key).display()),
+            // The block may be intact, for example if the process has too many open files.
+            Err(e) => {
+                tracing::warn!("{}: {e}; fetching again", folder.block_path(key).display());
+                return false;
+            }
         }
         self.counts.damaged.fetch_add(1, Relaxed);
         self.with_lock(|folder, journal, disk| {

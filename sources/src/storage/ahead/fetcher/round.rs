@@ -51,7 +51,9 @@ impl Fetcher {
             if len(&part) > round.free_bytes
                 || round.selected_bytes > 0 && round.selected_bytes + len(&part) > max_bytes
             {
+                // Reads of earlier samples will free bytes for it.
                 state.pending.push_front((batch, sample));
+                round.order_ended = false;
                 break;
             }
             self.select(state, &mut round, part);
@@ -60,8 +62,7 @@ impl Fetcher {
             self.select_neighbors(state, &mut round);
         }
         if round.samples.is_empty() && self.cache.is_none() && round.order_ended {
-            // Either the order has no more samples, or the next one does not fit in the free bytes,
-            // or none of the next `MAX_SAMPLES` can be prefetched.
+            // The order has no more samples, or none of the next `MAX_SAMPLES` can be prefetched.
             state.batches = None;
         }
         for piece in pieces(round.samples, round.gap_bytes + round.free_bytes as u64) {
