@@ -23,10 +23,27 @@ def targets(batch: Any) -> dict[str, Any]:
     return {"img": images, "im_file": batch.keys_of_samples, **annotations}
 
 
+class Dataset(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """The attributes that the trainer reads from a dataset."""
+
+    #: Ultralytics 8.4.190 counts the objects of each image in this list, to check `max_det`.
+    labels: list[Any] = []
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+
 class Loader(warpfeed.Loader):
     """A loader with the attributes that the trainer reads from a torch loader."""
 
     num_workers = 0
+
+    @property
+    def dataset(self) -> Dataset:  # type: ignore[override]
+        return Dataset(len(super().dataset))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         # Copy the dict, because the trainer replaces its entries.

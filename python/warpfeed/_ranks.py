@@ -102,8 +102,11 @@ def local_world_size(world_size: int) -> int | None:
 def options(rank: int | None, world_size: int | None, distributed: bool | None) -> dict[str, Any]:
     if (rank is None) != (world_size is None):
         raise ConfigError(f"rank={rank} and world_size={world_size}: set both, or pass distributed=True")
-    if rank is not None and distributed:
-        raise ConfigError("rank and distributed: both choose the rank; set one of them")
+    if rank is not None and distributed is not None:
+        raise ConfigError(
+            f"rank={rank} and distributed={distributed}: rank and world_size deliver a share of every batch, "
+            "distributed=True reads them from the launcher, and distributed=False delivers all samples; set one of them"
+        )
     result = _require_rank() if distributed else _rank_or_none(launched)
     native: dict[str, Any] = {}
     if result is not None and result.world_size > 1:

@@ -108,7 +108,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "raw")]
     max_side: Option<u32>,
     /// Store decoded pixels instead of encoded images, resized to this shorter side (256) or exact
-    /// width and height (224x224). Takes about ten times the space
+    /// width and height (224x224). Takes two to ten times the space
     #[arg(long, value_name = "SIZE", value_parser = raw_size)]
     raw: Option<RawSize>,
     /// Convert 16-bit and float images to 8 bits if they are re-encoded or stored as pixels: 16-bit
