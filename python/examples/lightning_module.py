@@ -26,6 +26,9 @@ class Network(lightning.LightningModule):
         images, labels = batch
         return torch.nn.functional.cross_entropy(self.model(images), labels)
 
+    def on_validation_epoch_start(self) -> None:
+        self.correct = self.total = 0
+
     def validation_step(self, batch, index):  # type: ignore[no-untyped-def]
         images, labels = batch
         # Exclude padding.

@@ -30,16 +30,15 @@ def test_tokens() -> None:
 
 def test_lightning_module(mini: str) -> None:
     need("lightning")
-    # Two training epochs with validation, after Lightning's sanity check of two batches.
-    assert "of 160 correct after 8 steps" in run_example("lightning_module", mini)
+    # Each validation covers all images once.
+    assert "of 64 correct after 8 steps" in run_example("lightning_module", mini)
 
 
 def test_lightning_module_continues(mini: str, tmp_path: Path) -> None:
     need("lightning")
     assert "after 4 steps" in run_example("lightning_module", mini, "--epochs", 1, "--checkpoints", tmp_path)
     output = run_example("lightning_module", mini, "--epochs", 2, "--resume", tmp_path / "last.ckpt")
-    # Lightning validates two batches before it continues with the second epoch.
-    assert "of 96 correct after 8 steps" in output
+    assert "of 64 correct after 8 steps" in output
 
 
 def test_hf_trainer_continues(mini: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ pub(super) fn numbers<'a>(
     let mut lists = Lists { put: write, shape: Shape::new(), axes: None, count: 0 };
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let result = Level { lists: &mut lists, depth: 0 }.deserialize(&mut json).and_then(|()| json.end());
-    result.map_err(|e| format!("is not a JSON list of numbers: {e}"))?;
+    result.map_err(|e| format!("is not a valid JSON list of numbers: {e}"))?;
     Ok(lists.shape)
 }
 

@@ -8,6 +8,7 @@ use super::LmdbWriter;
 use super::destination::Destination;
 use super::frames;
 use super::merge::{self, Merge, not_replaced_error};
+use super::names::ShardNames;
 use super::open::open_destination;
 use super::packer::Packer;
 use super::pipeline::{Pipeline, Selection};
@@ -363,6 +364,14 @@ impl<'a> Pack<'a> {
         let recode = *self.recode.get_or_insert(Recode::Quality { quality: frames::DEFAULT_QUALITY, max_side: None });
         recode.check(&self.codecs)?;
         let target = frames::frames_target(target)?;
+        if let Location::Path(path) = Location::of(&target) {
+            let is_numbered = self.shard_size.is_some() || self.shard_samples.is_some() || self.part.is_some();
+            // A reader would find both the shards and the single file.
+            if let Some(old) = ShardNames::new(&path, !is_numbered).existing_shards()?.first() {
+                let cause = "the dataset already has its frames here: delete this file, or pack to a different folder";
+                return Err(Error::config(cause).at_path(old));
+            }
+        }
         let frames = frames::divide(self.source, &target, &self.stores)?;
         let images = frames.images();
         Pack { source: &*frames, images, frames: false, ..self }.pack_samples(&target)

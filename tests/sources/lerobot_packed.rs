@@ -264,6 +264,8 @@ fn options_that_a_packed_dataset_cannot_have_are_refused() {
     let e = Pack::new(&*open("datasets/mini").unwrap()).frames(true).to(root.path()).unwrap_err().to_string();
     assert!(e.contains("requires a LeRobot dataset, but this is a dataset of the kind \"folder\""), "{e}");
     packed("v30", root.path());
+    let e = cause(&set, &|pack| pack.shard_samples(4).force(true), root.path());
+    assert!(e.contains("frames.tar") && e.contains("already has its frames here"), "{e}");
     let other = LeRobot::open(fixture("lerobot/v21")).unwrap();
     let e = cause(&other, &|pack| pack.force(true), root.path());
     assert!(e.contains("the file exists and belongs to a different dataset"), "{e}");

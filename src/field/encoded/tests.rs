@@ -206,7 +206,7 @@ fn lists_of_different_lengths_or_depths_are_rejected() {
     ] {
         let cause = cause::<f32>("x.json", json);
         assert!(
-            cause.starts_with("field \"x.json\" is not a JSON list of numbers: ") && cause.contains(says),
+            cause.starts_with("field \"x.json\" is not a valid JSON list of numbers: ") && cause.contains(says),
             "{json}: {cause}"
         );
     }

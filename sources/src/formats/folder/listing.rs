@@ -86,8 +86,8 @@ impl Listing {
         others.warn_hidden(path);
         if others.count > 0 && matches!(kind, Wanted::Images(_)) {
             tracing::warn!(
-                "{}: ignored {others}, which do not have the extension of a supported image format: convert them if \
-                 they are images, or add a codec",
+                "{}: ignored {others} without the extension of a supported image format: convert images to such a \
+                 format, or add a codec",
                 path.display()
             );
         }

@@ -134,7 +134,7 @@ impl Tar {
             let links = counted(shards.iter().map(|(_, index)| index.unresolved.count).sum::<u64>(), "link", "links");
             let (path, shard) = (&index.unresolved.first, first.path.display());
             tracing::warn!(
-                "ignored {links} that lead to no file in the tar, such as {path} in {shard}: pack the files instead of \
+                "ignored {links} without a target in the tar, such as {path} in {shard}: pack the files instead of \
                  links (tar --dereference --hard-dereference)"
             );
         }
