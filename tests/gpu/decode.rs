@@ -240,23 +240,6 @@ fn each_epoch_has_its_size_wherever_an_image_was_decoded() {
 }
 
 #[test]
-fn images_that_the_device_decodes_are_not_uploaded() {
-    let Some(stream) = stream() else { return };
-    // Leaves out progressive images, which workers decode.
-    let images: Vec<_> = random_jpegs(64, false).into_iter().enumerate().filter(|(n, _)| n % 23 != 22).collect();
-    let images: Vec<_> = images.into_iter().map(|(_, bytes)| bytes).collect();
-    let loader = loader(&images).augment(Augment::train(224)).normalize(Normalize::IMAGENET).dtype(Dtype::F16);
-    let device = compared(&loader, &stream, DecodeOn::Gpu, "uploads");
-    let (stats, device_stats) = (device.stats(), device.device_stats());
-    assert_eq!(stats.decoded_on_device, stats.prepared);
-    let bytes = device_stats.copied_bytes / device_stats.batches;
-    assert!(bytes < 32 * 224 * 224, "{bytes} bytes per batch of 32 images of {} bytes", 224 * 224 * 3);
-    let device = compared(&loader, &stream, DecodeOn::Cpu, "uploads");
-    let device_stats = device.device_stats();
-    assert!(device_stats.copied_bytes / device_stats.batches > 16 * 224 * 224 * 3);
-}
-
-#[test]
 fn with_custom_transforms_workers_decode_and_log_the_reason() {
     let Some(stream) = stream() else { return };
     let images = random_jpegs(32, false);

@@ -537,6 +537,27 @@ fn resumed_and_abandoned_epochs_keep_the_pixels() {
 }
 
 #[test]
+fn images_that_the_device_decodes_are_not_uploaded() {
+    let originals: Vec<_> = (0..48).map(|n| jpeg(n, F_2_2, 80)).collect();
+    let loader = loader(&originals).augment(Augment::eval(256, 224));
+    let decoded_and_copied = |decode_on| {
+        let sim = Sim::new(Mistake::None, 20);
+        let loader = loader.clone().decode_on(decode_on);
+        let mut opened = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), sim.stream().unwrap()).unwrap();
+        opened.start(0, 0);
+        while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
+            batch.unwrap();
+        }
+        (opened.shared.run.counters.stats().decoded_on_device, opened.ring.device_counters().stats().copied_bytes)
+    };
+    let pixel_bytes = 48 * 224 * 224 * 3;
+    let (decoded, copied) = decoded_and_copied(DecodeOn::Gpu);
+    assert!(decoded >= 40 && copied < pixel_bytes / 2, "{decoded} images, {copied} of {pixel_bytes} bytes");
+    let (decoded, copied) = decoded_and_copied(DecodeOn::Cpu);
+    assert!(decoded == 0 && copied >= pixel_bytes, "{decoded} images, {copied} of {pixel_bytes} bytes");
+}
+
+#[test]
 fn workers_decode_images_that_do_not_fit_on_the_device() {
     // An image that needs more space than a whole batch provides.
     let mut rgb = vec![0; 1200 * 1200 * 3];
