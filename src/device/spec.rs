@@ -245,6 +245,8 @@ impl Spec {
         let slot_bytes = end;
         let (mut copied_uploads, mut other_uploads, mut staged_uploads) = (Vec::new(), Vec::new(), Vec::new());
         let (mut compute_steps, mut staging_bytes) = (Vec::new(), 0);
+        let decode_step =
+            |array: usize| self.decoding.as_ref()?.images.iter().position(|image: &DecodedImage| image.array == array);
         for (index, array) in self.arrays.iter().enumerate() {
             let output = arrays[index];
             let step = |source, records: Option<usize>, frames| Step {
@@ -256,11 +258,11 @@ impl Spec {
             };
             match array.origin {
                 Origin::Copied { span } if array.role == Role::Image => {
-                    copied_uploads.push(Upload { span, offset: output })
+                    copied_uploads.push(Upload { span, offset: output, decode_step: decode_step(index) })
                 }
-                Origin::Copied { span } => other_uploads.push(Upload { span, offset: output }),
+                Origin::Copied { span } => other_uploads.push(Upload::new(span, output)),
                 Origin::Converted { span, frames, height, width, records, .. } => {
-                    staged_uploads.push(Upload { span, offset: staging_bytes });
+                    staged_uploads.push(Upload { span, offset: staging_bytes, decode_step: decode_step(index) });
                     compute_steps.push(step(Location::Staging(staging_bytes), records, frames));
                     staging_bytes += (samples * frames * height * width * 3).next_multiple_of(ALIGN);
                 }
@@ -307,7 +309,7 @@ impl Spec {
             offset
         };
         let encoded = reserve(&mut layout.staging_bytes, encoded_bytes);
-        layout.staged_uploads.push(Upload { span: decoding.encoded, offset: encoded });
+        layout.staged_uploads.push(Upload::new(decoding.encoded, encoded));
         let coefficients = reserve(&mut layout.scratch_bytes, blocks * DecodeOps::COEFFICIENT_BYTES);
         let planes = reserve(&mut layout.scratch_bytes, blocks * DecodeOps::PLANE_BYTES);
         let sizes = decoding.images.iter().map(|image| image.frames * DecodeOps::axes_bytes(image.height, image.width));
@@ -318,7 +320,7 @@ impl Spec {
         let faults = layout.scratch_bytes;
         for image in &decoding.images {
             let records = reserve(&mut layout.staging_bytes, samples * image.frames * DecodeOps::BYTES);
-            layout.staged_uploads.push(Upload { span: image.records, offset: records });
+            layout.staged_uploads.push(Upload::new(image.records, records));
             let compute_step = layout.compute_steps.iter().find(|step| step.array == image.array);
             layout.decode_steps.push(DecodeStep {
                 array: image.array,
@@ -435,6 +437,14 @@ pub(crate) struct DecodeStep {
 pub(crate) struct Upload {
     pub(crate) span: usize,
     pub(crate) offset: usize,
+    /// Index of the decode step that writes the images that the device decodes to the same memory.
+    pub(crate) decode_step: Option<usize>,
+}
+
+impl Upload {
+    fn new(span: usize, offset: usize) -> Self {
+        Upload { span, offset, decode_step: None }
+    }
 }
 
 /// The computation of one array. `output` and `records` are offsets in the slot.
@@ -453,13 +463,6 @@ pub(crate) struct Step {
 pub(crate) enum Location {
     Staging(usize),
     Slot(usize),
-}
-
-impl Location {
-    pub(crate) fn offset(self) -> usize {
-        let (Location::Staging(offset) | Location::Slot(offset)) = self;
-        offset
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -564,8 +567,8 @@ mod tests {
     #[test]
     fn each_array_is_copied_converted_or_computed() {
         let full = spec(Dtype::F32, true).layout();
-        assert_eq!(full.staged_uploads, [Upload { span: 0, offset: 0 }]);
-        assert_eq!(full.copied_uploads, [Upload { span: 1, offset: 4352 }, Upload { span: 2, offset: 8704 }]);
+        assert_eq!(full.staged_uploads, [Upload::new(0, 0)]);
+        assert_eq!(full.copied_uploads, [Upload::new(1, 4352), Upload::new(2, 8704)]);
         let records = Some(8704);
         assert_eq!(
             full.compute_steps,

@@ -38,8 +38,8 @@ pub(super) fn divide(source: &dyn Source, target: &Path, stores: &Stores) -> Res
         name.ok_or_else(|| Error::config("the name of the target is not UTF-8: use a different name").at_path(target))?;
     let Some(divided) = source.split_episodes(name)? else {
         return Err(Error::config(format!(
-            "frames requires a LeRobot dataset, but this is a dataset of the kind {:?}: remove frames, and set a quality to \
-             re-encode its images",
+            "frames requires a LeRobot dataset, but this is a dataset of the kind {:?}: remove frames, and set a \
+             quality to re-encode its images",
             source.kind()
         )));
     };

@@ -299,6 +299,11 @@ impl<'a> Pack<'a> {
         self.pack_samples(target.as_ref())
     }
 
+    /// Returns the maximum size of a shard. `shard_size(0)` means no shards.
+    fn shard_bytes(&self) -> Option<u64> {
+        self.shard_size.filter(|&bytes| bytes > 0)
+    }
+
     fn pack_samples(self, target: &Path) -> Result<Report> {
         // If an option is invalid, no file may be created.
         self.recode.unwrap_or_default().check(&self.codecs)?;
@@ -320,11 +325,8 @@ impl<'a> Pack<'a> {
         if let Some(part) = self.part {
             return self.pack_part(target, part, tar);
         }
-        let options = WriteOptions {
-            classes: self.source.classes().to_vec(),
-            force: self.force,
-            shard_size: self.shard_size.filter(|&bytes| bytes > 0),
-        };
+        let options =
+            WriteOptions { classes: self.source.classes().to_vec(), force: self.force, shard_size: self.shard_bytes() };
         if extension.eq_ignore_ascii_case("lmdb") {
             self.pack_lmdb(target, &options, url)
         } else if tar {
@@ -365,7 +367,7 @@ impl<'a> Pack<'a> {
         recode.check(&self.codecs)?;
         let target = frames::frames_target(target)?;
         if let Location::Path(path) = Location::of(&target) {
-            let is_numbered = self.shard_size.is_some() || self.shard_samples.is_some() || self.part.is_some();
+            let is_numbered = self.shard_bytes().is_some() || self.shard_samples.is_some() || self.part.is_some();
             // A reader would find both the shards and the single file.
             if let Some(old) = ShardNames::new(&path, !is_numbered).existing_shards()?.first() {
                 let cause = "the dataset already has its frames here: delete this file, or pack to a different folder";
@@ -403,7 +405,7 @@ impl<'a> Pack<'a> {
             let cause = "parts are tar shards, so the name of the target must end in .tar";
             return Err(Error::config(cause).at_path(target));
         }
-        let size = match (self.shard_samples, self.shard_size.filter(|&bytes| bytes > 0)) {
+        let size = match (self.shard_samples, self.shard_bytes()) {
             (Some(samples), None) => ShardSize::Samples(samples),
             (None, Some(bytes)) => ShardSize::AboutBytes(bytes),
             (Some(_), Some(_)) => return Err(both_sizes_error()),

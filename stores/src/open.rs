@@ -403,5 +403,8 @@ mod tests {
         assert_eq!(percent_encode_key("a/b c%3"), "a/b%20c%253");
         assert_eq!(partition("eu-west-1"), None);
         assert_ne!(partition("cn-north-1"), partition("us-gov-west-1"));
+        for region in ["us-isof-south-1", "eu-isoe-west-1", "eusc-de-east-1"] {
+            assert!(partition(region).is_some_and(|partition| partition != "aws us-iso-"), "{region}");
+        }
     }
 }

@@ -266,6 +266,8 @@ fn options_that_a_packed_dataset_cannot_have_are_refused() {
     packed("v30", root.path());
     let e = cause(&set, &|pack| pack.shard_samples(4).force(true), root.path());
     assert!(e.contains("frames.tar") && e.contains("already has its frames here"), "{e}");
+    let e = cause(&set, &|pack| pack.shard_size(0), root.path());
+    assert!(e.contains("already exists: use force(true) to replace it"), "{e}");
     let other = LeRobot::open(fixture("lerobot/v21")).unwrap();
     let e = cause(&other, &|pack| pack.force(true), root.path());
     assert!(e.contains("the file exists and belongs to a different dataset"), "{e}");
@@ -296,7 +298,7 @@ fn damaged_files_of_a_packed_dataset_are_named() {
     )
     .unwrap();
     assert!(cause(&path).contains("warpfeed_frames=2"), "{}", cause(&path));
-    // Replace frames.tar with that of a dataset with fewer frames.
+    // Replace frames.tar with a file of fewer frames.
     let (path, other) = (fresh("mixed"), root.path().join("other"));
     let copy = writable("v30");
     let set = LeRobot::with(copy.path(), &LeRobotOptions::new().episodes([1, 2]), &Options::new()).unwrap();

@@ -60,7 +60,7 @@ pub trait ToCandle: Fields {
     /// the batch is on a different device.
     fn candle_field(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(view) = self.field_view(name) else {
-            let names: Vec<_> = self.names().into_iter().filter(|name| self.field_view(name).is_some()).collect();
+            let names: Vec<_> = self.present_fields().into_iter().map(|(name, _)| name).collect();
             let names = names.join(", ");
             return Err(Error::msg(format!("{name}: the batch has no such field; it has {names}")));
         };
@@ -88,8 +88,8 @@ pub trait ToCandle: Fields {
     /// If the element type of a field is not one that [`ToCandle`] lists, if candle cannot allocate
     /// memory on `device`, or if the batch is on a different device.
     fn candle_fields(&self, device: &Device) -> Result<HashMap<String, Tensor>> {
-        let fields = self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?)));
-        fields.map(|(name, view)| Ok((name.to_owned(), self.tensor(name, view, device)?))).collect()
+        let tensor = |(name, view): (&str, _)| Ok((name.to_owned(), self.tensor(name, view, device)?));
+        self.present_fields().into_iter().map(tensor).collect()
     }
 
     /// Returns the validity mask as `u8`, of shape (N,): 1 for a valid sample, and 0 for padding
@@ -119,6 +119,10 @@ pub trait Fields {
     fn field_view(&self, name: &str) -> Option<Self::View<'_>>;
     fn count_view(&self, name: &str) -> Option<Self::View<'_>>;
     fn names(&self) -> Vec<&str>;
+    /// Returns the fields without `label` if the samples have no labels.
+    fn present_fields(&self) -> Vec<(&str, Self::View<'_>)> {
+        self.names().into_iter().filter_map(|name| Some((name, self.field_view(name)?))).collect()
+    }
     fn valid_bytes(&self) -> Vec<u8>;
     /// Copies `view`, the content of the field `name`.
     fn tensor(&self, name: &str, view: Self::View<'_>, device: &Device) -> Result<Tensor>;

@@ -94,24 +94,23 @@ fn every_element_type_except_u16_is_preserved() {
         (Dtype::U8, DType::U8),
     ];
     for (dtype, expected) in types {
-        let fields =
-            Loader::source(numbers(dtype)).augment(Augment::train(8)).field("numbers", NdArray::new(dtype, [3]));
-        let batch = fields.into_iter().next().unwrap().unwrap();
+        let batch = batch_of(dtype);
         let tensor = batch.candle_fields(&Device::Cpu).unwrap().remove("numbers").unwrap();
         assert_eq!(tensor.dtype(), expected);
         assert_same(&tensor, batch.field("numbers").unwrap());
     }
-    let fields = Loader::source(numbers(Dtype::U16)).augment(Augment::train(8));
-    let batch = fields.field("numbers", NdArray::new(Dtype::U16, [3])).into_iter().next().unwrap().unwrap();
+    let batch = batch_of(Dtype::U16);
     let error = batch.candle_fields(&Device::Cpu).unwrap_err().to_string();
     assert!(error.starts_with("numbers: its elements are uint16: expected uint8, int16, int32, "), "{error}");
     assert!(batch.candle_images(&Device::Cpu).is_ok());
 }
 
-/// Returns one sample with an image and an array of three elements.
-fn numbers(dtype: Dtype) -> Memory {
+/// Returns a batch of one sample with an image and an array of three elements.
+fn batch_of(dtype: Dtype) -> HostBatch {
     let bytes: Vec<_> = (1..=3 * dtype.bytes() as u8).collect();
-    Memory::new(vec![OwnedSample::new("numbers").field("rgb.npy", image(0)).field("numbers", bytes)])
+    let sample = OwnedSample::new("numbers").field("rgb.npy", image(0)).field("numbers", bytes);
+    let loader = Loader::source(Memory::new(vec![sample])).augment(Augment::train(8));
+    loader.field("numbers", NdArray::new(dtype, [3])).into_iter().next().unwrap().unwrap()
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn upload(sim: &Sim, stream: &SimStream, memory: &SimMemory, number: usize, slot
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Release {
     Drop,
-    /// Drops the batches on another thread.
+    /// Drops the batches on a different thread.
     DropElsewhere,
     Exact,
 }

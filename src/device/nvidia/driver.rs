@@ -57,8 +57,8 @@ pub(super) fn marks_contexts() -> bool {
 
 /// Returns the number of devices, or 0 without a driver or while the process exits.
 pub(super) fn device_count() -> usize {
-    let count = || result::device::get_count().ok();
-    initialize().ok().and_then(|_pass| count()).map_or(0, |count| count.max(0) as usize)
+    let Ok(_pass) = initialize() else { return 0 };
+    result::device::get_count().map_or(0, |count| count.max(0) as usize)
 }
 
 /// Opens and initializes the driver. The driver must not be called after the result is dropped.

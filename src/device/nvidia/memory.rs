@@ -48,7 +48,11 @@ impl DeviceBuffer {
             let (want, free, device) = (len as f64 / 1e6, free as f64 / 1e6, context.ordinal());
             Error::new(
                 ErrorKind::Memory,
-                format!("device {device} has {free:.1} MB free, but this allocation needs {want:.1} MB: {}; use a smaller batch size or a smaller .prefetch(n)", e.cause()),
+                format!(
+                    "device {device} has {free:.1} MB free, but this allocation needs {want:.1} MB: {}; use a smaller \
+                     batch size or a smaller .prefetch(n)",
+                    e.cause()
+                ),
             )
         })?;
         Ok(DeviceBuffer { start, len, context: context.clone(), slice: OnceLock::new() })

@@ -358,9 +358,9 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         }
         // Time only the copies of images. The other copies are small, and the copy stream may wait
         // for the consumer between them.
-        let upload_timed = |uploads: &[Upload], base: Location| {
-            if let Some(&Upload { span, offset }) = uploads.first() {
-                let (bytes, base) = (host.bytes(span), base.offset());
+        let upload_timed = |uploads: &[Upload], base: usize| {
+            if let Some(&Upload { span, offset, .. }) = uploads.first() {
+                let bytes = host.bytes(span);
                 // SAFETY: as in `upload`.
                 unsafe { gpu.upload(&self.copy, memory, base + offset, &bytes[..bytes.len().min(LEAD_BYTES)]) }?;
             }
@@ -377,15 +377,15 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                     let other_workspaces = &self.workspaces[usize::from(!self.is_small)];
                     other_workspaces.iter().try_for_each(|workspace| gpu.wait(&self.copy, &workspace.converted))?;
                 }
-                let timed_bytes = upload_timed(&layout.staged_uploads, Location::Staging(workspace.staging))?;
+                let timed_bytes = upload_timed(&layout.staged_uploads, workspace.staging)?;
                 gpu.wait(&self.copy, &slot.released)?;
-                self.upload(&layout.copied_uploads, Location::Slot(slot.offset))?;
+                self.upload(&layout.copied_uploads, slot.offset)?;
                 timed_bytes
             }
             None => {
                 gpu.wait(&self.copy, &slot.released)?;
-                self.upload(other_uploads, Location::Slot(slot.offset))?;
-                upload_timed(timed_uploads, Location::Slot(slot.offset))?
+                self.upload(other_uploads, slot.offset)?;
+                upload_timed(timed_uploads, slot.offset)?
             }
         };
         gpu.record(copy_done, &self.copy)?;
@@ -394,27 +394,23 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Queues uploads of the most recent host slot to the memory at `base`, except for images that
     /// the device decodes. Returns the number of bytes.
-    fn upload(&self, uploads: &[Upload], base: Location) -> Result<usize> {
+    fn upload(&self, uploads: &[Upload], base: usize) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
         let Load { host, .. } = self.flight.last();
-        let layout = self.layout(host.info());
+        let (layout, largest) = (self.layout(host.info()), &host.info().header.largest);
         let mut total = 0;
-        for &Upload { span, offset } in uploads {
+        for &Upload { span, offset, decode_step } in uploads {
             let bytes = host.bytes(span);
-            let (pixels, start) = match base {
-                Location::Staging(start) => (Location::Staging(offset), start),
-                Location::Slot(start) => (Location::Slot(offset), start),
-            };
             let mut upload = |range: Range<usize>| {
                 total += range.len();
                 counters.bytes.fetch_add(range.len() as u64, Ordering::Relaxed);
                 // SAFETY: `host` stays in flight until `copy_done` has completed (invariant 1),
                 // which `copy` records after these uploads, in the same stream.
-                unsafe { gpu.upload(&self.copy, memory, start + offset + range.start, &bytes[range]) }
+                unsafe { gpu.upload(&self.copy, memory, base + offset + range.start, &bytes[range]) }
             };
-            let mut steps = layout.decode_steps.iter().zip(&host.info().header.largest);
-            match steps.find(|(step, largest)| largest.is_some() && step.pixels == pixels) {
-                Some((step, _)) => {
+            match decode_step.filter(|&index| largest[index].is_some()) {
+                Some(index) => {
+                    let step = &layout.decode_steps[index];
                     let image_bytes = step.size.0 * step.size.1 * 3;
                     let records = host.bytes(step.span);
                     let is_decoded = |index: usize| DecodeOps::is_for_device(&records[index * DecodeOps::BYTES..]);

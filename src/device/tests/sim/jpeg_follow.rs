@@ -4,8 +4,8 @@
 //! The data of all samples lies in one buffer, the *arena*. It is divided into *lines* of
 //! [`LINE_BYTES`] bytes, and a *tile* is a group of [`TILE`] consecutive lines, which overlaps the
 //! previous tile. Each line is decoded from a guessed state, and again whenever the state at the
-//! end of the previous line changes. Once no state changes, all are those of serial decoding. If
-//! this takes more than [`PASSES`] passes, the host must decode the sample.
+//! end of the previous line changes. Once no state changes, all equal the states of serial
+//! decoding. If this takes more than [`PASSES`] passes, the host must decode the sample.
 //!
 //! A sample's data is preceded by its *head*, which contains its tables and the list of its
 //! segments.
