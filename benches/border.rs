@@ -8,11 +8,11 @@
 //! ```
 //!
 //! "Ahead" is the default loader, which prepares the next epoch before the current one ends. "On
-//! request" is the same loader with `epochs(0)`. They are measured alternately, with two consumers.
-//! The first does no work, so the loader is the bottleneck. The steps of the second take 1.5 times
-//! as long as loading a batch, so the consumer is the bottleneck. A wait is the time from
-//! requesting a batch until it is available. For a device batch, it includes synchronizing the
-//! consumer's stream.
+//! request" is the same loader with `epochs(0)`. The two loaders are measured alternately, each
+//! with two consumers. The first does no work, so the loader is the bottleneck. The second sleeps
+//! after each batch for 1.5 times as long as loading takes, so the consumer is the bottleneck. A
+//! wait is the time from requesting a batch until it is available. For a device batch, it includes
+//! synchronizing the consumer's stream.
 #![allow(missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -70,7 +70,7 @@ fn main() {
 type Set = (u64, usize, u64);
 
 /// Measures a dataset with and without prepared epochs. `open_loader` takes the value of
-/// `Loader::epochs`: `u64::MAX` prepares the next epoch ahead, 0 does not.
+/// `Loader::epochs`: `u64::MAX` prepares the next epoch in advance, and 0 does not.
 fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open_loader: impl Fn(u64) -> F) {
     let (samples, batch, epochs) = set;
     println!("\n{samples} samples, batches of {batch}, {epochs} epochs, {ROUNDS} rounds, {place}");
@@ -88,12 +88,10 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open_loader:
                 total.inside.extend(inside);
             }
         }
-        // One-batch epochs have no waits inside them. For these, compare with the median of the
-        // first loader or, if that is missing too, with the time per batch.
-        let inside = median(&totals[0].inside);
+        // One-batch epochs have no waits inside them. For these, compare with the time per batch.
         for (waits, (epochs_mode, _)) in totals.iter().zip(&loaders) {
             let border = median(&waits.border);
-            let inside_wait = median(&waits.inside).or(inside).unwrap_or(batch_time.as_secs_f64());
+            let inside_wait = median(&waits.inside).unwrap_or(batch_time.as_secs_f64());
             println!(
                 "  {name:<22}{epochs_mode:<12} border {:>8.3} ms, inside {:>8.3} ms: {:>6.2}; (border + step) / (inside + step) {:.2}",
                 1e3 * border.unwrap_or(0.0),
@@ -105,8 +103,8 @@ fn compare<F: FnMut(Set, Duration) -> Waits>(place: &str, set: Set, open_loader:
     }
 }
 
-/// Measures the waits of a consumer with steps of `step`. `wait_until_available` blocks
-/// until the batch is available.
+/// Measures the waits of a consumer that sleeps for `step` after each batch. `wait_until_available`
+/// blocks until the batch is available.
 fn measure_waits<B>(
     batches: &mut Batches<B>,
     (_, _, epochs): Set,

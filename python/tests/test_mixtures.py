@@ -1,4 +1,4 @@
-"""Compares mixtures whose shares change with a reference that works on plain lists. The runs stop at
+"""Compares mixtures with changing shares with a reference that works on plain lists. The runs stop at
 random batches, and resume on one to three ranks. Also tests changing weights and zipped datasets.
 """
 

@@ -76,8 +76,8 @@ def image(value: Any) -> Any:
 
 def frames(value: Any, is_image: bool) -> list[Any] | None:
     """The images of a clip: a list or tuple of images, or an array with an additional first axis;
-    None for all other values. A list of arrays or paths is a clip only if the name of the field is
-    that of an image (`is_image`)."""
+    None for all other values. A list of arrays or paths is a clip only if the field has the
+    name of an image (`is_image`)."""
     if isinstance(value, (list, tuple)):
         if not value:
             return [] if is_image else None

@@ -74,7 +74,8 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
 
 /// Returns the section of an image in a crop of the canvas along one axis: its start and length in
 /// the image, and its start and length in the output, rounded to whole pixels. `place` and `length`
-/// are the start and length of the image on the canvas. `start` and `shown` are those of the crop.
+/// are the start and length of the image on the canvas, and `start` and `shown` the start and length
+/// of the crop.
 fn output_span((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
     let first_pixel = start.saturating_sub(place).min(length - 1);
     let end_pixel = (start + shown).saturating_sub(place).clamp(first_pixel + 1, length);

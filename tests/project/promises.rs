@@ -1,6 +1,6 @@
 //! Tests that tests/PROMISES.md covers every section of docs/guarantees.md and every guarantee of
-//! the README, and that the tests it names exist and are not ignored. Also tests that tests which
-//! observe the whole process take the lock of `process::serial`.
+//! the README, and that the tests it names exist and are not ignored. Also tests that each test
+//! that observes the whole process calls `process::serial`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,8 @@ fn guarantees(page: &str) -> Vec<&str> {
     page.lines().filter_map(|line| line.strip_prefix("## ")).collect()
 }
 
-/// Parses the sections of tests/PROMISES.md. `## ` begins a section, and `- ` a guarantee.
+/// Parses the sections of tests/PROMISES.md. `## ` begins a section, `- ` begins a guarantee, and
+/// indented lines continue it.
 fn promises(index: &str) -> Vec<(String, Vec<Claim>)> {
     let mut promises: Vec<(String, Vec<Claim>)> = Vec::new();
     for (line, text) in index.lines().enumerate() {
@@ -78,7 +79,8 @@ fn tests_of(file: &str, text: &str) -> Vec<String> {
     tests
 }
 
-/// Lists all inconsistencies between the README, docs/guarantees.md and tests/PROMISES.md.
+/// Lists the guarantees of the README and the sections of docs/guarantees.md and tests/PROMISES.md
+/// that lack a counterpart, and the tests that are missing or ignored.
 fn faults(readme: &str, page: &str, index: &str, file: &mut dyn FnMut(&str) -> Option<String>) -> Vec<String> {
     let guarantees = guarantees(page);
     let promises = promises(index);
@@ -166,7 +168,7 @@ fn each_kind_of_fault_is_detected() {
     }
 }
 
-/// These tests count threads or measure the memory of the process.
+/// The tests in these groups count threads or measure the memory of the process.
 #[test]
 fn tests_that_observe_the_process_run_one_at_a_time() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");

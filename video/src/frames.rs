@@ -35,7 +35,7 @@ pub fn check(codec: Codec) -> Result<()> {
 
 impl FrameDecoder {
     /// Creates a decoder. AV1 frames may have at most `max_pixels` pixels. Codecs that are decoded
-    /// on a GPU use the GPU with index `gpu`, whose video engines limit the size.
+    /// on a GPU use the GPU with index `gpu`. Its video engines limit the size.
     #[cfg_attr(not(all(feature = "av1", feature = "nvdec")), allow(unused_variables))]
     pub fn new(max_pixels: u32, gpu: usize) -> Self {
         FrameDecoder {

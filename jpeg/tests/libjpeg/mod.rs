@@ -1,5 +1,5 @@
 //! Wraps libjpeg. The JPEG tests use it as the reference decoder, and to encode files. The library
-//! is a build of mozjpeg without SIMD, and its decoder is that of libjpeg-turbo.
+//! is a build of mozjpeg without SIMD, which contains libjpeg-turbo's decoder.
 //!
 //! **Invariants**
 //! 1. A `jpeg_compress_struct` or `jpeg_decompress_struct` is used only inside `compress` or

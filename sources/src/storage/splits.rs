@@ -11,7 +11,7 @@
 //!   For example, `my_test.parquet` belongs to `test`. If the name contains no common split name,
 //!   the file belongs to `train`.
 //!
-//! If all files are in a single folder whose name is not a common split name, such as
+//! If all files are in a single folder without a common split name, such as
 //! `imagenet/plain_text`, the folder may be a configuration. On the Hugging Face Hub, it is a
 //! configuration of the dataset, and `imagenet/train` is a split of this configuration. Elsewhere,
 //! the folder may be a different dataset, so its splits are not opened as splits of `imagenet`.

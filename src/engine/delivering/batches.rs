@@ -42,9 +42,9 @@ pub struct Batches<B> {
     pub(super) batches_left: u64,
     /// What the next call to `next_interruptible` does. Unused once the epoch has no batches left.
     pub(super) next_step: NextStep,
-    /// The epoch that was most recently delivered to its end.
+    /// The last epoch that was delivered completely.
     finished_epoch: Option<u64>,
-    /// How long earlier calls waited for the next batch, if the caller gave up waiting.
+    /// Time that interrupted calls have already waited for the next batch.
     earlier_wait: Option<Duration>,
 }
 
@@ -98,7 +98,7 @@ impl<B> Batches<B> {
 
     /// Returns the index of the first batch that [`epoch(epoch)`](Batches::epoch) delivers: 0, or
     /// the saved batch for the saved epoch of a [resumed](crate::Loader::resume) loader. Returns
-    /// `None` if `epoch` precedes the saved epoch.
+    /// `None` for epochs before the saved epoch, until any epoch has begun.
     pub fn first_batch(&self, epoch: u64) -> Option<u64> {
         let start = self.resume_start;
         match epoch.cmp(&start.epoch) {
@@ -108,8 +108,8 @@ impl<B> Batches<B> {
         }
     }
 
-    /// Begins epoch `epoch`, and ends the one in progress. Then call
-    /// [`next_interruptible`](Batches::next_interruptible) for each batch. Unlike
+    /// Ends the epoch in progress, and begins `epoch`. Afterwards, each call of
+    /// [`next_interruptible`](Batches::next_interruptible) returns a batch. Unlike
     /// [`epoch`](Batches::epoch), this does not borrow the loader, so iterators in other languages
     /// can use it.
     ///

@@ -1,7 +1,7 @@
 //! Combines the blocks in the memory of this process with the blocks in the shared folder.
 //!
-//! A read waits for another thread's disk access or for the folder's lock only if it finds a
-//! damaged or unreadable block. The memory tier and the folder's index each have a mutex, which is
+//! A read waits for a different thread's disk access or for the folder's lock only if it finds a
+//! damaged block. The memory tier and the folder's index each have a mutex, which is
 //! held only for computation. To change the folder, a thread acquires the journal's mutex, then the
 //! folder's lock, and finally, only briefly, the mutex of the index.
 

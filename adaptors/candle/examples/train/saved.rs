@@ -1,6 +1,6 @@
-//! Saves a checkpoint in one file: weights, the optimizer's momentum, and JSON with the loader's
-//! position and the measurements. The file is written atomically, so the weights and the loader's
-//! position always match.
+//! Saves and loads a checkpoint in one file: weights, the optimizer's momentum, and JSON with the
+//! loader's position, the losses and the accuracies. The file is replaced atomically, so the
+//! weights and the loader's position always match.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) losses: Vec<f32>,
-    /// For each finished epoch, the number of steps so far, and the held-out accuracy from 0 to 1.
+    /// For each finished epoch, the number of steps up to its end, and the held-out accuracy from 0
+    /// to 1.
     pub(crate) accuracies: Vec<(usize, f64)>,
 }
 

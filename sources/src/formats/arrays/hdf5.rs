@@ -1,5 +1,5 @@
-//! Reads HDF5 files. The `hdf5_pure` crate parses the metadata. Elements are read directly from the
-//! file, except those of compact arrays.
+//! Reads HDF5 files. The `hdf5_pure` crate parses the metadata and reads compact arrays. The
+//! elements of all other arrays are read directly from the file.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -182,8 +182,8 @@ impl Videos {
         }
     }
 
-    /// `is_next` is true when a loader reads the sample, whose bytes may be prefetched, and false
-    /// if only the key is needed.
+    /// `is_next` is true when a loader reads the sample, so that its bytes may be prefetched, and
+    /// false if only the key is needed.
     fn file(&self, index: usize, is_next: bool) -> Result<Arc<VideoFile>> {
         let (video, _) = self.place(index);
         match self.object(video).zip(number(video)) {

@@ -94,8 +94,8 @@ impl LeRobot {
         Self::with(path, &LeRobotOptions::new(), &Options::new())
     }
 
-    /// Opens the dataset at `path`, which is a local folder, or a URL whose store is registered in
-    /// `opening`.
+    /// Opens the dataset at `path`, which is a local folder, or a URL in a store that `opening`
+    /// registers.
     ///
     /// # Errors
     /// Fails like [`open`](LeRobot::open), and if an episode, a split or a feature does not exist,

@@ -44,8 +44,8 @@ impl Links {
         self.files.push(File { path: self.paths.len(), start, len });
     }
 
-    /// The targets of hard links are relative to the root of the archive, and those of symbolic
-    /// links to the folder of the link.
+    /// A hard link's target is relative to the root of the archive, and a symbolic link's target to
+    /// the folder of the link.
     pub(super) fn add_link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
         let target = std::str::from_utf8(target).ok();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);

@@ -179,8 +179,8 @@ fn encode(starts: &[u64], metadata: &Metadata) -> Vec<u8> {
     out.finish()
 }
 
-/// Returns `None` if the index is damaged or stale. An index is stale if the file's length or, if
-/// `modified` is given, its modification time differs from the recorded value.
+/// Returns `None` if the index is damaged or stale. An index is stale if the file's length
+/// differs from the recorded value, or its modification time differs from `modified`.
 pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Vec<u64>> {
     let mut rest = Decoder::new(bytes, MAGIC)?;
     let [indexed_len, time, count] = rest.longs()?;

@@ -180,8 +180,8 @@ pub(super) fn pause(attempt: u32, salt: u64) -> Duration {
 pub(super) fn log_retry(attempt: u32, error: &Error) {
     if attempt == WARN_AFTER {
         tracing::warn!(
-            "request failed {attempt} times; giving up after {MAX_ATTEMPTS} attempts, with pauses of up to 90 seconds in \
-             total: {error}"
+            "request failed {attempt} times; giving up after {MAX_ATTEMPTS} attempts, with pauses of up to 90 seconds \
+             in total: {error}"
         );
     } else {
         tracing::debug!("retry after attempt {attempt}: {error}");

@@ -260,8 +260,8 @@ impl Columns {
         self.label
     }
 
-    /// Sets the class names: the distinct values of a text label column, or `names` for a column of
-    /// a different type, if they are given. `find(row, column, scratch)` returns a value. For
+    /// Sets the class names: the distinct values of a text label column, or `names`, if present,
+    /// for a column of a different type. `find(row, column, scratch)` returns a value. For
     /// `classes` and `lenient`, see [`learn`](Columns::learn).
     pub(crate) fn learned<'a>(
         mut self,
