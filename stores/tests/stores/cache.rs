@@ -338,6 +338,24 @@ fn a_damaged_block_is_fetched_again() {
     check_folder(folder.path(), 1 << 30);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_block_that_cannot_be_opened_is_not_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = Objects::new(1);
+    epochs(&Cache::open(folder.path(), 1 << 30).unwrap().store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
+    // Opening a link to itself fails, even for root.
+    let (path, _) = &blocks(folder.path())[0];
+    fs::remove_file(path).unwrap();
+    std::os::unix::fs::symlink(path, path).unwrap();
+    let cache = Cache::open(folder.path(), 1 << 30).unwrap();
+    let before = objects.bytes.load(Relaxed);
+    epochs(&cache.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
+    assert!(objects.bytes.load(Relaxed) > before, "the bytes are fetched");
+    assert_eq!(cache.counts().damaged, 0);
+    assert!(path.is_symlink(), "the file is kept");
+}
+
 #[test]
 fn a_changed_object_never_returns_old_bytes() {
     let folder = tempfile::tempdir().unwrap();
