@@ -6,7 +6,7 @@
 //! and which batches it holds. The seed also determines the expected result, which is computed
 //! without the engine and must match exactly: delivered + skipped + undelivered = all samples.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -240,20 +240,23 @@ impl Source for Scheduled {
 
 struct Heard {
     /// During a run, the batches that are done.
-    run: Mutex<Option<HashSet<BatchIndex>>>,
+    run: Mutex<Option<Vec<BatchIndex>>>,
     misled: Arc<Mutex<Vec<String>>>,
 }
 
 impl Prefetcher for Heard {
     fn start(&self, _: BatchIndex) {
-        *self.run.lock().unwrap() = Some(HashSet::new());
+        *self.run.lock().unwrap() = Some(Vec::new());
     }
 
     fn done(&self, place: BatchIndex) {
-        let is_new = self.run.lock().unwrap().as_mut().is_some_and(|done| done.insert(place));
-        if !is_new {
-            self.misled.lock().unwrap().push(format!("{place:?} is done again, or after the run"));
+        let mut run = self.run.lock().unwrap();
+        let is_later = run.as_ref().is_some_and(|done| done.last().is_none_or(|last| *last < place));
+        if !is_later {
+            self.misled.lock().unwrap().push(format!("{place:?} is done after {run:?}"));
         }
+        run.as_mut().into_iter().for_each(|done| done.push(place));
+        drop(run);
         // The run may be canceled while the source handles a notification.
         std::thread::yield_now();
     }

@@ -173,7 +173,8 @@ pub trait Prefetcher: Send + Sync {
     /// needed. A loader may omit this call between consecutive epochs.
     fn start(&self, batch: BatchIndex);
 
-    /// Called when all samples of `batch` have been read.
+    /// Called when all samples of `batch` and of all earlier batches have been read. Batches are
+    /// done in order.
     fn done(&self, batch: BatchIndex) {
         let _ = batch;
     }

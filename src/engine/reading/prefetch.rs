@@ -1,6 +1,7 @@
 //! Notifies a prefetching source of the samples that will be read, the start of a run, finished
 //! batches, and the cancellation of the run.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,16 +14,26 @@ use crate::source::{BatchIndex, Lookahead, Prefetcher};
 /// The source's [`Prefetcher`], if any. Its methods may be user code, so panics in them are caught.
 pub(crate) struct PrefetchNotifier {
     prefetcher: Option<Box<dyn Prefetcher>>,
-    /// Number of the run that the source prefetches for; 0 for none. The lock is held during each
-    /// call, so that no call for a canceled run reaches the source after the next run has started.
-    current_run: Mutex<u64>,
+    /// The lock is held during each call, so that no call for a canceled run reaches the source
+    /// after the next run has started.
+    progress: Mutex<Progress>,
     /// The source may fetch all epochs before this one.
     epoch_limit: Arc<AtomicU64>,
 }
 
+#[derive(Default)]
+struct Progress {
+    /// Number of the run that the source prefetches for; 0 for none.
+    run: u64,
+    /// Sequence number of the first batch that has not been read.
+    next_seq: u64,
+    /// Later batches that have been read, by sequence number.
+    finished: BTreeMap<u64, BatchIndex>,
+}
+
 impl PrefetchNotifier {
     pub(crate) fn none() -> Self {
-        PrefetchNotifier { prefetcher: None, current_run: Mutex::new(0), epoch_limit: Arc::default() }
+        PrefetchNotifier { prefetcher: None, progress: Mutex::default(), epoch_limit: Arc::default() }
     }
 
     /// Passes the schedule to the source. The source may fetch all epochs that may be prepared
@@ -80,7 +91,7 @@ impl PrefetchNotifier {
             live_order.read_ahead();
         }
         let notifier =
-            prefetcher.map(|prefetcher| PrefetchNotifier { prefetcher, current_run: Mutex::new(0), epoch_limit });
+            prefetcher.map(|prefetcher| PrefetchNotifier { prefetcher, progress: Mutex::default(), epoch_limit });
         notifier.map_err(|e| panicked(e, || "the source panicked when it received the order".to_owned()))
     }
 
@@ -93,36 +104,44 @@ impl PrefetchNotifier {
     /// # Errors
     /// If the source panics.
     pub(crate) fn start(&self, run: u64, first @ BatchIndex { epoch, batch }: BatchIndex) -> Result<()> {
-        let mut current_run = self.lock();
-        *current_run = run;
+        let mut progress = self.lock();
+        *progress = Progress { run, ..Progress::default() };
         self.epoch_limit.fetch_max(epoch.saturating_add(1), Ordering::Relaxed);
         self.call(|prefetcher| prefetcher.start(first)).map_err(|e| {
             panicked(e, || format!("the source panicked when a run started at batch {batch} of epoch {epoch}"))
         })
     }
 
-    /// Notifies the source that all samples of the batch have been read, unless the run has been
-    /// canceled.
-    pub(crate) fn finish_batch(&self, run: u64, epoch: u64, batch: u64) {
+    /// Records that all samples of a batch have been read. Notifies the source once all earlier
+    /// batches of the run have been read too: one batch may use the bytes that were prefetched
+    /// for a different one, so the source must keep them until then. Ignores canceled runs.
+    pub(crate) fn finish_batch(&self, run: u64, seq: u64, batch: BatchIndex) {
         if self.prefetcher.is_none() {
             return;
         }
-        let current_run = self.lock();
-        if *current_run == run {
+        let mut progress = self.lock();
+        if progress.run != run {
+            return;
+        }
+        progress.finished.insert(seq, batch);
+        let mut next_seq = progress.next_seq;
+        while let Some(batch) = progress.finished.remove(&next_seq) {
+            next_seq += 1;
             // Ignore a panic, because the batch is complete. At worst, the source does not release
             // some memory.
-            let _ = self.call(|prefetcher| prefetcher.done(BatchIndex { epoch, batch }));
+            let _ = self.call(|prefetcher| prefetcher.done(batch));
         }
+        progress.next_seq = next_seq;
     }
 
     pub(crate) fn stop(&self) {
-        let mut current_run = self.lock();
-        *current_run = 0;
+        let mut progress = self.lock();
+        *progress = Progress::default();
         let _ = self.call(|prefetcher| prefetcher.stop());
     }
 
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.current_run.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn call(&self, notify: impl FnOnce(&dyn Prefetcher)) -> Result<()> {
@@ -157,14 +176,29 @@ mod tests {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let notifier =
             PrefetchNotifier { prefetcher: Some(Box::new(Calls(calls.clone()))), ..PrefetchNotifier::none() };
-        let first = BatchIndex::default();
-        notifier.start(1, first).unwrap();
-        notifier.finish_batch(1, 0, 0);
+        let batch = |batch| BatchIndex { epoch: 0, batch };
+        notifier.start(1, batch(0)).unwrap();
+        notifier.finish_batch(1, 0, batch(0));
+        notifier.finish_batch(1, 2, batch(2));
         notifier.stop();
-        notifier.finish_batch(1, 0, 1);
-        notifier.start(2, first).unwrap();
-        notifier.finish_batch(1, 0, 2);
-        notifier.finish_batch(2, 0, 0);
+        notifier.finish_batch(1, 1, batch(1));
+        notifier.start(2, batch(0)).unwrap();
+        notifier.finish_batch(1, 0, batch(0));
+        notifier.finish_batch(2, 0, batch(0));
         assert_eq!(*calls.lock().unwrap(), ["start 0 0", "done 0 0", "stop", "start 0 0", "done 0 0"]);
+    }
+
+    #[test]
+    fn batches_are_reported_as_done_in_order() {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let notifier =
+            PrefetchNotifier { prefetcher: Some(Box::new(Calls(calls.clone()))), ..PrefetchNotifier::none() };
+        notifier.start(1, BatchIndex { epoch: 0, batch: 6 }).unwrap();
+        let batches = [(0, 6), (0, 7), (1, 0), (1, 1)].map(|(epoch, batch)| BatchIndex { epoch, batch });
+        for (seq, reported) in [(2, 1), (1, 1), (0, 4), (3, 5)] {
+            notifier.finish_batch(1, seq, batches[seq as usize]);
+            assert_eq!(calls.lock().unwrap().len(), reported);
+        }
+        assert_eq!(*calls.lock().unwrap(), ["start 0 6", "done 0 6", "done 0 7", "done 1 0", "done 1 1"]);
     }
 }

@@ -25,6 +25,7 @@ use crate::batch::Free;
 use crate::engine::reading::ReadStage;
 use crate::engine::state::Shared;
 use crate::error::{guarded, panicked};
+use crate::source::BatchIndex;
 
 /// Duration of a pool task's first wait for a part. Each later wait is twice as long. Before each
 /// wait, the task offers its thread to the pool.
@@ -174,7 +175,8 @@ impl WorkQueue {
             let Some(full) = full else { return Ok(()) };
             let header = full.header();
             if run.is_wanted(run_number) {
-                self.read_stage.notifier.finish_batch(run_number, header.epoch, header.number);
+                let batch = BatchIndex { epoch: header.epoch, batch: header.number };
+                self.read_stage.notifier.finish_batch(run_number, seq, batch);
                 let _ = self.outcome_sender.send(Ok(full));
             } else {
                 let _ = self.slot_sender.send(full.release());

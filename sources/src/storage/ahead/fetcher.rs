@@ -54,8 +54,7 @@ struct State {
     first_planned: BatchIndex,
     /// First batch after the end of the plan.
     next_unplanned: BatchIndex,
-    /// The batch that was last passed to `start`, or the first batch after all batches that have
-    /// been passed to `done` since.
+    /// The first batch that is not done.
     reached: BatchIndex,
     /// Samples of the order that did not fit in the last round, with their batches.
     pending: VecDeque<(BatchIndex, u64)>,
@@ -446,13 +445,9 @@ impl Prefetcher for FetcherHandle {
     fn done(&self, batch: BatchIndex) {
         let mut state = self.0.lock();
         state.drop_batches(|other| other == batch);
-        // Batches may complete out of order, so only move forward.
-        let next_batch = self.0.order.after(batch);
-        if next_batch > state.reached {
-            state.reached = next_batch;
-            if let Some(cache) = &self.0.cache {
-                cache.start(next_batch);
-            }
+        state.reached = self.0.order.after(batch);
+        if let Some(cache) = &self.0.cache {
+            cache.start(state.reached);
         }
         self.0.resume(state);
     }
