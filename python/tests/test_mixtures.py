@@ -343,9 +343,9 @@ def test_calls_that_cannot_work_are_rejected() -> None:
 
 
 def test_options_of_a_mixture_are_checked() -> None:
-    with pytest.raises(warpfeed.ConfigError, match="expected one of epoch, step and sample"):
+    with pytest.raises(warpfeed.ConfigError, match="expected exactly one of epoch, step and sample"):
         warpfeed.Shares([1.0])
-    with pytest.raises(warpfeed.ConfigError, match="expected one of epoch, step and sample"):
+    with pytest.raises(warpfeed.ConfigError, match="expected exactly one of epoch, step and sample"):
         warpfeed.Shares([1.0], epoch=1, step=2)
     with pytest.raises(TypeError, match="expected a whole number, or .first, last."):
         warpfeed.Shares([1.0], epoch=(1, 2, 3))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Mixtures of datasets, with proportions that may change, and datasets that are read together."""
+"""Mixtures of datasets, and planned changes to their shares."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ class Shares(Arguments):
     ``Shares([0.5, 0.5], epoch=(5, 10))`` changes the shares gradually, from the start of epoch 5 to
     the start of epoch 10.
 
-    A change takes effect at the start of the first round that begins at this point or later. A
-    gradual change has one step per round, but at most 100 steps.
+    A change takes effect at the start of the first round (see :class:`Mixture`) that begins at the
+    stated epoch, step or sample, or later. A gradual change has one step per round, but at most 100
+    steps.
 
     Args:
         shares: one share per dataset. The shares need not sum to 1.
-        epoch: the epoch, or the first and the last epoch of a gradual change.
-        step: the point or points in global batches instead, counted from the start of the run.
-        sample: the point or points in samples of all ranks, counted from the start of the run.
+        epoch: the epoch at whose start the shares change, or a pair of epochs at whose starts a gradual change
+            begins and ends.
+        step: instead of ``epoch``, a number of global batches since the start of the run, or a pair.
+        sample: instead of ``epoch``, a number of samples of all ranks since the start of the run, or a pair.
         curve: ``"linear"`` or ``"cosine"``, for a gradual change.
 
     Raises:
-        ConfigError: unless exactly one of ``epoch``, ``step`` and ``sample`` is set.
+        ConfigError: unless exactly one of ``epoch``, ``step`` and ``sample`` is set, or if a value is invalid.
         TypeError: if a value has the wrong type.
     """
 
@@ -50,7 +52,7 @@ class Shares(Arguments):
         object.__setattr__(self, "shares", tuple(shares_of("shares", self.shares)))
         points = [unit for unit in ("epoch", "step", "sample") if getattr(self, unit) is not None]
         if len(points) != 1:
-            raise ConfigError(f"{self!r}: expected one of epoch, step and sample")
+            raise ConfigError(f"{self!r}: expected exactly one of epoch, step and sample")
         one_of("curve", self.curve, ("linear", "cosine"))
         self._points()
 
@@ -72,7 +74,7 @@ class Shares(Arguments):
 
 @dataclass(frozen=True)
 class Mixture(Arguments):
-    """A mixture of datasets with options. Samples are drawn in the given shares:
+    """A mixture of datasets with options. Samples are drawn in proportion to the shares:
     ``Loader(Mixture([("photos", 0.7), ("sketches", 0.3)], per_set_batches=True))``. Without
     options, a list of datasets and shares is enough:
     ``Loader([("photos", 0.7), ("sketches", 0.3)])``.
@@ -80,24 +82,25 @@ class Mixture(Arguments):
     :meth:`Loader.set_mixture` changes the shares during training.
 
     Args:
-        parts: a list of datasets and shares.
+        parts: a list of pairs of a dataset and its share.
         schedule: planned changes to the shares, in the order in which they occur.
-        round: number of draws in a round: 10,000 by default, or 100 with ``per_set_batches``. The shares of each round
-            are exact. Shares change between rounds, and are rounded to multiples of one draw per round.
-        once: positions of the datasets whose samples are drawn once in the run. By default, each dataset is repeated.
+        round: number of draws in a round: 10,000 by default, or 100 with ``per_set_batches``. Within each
+            round, the shares are exact up to rounding to whole draws. Shares change only between rounds.
+        once: indices of the datasets that are used once in the run. By default, each dataset is repeated.
             When a dataset without repetition ends, samples are drawn from the remaining datasets instead. After the
             last dataset has ended, the epoch in progress ends early, and later epochs are empty.
-        per_set_batches: fills each global batch with samples of one dataset. The shares then apply to batches. An epoch
-            has only whole batches.
+        per_set_batches: fills each global batch with samples of one dataset. The shares then apply to batches. Incomplete
+            batches are dropped.
         global_batch_sizes: number of samples in the global batches of each dataset. The sizes replace ``batch_size``
             and ``global_batch_size``, and require ``per_set_batches``. The number of batches in an epoch is the total
-            number of samples divided by the mean batch size at the first shares, rounded down.
+            number of samples divided by the mean batch size at the initial shares, rounded down.
         augments: augmentations of individual datasets, by their positions: ``{1: Augment.eval(256, 224)}``. Other
             datasets use the loader's ``augment``. All datasets must have the same image size and the same
             :meth:`Augment.mix` in every epoch. If an image combines several samples, as in a mosaic, the
             augmentation of the first sample applies to all of them.
 
     Raises:
+        ConfigError: if a number is out of range.
         TypeError: if a value has the wrong type.
     """
 
@@ -136,7 +139,7 @@ class Mixture(Arguments):
 
 
 def shares_of(name: str, values: Any) -> list[float]:
-    """Raises a TypeError if `values` is not a list of numbers."""
+    """Converts ``values`` to a list of floats. Raises a TypeError if they are not numbers."""
     import numpy as np
 
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):

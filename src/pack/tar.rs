@@ -10,38 +10,39 @@ use crate::error::{Error, Result};
 use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_SUFFIX, Sample};
 
-/// Suffix of a shard that is being written. The complete shards of an unmerged
-/// [`Pack`](super::Pack) have a different suffix.
+/// Marks the temporary files of this writer. A [`Pack`](super::Pack) into the same target marks its
+/// files differently, because it can continue with them.
 const NEW_SUFFIX: &str = ".new";
 
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
 ///
 /// Each field of a sample is stored as `KEY.FIELD`, and the label as `KEY.cls`. Headers have the
-/// POSIX ustar format, preceded by a PAX header if a name, size or key requires one. Owners and times
-/// are zero, so that the same samples result in the same bytes.
+/// POSIX ustar format. A PAX header precedes them if ustar cannot represent a name or size, or if
+/// the key is replaced. Owners and times are zero, so that the same samples result in the same
+/// bytes.
 ///
 /// **Keys.** In WebDataset, a key ends at the first dot of its last component, and adjacent files
 /// with the same key form a sample. Readers would misinterpret a key with a dot in its last
-/// component, with an empty component, with the component `.` or `..`, with a zero byte, or equal
-/// to the previous key. A similar name replaces such a key, and the PAX record `WARPFEED.key`
-/// contains the original. [`Tar`](crate::source::Tar) reads this record, and other readers ignore
-/// it.
+/// component, with an empty component, with the component `.` or `..`, or with a zero byte. Such
+/// characters are replaced in the file names, and `~` is added if the previous sample has the same
+/// name. The PAX record `WARPFEED.key` then contains the original key, which
+/// [`Tar`](crate::source::Tar) reads and other readers ignore.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
-/// `OUT-000001.tar`, … Only a shard of a single sample may exceed this size. Each shard contains
-/// the class names in the member `__classes__`.
+/// `OUT-000001.tar`, … Only a shard of a single sample may exceed this size. If there are class
+/// names, each shard contains them in the member `__classes__`.
 pub struct TarWriter {
     names: ShardNames,
     options: WriteOptions,
     /// Final paths of the shards. The last shard may still be open.
     paths: Vec<PathBuf>,
-    /// Temporary paths of the shards, until all shards are complete.
+    /// Paths under which the shards are written.
     partial_paths: Vec<PathBuf>,
     open_shard: Option<Shard<File>>,
     /// Total size of the finished shards, in bytes.
     bytes: u64,
     samples: u64,
-    /// The first error that left a shard incomplete. No samples can then be added, and
+    /// The error of a shard that could not be ended. No samples can then be added, and
     /// [`finish`](DatasetWriter::finish) returns the error.
     error: Option<Error>,
     _lock: Option<Locked>,
@@ -57,8 +58,9 @@ impl std::fmt::Debug for TarWriter {
 }
 
 impl TarWriter {
-    /// Creates a writer for `target`. Files are written under temporary names, which
-    /// [`finish`](DatasetWriter::finish) renames. Removes files of interrupted writers.
+    /// Creates a writer for `target`. The shards are written under temporary names, until
+    /// [`finish`](DatasetWriter::finish) renames them. Removes the temporary files that an
+    /// interrupted writer left for this target, if the file system supports locks.
     ///
     /// # Errors
     /// If the target or one of its shards exists and `force` is not set, if an existing target is
@@ -104,9 +106,10 @@ impl TarWriter {
         temporary_name.push(NEW_SUFFIX);
         let (partial_path, file) =
             temp_files::create(Path::new(&temporary_name)).map_err(|e| Error::io(temporary_name, &e))?;
+        let shard = Shard::create(partial_path.clone(), file, &self.options.classes);
+        self.open_shard = Some(shard.inspect_err(|_| _ = fs::remove_file(&partial_path))?);
         self.paths.push(path);
-        self.partial_paths.push(partial_path.clone());
-        self.open_shard = Some(Shard::create(partial_path, file, &self.options.classes)?);
+        self.partial_paths.push(partial_path);
         Ok(())
     }
 
@@ -140,10 +143,11 @@ impl DatasetWriter for TarWriter {
 
     fn finish(mut self: Box<Self>) -> Result<Written> {
         self.check_intact()?;
+        // If the first sample could not be written, this returns the error.
+        self.end_shard()?;
         if self.samples == 0 {
             return Err(no_samples_error(&self.names.target));
         }
-        self.end_shard()?;
         let old_paths = self.names.existing_shards()?;
         if let (Some(old_path), false) = (old_paths.first(), self.options.force) {
             return Err(exists_error(old_path));
@@ -154,7 +158,7 @@ impl DatasetWriter for TarWriter {
             old_paths.iter().try_for_each(|path| remove_if_there(path))?;
             sync_folder_of(&self.names.target);
         }
-        // Rename the first shard last: as long as it is missing, the dataset is incomplete.
+        // Rename the first shard last, so that an interruption leaves a visibly incomplete dataset.
         for (partial, path) in self.partial_paths.iter().zip(&self.paths).rev() {
             fs::rename(partial, path).map_err(|e| Error::io(path, &e))?;
         }

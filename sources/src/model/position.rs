@@ -1,7 +1,7 @@
-//! [`Position`]: the position of a sample in an epoch.
+//! [`Position`]: where an epoch contains a sample.
 
-/// The position of a sample in an epoch. In [`Lookahead::with_next`], it is the index of the batch
-/// that contains the sample.
+/// Where an epoch contains a sample: the position in the order, or, in [`Lookahead::with_next`], the
+/// index of the batch.
 ///
 /// [`Lookahead::with_next`]: crate::Lookahead::with_next
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -10,13 +10,12 @@ pub enum Position {
     At(u64),
     /// The sample does not occur in the queried range of the epoch.
     Absent,
-    /// The position cannot be found in constant time, for example because the order is sampled with
-    /// replacement or cannot be inverted.
+    /// The order cannot be searched for a sample, for example because it draws with replacement.
     Unknown,
 }
 
 impl Position {
-    /// Returns `position`, or [`Position::Absent`] if `position` is before `from`.
+    /// Returns [`Position::At`], or [`Position::Absent`] if `position` is before `from`.
     pub fn not_before(position: u64, from: u64) -> Self {
         if position < from { Position::Absent } else { Position::At(position) }
     }

@@ -20,11 +20,12 @@ pub struct Npy<'a> {
     /// NumPy's letter for the element type: `u`, `i`, `f`, `b`, ..., or `?` if the header has no
     /// simple type.
     pub kind: u8,
-    /// Number of bytes per element.
+    /// Number of bytes per element, or 0 if the header has no simple type.
     pub size: usize,
     /// Whether the elements are big-endian.
     pub big_endian: bool,
-    /// Whether the array is in Fortran order, in which the first axis varies fastest.
+    /// Whether the array is in Fortran order, in which the first axis varies fastest. Also true if
+    /// the header does not state the order.
     pub fortran: bool,
     /// Shape of the array, or `None` if the header contains no valid shape or more than
     /// [`MAX_AXES`] axes.
@@ -68,7 +69,7 @@ impl<'a> Npy<'a> {
         Ok(Npy { text, kind, size, big_endian, fortran, shape: shape(text), data: &bytes[start..], start })
     }
 
-    /// Returns the header and the data of a file with these numbers.
+    /// Describes numbers in memory like the content of a file.
     pub fn of(numbers: Numbers<'a>) -> Self {
         let (kind, size, data) = numbers.parts();
         let (big_endian, shape) = (cfg!(target_endian = "big"), Some(numbers.sides().collect()));
@@ -85,8 +86,8 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     Some(text.split_once(key)?.1.trim_start().strip_prefix(':')?.trim_start())
 }
 
-/// Parses a simple type, such as `'<f4'`, to the type letter, the element size in bytes, and
-/// whether the byte order is big-endian.
+/// Finds the element type in the header. Returns its letter, its size in bytes, and whether it is
+/// big-endian. Returns `None` if it is not a simple type, such as `'<f4'`.
 fn element(text: &str) -> Option<(u8, usize, bool)> {
     let descr = value(text, "'descr'")?.strip_prefix('\'')?.split_once('\'')?.0;
     let (order, plain) = match descr.as_bytes().first()? {
@@ -96,7 +97,7 @@ fn element(text: &str) -> Option<(u8, usize, bool)> {
     let kind = *plain.as_bytes().first()?;
     // The unit follows the size of a time type, as in `<M8[ns]`.
     let size = plain.get(1..)?.split('[').next()?.parse().ok()?;
-    // The size of a text type is a number of characters, each of which takes four bytes.
+    // NumPy stores text as UCS-4, and the type states the number of characters.
     let size = if kind == b'U' { 4_usize.checked_mul(size)? } else { size };
     kind.is_ascii_alphabetic().then_some((kind, size, order == b'>'))
 }

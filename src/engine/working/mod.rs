@@ -1,15 +1,15 @@
-//! Fills the slots of batches.
+//! Fills slots, the reusable buffers of batches, with samples.
 //!
-//! The coordinator receives free slots and assigns samples to them in the sample order. The workers
-//! return full slots in any order. If a run ends because the sampler fails, or because the next
-//! epoch is empty or cannot be prepared, the coordinator sends an end-of-run message.
+//! The coordinator receives free slots and assigns samples to them in the order of the sampler. The
+//! workers return full slots in any order. If a run of consecutive epochs ends early, the
+//! coordinator sends the reason.
 //!
 //! 1. `task`: the messages in the workers' queue, each of which contains a part of a batch.
-//! 2. `outcome`: a full slot, or the end of the run.
+//! 2. `outcome`: a full slot, or why no more slots will be filled.
 //! 3. `meter`: measures how long a worker spends in each stage.
-//! 4. `worker`: a worker and its buffers. `filler`: turns the samples of a part into rows of the
-//!    batch. `clips`: decodes the frames of clips. `buffers`: the memory of the buffers. `copier`:
-//!    copies samples that are arrays in memory.
+//! 4. `worker`: the state of a worker thread. `filler`: turns the samples of a part into rows of the
+//!    batch. `clips`: does the same for clips. `buffers`: limits the memory of a worker's buffers.
+//!    `copier`: copies samples that are arrays in memory.
 //! 5. `pool`: the worker threads. `queue`: the queue of parts, and the rayon tasks that take parts
 //!    from it.
 //! 6. `coordinator`: assigns samples to free slots, and splits the slots into parts.

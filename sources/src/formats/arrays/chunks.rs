@@ -14,11 +14,11 @@ use crate::values::lru_cache::LruCache;
 
 /// Maximum size of a decoded chunk, in bytes.
 const MAX_CHUNK: u64 = 256 << 20;
-/// Default cache limit per array, in bytes. A loader is asked to grant at most this much, or the
-/// size of one chunk if that is larger. Without a loader, this limit applies. The most recently
-/// used chunk stays in the cache even if it is larger.
+/// Size of the cache of each array if no loader sets one, in bytes. A loader sets at most this size,
+/// or the size of one chunk if that is larger. The cache always contains the most recently used
+/// chunk.
 const CACHE_BYTES: usize = 32 << 20;
-/// Extra bytes allowed in the output of a filter, for checksums that a later filter removes.
+/// Bytes by which a filter's output may exceed a chunk, for a checksum that is removed afterwards.
 const SLACK: usize = 64;
 
 pub(super) struct Chunks {
@@ -28,8 +28,8 @@ pub(super) struct Chunks {
     sides: Vec<usize>,
     /// Number of chunks along each axis.
     grid: Vec<usize>,
-    /// Offset and length of each chunk in the file, and a bit mask of the filters that were not
-    /// applied to it, in row-major order of the grid.
+    /// For each chunk, in row-major order of the grid: its offset and length in the file, and a bit
+    /// mask of the filters that were not applied.
     locations: Vec<(u64, u64, u32)>,
     filters: Vec<Filter>,
     cache: Arc<ChunkCache>,
@@ -93,15 +93,15 @@ impl Chunks {
         let sides: Vec<usize> = sides.iter().map(|&side| side as usize).collect();
         let grid: Vec<usize> = shape.iter().zip(&sides).map(|(length, side)| length.div_ceil(*side)).collect();
         let count = grid.iter().try_fold(1_usize, |count, &side| count.checked_mul(side));
-        let written = stored.len();
-        let missing = || {
+        let listed = stored.len();
+        let missing = |written: usize| {
             let count = count.map_or_else(|| format!("more than {}", usize::MAX), |count| count.to_string());
             Error::in_source(format!(
-                "only {written} of {count} chunks were written: write all samples, or resize the array to the written \
-                 ones"
+                "only {written} of {count} chunks were written: write all samples, or shrink the dataset to the \
+                 samples that were written"
             ))
         };
-        let count = count.filter(|&count| count <= written).ok_or_else(missing)?;
+        let count = count.filter(|&count| count <= listed).ok_or_else(|| missing(listed))?;
         let mut locations = vec![None; count];
         for (first, offset, length, skipped) in stored {
             let inside = |(first, (&side, &grid)): (&u64, (&usize, &usize))| {
@@ -124,7 +124,8 @@ impl Chunks {
             }
             locations[ravel(&axes, &grid)] = Some((offset, length, skipped));
         }
-        let locations = locations.into_iter().collect::<Option<_>>().ok_or_else(missing)?;
+        let written = locations.iter().flatten().count();
+        let locations = locations.into_iter().collect::<Option<_>>().ok_or_else(|| missing(written))?;
         let cache = Arc::default();
         Ok(Chunks { file_index, shape: shape.to_vec(), size, sides, grid, locations, filters, cache })
     }
@@ -135,6 +136,7 @@ impl Chunks {
         (&self.cache, chunk.saturating_mul(self.locations.len()).min(CACHE_BYTES).max(chunk))
     }
 
+    /// Copies sample `index`, an index along the first axis, from its chunks.
     pub(super) fn read(&self, files: &[Arc<OpenFile>], index: usize, out: &mut [u8]) -> Result<()> {
         let (dims, sides, grid) = (&self.shape[1..], &self.sides[1..], &self.grid[1..]);
         let (first, inside) = (index / self.sides[0], index % self.sides[0]);
@@ -185,7 +187,7 @@ impl Chunks {
             bytes = filter.undo(bytes, expected + SLACK)?;
         }
         if bytes.len() != expected {
-            return Err(Error::in_source(format!("decodes to {} bytes: expected {expected}", bytes.len())));
+            return Err(Error::in_source(format!("decoded to {} bytes instead of {expected}", bytes.len())));
         }
         Ok(bytes)
     }
@@ -220,7 +222,8 @@ mod tests {
         };
         (0..4).for_each(insert);
         assert_eq!(cached(), [0, 1, 2, 3]);
-        assert_eq!(cache.chunks().get(0).unwrap()[0], 0, "makes chunk 0 the most recently used");
+        // Makes chunk 0 the most recently used.
+        assert_eq!(cache.chunks().get(0).unwrap()[0], 0);
         let small = Grant::new(cache.clone(), 2500);
         assert_eq!(cached(), [0, 3]);
         let other = Grant::new(cache.clone(), 1000);

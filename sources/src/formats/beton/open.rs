@@ -29,10 +29,14 @@ fn read(file: &OpenFile) -> Result<(BetonLayout, Spans)> {
     let (fields, size) = Field::parse_all(file.get(HEADER as u64, described, &mut scratch)?)?;
     let fits = |records: &u64| start.checked_add(*records).is_some_and(|end| end <= header.table);
     let records = header.samples.checked_mul(size as u64).filter(fits);
-    let Some(records) = records.filter(|_| fields.len() == header.fields && !fields.is_empty()) else {
+    if fields.is_empty() {
+        return Err(Error::in_source("the header lists no fields: the file is damaged"));
+    }
+    let Some(records) = records.filter(|_| fields.len() == header.fields) else {
         let Header { fields, samples, table } = header;
         return Err(Error::in_source(format!(
-            "{samples} samples of {fields} fields do not fit before byte {table}: the file is damaged or truncated"
+            "{samples} samples of {fields} fields do not fit before byte {table}, where the allocation table starts: the \
+             file is damaged or truncated"
         )));
     };
     let allocations = file.get(header.table, len - header.table, &mut scratch)?.chunks_exact(ALLOCATION);

@@ -21,8 +21,8 @@ use crate::error::{Error, Result, reserve};
 /// so this limit guards against damaged counts. It is high because run-length encoding is compact:
 /// pyarrow's defaults can put 20,000 lists of 512 equal numbers into one page.
 const MAX_VALUES: usize = 64 << 20;
-/// Memory reserved for the dictionary of a list column, in bytes, because the metadata does not
-/// declare its size.
+/// Allowance for the dictionary in the estimate for a list column, in bytes. The metadata does not
+/// declare the dictionary's size.
 const DICTIONARY_RESERVE: u64 = 8 << 20;
 const LISTS_NEED: &str = "the lists of a row group need";
 
@@ -37,12 +37,13 @@ pub(super) struct Column<'a> {
     pub(super) packed: bool,
     /// Maximum memory in bytes for decoding one page, or all pages of a list column.
     pub(super) limit: usize,
-    /// The largest `limit` that a loader ever grants, in bytes.
+    /// Upper bound of the memory that any loader can grant, in bytes.
     pub(super) max_grant: usize,
 }
 
 impl Column<'_> {
-    /// `bytes` is a page with its header, and must contain exactly `rows`.
+    /// Decodes the data page in `bytes`, which starts with its header. Fails unless the page
+    /// contains exactly `rows`.
     pub(super) fn page(
         self,
         bytes: &[u8],
@@ -81,8 +82,8 @@ impl Column<'_> {
         self.unpack(&header, &bytes[header.len..][..header.compressed_len])
     }
 
-    /// Returns the number of bytes needed to decode the page in `bytes`, which starts with its
-    /// header, and whether the page needs the dictionary.
+    /// Reads the header of the page in `bytes`. Returns a lower bound of the memory that decoding
+    /// the page needs, in bytes, and whether the page needs the dictionary.
     pub(super) fn needed(self, bytes: &[u8]) -> Result<(usize, bool)> {
         let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
         let mut pages = Pages::default();
@@ -90,8 +91,9 @@ impl Column<'_> {
         Ok((pages.needed, header.needs_dictionary()))
     }
 
-    /// Scans all pages in `range`. Returns each page's header with the offset of its data, and the
-    /// number of bytes needed to decode all pages.
+    /// Reads the page headers in `range` until they account for all values of the column chunk.
+    /// Returns each header with the offset of the page's data, and a lower bound of the memory that
+    /// decoding all pages needs, in bytes.
     pub(super) fn scan(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
         let (mut pages, mut offset, mut page_headers) = (Pages::default(), range.start, Vec::new());
         let values = self.metadata.num_values();
@@ -111,7 +113,7 @@ impl Column<'_> {
         Ok((page_headers, pages.needed))
     }
 
-    /// Decodes all pages of a list column. `page_headers` comes from [`scan`](Column::scan).
+    /// Decodes all pages of a column chunk with lists. `page_headers` comes from [`scan`](Column::scan).
     pub(super) fn decode_lists(self, bytes: Bytes<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
         for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != Kind::Other) {
@@ -122,8 +124,8 @@ impl Column<'_> {
         self.block(0..self.rows, pages)
     }
 
-    /// Returns the memory in bytes for decoding a value: the value that the `parquet` crate
-    /// returns, its converted copy or index, and its levels.
+    /// Returns the memory for decoding a value, in bytes: the value that the `parquet` crate
+    /// returns, its copy or its row index, and its two levels.
     fn value_bytes(self) -> usize {
         let descriptor = self.metadata.column_descr();
         let levels = usize::from(descriptor.max_def_level() > 0) + usize::from(descriptor.max_rep_level() > 0);
@@ -145,7 +147,8 @@ impl Column<'_> {
         }
     }
 
-    /// Returns the number of values and the total page size from the metadata.
+    /// Returns the number of values, and the larger of the compressed and the uncompressed size in
+    /// bytes, as declared in the metadata.
     fn declared(self) -> (u64, u64) {
         let pages = self.metadata.uncompressed_size().max(self.metadata.compressed_size());
         (u64::try_from(self.metadata.num_values()).unwrap_or(0), u64::try_from(pages).unwrap_or(0))
@@ -153,7 +156,7 @@ impl Column<'_> {
 
     /// Estimates the number of bytes needed to decode all lists of the column chunk, from the sizes
     /// in the metadata. Adds a reserve for the dictionary, whose size is not declared, and for
-    /// pages that compression has made larger.
+    /// incompressible pages, which compression enlarges.
     pub(super) fn lists_need(self) -> u64 {
         let (values, pages) = self.declared();
         values
@@ -172,7 +175,7 @@ impl Column<'_> {
         }
     }
 
-    /// `body` is the page without its header.
+    /// Checks and decompresses a page. `body` is the page without its header.
     fn unpack(self, header: &Header, body: &[u8]) -> Result<Page> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
             return Err(Error::in_source("damaged: a page has a wrong checksum"));
@@ -190,7 +193,8 @@ impl Column<'_> {
             let (level_bytes, rest) =
                 body.split_at_checked(levels).filter(|_| levels <= header.size).ok_or_else(|| {
                     Error::in_source(format!(
-                        "damaged: a page of {} bytes claims {levels} bytes of levels",
+                        "damaged: a page has {} bytes, {} when decompressed, but claims {levels} bytes of levels",
+                        body.len(),
                         header.size
                     ))
                 })?;
@@ -242,14 +246,14 @@ impl Column<'_> {
 }
 
 /// Checks that the lists of a row group can be decoded within `limit` bytes. `need` comes from
-/// [`Column::lists_need`]. The error suggests a higher memory limit only if that would help,
-/// because a loader never grants more than `max_grant`.
+/// [`Column::lists_need`]. The error suggests a higher memory limit only if that would help:
+/// a loader never grants more than `max_grant`.
 pub(super) fn lists_fit(need: u64, limit: usize, max_grant: usize) -> Result<()> {
     if need <= limit as u64 { Ok(()) } else { Err(too_large(LISTS_NEED, need, limit, max_grant)) }
 }
 
 fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
-    let raise = if limit < max_grant { "raise the loader's memory_limit, " } else { "" };
+    let raise = if need <= max_grant as u64 { "raise the loader's memory_limit, " } else { "" };
     Error::in_source(format!(
         "{what} {need} bytes of memory, but the limit is {limit}: {raise}write the file again with smaller pages or \
          row groups, or leave the column out with TableOptions::columns"
@@ -262,9 +266,9 @@ struct Pages {
     pages: VecDeque<Page>,
     bytes: usize,
     values: usize,
-    /// Size of the shared dictionary, in bytes.
+    /// Size of the dictionary, in bytes, which the cache counts once for all pages.
     dictionary: usize,
-    /// Number of bytes needed to decode the pages.
+    /// Memory for decoding the pages, in bytes, as far as it is known.
     needed: usize,
 }
 
@@ -298,8 +302,8 @@ impl Pages {
         Err(too_large(what, need, limit, column.max_grant))
     }
 
-    /// Adds a page that [`account`](Pages::account) has accepted. Also checks the value counts and
-    /// the decoded sizes of delta-encoded byte strings.
+    /// Adds a page that [`account`](Pages::account) has accepted. Checks the lengths of
+    /// delta-encoded byte strings, which headers do not bound.
     fn add(&mut self, page: Page, column: Column<'_>) -> Result<()> {
         let values = page.num_values() as usize;
         let delta = match page.encoding() {

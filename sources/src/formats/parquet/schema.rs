@@ -1,5 +1,5 @@
-//! Finds the columns of a file that can become fields, and the location of their values, in the
-//! file's schema.
+//! Maps the schema of a file to fields: the type of each field, and the leaf columns with its
+//! values.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
@@ -17,7 +17,7 @@ pub(super) struct Field {
 pub(super) enum Form {
     /// A column with one value per row.
     Flat(Leaf),
-    /// A struct with the content of a file, its path, or both.
+    /// A struct with the content of a file, and possibly its path.
     File {
         bytes: Leaf,
         path: Option<Leaf>,
@@ -34,7 +34,7 @@ pub(super) enum Form {
 const MAX_DEPTH: usize = 4;
 
 /// For each nested list, outermost first: the lowest definition level at which the list has an
-/// element. An empty list has one level less.
+/// element. At the level below, the list is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Levels {
     elements: [i16; MAX_DEPTH],
@@ -100,17 +100,16 @@ fn definition_levels(column: &Type) -> i16 {
     i16::from(!required)
 }
 
-/// The path to a value in the schema. The structs and lists on the path determine the column's name
-/// and levels.
+/// A position in the schema: the name and the levels that the enclosing structs and lists determine.
 struct Inside {
     name: String,
-    /// Definition level at this depth.
+    /// Definition level of the enclosing group.
     level: i16,
     lists: Levels,
 }
 
 impl Inside {
-    /// Adds the columns in `column` to `fields`. `first` is the index of its first leaf column.
+    /// Appends the fields in `column` to `fields`. `first` is the index of its first leaf column.
     /// Unsupported types become fields of the form `Unsupported`.
     fn add(self, column: &Type, first: usize, fields: &mut Vec<Field>) {
         let name = self.name.clone();
@@ -143,7 +142,7 @@ impl Inside {
                 fields.push(Field { name, form });
                 return Ok(());
             }
-            // Old writers omit the inner group, so the list's own fields are the element's.
+            // Old writers omit the group of the element, so a group with several fields is the element.
             return match list.get_fields() {
                 [element] => Inside { name, level, lists }.try_add(element, first, fields),
                 elements => {
@@ -172,7 +171,7 @@ impl Inside {
     }
 }
 
-/// Returns the form of a leaf column. `levels` belong to the lists around it.
+/// Returns the form of a leaf column. `levels` describe the enclosing lists.
 fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'static str> {
     let leaf = Leaf { index, holds: plain(column)? };
     match (levels.depth, leaf.holds) {
@@ -190,7 +189,7 @@ fn file_form(children: &[TypePtr], first: usize) -> Option<Form> {
         let fits = children[position].is_primitive()
             && !repeated(&children[position])
             && plain(&children[position]) == Ok(form);
-        // All children are leaf columns, so a child's leaf index is its position plus `first`.
+        // The result is used only if there are no other children, so all children are leaf columns.
         fits.then_some(Leaf { index: first + position, holds: form })
     };
     let (bytes, path) = (child("bytes", Plain::Bytes)?, child("path", Plain::Text));
