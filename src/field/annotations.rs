@@ -86,12 +86,12 @@ impl Annotations {
         let (reader, mut numbers) = (BoxReader::default(), Vec::new());
         let (frame, units) = reader.read("boxes", sample, image, &mut numbers, &mut self.boxes)?;
         let box_count = self.boxes.len();
-        let column = |name: &str| -> Result<Vec<i64>> {
+        let read_column = |name: &str| -> Result<Vec<i64>> {
             let mut numbers = Vec::new();
             if !encoded::has_field(sample, name) {
                 return Ok(numbers);
             }
-            encoded::numbers(sample, name, &mut numbers)?;
+            encoded::read_numbers(sample, name, &mut numbers)?;
             if numbers.len() != box_count {
                 let actual = numbers.len();
                 let cause = format!("field {name:?} has {actual} numbers: expected {box_count}, one for each box");
@@ -99,8 +99,8 @@ impl Annotations {
             }
             Ok(numbers)
         };
-        self.classes = column("boxes.class")?;
-        self.crowds = column("boxes.crowd")?.into_iter().filter(|&crowd| crowd != 0).count();
+        self.classes = read_column("boxes.class")?;
+        self.crowds = read_column("boxes.crowd")?.into_iter().filter(|&crowd| crowd != 0).count();
         if let Some(masks) = sample.value("boxes.masks.json") {
             let (mut segments, mut mask) = (Segments::default(), Vec::new());
             let at_field = |e: Error| Error::in_source(format!("field \"boxes.masks.json\": {}", e.cause()));
@@ -117,7 +117,7 @@ impl Annotations {
         }
         if box_count > 0 && encoded::has_field(sample, "boxes.points") {
             let mut numbers = Vec::new();
-            let shape = encoded::numbers::<f32>(sample, "boxes.points", &mut numbers)?;
+            let shape = encoded::read_numbers::<f32>(sample, "boxes.points", &mut numbers)?;
             let skeleton = Skeleton { count: numbers.len() / (3 * box_count), pairs: Vec::new() };
             if skeleton.count == 0 {
                 let cause = format!("field \"boxes.points\" has the shape {shape:?}: expected ({box_count}, count, 3)");

@@ -310,7 +310,7 @@ impl FieldType for Boxes {
         SCRATCH.with_borrow_mut(|scratch| {
             let mut count = self.write_sample(input, None, 0, scratch, row)?;
             for tile in input.tiles() {
-                count = self.write_sample(input, Some(tile), count, scratch, row).map_err(|e| tile.blame(e))?;
+                count = self.write_sample(input, Some(tile), count, scratch, row).map_err(|e| tile.at_sample(e))?;
             }
             if count > self.max_boxes && !self.truncated {
                 let max_boxes = self.max_boxes;
@@ -354,7 +354,7 @@ impl Boxes {
         let pasted = input.pasted();
         match (pasted, tile) {
             (Some(pasted), Some(_)) => scratch.visible_boxes.retain(|visible_box| pasted.contains(visible_box.index)),
-            (Some(pasted), None) => self.hide(name, sample, (plan, frame, units), pasted, scratch)?,
+            (Some(pasted), None) => self.remove_covered(name, sample, (plan, frame, units), pasted, scratch)?,
             (None, _) => {}
         }
         let cover = pasted.filter(|pasted| tile.is_none() && pasted.len() > 0);

@@ -46,16 +46,16 @@ impl Column {
             return Ok(());
         }
         let field = encoded::find(sample, name)?;
-        let (size, is_class) = (self.dtype.bytes(), self.name == CLASS);
+        let (element_bytes, is_class) = (self.dtype.bytes(), self.name == CLASS);
         // The loader renumbers classes, so the original class numbers need not fit into `dtype`.
-        let read = if is_class { Dtype::I64 } else { self.dtype };
-        field.with_numbers(read, |bytes, _| {
-            if bytes.len() != box_count * read.bytes() {
-                let actual = bytes.len() as f64 / read.bytes() as f64;
+        let read_dtype = if is_class { Dtype::I64 } else { self.dtype };
+        field.with_numbers(read_dtype, |bytes, _| {
+            if bytes.len() != box_count * read_dtype.bytes() {
+                let actual = bytes.len() as f64 / read_dtype.bytes() as f64;
                 return Err(field.error(format_args!("has {actual} numbers: expected {box_count}, one for each box")));
             }
-            for (index, out) in indices.zip(out.chunks_exact_mut(size)) {
-                let number = &bytes[index * read.bytes()..][..read.bytes()];
+            for (index, out) in indices.zip(out.chunks_exact_mut(element_bytes)) {
+                let number = &bytes[index * read_dtype.bytes()..][..read_dtype.bytes()];
                 if !is_class {
                     out.copy_from_slice(number);
                     continue;

@@ -70,7 +70,7 @@ impl BoxReader {
     ) -> Result<(Frame, (f64, f64))> {
         let field = encoded::find(sample, name)?;
         numbers.clear();
-        let shape = encoded::numbers(sample, name, numbers)?;
+        let shape = encoded::read_numbers(sample, name, numbers)?;
         let is_whole = numbers.len().is_multiple_of(4) && (shape.len() == 1 || shape.last() == Some(&4));
         if !(is_whole || numbers.is_empty()) || shape.len() > 2 {
             return Err(field.error(format_args!("has the shape {shape:?}: expected (n, 4)")));
@@ -79,11 +79,11 @@ impl BoxReader {
         let image = if numbers.is_empty() { image.annotated(Some(AnnotationFrame::Upright)) } else { image };
         let frame = image.frame(declared_size(name, sample)?).map_err(|e| field.at_field(&e))?;
         let [width, height] = [frame.size().width, frame.size().height].map(f64::from);
-        let (across, down) =
+        let (x_unit, y_unit) =
             if self.relative || is_relative(name, sample, &field)? { (width, height) } else { (1.0, 1.0) };
         for (index, &[a, b, c, d]) in numbers.as_chunks::<4>().0.iter().enumerate() {
             let [a, b, c, d] = [a, b, c, d].map(f64::from);
-            let [x1, y1, x2, y2] = self.format.corners([a * across, b * down, c * across, d * down]);
+            let [x1, y1, x2, y2] = self.format.corners([a * x_unit, b * y_unit, c * x_unit, d * y_unit]);
             for (axis, from, end, side, wide) in [("x", x1, x2, width, "wide"), ("y", y1, y2, height, "high")] {
                 let slack = (side / 100.0).max(1.0);
                 // The condition is negated so that it rejects NaN, which fails every comparison.
@@ -101,13 +101,15 @@ impl BoxReader {
             ]);
             out.push(corners.map(|edge| edge as f32));
         }
-        Ok((frame, (across, down)))
+        Ok((frame, (x_unit, y_unit)))
     }
 }
 
 pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Size>> {
-    let declared = |have: &str| have.strip_prefix(name) == Some(".image_size.txt");
-    let Some(&(field, value)) = sample.fields().iter().find(|(have, _)| declared(have)) else { return Ok(None) };
+    let is_declared_size = |field_name: &str| field_name.strip_prefix(name) == Some(".image_size.txt");
+    let Some(&(field, value)) = sample.fields().iter().find(|(field_name, _)| is_declared_size(field_name)) else {
+        return Ok(None);
+    };
     let numbers = if let Value::Numbers(numbers) = value { numbers.iter::<u32>() } else { None };
     if let Some(mut sides) = numbers
         && let (Some(width @ 1..), Some(height @ 1..), None) = (sides.next(), sides.next(), sides.next())
@@ -124,8 +126,8 @@ pub(super) fn declared_size(name: &str, sample: &Sample<'_>) -> Result<Option<Si
 }
 
 fn is_relative(name: &str, sample: &Sample<'_>, field: &Encoded<'_>) -> Result<bool> {
-    let units = |have: &str| have.strip_prefix(name) == Some(".units.txt");
-    match sample.fields().iter().find(|(have, _)| units(have)) {
+    let is_units = |field_name: &str| field_name.strip_prefix(name) == Some(".units.txt");
+    match sample.fields().iter().find(|(field_name, _)| is_units(field_name)) {
         None => Ok(false),
         Some((_, text)) if text.memory().trim_ascii() == b"relative" => Ok(true),
         Some((name, text)) => {

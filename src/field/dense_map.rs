@@ -193,7 +193,7 @@ impl FieldType for DenseMap {
                 _ => 0,
             },
             // Other types are converted to a temporary array of floats.
-            Ok((npy, shape)) if !encoded::has_dtype(&npy, Dtype::F32) => {
+            Ok((npy, shape)) if !encoded::is_native_array(&npy, Dtype::F32) => {
                 shape.iter().fold(4, |bytes: u64, &side| bytes.saturating_mul(side as u64))
             }
             _ => 0,
@@ -257,8 +257,8 @@ fn to_planes(values: &mut [f32], channels: usize) {
         pixels.clear();
         pixels.extend_from_slice(values);
         for (channel, plane) in values.chunks_exact_mut(pixels.len() / channels).enumerate() {
-            let of_channel = pixels.iter().skip(channel).step_by(channels);
-            plane.iter_mut().zip(of_channel).for_each(|(out, &value)| *out = value);
+            let channel_values = pixels.iter().skip(channel).step_by(channels);
+            plane.iter_mut().zip(channel_values).for_each(|(out, &value)| *out = value);
         }
     });
 }
@@ -284,8 +284,9 @@ impl DenseMap {
                 return Ok(field);
             }
         };
-        let named = |end: &str| sample.fields().iter().find(|(have, _)| have.strip_prefix(name) == Some(end));
-        match [".png", ".tif", ".tiff"].into_iter().find_map(named) {
+        let find_suffix =
+            |suffix: &str| sample.fields().iter().find(|(field_name, _)| field_name.strip_prefix(name) == Some(suffix));
+        match [".png", ".tif", ".tiff"].into_iter().find_map(find_suffix) {
             Some(&(name, value)) => Ok(Encoded::new(name, value, Encoding::Raw)),
             None => encoded::find(sample, name),
         }
@@ -301,15 +302,15 @@ impl DenseMap {
             )));
         }
         match stored.orientation() {
-            Some(turned) => {
-                let (Size { width, height }, image) = (turned.size(), plan.oriented.size());
-                if turned.size() != image {
+            Some(upright) => {
+                let (Size { width, height }, image) = (upright.size(), plan.oriented.size());
+                if upright.size() != image {
                     return Err(Error::in_source(format!(
                         "the file has {width}x{height} pixels after its EXIF rotation, but the image has {}x{}",
                         image.width, image.height
                     )));
                 }
-                turned.annotated(Some(AnnotationFrame::Stored)).frame(Some(stored.size()))
+                upright.annotated(Some(AnnotationFrame::Stored)).frame(Some(stored.size()))
             }
             None => plan.frame(Some(stored.size())),
         }
@@ -325,12 +326,12 @@ impl DenseMap {
         // The distances, in stored pixels, between a pixel of the upright image and its right and
         // lower neighbors.
         let (first_x, first_y) = frame.pixel(0, 0);
-        let (across, down) = if frame.is_transposed() { (width, 1) } else { (1, width) };
-        let signed = |step: usize, first: u32| if first > 0 { step.wrapping_neg() } else { step };
-        let (across, down) = (signed(across, frame.across(0)), signed(down, frame.down(0)));
-        let first = first_y as usize * width + first_x as usize;
+        let (column_step, row_step) = if frame.is_transposed() { (width, 1) } else { (1, width) };
+        let signed_step = |step: usize, first_pixel: u32| if first_pixel > 0 { step.wrapping_neg() } else { step };
+        let (column_step, row_step) = (signed_step(column_step, frame.across(0)), signed_step(row_step, frame.down(0)));
+        let first_pixel = first_y as usize * width + first_x as usize;
         let pixel = |x: usize, y: usize, c: usize| {
-            let index = first.wrapping_add(x.wrapping_mul(across)).wrapping_add(y.wrapping_mul(down));
+            let index = first_pixel.wrapping_add(x.wrapping_mul(column_step)).wrapping_add(y.wrapping_mul(row_step));
             f32::from_ne_bytes(values[index * channels + c])
         };
         out.fill(self.fill);
@@ -363,15 +364,15 @@ impl DenseMap {
     }
 
     fn transform_displacements(&self, plan: &Plan, frame: Frame, out: &mut [f32]) {
-        let (across, down) = plan.scale();
-        let signed = |scale: f64, mirrored: bool| if mirrored { -scale as f32 } else { scale as f32 };
-        let (across, down) = (signed(across, plan.flip), signed(down, plan.vertical_flip));
-        let shown = plan.shown();
+        let (x_scale, y_scale) = plan.scale();
+        let signed = |scale: f64, is_mirrored: bool| if is_mirrored { -scale as f32 } else { scale as f32 };
+        let (x_scale, y_scale) = (signed(x_scale, plan.flip), signed(y_scale, plan.vertical_flip));
+        let image_area = plan.shown();
         let rows = out.as_chunks_mut::<2>().0.chunks_exact_mut(plan.output.width as usize);
-        for row in rows.skip(shown.y as usize).take(shown.height as usize) {
-            for flow in &mut row[shown.x as usize..][..shown.width as usize] {
+        for row in rows.skip(image_area.y as usize).take(image_area.height as usize) {
+            for flow in &mut row[image_area.x as usize..][..image_area.width as usize] {
                 let (right, below) = frame.displacement((flow[0], flow[1]));
-                *flow = [right * across, below * down];
+                *flow = [right * x_scale, below * y_scale];
             }
         }
     }

@@ -76,7 +76,7 @@ pub(crate) fn find<'a>(sample: &Sample<'a>, name: &str) -> Result<Encoded<'a>> {
 
 /// Appends the numbers of the sample's field `name` to `out`, and returns their shape. Text and
 /// arrays without a header have one axis.
-pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, out: &mut Vec<T>) -> Result<Shape> {
+pub(crate) fn read_numbers<T: Element>(sample: &Sample<'_>, name: &str, out: &mut Vec<T>) -> Result<Shape> {
     let field = find(sample, name)?;
     field.with_numbers(T::DTYPE, |bytes, shape| {
         let size = size_of::<T>();
@@ -90,14 +90,14 @@ pub(crate) fn numbers<T: Element>(sample: &Sample<'_>, name: &str, out: &mut Vec
 }
 
 impl<'a> Encoded<'a> {
-    /// Calls `take` with the field's numbers, as `dtype` in native byte order, and with their
+    /// Calls `consume` with the field's numbers, as `dtype` in native byte order, and with their
     /// shape. Arrays without a header have no shape and are passed on unchanged.
     pub(crate) fn with_numbers<R>(
         &self,
         dtype: Dtype,
-        take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
+        consume: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
-        self.convert_numbers(dtype, append_number, take)
+        self.convert_numbers(dtype, append_number, consume)
     }
 
     /// Like [`with_numbers`](Encoded::with_numbers), but fails if converting to `dtype` would
@@ -106,20 +106,20 @@ impl<'a> Encoded<'a> {
     pub(crate) fn with_exact_numbers<R>(
         &self,
         dtype: Dtype,
-        take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
+        consume: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
         let write = |number: Number<'_>, dtype, out: &mut Vec<u8>| {
             check_exact(number, dtype)?;
             append_number(number, dtype, out)
         };
-        self.convert_numbers(dtype, write, take)
+        self.convert_numbers(dtype, write, consume)
     }
 
     fn convert_numbers<R>(
         &self,
         dtype: Dtype,
         write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
-        take: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
+        consume: impl FnOnce(&[u8], Option<&Shape>) -> Result<R>,
     ) -> Result<R> {
         thread_local! {
             static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -130,12 +130,12 @@ impl<'a> Encoded<'a> {
                     self.error("has a value for each frame of a clip: use the `frames` option of the field type")
                 );
             }
-            return take(self.bytes, None);
+            return consume(self.bytes, None);
         }
         let is_array = matches!(self.encoding, Encoding::Npy | Encoding::Typed);
         let npy = is_array.then(|| self.npy()).transpose()?;
-        if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| has_dtype(npy, dtype)) {
-            return take(npy.data, Some(shape));
+        if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_native_array(npy, dtype)) {
+            return consume(npy.data, Some(shape));
         }
         // The buffer is taken out of the thread-local variable, so that an error or a panic frees
         // it.
@@ -143,12 +143,11 @@ impl<'a> Encoded<'a> {
         converted.clear();
         let shape = match (&npy, self.encoding) {
             (Some((npy, shape)), _) => self.convert(npy, shape, dtype, write, &mut converted)?,
-            (None, Encoding::Json) => {
-                json::numbers(self.bytes, |number| write(number, dtype, &mut converted)).map_err(|e| self.error(e))?
-            }
+            (None, Encoding::Json) => json::parse_numbers(self.bytes, |number| write(number, dtype, &mut converted))
+                .map_err(|e| self.error(e))?,
             _ => self.parse_text(dtype, write, &mut converted)?,
         };
-        let result = take(&converted, Some(&shape));
+        let result = consume(&converted, Some(&shape));
         if converted.capacity() <= MAX_REUSED_BYTES {
             SCRATCH.set(converted);
         }
@@ -244,7 +243,7 @@ impl<'a> Encoded<'a> {
     }
 }
 
-pub(super) fn has_dtype(npy: &Npy<'_>, dtype: Dtype) -> bool {
+pub(super) fn is_native_array(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
         Dtype::U8 | Dtype::U16 => b'u',
         Dtype::F32 | Dtype::F64 | Dtype::F16 => b'f',

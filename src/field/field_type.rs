@@ -241,7 +241,7 @@ pub struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    pub(super) fn blame(&self, error: Error) -> Error {
+    pub(super) fn at_sample(&self, error: Error) -> Error {
         error.at_sample(self.index, self.sample.key())
     }
 }
@@ -309,19 +309,19 @@ impl<'a> Input<'a> {
 /// The row of one sample, or of one frame of a clip, in the arrays of a field.
 pub struct RowMut<'a> {
     row: Row<'a>,
-    first: usize,
-    arrays: usize,
+    first_array: usize,
+    array_count: usize,
     /// The index of a frame and the number of frames, if only the values of this frame are written.
     frame: Option<(usize, usize)>,
 }
 
 impl<'a> RowMut<'a> {
-    pub(crate) fn new(row: Row<'a>, first: usize, arrays: usize) -> Self {
-        RowMut { row, first, arrays, frame: None }
+    pub(crate) fn new(row: Row<'a>, first_array: usize, array_count: usize) -> Self {
+        RowMut { row, first_array, array_count, frame: None }
     }
 
     /// Restricts the row to the values of frame `frame` of a clip with `count` frames.
-    pub(super) fn of_frame(&mut self, frame: usize, count: usize) -> &mut Self {
+    pub(super) fn select_frame(&mut self, frame: usize, count: usize) -> &mut Self {
         self.frame = Some((frame, count));
         self
     }
@@ -332,11 +332,11 @@ impl<'a> RowMut<'a> {
     /// # Panics
     /// If the field has no such array.
     pub fn bytes(&mut self, array: usize) -> &mut [u8] {
-        assert!(array < self.arrays, "array {array}: the field has {} arrays", self.arrays);
-        let bytes = self.row.bytes(self.first + array);
+        assert!(array < self.array_count, "array {array}: the field has {} arrays", self.array_count);
+        let bytes = self.row.bytes(self.first_array + array);
         let Some((frame, count)) = self.frame else { return bytes };
-        let each = bytes.len() / count;
-        &mut bytes[frame * each..][..each]
+        let frame_bytes = bytes.len() / count;
+        &mut bytes[frame * frame_bytes..][..frame_bytes]
     }
 
     pub(super) fn add_damaged(&mut self) {
@@ -361,7 +361,7 @@ impl<'a> RowMut<'a> {
 
 impl Debug for RowMut<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RowMut").field("arrays", &self.arrays).finish_non_exhaustive()
+        f.debug_struct("RowMut").field("arrays", &self.array_count).finish_non_exhaustive()
     }
 }
 

@@ -74,9 +74,9 @@ fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
 /// A field that a field type writes.
 pub(crate) struct Member {
     pub(crate) name: String,
-    kind: Arc<dyn FieldType>,
-    first: usize,
-    arrays: usize,
+    field_type: Arc<dyn FieldType>,
+    first_array: usize,
+    array_count: usize,
     /// How the field is divided into frames, or `None` if it has one value per sample.
     frames: Option<PerFrame>,
     /// Number of bytes per sample in all arrays of the field.
@@ -92,22 +92,22 @@ impl Member {
         part: &mut Part,
         index: usize,
     ) -> Result<()> {
-        let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
+        let mut row = RowMut::new(Row::new(part, index), self.first_array, self.array_count);
         let input = Input::new(&self.name, sample, context, rng, settings);
         match &self.frames {
-            Some(frames) => frames.write(&*self.kind, &input, &mut row),
-            None => self.kind.write(&input, &mut row),
+            Some(frames) => frames.write(&*self.field_type, &input, &mut row),
+            None => self.field_type.write(&input, &mut row),
         }
     }
 
     /// Tries [`FieldType::write_stored`], and returns whether it wrote the row.
     pub(crate) fn write_stored(&self, numbers: Numbers<'_>, part: &mut Part, index: usize) -> bool {
-        let mut row = RowMut::new(Row::new(part, index), self.first, self.arrays);
-        self.kind.write_stored(numbers, &mut row)
+        let mut row = RowMut::new(Row::new(part, index), self.first_array, self.array_count);
+        self.field_type.write_stored(numbers, &mut row)
     }
 
     fn blank(&self, full: &mut Full, index: usize) {
-        for span in self.first..self.first + self.arrays {
+        for span in self.first_array..self.first_array + self.array_count {
             let row_bytes = full.schema().spans[span].sample_bytes;
             full.bytes_mut(span)[index * row_bytes..][..row_bytes].fill(0);
         }
@@ -122,8 +122,8 @@ impl Member {
     ) -> u64 {
         let input = Input::new(&self.name, sample, context, rng, settings);
         match &self.frames {
-            Some(frames) => frames.memory(&*self.kind, &input),
-            None => self.kind.memory(&input),
+            Some(frames) => frames.memory(&*self.field_type, &input),
+            None => self.field_type.memory(&input),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Fields {
         split: Split,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let size = augment.at_epoch(epoch).output_size();
-        let label = label.joined(augment.joins().next());
+        let label = label.with_joining_step(augment.joins().next());
         let mut arrays = Vec::new();
         let mut new_fields = Fields {
             images: Vec::new(),
@@ -151,39 +151,48 @@ impl Fields {
             computed_fields: Vec::new(),
         };
         let clips = clips(fields);
-        for (name, AnyFieldType(kind)) in fields {
+        for (name, AnyFieldType(field_type)) in fields {
             let span = arrays.len();
-            if let FieldWriter::Image(source_name) = kind.writer() {
-                let image = Image::with_options(source_name, kind.augment(), kind.frames());
+            if let FieldWriter::Image(source_name) = field_type.writer() {
+                let image = Image::with_options(source_name, field_type.augment(), field_type.frames());
                 new_fields.add_image(name, image, &mut arrays, format, (augment, epoch), split)?;
                 continue;
             }
-            let (kind, role) = match kind.writer() {
+            let (field_type, role) = match field_type.writer() {
                 FieldWriter::Patches => {
                     new_fields.patches.get_or_insert_with(|| name.clone());
-                    (kind.clone(), None)
+                    (field_type.clone(), None)
                 }
                 FieldWriter::Class if new_fields.label.replace(label).is_some() => {
                     return Err(Error::config(format!("field {name:?}: a loader can have only one label")));
                 }
                 FieldWriter::Class => (Arc::new(label) as Arc<dyn FieldType>, Some(Role::Label)),
-                _ => (kind.clone(), Some(Role::Plain)),
+                _ => (field_type.clone(), Some(Role::Plain)),
             };
-            let mut field_arrays = kind.arrays(name, size)?;
-            let frames = kind.frames().filter(|_| kind.writer() == FieldWriter::Write);
+            let mut field_arrays = field_type.arrays(name, size)?;
+            let frames = field_type.frames().filter(|_| field_type.writer() == FieldWriter::Write);
             if let Some(count) = frames {
                 field_arrays.iter_mut().for_each(|array| array.shape.insert(0, count));
             }
             let frames = frames.map(|count| PerFrame::new(name, count, &clips)).transpose()?;
             let bytes = field_arrays.iter().map(Field::sample_bytes).sum();
-            let out = if kind.only_copies() { &mut new_fields.copied_fields } else { &mut new_fields.computed_fields };
-            out.push(Member { name: name.clone(), kind, first: span, arrays: field_arrays.len(), frames, bytes });
+            let out =
+                if field_type.only_copies() { &mut new_fields.copied_fields } else { &mut new_fields.computed_fields };
+            out.push(Member {
+                name: name.clone(),
+                field_type,
+                first_array: span,
+                array_count: field_arrays.len(),
+                frames,
+                bytes,
+            });
             let role = |array| role.unwrap_or_else(|| Patches::role(array, span));
             arrays.extend(field_arrays.into_iter().enumerate().map(|(array, field)| (field, role(array))));
         }
         if new_fields.images.is_empty() {
-            let shown = new_fields.members().find(|field| field.kind.delivers_image()).map(|field| field.name.clone());
-            new_fields.image_provider = shown;
+            let provider =
+                new_fields.members().find(|field| field.field_type.delivers_image()).map(|field| field.name.clone());
+            new_fields.image_provider = provider;
         }
         if new_fields.images.len() > MAX_IMAGES {
             let images = new_fields.images.len();
@@ -218,27 +227,36 @@ impl Fields {
             self.followed_image = Some(self.images.len());
         }
         let size = image.own_augment().unwrap_or(augment).at_epoch(epoch).output_size();
-        let (span, gray) = (arrays.len(), format.channels == 1);
+        let (span, is_gray) = (arrays.len(), format.channels == 1);
         arrays.extend(image.arrays(name, size)?.into_iter().map(|field| format.array(field, image.clip())));
         let writer = BatchWriter::new(size, format.dtype, format.layout, format.normalize)?;
-        let writer = if gray { writer.of_one_channel() } else { writer };
+        let writer = if is_gray { writer.of_one_channel() } else { writer };
         let name = name.to_owned();
-        self.images.push(ImageField { image, name, span, records: None, decoding: None, split, gray, writer });
+        self.images.push(ImageField {
+            image,
+            name,
+            span,
+            records_span: None,
+            decoding_span: None,
+            split,
+            is_gray,
+            writer,
+        });
         Ok(())
     }
 
     fn add_records(&mut self, arrays: &mut Vec<(Field, Role)>, split: Split) {
-        let hidden = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
-        for image in self.images.iter_mut().filter(|_| split.records) {
-            image.records = Some(arrays.len());
-            arrays.push((hidden(SampleOps::BYTES * image.images()), Role::Records { of: image.span }));
+        let unnamed_field = |bytes| Field { name: String::new(), dtype: Dtype::U8, shape: vec![bytes] };
+        for image in self.images.iter_mut().filter(|_| split.has_records) {
+            image.records_span = Some(arrays.len());
+            arrays.push((unnamed_field(SampleOps::BYTES * image.image_count()), Role::Records { of: image.span }));
         }
         if let Some(DecodeSpace { images, bytes, blocks }) = split.decode {
             for image in &mut self.images {
-                image.decoding = Some(arrays.len());
-                arrays.push((hidden(DecodeOps::BYTES * image.images()), Role::Decoding { of: image.span }));
+                image.decoding_span = Some(arrays.len());
+                arrays.push((unnamed_field(DecodeOps::BYTES * image.image_count()), Role::Decoding { of: image.span }));
             }
-            arrays.push((hidden(images * bytes), Role::Encoded { blocks: images * blocks }));
+            arrays.push((unnamed_field(images * bytes), Role::Encoded { blocks: images * blocks }));
         }
     }
 
@@ -247,7 +265,7 @@ impl Fields {
             !field.name.is_empty() && arrays[..*i].iter().any(|(other, _)| other.name == field.name)
         });
         // Text fields have no arrays.
-        let texts = self.members().filter(|member| member.arrays == 0).map(|member| &member.name);
+        let texts = self.members().filter(|member| member.array_count == 0).map(|member| &member.name);
         let text = texts.into_iter().find(|text| arrays.iter().any(|(field, _)| field.name == **text));
         if let Some(name) = duplicate.map(|(_, (field, _))| &field.name).or(text) {
             return Err(Error::config(format!("duplicate field {name:?}")));
@@ -258,7 +276,7 @@ impl Fields {
     /// Checks that the fields and the augmentation are compatible. Set `moves_pixels` if custom
     /// transforms may move pixels.
     pub(crate) fn check(&self, augment: &Augment, moves_pixels: bool) -> Result<()> {
-        if let Some(Member { name, .. }) = self.members().find(|field| field.kind.follows_image()) {
+        if let Some(Member { name, .. }) = self.members().find(|field| field.field_type.follows_image()) {
             if self.followed_image.is_none() && !self.images.is_empty() {
                 return Err(Error::config(format!(
                     "field {name:?} follows the image, but the loader has only views of it, and each view has a different crop: \
@@ -319,7 +337,7 @@ impl Fields {
         }
         if augment.needs_boxes()
             && let Some(Member { name, .. }) =
-                self.members().find(|field| field.frames.is_some() && field.kind.boxes().is_some())
+                self.members().find(|field| field.frames.is_some() && field.field_type.boxes().is_some())
         {
             return Err(Error::config(format!(
                 "augment: iou_crop needs the boxes of one image, but field {name:?} has boxes for each frame: remove \
@@ -335,33 +353,33 @@ impl Fields {
     }
 
     fn check_joins(&self, augment: &Augment, step: &str) -> Result<()> {
-        let tiled = self.images.iter().filter(|field| field.image.own_augment().is_none()).count();
-        if tiled == 0 {
+        let joined_images = self.images.iter().filter(|field| field.image.own_augment().is_none()).count();
+        if joined_images == 0 {
             return Err(Error::config(format!(
                 "augment: {step} needs an image field that uses the loader's augmentation, but there is none"
             )));
         }
-        let image_count = self.images.len() - tiled + augment.max_images_of_all_epochs() * tiled;
+        let image_count = self.images.len() - joined_images + augment.max_images_of_all_epochs() * joined_images;
         if image_count > MAX_PLANNED {
             return Err(Error::config(format!(
-                "augment: {step} with {tiled} image fields needs {image_count} images per sample: expected at most {MAX_PLANNED}"
+                "augment: {step} with {joined_images} image fields needs {image_count} images per sample: expected at most {MAX_PLANNED}"
             )));
         }
-        let joins = |kind: &dyn FieldType| match step {
-            "mosaic" => kind.supports_mosaic(),
-            _ => !matches!(kind.paste_role(), PasteRole::Unsupported),
+        let supports_step = |field_type: &dyn FieldType| match step {
+            "mosaic" => field_type.supports_mosaic(),
+            _ => !matches!(field_type.paste_role(), PasteRole::Unsupported),
         };
-        let is_incompatible = |field: &&Member| field.kind.follows_image() && !joins(&*field.kind);
+        let is_incompatible = |field: &&Member| field.field_type.follows_image() && !supports_step(&*field.field_type);
         if let Some(Member { name, .. }) = self.members().find(is_incompatible) {
             return Err(Error::config(format!(
                 "field {name:?} is transformed with a single image, but {step} combines several: remove Augment::{step} \
                  or the field"
             )));
         }
-        let objects = self.objects().count();
-        if step == "copy_paste" && objects != 1 {
+        let source_count = self.objects().count();
+        if step == "copy_paste" && source_count != 1 {
             return Err(Error::config(format!(
-                "augment: copy_paste needs one field with the masks of the objects, but the loader has {objects}: add \
+                "augment: copy_paste needs one field with the masks of the objects, but the loader has {source_count}: add \
                  one field of boxes with masks"
             )));
         }
@@ -369,22 +387,22 @@ impl Fields {
     }
 
     fn objects(&self) -> impl Iterator<Item = (&str, &dyn Objects)> {
-        self.members().filter_map(|field| match field.kind.paste_role() {
+        self.members().filter_map(|field| match field.field_type.paste_role() {
             PasteRole::Source(objects) => Some((&*field.name, objects)),
             _ => None,
         })
     }
 
-    /// Selects objects of a sample, and stores their pixels in `pasted` (see [`Objects::paste`]).
-    pub(crate) fn paste(
+    /// Selects objects of a sample, and stores their pixels in `pasted` (see [`Objects::select`]).
+    pub(crate) fn select_pasted(
         &self,
         sample: &Sample<'_>,
         plan: &Plan,
-        chosen: (&Rng, u32),
+        rng_and_margin: (&Rng, u32),
         pasted: &mut Pasted,
     ) -> Result<()> {
         let (name, objects) = self.objects().next().expect("checked when the loader was opened");
-        objects.paste(name, sample, plan, chosen, pasted)
+        objects.select(name, sample, plan, rng_and_margin, pasted)
     }
 
     pub(crate) fn blank(&self, full: &mut Full, index: usize) {
@@ -410,11 +428,11 @@ impl Fields {
     }
 
     fn box_fields(&self) -> impl Iterator<Item = (&str, BoxReader)> {
-        self.members().filter_map(|field| Some((&*field.name, field.kind.boxes()?)))
+        self.members().filter_map(|field| Some((&*field.name, field.field_type.boxes()?)))
     }
 
     /// Reads the boxes of a sample, in pixels of the upright image.
-    pub(crate) fn boxes(&self, sample: &Sample<'_>, image: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
+    pub(crate) fn read_boxes(&self, sample: &Sample<'_>, image: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
         }
@@ -422,7 +440,7 @@ impl Fields {
         let mut numbers = NUMBERS.take();
         let result = self
             .box_fields()
-            .try_for_each(|(name, boxes)| boxes.read(name, sample, image, &mut numbers, out).map(drop));
+            .try_for_each(|(name, reader)| reader.read(name, sample, image, &mut numbers, out).map(drop));
         NUMBERS.set(numbers);
         result
     }
@@ -431,7 +449,7 @@ impl Fields {
         self.images.iter().any(|field| field.image.clip().is_some())
     }
 
-    pub(crate) fn largest_image(&self) -> usize {
+    pub(crate) fn largest_image_bytes(&self) -> usize {
         self.images.iter().map(ImageField::rgb_bytes).max().unwrap_or(0)
     }
 
@@ -468,10 +486,11 @@ impl Fields {
     }
 
     /// Computes the launch sizes of the device's decoding kernels.
-    pub(crate) fn measure(&self, full: &mut Full) {
+    pub(crate) fn find_largest_images(&self, full: &mut Full) {
         let mut largest = std::mem::take(&mut full.header_mut().largest);
         largest.clear();
-        largest.extend(self.images.iter().filter_map(|image| Some(DecodeOps::largest(full.bytes(image.decoding?)))));
+        largest
+            .extend(self.images.iter().filter_map(|image| Some(DecodeOps::largest(full.bytes(image.decoding_span?)))));
         full.header_mut().largest = largest;
     }
 }

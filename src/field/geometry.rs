@@ -59,13 +59,14 @@ impl Geometry {
 
 fn matrix(plan: &Plan) -> [f32; 6] {
     let Plan { crop, resized, offset, target, output, .. } = plan;
-    let along = |[start, from, to, offset, target, side]: [u32; 6], mirrored: bool| {
+    let axis_transform = |[start, from, to, offset, target, side]: [u32; 6], mirrored: bool| {
         let scale = f64::from(to) / f64::from(from);
         let shift = f64::from(target) - f64::from(offset) - f64::from(start) * scale;
         if mirrored { (-scale, f64::from(side) - shift) } else { (scale, shift) }
     };
-    let (a, x) = along([crop.x, crop.width, resized.width, offset.0, target.x, output.width], plan.flip);
-    let (d, y) = along([crop.y, crop.height, resized.height, offset.1, target.y, output.height], plan.vertical_flip);
+    let (a, x) = axis_transform([crop.x, crop.width, resized.width, offset.0, target.x, output.width], plan.flip);
+    let (d, y) =
+        axis_transform([crop.y, crop.height, resized.height, offset.1, target.y, output.height], plan.vertical_flip);
     [a as f32, 0.0, x as f32, 0.0, d as f32, y as f32]
 }
 

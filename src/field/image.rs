@@ -241,12 +241,12 @@ pub(crate) struct ImageField {
     pub(super) span: usize,
     /// Span with a record of the operations on each image. If the host mixes the images, it reads
     /// the effects on values from these records. Otherwise, the device reads them.
-    pub(super) records: Option<usize>,
+    pub(super) records_span: Option<usize>,
     /// Span with the records for decoding on a device, one per frame of a clip.
-    pub(super) decoding: Option<usize>,
+    pub(super) decoding_span: Option<usize>,
     pub(super) split: Split,
     /// Whether the finished RGB image is converted to gray.
-    pub(super) gray: bool,
+    pub(super) is_gray: bool,
     pub(super) writer: BatchWriter,
 }
 
@@ -281,19 +281,19 @@ impl ImageField {
     /// Returns the slice to which the RGB image is written: the row of the batch if the row
     /// contains `u8` RGB, which avoids a copy, and otherwise `image`.
     pub(crate) fn pixel_buffer<'i>(&self, image: &'i mut [u8], row: &'i mut Row<'_>) -> &'i mut [u8] {
-        if self.is_u8_in_batch(row) && !self.gray {
+        if self.is_u8_in_batch(row) && !self.is_gray {
             &mut self.row_image(row)[..self.rgb_bytes()]
         } else {
             &mut image[..self.rgb_bytes()]
         }
     }
 
-    /// Runs the effects on pixels and the custom transforms on the resized image. `joins` is
+    /// Runs the effects on pixels and the custom transforms on the resized image. `is_joined` is
     /// whether the image combines several samples. Custom transforms need an `image` twice as
     /// large.
     pub(crate) fn finish(
         &self,
-        (plan, joins): (&Plan, bool),
+        (plan, is_joined): (&Plan, bool),
         rng: &mut Rng,
         transforms: &[std::sync::Arc<dyn Transform>],
         image: &mut [u8],
@@ -305,11 +305,11 @@ impl ImageField {
             plan.retouch(&mut finished);
         }
         if !transforms.is_empty() {
-            finished.within(plan.changeable(joins), spare, |original| {
+            finished.within(plan.changeable(is_joined), spare, |original| {
                 transforms.iter().try_for_each(|transform| transform.apply(original, rng))
             })?;
         }
-        if self.gray {
+        if self.is_gray {
             // The conversion is in place, because every pixel is read before it is overwritten.
             for pixel in 0..self.writer.image_bytes() {
                 image[pixel] = luma([image[pixel * 3], image[pixel * 3 + 1], image[pixel * 3 + 2]]);
@@ -327,17 +327,17 @@ impl ImageField {
         &mut row.bytes(self.span)[frame * row_bytes..][..row_bytes]
     }
 
-    pub(super) fn images(&self) -> usize {
+    pub(super) fn image_count(&self) -> usize {
         self.image.frames.unwrap_or(1)
     }
 
     /// Returns the number of bytes of the image, or of one frame, as `u8` RGB.
     pub(crate) fn rgb_bytes(&self) -> usize {
-        self.writer.image_bytes() * if self.gray { 3 } else { 1 }
+        self.writer.image_bytes() * if self.is_gray { 3 } else { 1 }
     }
 
     fn device_retouches(&self, plan: &Plan) -> bool {
-        self.split.retouch && plan.effects.runs_on_device()
+        self.split.retouches && plan.effects.runs_on_device()
     }
 
     pub(crate) fn image_and_name(&self) -> (&Image, &str) {
@@ -345,7 +345,7 @@ impl ImageField {
     }
 
     pub(crate) fn may_decode_on_device(&self) -> bool {
-        self.decoding.is_some()
+        self.decoding_span.is_some()
     }
 
     pub(crate) fn device_supports(&self, plan: &Plan) -> bool {
@@ -399,9 +399,9 @@ impl ImageField {
         part: &mut Part,
         (index, frame): (usize, usize),
     ) -> bool {
-        let Some(decoding) = self.decoding else { return false };
+        let Some(decoding) = self.decoding_span else { return false };
         let Some((offset, block, target)) = part.reserve_encoded(bytes, blocks) else { return false };
-        let place = index * self.images() + frame;
+        let place = index * self.image_count() + frame;
         let Some(ops) = write(target, Encoded { place, offset, bytes, block }) else { return false };
         ops.write(decode_record(part.bytes(decoding, index), frame));
         self.write_ops(plan, &mut Row::new(part, index).at_frame(frame));
@@ -412,13 +412,13 @@ impl ImageField {
     /// `index`.
     #[cfg(feature = "_device")]
     pub(crate) fn encoded_row(&self, full: &mut Full, index: usize) -> Option<usize> {
-        let (records, images) = (full.bytes_mut(self.decoding?), self.images());
+        let (records, images) = (full.bytes_mut(self.decoding_span?), self.image_count());
         let mut ops = (0..images).map(|frame| DecodeOps::read(decode_record(records, index * images + frame)));
         ops.find(DecodeOps::decodes).map(|ops| ops.place() / images)
     }
 
     pub(crate) fn decodes_on_device(&self, part: &mut Part, (index, frame): (usize, usize)) -> bool {
-        let records = self.decoding.map(|decoding| part.bytes(decoding, index));
+        let records = self.decoding_span.map(|decoding| part.bytes(decoding, index));
         records.is_some_and(|records| DecodeOps::read(decode_record(records, frame)).decodes())
     }
 
@@ -439,14 +439,14 @@ impl ImageField {
     }
 
     fn clear_decoding(&self, row: &mut Row<'_>) {
-        if let Some(decoding) = self.decoding {
+        if let Some(decoding) = self.decoding_span {
             let frame = row.frame();
             DecodeOps::nothing().write(decode_record(row.bytes(decoding), frame));
         }
     }
 
     fn write_ops(&self, plan: &Plan, row: &mut Row<'_>) {
-        if let Some(records) = self.records {
+        if let Some(records) = self.records_span {
             let ops = SampleOps::new(&plan.effects, self.device_retouches(plan));
             let frame = row.frame();
             ops.write(record(&mut row.bytes(records)[frame * SampleOps::BYTES..]));
@@ -461,7 +461,7 @@ impl ImageField {
         if self.is_converted_later(row) {
             return Ok(());
         }
-        let effects = if self.split.values() { &[][..] } else { &plan.effects.values[..] };
+        let effects = if self.split.changes_values() { &[][..] } else { &plan.effects.values[..] };
         if self.writer.is_copy() {
             self.writer.change(effects, self.row_image(row))?;
         } else {
@@ -473,12 +473,12 @@ impl ImageField {
 
     pub(crate) fn blank(&self, full: &mut Full, index: usize) {
         // A zero record makes a device leave the pixels unchanged.
-        for span in self.records.into_iter().chain(self.decoding) {
+        for span in self.records_span.into_iter().chain(self.decoding_span) {
             let row_bytes = full.schema().spans[span].sample_bytes;
             full.bytes_mut(span)[index * row_bytes..][..row_bytes].fill(0);
         }
         let (black, row_bytes) = (vec![0; self.writer.image_bytes()], self.writer.sample_bytes());
-        for frame in index * self.images()..(index + 1) * self.images() {
+        for frame in index * self.image_count()..(index + 1) * self.image_count() {
             let result = self.writer.write(&black, &mut full.bytes_mut(self.span)[frame * row_bytes..][..row_bytes]);
             result.expect("the image and its row have the sizes that the writer expects");
         }
@@ -487,7 +487,7 @@ impl ImageField {
     pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
         let (MixScratch { row_copy, last_image }, count) = (scratch, full.len());
         resize(row_copy, self.writer.image_bytes(), 0);
-        let Some(records) = self.records else {
+        let Some(records) = self.records_span else {
             return batch::mix(&self.writer, mixing, full.bytes_mut(self.span), (count, |_| []), row_copy, last_image);
         };
         let (images, records) = full.bytes_mut_with(self.span, records);

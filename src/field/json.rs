@@ -9,11 +9,11 @@ use crate::source::{MAX_AXES, Shape};
 
 /// Calls `write` with each number in `bytes`, and returns the shape of the nested lists. Lists at
 /// the same level must have equal lengths, and all numbers the same depth.
-pub(super) fn numbers<'a>(
+pub(super) fn parse_numbers<'a>(
     bytes: &'a [u8],
     write: impl FnMut(Number<'a>) -> Result<(), String>,
 ) -> Result<Shape, String> {
-    let mut lists = Lists { put: write, shape: Shape::new(), axes: None, count: 0 };
+    let mut lists = Lists { write_number: write, shape: Shape::new(), number_depth: None, count: 0 };
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let result = Level { lists: &mut lists, depth: 0 }.deserialize(&mut json).and_then(|()| json.end());
     result.map_err(|e| format!("is not a valid JSON list of numbers: {e}"))?;
@@ -21,11 +21,11 @@ pub(super) fn numbers<'a>(
 }
 
 struct Lists<F> {
-    put: F,
+    write_number: F,
     /// Length of the first list at each level.
     shape: Shape,
     /// Depth of the first number.
-    axes: Option<usize>,
+    number_depth: Option<usize>,
     count: usize,
 }
 
@@ -37,13 +37,13 @@ struct Level<'l, F> {
 impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Level<'_, F> {
     fn number<E: serde::de::Error>(self, number: Number<'a>) -> Result<(), E> {
         let Level { lists, depth } = self;
-        if *lists.axes.get_or_insert(depth) != depth || lists.shape.len() > depth {
+        if *lists.number_depth.get_or_insert(depth) != depth || lists.shape.len() > depth {
             return Err(E::custom(format_args!(
                 "number {} is at depth {depth}, but other numbers are nested deeper",
                 lists.count
             )));
         }
-        (lists.put)(number).map_err(|cause| E::custom(format_args!("element {} is {cause}", lists.count)))?;
+        (lists.write_number)(number).map_err(|cause| E::custom(format_args!("element {} is {cause}", lists.count)))?;
         lists.count += 1;
         Ok(())
     }
@@ -82,7 +82,7 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Visitor<'a> for Level<'_, F
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<(), A::Error> {
         let Level { lists, depth } = self;
-        if depth == MAX_AXES || lists.axes.is_some_and(|axes| axes == depth) {
+        if depth == MAX_AXES || lists.number_depth.is_some_and(|number_depth| number_depth == depth) {
             return Err(A::Error::custom(format_args!("unexpected list at depth {depth}: expected a number")));
         }
         let is_first = lists.shape.len() == depth;

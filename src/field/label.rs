@@ -19,7 +19,7 @@ pub struct Label {
     soft: Option<(usize, f32)>,
     unlabeled: bool,
     /// Name of the augmentation step that combines several samples, if any.
-    joined: Option<&'static str>,
+    joining_step: Option<&'static str>,
 }
 
 impl Label {
@@ -30,25 +30,25 @@ impl Label {
     }
 
     pub(crate) fn of(soft: Option<(usize, f32)>, unlabeled: bool) -> Self {
-        Label { soft, unlabeled, joined: None }
+        Label { soft, unlabeled, joining_step: None }
     }
 
-    pub(crate) fn joined(self, step: Option<&'static str>) -> Self {
-        Label { joined: self.joined.or(step), ..self }
+    pub(crate) fn with_joining_step(self, step: Option<&'static str>) -> Self {
+        Label { joining_step: self.joining_step.or(step), ..self }
     }
 
     /// Checks that the augmentation does not combine samples, if the first sample has a label.
     pub(super) fn check_first(&self, source: &dyn Source) -> Result<()> {
-        if self.joined.is_none() || source.is_empty() {
+        if self.joining_step.is_none() || source.is_empty() {
             return Ok(());
         }
         // Ignore errors here, because an unreadable sample fails when it is delivered.
         let label = guarded(|| source.label(0, &mut Vec::new())).unwrap_or_default();
-        self.check_joined(label)
+        self.check_label(label)
     }
 
-    fn check_joined(&self, label: Option<i64>) -> Result<()> {
-        match self.joined.filter(|_| label.is_some()) {
+    fn check_label(&self, label: Option<i64>) -> Result<()> {
+        match self.joining_step.filter(|_| label.is_some()) {
             Some(step) => Err(Error::config(format!(
                 "augment combines several samples ({step}), but a label is the class of a single sample: use .drop_field(\"label\")"
             ))),
@@ -61,7 +61,7 @@ impl Label {
     }
 
     #[cfg(feature = "_device")]
-    pub(crate) fn shares(&self) -> Option<(usize, f32)> {
+    pub(crate) fn soft_options(&self) -> Option<(usize, f32)> {
         self.soft
     }
 
@@ -73,17 +73,17 @@ impl Label {
     /// Checks the labels of a full batch: if only some of its samples have labels, the samples
     /// without a label fail, unless the loader accepts unlabeled samples.
     pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut Full) {
-        let labels = |full: &Full, has: bool| {
+        let any_has_label = |full: &Full, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)
         };
-        let some = labels(full, true);
-        full.header_mut().labeled = some || self.unlabeled;
-        if self.unlabeled || !some || !labels(full, false) {
+        let has_labels = any_has_label(full, true);
+        full.header_mut().labeled = has_labels || self.unlabeled;
+        if self.unlabeled || !has_labels || !any_has_label(full, false) {
             return;
         }
-        for place in 0..full.len() {
-            let id = full.header().entries[place].sample;
-            let meta = full.meta_mut(place);
+        for position in 0..full.len() {
+            let id = full.header().entries[position].sample;
+            let meta = full.meta_mut(position);
             if meta.fault.is_none() && !meta.labeled {
                 let cause =
                     "no label, but other samples of its batch have one; unlabeled(true) reads missing labels as -1";
@@ -97,11 +97,11 @@ impl Label {
         let (Some((_, smoothing)), [Some(labels), Some(rows)]) = (self.soft, spans) else { return };
         let (count, row_bytes) = (full.len(), full.schema().spans[rows].sample_bytes);
         let mixing = full.header().mixing;
-        let label = |full: &Full, place: usize| bytemuck::cast_slice::<u8, i64>(full.bytes(labels))[place];
-        for place in 0..count {
-            let own_label = label(full, place);
-            let partner = mixing.map(|mixing| (label(full, Mixing::partner(place, count)), mixing.weight));
-            let row = &mut full.bytes_mut(rows)[place * row_bytes..][..row_bytes];
+        let label = |full: &Full, position: usize| bytemuck::cast_slice::<u8, i64>(full.bytes(labels))[position];
+        for position in 0..count {
+            let own_label = label(full, position);
+            let partner = mixing.map(|mixing| (label(full, Mixing::partner(position, count)), mixing.weight));
+            let row = &mut full.bytes_mut(rows)[position * row_bytes..][..row_bytes];
             soft_label(own_label, partner, smoothing, bytemuck::cast_slice_mut(row));
         }
     }
@@ -127,9 +127,9 @@ impl FieldType for Label {
         FieldWriter::Class
     }
 
-    fn write(&self, input: &Input<'_>, place: &mut RowMut<'_>) -> Result<()> {
+    fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let label = input.sample.label()?;
-        self.check_joined(label)?;
+        self.check_label(label)?;
         match (label, self.soft) {
             (None, Some(_)) if !self.unlabeled => {
                 let cause = "no label, but soft_labels requires one; unlabeled(true) accepts samples without a label";
@@ -149,8 +149,8 @@ impl FieldType for Label {
             }
             _ => {}
         }
-        place.set_labeled(label.is_some(), input.sample.lacks_label());
-        place.bytes(0).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
+        row.set_labeled(label.is_some(), input.sample.lacks_label());
+        row.bytes(0).copy_from_slice(&label.unwrap_or(-1).to_ne_bytes());
         Ok(())
     }
 }

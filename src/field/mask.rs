@@ -238,7 +238,7 @@ impl FieldType for Mask {
         self.write_tile(input.name, input.sample, (plan, true), row.bytes(0))?;
         for tile in input.others() {
             let result = self.write_tile(input.name, tile.sample, (tile.plan, false), row.bytes(0));
-            result.map_err(|e| tile.blame(e))?;
+            result.map_err(|e| tile.at_sample(e))?;
         }
         let fill = self.fill.to_le_bytes();
         thread_local! {
@@ -252,8 +252,8 @@ impl FieldType for Mask {
                 resize(pasted_mask, bytes.div_ceil(8), 0);
                 let pasted_mask = &mut bytemuck::cast_slice_mut(pasted_mask)[..bytes];
                 let result = self.write_tile(input.name, tile.sample, (tile.plan, true), pasted_mask);
-                result.map_err(|e| tile.blame(e))?;
-                pasted.copy(pasted_mask, row.bytes(0), self.dtype.bytes());
+                result.map_err(|e| tile.at_sample(e))?;
+                pasted.paste_pixels(pasted_mask, row.bytes(0), self.dtype.bytes());
                 Ok::<_, Error>(())
             })?;
         }
@@ -357,7 +357,7 @@ impl Mask {
                 let png = Png::open(field.bytes, scratch)?;
                 let frame = plan.frame(Some(png.size()))?;
                 return sampler
-                    .png(png, &mut Plane { plan, frame, out, fill, fills_outside, min, max, ignore, mapping });
+                    .write_png(png, &mut Plane { plan, frame, out, fill, fills_outside, min, max, ignore, mapping });
             }
             let (npy, shape) = field.npy()?;
             let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.size) != (b'u', 8)) else {
@@ -366,7 +366,7 @@ impl Mask {
             };
             let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
             let frame = plan.frame(Some(Size::new(side(width), side(height))))?;
-            sampler.npy(&npy, &mut Plane { plan, frame, out, fill, fills_outside, min, max, ignore, mapping })
+            sampler.write_npy(&npy, &mut Plane { plan, frame, out, fill, fills_outside, min, max, ignore, mapping })
         })
     }
 }

@@ -100,7 +100,7 @@ pub use mask::Mask;
 pub use multi_hot::MultiHot;
 pub use nd_array::NdArray;
 pub use packed::Packed;
-pub(crate) use pasted::{NOTHING, Pasted};
+pub(crate) use pasted::{NO_OBJECTS, Pasted};
 pub use patches::Patches;
 pub use ragged::Ragged;
 #[cfg(feature = "_device")]

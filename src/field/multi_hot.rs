@@ -112,9 +112,9 @@ impl MultiHot {
         let classes = self.classes;
         match (self.indices.get(text), text.parse::<i64>()) {
             (Some(&index), _) => Ok(index),
-            (None, Ok(label)) => self.check_index(label),
+            (None, Ok(label)) => self.to_index(label),
             (None, Err(_)) => {
-                let advice = self.other_separator(text).map_or(String::new(), |separator| {
+                let advice = self.find_separator(text).map_or(String::new(), |separator| {
                     format!("; if {separator:?} separates labels, use MultiHot::separator({separator:?})")
                 });
                 Err(match self.indices.is_empty() {
@@ -127,24 +127,24 @@ impl MultiHot {
 
     /// Finds a separator that splits `text` into several labels, to suggest it in the error
     /// message.
-    fn other_separator(&self, text: &str) -> Option<char> {
+    fn find_separator(&self, text: &str) -> Option<char> {
         let is_label = |part: &str| self.indices.contains_key(part.trim()) || part.trim().parse::<i64>().is_ok();
         ['|', ';', ',', '/', ' '].into_iter().find(|&separator| {
             Some(separator) != self.separator && text.contains(separator) && text.split(separator).all(is_label)
         })
     }
 
-    fn check_index(&self, label: i64) -> Result<usize, String> {
+    fn to_index(&self, label: i64) -> Result<usize, String> {
         let index = usize::try_from(label).ok().filter(|&index| index < self.classes);
         index.ok_or_else(|| format!("has the label {label}: expected 0 to {}", self.classes - 1))
     }
 
-    fn text(&self, text: &str, mut mark: impl FnMut(usize)) -> Result<(), String> {
+    fn mark_text(&self, text: &str, mut mark: impl FnMut(usize)) -> Result<(), String> {
         if text.trim().is_empty() {
             return Ok(());
         }
-        let indices = || text.split_whitespace().all(|part| part.parse::<i64>().is_ok());
-        if self.separator.is_none() && !text.contains(',') && indices() {
+        let has_only_indices = || text.split_whitespace().all(|part| part.parse::<i64>().is_ok());
+        if self.separator.is_none() && !text.contains(',') && has_only_indices() {
             return text.split_whitespace().try_for_each(|part| self.class_index(part).map(&mut mark));
         }
         if self.separator == Some(' ') {
@@ -157,21 +157,21 @@ impl MultiHot {
         match field.encoding {
             Encoding::Text => {
                 let text = std::str::from_utf8(field.bytes).map_err(|_| field.error("is not UTF-8"))?;
-                self.text(text, mark).map_err(|cause| field.error(cause))
+                self.mark_text(text, mark).map_err(|cause| field.error(cause))
             }
             Encoding::Json => {
                 let mut json = serde_json::Deserializer::from_slice(field.bytes);
-                let list = List { kind: self, mark };
+                let list = List { field_type: self, mark };
                 let result = json.deserialize_any(list).and_then(|()| json.end());
                 result.map_err(|e| field.error(format_args!("is not a list of labels: {e}")))
             }
             Encoding::Raw | Encoding::Npy | Encoding::Typed => field.with_numbers(Dtype::I64, |bytes, _| {
-                let (indices, remainder) = bytes.as_chunks::<8>();
+                let (labels, remainder) = bytes.as_chunks::<8>();
                 if !remainder.is_empty() {
                     let actual = bytes.len();
                     return Err(field.error(format_args!("has {actual} bytes: expected 8 bytes for each label")));
                 }
-                let mut labels = indices.iter().map(|label| self.check_index(i64::from_ne_bytes(*label)));
+                let mut labels = labels.iter().map(|label| self.to_index(i64::from_ne_bytes(*label)));
                 labels.try_for_each(|index| index.map(&mut mark)).map_err(|cause| field.error(cause))
             }),
         }
@@ -179,7 +179,7 @@ impl MultiHot {
 }
 
 struct List<'k, F> {
-    kind: &'k MultiHot,
+    field_type: &'k MultiHot,
     mark: F,
 }
 
@@ -200,8 +200,8 @@ impl<'a, F: FnMut(usize)> Visitor<'a> for List<'_, F> {
     fn visit_seq<A: SeqAccess<'a>>(mut self, mut list: A) -> Result<(), A::Error> {
         while let Some(item) = list.next_element::<Item<'a>>()? {
             let index = match item {
-                Item::Number(label) => self.kind.check_index(label),
-                Item::Name(name) => self.kind.class_index(&name),
+                Item::Number(label) => self.field_type.to_index(label),
+                Item::Name(name) => self.field_type.class_index(&name),
             };
             (self.mark)(index.map_err(A::Error::custom)?);
         }

@@ -63,21 +63,27 @@ impl FieldType for NdArray {
 }
 
 impl NdArray {
-    fn check(&self, field: &Encoded<'_>, actual: usize, shape: Option<&Shape>, expected: usize) -> Result<()> {
+    fn check(
+        &self,
+        field: &Encoded<'_>,
+        actual_bytes: usize,
+        shape: Option<&Shape>,
+        expected_bytes: usize,
+    ) -> Result<()> {
         match shape {
-            None if actual != expected => Err(field.error(format_args!(
-                "has {actual} bytes, but its dtype and shape need {expected}; it is read as an array without a header, \
+            None if actual_bytes != expected_bytes => Err(field.error(format_args!(
+                "has {actual_bytes} bytes, but its dtype and shape need {expected_bytes}; it is read as an array without a header, \
                  because its name does not end in npy, json or txt"
             ))),
-            Some(_) if actual == 0 && expected > 0 => {
-                let wanted = match &self.shape[..] {
+            Some(_) if actual_bytes == 0 && expected_bytes > 0 => {
+                let description = match &self.shape[..] {
                     [] => "a single number".to_owned(),
                     shape => format!("the shape {shape:?}"),
                 };
                 Err(field
-                    .error(format_args!("is empty: expected {wanted}; store a value such as nan if data is missing")))
+                    .error(format_args!("is empty: expected {description}; store a value such as nan if data is missing")))
             }
-            Some(shape) if actual != expected || (shape.len() > 1 && shape[..] != self.shape[..]) => {
+            Some(shape) if actual_bytes != expected_bytes || (shape.len() > 1 && shape[..] != self.shape[..]) => {
                 Err(field.error(format_args!("has the shape {shape:?}: expected {:?}", self.shape)))
             }
             _ => Ok(()),

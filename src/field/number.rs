@@ -17,11 +17,11 @@ impl Number<'_> {
         let mut padded_word = [0; 8];
         padded_word[..word.len()].copy_from_slice(word);
         let bits = u64::from_le_bytes(padded_word);
-        let unused = 64 - 8 * word.len() as u32;
+        let unused_bits = 64 - 8 * word.len() as u32;
         match (kind, word.len()) {
             (b'b', _) => Number::Whole((bits != 0).into()),
             (b'u', _) => Number::Whole(bits.into()),
-            (b'i', _) => Number::Whole((((bits << unused) as i64) >> unused).into()),
+            (b'i', _) => Number::Whole((((bits << unused_bits) as i64) >> unused_bits).into()),
             (_, 2) => Number::Float(f16::from_bits(bits as u16).into()),
             (_, 4) => Number::Float(f32::from_bits(bits as u32).into()),
             _ => Number::Float(f64::from_bits(bits)),
@@ -75,10 +75,10 @@ pub(super) fn check_exact(number: Number<'_>, dtype: Dtype) -> Result<(), String
     };
     let integer =
         integer.or_else(|| (float.trunc() == float && float.abs() <= MAX_EXACT_INTEGER).then_some(float as i128));
-    let is_exact = matches!(dtype, Dtype::F32 | Dtype::F64);
+    let must_be_exact = matches!(dtype, Dtype::F32 | Dtype::F64);
     match integer {
         _ if float.is_finite() && rounded(float).is_infinite() => Err(does_not_fit(number, dtype)),
-        Some(integer) if is_exact && rounded(float) as i128 != integer => {
+        Some(integer) if must_be_exact && rounded(float) as i128 != integer => {
             Err(format!("{integer}, which {} cannot hold exactly (read it as {wider_type})", dtype.name()))
         }
         _ => Ok(()),
@@ -87,11 +87,14 @@ pub(super) fn check_exact(number: Number<'_>, dtype: Dtype) -> Result<(), String
 
 fn to_integer<T: TryFrom<i128>>(number: Number<'_>, dtype: Dtype) -> Result<T, String> {
     // Floats beyond 2^64 fit into no integer type, and all smaller ones fit into an i128.
-    let of_float = |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
+    let float_to_integer =
+        |float: f64| (float.trunc() == float && float.abs() <= 2f64.powi(64)).then_some(float as i128);
     let integer = match number {
         Number::Whole(integer) => Some(integer),
-        Number::Float(float) => of_float(float),
-        Number::Text(text) => text.parse().ok().or_else(|| parse_bool(text)).or_else(|| of_float(text.parse().ok()?)),
+        Number::Float(float) => float_to_integer(float),
+        Number::Text(text) => {
+            text.parse().ok().or_else(|| parse_bool(text)).or_else(|| float_to_integer(text.parse().ok()?))
+        }
     };
     integer.and_then(|integer| T::try_from(integer).ok()).ok_or_else(|| does_not_fit(number, dtype))
 }

@@ -102,7 +102,7 @@ impl FieldType for Packed {
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         self.tokens.write(input, row)?;
         let mut lengths = Vec::<i64>::new();
-        encoded::numbers(input.sample, LENGTHS, &mut lengths)?;
+        encoded::read_numbers(input.sample, LENGTHS, &mut lengths)?;
         let field = encoded::find(input.sample, LENGTHS)?;
         let fits = |lengths: &[i64]| {
             let total = lengths.iter().try_fold(0_i64, |sum, length| sum.checked_add(*length));

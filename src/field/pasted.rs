@@ -15,15 +15,15 @@ use crate::transform::{Pasting, Plan};
 /// A field with masks that define the pixels of objects.
 pub trait Objects: Debug {
     /// Selects objects of `sample`, and stores their pixels in `pasted`. `name` is the name of the
-    /// field, and `plan` is the plan of the image. `chosen` is the random number generator of the
-    /// sample into which the objects are pasted, and the number of pixels by which to widen the
-    /// pasted area.
-    fn paste(
+    /// field, and `plan` is the plan of the image. `rng_and_margin` is the random number generator
+    /// of the sample into which the objects are pasted, and the number of pixels by which to widen
+    /// the pasted area.
+    fn select(
         &self,
         name: &str,
         sample: &Sample<'_>,
         plan: &Plan,
-        chosen: (&Rng, u32),
+        rng_and_margin: (&Rng, u32),
         pasted: &mut Pasted,
     ) -> Result<()>;
 }
@@ -32,14 +32,14 @@ pub trait Objects: Debug {
 #[derive(Debug, Default)]
 pub struct Pasted {
     /// Box indices of the selected objects, in ascending order.
-    chosen: Vec<usize>,
+    box_indices: Vec<usize>,
     /// For each pixel of the output, 1 where an object is pasted, and 0 elsewhere. Warps such as
     /// rotation are applied later.
     covered: Vec<u8>,
     image: Vec<u8>,
 }
 
-pub(crate) static NOTHING: Pasted = Pasted { chosen: Vec::new(), covered: Vec::new(), image: Vec::new() };
+pub(crate) static NO_OBJECTS: Pasted = Pasted { box_indices: Vec::new(), covered: Vec::new(), image: Vec::new() };
 
 /// The number of pixels of a mask before and after pasting, and the box around the remaining
 /// pixels.
@@ -56,38 +56,42 @@ impl Pasted {
     }
 
     pub(super) fn clear(&mut self, output: Size) {
-        self.chosen.clear();
+        self.box_indices.clear();
         self.covered.clear();
         resize(&mut self.covered, output.area() as usize, 0);
     }
 
     /// Randomly selects some of the box indices. `rng` belongs to the sample into which they are
     /// pasted.
-    pub(super) fn choose(&mut self, boxes: impl ExactSizeIterator<Item = usize> + Clone, rng: &Rng) -> &[usize] {
-        Pasting::choose(boxes.len(), rng, &mut self.chosen);
-        self.chosen.iter_mut().for_each(|index| *index = boxes.clone().nth(*index).expect("less than the length"));
-        &self.chosen
+    pub(super) fn choose_objects(
+        &mut self,
+        boxes: impl ExactSizeIterator<Item = usize> + Clone,
+        rng: &Rng,
+    ) -> &[usize] {
+        Pasting::choose(boxes.len(), rng, &mut self.box_indices);
+        self.box_indices.iter_mut().for_each(|index| *index = boxes.clone().nth(*index).expect("less than the length"));
+        &self.box_indices
     }
 
     pub(super) fn len(&self) -> usize {
-        self.chosen.len()
+        self.box_indices.len()
     }
 
-    pub(super) fn object(&self, position: usize) -> usize {
-        self.chosen[position]
+    pub(super) fn box_index(&self, number: usize) -> usize {
+        self.box_indices[number]
     }
 
     pub(super) fn contains(&self, index: usize) -> bool {
-        self.chosen.binary_search(&index).is_ok()
+        self.box_indices.binary_search(&index).is_ok()
     }
 
-    pub(super) fn add(&mut self, mask: &[u8]) {
+    pub(super) fn add_mask(&mut self, mask: &[u8]) {
         self.covered.iter_mut().zip(mask).for_each(|(to, from)| *to |= from);
     }
 
     pub(super) fn widen(&mut self, margin: u32, output: Size) {
         let (width, height, margin) = (output.width as usize, output.height as usize, margin as usize);
-        if margin == 0 || self.chosen.is_empty() {
+        if margin == 0 || self.box_indices.is_empty() {
             return;
         }
         (0..height).for_each(|row| widen(&mut self.covered, (row * width, 1, width), margin));
@@ -98,24 +102,24 @@ impl Pasted {
 
     /// Returns the buffer for the image from which the objects are copied, or `None` if nothing is
     /// pasted.
-    pub(crate) fn image(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if self.chosen.is_empty() {
+    pub(crate) fn source_image(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        if self.box_indices.is_empty() {
             return None;
         }
         resize(&mut self.image, bytes, 0);
         Some(&mut self.image)
     }
 
-    pub(crate) fn cover(&self, image: &mut [u8]) {
-        self.copy(&self.image, image, 3);
+    pub(crate) fn paste_image(&self, image: &mut [u8]) {
+        self.paste_pixels(&self.image, image, 3);
     }
 
-    pub(super) fn copy(&self, from: &[u8], out: &mut [u8], pixel_bytes: usize) {
+    pub(super) fn paste_pixels(&self, from: &[u8], out: &mut [u8], pixel_bytes: usize) {
         let pixels = out.chunks_exact_mut(pixel_bytes).zip(from.chunks_exact(pixel_bytes)).zip(&self.covered);
         pixels.filter(|(_, covered)| **covered > 0).for_each(|((to, from), _)| to.copy_from_slice(from));
     }
 
-    pub(super) fn hide(&self, mask: &mut [u8]) {
+    pub(super) fn clear_covered(&self, mask: &mut [u8]) {
         mask.iter_mut().zip(&self.covered).for_each(|(value, covered)| *value &= 1 - covered);
     }
 
@@ -181,8 +185,8 @@ mod tests {
             let mask = random(output, sample, 20);
             let mut pasted = Pasted::default();
             pasted.clear(output);
-            pasted.choose(0..1, &Rng::new(0, 0, 0));
-            pasted.add(&mask);
+            pasted.choose_objects(0..1, &Rng::new(0, 0, 0));
+            pasted.add_mask(&mask);
             pasted.widen(margin, output);
             let [width, height] = [output.width, output.height].map(i64::from);
             let near = |x: i64, y: i64| {

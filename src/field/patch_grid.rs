@@ -39,7 +39,7 @@ impl Sizing {
                 } else {
                     rounded
                 };
-                Some(Size::new(width as u32, height as u32)).filter(|size| size.area() > 0)
+                Some(Size::new(width as u32, height as u32)).filter(|resized| resized.area() > 0)
             }
             Sizing::Patches { patch, max: max_patches } => {
                 const EPS: f64 = 1e-5;
@@ -55,8 +55,8 @@ impl Sizing {
                         high = scale;
                     }
                 }
-                let size = Size::new(scaled(low, width) as u32, scaled(low, height) as u32);
-                Some(size).filter(|size| size.area() <= self.max_resized_pixels())
+                let resized = Size::new(scaled(low, width) as u32, scaled(low, height) as u32);
+                Some(resized).filter(|resized| resized.area() <= self.max_resized_pixels())
             }
         }
     }
@@ -66,11 +66,11 @@ impl Sizing {
         match self {
             Sizing::Pixels { factor, min: min_pixels, max: max_pixels } => {
                 let (factor, aspect) = (u64::from(factor), f64::from(MAX_ASPECT));
-                let narrow = factor * ((max_pixels as f64 * aspect).sqrt().floor() as u64);
+                let max_narrow_pixels = factor * ((max_pixels as f64 * aspect).sqrt().floor() as u64);
                 // Rounding up enlarges each side by less than one factor.
                 let sides = (min_pixels as f64).sqrt() * (aspect.sqrt() + 1.0 / aspect.sqrt());
-                let enlarged = min_pixels + factor * (sides.ceil() as u64 + 1) + factor * factor;
-                max_pixels.max(narrow).max(enlarged)
+                let max_enlarged_pixels = min_pixels + factor * (sides.ceil() as u64 + 1) + factor * factor;
+                max_pixels.max(max_narrow_pixels).max(max_enlarged_pixels)
             }
             Sizing::Patches { patch, max: max_patches } => u64::from(patch) * u64::from(patch) * u64::from(max_patches),
         }

@@ -22,7 +22,7 @@ use crate::transform::{Interpolation, Plan, Resizer};
 const CLIP: Normalize =
     Normalize { mean: [0.481_454_66, 0.457_827_5, 0.408_210_73], std: [0.268_629_54, 0.261_302_6, 0.275_777_1] };
 
-const MAX_IMAGES: usize = 1024;
+const MAX_IMAGES_PER_SAMPLE: usize = 1024;
 
 /// Images of different sizes as packed patches, for native-resolution vision transformers and
 /// vision-language models.
@@ -264,8 +264,8 @@ impl Patches {
                 return refuse(format!("{option}={value}: expected 1 to {max}"));
             }
         }
-        if let Some(images) = self.images.filter(|images| !(1..=MAX_IMAGES).contains(images)) {
-            return refuse(format!("images={images}: expected 1 to {MAX_IMAGES} images per sample"));
+        if let Some(images) = self.images.filter(|images| !(1..=MAX_IMAGES_PER_SAMPLE).contains(images)) {
+            return refuse(format!("images={images}: expected 1 to {MAX_IMAGES_PER_SAMPLE} images per sample"));
         }
         match self.layout {
             PatchLayout::Qwen2Vl => {
@@ -323,11 +323,11 @@ impl Patches {
         name: &str,
         sample: &Sample<'a>,
         codecs: &Codecs,
-        mut take: impl FnMut(usize, &'a [u8]) -> Result<()>,
+        mut visit: impl FnMut(usize, &'a [u8]) -> Result<()>,
     ) -> Result<()> {
         let bytes = Image::bytes(self.of.as_deref(), sample, codecs)?;
         if !Frames::matches(bytes) {
-            return take(0, bytes);
+            return visit(0, bytes);
         }
         let frames = Frames::read(bytes).map_err(|e| e.settled(&format!("field {name:?}")))?;
         let count = frames.len();
@@ -344,7 +344,7 @@ impl Patches {
                 "field {name:?} has {count} images: Patches::images({max_images}) allows at most {max_images}"
             ))),
             Some(_) => frames.iter().enumerate().try_for_each(|(number, bytes)| {
-                take(number, bytes).map_err(|e| e.settled(&format!("image {number} of field {name:?}")))
+                visit(number, bytes).map_err(|e| e.settled(&format!("image {number} of field {name:?}")))
             }),
         }
     }
@@ -362,15 +362,15 @@ impl Patches {
         Ok((image, new_size))
     }
 
-    fn write_patches(&self, pixels: &[u8], size: Size, line: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
+    fn write_patches(&self, pixels: &[u8], size: Size, patch_row: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
         let (patch, width, element_bytes) = (self.patch as usize, size.width as usize, self.dtype.bytes());
         let (patches_per_row, patch_bytes) = (width / patch, self.patch_values() * element_bytes);
         let writer = self.writer(size.width);
-        resize(line, writer.sample_bytes(), 0);
-        let line = &mut line[..writer.sample_bytes()];
+        resize(patch_row, writer.sample_bytes(), 0);
+        let patch_row = &mut patch_row[..writer.sample_bytes()];
         let (merge, temporal) = (self.merge as usize, self.temporal as usize);
         for (row, pixels) in pixels.chunks_exact(width * patch * 3).enumerate() {
-            writer.write(pixels, line)?;
+            writer.write(pixels, patch_row)?;
             for column in 0..patches_per_row {
                 // Both the blocks and the patches of a block are in row-major order.
                 let block = (row / merge) * (patches_per_row / merge) + column / merge;
@@ -379,7 +379,7 @@ impl Patches {
                 match self.layout {
                     PatchLayout::Naflex => {
                         let (run_bytes, stride) = (patch * 3 * element_bytes, width * 3 * element_bytes);
-                        for (target, source) in out.chunks_exact_mut(run_bytes).zip(line.chunks_exact(stride)) {
+                        for (target, source) in out.chunks_exact_mut(run_bytes).zip(patch_row.chunks_exact(stride)) {
                             target.copy_from_slice(&source[column * run_bytes..][..run_bytes]);
                         }
                     }
@@ -387,7 +387,8 @@ impl Patches {
                         let (run_bytes, plane) = (patch * element_bytes, patch * patch * element_bytes);
                         for (channel, out) in out.chunks_exact_mut(plane * temporal).enumerate() {
                             let (first_frame, other_frames) = out.split_at_mut(plane);
-                            let source = line[channel * width * plane / patch..].chunks_exact(width * element_bytes);
+                            let source =
+                                patch_row[channel * width * plane / patch..].chunks_exact(width * element_bytes);
                             for (target, source) in first_frame.chunks_exact_mut(run_bytes).zip(source) {
                                 target.copy_from_slice(&source[column * run_bytes..][..run_bytes]);
                             }
@@ -406,7 +407,7 @@ struct Buffers {
     resizer: Resizer,
     pixels: Pixels,
     resized: Vec<u8>,
-    line: Vec<u8>,
+    patch_row: Vec<u8>,
 }
 
 impl Buffers {
@@ -414,7 +415,7 @@ impl Buffers {
         if self.pixels.capacity() > MAX_REUSED_BYTES {
             self.pixels.release();
         }
-        for buffer in [&mut self.resized, &mut self.line] {
+        for buffer in [&mut self.resized, &mut self.patch_row] {
             if buffer.capacity() > MAX_REUSED_BYTES {
                 *buffer = Vec::new();
             }
@@ -467,7 +468,7 @@ impl FieldType for Patches {
         }
         let DecodeSettings { codecs, is_strict } = input.settings();
         let patch_bytes = self.patch_values() * self.dtype.bytes();
-        let (mut patches, mut images) = (0_usize, 0_usize);
+        let (mut patch_count, mut image_count) = (0_usize, 0_usize);
         BUFFERS.with_borrow_mut(|buffers| {
             let result = self.for_each_image(input.name, input.sample, codecs, |number, bytes| {
                 let (mut image, new_size) = self.open(codecs, bytes)?;
@@ -475,7 +476,7 @@ impl FieldType for Patches {
                     image.refuse_damage()?;
                 }
                 let size = image.size();
-                let Buffers { resizer, pixels, resized: rgb, line } = &mut *buffers;
+                let Buffers { resizer, pixels, resized: rgb, patch_row } = &mut *buffers;
                 image.decode(Rect::full(size), pixels)?;
                 if pixels.damage().is_some() {
                     row.add_damaged();
@@ -486,22 +487,22 @@ impl FieldType for Patches {
                 let rgb = &mut rgb[..new_size.area() as usize * 3];
                 resizer.run(pixels, &plan, rgb)?;
                 let grid = [1, new_size.height / self.patch, new_size.width / self.patch].map(i64::from);
-                let count = (grid[1] * grid[2]) as usize;
-                let out = row.bytes(0).get_mut(patches * patch_bytes..(patches + count) * patch_bytes);
+                let image_patches = (grid[1] * grid[2]) as usize;
+                let out = row.bytes(0).get_mut(patch_count * patch_bytes..(patch_count + image_patches) * patch_bytes);
                 let out = out.ok_or_else(|| {
-                    Error::decode(format!("{count} patches of image {number} exceed the space of the batch"))
+                    Error::decode(format!("{image_patches} patches of image {number} exceed the space of the batch"))
                 })?;
-                self.write_patches(rgb, new_size, line, out)?;
-                let grids = &mut row.bytes(2)[images * 24..][..24];
+                self.write_patches(rgb, new_size, patch_row, out)?;
+                let grids = &mut row.bytes(2)[image_count * 24..][..24];
                 grids.as_chunks_mut::<8>().0.iter_mut().zip(grid).for_each(|(out, axis)| *out = axis.to_ne_bytes());
-                (patches, images) = (patches + count, images + 1);
+                (patch_count, image_count) = (patch_count + image_patches, image_count + 1);
                 Ok(())
             });
             buffers.trim();
             result
         })?;
-        row.bytes(1).copy_from_slice(&(patches as i64).to_ne_bytes());
-        row.bytes(3).copy_from_slice(&(images as i64).to_ne_bytes());
+        row.bytes(1).copy_from_slice(&(patch_count as i64).to_ne_bytes());
+        row.bytes(3).copy_from_slice(&(image_count as i64).to_ne_bytes());
         Ok(())
     }
 }

@@ -20,9 +20,9 @@ pub(super) struct PerFrame {
 
 /// Returns the clips that annotations may follow.
 pub(super) fn clips(fields: &[(String, AnyFieldType)]) -> Vec<(String, Image)> {
-    let clip = |(name, AnyFieldType(kind)): &(String, AnyFieldType)| match kind.writer() {
-        FieldWriter::Image(of) if kind.augment().is_none() && kind.frames().is_some() => {
-            Some((name.clone(), Image::with_options(of, None, kind.frames())))
+    let clip = |(name, AnyFieldType(field_type)): &(String, AnyFieldType)| match field_type.writer() {
+        FieldWriter::Image(source_name) if field_type.augment().is_none() && field_type.frames().is_some() => {
+            Some((name.clone(), Image::with_options(source_name, None, field_type.frames())))
         }
         _ => None,
     };
@@ -45,16 +45,16 @@ impl PerFrame {
     }
 
     /// See [`FieldType::write`].
-    pub(super) fn write(&self, kind: &dyn FieldType, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
-        self.for_each(kind, input, |frame, input| kind.write(input, row.of_frame(frame, self.count)))
+    pub(super) fn write(&self, field_type: &dyn FieldType, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
+        self.for_each(field_type, input, |frame, input| field_type.write(input, row.select_frame(frame, self.count)))
     }
 
     /// See [`FieldType::memory`].
-    pub(super) fn memory(&self, kind: &dyn FieldType, input: &Input<'_>) -> u64 {
+    pub(super) fn memory(&self, field_type: &dyn FieldType, input: &Input<'_>) -> u64 {
         let mut max_bytes = 0;
         // `write` reports the errors.
-        let _ = self.for_each(kind, input, |_, input| {
-            max_bytes = max_bytes.max(kind.memory(input));
+        let _ = self.for_each(field_type, input, |_, input| {
+            max_bytes = max_bytes.max(field_type.memory(input));
             Ok(())
         });
         max_bytes
@@ -63,17 +63,18 @@ impl PerFrame {
     /// Calls `visit` with every frame of the clip and its sample.
     fn for_each(
         &self,
-        kind: &dyn FieldType,
+        field_type: &dyn FieldType,
         input: &Input<'_>,
         mut visit: impl FnMut(usize, &Input<'_>) -> Result<()>,
     ) -> Result<()> {
         let (sample, (name, image)) = (input.sample, &self.clip);
         let clip = image.encoded(name, sample, input.settings().codecs, input.sample_rng())?.1;
         let clip = clip.expect("the image is a clip");
-        let field_names = kind.reads(input.name);
+        let field_names = field_type.reads(input.name);
         let is_read = |field: &str| {
-            let has_suffix =
-                |field_name: &String| field.strip_prefix(&**field_name).is_some_and(|end| SUFFIXES.contains(&end));
+            let has_suffix = |field_name: &String| {
+                field.strip_prefix(&**field_name).is_some_and(|suffix| SUFFIXES.contains(&suffix))
+            };
             field_names.iter().any(has_suffix)
         };
         let mut frame_fields = Vec::new();
@@ -86,8 +87,9 @@ impl PerFrame {
             // A clip of a video states which of the frames of the video it shows.
             let stored_index = clip.index(frame).map_or(frame, |index| index as usize);
             let at_frame = |e: Error| {
-                let of_video = clip.index(frame).map_or(String::new(), |index| format!(", frame {index} of the video"));
-                Error::new(e.kind(), format!("frame {frame}{of_video}: {}", e.cause()))
+                let video_position =
+                    clip.index(frame).map_or(String::new(), |index| format!(", frame {index} of the video"));
+                Error::new(e.kind(), format!("frame {frame}{video_position}: {}", e.cause()))
             };
             let mut frame_sample = *sample;
             for (index, field, values) in &frame_fields {

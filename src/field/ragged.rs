@@ -92,12 +92,13 @@ impl TryFrom<SerializedOptions> for Ragged {
 
     fn try_from(options: SerializedOptions) -> std::result::Result<Self, String> {
         let SerializedOptions { dtype, row, max_rows, padding, truncated, plain } = options;
-        let bytes = |text: String| {
-            let mut bytes = Vec::new();
-            append_number(Number::Text(&text), dtype, &mut bytes).map_err(|cause| format!("the padding is {cause}"))?;
-            Ok::<_, String>((dtype, bytes))
+        let parse_padding = |text: String| {
+            let mut parse_padding = Vec::new();
+            append_number(Number::Text(&text), dtype, &mut parse_padding)
+                .map_err(|cause| format!("the padding is {cause}"))?;
+            Ok::<_, String>((dtype, parse_padding))
         };
-        Ok(Ragged { dtype, row, max_rows, padding: padding.map(bytes).transpose()?, truncated, plain })
+        Ok(Ragged { dtype, row, max_rows, padding: padding.map(parse_padding).transpose()?, truncated, plain })
     }
 }
 
@@ -160,18 +161,21 @@ impl Ragged {
         }
         let actual = bytes.len() / row_bytes;
         if actual > self.max_rows && !self.truncated {
-            let (max_rows, new) = (self.max_rows, if self.plain { "Ragged::bytes(" } else { "Ragged::new(.., " });
+            let (max_rows, constructor) =
+                (self.max_rows, if self.plain { "Ragged::bytes(" } else { "Ragged::new(.., " });
             return Err(field.error(format_args!(
-                "has {actual} rows, but {new}{max_rows}) allows at most {max_rows}: use {new}{actual}) or more, or \
+                "has {actual} rows, but {constructor}{max_rows}) allows at most {max_rows}: use {constructor}{actual}) or more, or \
                  .truncated()"
             )));
         }
-        let (rows, rest) = out.split_at_mut(bytes.len().min(out.len()));
+        let (rows, padding_bytes) = out.split_at_mut(bytes.len().min(out.len()));
         rows.copy_from_slice(&bytes[..rows.len()]);
         let count = (rows.len() / row_bytes) as i64;
         match &self.padding {
-            None => rest.fill(0),
-            Some((_, value)) => rest.chunks_exact_mut(value.len()).for_each(|to| to.copy_from_slice(value)),
+            None => padding_bytes.fill(0),
+            Some((_, value)) => {
+                padding_bytes.chunks_exact_mut(value.len()).for_each(|out_row| out_row.copy_from_slice(value))
+            }
         }
         batch_row.bytes(1).copy_from_slice(&count.to_ne_bytes());
         Ok(())

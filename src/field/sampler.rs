@@ -53,7 +53,7 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Transforms a mask in a PNG, which must have the size of the image.
-    pub(super) fn png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
+    pub(super) fn write_png<T: Integer>(&mut self, mut png: Png<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         let columns = &mut self.columns;
         plane.fill_around();
         let (size, is_wide) = (png.size(), png.is_wide());
@@ -93,7 +93,7 @@ impl Sampler {
         Ok(())
     }
 
-    pub(super) fn npy<T: Integer>(&mut self, npy: &Npy<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
+    pub(super) fn write_npy<T: Integer>(&mut self, npy: &Npy<'_>, plane: &mut Plane<'_, T>) -> Result<()> {
         plane.fill_around();
         plane.columns(Pass::WHOLE, &mut self.columns);
         let stride = plane.frame.size().width as usize * npy.size;

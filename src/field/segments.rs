@@ -30,7 +30,7 @@ const MAX_CROSSINGS: u64 = 1 << 22;
 pub(crate) struct Segments {
     items: Vec<Item>,
     /// End of each polygon in `points`.
-    ends: Vec<usize>,
+    polygon_ends: Vec<usize>,
     /// Coordinates of all polygons: alternating x and y.
     points: Vec<f64>,
     runs: Vec<u64>,
@@ -85,7 +85,7 @@ impl Crossings {
 #[derive(Debug, Clone, Copy)]
 enum Item {
     None,
-    /// The index of the first polygon in `ends`, and the number of polygons.
+    /// The index of the first polygon in `polygon_ends`, and the number of polygons.
     Polygons(usize, usize),
     /// The height and width of the image, and a range in `runs`.
     Runs([u64; 2], usize, usize),
@@ -97,11 +97,11 @@ impl Segments {
         let Value::Lists(outlines) = value else { return self.parse(value.memory()) };
         self.clear();
         for outline in outlines.iter() {
-            let polygon = if outline.len() == 0 { Item::None } else { Item::Polygons(self.ends.len(), 1) };
+            let polygon = if outline.len() == 0 { Item::None } else { Item::Polygons(self.polygon_ends.len(), 1) };
             self.items.push(polygon);
             if outline.len() > 0 {
                 self.points.extend(outline);
-                self.ends.push(self.points.len());
+                self.polygon_ends.push(self.points.len());
             }
         }
         Ok(self.items.len())
@@ -109,7 +109,7 @@ impl Segments {
 
     fn clear(&mut self) {
         self.items.clear();
-        self.ends.clear();
+        self.polygon_ends.clear();
         self.points.clear();
         self.runs.clear();
     }
@@ -143,8 +143,8 @@ impl Segments {
             Item::Polygons(first, count) => {
                 self.crossings.begin(mask.len());
                 for polygon in first..first + count {
-                    let start = if polygon == 0 { 0 } else { self.ends[polygon - 1] };
-                    let points = &self.points[start..self.ends[polygon]];
+                    let start = if polygon == 0 { 0 } else { self.polygon_ends[polygon - 1] };
+                    let points = &self.points[start..self.polygon_ends[polygon]];
                     add_polygon(points, (width, height), scale, &mut self.crossings).map_err(|e| {
                         Error::in_source(format!("segmentation {index}: polygon {}: {e}", polygon - first))
                     })?;
@@ -297,11 +297,11 @@ impl<'de> Visitor<'de> for Segmentation<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut polygons: A) -> Result<(), A::Error> {
-        let first = self.0.ends.len();
+        let first = self.0.polygon_ends.len();
         while polygons.next_element_seed(Numbers(&mut self.0.points))?.is_some() {
-            self.0.ends.push(self.0.points.len());
+            self.0.polygon_ends.push(self.0.points.len());
         }
-        self.0.items.push(Item::Polygons(first, self.0.ends.len() - first));
+        self.0.items.push(Item::Polygons(first, self.0.polygon_ends.len() - first));
         Ok(())
     }
 
@@ -376,16 +376,16 @@ impl<'de> Visitor<'de> for Counts<'_> {
         let first = self.0.len();
         let (mut number, mut bits) = (0i64, 0);
         for letter in text.bytes() {
-            let part = match letter {
+            let code = match letter {
                 48..=111 if bits < 60 => i64::from(letter - 48),
                 _ => return Err(E::custom(format!("invalid character {:?} in run lengths", char::from(letter)))),
             };
-            number |= (part & 31) << bits;
+            number |= (code & 31) << bits;
             bits += 5;
-            if part & 32 != 0 {
+            if code & 32 != 0 {
                 continue;
             }
-            if part & 16 != 0 {
+            if code & 16 != 0 {
                 number |= -1 << bits;
             }
             if self.0.len() - first > 2 {

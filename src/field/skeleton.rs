@@ -34,7 +34,7 @@ impl Skeleton {
 
     /// Reads `sets` sets of points from the sample's field `name` into `numbers`. `None` stands for
     /// a single set without an axis for sets. Each point has `columns` numbers, starting with x and
-    /// y, which are scaled by (`across`, `down`) to pixels of `frame` and then transformed to the
+    /// y, which are scaled by (`x_unit`, `y_unit`) to pixels of `frame` and then transformed to the
     /// upright image.
     pub(super) fn read(
         &self,
@@ -42,12 +42,12 @@ impl Skeleton {
         sample: &Sample<'_>,
         sets: Option<usize>,
         columns: usize,
-        (frame, (across, down)): (Frame, (f64, f64)),
+        (frame, (x_unit, y_unit)): (Frame, (f64, f64)),
         numbers: &mut Vec<f32>,
     ) -> Result<()> {
         let field = encoded::find(sample, name)?;
         numbers.clear();
-        let shape = encoded::numbers(sample, name, numbers)?;
+        let shape = encoded::read_numbers(sample, name, numbers)?;
         let expected: Shape = sets.into_iter().chain([self.count, columns]).collect();
         if numbers.len() != expected.iter().product::<usize>() || (shape.len() > 1 && shape != expected) {
             return Err(field.error(format_args!("has the shape {shape:?}: expected {expected:?}")));
@@ -59,7 +59,7 @@ impl Skeleton {
                     "point {index} of set {set} is {point:?}: expected finite numbers"
                 ))));
             }
-            let (x, y) = frame.point((f64::from(point[0]) * across, f64::from(point[1]) * down));
+            let (x, y) = frame.point((f64::from(point[0]) * x_unit, f64::from(point[1]) * y_unit));
             (point[0], point[1]) = (x as f32, y as f32);
         }
         Ok(())

@@ -10,23 +10,23 @@ pub(crate) struct Split {
     /// Space in a batch for images that the device decodes, if it decodes any.
     pub(crate) decode: Option<DecodeSpace>,
     /// Whether the device runs the effects on pixels of samples for which it supports all effects.
-    /// Requires `records`.
-    pub(crate) retouch: bool,
+    /// Requires `has_records`.
+    pub(crate) retouches: bool,
     /// Whether a batch contains a record of the operations on each image. The device, or the host
     /// that mixes the images, reads the effects on values from these records.
-    pub(crate) records: bool,
+    pub(crate) has_records: bool,
 }
 
 impl Split {
     /// Returns a split in which the host runs all steps. If images are mixed, they are converted
     /// only when the batch is full. Until then, records store their effects on values.
     pub(crate) fn host<'a>(augments: impl IntoIterator<Item = &'a Augment>) -> Self {
-        let records = augments.into_iter().any(|augment| augment.mixes() && augment.changes_values());
-        Split { on_device: false, decode: None, retouch: false, records }
+        let has_records = augments.into_iter().any(|augment| augment.mixes() && augment.changes_values());
+        Split { on_device: false, decode: None, retouches: false, has_records }
     }
 
-    pub(crate) fn values(&self) -> bool {
-        self.on_device && self.records
+    pub(crate) fn changes_values(&self) -> bool {
+        self.on_device && self.has_records
     }
 }
 

@@ -49,12 +49,12 @@ impl Tokens {
 
     /// Returns the exclusive upper bound of the token ids.
     fn limit(&self) -> u64 {
-        let of_type = match self.dtype {
+        let type_limit = match self.dtype {
             Dtype::U16 => 1 << 16,
             Dtype::I32 => 1 << 31,
             _ => 1 << 32,
         };
-        self.vocabulary.map_or(of_type, |tokens| of_type.min(u64::from(tokens)))
+        self.vocabulary.map_or(type_limit, |tokens| type_limit.min(u64::from(tokens)))
     }
 }
 
@@ -113,13 +113,13 @@ impl FieldType for Tokens {
                 (4, &owned[..])
             }
         };
-        self.put_bytes(&field, tokens, size, row)
+        self.write_bytes(&field, tokens, size, row)
     }
 
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let (b'u', size @ (2 | 4), bytes) = numbers.parts() else { return false };
         let field = Encoded::new("", Value::Numbers(numbers), Encoding::Typed);
-        numbers.sides().count() < 2 && self.put_bytes(&field, bytes, size, row).is_ok()
+        numbers.sides().count() < 2 && self.write_bytes(&field, bytes, size, row).is_ok()
     }
 }
 
@@ -141,7 +141,7 @@ fn read_encoded(field: &Encoded<'_>) -> Result<Vec<u8>> {
 }
 
 impl Tokens {
-    fn put_bytes(&self, field: &Encoded<'_>, tokens: &[u8], size: usize, row: &mut RowMut<'_>) -> Result<()> {
+    fn write_bytes(&self, field: &Encoded<'_>, tokens: &[u8], size: usize, row: &mut RowMut<'_>) -> Result<()> {
         if tokens.len() / size != self.length {
             let (actual, length) = (tokens.len() / size, self.length);
             return Err(field.error(format_args!("has {actual} tokens: expected {length}")));
@@ -206,7 +206,7 @@ impl Tokens {
 fn write_each<const N: usize, const M: usize>(
     out: &mut [u8],
     tokens: &[[u8; N]],
-    mut f: impl FnMut([u8; N]) -> [u8; M],
+    mut convert: impl FnMut([u8; N]) -> [u8; M],
 ) {
-    out.as_chunks_mut::<M>().0.iter_mut().zip(tokens).for_each(|(out, &token)| *out = f(token));
+    out.as_chunks_mut::<M>().0.iter_mut().zip(tokens).for_each(|(out, &token)| *out = convert(token));
 }

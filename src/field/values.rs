@@ -8,10 +8,10 @@ use crate::source::Sample;
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(from = "Vec<(Key, i64)>")]
 pub(super) struct ValueMap {
-    new: HashMap<i64, i64>,
+    new_values: HashMap<i64, i64>,
     /// Whether the keys are colors, packed into 24 bits.
     colors: bool,
-    wrong: Option<String>,
+    error: Option<String>,
 }
 
 #[derive(serde::Deserialize)]
@@ -55,13 +55,13 @@ impl ValueMap {
     }
 
     fn add(&mut self, colors: bool, values: impl Iterator<Item = (i64, i64)>) {
-        if !self.new.is_empty() && self.colors != colors {
-            self.wrong = Some("a map cannot contain both values and colors".to_owned());
+        if !self.new_values.is_empty() && self.colors != colors {
+            self.error = Some("a map cannot contain both values and colors".to_owned());
         }
         self.colors = colors;
         for (key, new) in values {
-            if self.new.insert(key, new).is_some_and(|before| before != new) {
-                self.wrong = Some(format!("{} is mapped twice", describe_key(key, colors)));
+            if self.new_values.insert(key, new).is_some_and(|previous| previous != new) {
+                self.error = Some(format!("{} is mapped twice", describe_key(key, colors)));
             }
         }
     }
@@ -71,14 +71,14 @@ impl ValueMap {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.new.is_empty()
+        self.new_values.is_empty()
     }
 
     pub(super) fn check(&self, allows: impl Fn(i64) -> bool) -> std::result::Result<(), String> {
-        if let Some(error) = &self.wrong {
+        if let Some(error) = &self.error {
             return Err(error.clone());
         }
-        match self.new.iter().filter(|(_, new)| !allows(**new)).min() {
+        match self.new_values.iter().filter(|(_, new)| !allows(**new)).min() {
             None => Ok(()),
             Some((&key, new)) => {
                 Err(format!("{} is mapped to {new}, which the mask cannot hold", describe_key(key, self.colors)))
@@ -95,7 +95,7 @@ pub(super) struct StoredValues<'a> {
     /// Replacement for values that are not in the map.
     ignore: Option<i64>,
     /// The previous lookup, which is reused because most pixels equal their neighbor.
-    last: Option<(i64, i64)>,
+    last_lookup: Option<(i64, i64)>,
 }
 
 impl<'a> StoredValues<'a> {
@@ -109,11 +109,11 @@ impl<'a> StoredValues<'a> {
         let stem = name.strip_suffix(".png").or_else(|| name.strip_suffix(".npy")).unwrap_or(name);
         let first_class = if sample.is_relabeled() { sample.first_class_of_mask(stem)? } else { None };
         let classes = first_class.map(|first_class| (sample, first_class));
-        Ok((classes.is_some() || !map.is_empty()).then_some(StoredValues { classes, map, ignore, last: None }))
+        Ok((classes.is_some() || !map.is_empty()).then_some(StoredValues { classes, map, ignore, last_lookup: None }))
     }
 
     pub(super) fn map_value(&mut self, stored_value: i64) -> Result<i64> {
-        if let Some((last, new)) = self.last
+        if let Some((last, new)) = self.last_lookup
             && last == stored_value
         {
             return Ok(new);
@@ -123,14 +123,14 @@ impl<'a> StoredValues<'a> {
             None => stored_value,
         };
         let map = self.map;
-        let new = if map.is_empty() { Some(value) } else { map.new.get(&value).copied().or(self.ignore) };
+        let new = if map.is_empty() { Some(value) } else { map.new_values.get(&value).copied().or(self.ignore) };
         let new = new.ok_or_else(|| {
             let key_text = describe_key(value, map.colors);
             Error::in_source(format!(
                 "{key_text} is not in the map of the mask: add it, or set ignore for all other values"
             ))
         })?;
-        self.last = Some((stored_value, new));
+        self.last_lookup = Some((stored_value, new));
         Ok(new)
     }
 }

@@ -45,7 +45,7 @@ impl Loader {
         let ArrayFormat { dtype, layout, normalize, .. } = format;
         BatchWriter::new(loader.dataset_augments()?[0].output_size(), dtype, layout, normalize)?;
         let split = loader.split_for(&kinds, dtype)?;
-        let target = Target { dtype, layout, normalize, retouched: split.retouch };
+        let target = Target { dtype, layout, normalize, retouched: split.retouches };
         let soft_labels = loader.device_soft_labels(&kinds);
         let is_decoder = loader.batch_sampler.is_some();
         let spec = |schema: &Schema| {
@@ -130,8 +130,8 @@ impl Loader {
                 bytes: ENCODED_BYTES_PER_IMAGE,
                 blocks: BLOCKS_PER_IMAGE,
             }),
-            retouch: must_retouch,
-            records: must_retouch || dataset_augments.iter().any(Augment::mixes) || has_value_effects,
+            retouches: must_retouch,
+            has_records: must_retouch || dataset_augments.iter().any(Augment::mixes) || has_value_effects,
         })
     }
 
@@ -139,7 +139,7 @@ impl Loader {
     fn device_soft_labels(&self, kinds: &[(String, AnyFieldType)]) -> Option<SoftLabels> {
         let label = self.label();
         let has_class = kinds.iter().any(|(_, AnyFieldType(kind))| kind.writer() == FieldWriter::Class);
-        let soft_options = label.shares().zip(label.soft_array()).filter(|_| has_class);
+        let soft_options = label.soft_options().zip(label.soft_array()).filter(|_| has_class);
         soft_options.map(|((_, smoothing), (field, _))| SoftLabels { field, smoothing })
     }
 }

@@ -149,7 +149,7 @@ impl CheckedLoader {
     fn create_fields(&mut self) -> Result<()> {
         let ImageOptions { transform_moves_pixels, transforms, .. } = &self.loader.images;
         let (augments, may_move_pixels) = (&self.augments, *transform_moves_pixels && !transforms.is_empty());
-        let label = self.loader.label().joined(augments.iter().flat_map(Augment::joins).next());
+        let label = self.loader.label().with_joining_step(augments.iter().flat_map(Augment::joins).next());
         let fields_for =
             |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
         let fields_of_sizes = if augments.variants().is_empty() || augments.depend_on_dataset() {
@@ -267,7 +267,7 @@ impl OpenLoader {
         let (schemas, bound) = (&self.schemas, MemoryBound::from_limit(images.memory_limit));
         // Each worker needs memory for one output image, for its effects and for pasted objects,
         // and, if workers mix images, for a copy of the last image of a batch.
-        let image_bytes = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
+        let image_bytes = fields.iter().map(Fields::largest_image_bytes).max().unwrap_or(0);
         let mixing_bytes =
             if augments.common().mixes() && !split.on_device { image_bytes * format.dtype.bytes() } else { 0 };
         let image_augments = fields[0].augments(augments.common()).chain(augments.variants());

@@ -178,7 +178,7 @@ impl Recipe {
                 return Ok(sample_image);
             }
             if augment.needs_boxes() {
-                self.any_fields().boxes(sample, oriented, boxes)?;
+                self.any_fields().read_boxes(sample, oriented, boxes)?;
             }
             // A partner has its own crop and flips, but effects and custom transforms apply to the
             // whole combined image.
@@ -301,9 +301,9 @@ impl Recipe {
             if has_pasted_objects && is_first {
                 resizer.run(pixels, plan, canvas)?;
             } else if has_pasted_objects {
-                if let Some(partner_image) = pasted.image(canvas.len()) {
+                if let Some(partner_image) = pasted.source_image(canvas.len()) {
                     resizer.run(pixels, plan, partner_image)?;
-                    pasted.cover(canvas);
+                    pasted.paste_image(canvas);
                 }
                 return field.finish((plan, true), rng, transforms, image, &mut output_row);
             } else if is_first {
@@ -353,7 +353,8 @@ impl Recipe {
                 Some(Join::Paste(pasting)) => pasting.margin,
                 _ => return Ok(()),
             };
-            let result = self.any_fields().paste(sample, &sample_image.plan, (&self.rng(entry), margin), pasted);
+            let result =
+                self.any_fields().select_pasted(sample, &sample_image.plan, (&self.rng(entry), margin), pasted);
             result.map_err(|e| e.at_sample(*id, sample.key()))
         })
     }
@@ -426,7 +427,7 @@ pub(crate) fn frame_error(name: &str, frames: Option<Frames<'_>>, frame: usize, 
 
 /// See [`Recipe::image_buffer_bytes`].
 pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
-    let largest_bytes = fields.iter().map(Fields::largest_image).max().unwrap_or(0);
+    let largest_bytes = fields.iter().map(Fields::largest_image_bytes).max().unwrap_or(0);
     largest_bytes * if transforms { 2 } else { 1 }
 }
 

@@ -17,7 +17,7 @@ use crate::engine::reading::PrefetchedSamples;
 use crate::engine::settings::Share;
 use crate::engine::state::Run;
 use crate::error::{Error, Result, guarded};
-use crate::field::{Image, ImageContext, NOTHING, Pasted};
+use crate::field::{Image, ImageContext, NO_OBJECTS, Pasted};
 use crate::recipe::{self, Partners, Recipe, SampleImage};
 use crate::sampler::Entry;
 use crate::source::Sample;
@@ -308,7 +308,7 @@ impl<'a> PartFiller<'a> {
         };
         let (plan, tiles) = self.recipe.plan_and_tiles(&group.sample_images[first_image..], partner_samples);
         let pasted_objects =
-            group.sample_images[first_image..].iter().any(|image| image.has_pasted_objects).then_some(&NOTHING);
+            group.sample_images[first_image..].iter().any(|image| image.has_pasted_objects).then_some(&NO_OBJECTS);
         let context = ImageContext { plan: plan.or(field_plan.as_deref()), tiles: &tiles, pasted: pasted_objects };
         let field_memory = self.recipe.memory(sample, context, entry)?;
         let memory = memory.saturating_add(usize::try_from(field_memory).unwrap_or(usize::MAX));

@@ -114,7 +114,7 @@ impl Worker {
             self.recipe.finish(&mut full, &mut self.mixing);
             Ok(())
         });
-        self.recipe.fields_of(full.header()).measure(&mut full);
+        self.recipe.fields_of(full.header()).find_largest_images(&mut full);
         if full.header().mixing.is_some() {
             self.run.counters.worker(self.index).add_uncounted_time(Stage::Write, nanos(Instant::now(), start));
         }
@@ -151,7 +151,7 @@ impl Worker {
                 self.recipe.finish_redecoded(&mut full, &request.rows);
                 Ok(())
             });
-            self.recipe.fields_of(full.header()).measure(&mut full);
+            self.recipe.fields_of(full.header()).find_largest_images(&mut full);
             if let Err(e) = result {
                 full.meta_mut(request.rows[0]).fault = Some(e);
             }

@@ -14,7 +14,7 @@ impl Boxes {
     pub(super) fn write_masks(
         name: &str,
         sample: &Sample<'_>,
-        placed: (&Plan, Frame, (f64, f64)),
+        placement: (&Plan, Frame, (f64, f64)),
         (box_count, visible_boxes, cover): (usize, &[VisibleBox], Option<&Pasted>),
         (segments, source_mask): (&mut Segments, &mut Vec<u8>),
         out: &mut [u8],
@@ -22,22 +22,22 @@ impl Boxes {
         if box_count == 0 {
             return Ok(());
         }
-        let plan = placed.0;
+        let plan = placement.0;
         let field = read_masks(name, sample, box_count, segments)?;
         for (out, visible_box) in out.chunks_exact_mut(plan.output.area() as usize).zip(visible_boxes) {
-            draw_mask(&field, visible_box.index, placed, (segments, source_mask), out)?;
-            cover.into_iter().for_each(|pasted| pasted.hide(out));
+            draw_mask(&field, visible_box.index, placement, (segments, source_mask), out)?;
+            cover.into_iter().for_each(|pasted| pasted.clear_covered(out));
             plan.warp_nearest(out, 1, &[0], source_mask);
         }
         Ok(())
     }
 
     /// Drops boxes that pasted objects cover too much, and shrinks boxes that are partly covered.
-    pub(super) fn hide(
+    pub(super) fn remove_covered(
         &self,
         name: &str,
         sample: &Sample<'_>,
-        placed: (&Plan, Frame, (f64, f64)),
+        placement: (&Plan, Frame, (f64, f64)),
         pasted: &Pasted,
         scratch: &mut Scratch,
     ) -> Result<()> {
@@ -45,20 +45,20 @@ impl Boxes {
         if visible_boxes.is_empty() || pasted.len() == 0 {
             return Ok(());
         }
-        let plan = placed.0;
+        let plan = placement.0;
         let field = read_masks(join_name(name_buffer, name, "masks.json"), sample, corners.len(), segments)?;
         resize(output_mask, plan.output.area() as usize, 0);
         let mut position = 0;
         while let Some(visible_box) = visible_boxes.get_mut(position) {
-            draw_mask(&field, visible_box.index, placed, (segments, source_mask), output_mask)?;
-            let part_left = pasted.visible_part(output_mask, plan.output.width as usize);
-            let is_visible = match part_left.total_pixels {
-                _ if part_left.visible_pixels == 0 => false,
-                total_pixels if total_pixels == part_left.visible_pixels => true,
+            draw_mask(&field, visible_box.index, placement, (segments, source_mask), output_mask)?;
+            let visible_part = pasted.visible_part(output_mask, plan.output.width as usize);
+            let is_visible = match visible_part.total_pixels {
+                _ if visible_part.visible_pixels == 0 => false,
+                total_pixels if total_pixels == visible_part.visible_pixels => true,
                 total_pixels => {
-                    let around = part_left.bounds;
-                    let corners = [around.x, around.y, around.x + around.width, around.y + around.height];
-                    let visible = visible_box.visible * part_left.visible_pixels as f64 / total_pixels as f64;
+                    let bounds = visible_part.bounds;
+                    let corners = [bounds.x, bounds.y, bounds.x + bounds.width, bounds.y + bounds.height];
+                    let visible = visible_box.visible * visible_part.visible_pixels as f64 / total_pixels as f64;
                     let warped = plan.warp_box(Clipped { corners: corners.map(f64::from), visible });
                     warped.is_some_and(|warped| {
                         let [x1, y1, x2, y2] = warped.corners;
@@ -78,7 +78,7 @@ impl Boxes {
 }
 
 impl Objects for Boxes {
-    fn paste(
+    fn select(
         &self,
         name: &str,
         sample: &Sample<'_>,
@@ -93,12 +93,18 @@ impl Objects for Boxes {
             if visible_boxes.is_empty() {
                 return Ok(());
             }
-            pasted.choose(visible_boxes.iter().map(|visible_box| visible_box.index), rng);
+            pasted.choose_objects(visible_boxes.iter().map(|visible_box| visible_box.index), rng);
             let field = read_masks(join_name(name_buffer, name, "masks.json"), sample, corners.len(), segments)?;
             resize(output_mask, plan.output.area() as usize, 0);
             for position in 0..pasted.len() {
-                draw_mask(&field, pasted.object(position), (plan, frame, units), (segments, source_mask), output_mask)?;
-                pasted.add(output_mask);
+                draw_mask(
+                    &field,
+                    pasted.box_index(position),
+                    (plan, frame, units),
+                    (segments, source_mask),
+                    output_mask,
+                )?;
+                pasted.add_mask(output_mask);
             }
             pasted.widen(margin, plan.output);
             Ok(())
@@ -131,15 +137,15 @@ fn draw_mask(
     segments.draw(index, frame.size(), units, source_mask).map_err(|e| field.at_field(&e))?;
     // `source_mask` is column-major, in the coordinates of the annotated image.
     let (width, image_area, source_height) = (plan.output.width as usize, plan.shown(), frame.size().height as usize);
-    let (across, down) = if frame.is_transposed() { (1, source_height) } else { (source_height, 1) };
+    let (column_stride, row_stride) = if frame.is_transposed() { (1, source_height) } else { (source_height, 1) };
     out.fill(0);
     // A mask may extend beyond its box, so the whole visible area is copied.
     for x in image_area.x..image_area.x + image_area.width {
         let Some(column) = plan.column(x) else { continue };
-        let column = frame.across(column) as usize * across;
+        let column = frame.across(column) as usize * column_stride;
         for y in image_area.y..image_area.y + image_area.height {
             let Some(row) = plan.row(y) else { continue };
-            out[y as usize * width + x as usize] = source_mask[column + frame.down(row) as usize * down];
+            out[y as usize * width + x as usize] = source_mask[column + frame.down(row) as usize * row_stride];
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ fn field(name: &str, bytes: &[u8]) -> (String, Vec<u8>) {
 fn read<T: Element>(fields: &[(String, Vec<u8>)]) -> Result<(Vec<T>, Vec<usize>)> {
     let sample = fields.iter().try_fold(Sample::new("s"), |sample, (name, bytes)| sample.with_field(name, bytes))?;
     let mut out = Vec::new();
-    let shape = numbers(&sample, "x", &mut out)?;
+    let shape = read_numbers(&sample, "x", &mut out)?;
     Ok((out, shape.to_vec()))
 }
 
@@ -58,13 +58,14 @@ fn a_field_without_a_suffix_has_precedence() {
     let sample = fields.iter().try_fold(Sample::new("s"), |sample, (name, bytes)| sample.with_field(name, bytes));
     let sample = sample.unwrap();
     let mut out: Vec<i64> = Vec::new();
-    numbers(&sample, "x.json", &mut out).unwrap();
-    numbers(&sample, "x.txt", &mut out).unwrap();
+    read_numbers(&sample, "x.json", &mut out).unwrap();
+    read_numbers(&sample, "x.txt", &mut out).unwrap();
     assert_eq!(out, [2, 3]);
     assert!(
         has_field(&sample, "x") && has_field(&sample, "x.npy") && !has_field(&sample, "y") && !has_field(&sample, "")
     );
-    let e = numbers::<u8>(&Sample::new("s").with_field("xx.txt", b"1").unwrap(), "x", &mut Vec::new()).unwrap_err();
+    let e =
+        read_numbers::<u8>(&Sample::new("s").with_field("xx.txt", b"1").unwrap(), "x", &mut Vec::new()).unwrap_err();
     assert_eq!(e.cause(), "no field \"x\" among [\"xx.txt\"]");
 }
 
@@ -74,13 +75,13 @@ fn encoding_names_and_array_headers_are_recognized() {
     for (name, bytes) in [("npy", &array[..]), ("json", b"[1.5, -2]"), ("txt", b"1.5 -2"), ("anything", &array)] {
         let sample = Sample::new("s").with_field(name, bytes).unwrap();
         let mut out = Vec::<f32>::new();
-        let shape = numbers(&sample, name, &mut out).unwrap();
+        let shape = read_numbers(&sample, name, &mut out).unwrap();
         assert_eq!((&out[..], &shape[..]), (&[1.5, -2.0][..], &[2][..]), "{name}");
     }
     // These eight bytes could also be two 32-bit numbers, but the name says JSON.
     let sample = Sample::new("s").with_field("json", &b"[1,2.50]"[..]).unwrap();
     let mut out = Vec::<f32>::new();
-    numbers(&sample, "json", &mut out).unwrap();
+    read_numbers(&sample, "json", &mut out).unwrap();
     assert_eq!(out, [1.0, 2.5]);
 }
 

@@ -7,8 +7,9 @@ use crate::transform::{Mix, RandomErasing};
 fn steps_on_device(loader: Loader) -> [String; 2] {
     [Dtype::U8, Dtype::F32].map(|dtype| {
         let split = loader.split_for(&loader.fields().unwrap(), dtype).unwrap();
-        assert!(split.on_device && (split.records || !split.retouch));
-        let steps = [("decode", split.decode.is_some()), ("retouch", split.retouch), ("values", split.values())];
+        assert!(split.on_device && (split.has_records || !split.retouches));
+        let steps =
+            [("decode", split.decode.is_some()), ("retouch", split.retouches), ("values", split.changes_values())];
         steps.iter().filter(|(_, there)| *there).map(|(step, _)| *step).collect::<Vec<_>>().join(" ")
     })
 }
@@ -39,6 +40,6 @@ fn options_decide_which_steps_run_on_the_device() {
         (same("retouch values"), same("retouch values"), same(""))
     );
     let host = Split::host([&Augment::train(32)]);
-    assert!(!host.on_device && !host.values() && host.decode.is_none() && !host.retouch && !host.records);
-    assert!(Split::host([&erase().mix(Mix::mixup(0.2))]).records, "mixing comes before the effects on values");
+    assert!(!host.on_device && !host.changes_values() && host.decode.is_none() && !host.retouches && !host.has_records);
+    assert!(Split::host([&erase().mix(Mix::mixup(0.2))]).has_records, "mixing comes before the effects on values");
 }
