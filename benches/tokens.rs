@@ -1,14 +1,13 @@
-//! Compares loading an epoch of token windows with just copying the same bytes, on one thread and
-//! on as many threads as the loader has workers.
+//! Compares loading an epoch of token windows with copying the same bytes. The copy runs on one
+//! thread, and on as many threads as the loader has workers.
 //!
 //! ```text
 //! cargo bench --bench tokens
 //! ```
 //!
-//! The copy knows all addresses in advance. It copies the windows in the loader's order, from a map
-//! of the same file to six buffers in turn. "One by one" is the same loader without its fast path:
-//! its source hides that the windows are in memory, so each window is read, measured and written
-//! separately. The measurements alternate.
+//! The copy knows all addresses in advance. It copies the windows from a memory map of the same file,
+//! in the loader's order, to six buffers in turn. "One by one" is the same loader with a source that
+//! hides `Source::stored`, so each window goes through the general path. The measurements alternate.
 #![allow(missing_docs)]
 
 use std::time::Instant;
@@ -20,7 +19,7 @@ const TOKENS: usize = 200_000_000;
 const WORKERS: usize = 2;
 const ROUNDS: usize = 9;
 /// Window length in tokens, windows per batch, and whether the windows are shuffled.
-const SETS: [(usize, usize, bool); 6] =
+const CASES: [(usize, usize, bool); 6] =
     [(2048, 64, true), (2048, 64, false), (2048, 512, true), (8192, 32, true), (1024, 64, true), (512, 256, true)];
 /// Buffers that the copy fills in turn.
 const SLOTS: usize = 6;
@@ -48,7 +47,7 @@ fn main() {
     };
     let bytes: Vec<u8> = std::iter::repeat_with(token).take(TOKENS).flat_map(u16::to_le_bytes).collect();
     std::fs::write(&path, bytes).unwrap();
-    for set in SETS {
+    for set in CASES {
         let open = || TokenFile::open(&path, TokenType::U16, set.0, set.0).unwrap();
         let mut batches = loader(Loader::source(open()), set);
         let mut one_by_one = loader(Loader::source(OneByOne(open())), set);
@@ -59,19 +58,19 @@ fn main() {
         let windows: Vec<&[u8]> = order.iter().map(window).collect();
         let mut times = [const { Vec::new() }; 4];
         for _ in 0..ROUNDS {
-            times[0].push(epoch(&mut batches));
-            times[1].push(epoch(&mut one_by_one));
-            times[2].push(copy(&windows, set, WORKERS));
-            times[3].push(copy(&windows, set, 1));
+            times[0].push(time_epoch(&mut batches));
+            times[1].push(time_epoch(&mut one_by_one));
+            times[2].push(time_copy(&windows, set, WORKERS));
+            times[3].push(time_copy(&windows, set, 1));
         }
         let (length, batch, shuffled) = set;
         println!("{length} tokens, batches of {batch}, {}", if shuffled { "shuffled" } else { "in order" });
         for (name, times) in ["loader", "one by one", "copy", "copy, one thread"].iter().zip(&times) {
-            print_times(name, times);
+            print_spread(name, times);
         }
-        print_times("loader / copy", &ratios(&times[0], &times[2]));
-        print_times("one by one / copy", &ratios(&times[1], &times[2]));
-        print_times("loader / one thread", &ratios(&times[0], &times[3]));
+        print_spread("loader / copy", &ratios(&times[0], &times[2]));
+        print_spread("one by one / copy", &ratios(&times[1], &times[2]));
+        print_spread("loader / one thread", &ratios(&times[0], &times[3]));
     }
 }
 
@@ -81,7 +80,7 @@ fn ratios(numerators: &[f64], denominators: &[f64]) -> Vec<f64> {
 }
 
 /// Prints the median, the minimum and the maximum of `values`.
-fn print_times(name: &str, values: &[f64]) {
+fn print_spread(name: &str, values: &[f64]) {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     println!("  {name:18} {:.3} ({:.3} to {:.3})", values[values.len() / 2], values[0], values[values.len() - 1]);
@@ -93,8 +92,8 @@ fn loader(loader: Loader, (length, batch, shuffled): (usize, usize, bool)) -> Ba
     loader.epochs(0).field("tokens", field::Tokens::new(Dtype::U16, length)).host().unwrap()
 }
 
-/// Returns the duration of an epoch in seconds.
-fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
+/// Loads one epoch. Returns the elapsed seconds.
+fn time_epoch(batches: &mut Batches<HostBatch>) -> f64 {
     let start = Instant::now();
     for batch in batches.epoch_from(0, 0) {
         std::hint::black_box(batch.unwrap().field("tokens").unwrap().bytes());
@@ -102,8 +101,8 @@ fn epoch(batches: &mut Batches<HostBatch>) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Returns the duration of the copy in seconds.
-fn copy(windows: &[&[u8]], (_, batch, _): (usize, usize, bool), threads: usize) -> f64 {
+/// Copies all windows. Returns the elapsed seconds.
+fn time_copy(windows: &[&[u8]], (_, batch, _): (usize, usize, bool), threads: usize) -> f64 {
     let bytes = windows[0].len();
     let mut buffers = vec![vec![1_u8; batch * bytes]; SLOTS];
     let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Tests that closing a loader, abandoning an epoch, and aborting the opening of a dataset are fast
-//! and leave nothing behind, even if the store does not respond or always fails.
+//! Tests closing a loader and aborting the opening of a dataset while the store hangs or fails: both
+//! must be fast and release the store. Also tests that the epoch after an abandoned one is complete.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,35 +24,35 @@ const SILENT: u8 = 1;
 const FAILS: u8 = 2;
 
 #[derive(Clone)]
-struct Outage {
+struct FlakyStore {
     files: Arc<HashMap<String, Vec<u8>>>,
     mode: Arc<AtomicU8>,
     replies: Arc<Mutex<Vec<ReadCompletion>>>,
     /// Whether `fetch` returns before the response arrives.
     asynchronous: bool,
-    /// Number of calls in progress.
-    inside: Arc<AtomicUsize>,
+    /// Number of blocking calls in progress.
+    calls_in_progress: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,
 }
 
-impl Outage {
+impl FlakyStore {
     fn of(len: usize, asynchronous: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
         Pack::new(&NumberSource::new(len)).shard_size(16_000).keep_bad(true).to(root.path().join("s.tar")).unwrap();
         let files = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path());
         let url = |path: &std::path::Path| format!("mem://set/{}", path.file_name().unwrap().to_str().unwrap());
         let files = files.map(|path| (url(&path), std::fs::read(&path).unwrap())).collect();
-        Outage {
+        FlakyStore {
             files: Arc::new(files),
             mode: Arc::default(),
             replies: Arc::default(),
             asynchronous,
-            inside: Arc::default(),
+            calls_in_progress: Arc::default(),
             begun: Arc::default(),
         }
     }
 
-    fn becomes(&self, mode: u8) {
+    fn set_mode(&self, mode: u8) {
         self.mode.store(mode, Ordering::SeqCst);
     }
 
@@ -63,9 +63,9 @@ impl Outage {
                 self.0.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        self.inside.fetch_add(1, Ordering::SeqCst);
+        self.calls_in_progress.fetch_add(1, Ordering::SeqCst);
         self.begun.fetch_add(1, Ordering::SeqCst);
-        let _left = LeaveOnDrop(&self.inside);
+        let _left = LeaveOnDrop(&self.calls_in_progress);
         loop {
             match self.mode.load(Ordering::SeqCst) {
                 ANSWERS => return Ok(answer()),
@@ -81,12 +81,12 @@ impl Outage {
         Ok(Object { url: url.to_owned(), len: bytes.len() as u64, tag: Some("1".into()), server: None })
     }
 
-    /// Waits until all threads and requests of the loader have ended. Panics if this takes too
-    /// long.
+    /// Waits until nothing uses the store: no blocking call, no pending reply and no clone. Panics
+    /// if this takes too long.
     fn wait_until_unused(&self, name: &str) {
         let begun = Instant::now();
         // Drop canceled replies, as a real store does.
-        while self.inside.load(Ordering::SeqCst) > 0 || Arc::strong_count(&self.files) > 1 {
+        while self.calls_in_progress.load(Ordering::SeqCst) > 0 || Arc::strong_count(&self.files) > 1 {
             self.replies.lock().unwrap().retain(|reply| !reply.is_cancelled());
             assert!(begun.elapsed() < MAX_CLOSING_TIME, "{name}: something still uses the store");
             thread::sleep(Duration::from_millis(5));
@@ -95,7 +95,7 @@ impl Outage {
     }
 }
 
-impl Store for Outage {
+impl Store for FlakyStore {
     fn list(&self, prefix: &str) -> Result<Vec<Object>> {
         let objects =
             || self.files.keys().filter(|url| url.starts_with(prefix)).map(|url| self.find_object(url)).collect();
@@ -122,10 +122,10 @@ impl Store for Outage {
     }
 }
 
-/// A source that does not prefetch, so that workers and readers wait for the store themselves.
-struct Unplanned(Arc<dyn Source>);
+/// Hides the prefetcher of a source, so that the threads that read samples wait for the store.
+struct WithoutPrefetcher(Arc<dyn Source>);
 
-impl Source for Unplanned {
+impl Source for WithoutPrefetcher {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -150,21 +150,23 @@ fn a_loader_closes_quickly_during_an_outage() {
                             "asynchronous {asynchronous}, planned {planned}, silent {}, after {after} batches",
                             mode == SILENT
                         );
-                        let store = Outage::of(200, asynchronous);
+                        let store = FlakyStore::of(200, asynchronous);
                         let source = Options::new().store("mem", Arc::new(store.clone())).open("mem://set").unwrap();
-                        let source: Arc<dyn Source> = if planned { source } else { Arc::new(Unplanned(source)) };
+                        let source: Arc<dyn Source> =
+                            if planned { source } else { Arc::new(WithoutPrefetcher(source)) };
                         let loader = Loader::source(source).codec(NumberCodec).augment(Augment::train(16));
                         let loader = loader.batch_size(4).shuffle(3).workers(2).prefetch(2);
-                        // The memory limit also limits the prefetch budget.
+                        // A low limit keeps the prefetch budget small, so requests are pending when the
+                        // loader is closed.
                         let mut epochs = loader.memory_limit(8 << 20).host().unwrap();
                         if after == 0 {
-                            store.becomes(mode);
+                            store.set_mode(mode);
                         }
                         epochs.begin(0);
                         for _ in 0..after {
                             epochs.next_interruptible(&mut || Some(Duration::from_secs(60))).unwrap().unwrap();
                         }
-                        store.becomes(mode);
+                        store.set_mode(mode);
                         let begun = Instant::now();
                         while epochs
                             .next_interruptible(&mut || {
@@ -186,23 +188,23 @@ fn a_loader_closes_quickly_during_an_outage() {
 #[test]
 fn the_next_epoch_starts_once_the_store_answers_again() {
     exit_on_hang(|| {
-        let store = Outage::of(40, false);
+        let store = FlakyStore::of(40, false);
         let loader =
             Loader::new("mem://set").store("mem", store.clone()).codec(NumberCodec).augment(Augment::train(16));
         let mut batches = loader.batch_size(4).shuffle(3).workers(2).prefetch(2).host().unwrap();
         let expected: Vec<_> = batches.epoch(0).map(|batch| batch.unwrap().labels().unwrap().to_vec()).collect();
-        store.becomes(SILENT);
+        store.set_mode(SILENT);
         batches.begin(7);
         let begun = Instant::now();
         let mut idle = || (begun.elapsed() < Duration::from_millis(200)).then_some(Duration::from_millis(20));
         while batches.next_interruptible(&mut idle).is_some() {}
-        store.becomes(ANSWERS);
+        store.set_mode(ANSWERS);
         batches.begin(0);
-        let mut came = Vec::new();
+        let mut received = Vec::new();
         while let Some(batch) = batches.next_interruptible(&mut || Some(Duration::from_millis(50))) {
-            came.push(batch.unwrap().labels().unwrap().to_vec());
+            received.push(batch.unwrap().labels().unwrap().to_vec());
         }
-        assert_eq!(came, expected, "the canceled reads of the other epoch are not faults");
+        assert_eq!(received, expected, "the canceled reads of the abandoned epoch changed this one");
     });
 }
 
@@ -211,24 +213,31 @@ fn opening_can_be_aborted_at_every_request() {
     exit_on_hang(|| {
         for mode in [SILENT, FAILS] {
             for url in ["mem://set", "mem://set/s-{000000..000001}.tar"] {
-                // The store fails or stops responding after `sound` requests.
-                for sound in 0..5 {
-                    let store = Outage::of(60, false);
+                for answered_requests in 0..5 {
+                    let store = FlakyStore::of(60, false);
                     let abort = Arc::new(AtomicU8::new(0));
-                    let is_asked = abort.clone();
-                    let stop = CancelToken::new(move || is_asked.load(Ordering::SeqCst) > 0);
-                    let options =
-                        Options::new().store("mem", Arc::new(FailsAfter { store: store.clone(), sound, mode }));
+                    let is_aborted = abort.clone();
+                    let stop = CancelToken::new(move || is_aborted.load(Ordering::SeqCst) > 0);
+                    let options = Options::new()
+                        .store("mem", Arc::new(FailsAfter { store: store.clone(), answered_requests, mode }));
                     let begun = thread::scope(|scope| {
                         let opening = scope.spawn(|| stop.during(|| options.open(url).map(|_| ())));
                         thread::sleep(Duration::from_millis(100));
                         let begun = Instant::now();
                         abort.store(1, Ordering::SeqCst);
                         let opened = opening.join().unwrap();
-                        assert_eq!(opened.is_ok(), store.begun.load(Ordering::SeqCst) <= sound, "{sound}: {opened:?}");
+                        assert_eq!(
+                            opened.is_ok(),
+                            store.begun.load(Ordering::SeqCst) <= answered_requests,
+                            "{answered_requests}: {opened:?}"
+                        );
                         begun
                     });
-                    assert!(begun.elapsed() < MAX_CLOSING_TIME, "{url}, {sound}: aborted after {:?}", begun.elapsed());
+                    assert!(
+                        begun.elapsed() < MAX_CLOSING_TIME,
+                        "{url}, {answered_requests}: aborted after {:?}",
+                        begun.elapsed()
+                    );
                     drop(options);
                     store.wait_until_unused(url);
                 }
@@ -237,17 +246,17 @@ fn opening_can_be_aborted_at_every_request() {
     });
 }
 
-/// A store that permanently fails or stops responding after `sound` requests.
+/// A store that answers a number of requests, and then enters `mode` forever.
 struct FailsAfter {
-    store: Outage,
-    sound: usize,
+    store: FlakyStore,
+    answered_requests: usize,
     mode: u8,
 }
 
 impl FailsAfter {
-    fn next(&self) -> &Outage {
-        if self.store.begun.load(Ordering::SeqCst) >= self.sound {
-            self.store.becomes(self.mode);
+    fn next(&self) -> &FlakyStore {
+        if self.store.begun.load(Ordering::SeqCst) >= self.answered_requests {
+            self.store.set_mode(self.mode);
         }
         &self.store
     }

@@ -1,6 +1,7 @@
-//! Tests LeRobot datasets with video cameras. The frames must equal those of LeRobot's own dataset
-//! class, in any sample order and both file layouts. Frames at wrong times, damaged files and
-//! unsupported codecs must cause errors that say what is wrong.
+//! Tests LeRobot datasets with video cameras. The frames must match the frames of LeRobot's own
+//! dataset class within [`TOLERANCE`], and be identical in both file layouts and any sample order.
+//! Frames at wrong times and damaged files must cause errors that name the file and the frame.
+//! Cameras that cannot be read are left out unless they are requested.
 
 use std::fs;
 use std::path::Path;
@@ -18,20 +19,19 @@ use crate::lerobot::writable;
 const FRONT: &str = "observation.images.front";
 const WRIST: &str = "observation.images.wrist";
 
-/// Maximum difference from the library's pixels. The library uses swscale, which computes with
-/// fewer bits.
-const LEVELS: u8 = 3;
+/// Maximum difference from LeRobot's pixels. LeRobot converts colors with swscale, which is less
+/// precise.
+const TOLERANCE: u8 = 3;
 
-/// Distance between the compared pixels and rows: the expected values contain every sixteenth pixel
-/// of every sixteenth row.
+/// The expected values contain every sixteenth pixel of every sixteenth row.
 const STEP: usize = 16;
 
-fn filmed() -> LeRobot {
+fn open_v30_video() -> LeRobot {
     LeRobot::open(fixture("lerobot").join("v30_video")).unwrap()
 }
 
-/// Returns a copy of the version 2.1 dataset, with videos of the same frames.
-fn filmed_21() -> tempfile::TempDir {
+/// Returns a copy of the version 2.1 dataset, with videos that show the frames of `v30_video`.
+fn copy_v21_with_videos() -> tempfile::TempDir {
     let folder = writable("v21");
     let videos = fixture("lerobot").join("v21_video/videos/chunk-000");
     for camera in [FRONT, WRIST] {
@@ -78,7 +78,7 @@ fn check(frame: &[u8], expected: &Json, what: &str) {
             let offset = (y * STEP * width + x * STEP) * 3;
             for (channel, value) in pixel.as_array().unwrap().iter().enumerate() {
                 let (actual, expected) = (actual.data()[offset + channel], value.as_u64().unwrap() as u8);
-                assert!(actual.abs_diff(expected) <= LEVELS, "{what} {x} {y} {channel}: {actual}, not {expected}");
+                assert!(actual.abs_diff(expected) <= TOLERANCE, "{what} {x} {y} {channel}: {actual}, not {expected}");
             }
         }
     }
@@ -89,7 +89,7 @@ fn frames_of_videos_are_those_of_the_librarys_dataset_class() {
     let answers: Vec<Json> =
         serde_json::from_slice(&fs::read(fixture("lerobot").join("v30_video.json")).unwrap()).unwrap();
     let items = answers[0]["items"].as_array().unwrap();
-    let set = filmed();
+    let set = open_v30_video();
     assert_eq!((set.len(), items.len()), (15, 15));
     for (index, item) in items.iter().enumerate() {
         for camera in [FRONT, WRIST] {
@@ -117,8 +117,8 @@ fn frames_of_videos_are_those_of_the_librarys_dataset_class() {
 
 #[test]
 fn a_file_for_each_episode_has_the_same_frames_as_a_shared_file() {
-    let folder = filmed_21();
-    let (shared, each) = (filmed(), LeRobot::open(folder.path()).unwrap());
+    let folder = copy_v21_with_videos();
+    let (shared, each) = (open_v30_video(), LeRobot::open(folder.path()).unwrap());
     assert_eq!(shared.len(), each.len());
     for index in 0..each.len() {
         for camera in [FRONT, WRIST] {
@@ -128,7 +128,7 @@ fn a_file_for_each_episode_has_the_same_frames_as_a_shared_file() {
     }
 }
 
-/// Returns batches with clips of one camera, single frames of the other, and the actions.
+/// Returns the bytes of each batch: clips of one camera, single frames of the other, and actions.
 fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u8>> {
     let mut batches = loader
         .drop_field("label")
@@ -149,7 +149,7 @@ fn batches(loader: Loader, threads: usize, epoch: u64, skip: usize) -> Vec<Vec<u
 }
 
 #[test]
-fn batches_of_videos_are_equal_for_any_threads_and_history() {
+fn batches_do_not_depend_on_workers_and_resumption() {
     let options = || LeRobotOptions::new().delta_indices(FRONT, -2..2);
     let open = || {
         let set = LeRobot::with(fixture("lerobot").join("v30_video"), &options(), &Options::new()).unwrap();
@@ -170,7 +170,7 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
         return crate::require::missing("cuda", e);
     }
     for name in ["gpu-h264", "gpu-hevc", "gpu-vp9"] {
-        let folder = filmed_21();
+        let folder = copy_v21_with_videos();
         let video = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures").join(name).with_extension("mp4");
         for episode in 0..3 {
             let dest = format!("videos/chunk-000/{FRONT}/episode_{episode:06}.mp4");
@@ -192,22 +192,22 @@ fn batches_of_gpu_decoded_videos_are_equal_for_any_threads() {
 
 #[test]
 fn the_size_of_the_largest_camera_is_reported() {
-    assert_eq!(filmed().video_info().map(|video| video.pixels), Some(96 * 64));
+    assert_eq!(open_v30_video().video_info().map(|video| video.pixels), Some(96 * 64));
     assert_eq!(
-        filmed().select_fields(&[WRIST.to_owned()]).unwrap().video_info().map(|video| video.pixels),
+        open_v30_video().select_fields(&[WRIST.to_owned()]).unwrap().video_info().map(|video| video.pixels),
         Some(64 * 64)
     );
 }
 
 #[test]
 fn frames_at_a_different_time_fail() {
-    let folder = filmed_21();
-    // In this video, the duration of the frames increases.
+    let folder = copy_v21_with_videos();
+    // The frames of this video have different durations.
     let vfr = Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/vfr.mp4");
     fs::copy(vfr, folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4")).unwrap();
     let set = LeRobot::open(folder.path()).unwrap();
     let mut scratch = Vec::new();
-    // The fourth frame is at 0.1 s, although the video starts with 30 frames per second.
+    // The dataset declares 10 frames per second, but the video starts with 30.
     let frame = frames(&set, 1, FRONT).remove(0);
     assert!(String::from_utf8_lossy(&frame).contains("episode_000000.mp4: frame 3 at 0.1 s"));
     // The nearest frames are at 0.267 s and 0.333 s.
@@ -222,9 +222,10 @@ fn frames_at_a_different_time_fail() {
 }
 
 #[test]
-fn videos_with_damage_fail_with_the_file_and_the_frame() {
+fn errors_name_the_damaged_video_and_its_frame() {
     let folder = writable("v30_video");
-    // The file of the first two episodes starts with its tables.
+    // The file of the first two episodes starts with its moov box, so cutting its end removes only
+    // packets.
     let path = folder.path().join("videos").join(WRIST).join("chunk-000/file-000.mp4");
     let file = fs::read(&path).unwrap();
     let track = warpfeed_video::open(&file).unwrap();
@@ -247,8 +248,8 @@ fn videos_with_damage_fail_with_the_file_and_the_frame() {
     let e = image.decode(area, &mut Pixels::new()).unwrap_err().to_string();
     assert!(e.contains("file-000.mp4: frame 7 at 0.7 s: packet ") && e.contains("AV1"), "{e}");
 
-    // Only the first file is opened before it is needed.
-    let folder = filmed_21();
+    // Opening the dataset opens only the first file of each camera.
+    let folder = copy_v21_with_videos();
     let path = folder.path().join("videos/chunk-000").join(WRIST).join("episode_000001.mp4");
     let file = fs::read(&path).unwrap();
     fs::write(&path, &file[..40]).unwrap();
@@ -260,14 +261,14 @@ fn videos_with_damage_fail_with_the_file_and_the_frame() {
 
 #[test]
 fn unreadable_videos_are_left_out_unless_requested() {
-    let folder = filmed_21();
+    let folder = copy_v21_with_videos();
     let first = folder.path().join("videos/chunk-000").join(FRONT).join("episode_000000.mp4");
     let h264 = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("video/tests/fixtures/h264.mp4")).unwrap();
-    // Neither a Cargo feature nor the GPU decoder supports this codec.
+    // No decoder supports this codec, with any Cargo feature.
     let mut mpeg4 = h264.clone();
     let name = mpeg4.windows(8).position(|bytes| bytes[4..] == *b"avc1" && bytes[..3] == [0; 3]).unwrap();
     mpeg4[name + 4..name + 8].copy_from_slice(b"mp4v");
-    let named = LeRobotOptions::new().features([FRONT]);
+    let front_only = LeRobotOptions::new().features([FRONT]);
     let has_driver = warpfeed_video::check(Codec::H264).is_ok();
     let cases = [
         (Some(h264).filter(|_| !has_driver), "encoded with H.264"),
@@ -282,7 +283,7 @@ fn unreadable_videos_are_left_out_unless_requested() {
         let set = LeRobot::open(folder.path()).unwrap();
         let fields = set.fields().unwrap();
         assert!(fields.contains(&WRIST.to_owned()) && !fields.contains(&FRONT.to_owned()), "{fields:?}");
-        let e = LeRobot::with(folder.path(), &named, &Options::new()).unwrap_err().to_string();
+        let e = LeRobot::with(folder.path(), &front_only, &Options::new()).unwrap_err().to_string();
         assert!(e.contains(message), "{e}");
     }
 }

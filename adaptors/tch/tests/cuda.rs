@@ -1,7 +1,7 @@
-//! Tensors of device batches share the batch's memory and are bit-identical to host batches,
-//! whichever stream the loader uses. Their memory is not reused until the device has finished all
-//! work that reads it, and the last tensor on it has been dropped. Uploads from page-locked
-//! batches are bit-identical as well.
+//! Tests that tensors of device batches share the batch's memory and equal host batches, whichever
+//! stream the loader uses. Their memory must not be reused until the device has finished all work
+//! that reads it, and the last tensor on it has been dropped. Tensors that libtorch uploads from
+//! page-locked batches must equal host batches too.
 //!
 //! Without the `cuda` feature, this file is empty. Without a driver, the tests are skipped, or fail
 //! if `WARPFEED_REQUIRE` contains `cuda`.
@@ -23,13 +23,14 @@ use warpfeed_tch::{ToTch, stream};
 
 const GPU: Device = Device::Cuda(0);
 
-/// Returns libtorch's stream, and a second stream for the loader, or `None` without a driver.
+/// Returns the streams to run loaders on: libtorch's, and a different one. Returns `None` without a
+/// driver.
 fn streams() -> Option<[Arc<CudaStream>; 2]> {
     if let Err(e) = warpfeed::cuda::available() {
         require::missing("cuda", e);
         return None;
     }
-    assert!(tch::Cuda::is_available(), "there is a driver, but libtorch was built without CUDA");
+    assert!(tch::Cuda::is_available(), "a driver is present, but libtorch cannot use CUDA");
     Some([stream(0).unwrap(), warpfeed::cuda::stream(0).unwrap()])
 }
 
@@ -45,13 +46,13 @@ fn address(tensor: &Tensor) -> u64 {
     tensor.data_ptr() as u64
 }
 
-fn of_type(dtype: Dtype, layout: Layout) -> Loader {
+fn loader_with_type(dtype: Dtype, layout: Layout) -> Loader {
     let loader = loader().dtype(dtype).layout(layout);
     if dtype == Dtype::U8 { loader } else { loader.normalize(Normalize::IMAGENET) }
 }
 
-fn floats() -> Loader {
-    of_type(Dtype::F16, Layout::Nchw)
+fn f16_loader() -> Loader {
+    loader_with_type(Dtype::F16, Layout::Nchw)
 }
 
 fn expected(loader: Loader, epoch: u64) -> Vec<(Vec<u8>, Vec<i64>)> {
@@ -82,9 +83,9 @@ fn device_tensors_are_bit_identical_to_host_batches() {
         [(Dtype::U8, Kind::Uint8), (Dtype::F32, Kind::Float), (Dtype::F16, Kind::Half), (Dtype::Bf16, Kind::BFloat16)]
     {
         for layout in [Layout::Nhwc, Layout::Nchw] {
-            let expected = expected(of_type(dtype, layout), 0);
+            let expected = expected(loader_with_type(dtype, layout), 0);
             for stream in &streams {
-                let mut batches = of_type(dtype, layout).cuda(stream).unwrap();
+                let mut batches = loader_with_type(dtype, layout).cuda(stream).unwrap();
                 let mut seen = Vec::new();
                 for batch in batches.epoch(0) {
                     let batch = batch.unwrap();
@@ -136,7 +137,7 @@ fn dropped_tensors_are_read_before_memory_is_reused() {
     let Some(streams) = streams() else { return };
     let busy = Busy::new();
     for stream in &streams {
-        let mut batches = floats().prefetch(2).cuda(stream).unwrap();
+        let mut batches = f16_loader().prefetch(2).cuda(stream).unwrap();
         for epoch in 0..20 {
             let mut copies = Vec::new();
             for batch in batches.epoch(epoch) {
@@ -148,37 +149,38 @@ fn dropped_tensors_are_read_before_memory_is_reused() {
                 (bytes(&images), Vec::<i64>::try_from(labels.to_device(Device::Cpu)).unwrap())
             };
             let read: Vec<_> = copies.into_iter().map(read).collect();
-            assert!(read == expected(floats(), epoch), "epoch {epoch}");
+            assert!(read == expected(f16_loader(), epoch), "epoch {epoch}");
         }
     }
 }
 
-fn slots(batches: &mut Batches<CudaBatch>, epoch: u64) -> Vec<u64> {
+fn image_pointers(batches: &mut Batches<CudaBatch>, epoch: u64) -> Vec<u64> {
     batches.epoch(epoch).map(|batch| batch.unwrap().images().device_ptr()).collect()
 }
 
-/// Checks that the batch's slot is not reused while the tensor returned by `keep` is alive.
-fn holds_the_slot(stream: &Arc<CudaStream>, keep: impl FnOnce(Tensor) -> Tensor) {
-    let mut batches = floats().prefetch(2).cuda(stream).unwrap();
+/// Checks that a loader does not reuse the slot of a batch while the tensor returned by `keep` is
+/// alive.
+fn assert_holds_slot(stream: &Arc<CudaStream>, keep: impl FnOnce(Tensor) -> Tensor) {
+    let mut batches = f16_loader().prefetch(2).cuda(stream).unwrap();
     let first = batches.epoch(0).next().unwrap().unwrap();
     let slot = first.images().device_ptr();
     // After this call, only `tensor` holds the slot.
     let tensor = keep(first.to_tch().unwrap().0);
     let before = bytes(&tensor);
-    let filled: Vec<u64> = (1..=15).flat_map(|epoch| slots(&mut batches, epoch)).collect();
+    let filled: Vec<u64> = (1..=15).flat_map(|epoch| image_pointers(&mut batches, epoch)).collect();
     assert!(filled.len() >= 100 && !filled.contains(&slot));
     assert_eq!(bytes(&tensor), before);
     drop(tensor);
-    assert!((16..30).any(|epoch| slots(&mut batches, epoch).contains(&slot)));
+    assert!((16..30).any(|epoch| image_pointers(&mut batches, epoch).contains(&slot)));
 }
 
 #[test]
 fn a_tensor_a_shallow_clone_and_a_view_hold_the_slot() {
     let Some(streams) = streams() else { return };
     for stream in &streams {
-        holds_the_slot(stream, |images| images);
-        holds_the_slot(stream, |images| images.shallow_clone());
-        holds_the_slot(stream, |images| images.narrow(0, 3, 2).permute([0, 2, 3, 1]));
+        assert_holds_slot(stream, |images| images);
+        assert_holds_slot(stream, |images| images.shallow_clone());
+        assert_holds_slot(stream, |images| images.narrow(0, 3, 2).permute([0, 2, 3, 1]));
     }
 }
 
@@ -186,7 +188,7 @@ fn a_tensor_a_shallow_clone_and_a_view_hold_the_slot() {
 fn a_tensor_saved_for_the_backward_pass_holds_the_slot() {
     let Some(streams) = streams() else { return };
     for stream in &streams {
-        let mut batches = of_type(Dtype::F32, Layout::Nhwc).prefetch(2).cuda(stream).unwrap();
+        let mut batches = loader_with_type(Dtype::F32, Layout::Nhwc).prefetch(2).cuda(stream).unwrap();
         let first = batches.epoch(0).next().unwrap().unwrap();
         let slot = first.images().device_ptr();
         let weight = Tensor::ones([8 * 8 * 3], (Kind::Float, GPU)).set_requires_grad(true);
@@ -194,7 +196,7 @@ fn a_tensor_saved_for_the_backward_pass_holds_the_slot() {
         let expected = images.sum_dim_intlist(0, false, Kind::Float).copy();
         let loss = (&images * &weight).sum(Kind::Float);
         drop(images);
-        assert!((1..=15).all(|epoch| !slots(&mut batches, epoch).contains(&slot)));
+        assert!((1..=15).all(|epoch| !image_pointers(&mut batches, epoch).contains(&slot)));
         loss.backward();
         // The gradient is the sum of the images.
         assert!(weight.grad().allclose(&expected, 1e-5, 1e-5, false));
@@ -206,7 +208,7 @@ fn tensors_can_be_written_and_outlive_the_loader() {
     let Some(streams) = streams() else { return };
     let busy = Busy::new();
     for stream in &streams {
-        let mut batches = of_type(Dtype::F32, Layout::Nchw).cuda(stream).unwrap();
+        let mut batches = loader_with_type(Dtype::F32, Layout::Nchw).cuda(stream).unwrap();
         let (mut images, _) = batches.epoch(0).next().unwrap().unwrap().to_tch().unwrap();
         drop(batches);
         busy.queue();
@@ -230,7 +232,7 @@ fn keeping_every_slot_fails_without_a_hang() {
 fn page_locked_uploads_survive_an_early_drop() {
     let Some(_) = streams() else { return };
     let busy = Busy::new();
-    let mut batches = floats().pinned(true).prefetch(2).host().unwrap();
+    let mut batches = f16_loader().pinned(true).prefetch(2).host().unwrap();
     for epoch in 0..20 {
         let mut uploaded = Vec::new();
         for batch in batches.epoch(epoch) {
@@ -238,7 +240,7 @@ fn page_locked_uploads_survive_an_early_drop() {
             busy.queue();
             uploaded.push(images.to_device_(GPU, Kind::Half, true, false));
         }
-        let expected = expected(floats(), epoch);
+        let expected = expected(f16_loader(), epoch);
         assert_eq!(uploaded.len(), expected.len());
         for (images, (expected, _)) in uploaded.iter().zip(expected) {
             assert!(bytes(images) == expected, "epoch {epoch}");

@@ -1,4 +1,4 @@
-//! Tests that images have the same pixels if they are decoded from kept coefficients.
+//! Tests that decoding from the coefficients of an earlier decode gives the pixels of the file.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ fn with_orientation(jpeg: &[u8], exif: u8) -> Vec<u8> {
     [&jpeg[..2], &[0xff, 0xe1], &(body.len() as u16 + 2).to_be_bytes(), &body, &jpeg[2..]].concat()
 }
 
-/// Decodes the whole image. Returns the file with its coefficients if they were kept, the pixels,
-/// and whether decoding succeeded.
+/// Decodes the whole image, and keeps its coefficients if they take at most `max_bytes` bytes.
+/// Returns the image with these coefficients, the pixels, and whether decoding succeeded.
 fn decode_and_keep<'a>(decoder: &mut Decoder, file: &'a [u8], max_bytes: usize) -> (Option<Jpeg<'a>>, Pixels, bool) {
     let (mut jpeg, mut out) = (Jpeg::open(file).unwrap(), Pixels::new());
     let mut jobs = [Job::new(&jpeg, Rect::full(jpeg.size()), &mut out).keep_coefficients(max_bytes)];
@@ -37,9 +37,9 @@ fn decode_and_keep<'a>(decoder: &mut Decoder, file: &'a [u8], max_bytes: usize) 
     (kept_jpeg, out, result.is_ok())
 }
 
-/// Checks the pixels of the whole image and of `region`. Returns whether coefficients were kept,
-/// which must be the case for all undamaged files.
-fn check(decoder: &mut Decoder, file: &[u8], region: Rect, what: &str) -> bool {
+/// Compares decoding from coefficients with decoding from `file`, for the whole image and `region`.
+/// Returns whether coefficients were kept, as they must be for undamaged files.
+fn check_against_file(decoder: &mut Decoder, file: &[u8], region: Rect, what: &str) -> bool {
     let (jpeg, whole, is_ok) = decode_and_keep(decoder, file, usize::MAX);
     assert_eq!(jpeg.is_some(), is_ok && whole.damage().is_none(), "{what}");
     let Some(jpeg) = jpeg else { return false };
@@ -68,9 +68,15 @@ fn kept_coefficients_give_the_pixels_of_the_file() {
                 file = with_orientation(&file, 1 + random.below(8) as u8);
             }
             let region = region(random, size(&file).unwrap());
-            assert!(check(decoder, &file, region, &format!("decoder {number}, seed {seed}")), "seed {seed}");
-            let bare = &file[..file.len() - 2];
-            assert!(!check(decoder, bare, region, "without EOI"), "seed {seed}: a file without EOI counts as damaged");
+            assert!(
+                check_against_file(decoder, &file, region, &format!("decoder {number}, seed {seed}")),
+                "seed {seed}"
+            );
+            let without_eoi = &file[..file.len() - 2];
+            assert!(
+                !check_against_file(decoder, without_eoi, region, "without EOI"),
+                "seed {seed}: a file without EOI counts as damaged"
+            );
         }
     }
 }
@@ -85,7 +91,7 @@ fn coefficients_of_damaged_files_are_not_kept() {
             damage(random, &mut file);
             let Some(size) = size(&file).filter(|size| size.area() < 1 << 20) else { continue };
             // Damage that still gives a valid file cannot be detected.
-            let is_kept = check(decoder, &file, region(random, size), &format!("seed {seed}"));
+            let is_kept = check_against_file(decoder, &file, region(random, size), &format!("seed {seed}"));
             *(if is_kept { &mut kept } else { &mut refused }) += 1;
         }
     }

@@ -9,8 +9,8 @@ use crate::fuzz::{self, Random};
 use crate::model::{Source, Value};
 use crate::options::Options;
 
-/// Byte sequences that mutations insert: members of JSON files, and numbers of Parquet files.
-const WORDS: [&[u8]; 22] = [
+/// Byte sequences that mutations insert, such as JSON members, path components and integers.
+const TOKENS: [&[u8]; 22] = [
     b"\"fps\": 1e308",
     b"\"fps\": -1",
     b"\"shape\": [0]",
@@ -35,7 +35,7 @@ const WORDS: [&[u8]; 22] = [
     &[1, 0, 0, 0, 0, 0, 0, 0],
 ];
 
-/// Files that a case may damage, by version.
+/// Files that a case may damage, for each version of the format.
 const FILES: [(&str, &[&str]); 2] = [
     (
         "v21",
@@ -67,9 +67,9 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Reads up to 20 samples. Checks that repeated reads return the same bytes. Returns whether any
-/// sample can be read.
-fn reads(root: &Path, random: &mut Random) -> bool {
+/// Opens the dataset and reads up to 20 samples twice, which must give the same fields. Returns
+/// whether any sample could be read.
+fn can_read_any(root: &Path, random: &mut Random) -> bool {
     let mut options = LeRobotOptions::new().tolerance_s(1e9);
     if random.below(2) == 0 {
         options = options.features(["action", "observation.images.top", "task"]).delta_indices("action", [-3, 0, 9]);
@@ -88,7 +88,7 @@ fn reads(root: &Path, random: &mut Random) -> bool {
     valid.count() > 0
 }
 
-fn sets(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
+fn fuzz_datasets(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
     let root = tempfile::tempdir().unwrap();
     let mut originals: Vec<(PathBuf, Vec<Vec<u8>>)> = Vec::new();
     for (version, files) in FILES {
@@ -102,9 +102,9 @@ fn sets(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
     run("lerobot sets", &mut |seed| {
         let mut random = Random::new(seed);
         let (path, bytes) = &originals[random.below(originals.len())];
-        fs::write(path, random.mutated(bytes, &WORDS)).unwrap();
+        fs::write(path, random.mutated(bytes, &TOKENS)).unwrap();
         let version = path.strip_prefix(root.path()).unwrap().iter().next().unwrap();
-        let valid = reads(&root.path().join(version), &mut random);
+        let valid = can_read_any(&root.path().join(version), &mut random);
         fs::write(path, &bytes[0]).unwrap();
         valid
     });
@@ -112,11 +112,11 @@ fn sets(run: fn(&str, &mut dyn FnMut(u64) -> bool)) {
 
 #[test]
 fn damaged_sets_give_errors() {
-    sets(|name, case| fuzz::briefly(name, case));
+    fuzz_datasets(|name, case| fuzz::briefly(name, case));
 }
 
 #[test]
 #[ignore = "runs for WARPFEED_FUZZ_SECONDS"]
 fn lerobot_sets_for_long() {
-    sets(|name, case| fuzz::for_long(name, case));
+    fuzz_datasets(|name, case| fuzz::for_long(name, case));
 }
