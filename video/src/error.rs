@@ -54,11 +54,11 @@ impl Error {
     }
 }
 
-/// Reserves capacity for `more` elements. Allocations with a size that depends on the file use this
-/// function, because an infallible allocation aborts the process when memory runs out.
-pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
-    vec.try_reserve_exact(more).map_err(|_| {
-        let bytes = more.saturating_mul(size_of::<T>());
+/// Reserves capacity for `additional` elements. Allocations with a size that depends on the file
+/// use this function, because an infallible allocation aborts the process when memory runs out.
+pub(crate) fn reserve<T>(vec: &mut Vec<T>, additional: usize) -> Result<()> {
+    vec.try_reserve_exact(additional).map_err(|_| {
+        let bytes = additional.saturating_mul(size_of::<T>());
         Error::new(ErrorKind::Memory, format!("cannot allocate {bytes} bytes"))
     })
 }

@@ -21,7 +21,7 @@ use std::ops::Range;
 use crate::error::{Error, Result, reserve};
 use crate::frame::{Coding, Layout, Plane, Planes};
 
-const BITS: u32 = 20;
+const FRACTION_BITS: u32 = 20;
 
 /// An area of a frame, in pixels: left, top, width, height.
 pub type Area = (usize, usize, usize, usize);
@@ -98,7 +98,7 @@ impl Weights {
             true => (255.0 / max_value, 255.0 / max_value),
             false => (255.0 / (219.0 * scale), 255.0 / (224.0 * scale)),
         };
-        let fixed = |weight: f64| (weight * f64::from(1 << BITS)).round() as i32;
+        let fixed = |weight: f64| (weight * f64::from(1 << FRACTION_BITS)).round() as i32;
         Ok(Weights {
             luma: fixed(luma),
             black: if coding.is_full_range { 0 } else { 16 << (coding.bits - 8) },
@@ -113,7 +113,7 @@ impl Weights {
     /// Returns the number to add to the weighted samples: one half for rounding, minus the weighted
     /// luma of black.
     pub fn offset(&self) -> i32 {
-        (1 << (BITS - 1)) - self.black * self.luma
+        (1 << (FRACTION_BITS - 1)) - self.black * self.luma
     }
 }
 
@@ -135,17 +135,24 @@ impl Sample for u16 {
     }
 }
 
-/// Computes what a row of chroma contributes to the pixels. The first sample also covers `skipped`
-/// pixels to the left of the area.
+/// Computes what a row of chroma contributes to the pixels. The first sample also covers
+/// `first_skipped` pixels to the left of the area.
 #[inline(always)]
-fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: &Weights, terms: &mut [Vec<i32>; 3]) {
-    let start = weights.offset();
+fn compute_chroma_terms<S: Sample>(
+    u: &[S],
+    v: &[S],
+    shift: u32,
+    first_skipped: usize,
+    weights: &Weights,
+    terms: &mut [Vec<i32>; 3],
+) {
+    let offset = weights.offset();
     let term = |channel: usize, u: S, v: S| {
         let (u, v) = (u.get() - weights.center, v.get() - weights.center);
         match channel {
-            0 => start + v * weights.red_v,
-            1 => start + v * weights.green_v + u * weights.green_u,
-            _ => start + u * weights.blue_u,
+            0 => offset + v * weights.red_v,
+            1 => offset + v * weights.green_v + u * weights.green_u,
+            _ => offset + u * weights.blue_u,
         }
     };
     for (channel, terms) in terms.iter_mut().enumerate() {
@@ -155,13 +162,13 @@ fn add_chroma<S: Sample>(u: &[S], v: &[S], shift: u32, skipped: usize, weights: 
             }
             continue;
         }
-        if skipped > 0 {
+        if first_skipped > 0 {
             terms[0] = term(channel, u[0], v[0]);
         }
         // The compiler vectorizes writes of pairs. The last sample may cover a single pixel of the
         // area.
-        let (u, v) = (&u[skipped..], &v[skipped..]);
-        let (pairs, single) = terms[skipped..].as_chunks_mut::<2>();
+        let (u, v) = (&u[first_skipped..], &v[first_skipped..]);
+        let (pairs, single) = terms[first_skipped..].as_chunks_mut::<2>();
         for (pair, (&u, &v)) in pairs.iter_mut().zip(u.iter().zip(v)) {
             *pair = [term(channel, u, v); 2];
         }
@@ -178,7 +185,7 @@ fn compute_row<S: Sample>(luma: &[S], weight: i32, terms: &[Vec<i32>; 3], pixels
     let terms = red.iter().zip(green).zip(blue);
     for ((pixel, &luma), ((&red, &green), &blue)) in pixels.iter_mut().zip(luma).zip(terms) {
         let luma = luma.get() * weight;
-        let [red, green, blue] = [red, green, blue].map(|term| ((luma + term) >> BITS).clamp(0, 255) as u32);
+        let [red, green, blue] = [red, green, blue].map(|term| ((luma + term) >> FRACTION_BITS).clamp(0, 255) as u32);
         *pixel = red | green << 8 | blue << 16;
     }
 }
@@ -226,8 +233,8 @@ fn convert<S: Sample>(
     let [luma, u, v] = planes;
     let Scratch { terms, pixels, .. } = scratch;
     if shifts.is_none() {
-        let start = weights.offset();
-        terms.iter_mut().for_each(|terms| terms.fill(start));
+        let offset = weights.offset();
+        terms.iter_mut().for_each(|terms| terms.fill(offset));
     }
     let mut last_row = None;
     for (y, out) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
@@ -237,8 +244,15 @@ fn convert<S: Sample>(
                 last_row = Some(row);
                 let (first, end) = (left >> x_shift, ((left + width - 1) >> x_shift) + 1);
                 let sample_range = |stride: usize| row * stride + first..row * stride + end;
-                let skipped = left & ((1 << x_shift) - 1);
-                add_chroma(&u.0[sample_range(u.1)], &v.0[sample_range(v.1)], x_shift, skipped, weights, terms);
+                let first_skipped = left & ((1 << x_shift) - 1);
+                compute_chroma_terms(
+                    &u.0[sample_range(u.1)],
+                    &v.0[sample_range(v.1)],
+                    x_shift,
+                    first_skipped,
+                    weights,
+                    terms,
+                );
             }
         }
         compute_row(&luma.0[y * luma.1 + left..][..width], weights.luma, terms, pixels);
@@ -259,7 +273,7 @@ fn convert_avx2<S: Sample>(
     convert(planes, shifts, area, weights, scratch, out, |pixels, out| pack_avx2(pixels, out));
 }
 
-fn convert_best<S: Sample>(
+fn convert_with_best_pack<S: Sample>(
     planes: [(&[S], usize); 3],
     shifts: Option<(u32, u32)>,
     area: Area,
@@ -290,7 +304,7 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
     assert!(left + width <= frame.width && top + height <= frame.height, "the area is not inside the frame");
     assert_eq!(out.len(), width * height * 3, "the length of the output");
     if frame.coding.matrix == 0 && frame.layout.shifts() == Some((0, 0)) {
-        return from_planes(frame, area, out);
+        return convert_rgb_planes(frame, area, out);
     }
     let weights = Weights::for_frame(frame)?;
     for terms in &mut scratch.terms {
@@ -310,10 +324,10 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
             let mut chroma = std::mem::take(&mut scratch.chroma);
             if frame.layout == Layout::Nv12 {
                 let size = frame.size(1);
-                separate(planes[1], size, top / 2..(top + height).div_ceil(2), &mut chroma)?;
+                deinterleave_chroma(planes[1], size, top / 2..(top + height).div_ceil(2), &mut chroma)?;
                 (planes[1], planes[2]) = ((&chroma[0][..], size.0), (&chroma[1][..], size.0));
             }
-            convert_best(planes, shifts, area, &weights, scratch, out);
+            convert_with_best_pack(planes, shifts, area, &weights, scratch, out);
             scratch.chroma = chroma;
         }
         Plane::Bits16(..) => {
@@ -321,14 +335,14 @@ pub fn to_rgb(frame: &Planes<'_>, area: Area, scratch: &mut Scratch, out: &mut [
                 Plane::Bits16(samples, stride) => (samples, stride),
                 Plane::Bits8(..) => (&[][..], 0),
             });
-            convert_best(planes, shifts, area, &weights, scratch, out);
+            convert_with_best_pack(planes, shifts, area, &weights, scratch, out);
         }
     }
     Ok(())
 }
 
 /// Separates some rows of interleaved chroma into two planes of the given size.
-fn separate(
+fn deinterleave_chroma(
     (samples, stride): (&[u8], usize),
     (width, height): (usize, usize),
     rows: Range<usize>,
@@ -350,15 +364,15 @@ fn separate(
 }
 
 /// Converts a frame whose planes are green, blue and red.
-fn from_planes(frame: &Planes<'_>, (left, top, width, height): Area, out: &mut [u8]) -> Result<()> {
+fn convert_rgb_planes(frame: &Planes<'_>, (left, top, width, height): Area, out: &mut [u8]) -> Result<()> {
     // The range applies to each plane, so each is converted like luma.
     let weights = Weights::new(Coding { matrix: 2, ..frame.coding })?;
-    let start = weights.offset();
+    let offset = weights.offset();
     for (plane, channel) in [(0, 1), (1, 2), (2, 0)] {
         for (y, out) in (top..top + height).zip(out.chunks_exact_mut(width * 3)) {
             for (x, out) in (left..left + width).zip(out.as_chunks_mut::<3>().0) {
                 let sample = i32::from(frame.sample(plane, x, y));
-                out[channel] = ((sample * weights.luma + start) >> BITS).clamp(0, 255) as u8;
+                out[channel] = ((sample * weights.luma + offset) >> FRACTION_BITS).clamp(0, 255) as u8;
             }
         }
     }

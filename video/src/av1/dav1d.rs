@@ -91,11 +91,11 @@ impl Decoder {
         }
         let mut data = Dav1dData::default();
         // SAFETY: invariant 2.
-        let bytes = unsafe { c::dav1d_data_create(pointer_to(&mut data), packet.len()) };
-        let bytes = NonNull::new(bytes)
+        let buffer = unsafe { c::dav1d_data_create(pointer_to(&mut data), packet.len()) };
+        let buffer = NonNull::new(buffer)
             .ok_or_else(|| Error::new(ErrorKind::Memory, format!("cannot allocate {} bytes", packet.len())))?;
         // SAFETY: the function allocated this many bytes, and nothing else refers to them yet.
-        unsafe { bytes.copy_from_nonoverlapping(NonNull::from(packet).cast(), packet.len()) };
+        unsafe { buffer.copy_from_nonoverlapping(NonNull::from(packet).cast(), packet.len()) };
         let mut result = Ok(());
         while data.sz > 0 && result.is_ok() {
             // SAFETY: invariants 1 and 2.
@@ -130,7 +130,7 @@ impl Decoder {
 }
 
 /// Returns the maximum frame size in the sequence header of `packet`, if there is one.
-pub(crate) fn size_of(packet: &[u8]) -> Option<(u32, u32)> {
+pub(crate) fn max_frame_size(packet: &[u8]) -> Option<(u32, u32)> {
     let mut header = MaybeUninit::<Dav1dSequenceHeader>::uninit();
     let start = NonNull::from(packet).cast();
     // SAFETY: the pointer and the length refer to `packet`, and the function only reads it.

@@ -8,7 +8,7 @@
 //!
 //! Copying and comparing the packets takes about a thousandth of the decoding time.
 
-use super::dav1d::{Decoder, Picture, size_of};
+use super::dav1d::{Decoder, Picture, max_frame_size};
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::frame::Planes;
@@ -22,7 +22,7 @@ pub struct FrameDecoder {
     max_pixels: u32,
     decoder: Option<Decoder>,
     body: Vec<u8>,
-    count: usize,
+    packet_count: usize,
     /// Each picture with the index of its packet and the end of that packet in `body`.
     pictures: Vec<(usize, usize, Picture)>,
     decoded_packets: u64,
@@ -31,7 +31,14 @@ pub struct FrameDecoder {
 impl FrameDecoder {
     /// Creates a decoder for frames with at most `max_pixels` pixels.
     pub fn new(max_pixels: u32) -> Self {
-        FrameDecoder { max_pixels, decoder: None, body: Vec::new(), count: 0, pictures: Vec::new(), decoded_packets: 0 }
+        FrameDecoder {
+            max_pixels,
+            decoder: None,
+            body: Vec::new(),
+            packet_count: 0,
+            pictures: Vec::new(),
+            decoded_packets: 0,
+        }
     }
 
     /// Returns the number of packets that were decoded since the decoder was created.
@@ -47,9 +54,9 @@ impl FrameDecoder {
     /// Decodes the frame of a record, and passes it to `show`.
     ///
     /// # Errors
-    /// If the codec is not AV1, if a packet is damaged or not supported, if the last packet shows no
-    /// frame, if the frame does not have the size in the record, if an allocation fails, or if `show`
-    /// fails. The message starts with the record's label.
+    /// If the codec is not AV1, if a packet is damaged or not supported, if the last packet shows
+    /// no frame, if the frame does not have the size in the record, if an allocation fails, or if
+    /// `show` fails. The message starts with the record's label.
     pub fn decode<T>(&mut self, record: &Record<'_>, show: impl FnOnce(&Planes<'_>) -> Result<T>) -> Result<T> {
         let result = self.try_decode(record, show);
         if result.is_err() {
@@ -65,20 +72,20 @@ impl FrameDecoder {
         if record.codec != Codec::Av1 {
             return Err(Error::unsupported(unsupported(record.codec)));
         }
-        let last_position = record.count() - 1;
+        let last_packet = record.count() - 1;
         if !self.continues(record) {
             self.start(record)?;
         }
-        let mut end = record.config.len();
-        for (position, packet) in record.packets().enumerate() {
-            end += 4 + packet.len();
-            if position >= self.count {
-                self.decode_packet(record, position, packet, end)?;
+        let mut body_end = record.config.len();
+        for (packet_index, packet) in record.packets().enumerate() {
+            body_end += 4 + packet.len();
+            if packet_index >= self.packet_count {
+                self.decode_packet(record, packet_index, packet, body_end)?;
             }
         }
-        let picture = self.pictures.iter().find(|(position, ..)| *position == last_position);
+        let picture = self.pictures.iter().find(|(packet_index, ..)| *packet_index == last_packet);
         let (.., picture) = picture.ok_or_else(|| {
-            Error::damaged(format!("packet {} of {} shows no frame", last_position + 1, record.count()))
+            Error::damaged(format!("packet {} of {} shows no frame", last_packet + 1, record.count()))
         })?;
         let planes = picture.planes()?;
         if (planes.width, planes.height) != (record.width as usize, record.height as usize) {
@@ -93,20 +100,20 @@ impl FrameDecoder {
     /// Returns whether the decoded packets are the first packets of `record`, or whether its
     /// picture has been kept.
     fn continues(&self, record: &Record<'_>) -> bool {
-        if self.decoder.is_none() || self.count == 0 {
+        if self.decoder.is_none() || self.packet_count == 0 {
             return false;
         }
-        if record.count() >= self.count {
+        if record.count() >= self.packet_count {
             return record.body().starts_with(&self.body);
         }
-        let picture = self.pictures.iter().find(|(position, ..)| position + 1 == record.count());
-        picture.is_some_and(|(_, end, _)| self.body.get(..*end) == Some(record.body()))
+        let picture = self.pictures.iter().find(|(packet_index, ..)| packet_index + 1 == record.count());
+        picture.is_some_and(|(_, body_end, _)| self.body.get(..*body_end) == Some(record.body()))
     }
 
     fn start(&mut self, record: &Record<'_>) -> Result<()> {
         self.body.clear();
         self.pictures.clear();
-        self.count = 0;
+        self.packet_count = 0;
         match &mut self.decoder {
             Some(decoder) => decoder.flush(),
             None => self.decoder = Some(Decoder::new(self.max_pixels)?),
@@ -122,23 +129,29 @@ impl FrameDecoder {
         Ok(())
     }
 
-    fn decode_packet(&mut self, record: &Record<'_>, position: usize, packet: &[u8], end: usize) -> Result<()> {
+    fn decode_packet(
+        &mut self,
+        record: &Record<'_>,
+        packet_index: usize,
+        packet: &[u8],
+        body_end: usize,
+    ) -> Result<()> {
         let decoder = self.decoder.as_mut().ok_or_else(|| Error::damaged("no decoder"))?;
         check_size(packet, record)?;
         let mut shown_picture = None;
         let result = decoder.decode(packet, |picture| shown_picture = Some(picture));
-        result.map_err(|e| Error::new(e.kind(), format!("packet {} of {}: {e}", position + 1, record.count())))?;
+        result.map_err(|e| Error::new(e.kind(), format!("packet {} of {}: {e}", packet_index + 1, record.count())))?;
         self.decoded_packets += 1;
         if let Some(picture) = shown_picture {
             if self.pictures.len() == MAX_PICTURES {
                 self.pictures.remove(0);
             }
-            self.pictures.push((position, end, picture));
+            self.pictures.push((packet_index, body_end, picture));
         }
         let body_len = self.body.len();
-        crate::error::reserve(&mut self.body, end - body_len)?;
-        self.body.extend_from_slice(&record.body()[body_len..end]);
-        self.count = position + 1;
+        crate::error::reserve(&mut self.body, body_end - body_len)?;
+        self.body.extend_from_slice(&record.body()[body_len..body_end]);
+        self.packet_count = packet_index + 1;
         Ok(())
     }
 }
@@ -146,7 +159,7 @@ impl FrameDecoder {
 /// Checks that a packet does not declare larger frames than the record. This check precedes the
 /// allocation of frames.
 fn check_size(packet: &[u8], record: &Record<'_>) -> Result<()> {
-    match size_of(packet) {
+    match max_frame_size(packet) {
         Some((width, height)) if width > record.width || height > record.height => Err(Error::damaged(format!(
             "the frames have up to {width}x{height} pixels, but the file claims {}x{}",
             record.width, record.height

@@ -78,14 +78,14 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-pub(super) fn unsigned(id: u32, content: &[u8]) -> Result<u64> {
+pub(super) fn parse_unsigned(id: u32, content: &[u8]) -> Result<u64> {
     match content.len() {
         0..=8 => Ok(integer(content)),
         len => Err(Error::damaged(format!("the integer {id:x} has {len} bytes: expected at most 8"))),
     }
 }
 
-pub(super) fn float(id: u32, content: &[u8]) -> Result<f64> {
+pub(super) fn parse_float(id: u32, content: &[u8]) -> Result<f64> {
     match *content {
         [] => Ok(0.0),
         [a, b, c, d] => Ok(f32::from_be_bytes([a, b, c, d]).into()),

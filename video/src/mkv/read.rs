@@ -11,8 +11,8 @@ use crate::input::Input;
 use crate::track::{Packet, Track};
 
 /// Maximum size of the `Tracks` element in bytes.
-const MAX_TRACKS: usize = 16 << 20;
-const SECOND: u64 = 1_000_000_000;
+const MAX_TRACKS_BYTES: usize = 16 << 20;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Maximum length of the track number, the time and the flags of a block.
 const MAX_BLOCK_HEADER_LEN: usize = 11;
 
@@ -33,7 +33,7 @@ pub fn read(input: &dyn Input) -> Result<Track> {
     while offset < len {
         let element = window.element(offset, len)?;
         if element.id == SEGMENT {
-            return Segment { window, track: None, scale: 1_000_000, packets: Vec::new() }.read(&element);
+            return Segment { window, track: None, tick_nanos: 1_000_000, packets: Vec::new() }.read(&element);
         }
         offset = element.known_end()?;
     }
@@ -44,7 +44,7 @@ struct Segment<'a> {
     window: Window<'a>,
     track: Option<VideoTrack>,
     /// Number of nanoseconds per tick.
-    scale: u64,
+    tick_nanos: u64,
     packets: Vec<Packet>,
 }
 
@@ -71,7 +71,7 @@ impl Segment<'_> {
                     match id {
                         INFO => self.read_info(&element)?,
                         TRACKS if self.track.is_none() => {
-                            let content = self.window.content(&element, MAX_TRACKS)?;
+                            let content = self.window.content(&element, MAX_TRACKS_BYTES)?;
                             self.track = Some(VideoTrack::find(&content)?);
                         }
                         _ => {}
@@ -84,10 +84,10 @@ impl Segment<'_> {
             .track
             .ok_or_else(|| Error::damaged(format!("the file of {len} bytes does not describe its tracks")))?;
         // If a second is a whole number of the file's ticks, times are counted in these ticks.
-        let (factor, per_second) = match self.scale {
+        let (factor, per_second) = match self.tick_nanos {
             0 => return Err(Error::damaged("the file has 0 nanoseconds per unit of time: expected a positive number")),
-            scale if SECOND.is_multiple_of(scale) => (1, SECOND / scale),
-            scale => (scale, SECOND),
+            tick_nanos if NANOS_PER_SECOND.is_multiple_of(tick_nanos) => (1, NANOS_PER_SECOND / tick_nanos),
+            tick_nanos => (tick_nanos, NANOS_PER_SECOND),
         };
         let out_of_range = || Error::damaged("the times of the video are out of range");
         for packet in &mut self.packets {
@@ -102,38 +102,38 @@ impl Segment<'_> {
         while offset < end {
             let element = self.window.element(offset, end)?;
             if element.id == TIMESTAMP_SCALE {
-                self.scale = self.window.integer(&element)?;
+                self.tick_nanos = self.window.integer(&element)?;
             }
             offset = element.known_end()?;
         }
         Ok(())
     }
 
-    /// Adds the packets of a cluster, and returns the end of the cluster. `end` is the end of the
-    /// segment.
-    fn add_cluster(&mut self, cluster: &Element, end: u64) -> Result<u64> {
-        let (mut offset, end) = (cluster.start, cluster.end.unwrap_or(end));
-        let mut time = None;
-        while offset < end {
-            let element = self.window.element(offset, end)?;
-            let is_outside = is_in_segment(element.id) || [EBML, SEGMENT].contains(&element.id);
-            if cluster.end.is_none() && is_outside {
+    /// Adds the packets of a cluster, and returns the end of the cluster. `segment_end` is the end
+    /// of the segment.
+    fn add_cluster(&mut self, cluster: &Element, segment_end: u64) -> Result<u64> {
+        let (mut offset, cluster_end) = (cluster.start, cluster.end.unwrap_or(segment_end));
+        let mut cluster_time = None;
+        while offset < cluster_end {
+            let element = self.window.element(offset, cluster_end)?;
+            let ends_cluster = is_in_segment(element.id) || [EBML, SEGMENT].contains(&element.id);
+            if cluster.end.is_none() && ends_cluster {
                 return Ok(offset);
             }
             match element.id {
-                CLUSTER_TIMESTAMP => time = Some(self.window.integer(&element)?),
+                CLUSTER_TIMESTAMP => cluster_time = Some(self.window.integer(&element)?),
                 SIMPLE_BLOCK => {
                     if let Some(header) = self.parse_block(&element)? {
-                        self.add_packet(&element, &header, time, header.flags & 0x80 != 0)?;
+                        self.add_packet(&element, &header, cluster_time, header.flags & 0x80 != 0)?;
                     }
                 }
-                BLOCK_GROUP => self.add_group(&element, time)?,
+                BLOCK_GROUP => self.add_group(&element, cluster_time)?,
                 ENCRYPTED_BLOCK => return Err(Error::unsupported("the blocks of the file are encrypted")),
                 _ => {}
             }
             offset = element.known_end()?;
         }
-        Ok(end)
+        Ok(cluster_end)
     }
 
     fn add_group(&mut self, group: &Element, time: Option<u64>) -> Result<()> {

@@ -2,8 +2,8 @@
 
 use super::elements::{
     CODEC_DELAY, CODEC_ID, CODEC_PRIVATE, COLOR, CONTENT_ENCODINGS, CROPS, Elements, HEIGHT, MATRIX, POSES, PRIMARIES,
-    PROJECTION, RANGE, TRACK_ENTRY, TRACK_NUMBER, TRACK_TIMESTAMP_SCALE, TRACK_TYPE, TRANSFER, VIDEO, WIDTH, float,
-    unsigned,
+    PROJECTION, RANGE, TRACK_ENTRY, TRACK_NUMBER, TRACK_TIMESTAMP_SCALE, TRACK_TYPE, TRANSFER, VIDEO, WIDTH,
+    parse_float, parse_unsigned,
 };
 use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result, reserve};
@@ -29,7 +29,7 @@ impl VideoTrack {
             }
             for element in Elements(entry) {
                 let (id, content) = element?;
-                if id == TRACK_TYPE && unsigned(id, content)? == VIDEO_TYPE {
+                if id == TRACK_TYPE && parse_unsigned(id, content)? == VIDEO_TYPE {
                     return Self::parse(entry);
                 }
             }
@@ -39,37 +39,37 @@ impl VideoTrack {
     }
 
     fn parse(entry: &[u8]) -> Result<Self> {
-        let (mut number, mut name, mut private, mut video) = (None, None, &[][..], None);
+        let (mut number, mut codec_id, mut codec_private, mut video) = (None, None, &[][..], None);
         for element in Elements(entry) {
             let (id, content) = element?;
             match id {
-                TRACK_NUMBER => number = Some(unsigned(id, content)?),
-                CODEC_ID => name = Some(content),
-                CODEC_PRIVATE => private = content,
+                TRACK_NUMBER => number = Some(parse_unsigned(id, content)?),
+                CODEC_ID => codec_id = Some(content),
+                CODEC_PRIVATE => codec_private = content,
                 VIDEO => video = Some(content),
                 CONTENT_ENCODINGS => {
                     return Err(unsupported("the packets of the video are compressed or encrypted by the container"));
                 }
-                CODEC_DELAY if unsigned(id, content)? != 0 => {
+                CODEC_DELAY if parse_unsigned(id, content)? != 0 => {
                     return Err(unsupported("the video track has a codec delay"));
                 }
                 // The default value is 1.
-                TRACK_TIMESTAMP_SCALE if !content.is_empty() && float(id, content)? != 1.0 => {
+                TRACK_TIMESTAMP_SCALE if !content.is_empty() && parse_float(id, content)? != 1.0 => {
                     return Err(unsupported("the video track has its own time scale"));
                 }
                 _ => {}
             }
         }
-        let lacks = |what: &str| Error::damaged(format!("the video track has no {what}"));
-        let name = name.ok_or_else(|| lacks("codec"))?;
-        let (codec, has_record) = find_codec(name)?;
-        let (width, height, color) = parse_video(video.ok_or_else(|| lacks("size"))?)?;
+        let missing_error = |what: &str| Error::damaged(format!("the video track has no {what}"));
+        let codec_id = codec_id.ok_or_else(|| missing_error("codec"))?;
+        let (codec, has_record) = parse_codec_id(codec_id)?;
+        let (width, height, color) = parse_video(video.ok_or_else(|| missing_error("size"))?)?;
         let mut record = Vec::new();
         if has_record {
-            reserve(&mut record, private.len())?;
-            record.extend_from_slice(private);
+            reserve(&mut record, codec_private.len())?;
+            record.extend_from_slice(codec_private);
         }
-        let number = number.ok_or_else(|| lacks("number"))?;
+        let number = number.ok_or_else(|| missing_error("number"))?;
         Ok(VideoTrack { number, config: CodecConfig { codec, width, height, record, color } })
     }
 }
@@ -79,10 +79,10 @@ fn unsupported(what: &str) -> Error {
 }
 
 /// Returns the codec, and whether the track contains the same configuration record as an MP4 file.
-fn find_codec(name: &[u8]) -> Result<(Codec, bool)> {
+fn parse_codec_id(codec_id: &[u8]) -> Result<(Codec, bool)> {
     // Zeros may follow a name.
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    Ok(match &name[..end] {
+    let end = codec_id.iter().position(|&byte| byte == 0).unwrap_or(codec_id.len());
+    Ok(match &codec_id[..end] {
         b"V_AV1" => (Codec::Av1, true),
         b"V_MPEG4/ISO/AVC" => (Codec::H264, true),
         b"V_MPEGH/ISO/HEVC" => (Codec::Hevc, true),
@@ -107,7 +107,7 @@ fn parse_video(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
         let (id, content) = element?;
         match id {
             WIDTH | HEIGHT => {
-                let pixels = unsigned(id, content)?;
+                let pixels = parse_unsigned(id, content)?;
                 size[usize::from(id == HEIGHT)] = u32::try_from(pixels)
                     .map_err(|_| Error::damaged(format!("the video claims to be {pixels} pixels wide or high")))?;
             }
@@ -115,12 +115,12 @@ fn parse_video(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
             PROJECTION => {
                 for element in Elements(content) {
                     let (id, content) = element?;
-                    if POSES.contains(&id) && float(id, content)? != 0.0 {
+                    if POSES.contains(&id) && parse_float(id, content)? != 0.0 {
                         return Err(unsupported("the video is rotated"));
                     }
                 }
             }
-            _ if CROPS.contains(&id) && unsigned(id, content)? != 0 => {
+            _ if CROPS.contains(&id) && parse_unsigned(id, content)? != 0 => {
                 return Err(unsupported("the container crops the video"));
             }
             _ => {}
@@ -132,7 +132,7 @@ fn parse_video(video: &[u8]) -> Result<(u32, u32, Option<Color>)> {
 /// Returns the primaries, the transfer function, the matrix and whether values use the full range.
 /// 2 means that a property is unspecified.
 fn parse_color(color: &[u8]) -> Result<Color> {
-    let (mut colors, mut is_full) = ([2_u16; 3], false);
+    let (mut colors, mut is_full_range) = ([2_u16; 3], false);
     for element in Elements(color) {
         let (id, content) = element?;
         let index = match id {
@@ -140,12 +140,12 @@ fn parse_color(color: &[u8]) -> Result<Color> {
             TRANSFER => 1,
             MATRIX => 2,
             RANGE => {
-                is_full = unsigned(id, content)? == 2;
+                is_full_range = parse_unsigned(id, content)? == 2;
                 continue;
             }
             _ => continue,
         };
-        colors[index] = u16::try_from(unsigned(id, content)?).unwrap_or(2);
+        colors[index] = u16::try_from(parse_unsigned(id, content)?).unwrap_or(2);
     }
-    Ok((colors[0], colors[1], colors[2], is_full))
+    Ok((colors[0], colors[1], colors[2], is_full_range))
 }

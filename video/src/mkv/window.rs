@@ -3,7 +3,7 @@
 use crate::error::{Error, Result, reserve};
 use crate::input::Input;
 
-pub(super) const WINDOW: usize = 16 << 10;
+pub(super) const WINDOW_BYTES: usize = 16 << 10;
 
 /// Maximum length of an element's identifier and size.
 const MAX_HEADER_LEN: usize = 12;
@@ -25,7 +25,7 @@ impl Element {
     }
 }
 
-/// Reads a file through a buffer of up to [`WINDOW`] bytes.
+/// Reads a file through a buffer of up to [`WINDOW_BYTES`] bytes.
 pub(super) struct Window<'a> {
     input: &'a dyn Input,
     len: u64,
@@ -43,20 +43,20 @@ impl<'a> Window<'a> {
     }
 
     /// Returns the bytes from `offset` to `end`, but at most `max_bytes` bytes, which is less than
-    /// [`WINDOW`]. `end` is inside the file.
+    /// [`WINDOW_BYTES`]. `end` is inside the file.
     pub(super) fn get(&mut self, offset: u64, end: u64, max_bytes: usize) -> Result<&[u8]> {
-        let count = end.saturating_sub(offset).min(max_bytes as u64) as usize;
-        let is_inside = offset >= self.offset && offset + count as u64 <= self.offset + self.bytes.len() as u64;
+        let len = end.saturating_sub(offset).min(max_bytes as u64) as usize;
+        let is_inside = offset >= self.offset && offset + len as u64 <= self.offset + self.bytes.len() as u64;
         if !is_inside {
-            let available = self.len.saturating_sub(offset).min(WINDOW as u64) as usize;
+            let window_len = self.len.saturating_sub(offset).min(WINDOW_BYTES as u64) as usize;
             self.bytes.clear();
-            reserve(&mut self.bytes, available)?;
-            self.bytes.resize(available, 0);
+            reserve(&mut self.bytes, window_len)?;
+            self.bytes.resize(window_len, 0);
             self.input.read_at(offset, &mut self.bytes)?;
             self.offset = offset;
         }
         let start = (offset - self.offset) as usize;
-        Ok(&self.bytes[start..start + count])
+        Ok(&self.bytes[start..start + len])
     }
 
     /// Reads the header of the element at `offset`. Fails if the element ends after its parent,

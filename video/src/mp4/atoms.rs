@@ -17,9 +17,9 @@ impl<'a> Atom<'a> {
         Fields { kind: self.kind, remaining: self.data }
     }
 
-    /// Parses the version and the flags of a full box. Returns the remaining fields, the version and
-    /// the flags.
-    pub(super) fn full(self) -> Result<(Fields<'a>, u8, u32)> {
+    /// Parses the version and the flags of a full box. Returns the remaining fields, the version
+    /// and the flags.
+    pub(super) fn full_box(self) -> Result<(Fields<'a>, u8, u32)> {
         let mut fields = self.fields();
         let word = fields.u32()?;
         Ok((fields, (word >> 24) as u8, word & 0x00ff_ffff))
@@ -124,19 +124,19 @@ impl<'a> Fields<'a> {
         if is_wide { self.u64() } else { self.u32().map(u64::from) }
     }
 
-    pub(super) fn entries(&mut self, count: u32, size: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
-        let bytes = (count as usize).checked_mul(size).filter(|&bytes| bytes <= self.remaining.len());
+    pub(super) fn entries(&mut self, count: u32, entry_bytes: usize) -> Result<std::slice::ChunksExact<'a, u8>> {
+        let bytes = (count as usize).checked_mul(entry_bytes).filter(|&bytes| bytes <= self.remaining.len());
         let bytes = bytes.ok_or_else(|| {
             Error::damaged(format!(
-                "box {} claims {count} entries of {size} bytes, but has only {} bytes",
+                "box {} claims {count} entries of {entry_bytes} bytes, but has only {} bytes",
                 quoted(self.kind),
                 self.remaining.len()
             ))
         })?;
-        Ok(self.take(bytes)?.chunks_exact(size))
+        Ok(self.take(bytes)?.chunks_exact(entry_bytes))
     }
 }
 
-pub(super) fn word(entry: &[u8], offset: usize) -> u32 {
+pub(super) fn u32_at(entry: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes([entry[offset], entry[offset + 1], entry[offset + 2], entry[offset + 3]])
 }

@@ -5,7 +5,7 @@ use crate::codec::{Codec, CodecConfig};
 use crate::error::{Error, Result};
 
 pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
-    let (mut fields, ..) = stsd.full()?;
+    let (mut fields, ..) = stsd.full_box()?;
     let count = fields.u32()?;
     let entry = Atoms(fields.remaining).next().transpose()?;
     let entry = entry.filter(|_| count > 0).ok_or_else(|| Error::damaged("box \"stsd\" does not name a codec"))?;
@@ -26,7 +26,7 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
                 config.record.clear();
                 config.record.extend_from_slice(atom.data);
             }
-            b"colr" => config.color = color(atom.fields()).or(config.color),
+            b"colr" => config.color = parse_color(atom.fields()).or(config.color),
             _ => {}
         }
     }
@@ -34,7 +34,7 @@ pub(super) fn parse(stsd: Atom<'_>) -> Result<CodecConfig> {
 }
 
 /// Returns the color description, or `None` for an ICC profile.
-fn color(mut fields: Fields<'_>) -> Option<(u16, u16, u16, bool)> {
+fn parse_color(mut fields: Fields<'_>) -> Option<(u16, u16, u16, bool)> {
     let kind = fields.kind().ok()?;
     let mut number = || fields.u16().ok();
     let (primaries, transfer, matrix) = (number()?, number()?, number()?);

@@ -17,7 +17,7 @@ pub(super) struct Defaults {
 impl Defaults {
     /// Parses the default values of a track. Returns the track identifier as well.
     pub(super) fn parse(trex: Atom<'_>) -> Result<(u32, Self)> {
-        let (mut fields, ..) = trex.full()?;
+        let (mut fields, ..) = trex.full_box()?;
         let track_id = fields.u32()?;
         let _description = fields.u32()?;
         Ok((track_id, Defaults { duration: fields.u32()?, size: fields.u32()?, flags: fields.u32()? }))
@@ -29,7 +29,7 @@ pub(super) struct Fragments {
     time: Option<i64>,
     /// Number of the video's packets that no table lists. The first packet of a run does not count,
     /// because the box of the run bounds the number of first packets.
-    unlisted: u64,
+    unlisted_packets: u64,
     /// Total size of these packets. A packet without data counts as one byte.
     unlisted_bytes: u64,
 }
@@ -58,7 +58,7 @@ impl Fragments {
         (moof_offset, base): (u64, u64),
         file_len: u64,
     ) -> Result<u64> {
-        let (mut fields, _, flags) = traf.required_child(b"tfhd")?.full()?;
+        let (mut fields, _, flags) = traf.required_child(b"tfhd")?.full_box()?;
         let track_id = fields.u32()?;
         let track_defaults = movie.defaults.iter().find(|(id, _)| *id == track_id);
         let mut defaults = track_defaults.map(|(_, defaults)| *defaults).unwrap_or_default();
@@ -78,7 +78,7 @@ impl Fragments {
         defaults.flags = number(0x20, defaults.flags)?;
         let is_video = track_id == movie.track_id;
         if is_video && let Some(tfdt) = traf.child(b"tfdt")? {
-            let (mut fields, version, _) = tfdt.full()?;
+            let (mut fields, version, _) = tfdt.full_box()?;
             self.time = Some(i64::try_from(fields.u32_or_u64(version == 1)?).map_err(|_| out_of_range())?);
         }
         let mut end = base;
@@ -97,27 +97,27 @@ impl Fragments {
         movie: &mut Movie,
         trun: Atom<'_>,
         defaults: &Defaults,
-        (base, end): (u64, u64),
+        (base, previous_end): (u64, u64),
         is_video: bool,
         file_len: u64,
     ) -> Result<u64> {
-        let (mut fields, _, flags) = trun.full()?;
+        let (mut fields, _, flags) = trun.full_box()?;
         let count = fields.u32()?;
-        let mut offset = end;
+        let mut offset = previous_end;
         if flags & 1 != 0 {
             offset = base.checked_add_signed(fields.i32()?.into()).ok_or_else(out_of_range)?;
         }
         let first_flags = if flags & 4 == 0 { None } else { Some(fields.u32()?) };
-        let has = |flag: u32| flags & flag != 0;
-        let listed_fields = [0x100, 0x200, 0x400, 0x800].into_iter().filter(|&flag| has(flag)).count();
+        let has_field = |flag: u32| flags & flag != 0;
+        let listed_fields = [0x100, 0x200, 0x400, 0x800].into_iter().filter(|&flag| has_field(flag)).count();
         if listed_fields > 0 {
             // Check that the listed numbers fit in the box before memory is allocated.
             let _ = fields.clone().entries(count, listed_fields * 4)?;
         } else if is_video {
             let unlisted = u64::from(count.saturating_sub(1));
-            self.unlisted += unlisted;
+            self.unlisted_packets += unlisted;
             self.unlisted_bytes = self.unlisted_bytes.saturating_add(unlisted * u64::from(defaults.size.max(1)));
-            check_unlisted(self.unlisted, self.unlisted_bytes, file_len)?;
+            check_unlisted(self.unlisted_packets, self.unlisted_bytes, file_len)?;
         } else {
             let bytes = u64::from(count) * u64::from(defaults.size);
             return offset.checked_add(bytes).ok_or_else(out_of_range);
@@ -130,7 +130,7 @@ impl Fragments {
             }
         }
         for index in 0..count {
-            let mut number = |flag: u32, default: u32| if has(flag) { fields.u32() } else { Ok(default) };
+            let mut number = |flag: u32, default: u32| if has_field(flag) { fields.u32() } else { Ok(default) };
             let duration = number(0x100, defaults.duration)?;
             let size = number(0x200, defaults.size)?;
             let packet_flags = number(0x400, first_flags.filter(|_| index == 0).unwrap_or(defaults.flags))?;

@@ -11,8 +11,10 @@ pub(super) struct Movie {
     pub(super) track_id: u32,
     config: CodecConfig,
     orientation: u8,
-    /// Number of ticks per second of the movie and of the track.
-    per_second: (u32, u32),
+    /// Number of ticks per second of the movie.
+    movie_ticks: u32,
+    /// Number of ticks per second of the track.
+    track_ticks: u32,
     edit: Edit,
     /// Packets in decoding order. Times are in the track's ticks, before the edit list is applied.
     pub(super) packets: Vec<Packet>,
@@ -35,21 +37,21 @@ struct Edit {
 impl Movie {
     pub(super) fn parse(bytes: &[u8], file_len: u64) -> Result<Self> {
         let moov = Atom { kind: *b"moov", data: bytes };
-        let mut tracks = 0;
+        let mut track_count = 0;
         for atom in Atoms(bytes) {
             let trak = atom?;
             if trak.kind != *b"trak" {
                 continue;
             }
-            tracks += 1;
+            track_count += 1;
             let mdia = trak.required_child(b"mdia")?;
-            let mut handler = mdia.required_child(b"hdlr")?.full()?.0;
+            let mut handler = mdia.required_child(b"hdlr")?.full_box()?.0;
             handler.u32()?;
             if handler.kind()? == *b"vide" {
                 return Movie::from_track(moov, trak, mdia, file_len);
             }
         }
-        Err(Error::unsupported(format!("none of the {tracks} tracks of the file is a video")))
+        Err(Error::unsupported(format!("none of the {track_count} tracks of the file is a video")))
     }
 
     fn from_track(moov: Atom<'_>, trak: Atom<'_>, mdia: Atom<'_>, file_len: u64) -> Result<Self> {
@@ -57,7 +59,7 @@ impl Movie {
         let track_ticks = ticks_per_second(mdia.required_child(b"mdhd")?)?;
         let (track_id, orientation) = parse_tkhd(trak.required_child(b"tkhd")?)?;
         let minf = mdia.required_child(b"minf")?;
-        check_same_file(minf)?;
+        check_data_is_in_this_file(minf)?;
         let stbl = minf.required_child(b"stbl")?;
         let config = entry::parse(stbl.required_child(b"stsd")?)?;
         let edit = match trak.child(b"edts")? {
@@ -78,8 +80,8 @@ impl Movie {
                 defaults.push((track_id, Defaults::default()));
             }
         }
-        let packets = tables::packets(stbl, file_len)?;
-        Ok(Movie { track_id, config, orientation, per_second: (movie_ticks, track_ticks), edit, packets, defaults })
+        let packets = tables::read_packets(stbl, file_len)?;
+        Ok(Movie { track_id, config, orientation, movie_ticks, track_ticks, edit, packets, defaults })
     }
 
     pub(super) fn is_fragmented(&self) -> bool {
@@ -87,7 +89,7 @@ impl Movie {
     }
 
     pub(super) fn into_track(self) -> Result<Track> {
-        let Movie { config, orientation, per_second: (movie_ticks, track_ticks), edit, mut packets, .. } = self;
+        let Movie { config, orientation, movie_ticks, track_ticks, edit, mut packets, .. } = self;
         let out_of_range = || Error::damaged("the times of the video are out of range");
         // The delay may be a fraction of the track's ticks.
         let delay = u128::from(edit.delay) * u128::from(track_ticks);
@@ -118,7 +120,7 @@ fn gcd(a: u128, b: u128) -> u128 {
 }
 
 fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
-    let (mut fields, version, _) = atom.full()?;
+    let (mut fields, version, _) = atom.full_box()?;
     // Skip the creation and modification times.
     fields.take(if version == 1 { 16 } else { 8 })?;
     match fields.u32()? {
@@ -130,17 +132,17 @@ fn ticks_per_second(atom: Atom<'_>) -> Result<u32> {
 /// Returns the track's identifier and its EXIF orientation, or 1 if its matrix is no EXIF
 /// orientation.
 fn parse_tkhd(tkhd: Atom<'_>) -> Result<(u32, u8)> {
-    let (mut fields, version, _) = tkhd.full()?;
+    let (mut fields, version, _) = tkhd.full_box()?;
     fields.take(if version == 1 { 16 } else { 8 })?;
     let track_id = fields.u32()?;
     // Skip a reserved field, the duration, and fields for audio and layers.
     fields.take(if version == 1 { 12 } else { 8 } + 16)?;
-    Ok((track_id, orientation(fields).unwrap_or(1)))
+    Ok((track_id, parse_orientation(fields).unwrap_or(1)))
 }
 
 /// Returns the EXIF orientation, or `None` if the matrix is not a rotation by a multiple of 90
 /// degrees, mirrored or not.
-fn orientation(mut fields: Fields<'_>) -> Option<u8> {
+fn parse_orientation(mut fields: Fields<'_>) -> Option<u8> {
     let mut number = || fields.i32().ok();
     let (a, b, _, c, d) = (number()?, number()?, number()?, number()?, number()?);
     match (a.signum(), b.signum(), c.signum(), d.signum()) {
@@ -156,15 +158,15 @@ fn orientation(mut fields: Fields<'_>) -> Option<u8> {
     }
 }
 
-fn check_same_file(minf: Atom<'_>) -> Result<()> {
+fn check_data_is_in_this_file(minf: Atom<'_>) -> Result<()> {
     let Some(dinf) = minf.child(b"dinf")? else { return Ok(()) };
     let Some(dref) = dinf.child(b"dref")? else { return Ok(()) };
-    let (mut fields, ..) = dref.full()?;
+    let (mut fields, ..) = dref.full_box()?;
     fields.u32()?;
     for atom in Atoms(fields.remaining) {
         let atom = atom?;
         // QuickTime's aliases use the same flag.
-        if atom.full()?.2 & 1 == 0 {
+        if atom.full_box()?.2 & 1 == 0 {
             return Err(Error::unsupported("the packets are in a different file, to which the box \"dref\" refers"));
         }
     }
@@ -172,7 +174,7 @@ fn check_same_file(minf: Atom<'_>) -> Result<()> {
 }
 
 fn parse_edit_list(elst: Atom<'_>) -> Result<Edit> {
-    let (mut fields, version, _) = elst.full()?;
+    let (mut fields, version, _) = elst.full_box()?;
     let count = fields.u32()?;
     let is_wide = version == 1;
     let mut edit = Edit { is_listed: true, ..Edit::default() };

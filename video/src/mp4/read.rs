@@ -9,7 +9,7 @@ use crate::track::Track;
 
 /// Maximum number of packets that share one size. The file does not list them one by one, so no
 /// table bounds their number.
-pub(super) const MAX_UNLISTED: u64 = 1 << 20;
+pub(super) const MAX_UNLISTED_PACKETS: u64 = 1 << 20;
 
 /// Returns whether the file is an MP4 or QuickTime file. `bytes` must contain at least its first 8
 /// bytes.
@@ -32,7 +32,7 @@ pub fn read(input: &dyn Input) -> Result<Track> {
         let Some((kind, start, end)) = read_header(input, offset, len)? else { break };
         match &kind {
             b"moov" if movie_and_fragments.is_none() => {
-                load(input, start, end, &mut bytes)?;
+                read_content(input, start, end, &mut bytes)?;
                 let movie = Movie::parse(&bytes, len)?;
                 let is_complete = !movie.is_fragmented();
                 movie_and_fragments = Some((movie, Fragments::default()));
@@ -43,7 +43,7 @@ pub fn read(input: &dyn Input) -> Result<Track> {
             }
             b"moof" => {
                 if let Some((movie, fragments)) = &mut movie_and_fragments {
-                    load(input, start, end, &mut bytes)?;
+                    read_content(input, start, end, &mut bytes)?;
                     fragments.add(movie, &bytes, offset, len)?;
                 }
             }
@@ -89,7 +89,7 @@ fn read_header(input: &dyn Input, offset: u64, len: u64) -> Result<Option<([u8; 
     Ok(Some((kind, offset + header_len, end.min(len))))
 }
 
-fn load(input: &dyn Input, start: u64, end: u64, out: &mut Vec<u8>) -> Result<()> {
+fn read_content(input: &dyn Input, start: u64, end: u64, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     let len = usize::try_from(end - start).map_err(|_| Error::unsupported("a box has more than 2^32 bytes"))?;
     reserve(out, len)?;

@@ -19,10 +19,10 @@ pub(super) struct Bitstream {
 }
 
 /// What the parser should find in an H.264 or HEVC packet. For VP9, whose packets are not parsed
-/// here, `images` is 0.
+/// here, `image_count` is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Content {
-    pub(super) images: usize,
+    pub(super) image_count: usize,
     /// Whether this packet may start an open group of pictures. Later packets may then contain
     /// leading pictures, which may depend on earlier pictures. Such pictures cannot be decoded if
     /// decoding starts here.
@@ -59,13 +59,13 @@ impl Bitstream {
         }
         if self.codec == Codec::Vp9 {
             out.extend_from_slice(packet);
-            return Ok(Content { images: 0, is_open: false });
+            return Ok(Content { image_count: 0, is_open: false });
         }
         self.insert_start_codes(packet, out)
     }
 
     fn insert_start_codes(&self, packet: &[u8], out: &mut Vec<u8>) -> Result<Content> {
-        let (mut rest, mut slices, mut skipped, mut is_open) = (packet, 0, 0, self.codec == Codec::H264);
+        let (mut rest, mut slice_count, mut skipped_count, mut is_open) = (packet, 0, 0, self.codec == Codec::H264);
         while !rest.is_empty() {
             let offset = packet.len() - rest.len();
             let length = rest.split_at_checked(self.length_bytes).map(|(length, after)| {
@@ -88,20 +88,20 @@ impl Bitstream {
             rest = after;
             match Unit::parse(self.codec, unit) {
                 Unit::Slice { is_random_access } => {
-                    slices += 1;
+                    slice_count += 1;
                     is_open &= !is_random_access;
                 }
-                Unit::Skipped => skipped += 1,
+                Unit::Skipped => skipped_count += 1,
                 Unit::Other => {}
             }
             reserve(out, START_CODE.len() + unit.len())?;
             out.extend_from_slice(&START_CODE);
             out.extend_from_slice(unit);
         }
-        if slices + skipped == 0 {
+        if slice_count + skipped_count == 0 {
             return Err(Error::damaged(format!("the packet of {} bytes contains no image", packet.len())));
         }
-        Ok(Content { images: usize::from(slices > 0), is_open })
+        Ok(Content { image_count: usize::from(slice_count > 0), is_open })
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
         let units = [0, 0, 0, 1, 0x06, 7, 0, 0, 0, 1, 0x65, 8, 9];
         let sets = [0, 0, 0, 1, 0x67, 1, 2, 0, 0, 0, 1, 0x68, 3, 0, 0, 0, 1, 0x68];
         let mut out = vec![1, 2, 3];
-        assert_eq!(stream.rewrite(&packet, true, &mut out).unwrap(), Content { images: 1, is_open: false });
+        assert_eq!(stream.rewrite(&packet, true, &mut out).unwrap(), Content { image_count: 1, is_open: false });
         assert_eq!(out, [&sets[..], &units].concat());
         stream.rewrite(&packet, false, &mut out).unwrap();
         assert_eq!(out, units);
@@ -287,8 +287,9 @@ mod tests {
     #[test]
     fn pictures_that_decoders_skip_after_a_key_frame_are_not_expected() {
         let stream = Bitstream::new(&config(Codec::Hevc, &hvcc())).unwrap();
-        let coded = |kind: u8| stream.rewrite(&[0, 0, 0, 2, kind << 1, 1], false, &mut Vec::new()).unwrap().images;
-        assert_eq!([coded(0), coded(1), coded(8), coded(9), coded(21)], [1, 1, 0, 0, 1]);
+        let image_count =
+            |kind: u8| stream.rewrite(&[0, 0, 0, 2, kind << 1, 1], false, &mut Vec::new()).unwrap().image_count;
+        assert_eq!([image_count(0), image_count(1), image_count(8), image_count(9), image_count(21)], [1, 1, 0, 0, 1]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ use crate::frame::{Coding, Planes};
 
 /// Number of images that the parser holds back, so that the surfaces of the last frames are not
 /// reused immediately.
-const DELAY: u32 = 4;
+const DISPLAY_DELAY: u32 = 4;
 
 /// Maximum time that an engine may take for an image.
 const DECODE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ struct Group {
     /// The error that prevents decoding of more packets.
     failure_cause: Option<(ErrorKind, String)>,
     /// Whether images that precede the key frame in presentation order may follow.
-    has_leading: bool,
+    may_have_leading: bool,
 }
 
 /// The state that the functions called by the parser access.
@@ -121,7 +121,7 @@ impl Decoder {
             failure: None,
             panic: None,
             stream,
-            host: HostMemory { data: null_mut(), bytes: 0 },
+            host: HostMemory { data: null_mut(), capacity: 0 },
             frame: Frame::default(),
             device,
         });
@@ -148,7 +148,7 @@ impl Decoder {
         let mut params = ffi::ParserParams::zeroed();
         params.codec = cuvid_codec(config.codec).expect("checked by the bitstream");
         params.max_surfaces = 1;
-        params.max_display_delay = DELAY;
+        params.max_display_delay = DISPLAY_DELAY;
         params.user = user;
         params.on_sequence = Some(on_sequence);
         params.on_decode = Some(on_decode);
@@ -163,7 +163,7 @@ impl Decoder {
             references: References::default(),
             shown_images: Vec::new(),
             failure_cause: None,
-            has_leading: false,
+            may_have_leading: false,
         });
         Ok(())
     }
@@ -192,13 +192,13 @@ impl Decoder {
         // SAFETY: invariant 2. The parser is not running.
         let state = unsafe { self.state.as_mut() };
         if let Some(panic) = state.panic.take() {
-            state.fail(&device);
+            state.reset_engine(&device);
             group.failure_cause = Some((ErrorKind::Device, "decoding panicked".into()));
             resume_unwind(panic);
         }
         let error = match (state.failure.take(), result) {
             (Some(e), _) => {
-                state.fail(&device);
+                state.reset_engine(&device);
                 e
             }
             (None, Err(e)) => e,
@@ -208,9 +208,9 @@ impl Decoder {
         Err(error)
     }
 
-    /// Copies the frame of a packet to host memory. Returns `false` if the frame is no longer in GPU
-    /// memory, which cannot happen for the last packet. Fails if the packet, or an earlier packet on
-    /// which the frame may depend, is damaged.
+    /// Copies the frame of a packet to host memory. Returns `false` if the frame is no longer in
+    /// GPU memory, which cannot happen for the last packet. Fails if the packet, or an earlier
+    /// packet on which the frame may depend, is damaged.
     pub(super) fn frame(&mut self, packet: usize) -> Result<bool> {
         let device = self.state().device.clone();
         let _entered = device.enter()?;
@@ -225,7 +225,7 @@ impl Decoder {
         };
         let state = self.state();
         let Some((surface, image)) = state.images.find(shown_image) else { return Ok(false) };
-        state.read(surface, image.is_field, shown_image, packet, &device)?;
+        state.copy_to_host(surface, image.is_field, shown_image, packet, &device)?;
         Ok(true)
     }
 
@@ -236,7 +236,7 @@ impl Decoder {
     }
 
     /// Returns whether [`frame`](Self::frame) finds the frame of a packet in GPU memory.
-    pub(super) fn has(&mut self, packet: usize) -> bool {
+    pub(super) fn has_frame(&mut self, packet: usize) -> bool {
         let shown_image = self.group.as_ref().and_then(|group| group.shown_images[packet]);
         shown_image.is_some_and(|shown_image| self.state().images.find(shown_image).is_some())
     }
@@ -248,7 +248,7 @@ impl Drop for Decoder {
         if let Ok(_entered) = device.enter() {
             self.destroy_parser(&device);
             let state = self.state();
-            state.fail(&device);
+            state.reset_engine(&device);
             state.host.free(&device);
             // SAFETY: invariant 1.
             unsafe { (device.driver().cuda.stream_destroy)(state.stream) };
@@ -282,9 +282,9 @@ impl Group {
             ErrorKind::Damaged => damaged_packet(position, &e.to_string()),
             _ => e,
         };
-        let Content { images: mut min_images, is_open } =
+        let Content { image_count: mut min_images, is_open } =
             self.bitstream.rewrite(packet, position == 0, input).map_err(damaged)?;
-        let vp9 = match self.bitstream.codec() {
+        let vp9_packet = match self.bitstream.codec() {
             Codec::Vp9 => Some(self.references.add(packet).map_err(damaged)?),
             _ => None,
         };
@@ -292,7 +292,7 @@ impl Group {
             // SAFETY: the parser is not running.
             let state = unsafe { state.as_mut() };
             if position == 0 {
-                self.has_leading = is_open;
+                self.may_have_leading = is_open;
                 state.is_open = is_open;
             }
             (state.packet, state.vp9_color) = (position, self.references.color);
@@ -313,17 +313,17 @@ impl Group {
         }
         device.driver().check(status, || format!("parsing packet {position} after the key frame"))?;
         let added_images = state.images.count() - first_image;
-        if let Some(vp9) = vp9 {
+        if let Some(vp9_packet) = vp9_packet {
             return match added_images {
-                _ if added_images == vp9.images => Ok(Some(vp9.shown_image)),
+                _ if added_images == vp9_packet.image_count => Ok(Some(vp9_packet.shown_image)),
                 _ => Err(damaged_packet(
                     position,
-                    &format!("it contains {} images, but the driver found {added_images}", vp9.images),
+                    &format!("it contains {} images, but the driver found {added_images}", vp9_packet.image_count),
                 )),
             };
         }
         // Images that precede the key frame in presentation order may be impossible to decode.
-        if added_images == 0 && position > 0 && self.has_leading && !state.is_past_leading {
+        if added_images == 0 && position > 0 && self.may_have_leading && !state.is_past_leading {
             min_images = 0;
         }
         match added_images {
@@ -343,12 +343,12 @@ struct DriverDecoder {
     bit_depth: u8,
     size: (u32, u32),
     max_size: (u32, u32),
-    surfaces: u32,
+    surface_count: u32,
 }
 
 impl DriverDecoder {
     /// Returns a decoder for a format. Reuses `driver_decoder` if possible.
-    fn open(
+    fn reuse_or_create(
         driver_decoder: Option<DriverDecoder>,
         device: &Device,
         format: &Format,
@@ -356,14 +356,15 @@ impl DriverDecoder {
     ) -> Result<DriverDecoder> {
         let driver = device.driver();
         let size = (format.coded_width, format.coded_height);
-        let (bit_depth, surfaces) = (8 + format.bit_depth_luma_minus8, u32::from(format.min_surfaces) + DELAY);
+        let (bit_depth, surface_count) =
+            (8 + format.bit_depth_luma_minus8, u32::from(format.min_surfaces) + DISPLAY_DELAY);
         let mut max_size = size;
         if let Some(mut driver_decoder) = driver_decoder {
             let is_same_format = driver_decoder.codec == format.codec && driver_decoder.bit_depth == bit_depth;
             let fits = is_same_format
                 && size.0 <= driver_decoder.max_size.0
                 && size.1 <= driver_decoder.max_size.1
-                && surfaces <= driver_decoder.surfaces;
+                && surface_count <= driver_decoder.surface_count;
             if fits && driver_decoder.size == size {
                 return Ok(driver_decoder);
             }
@@ -371,7 +372,7 @@ impl DriverDecoder {
                 let mut info = ReconfigureInfo::zeroed();
                 (info.width, info.height) = size;
                 (info.target_width, info.target_height) = output_size(size);
-                info.surfaces = driver_decoder.surfaces;
+                info.surfaces = driver_decoder.surface_count;
                 info.display_area = full_rect(output_size(size));
                 // SAFETY: the context is current and the handle is valid (invariant 1).
                 let status = unsafe { (driver.cuvid.reconfigure)(driver_decoder.handle, &raw mut info) };
@@ -387,7 +388,7 @@ impl DriverDecoder {
         }
         let mut info = CreateInfo::zeroed();
         (info.width, info.height) = (size.0.into(), size.1.into());
-        info.surfaces = surfaces.into();
+        info.surfaces = surface_count.into();
         info.codec = format.codec;
         info.chroma = format.chroma;
         info.flags = ffi::USE_VIDEO_ENGINES;
@@ -402,7 +403,7 @@ impl DriverDecoder {
         // call, and writes the handle.
         let status = unsafe { (driver.cuvid.create_decoder)(&raw mut handle, &raw mut info) };
         driver.check(status, || format!("creating a decoder for {codec} of {} x {} pixels", size.0, size.1))?;
-        Ok(DriverDecoder { handle, codec: format.codec, bit_depth, size, max_size, surfaces })
+        Ok(DriverDecoder { handle, codec: format.codec, bit_depth, size, max_size, surface_count })
     }
 
     /// The context must be current.
@@ -429,13 +430,13 @@ fn full_rect((width, height): (u32, u32)) -> ffi::ShortRect {
 
 struct HostMemory {
     data: *mut c_void,
-    bytes: usize,
+    capacity: usize,
 }
 
 impl HostMemory {
     /// May discard the content. The context must be current.
     fn grow(&mut self, device: &Device, bytes: usize) -> Result<()> {
-        if bytes > self.bytes {
+        if bytes > self.capacity {
             self.free(device);
             let driver = device.driver();
             // SAFETY: the context is current. The driver writes the address before it returns.
@@ -443,25 +444,25 @@ impl HostMemory {
             driver.check(status, || format!("allocating {bytes} bytes of page-locked memory"))?;
             // SAFETY: the driver has allocated the bytes.
             unsafe { self.data.write_bytes(0, bytes) };
-            self.bytes = bytes;
+            self.capacity = bytes;
         }
         Ok(())
     }
 
     fn bytes(&self) -> &[u8] {
-        if self.bytes == 0 {
+        if self.capacity == 0 {
             return &[];
         }
-        // SAFETY: `grow` allocated this many bytes and set them to zero. Only `State::read` writes to
-        // them, and waits until the device has done so.
-        unsafe { std::slice::from_raw_parts(self.data.cast(), self.bytes) }
+        // SAFETY: `grow` allocated this many bytes and set them to zero. Only `State::copy_to_host`
+        // writes to them, and waits until the device has done so.
+        unsafe { std::slice::from_raw_parts(self.data.cast(), self.capacity) }
     }
 
     fn free(&mut self, device: &Device) {
-        if self.bytes > 0 {
+        if self.capacity > 0 {
             // SAFETY: `grow` allocated the memory, and nothing refers to it.
             unsafe { (device.driver().cuda.free_host)(self.data) };
-            self.bytes = 0;
+            self.capacity = 0;
         }
     }
 }
@@ -472,7 +473,7 @@ impl State {
     ///
     /// # Safety
     /// `state` points to a [`State`] that no other code accesses during the call.
-    unsafe fn guard(state: *mut c_void, function: impl FnOnce(&mut Self) -> Result<c_int>) -> c_int {
+    unsafe fn run_callback(state: *mut c_void, function: impl FnOnce(&mut Self) -> Result<c_int>) -> c_int {
         // SAFETY: guaranteed by the caller.
         let state = unsafe { &mut *state.cast::<Self>() };
         if state.failure.is_some() || state.panic.is_some() {
@@ -493,7 +494,7 @@ impl State {
 
     /// Destroys the driver's decoder and forgets all images, because the state of the engine is
     /// unknown. The context must be current.
-    fn fail(&mut self, device: &Device) {
+    fn reset_engine(&mut self, device: &Device) {
         self.images.clear();
         if let Some(driver_decoder) = self.driver_decoder.take() {
             driver_decoder.destroy(device);
@@ -501,15 +502,15 @@ impl State {
     }
 
     /// Prepares for a format, and returns the number of surfaces.
-    fn start(&mut self, format: &Format) -> Result<c_int> {
+    fn set_format(&mut self, format: &Format) -> Result<c_int> {
         let size = (format.coded_width, format.coded_height);
         if let (Some(previous_format), Some(driver_decoder)) = (&self.format, &self.driver_decoder) {
-            let relevant =
+            let decoder_format =
                 |f: &Format| (f.coded_width, f.coded_height, f.chroma, f.bit_depth_luma_minus8, shown_area(f));
-            if relevant(previous_format) == relevant(format)
-                && u32::from(format.min_surfaces) + DELAY <= driver_decoder.surfaces
+            if decoder_format(previous_format) == decoder_format(format)
+                && u32::from(format.min_surfaces) + DISPLAY_DELAY <= driver_decoder.surface_count
             {
-                return Ok(driver_decoder.surfaces as c_int);
+                return Ok(driver_decoder.surface_count as c_int);
             }
             return Err(Error::unsupported(format!(
                 "the format of the video changes from {} x {} to {} x {} pixels in packet {} after a key frame, which \
@@ -547,14 +548,14 @@ impl State {
                 shown_area(format)
             )));
         }
-        let driver_decoder = DriverDecoder::open(self.driver_decoder.take(), &device, format, self.codec)?;
-        let surfaces = driver_decoder.surfaces;
+        let driver_decoder = DriverDecoder::reuse_or_create(self.driver_decoder.take(), &device, format, self.codec)?;
+        let surface_count = driver_decoder.surface_count;
         self.driver_decoder = Some(driver_decoder);
         self.format = Some(*format);
-        Ok(surfaces as c_int)
+        Ok(surface_count as c_int)
     }
 
-    fn queue(&mut self, params: *mut PicParams) -> Result<c_int> {
+    fn queue_image(&mut self, params: *mut PicParams) -> Result<c_int> {
         // SAFETY: the parser passes a valid structure.
         let image = unsafe { &*params };
         let surface = image.surface as usize;
@@ -579,8 +580,8 @@ impl State {
         Ok(1)
     }
 
-    /// Waits for the image in the surface, if there is one, and stores whether it is damaged. If the
-    /// driver does not report damage, returns at once, and the image counts as undamaged.
+    /// Waits for the image in the surface, if there is one, and stores whether it is damaged. If
+    /// the driver does not report damage, returns at once, and the image counts as undamaged.
     fn wait(&mut self, surface: usize) -> Result<()> {
         let Some(driver_decoder) = &self.driver_decoder else { return Ok(()) };
         if self.images.get_mut(surface).is_none_or(|image| image.is_damaged.is_some()) {
@@ -612,7 +613,14 @@ impl State {
     }
 
     /// Copies the image in `surface` to host memory. The context must be current.
-    fn read(&mut self, surface: usize, is_field: bool, index: usize, packet: usize, device: &Device) -> Result<()> {
+    fn copy_to_host(
+        &mut self,
+        surface: usize,
+        is_field: bool,
+        index: usize,
+        packet: usize,
+        device: &Device,
+    ) -> Result<()> {
         let (Some(format), Some(driver_decoder)) = (self.format, &self.driver_decoder) else {
             return Err(Error::damaged("an image precedes its format"));
         };
@@ -658,11 +666,11 @@ impl State {
         let copy_result = copy(top, width * sample_bytes, height, 0)
             .and_then(|()| copy(coded_size.1 as usize + top / 2, chroma_row_bytes, chroma_height, luma_bytes));
         // SAFETY: the stream is valid, and the address was mapped above.
-        let (synchronized, unmapped) =
+        let (synchronize_status, unmap_status) =
             unsafe { ((driver.cuda.stream_synchronize)(stream), (driver.cuvid.unmap)(handle, address)) };
         copy_result?;
-        driver.check(synchronized, || "copying a decoded frame to host memory".into())?;
-        driver.check(unmapped, || "releasing a decoded frame".into())?;
+        driver.check(synchronize_status, || "copying a decoded frame to host memory".into())?;
+        driver.check(unmap_status, || "releasing a decoded frame".into())?;
 
         // An engine decodes the images of a decoder one after the other, so all earlier images are
         // decoded.
@@ -684,12 +692,12 @@ impl State {
 
 unsafe extern "C" fn on_sequence(state: *mut c_void, format: *mut Format) -> c_int {
     // SAFETY: the parser passes the state, and a valid structure (invariant 2).
-    unsafe { State::guard(state, |state| state.start(&*format)) }
+    unsafe { State::run_callback(state, |state| state.set_format(&*format)) }
 }
 
 unsafe extern "C" fn on_decode(state: *mut c_void, params: *mut PicParams) -> c_int {
     // SAFETY: the parser passes the state (invariant 2).
-    unsafe { State::guard(state, |state| state.queue(params)) }
+    unsafe { State::run_callback(state, |state| state.queue_image(params)) }
 }
 
 unsafe extern "C" fn on_display(_: *mut c_void, _: *mut c_void) -> c_int {

@@ -3,7 +3,7 @@
 //! **Invariants**
 //! 1. Functions of the driver that need a context are called only between [`Device::enter`] and the
 //!    drop of its result, so that the context of the device is current.
-//! 2. [`Entered`] restores the previous context and capture mode of the thread.
+//! 2. [`CurrentContext`] restores the previous context and capture mode of the thread.
 //! 3. If a process has opened a GPU, a child that it creates by `fork` calls no function of the
 //!    driver. No call starts after the exit handler of this file has run. The driver supports
 //!    neither.
@@ -25,8 +25,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// Maximum wait at exit for calls in progress.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Number of values of [`Call`] in all threads.
-static CALLS: AtomicUsize = AtomicUsize::new(0);
+/// Number of values of [`ActiveCall`] in all threads.
+static ACTIVE_CALLS: AtomicUsize = AtomicUsize::new(0);
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
 /// ID of the process that opened a GPU, or 0.
 static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
@@ -46,10 +46,10 @@ impl Driver {
     }
 
     fn open(cuda: &str, cuvid: &str) -> Result<Self, String> {
-        let cuda_library = library(cuda).map_err(|why| {
+        let cuda_library = open_library(cuda).map_err(|why| {
             format!("decoding this video needs an NVIDIA GPU, but its driver was not found ({why}); {ALTERNATIVES}")
         })?;
-        let cuvid_library = library(cuvid).map_err(|why| {
+        let cuvid_library = open_library(cuvid).map_err(|why| {
             format!(
                 "decoding this video needs the video library of the NVIDIA driver, which was not found ({why}); in a \
                  container, set NVIDIA_DRIVER_CAPABILITIES to `all`, or to a list with `video`, such as \
@@ -88,7 +88,7 @@ impl Driver {
 }
 
 /// Opens a library, which is never unloaded.
-fn library(name: &str) -> Result<&'static libloading::Library, String> {
+fn open_library(name: &str) -> Result<&'static libloading::Library, String> {
     // SAFETY: the initializers of the driver's libraries have no preconditions.
     let result = unsafe { libloading::Library::new(name) };
     let library = result.map_err(|e| {
@@ -99,10 +99,10 @@ fn library(name: &str) -> Result<&'static libloading::Library, String> {
 }
 
 #[derive(Clone)]
-pub(super) struct Device(Arc<Primary>);
+pub(super) struct Device(Arc<PrimaryContext>);
 
 /// The primary context of a device, which the whole process shares.
-struct Primary {
+struct PrimaryContext {
     driver: Driver,
     ordinal: usize,
     device: c_int,
@@ -112,13 +112,13 @@ struct Primary {
 }
 
 // SAFETY: a context may be current on several threads at a time.
-unsafe impl Send for Primary {}
+unsafe impl Send for PrimaryContext {}
 // SAFETY: as above.
-unsafe impl Sync for Primary {}
+unsafe impl Sync for PrimaryContext {}
 
-impl Drop for Primary {
+impl Drop for PrimaryContext {
     fn drop(&mut self) {
-        if let Ok(_call) = self.call() {
+        if let Ok(_call) = self.begin_call() {
             // SAFETY: `Device::open` retained the context.
             unsafe { (self.driver.cuda.release)(self.device) };
         }
@@ -126,20 +126,20 @@ impl Drop for Primary {
 }
 
 /// Marks a call of the driver, or a scope in which a context is current.
-struct Call;
+struct ActiveCall;
 
-impl Drop for Call {
+impl Drop for ActiveCall {
     fn drop(&mut self) {
-        CALLS.fetch_sub(1, Ordering::SeqCst);
+        ACTIVE_CALLS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Primary {
-    fn call(&self) -> Result<Call> {
+impl PrimaryContext {
+    fn begin_call(&self) -> Result<ActiveCall> {
         check_process()?;
         // Count the call first, so that the exit handler either waits for it or makes it fail.
-        CALLS.fetch_add(1, Ordering::SeqCst);
-        let call = Call;
+        ACTIVE_CALLS.fetch_add(1, Ordering::SeqCst);
+        let call = ActiveCall;
         if IS_EXITING.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Device, "the process is exiting, so no more videos are decoded"));
         }
@@ -177,7 +177,7 @@ extern "C" fn wait_for_calls() {
     }
     IS_EXITING.store(true, Ordering::SeqCst);
     let wait_start = Instant::now();
-    while CALLS.load(Ordering::SeqCst) > 0 && wait_start.elapsed() < EXIT_TIMEOUT {
+    while ACTIVE_CALLS.load(Ordering::SeqCst) > 0 && wait_start.elapsed() < EXIT_TIMEOUT {
         std::thread::sleep(Duration::from_micros(50));
     }
 }
@@ -208,7 +208,7 @@ impl Device {
             driver.check((driver.cuda.retain)(&raw mut context, device), operation)?;
         }
         register_exit_handler();
-        Ok(Device(Arc::new(Primary { driver, ordinal, device, context, caps: Mutex::default() })))
+        Ok(Device(Arc::new(PrimaryContext { driver, ordinal, device, context, caps: Mutex::default() })))
     }
 
     pub(super) fn driver(&self) -> &Driver {
@@ -217,7 +217,7 @@ impl Device {
 
     /// Returns the name of the GPU, for example `NVIDIA H200`.
     fn name(&self) -> String {
-        let Ok(_call) = self.0.call() else { return format!("GPU {}", self.0.ordinal) };
+        let Ok(_call) = self.0.begin_call() else { return format!("GPU {}", self.0.ordinal) };
         let mut name = [0; 128];
         // SAFETY: the driver writes a string of at most this length, which ends with a zero.
         let status = unsafe { (self.0.driver.cuda.device_name)(name.as_mut_ptr(), name.len() as c_int, self.0.device) };
@@ -228,19 +228,19 @@ impl Device {
     /// Makes the context of the device current on this thread until the result is dropped, and
     /// prevents calls on this thread from invalidating CUDA graph captures in other threads. Fails
     /// in a child process created by `fork` after a GPU was opened, and while the process exits.
-    pub(super) fn enter(&self) -> Result<Entered<'_>> {
-        let call = self.0.call()?;
+    pub(super) fn enter(&self) -> Result<CurrentContext<'_>> {
+        let call = self.0.begin_call()?;
         let driver = &self.0.driver;
         let mut mode = ffi::CAPTURE_RELAXED;
-        // SAFETY: `Primary` retains the context. The driver reads and writes the mode during the
-        // call.
+        // SAFETY: `PrimaryContext` retains the context. The driver reads and writes the mode during
+        // the call.
         unsafe {
             driver.check((driver.cuda.push)(self.0.context), || {
                 format!("entering the context of GPU {}", self.0.ordinal)
             })?;
-            let exchanged = (driver.cuda.exchange_capture_mode)(&raw mut mode);
-            let mode = (exchanged == 0).then_some(mode);
-            Ok(Entered { driver, mode, _call: call, _on_this_thread: PhantomData })
+            let exchange_status = (driver.cuda.exchange_capture_mode)(&raw mut mode);
+            let previous_mode = (exchange_status == 0).then_some(mode);
+            Ok(CurrentContext { driver, previous_mode, _call: call, _on_this_thread: PhantomData })
         }
     }
 
@@ -307,19 +307,19 @@ fn unsupported_reason(caps: &Caps, (width, height): (u32, u32)) -> Option<String
     }
 }
 
-pub(super) struct Entered<'a> {
+pub(super) struct CurrentContext<'a> {
     driver: &'a Driver,
-    mode: Option<c_int>,
-    _call: Call,
+    previous_mode: Option<c_int>,
+    _call: ActiveCall,
     _on_this_thread: PhantomData<*const ()>,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for CurrentContext<'_> {
     fn drop(&mut self) {
         let mut context = null_mut();
         // SAFETY: `enter` pushed the context. The driver reads and writes during the calls.
         unsafe {
-            if let Some(mut mode) = self.mode {
+            if let Some(mut mode) = self.previous_mode {
                 (self.driver.cuda.exchange_capture_mode)(&raw mut mode);
             }
             (self.driver.cuda.pop)(&raw mut context);

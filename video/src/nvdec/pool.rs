@@ -1,10 +1,10 @@
 //! [`Pool`]: the decoders of one GPU, shared by all threads.
 //!
 //! A decoder takes GPU memory, and a few decoders keep all video engines of the GPU busy. A process
-//! has at most [`MAX_SESSIONS`] decoders per GPU, and a thread uses one while it decodes a sequence of
-//! frames. The pool prefers a decoder that has already decoded packets of the requested frame, then
-//! the least recently used one of the same format, then a new one, and then the least recently used
-//! one.
+//! has at most [`MAX_SESSIONS`] decoders per GPU, and a thread uses one while it decodes a sequence
+//! of frames. The pool prefers a decoder that has already decoded packets of the requested frame,
+//! then the least recently used one of the same format, then a new one, and then the least recently
+//! used one.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -70,7 +70,8 @@ impl Pool {
         let mut idle = self.idle();
         loop {
             let best_index = idle.sessions.iter_mut().position(|session| session.continues(record));
-            let best_index = best_index.or_else(|| idle.sessions.iter().position(|session| session.fits(record)));
+            let best_index =
+                best_index.or_else(|| idle.sessions.iter().position(|session| session.has_format_of(record)));
             if let Some(index) = best_index {
                 return Ok(idle.sessions.remove(index));
             }
@@ -108,7 +109,7 @@ impl Pool {
 }
 
 impl Session {
-    fn fits(&self, record: &Record<'_>) -> bool {
+    fn has_format_of(&self, record: &Record<'_>) -> bool {
         self.format == Some((record.codec, record.width, record.height))
     }
 
@@ -119,10 +120,10 @@ impl Session {
     /// clips in presentation order, its image must still be in GPU memory.
     pub(super) fn continues(&mut self, record: &Record<'_>) -> bool {
         let pushed_count = self.packet_ends.len().min(record.count());
-        self.fits(record)
+        self.has_format_of(record)
             && pushed_count > 0
             && self.body.get(..self.packet_ends[pushed_count - 1]).is_some_and(|body| record.body().starts_with(body))
-            && (pushed_count < record.count() || self.decoder.has(record.count() - 1))
+            && (pushed_count < record.count() || self.decoder.has_frame(record.count() - 1))
     }
 
     /// Decodes the frame of a record. Returns how many packets were decoded. After an error, the

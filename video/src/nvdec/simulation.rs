@@ -25,10 +25,10 @@ struct Parser {
     params: ffi::ParserParams,
     surfaces: Vec<bool>,
     /// The presentation order and the surface of each image that is not shown yet.
-    waiting: Vec<(u8, usize)>,
+    hidden_images: Vec<(u8, usize)>,
     references: [Option<usize>; 8],
-    next: usize,
-    count: u8,
+    next_reference: usize,
+    image_count: u8,
 }
 
 #[derive(Default)]
@@ -76,11 +76,11 @@ impl Parser {
             }
         }
         self.surfaces[surface] = true;
-        self.waiting.push((image.order, surface));
+        self.hidden_images.push((image.order, surface));
         // The real driver holds back more images.
-        while self.waiting.len() > 1 {
-            let next_shown = (0..self.waiting.len()).min_by_key(|&index| self.waiting[index].0).unwrap();
-            let (_, surface) = self.waiting.remove(next_shown);
+        while self.hidden_images.len() > 1 {
+            let next_shown = (0..self.hidden_images.len()).min_by_key(|&index| self.hidden_images[index].0).unwrap();
+            let (_, surface) = self.hidden_images.remove(next_shown);
             self.surfaces[surface] = false;
             unsafe { self.params.on_display.unwrap()(self.params.user, null_mut()) };
         }
@@ -95,8 +95,8 @@ impl Parser {
             if !matches!(unit[0] & 31, 1 | 5) {
                 return true;
             }
-            let refresh = if unit[0] >> 5 != 0 { 1 << self.next } else { 0 };
-            self.next = (self.next + usize::from(refresh != 0)) % 2;
+            let refresh = if unit[0] >> 5 != 0 { 1 << self.next_reference } else { 0 };
+            self.next_reference = (self.next_reference + usize::from(refresh != 0)) % 2;
             self.decode(&TestImage { number: unit[1], order: unit[2], refresh, is_damaged: unit[3] == 2 })
         })
     }
@@ -106,8 +106,8 @@ impl Parser {
         let mut succeeded = true;
         let parsed = for_each_frame(data, |frame| {
             if let Header::Encoded { refresh, .. } = Header::parse(frame)? {
-                self.count += 1;
-                let image = TestImage { number: self.count, order: self.count, refresh, is_damaged: false };
+                self.image_count += 1;
+                let image = TestImage { number: self.image_count, order: self.image_count, refresh, is_damaged: false };
                 succeeded = succeeded && self.decode(&image);
             }
             Ok(())
@@ -120,10 +120,10 @@ unsafe extern "C" fn create_parser(out: *mut ffi::Parser, params: *mut ffi::Pars
     let parser = Parser {
         params: unsafe { *params },
         surfaces: Vec::new(),
-        waiting: Vec::new(),
+        hidden_images: Vec::new(),
         references: [None; 8],
-        next: 0,
-        count: 0,
+        next_reference: 0,
+        image_count: 0,
     };
     unsafe { *out = Box::into_raw(Box::new(parser)).cast() };
     0
@@ -223,7 +223,7 @@ unsafe extern "C" fn exchange_capture_mode(_: *mut c_int) -> Status {
 unsafe extern "C" fn stream_create(_: *mut ffi::Stream, _: c_uint) -> Status {
     0
 }
-unsafe extern "C" fn stream(_: ffi::Stream) -> Status {
+unsafe extern "C" fn stub_stream(_: ffi::Stream) -> Status {
     0
 }
 unsafe extern "C" fn copy_2d(copy: *const ffi::Copy2d, _: ffi::Stream) -> Status {
@@ -258,8 +258,8 @@ fn device() -> Device {
         pop,
         exchange_capture_mode,
         stream_create,
-        stream_destroy: stream,
-        stream_synchronize: stream,
+        stream_destroy: stub_stream,
+        stream_synchronize: stub_stream,
         copy_2d,
         alloc_host,
         free_host,
@@ -308,7 +308,7 @@ fn config(codec: Codec) -> CodecConfig {
 }
 
 /// Returns the value of the samples of a frame, which must all be the same.
-fn number_of(planes: &Planes<'_>) -> u8 {
+fn sample_value(planes: &Planes<'_>) -> u8 {
     let samples = (0..3).flat_map(|plane| {
         let (width, height) = planes.size(plane);
         (0..width * height).map(move |pixel| planes.sample(plane, pixel % width, pixel / width))
@@ -319,9 +319,9 @@ fn number_of(planes: &Planes<'_>) -> u8 {
 }
 
 /// Returns the number in a frame, or `None` if the frame is no longer in GPU memory.
-fn number(decoder: &mut Decoder, packet: usize) -> Result<Option<u8>, String> {
+fn frame_number(decoder: &mut Decoder, packet: usize) -> Result<Option<u8>, String> {
     let is_available = decoder.frame(packet).map_err(|e| e.to_string())?;
-    Ok(is_available.then(|| number_of(&decoder.planes())))
+    Ok(is_available.then(|| sample_value(&decoder.planes())))
 }
 
 fn run(images: &[(Kind, u8, bool)]) -> Vec<Result<Option<u8>, String>> {
@@ -330,7 +330,7 @@ fn run(images: &[(Kind, u8, bool)]) -> Vec<Result<Option<u8>, String>> {
     let mut numbers = Vec::new();
     for (index, &image) in images.iter().enumerate() {
         decoder.push(&packet(index, image)).unwrap();
-        numbers.push(number(&mut decoder, index));
+        numbers.push(frame_number(&mut decoder, index));
     }
     numbers
 }
@@ -357,14 +357,14 @@ fn frames_belong_to_their_packets_after_an_open_key_frame() {
 #[test]
 fn damage_of_leading_images_spreads_to_leading_images_only() {
     let images = [(Open, 5, false), (Reference, 3, true), (Single, 4, false), (Reference, 8, false)];
-    let found = run(&images);
-    for found in &found[1..3] {
-        assert!(found.as_ref().unwrap_err().contains("packet 1 after the key frame is damaged"), "{found:?}");
+    let numbers = run(&images);
+    for number in &numbers[1..3] {
+        assert!(number.as_ref().unwrap_err().contains("packet 1 after the key frame is damaged"), "{number:?}");
     }
-    assert_eq!(found[3], Ok(Some(4)));
+    assert_eq!(numbers[3], Ok(Some(4)));
     let images = [(Idr, 5, false), (Reference, 3, true), (Single, 4, false), (Reference, 8, false)];
-    let found = run(&images);
-    assert!(found[1..].iter().all(|found| found.as_ref().unwrap_err().contains("packet 1 after")), "{found:?}");
+    let numbers = run(&images);
+    assert!(numbers[1..].iter().all(|numbers| numbers.as_ref().unwrap_err().contains("packet 1 after")), "{numbers:?}");
 }
 
 #[test]
@@ -385,7 +385,7 @@ fn the_frame_of_a_vp9_packet_is_the_one_that_it_shows() {
     for (index, (packet, expected)) in packets.iter().enumerate() {
         decoder.push(packet).unwrap();
         assert!(decoder.frame(index).unwrap());
-        assert_eq!(number_of(&decoder.planes()), *expected);
+        assert_eq!(sample_value(&decoder.planes()), *expected);
         assert_eq!(decoder.planes().coding, Coding { matrix: 1, is_full_range: true, bits: 8 });
     }
 }
@@ -399,11 +399,11 @@ fn packets_after_a_damaged_one_fail_with_the_same_reason() {
         "packet 1 after the key frame is damaged (the NAL unit at byte 0 of the packet claims 9 bytes, but 1 follow)";
     assert_eq!(decoder.push(&[0, 0, 0, 9, 1]).unwrap_err().to_string(), reason);
     assert_eq!(decoder.push(&packet(2, (Reference, 3, false))).unwrap_err().to_string(), reason);
-    assert_eq!(number(&mut decoder, 0), Ok(Some(1)), "it precedes the damage");
-    assert_eq!(number(&mut decoder, 2), Err(reason.to_owned()));
+    assert_eq!(frame_number(&mut decoder, 0), Ok(Some(1)), "it precedes the damage");
+    assert_eq!(frame_number(&mut decoder, 2), Err(reason.to_owned()));
     decoder.start(&config(Codec::H264)).unwrap();
     decoder.push(&packet(4, (Idr, 1, false))).unwrap();
-    assert_eq!(number(&mut decoder, 0), Ok(Some(5)));
+    assert_eq!(frame_number(&mut decoder, 0), Ok(Some(5)));
 }
 
 #[test]
@@ -436,7 +436,7 @@ fn records(first: usize) -> Vec<Vec<u8>> {
 }
 
 fn show(decoder: &mut FrameDecoder, record: &[u8]) -> u8 {
-    decoder.decode(&Record::parse(record).unwrap(), &[], |planes| Ok(number_of(planes))).unwrap()
+    decoder.decode(&Record::parse(record).unwrap(), &[], |planes| Ok(sample_value(planes))).unwrap()
 }
 
 #[test]
@@ -464,7 +464,7 @@ fn the_same_frames_result_for_any_order_of_records() {
 
 fn show_before(decoder: &mut FrameDecoder, record: &[u8], later: &[Vec<u8>]) -> u8 {
     let later: Vec<_> = later.iter().map(|bytes| Record::parse(bytes).unwrap()).collect();
-    decoder.decode(&Record::parse(record).unwrap(), &later, |planes| Ok(number_of(planes))).unwrap()
+    decoder.decode(&Record::parse(record).unwrap(), &later, |planes| Ok(sample_value(planes))).unwrap()
 }
 
 #[test]
@@ -479,10 +479,10 @@ fn frames_are_decoded_ahead_and_only_once() {
 
 #[test]
 fn the_same_frames_result_with_later_frames_of_any_order() {
-    let (first_records, other, pool) = (records(0), records(10), Arc::new(Pool::new(device())));
+    let (first_records, other_records, pool) = (records(0), records(10), Arc::new(Pool::new(device())));
     let mut decoder = FrameDecoder::with_pool(&pool);
     for (frame, first, second) in (0..250).map(|n| (n / 50, n / 10 % 5, n % 10)) {
-        let second = first_records.iter().chain(&other).nth(second).unwrap();
+        let second = first_records.iter().chain(&other_records).nth(second).unwrap();
         let later = [first_records[first].clone(), second.clone()];
         assert_eq!(usize::from(show_before(&mut decoder, &first_records[frame], &later)), frame + 1);
     }
@@ -490,13 +490,13 @@ fn the_same_frames_result_with_later_frames_of_any_order() {
 
 #[test]
 fn damage_of_a_later_frame_does_not_affect_a_frame() {
-    let (good, pool) = (records(0), Arc::new(Pool::new(device())));
-    let mut damaged = good[2].clone();
+    let (records_of_group, pool) = (records(0), Arc::new(Pool::new(device())));
+    let mut damaged = records_of_group[2].clone();
     let offset = damaged.len() - 8;
     damaged[offset + 3] = 200;
     let mut decoder = FrameDecoder::with_pool(&pool);
-    assert_eq!(show_before(&mut decoder, &good[0], &[good[1].clone(), damaged.clone()]), 1);
-    assert_eq!(show_before(&mut decoder, &good[1], std::slice::from_ref(&damaged)), 2);
+    assert_eq!(show_before(&mut decoder, &records_of_group[0], &[records_of_group[1].clone(), damaged.clone()]), 1);
+    assert_eq!(show_before(&mut decoder, &records_of_group[1], std::slice::from_ref(&damaged)), 2);
     let error = decoder.decode(&Record::parse(&damaged).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
     assert!(error.starts_with("packet 2 after the key frame is damaged"), "{error}");
 }
@@ -541,13 +541,13 @@ fn a_thread_waits_while_all_decoders_are_in_use() {
 #[test]
 fn a_damaged_record_leaves_the_decoder_usable() {
     let pool = Arc::new(Pool::new(device()));
-    let (mut decoder, good) = (FrameDecoder::with_pool(&pool), records(0));
-    let mut damaged = good[2].clone();
+    let (mut decoder, records_of_group) = (FrameDecoder::with_pool(&pool), records(0));
+    let mut damaged = records_of_group[2].clone();
     let offset = damaged.len() - 8;
     damaged[offset + 3] = 200;
     let error = decoder.decode(&Record::parse(&damaged).unwrap(), &[], |_| Ok(())).unwrap_err().to_string();
     assert!(error.starts_with("packet 2 after the key frame is damaged"), "{error}");
-    assert_eq!(show(&mut decoder, &good[2]), 3);
+    assert_eq!(show(&mut decoder, &records_of_group[2]), 3);
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 const SYNC_CODE: u32 = 0x49_83_42;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Content {
-    pub(super) images: usize,
+pub(super) struct PacketImages {
+    pub(super) image_count: usize,
     /// Index of the shown image among all encoded images since the key frame.
     pub(super) shown_image: usize,
 }
@@ -22,9 +22,9 @@ pub(super) struct Content {
 #[derive(Debug, Default)]
 pub(super) struct References {
     /// For each reference, the index of its image, counted from the key frame.
-    images: [Option<usize>; 8],
+    reference_images: [Option<usize>; 8],
     /// Number of encoded images since the key frame.
-    count: usize,
+    image_count: usize,
     /// Matrix coefficients as in ISO/IEC 23091-2, and whether samples have the full range,
     /// according to the last key frame.
     pub(super) color: (u8, bool),
@@ -32,7 +32,7 @@ pub(super) struct References {
 
 pub(super) enum Header {
     /// The frame shows a reference image.
-    Existing(usize),
+    ShowExisting(usize),
     Encoded {
         /// Bit `n` is set if reference `n` is replaced.
         refresh: u32,
@@ -45,21 +45,21 @@ pub(super) enum Header {
 impl References {
     /// Reads the headers in a packet, which must show exactly one frame. After an error, the
     /// references must not be used anymore.
-    pub(super) fn add(&mut self, packet: &[u8]) -> Result<Content> {
-        let first_image = self.count;
+    pub(super) fn add(&mut self, packet: &[u8]) -> Result<PacketImages> {
+        let first_image = self.image_count;
         let mut shown_image = None;
         for_each_frame(packet, |frame| {
             let frame_image = match Header::parse(frame)? {
-                Header::Existing(index) => Some(self.images[index].ok_or_else(|| {
+                Header::ShowExisting(index) => Some(self.reference_images[index].ok_or_else(|| {
                     Error::damaged(format!("a VP9 frame shows the reference image {index}, which does not exist"))
                 })?),
                 Header::Encoded { refresh, is_shown, key } => {
-                    if self.count == 0 && key.is_none() {
+                    if self.image_count == 0 && key.is_none() {
                         return Err(Error::damaged("the first VP9 frame is not a key frame"));
                     }
-                    let image = self.count;
-                    self.count += 1;
-                    for (index, reference) in self.images.iter_mut().enumerate() {
+                    let image = self.image_count;
+                    self.image_count += 1;
+                    for (index, reference) in self.reference_images.iter_mut().enumerate() {
                         if refresh >> index & 1 == 1 {
                             *reference = Some(image);
                         }
@@ -75,7 +75,7 @@ impl References {
             Ok(())
         })?;
         let shown_image = shown_image.ok_or_else(|| Error::damaged("the packet shows no VP9 frame"))?;
-        Ok(Content { images: self.count - first_image, shown_image })
+        Ok(PacketImages { image_count: self.image_count - first_image, shown_image })
     }
 }
 
@@ -98,11 +98,11 @@ impl Bits<'_> {
         Ok(value)
     }
 
-    fn is_set(&mut self) -> Result<bool> {
+    fn read_flag(&mut self) -> Result<bool> {
         Ok(self.take(1)? == 1)
     }
 
-    fn sync_code(&mut self) -> Result<()> {
+    fn check_sync_code(&mut self) -> Result<()> {
         match self.take(24)? {
             SYNC_CODE => Ok(()),
             other => {
@@ -112,7 +112,7 @@ impl Bits<'_> {
     }
 
     /// Reads the color description. Returns the matrix and the range.
-    fn color(&mut self, profile: u32) -> Result<(u8, bool)> {
+    fn read_color(&mut self, profile: u32) -> Result<(u8, bool)> {
         if profile >= 2 {
             self.take(1)?;
         }
@@ -125,7 +125,7 @@ impl Bits<'_> {
             7 => return Err(Error::unsupported("the VP9 frame is RGB: only 4:2:0 is supported on the GPU")),
             _ => 2,
         };
-        let is_full_range = self.is_set()?;
+        let is_full_range = self.read_flag()?;
         if profile & 1 == 1 {
             self.take(3)?;
         }
@@ -140,27 +140,27 @@ impl Header {
             return Err(Error::damaged("the packet contains no VP9 frame"));
         }
         let profile = bits.take(1)? | bits.take(1)? << 1;
-        if profile == 3 && bits.is_set()? {
+        if profile == 3 && bits.read_flag()? {
             return Err(Error::damaged("a VP9 frame has an unknown profile"));
         }
-        if bits.is_set()? {
-            return Ok(Header::Existing(bits.take(3)? as usize));
+        if bits.read_flag()? {
+            return Ok(Header::ShowExisting(bits.take(3)? as usize));
         }
-        let is_key = !bits.is_set()?;
-        let is_shown = bits.is_set()?;
-        let is_resilient = bits.is_set()?;
+        let is_key = !bits.read_flag()?;
+        let is_shown = bits.read_flag()?;
+        let is_resilient = bits.read_flag()?;
         if is_key {
-            bits.sync_code()?;
-            return Ok(Header::Encoded { refresh: 0xff, is_shown, key: Some(bits.color(profile)?) });
+            bits.check_sync_code()?;
+            return Ok(Header::Encoded { refresh: 0xff, is_shown, key: Some(bits.read_color(profile)?) });
         }
-        let is_intra = !is_shown && bits.is_set()?;
+        let is_intra = !is_shown && bits.read_flag()?;
         if !is_resilient {
             bits.take(2)?;
         }
         if is_intra {
-            bits.sync_code()?;
+            bits.check_sync_code()?;
             if profile > 0 {
-                bits.color(profile)?;
+                bits.read_color(profile)?;
             }
         }
         Ok(Header::Encoded { refresh: bits.take(8)?, is_shown, key: None })
@@ -232,7 +232,7 @@ pub(super) mod tests {
         let mut references = References::default();
         packets
             .iter()
-            .map(|packet| references.add(packet).map(|content| (content.images, content.shown_image)))
+            .map(|packet| references.add(packet).map(|content| (content.image_count, content.shown_image)))
             .collect()
     }
 

@@ -38,8 +38,8 @@ fn packets<'a>(file: &'a [u8], track: &Track) -> Vec<&'a [u8]> {
 
 #[test]
 fn packets_are_those_of_ffprobe_and_of_the_mp4_file() {
-    for (name, from) in FILES {
-        let (file, mp4) = (bytes(name), bytes(&format!("{from}.mp4")));
+    for (name, mp4_name) in FILES {
+        let (file, mp4) = (bytes(name), bytes(&format!("{mp4_name}.mp4")));
         let (track, expected) = (open(&file).unwrap_or_else(|e| panic!("{name}: {e}")), open(&mp4).unwrap());
         let found = track.packets().iter().map(|packet| (packet.time, packet.size, packet.is_key));
         assert_eq!(found.collect::<Vec<_>>(), expected_packets(name), "{name}");
@@ -65,7 +65,7 @@ fn frames_are_those_of_the_mp4_file_bit_for_bit() {
     use warpfeed_video::av1::Decoder;
     let mut decoder = Decoder::new(1 << 20).unwrap();
     let mut compared = 0;
-    for (name, from) in FILES {
+    for (name, mp4_name) in FILES {
         let mut crcs = |file: &[u8], track: &Track| {
             let crc = |frame: usize| {
                 decoder.flush();
@@ -78,7 +78,7 @@ fn frames_are_those_of_the_mp4_file_bit_for_bit() {
             };
             (0..track.len()).map(crc).collect::<Vec<_>>()
         };
-        let (file, mp4) = (bytes(name), bytes(&format!("{from}.mp4")));
+        let (file, mp4) = (bytes(name), bytes(&format!("{mp4_name}.mp4")));
         let (track, expected) = (open(&file).unwrap(), open(&mp4).unwrap());
         if track.config().codec != Codec::Av1 {
             continue;
@@ -115,18 +115,18 @@ fn block(id: u32, (track, time, flags): (u8, i16, u8), packet: &[u8]) -> Vec<u8>
 }
 
 /// The parts of a file with an audio track, and a video track with number 2.
-struct Parts {
+struct FileParts {
     info: Vec<u8>,
     entry: Vec<u8>,
     video: Vec<u8>,
     clusters: Vec<u8>,
 }
 
-impl Parts {
+impl FileParts {
     fn new() -> Self {
         let video = [integer(0xb0, 96), integer(0xba, 64)].concat();
         let entry = [integer(0xd7, 2), integer(0x83, 1), element(0x86, b"V_VP9\0")].concat();
-        Parts { info: Vec::new(), entry, video, clusters: Vec::new() }
+        FileParts { info: Vec::new(), entry, video, clusters: Vec::new() }
     }
 
     fn cluster(mut self, time: u64, blocks: &[Vec<u8>]) -> Self {
@@ -159,10 +159,10 @@ pub(crate) fn remux(mp4: &[u8]) -> Vec<u8> {
         _ => b"V_VP9",
     };
     let private = element(0x63a2, if config.codec == Codec::Vp9 { b"" } else { &config.record });
-    let mut parts = Parts {
+    let mut parts = FileParts {
         entry: [integer(0xd7, 2), integer(0x83, 1), element(0x86, codec), private].concat(),
         video: [integer(0xb0, config.width.into()), integer(0xba, config.height.into())].concat(),
-        ..Parts::new()
+        ..FileParts::new()
     };
     for (packet, bytes) in track.packets().iter().zip(packets(mp4, &track)) {
         let milliseconds = packet.time as f64 * 1000.0 / track.ticks_per_second() as f64;
@@ -209,7 +209,7 @@ fn blocks_of_all_kinds_are_found() {
     let group = |flags, packet: &[u8], more: &[u8]| {
         element(GROUP, &[&block(BLOCK, (2, 3, flags), packet)[..], &integer(0x9b, 40), more].concat())
     };
-    let parts = Parts::new()
+    let parts = FileParts::new()
         .cluster(
             100,
             &[
@@ -244,7 +244,7 @@ fn blocks_of_all_kinds_are_found() {
         let scaled: Vec<PacketFields> =
             expected.iter().map(|(bytes, time, key, shown)| (bytes.clone(), time * factor, *key, *shown)).collect();
         assert_eq!(
-            actual_packets(&Parts { info, clusters: parts.clusters.clone(), ..Parts::new() }.file()),
+            actual_packets(&FileParts { info, clusters: parts.clusters.clone(), ..FileParts::new() }.file()),
             (per_second, scaled)
         );
     }
@@ -261,11 +261,11 @@ fn blocks_of_all_kinds_are_found() {
 
 #[test]
 fn unsupported_and_damaged_files_fail_with_the_reason() {
-    let good = || Parts::new().cluster(0, &[block(SIMPLE, (2, 0, 0x80), b"x")]);
+    let good = || FileParts::new().cluster(0, &[block(SIMPLE, (2, 0, 0x80), b"x")]);
     assert_eq!(actual_packets(&good().file()).1.len(), 1);
-    let entry = |more: Vec<u8>| Parts { entry: [Parts::new().entry, more].concat(), ..good() };
-    let video = |more: Vec<u8>| Parts { video: [Parts::new().video, more].concat(), ..good() };
-    let blocks = |blocks: &[Vec<u8>]| Parts::new().cluster(0, blocks);
+    let entry = |more: Vec<u8>| FileParts { entry: [FileParts::new().entry, more].concat(), ..good() };
+    let video = |more: Vec<u8>| FileParts { video: [FileParts::new().video, more].concat(), ..good() };
+    let blocks = |blocks: &[Vec<u8>]| FileParts::new().cluster(0, blocks);
     let without_time = element(0x1f43_b675, &block(SIMPLE, (2, 0, 0x80), b"x"));
     let roll = element(0x7675, &90_f32.to_be_bytes());
     for (parts, expected_text) in [
@@ -279,14 +279,14 @@ fn unsupported_and_damaged_files_fail_with_the_reason() {
         (blocks(&[element(SIMPLE, b"\x82\0")]), "ends before its header"),
         (blocks(&[element_of_unknown_size(GROUP, b"")]), "an unknown size"),
         (blocks(&[block(SIMPLE, (2, 1, 0x80), b"x"), block(SIMPLE, (2, 1, 0), b"y")]), "the same presentation time"),
-        (Parts { clusters: without_time, ..good() }, "has no time"),
-        (Parts { info: integer(0x2a_d7b1, 0), ..good() }, "0 nanoseconds"),
+        (FileParts { clusters: without_time, ..good() }, "has no time"),
+        (FileParts { info: integer(0x2a_d7b1, 0), ..good() }, "0 nanoseconds"),
         (
-            Parts { entry: [integer(0xd7, 2), integer(0x83, 1), element(0x86, b"V_THEORA")].concat(), ..good() },
+            FileParts { entry: [integer(0xd7, 2), integer(0x83, 1), element(0x86, b"V_THEORA")].concat(), ..good() },
             "V_THEORA",
         ),
-        (Parts { entry: [integer(0xd7, 2), integer(0x83, 2)].concat(), ..good() }, "none of the 2 tracks"),
-        (Parts { entry: [integer(0x83, 1), element(0x86, b"V_AV1")].concat(), ..good() }, "has no number"),
+        (FileParts { entry: [integer(0xd7, 2), integer(0x83, 2)].concat(), ..good() }, "none of the 2 tracks"),
+        (FileParts { entry: [integer(0x83, 1), element(0x86, b"V_AV1")].concat(), ..good() }, "has no number"),
     ] {
         let e = open(&parts.file()).unwrap_err();
         assert!(e.to_string().contains(expected_text), "{expected_text:?}: {e}");
@@ -303,7 +303,7 @@ fn unsupported_and_damaged_files_fail_with_the_reason() {
 #[test]
 fn videos_without_pixels_are_rejected() {
     let sized = |video: &[Vec<u8>]| {
-        Parts { video: video.concat(), ..Parts::new() }.cluster(0, &[block(SIMPLE, (2, 0, 0x80), b"x")]).file()
+        FileParts { video: video.concat(), ..FileParts::new() }.cluster(0, &[block(SIMPLE, (2, 0, 0x80), b"x")]).file()
     };
     assert_eq!(open(&sized(&[integer(0xb0, 1), integer(0xba, 1)])).unwrap().len(), 1);
     let mp4 = |[width, height]: [u8; 2]| {
@@ -344,7 +344,7 @@ impl Input for CountingInput<'_> {
 fn large_packets_are_not_read() {
     let packet = vec![7; 1 << 20];
     let blocks: Vec<_> = (0..8).map(|time| block(SIMPLE, (2, time, 0x80), &packet)).collect();
-    let file = Parts::new().cluster(0, &blocks).file();
+    let file = FileParts::new().cluster(0, &blocks).file();
     let input = CountingInput(&file, 0.into());
     assert_eq!(open(&input).unwrap().len(), 8);
     assert!(input.1.get() < 10 * (16 << 10), "{}", input.1.get());
