@@ -32,7 +32,7 @@ pub(super) mod zip;
 pub use classes::Classes;
 pub use concat::Concat;
 pub use concat::Join;
-#[cfg(all(feature = "parquet", feature = "video"))]
+#[cfg(feature = "parquet")]
 pub(crate) use concat::Prefetchers;
 pub use frames::Frames;
 #[cfg(feature = "video")]

@@ -15,17 +15,17 @@ pub(super) fn choose_episodes(
     options: &LeRobotOptions,
 ) -> Result<Vec<Episode>> {
     let split = match &options.split {
-        Some(name) => Some((name, info.split(name).map_err(|e| e.at_path(root.file(INFO)))?)),
+        Some(name) => Some((name, info.split(name).map_err(|e| e.at_path(root.path_of(INFO)))?)),
         None => None,
     };
     let Some(requested) = &options.episodes else {
-        let inside = |episode: &&Episode| split.as_ref().is_none_or(|(_, range)| range.contains(&episode.index));
-        return Ok(episodes.list.iter().filter(inside).copied().collect());
+        let is_in_split = |episode: &&Episode| split.as_ref().is_none_or(|(_, range)| range.contains(&episode.index));
+        return Ok(episodes.list.iter().filter(is_in_split).copied().collect());
     };
     let mut requested = requested.clone();
     requested.sort_unstable();
-    if let Some(twice) = requested.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(Error::config(format!("episodes: {} is listed twice; remove one", twice[0])));
+    if let Some(duplicate) = requested.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::config(format!("episodes: {} is listed twice; remove one", duplicate[0])));
     }
     let find = |&index: &u64| {
         if let Some((name, range)) = split.as_ref().filter(|(_, range)| !range.contains(&index)) {
@@ -36,7 +36,7 @@ pub(super) fn choose_episodes(
             )));
         }
         let position = episodes.list.binary_search_by_key(&index, |episode| episode.index);
-        position.map(|place| episodes.list[place]).map_err(|_| {
+        position.map(|position| episodes.list[position]).map_err(|_| {
             let (first, last) = (episodes.list.first(), episodes.list.last());
             let range = first.zip(last).map_or_else(
                 || "the dataset has no episodes".to_owned(),

@@ -20,19 +20,19 @@ pub(super) enum Content<'a> {
     Numbers { element: Element, shape: ArrayVec<usize, AXES>, data: Range<usize> },
 }
 
-pub(super) struct Fields<'a> {
+pub(super) struct SampleBuilder<'a> {
     features: &'a [Feature],
     key_len: usize,
     contents: ArrayVec<(&'a str, Content<'a>), MAX_FIELDS>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> SampleBuilder<'a> {
     /// Begins the sample of `frame`: writes its key to `scratch`, where field contents are appended
     /// later.
-    pub(super) fn begin(frame: Frame, features: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
+    pub(super) fn new(frame: Frame, features: &'a [Feature], scratch: &mut Vec<u8>) -> Self {
         scratch.clear();
         write!(scratch, "{}", key(frame)).expect("writing to a Vec succeeds");
-        Fields { features, key_len: scratch.len(), contents: ArrayVec::new() }
+        SampleBuilder { features, key_len: scratch.len(), contents: ArrayVec::new() }
     }
 
     pub(super) fn push(&mut self, name: &'a str, content: Content<'a>) -> Result<()> {
@@ -45,16 +45,16 @@ impl<'a> Fields<'a> {
         })
     }
 
-    pub(super) fn push_pad(&mut self, feature: &'a Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
-        let (Some(deltas), true) = (&feature.deltas, feature.has.1) else { return Ok(()) };
+    pub(super) fn push_pad_field(&mut self, feature: &'a Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
+        let (Some(deltas), true) = (&feature.deltas, feature.has_pad_field) else { return Ok(()) };
         let start = scratch.len();
-        scratch.extend(deltas.iter().map(|&delta| u8::from(frame.at(delta).1)));
+        scratch.extend(deltas.iter().map(|&delta| u8::from(frame.row_at(delta).1)));
         let shape = ArrayVec::from_iter([deltas.len()]);
-        self.push(&feature.pad, Content::Numbers { element: Element::U8, shape, data: start..scratch.len() })
+        self.push(&feature.pad_field, Content::Numbers { element: Element::U8, shape, data: start..scratch.len() })
     }
 
     /// `scratch` contains the key and the contents of the fields.
-    pub(super) fn sample(self, scratch: &'a [u8]) -> Result<Sample<'a>> {
+    pub(super) fn build(self, scratch: &'a [u8]) -> Result<Sample<'a>> {
         let text =
             |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");
         let mut sample = Sample::new(text(&(0..self.key_len)));
@@ -75,9 +75,9 @@ impl<'a> Fields<'a> {
 
 pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
     let names = |feature: &Feature| {
-        let field = feature.has.0.then(|| feature.field.clone());
-        let pad = (feature.has.1 && feature.deltas.is_some()).then(|| feature.pad.clone());
-        field.into_iter().chain(pad)
+        let field = feature.has_field.then(|| feature.field.clone());
+        let pad_field = (feature.has_pad_field && feature.deltas.is_some()).then(|| feature.pad_field.clone());
+        field.into_iter().chain(pad_field)
     };
     features.iter().flat_map(names).collect()
 }
@@ -85,30 +85,30 @@ pub(super) fn field_names(features: &[Feature]) -> Vec<String> {
 /// Returns the key of a frame's sample: the name that the `lerobot` library gives to the frame's
 /// image file.
 pub(super) fn key(frame: Frame) -> String {
-    format!("episode_{:06}/frame_{:06}", frame.episode.episode, frame.frame)
+    format!("episode_{:06}/frame_{:06}", frame.episode.index, frame.frame_index)
 }
 
 /// Returns an error message if the time between the first and the last frame of a sample does not
-/// match the frame rate. The message begins with a verb, and the caller adds the subject. `ends`
+/// match the frame rate. The message begins with a verb, and the caller adds the subject. `rows`
 /// contains the rows of the two frames.
 pub(super) fn time_error(
     frame: Frame,
-    ends: [usize; 2],
+    rows: [usize; 2],
     seconds: [f64; 2],
     (fps, tolerance_s): (f64, f64),
 ) -> Option<String> {
-    let steps = (ends[1] - ends[0]) as f64;
-    let (actual, needed) = (seconds[1] - seconds[0], steps / fps);
+    let steps = (rows[1] - rows[0]) as f64;
+    let (actual, expected) = (seconds[1] - seconds[0], steps / fps);
     // The tolerance applies to each step between consecutive frames. Timestamps are also rounded to
     // f32.
     let rounding = 2.0 * f64::from(f32::EPSILON) * seconds[1].abs();
-    if (actual - needed).abs() <= steps * tolerance_s + rounding {
+    if (actual - expected).abs() <= steps * tolerance_s + rounding {
         return None;
     }
-    let frames = ends.map(|row| row - frame.episode.first);
+    let frames = rows.map(|row| row - frame.episode.first_row);
     Some(format!(
-        "says that the frames {} and {} of episode {} are {actual} s apart: expected {needed} s at fps={fps}, within \
+        "says that the frames {} and {} of episode {} are {actual} s apart: expected {expected} s at fps={fps}, within \
          tolerance_s={tolerance_s} per step",
-        frames[0], frames[1], frame.episode.episode
+        frames[0], frames[1], frame.episode.index
     ))
 }

@@ -14,8 +14,8 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         |location, options| {
             with_feature!("parquet", "a LeRobot dataset", location, options => {
                 let _ = options;
-                let chosen = super::LeRobotOptions::of_split(location.part.clone());
-                super::LeRobot::at(location, &chosen)?
+                let lerobot_options = super::LeRobotOptions::of_split(location.part.clone());
+                super::LeRobot::open_at(location, &lerobot_options)?
             })
         },
     )

@@ -2,25 +2,25 @@
 
 use super::episodes::episode_tables;
 use super::features::{Feature, Kind, TASK, TASK_INDEX};
-use super::packed::{PACKED, Packed};
+use super::packed::{PACKED_INFO, PackedInfo};
 use super::stats;
-use super::text::{DatasetFolder, MAX_FILE};
+use super::text::{DatasetFolder, MAX_FILE_BYTES};
 use crate::error::{Error, Result, append};
 use crate::model::value::npy_header;
 use crate::model::{Divided, Source, Value};
 
 /// The files in the `meta` folder that are copied, apart from the tables of episodes.
-const FILES: [&str; 6] = [
+const METADATA_FILES: [&str; 6] = [
     "meta/info.json",
     "meta/episodes.jsonl",
     "meta/tasks.jsonl",
     "meta/tasks.parquet",
-    stats::WHOLE,
-    stats::BY_EPISODE,
+    stats::DATASET_STATS,
+    stats::EPISODE_STATS,
 ];
 
 /// The dataset must have no deltas. `packed` is the name of the file that will contain the frames.
-pub(super) fn divided(
+pub(super) fn divide(
     set: &dyn Source,
     (root, features): (&DatasetFolder, &[Feature]),
     episodes: Vec<u64>,
@@ -33,19 +33,19 @@ pub(super) fn divided(
             feature.name
         )));
     }
-    let is_chosen = |name: &str| features.iter().any(|feature| feature.name == name && feature.kind != Kind::Task);
-    if features.iter().any(|feature| feature.kind == Kind::Task) && !is_chosen(TASK_INDEX) {
+    let is_selected = |name: &str| features.iter().any(|feature| feature.name == name && feature.kind != Kind::Task);
+    if features.iter().any(|feature| feature.kind == Kind::Task) && !is_selected(TASK_INDEX) {
         return Err(Error::config(format!(
             "the features include {TASK:?} but not {TASK_INDEX:?}; a packed dataset needs both, so add {TASK_INDEX:?}"
         )));
     }
-    let mut files = metadata(root)?;
+    let mut files = read_metadata_files(root)?;
     for feature in features.iter().filter(|feature| matches!(feature.kind, Kind::Numbers { .. })) {
-        files.push((Packed::numbers(&feature.name), numbers(set, &feature.field)?));
+        files.push((PackedInfo::numbers_path(&feature.name), npy_file(set, &feature.field)?));
     }
     let names = features.iter().filter(|feature| feature.kind != Kind::Task).map(|feature| feature.name.clone());
-    let description = Packed::new(packed, episodes, names.collect());
-    files.push((PACKED.to_owned(), serde_json::to_vec(&description).expect("numbers and text")));
+    let description = PackedInfo::new(packed, episodes, names.collect());
+    files.push((PACKED_INFO.to_owned(), serde_json::to_vec(&description).expect("numbers and text")));
     let encoded = features.iter().filter(|feature| feature.kind.is_encoded());
     let encoded: Vec<String> = encoded.map(|feature| feature.field.clone()).collect();
     if encoded.is_empty() {
@@ -57,21 +57,21 @@ pub(super) fn divided(
     Ok(Divided { frames, files })
 }
 
-fn metadata(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {
+fn read_metadata_files(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
-    for name in FILES {
-        if let Some(bytes) = root.storage.find(&root.file(name), MAX_FILE)? {
+    for name in METADATA_FILES {
+        if let Some(bytes) = root.storage.find(&root.path_of(name), MAX_FILE_BYTES)? {
             files.push((name.to_owned(), bytes));
         }
     }
     for path in episode_tables(root)? {
-        let bytes = root.storage.read(&root.file(&path), MAX_FILE)?;
+        let bytes = root.storage.read(&root.path_of(&path), MAX_FILE_BYTES)?;
         files.push((path, bytes));
     }
     Ok(files)
 }
 
-fn numbers(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
+fn npy_file(set: &dyn Source, field: &str) -> Result<Vec<u8>> {
     let view = set
         .select_fields(&[field.to_owned()])
         .ok_or_else(|| Error::in_source("the source cannot read only this field"))?;

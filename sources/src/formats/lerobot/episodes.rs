@@ -32,7 +32,7 @@ pub(super) struct Episode {
     /// the episode index.
     pub(super) file: (u64, u64),
     /// Row of the episode's first frame in the data file.
-    pub(super) first: u64,
+    pub(super) first_row: u64,
 }
 
 /// All episodes of a dataset, sorted by index.
@@ -40,16 +40,17 @@ pub(super) struct Episode {
 pub(super) struct Episodes {
     pub(super) list: Vec<Episode>,
     /// Number of frames in each data file.
-    pub(super) rows: BTreeMap<(u64, u64), u64>,
+    pub(super) frame_counts: BTreeMap<(u64, u64), u64>,
 }
 
 impl Episodes {
     pub(super) fn read(root: &DatasetFolder, info: &Info) -> Result<Self> {
         let (listing, listed_in) = match info.version()? {
-            Version::Two => (read_lines(root)?, root.file(EPISODES_LINES)),
-            Version::Three => (read_tables(root)?, root.file(EPISODES_FOLDER)),
+            Version::Two => (read_lines(root)?, root.path_of(EPISODES_LINES)),
+            Version::Three => (read_tables(root)?, root.path_of(EPISODES_FOLDER)),
         };
-        let episodes = listing.checked().map_err(|e| if e.path().is_some() { e } else { e.at_path(&listed_in) })?;
+        let episodes =
+            listing.into_episodes().map_err(|e| if e.path().is_some() { e } else { e.at_path(&listed_in) })?;
         if episodes.list.len() as u64 != info.total_episodes {
             return Err(Error::in_source(format!(
                 "this list contains {}, but {INFO} contains total_episodes={}; download the dataset again",
@@ -66,62 +67,66 @@ impl Episodes {
 pub(super) fn data_path(info: &Info, episode: &Episode) -> Result<String> {
     match info.version()? {
         Version::Two => info.episode_path(episode.index),
-        Version::Three => info.file_path(episode.file.0, episode.file.1),
+        Version::Three => info.data_file_path(episode.file.0, episode.file.1),
     }
 }
 
 /// Episodes as the metadata lists them. In version 3, `first` counts from the start of the dataset
 /// instead of from the start of the data file.
 #[derive(Default)]
-struct Listed(Vec<Episode>);
+struct EpisodeList(Vec<Episode>);
 
-impl Listed {
-    /// Sorts the episodes, makes each `first` relative to the data file, and counts the frames in
-    /// each file. Fails if the episodes of a file overlap or leave gaps.
-    fn checked(self) -> Result<Episodes> {
+impl EpisodeList {
+    /// Sorts the episodes, makes each `first_row` relative to the data file, and counts the frames
+    /// in each file. Fails if the episodes of a file overlap or leave gaps.
+    fn into_episodes(self) -> Result<Episodes> {
         let mut episodes = self.0;
-        episodes.sort_unstable_by_key(|episode| (episode.file, episode.first, episode.len));
-        let mut files = BTreeMap::<(u64, u64), (u64, u64)>::new();
+        episodes.sort_unstable_by_key(|episode| (episode.file, episode.first_row, episode.len));
+        let mut extents = BTreeMap::<(u64, u64), (u64, u64)>::new();
         for episode in &mut episodes {
-            let (start, rows) = files.entry(episode.file).or_insert((episode.first, 0));
-            if episode.first - *start != *rows {
+            let (start, frame_count) = extents.entry(episode.file).or_insert((episode.first_row, 0));
+            if episode.first_row - *start != *frame_count {
                 return Err(Error::in_source(format!(
                     "episode {} starts at frame {}, but the episodes before it in the same file end at {}",
                     episode.index,
-                    episode.first,
-                    *start + *rows
+                    episode.first_row,
+                    *start + *frame_count
                 )));
             }
-            episode.first = *rows;
-            *rows = rows.checked_add(episode.len).ok_or_else(|| Error::in_source("too many frames"))?;
+            episode.first_row = *frame_count;
+            *frame_count = frame_count.checked_add(episode.len).ok_or_else(|| Error::in_source("too many frames"))?;
         }
         episodes.sort_unstable_by_key(|episode| episode.index);
-        if let Some(twice) = episodes.windows(2).find(|pair| pair[0].index == pair[1].index) {
-            return Err(Error::in_source(format!("episode {} is listed twice", twice[0].index)));
+        if let Some(duplicate) = episodes.windows(2).find(|pair| pair[0].index == pair[1].index) {
+            return Err(Error::in_source(format!("episode {} is listed twice", duplicate[0].index)));
         }
-        Ok(Episodes { list: episodes, rows: files.into_iter().map(|(file, (_, rows))| (file, rows)).collect() })
+        Ok(Episodes {
+            list: episodes,
+            frame_counts: extents.into_iter().map(|(file, (_, frame_count))| (file, frame_count)).collect(),
+        })
     }
 }
 
 /// Reads the list of version 2, in which each episode has its own data file.
-fn read_lines(root: &DatasetFolder) -> Result<Listed> {
+fn read_lines(root: &DatasetFolder) -> Result<EpisodeList> {
     #[derive(Deserialize)]
     struct Line {
         episode_index: u64,
         length: u64,
     }
-    let mut listed = Listed::default();
-    root.lines(EPISODES_LINES, |line: Line| {
+    let mut listed = EpisodeList::default();
+    root.for_each_line(EPISODES_LINES, |line: Line| {
         let Line { episode_index: index, length: len } = line;
-        push(&mut listed.0, Episode { index, len, file: (0, index), first: 0 })
+        push(&mut listed.0, Episode { index, len, file: (0, index), first_row: 0 })
     })?;
     // A repeated episode also repeats its data file in this version, so without this check
-    // `Listed::checked` would report a contradictory first frame.
+    // `EpisodeList::into_episodes` would report a contradictory first frame.
     let mut seen: Vec<u64> = listed.0.iter().map(|episode| episode.index).collect();
     seen.sort_unstable();
     match seen.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(twice) => {
-            Err(Error::in_source(format!("episode {} is listed twice", twice[0])).at_path(root.file(EPISODES_LINES)))
+        Some(duplicate) => {
+            Err(Error::in_source(format!("episode {} is listed twice", duplicate[0]))
+                .at_path(root.path_of(EPISODES_LINES)))
         }
         None => Ok(listed),
     }
@@ -133,29 +138,29 @@ pub(super) fn episode_tables(root: &DatasetFolder) -> Result<Vec<String>> {
     if Info::read(root)?.version()? == Version::Two {
         return Ok(Vec::new());
     }
-    let location = DatasetLocation { path: root.file(EPISODES_FOLDER), part: None, storage: root.storage.clone() };
+    let location = DatasetLocation { path: root.path_of(EPISODES_FOLDER), part: None, storage: root.storage.clone() };
     Ok(location.tree().files("parquet")?.iter().map(|name| format!("{EPISODES_FOLDER}/{name}")).collect())
 }
 
-fn read_tables(root: &DatasetFolder) -> Result<Listed> {
-    let (rows, places) = episode_rows(root, &COLUMNS)?;
-    let mut listed = Listed::default();
+fn read_tables(root: &DatasetFolder) -> Result<EpisodeList> {
+    let (rows, columns) = episode_rows(root, &COLUMNS)?;
+    let mut listed = EpisodeList::default();
     let mut scratch = Vec::new();
-    let [index, chunk, file, from, to] = places[..] else { unreachable!("each column has a place") };
+    let [index, chunk, file, first_row, end_row] = columns[..] else { unreachable!("each column has an index") };
     for row in 0..rows.len() {
-        let mut number = |place| {
-            let number = rows.integer(row, place, &mut scratch)?;
+        let mut number = |column| {
+            let number = rows.integer(row, column, &mut scratch)?;
             u64::try_from(number)
-                .map_err(|_| rows.error(row, place, format_args!("holds {number}: expected 0 or more")))
+                .map_err(|_| rows.error(row, column, format_args!("holds {number}: expected 0 or more")))
         };
-        let (first, end) = (number(from)?, number(to)?);
+        let (first, end) = (number(first_row)?, number(end_row)?);
         let episode = Episode {
             index: number(index)?,
-            len: end
-                .checked_sub(first)
-                .ok_or_else(|| rows.error(row, to, format_args!("holds {end}, but the episode starts at {first}")))?,
+            len: end.checked_sub(first).ok_or_else(|| {
+                rows.error(row, end_row, format_args!("holds {end}, but the episode starts at {first}"))
+            })?,
             file: (number(chunk)?, number(file)?),
-            first,
+            first_row: first,
         };
         push(&mut listed.0, episode)?;
     }
@@ -164,7 +169,7 @@ fn read_tables(root: &DatasetFolder) -> Result<Listed> {
 
 #[cfg(feature = "video")]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct VideoPlace {
+pub(super) struct VideoLocation {
     /// Folder number and file number in the path of the video file, as in [`Episode::file`].
     pub(super) file: (u64, u64),
     /// Time in the file at which the episode starts, in seconds.
@@ -174,20 +179,24 @@ pub(super) struct VideoPlace {
 /// Returns the location of each episode in the files of the video `name`, by episode index. For
 /// version 3 only.
 #[cfg(feature = "video")]
-pub(super) fn video_places(root: &DatasetFolder, name: &str) -> Result<std::collections::HashMap<u64, VideoPlace>> {
+pub(super) fn video_locations(
+    root: &DatasetFolder,
+    name: &str,
+) -> Result<std::collections::HashMap<u64, VideoLocation>> {
     let columns = ["chunk_index", "file_index", "from_timestamp"].map(|column| format!("videos/{name}/{column}"));
     let columns = [COLUMNS[0].to_owned()].into_iter().chain(columns).collect::<Vec<_>>();
-    let (rows, places) = episode_rows(root, &columns)?;
+    let (rows, column_indices) = episode_rows(root, &columns)?;
     let mut videos = std::collections::HashMap::new();
     let mut scratch = Vec::new();
     for row in 0..rows.len() {
-        let mut number = |place: usize| {
-            let number = rows.integer(row, place, &mut scratch)?;
+        let mut number = |column: usize| {
+            let number = rows.integer(row, column, &mut scratch)?;
             u64::try_from(number)
-                .map_err(|_| rows.error(row, place, format_args!("holds {number}: expected 0 or more")))
+                .map_err(|_| rows.error(row, column, format_args!("holds {number}: expected 0 or more")))
         };
-        let (episode, file) = (number(places[0])?, (number(places[1])?, number(places[2])?));
-        videos.insert(episode, VideoPlace { file, start: seconds(&rows, row, places[3], &mut scratch)? });
+        let (episode, file) = (number(column_indices[0])?, (number(column_indices[1])?, number(column_indices[2])?));
+        videos
+            .insert(episode, VideoLocation { file, start: read_seconds(&rows, row, column_indices[3], &mut scratch)? });
     }
     Ok(videos)
 }
@@ -195,19 +204,19 @@ pub(super) fn video_places(root: &DatasetFolder, name: &str) -> Result<std::coll
 /// Opens the files that list the episodes of version 3, and finds the index of each of the
 /// `columns`.
 fn episode_rows(root: &DatasetFolder, columns: &[impl AsRef<str>]) -> Result<(Rows, Vec<usize>)> {
-    let folder = root.file(EPISODES_FOLDER);
-    let files: Vec<PathBuf> = episode_tables(root)?.iter().map(|path| root.file(path)).collect();
+    let folder = root.path_of(EPISODES_FOLDER);
+    let files: Vec<PathBuf> = episode_tables(root)?.iter().map(|path| root.path_of(path)).collect();
     let rows = Rows::open(&folder, &root.storage, &files, |name| columns.iter().any(|column| column.as_ref() == name))?;
-    let place = |column: &str| {
+    let index_of = |column: &str| {
         rows.column_index(column).ok_or_else(|| Error::in_source(format!("no column {column:?}")).at_path(&files[0]))
     };
-    let places = columns.iter().map(|column| place(column.as_ref())).collect::<Result<_>>()?;
-    Ok((rows, places))
+    let column_indices = columns.iter().map(|column| index_of(column.as_ref())).collect::<Result<_>>()?;
+    Ok((rows, column_indices))
 }
 
-pub(super) fn seconds(rows: &Rows, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<f64> {
+pub(super) fn read_seconds(rows: &Rows, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<f64> {
     let start = scratch.len();
-    let content = rows.find(row, place, scratch)?;
+    let content = rows.find(row, column, scratch)?;
     let bytes = &scratch[start..];
     let seconds = match content {
         Found::Numbers { element: Element::F32, .. } => bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from),
@@ -215,7 +224,7 @@ pub(super) fn seconds(rows: &Rows, row: usize, place: usize, scratch: &mut Vec<u
         _ => None,
     };
     scratch.truncate(start);
-    seconds.filter(|seconds| seconds.is_finite()).ok_or_else(|| rows.error(row, place, "is not a time in seconds"))
+    seconds.filter(|seconds| seconds.is_finite()).ok_or_else(|| rows.error(row, column, "is not a time in seconds"))
 }
 
 /// Reads the text of each task, by task index.
@@ -231,21 +240,21 @@ pub(super) fn tasks(root: &DatasetFolder, info: &Info) -> Result<BTreeMap<i64, S
             task_index: i64,
             task: String,
         }
-        root.lines(TASKS_LINES, |line: Line| add(line.task_index, line.task))?;
+        root.for_each_line(TASKS_LINES, |line: Line| add(line.task_index, line.task))?;
         return Ok(tasks);
     }
-    let path = root.file(TASKS_TABLE);
+    let path = root.path_of(TASKS_TABLE);
     let rows = Rows::open(&path, &root.storage, std::slice::from_ref(&path), |_| true)?;
-    let column = |is: &dyn Fn(&str) -> bool, what: &str| {
-        let place = rows.names().position(is);
-        place.ok_or_else(|| {
-            Error::in_source(format!("the table has no column with the {what} of the tasks")).at_path(&path)
+    let find_column = |matches: &dyn Fn(&str) -> bool, content: &str| {
+        let position = rows.names().position(matches);
+        position.ok_or_else(|| {
+            Error::in_source(format!("the table has no column with the {content} of the tasks")).at_path(&path)
         })
     };
     // LeRobot stores the texts as the index of a pandas DataFrame. The name of the index column
     // varies.
     let (index, text) =
-        (column(&|name| name == "task_index", "index")?, column(&|name| name != "task_index", "texts")?);
+        (find_column(&|name| name == "task_index", "index")?, find_column(&|name| name != "task_index", "texts")?);
     let mut scratch = Vec::new();
     for row in 0..rows.len() {
         let number = rows.integer(row, index, &mut scratch)?;

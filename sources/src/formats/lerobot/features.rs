@@ -25,21 +25,23 @@ pub(super) const TIMESTAMP: &str = "timestamp";
 const MAX_FRAMES: usize = 4096;
 
 /// Maximum number of values of a feature in one frame.
-const MAX_NUMBERS: usize = 1 << 28;
+const MAX_VALUES: usize = 1 << 28;
 
 #[derive(Clone)]
 pub(super) struct Feature {
     pub(super) kind: Kind,
     pub(super) name: String,
     /// Index of the column in the data files.
-    pub(super) place: usize,
+    pub(super) column: usize,
     /// The frames to stack, relative to the sample's frame. `None` stands for the sample's frame
     /// alone.
     pub(super) deltas: Option<Vec<i64>>,
     pub(super) field: String,
-    pub(super) pad: String,
-    /// Whether samples contain the field `field`, and whether they contain the field `pad`.
-    pub(super) has: (bool, bool),
+    pub(super) pad_field: String,
+    /// Whether samples contain the field `field`.
+    pub(super) has_field: bool,
+    /// Whether samples contain the field `pad_field`.
+    pub(super) has_pad_field: bool,
     #[cfg(feature = "video")]
     pub(super) video: Option<Arc<Video>>,
 }
@@ -78,7 +80,7 @@ impl Kind {
     }
 
     /// Returns how a feature is read. On failure, returns the reason why it cannot be read.
-    fn of(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
+    fn from_info(name: &str, FeatureInfo { dtype, shape }: &FeatureInfo) -> std::result::Result<Self, String> {
         let element = match &**dtype {
             "image" => return Ok(Kind::Image),
             "string" | "str" => return Ok(Kind::Text),
@@ -104,9 +106,9 @@ impl Kind {
         // The `lerobot` library stores an array of shape (1,) as a scalar.
         let shape = if *shape == [1] { Vec::new() } else { shape.clone() };
         let count = shape.iter().try_fold(1, |count: usize, &side| count.checked_mul(side.max(1)));
-        if shape.len() > AXES || count.is_none_or(|count| count > MAX_NUMBERS) {
+        if shape.len() > AXES || count.is_none_or(|count| count > MAX_VALUES) {
             return Err(format!(
-                "feature {name:?} has the shape {shape:?}: expected at most {AXES} axes and {MAX_NUMBERS} numbers"
+                "feature {name:?} has the shape {shape:?}: expected at most {AXES} axes and {MAX_VALUES} numbers"
             ));
         }
         Ok(Kind::Numbers { shape, element })
@@ -115,7 +117,7 @@ impl Kind {
 
 /// A selected feature, before the data files are opened.
 #[derive(Debug)]
-pub(super) struct Chosen {
+pub(super) struct SelectedFeature {
     name: String,
     kind: Kind,
     deltas: Option<Vec<i64>>,
@@ -124,7 +126,7 @@ pub(super) struct Chosen {
     is_named: bool,
 }
 
-impl Chosen {
+impl SelectedFeature {
     pub(super) fn is_task(&self) -> bool {
         self.kind == Kind::Task
     }
@@ -151,7 +153,7 @@ impl Chosen {
 
     /// `index` is the index of the feature. Returns `None` for an unreadable video that the options
     /// do not name.
-    pub(super) fn bound(
+    pub(super) fn bind(
         self,
         rows: &Rows,
         #[cfg_attr(not(feature = "video"), expect(unused_variables, reason = "only videos need it"))]
@@ -166,21 +168,21 @@ impl Chosen {
                 return Ok(None);
             }
         };
-        let column = self.column();
-        let place = rows.column_index(column).ok_or_else(|| {
+        let name = self.column();
+        let column_index = rows.column_index(name).ok_or_else(|| {
             let path = rows.files().next().map(|(path, _)| path.to_owned()).unwrap_or_default();
-            Error::in_source(format!("the file has no column {column:?}, but meta/info.json lists this feature"))
+            Error::in_source(format!("the file has no column {name:?}, but meta/info.json lists this feature"))
                 .at_path(path)
         })?;
-        let feature = self.at(place);
+        let feature = self.into_feature(column_index);
         #[cfg(feature = "video")]
         let feature = Feature { video, ..feature };
         Ok(Some(feature))
     }
 
     /// Creates the feature. `place` is the index of its column in the data files, if it has one.
-    pub(super) fn at(self, place: usize) -> Feature {
-        let Chosen { name, kind, deltas, .. } = self;
+    pub(super) fn into_feature(self, column: usize) -> Feature {
+        let SelectedFeature { name, kind, deltas, .. } = self;
         let field = match kind {
             // The field of an image has no extension, because the image format is known only when
             // the image is read.
@@ -188,14 +190,15 @@ impl Chosen {
             Kind::Text | Kind::Task => format!("{name}.txt"),
             Kind::Numbers { .. } => format!("{name}.npy"),
         };
-        let has = (true, deltas.is_some());
+        let has_pad_field = deltas.is_some();
         Feature {
             kind,
-            place,
+            column,
             deltas,
             field,
-            pad: format!("{name}_is_pad.npy"),
-            has,
+            pad_field: format!("{name}_is_pad.npy"),
+            has_field: true,
+            has_pad_field,
             name,
             #[cfg(feature = "video")]
             video: None,
@@ -203,21 +206,21 @@ impl Chosen {
     }
 }
 
-pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen>> {
+pub(super) fn select_features(info: &Info, options: &LeRobotOptions) -> Result<Vec<SelectedFeature>> {
     options.check()?;
     let mut known: Vec<&str> = info.features.keys().map(|name| &**name).collect();
     if info.features.contains_key(TASK_INDEX) && !info.features.contains_key(TASK) {
         known.push(TASK);
     }
     let kind = |name: &str| match info.features.get(name) {
-        Some(feature) => Kind::of(name, feature),
+        Some(feature) => Kind::from_info(name, feature),
         None => Ok(Kind::Task),
     };
     let check_known = |option: &str, name: &str| match known.contains(&name) {
         true => Ok(()),
         false => Err(Error::config(format!("{option}: no feature {name:?} among {known:?}"))),
     };
-    let mut found = Vec::new();
+    let mut selected = Vec::new();
     if let Some(names) = &options.features {
         let mut seen = BTreeSet::new();
         for name in names {
@@ -225,7 +228,7 @@ pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen
             if !seen.insert(name) {
                 return Err(Error::config(format!("features: {name:?} is listed twice; remove one")));
             }
-            found.push(Chosen {
+            selected.push(SelectedFeature {
                 name: name.clone(),
                 kind: kind(name).map_err(Error::config)?,
                 deltas: None,
@@ -236,7 +239,9 @@ pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen
         for name in known.iter().copied() {
             let is_video = info.features.get(name).is_some_and(|feature| feature.dtype == "video");
             match kind(name) {
-                Ok(kind) => found.push(Chosen { name: name.to_owned(), kind, deltas: None, is_named: false }),
+                Ok(kind) => {
+                    selected.push(SelectedFeature { name: name.to_owned(), kind, deltas: None, is_named: false })
+                }
                 Err(_) if is_video => tracing::info!("skipping feature {name:?}: this build does not read videos"),
                 Err(cause) => tracing::warn!("skipping a feature: {cause}"),
             }
@@ -245,17 +250,17 @@ pub(super) fn chosen(info: &Info, options: &LeRobotOptions) -> Result<Vec<Chosen
     for (name, deltas) in &options.deltas {
         check_known("deltas", name)?;
         let kind = kind(name).map_err(Error::config)?;
-        let feature = found.iter_mut().find(|feature| feature.name == *name);
+        let feature = selected.iter_mut().find(|feature| feature.name == *name);
         let feature = feature
             .ok_or_else(|| Error::config(format!("deltas: feature {name:?} is not selected; add it to features")))?;
         check_stacked(name, &kind)?;
         feature.is_named = true;
-        feature.deltas = Some(in_frames(name, deltas, info.fps, options.tolerance_s)?);
+        feature.deltas = Some(frame_offsets(name, deltas, info.fps, options.tolerance_s)?);
     }
-    if found.is_empty() {
+    if selected.is_empty() {
         return Err(Error::config(format!("features: expected at least one of {known:?}")));
     }
-    Ok(found)
+    Ok(selected)
 }
 
 fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
@@ -272,7 +277,7 @@ fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
 }
 
 /// Converts deltas to frame offsets. Each time must be a multiple of the duration of a frame.
-fn in_frames(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<Vec<i64>> {
+fn frame_offsets(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<Vec<i64>> {
     let frames = match deltas {
         Deltas::Frames(frames) => frames.clone(),
         Deltas::Seconds(seconds) => {
@@ -298,8 +303,8 @@ fn in_frames(name: &str, deltas: &Deltas, fps: f64, tolerance_s: f64) -> Result<
     }
     match frames.len() {
         1..=MAX_FRAMES => Ok(frames),
-        found => {
-            Err(Error::config(format!("deltas: feature {name:?} has {found} deltas: expected from 1 to {MAX_FRAMES}")))
+        count => {
+            Err(Error::config(format!("deltas: feature {name:?} has {count} deltas: expected from 1 to {MAX_FRAMES}")))
         }
     }
 }

@@ -14,9 +14,9 @@ use crate::machine::hash::Hash;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EpisodeRows {
-    pub(super) episode: u64,
+    pub(super) index: u64,
     /// Row of the episode's first frame.
-    pub(super) first: usize,
+    pub(super) first_row: usize,
     pub(super) len: usize,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct EpisodeRows {
 pub(super) struct FrameIndex {
     episodes: Vec<EpisodeRows>,
     /// For each episode, the index of its last sample plus one.
-    ends: Vec<usize>,
+    sample_ends: Vec<usize>,
     /// Indices into `episodes`, sorted by the row of the first frame.
     by_row: Vec<usize>,
 }
@@ -32,47 +32,47 @@ pub(super) struct FrameIndex {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame {
     pub(super) episode: EpisodeRows,
-    pub(super) frame: usize,
+    pub(super) frame_index: usize,
 }
 
 impl Frame {
     pub(super) fn row(self) -> usize {
-        self.episode.first + self.frame
+        self.episode.first_row + self.frame_index
     }
 
     /// Returns the row of the frame that is `delta` frames later. If that frame is outside the
     /// episode, returns the episode's first or last row, and true.
-    pub(super) fn at(self, delta: i64) -> (usize, bool) {
-        let target = (self.frame as i64).saturating_add(delta);
+    pub(super) fn row_at(self, delta: i64) -> (usize, bool) {
+        let target = (self.frame_index as i64).saturating_add(delta);
         let nearest = target.clamp(0, self.episode.len as i64 - 1);
-        (self.episode.first + nearest as usize, nearest != target)
+        (self.episode.first_row + nearest as usize, nearest != target)
     }
 }
 
 impl FrameIndex {
-    /// Only columns for which `uses` returns true can be read. Fails if the metadata lists a
+    /// Only columns for which `is_needed` returns true can be read. Fails if the metadata lists a
     /// different number of frames.
     pub(super) fn open(
         root: &DatasetFolder,
         info: &Info,
-        (episodes, chosen): (&Episodes, &[Episode]),
-        uses: impl Fn(&str) -> bool,
+        (episodes, selected): (&Episodes, &[Episode]),
+        is_needed: impl Fn(&str) -> bool,
     ) -> Result<(Rows, Self)> {
         let (mut files, mut starts) = (Vec::<((u64, u64), PathBuf)>::new(), HashMap::new());
-        for episode in chosen.iter().filter(|episode| episode.len > 0) {
+        for episode in selected.iter().filter(|episode| episode.len > 0) {
             if let Entry::Vacant(entry) = starts.entry(episode.file) {
                 entry.insert(0_usize);
-                push(&mut files, (episode.file, root.file(&data_path(info, episode)?)))?;
+                push(&mut files, (episode.file, root.path_of(&data_path(info, episode)?)))?;
             }
         }
         if files.is_empty() {
             return Err(Error::in_source("the selected episodes have no frames").at_path(&root.path));
         }
         let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
-        let rows = Rows::open(&root.path, &root.storage, &paths, uses)?;
+        let rows = Rows::open(&root.path, &root.storage, &paths, is_needed)?;
         let mut start = 0_usize;
         for ((file, _), (path, actual)) in files.iter().zip(rows.files()) {
-            let listed = episodes.rows.get(file).copied().unwrap_or(0);
+            let listed = episodes.frame_counts.get(file).copied().unwrap_or(0);
             if listed != actual {
                 return Err(Error::in_source(format!(
                     "the file has {}, but the metadata lists {} for its episodes; download the dataset again",
@@ -84,27 +84,27 @@ impl FrameIndex {
             starts.insert(*file, start);
             start += actual as usize;
         }
-        let first = |episode: &Episode| starts[&episode.file] + episode.first as usize;
-        Ok((rows, Self::of(chosen, first)?))
+        let first_row = |episode: &Episode| starts[&episode.file] + episode.first_row as usize;
+        Ok((rows, Self::new(selected, first_row)?))
     }
 
-    /// `first` returns the row of an episode's first frame.
-    pub(super) fn of(chosen: &[Episode], first: impl Fn(&Episode) -> usize) -> Result<Self> {
-        let mut index = FrameIndex { episodes: Vec::new(), ends: Vec::new(), by_row: Vec::new() };
+    /// `first_row` returns the row of an episode's first frame.
+    pub(super) fn new(selected: &[Episode], first_row: impl Fn(&Episode) -> usize) -> Result<Self> {
+        let mut index = FrameIndex { episodes: Vec::new(), sample_ends: Vec::new(), by_row: Vec::new() };
         let mut end = 0;
-        for episode in chosen.iter().filter(|episode| episode.len > 0) {
+        for episode in selected.iter().filter(|episode| episode.len > 0) {
             let len = episode.len as usize;
             end += len;
-            push(&mut index.episodes, EpisodeRows { episode: episode.index, first: first(episode), len })?;
-            push(&mut index.ends, end)?;
+            push(&mut index.episodes, EpisodeRows { index: episode.index, first_row: first_row(episode), len })?;
+            push(&mut index.sample_ends, end)?;
         }
         index.by_row = (0..index.episodes.len()).collect();
-        index.by_row.sort_unstable_by_key(|&number| index.episodes[number].first);
+        index.by_row.sort_unstable_by_key(|&position| index.episodes[position].first_row);
         Ok(index)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.ends.last().copied().unwrap_or(0)
+        self.sample_ends.last().copied().unwrap_or(0)
     }
 
     pub(super) fn episodes(&self) -> &[EpisodeRows] {
@@ -112,22 +112,23 @@ impl FrameIndex {
     }
 
     pub(super) fn locate(&self, index: usize) -> Frame {
-        let number = self.ends.partition_point(|&end| end <= index);
-        let episode = self.episodes[number];
-        Frame { episode, frame: index - (self.ends[number] - episode.len) }
+        let position = self.sample_ends.partition_point(|&end| end <= index);
+        let episode = self.episodes[position];
+        Frame { episode, frame_index: index - (self.sample_ends[position] - episode.len) }
     }
 
     /// Returns the sample with its frame in `row`, or `None` if the row's episode is not selected.
-    fn sample_of(&self, row: usize) -> Option<(usize, Frame)> {
-        let after = self.by_row.partition_point(|&index| self.episodes[index].first <= row);
+    fn sample_with_row(&self, row: usize) -> Option<(usize, Frame)> {
+        let after = self.by_row.partition_point(|&index| self.episodes[index].first_row <= row);
         let index = self.by_row[after.checked_sub(1)?];
         let episode = self.episodes[index];
-        let frame = row - episode.first;
-        (frame < episode.len).then(|| (self.ends[index] - episode.len + frame, Frame { episode, frame }))
+        let frame_index = row - episode.first_row;
+        let sample = || self.sample_ends[index] - episode.len + frame_index;
+        (frame_index < episode.len).then(|| (sample(), Frame { episode, frame_index }))
     }
 
     pub(super) fn hash(&self) -> u64 {
-        let add = |hash: Hash, range: &EpisodeRows| hash.number(range.episode).number(range.len as u64);
+        let add = |hash: Hash, rows: &EpisodeRows| hash.number(rows.index).number(rows.len as u64);
         self.episodes.iter().fold(Hash::default(), add).end()
     }
 }
@@ -140,17 +141,17 @@ pub(super) struct NeededRows {
 }
 
 impl NeededRows {
-    /// For each column, `needed` contains the offsets of the needed frames from the sample's own
-    /// frame.
-    pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, needed: Vec<(usize, Vec<i64>)>) -> Self {
+    /// For each column, `column_deltas` contains the offsets of the needed frames from the sample's
+    /// own frame.
+    pub(super) fn new(frames: Arc<FrameIndex>, rows: &Rows, column_deltas: Vec<(usize, Vec<i64>)>) -> Self {
         let mut deltas = HashMap::<usize, Vec<i64>>::new();
-        for (place, offsets) in needed {
-            deltas.entry(place).or_default().extend(offsets);
+        for (column, offsets) in column_deltas {
+            deltas.entry(column).or_default().extend(offsets);
         }
-        let by_leaf = deltas.into_iter().filter_map(|(place, mut deltas)| {
+        let by_leaf = deltas.into_iter().filter_map(|(column, mut deltas)| {
             deltas.sort_unstable();
             deltas.dedup();
-            Some((rows.leaf(place)?, deltas))
+            Some((rows.leaf(column)?, deltas))
         });
         NeededRows { frames, deltas: by_leaf.collect() }
     }
@@ -161,29 +162,29 @@ impl NeededRows {
 }
 
 impl SampleRows for NeededRows {
-    fn rows(&self, sample: u64, leaf: usize, with: &mut dyn FnMut(usize)) {
+    fn rows(&self, sample: u64, leaf: usize, visit: &mut dyn FnMut(usize)) {
         let frame = self.frames.locate(sample as usize);
         let mut last = None;
         for &delta in self.deltas(leaf) {
-            let (row, _) = frame.at(delta);
+            let (row, _) = frame.row_at(delta);
             if last.replace(row) != Some(row) {
-                with(row);
+                visit(row);
             }
         }
     }
 
     /// Omits samples that need the row only as a substitute for a frame outside the episode.
-    fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64)) {
-        let Some((sample, frame)) = self.frames.sample_of(row) else { return };
+    fn samples(&self, row: usize, leaf: usize, visit: &mut dyn FnMut(u64)) {
+        let Some((sample, frame)) = self.frames.sample_with_row(row) else { return };
         for &delta in self.deltas(leaf) {
-            let position = frame.frame as i64 - delta;
+            let position = frame.frame_index as i64 - delta;
             if (0..frame.episode.len as i64).contains(&position) {
-                with((sample as i64 - delta) as u64);
+                visit((sample as i64 - delta) as u64);
             }
         }
     }
 
-    fn most_samples(&self, leaf: usize) -> usize {
+    fn max_samples_per_row(&self, leaf: usize) -> usize {
         self.deltas(leaf).len()
     }
 }
@@ -196,8 +197,8 @@ mod tests {
     /// the files.
     fn index() -> Arc<FrameIndex> {
         let episodes = [(0, 4, 3), (1, 9, 1), (2, 0, 4)];
-        let episodes = episodes.map(|(episode, first, len)| EpisodeRows { episode, first, len });
-        Arc::new(FrameIndex { episodes: episodes.into(), ends: vec![3, 4, 8], by_row: vec![2, 0, 1] })
+        let episodes = episodes.map(|(index, first_row, len)| EpisodeRows { index, first_row, len });
+        Arc::new(FrameIndex { episodes: episodes.into(), sample_ends: vec![3, 4, 8], by_row: vec![2, 0, 1] })
     }
 
     #[test]
@@ -205,15 +206,15 @@ mod tests {
         let deltas = [-2, 0, 1, 3];
         let needed = NeededRows { frames: index(), deltas: HashMap::from([(5, deltas.to_vec())]) };
         let rows = [4, 5, 6, 9, 0, 1, 2, 3];
-        let of_episode = [0, 0, 0, 1, 2, 2, 2, 2];
+        let sample_episodes = [0, 0, 0, 1, 2, 2, 2, 2];
         let mut inverse = vec![Vec::new(); 10];
         for (sample, &row) in rows.iter().enumerate() {
             let mut actual = Vec::new();
             needed.rows(sample as u64, 5, &mut |row| actual.push(row));
             let mut expected = Vec::new();
             for delta in deltas {
-                let same = |other: &usize| of_episode[*other] == of_episode[sample];
-                let (first, last) = ((0..8).find(same).unwrap(), (0..8).rfind(same).unwrap());
+                let is_same_episode = |other: &usize| sample_episodes[*other] == sample_episodes[sample];
+                let (first, last) = ((0..8).find(is_same_episode).unwrap(), (0..8).rfind(is_same_episode).unwrap());
                 let target = sample as i64 + delta;
                 expected.push(rows[target.clamp(first as i64, last as i64) as usize]);
                 if (first as i64..=last as i64).contains(&target) {
@@ -233,6 +234,6 @@ mod tests {
             expected.sort_unstable();
             assert_eq!(actual, expected, "row {row}");
         }
-        assert_eq!((needed.most_samples(5), needed.most_samples(6)), (4, 1));
+        assert_eq!((needed.max_samples_per_row(5), needed.max_samples_per_row(6)), (4, 1));
     }
 }

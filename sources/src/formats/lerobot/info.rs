@@ -11,7 +11,7 @@ use crate::machine::file::is_below;
 
 pub(super) const INFO: &str = "meta/info.json";
 /// Maximum width, in digits, that a placeholder in a path template may request.
-const MAX_WIDTH: usize = 20;
+const MAX_DIGITS: usize = 20;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Info {
@@ -48,8 +48,8 @@ pub(super) enum Version {
 
 impl Info {
     pub(super) fn read(root: &DatasetFolder) -> Result<Self> {
-        let info: Info = root.json(INFO)?;
-        info.check().map_err(|e| e.at_path(root.file(INFO)))?;
+        let info: Info = root.read_json(INFO)?;
+        info.check().map_err(|e| e.at_path(root.path_of(INFO)))?;
         Ok(info)
     }
 
@@ -80,28 +80,30 @@ impl Info {
 
     /// Returns the path of an episode's data file in version 2, relative to the dataset.
     pub(super) fn episode_path(&self, episode: u64) -> Result<String> {
-        let size = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
-        let numbers = [("episode_chunk", episode / size), ("episode_index", episode)];
-        filled("data_path", &self.data_path, &numbers)
+        let episodes_per_chunk = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
+        let numbers = [("episode_chunk", episode / episodes_per_chunk), ("episode_index", episode)];
+        fill_template("data_path", &self.data_path, &numbers)
     }
 
     /// Returns the path of a data file in version 3, relative to the dataset.
-    pub(super) fn file_path(&self, chunk: u64, file: u64) -> Result<String> {
-        filled("data_path", &self.data_path, &[("chunk_index", chunk), ("file_index", file)])
+    pub(super) fn data_file_path(&self, chunk: u64, file: u64) -> Result<String> {
+        fill_template("data_path", &self.data_path, &[("chunk_index", chunk), ("file_index", file)])
     }
 
     /// Returns the path of a file of the video feature `key`, relative to the dataset. `file` is
     /// the folder and file number. Version 2 has one file per episode, and uses `episode` instead.
     #[cfg(feature = "video")]
-    pub(super) fn video_file(&self, key: &str, episode: u64, file: (u64, u64)) -> Result<String> {
+    pub(super) fn video_file_path(&self, key: &str, episode: u64, file: (u64, u64)) -> Result<String> {
         let path = self.video_path.as_ref().ok_or_else(|| Error::in_source("video_path is missing"))?;
         let path = path.replace("{video_key}", key);
-        let size = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
+        let episodes_per_chunk = self.chunks_size.filter(|&size| size > 0).unwrap_or(1000);
         match self.version()? {
-            Version::Two => {
-                filled("video_path", &path, &[("episode_chunk", episode / size), ("episode_index", episode)])
-            }
-            Version::Three => filled("video_path", &path, &[("chunk_index", file.0), ("file_index", file.1)]),
+            Version::Two => fill_template(
+                "video_path",
+                &path,
+                &[("episode_chunk", episode / episodes_per_chunk), ("episode_index", episode)],
+            ),
+            Version::Three => fill_template("video_path", &path, &[("chunk_index", file.0), ("file_index", file.1)]),
         }
     }
 
@@ -124,7 +126,7 @@ impl Info {
 
 /// Replaces the placeholders `{name}` and `{name:06d}` in `template` with numbers. `06` is the
 /// minimum number of digits. The path must not point outside the dataset.
-fn filled(option: &str, template: &str, numbers: &[(&str, u64)]) -> Result<String> {
+fn fill_template(option: &str, template: &str, numbers: &[(&str, u64)]) -> Result<String> {
     let (mut path, mut rest) = (String::new(), template);
     while let Some((before, after)) = rest.split_once('{') {
         path += before;
@@ -132,7 +134,7 @@ fn filled(option: &str, template: &str, numbers: &[(&str, u64)]) -> Result<Strin
             let (name, format) = inside.split_once(':').unwrap_or((inside, "d"));
             let &(_, number) = numbers.iter().find(|(key, _)| *key == name)?;
             let width = format.strip_suffix('d')?;
-            let width = if width.is_empty() { 0 } else { width.parse().ok().filter(|&width| width <= MAX_WIDTH)? };
+            let width = if width.is_empty() { 0 } else { width.parse().ok().filter(|&width| width <= MAX_DIGITS)? };
             Some((format!("{number:0width$}"), after))
         });
         let Some((number, after)) = parsed else {
@@ -160,14 +162,15 @@ mod tests {
     #[test]
     fn placeholders_are_replaced_and_checked() {
         let numbers = [("episode_chunk", 1), ("episode_index", 1234)];
-        let path = filled("data_path", "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet", &numbers)
-            .unwrap();
+        let path =
+            fill_template("data_path", "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet", &numbers)
+                .unwrap();
         assert_eq!(path, "data/chunk-001/episode_001234.parquet");
-        assert_eq!(filled("data_path", "{episode_index}-{episode_index:2d}", &numbers).unwrap(), "1234-1234");
+        assert_eq!(fill_template("data_path", "{episode_index}-{episode_index:2d}", &numbers).unwrap(), "1234-1234");
         for template in
             ["{other}", "{episode_index", "{episode_index:x}", "{episode_index:099d}", "../{episode_index}", "/a"]
         {
-            let e = filled("data_path", template, &numbers).unwrap_err().to_string();
+            let e = fill_template("data_path", template, &numbers).unwrap_err().to_string();
             assert!(e.contains("data_path=") && e.contains("expected"), "{e}");
         }
     }

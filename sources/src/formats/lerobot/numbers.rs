@@ -8,16 +8,16 @@ use crate::storage::{OpenFile, Storage};
 use crate::values::elements::Dtype;
 use crate::values::npy::Npy;
 
-const MAX_HEADER: u64 = 4096;
+const MAX_HEADER_BYTES: u64 = 4096;
 /// Maximum size of a file in an object store, in bytes. Such a file is kept in memory.
-const MAX_IN_MEMORY: u64 = 4 << 30;
+const MAX_MEMORY_FILE_BYTES: u64 = 4 << 30;
 
 /// The numbers of a feature in all frames: an array with one row for each frame. A local file is
 /// read in place. A file in an object store is read into memory once, because each of the many
 /// short rows of a sample would otherwise cost a request.
 pub(super) struct NumberFile {
     file: OpenFile,
-    start: u64,
+    data_start: u64,
     row_bytes: usize,
     pub(super) element: Element,
     pub(super) shape: Vec<usize>,
@@ -27,7 +27,7 @@ impl NumberFile {
     /// Opens the file at `path`. Fails if it does not have exactly `rows` rows.
     pub(super) fn open(storage: &Storage, path: &Path, rows: usize) -> Result<Self> {
         let file = match storage.is_store() {
-            true => OpenFile::in_memory(path.to_owned(), storage.read(path, MAX_IN_MEMORY)?),
+            true => OpenFile::in_memory(path.to_owned(), storage.read(path, MAX_MEMORY_FILE_BYTES)?),
             false => storage.open(path)?,
         };
         Self::parse(file, rows).map_err(|e| e.at_path(path))
@@ -35,7 +35,7 @@ impl NumberFile {
 
     fn parse(file: OpenFile, rows: usize) -> Result<Self> {
         let mut scratch = Vec::new();
-        let npy = Npy::read(file.get(0, MAX_HEADER, &mut scratch)?)?;
+        let npy = Npy::read(file.get(0, MAX_HEADER_BYTES, &mut scratch)?)?;
         let dtype = Dtype { kind: npy.kind, size: npy.size, big_endian: npy.big_endian };
         let element = dtype.element()?;
         let shape = npy.shape.as_ref().filter(|_| dtype.is_native() && !npy.fortran);
@@ -60,15 +60,15 @@ impl NumberFile {
                 npy.header_for_message()
             )));
         }
-        let (start, shape) = (npy.start as u64, shape.to_vec());
+        let (data_start, shape) = (npy.start as u64, shape.to_vec());
         let row_bytes = row_bytes.expect("the length of the file was checked");
-        Ok(NumberFile { file, start, row_bytes, element, shape })
+        Ok(NumberFile { file, data_start, row_bytes, element, shape })
     }
 
-    pub(super) fn read(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn append_row(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         resize(out, start + self.row_bytes, 0);
-        let offset = self.start + row as u64 * self.row_bytes as u64;
+        let offset = self.data_start + row as u64 * self.row_bytes as u64;
         self.file.fill(offset, &mut out[start..]).map_err(|e| e.at_path(&self.file.path))
     }
 

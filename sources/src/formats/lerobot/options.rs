@@ -22,7 +22,7 @@ pub struct LeRobotOptions {
     pub(super) deltas: BTreeMap<String, Deltas>,
     pub(super) tolerance_s: f64,
     /// The first feature for which deltas were set twice. Opening the dataset then fails.
-    pub(super) twice: Option<String>,
+    pub(super) duplicate_deltas: Option<String>,
 }
 
 /// The frames of a feature, relative to the frame of the sample.
@@ -43,7 +43,7 @@ impl Default for LeRobotOptions {
             features: None,
             deltas: BTreeMap::new(),
             tolerance_s: TOLERANCE_S,
-            twice: None,
+            duplicate_deltas: None,
         }
     }
 }
@@ -91,19 +91,19 @@ impl LeRobotOptions {
     /// for all other times.
     #[must_use]
     pub fn delta_timestamps(self, feature: impl Into<String>, seconds: impl IntoIterator<Item = f64>) -> Self {
-        self.with(feature.into(), Deltas::Seconds(seconds.into_iter().collect()))
+        self.insert_deltas(feature.into(), Deltas::Seconds(seconds.into_iter().collect()))
     }
 
     /// Like [`delta_timestamps`](LeRobotOptions::delta_timestamps), with offsets in frames instead
     /// of seconds.
     #[must_use]
     pub fn delta_indices(self, feature: impl Into<String>, frames: impl IntoIterator<Item = i64>) -> Self {
-        self.with(feature.into(), Deltas::Frames(frames.into_iter().collect()))
+        self.insert_deltas(feature.into(), Deltas::Frames(frames.into_iter().collect()))
     }
 
-    fn with(mut self, feature: String, deltas: Deltas) -> Self {
+    fn insert_deltas(mut self, feature: String, deltas: Deltas) -> Self {
         if self.deltas.insert(feature.clone(), deltas).is_some() {
-            self.twice.get_or_insert(feature);
+            self.duplicate_deltas.get_or_insert(feature);
         }
         self
     }
@@ -123,7 +123,7 @@ impl LeRobotOptions {
         if self.tolerance_s.is_nan() || self.tolerance_s < 0.0 {
             return Err(Error::config(format!("tolerance_s={}: expected 0 or more seconds", self.tolerance_s)));
         }
-        match &self.twice {
+        match &self.duplicate_deltas {
             Some(feature) => Err(Error::config(format!(
                 "feature {feature:?} has more than one set of deltas: set delta_timestamps or delta_indices once for \
                  each feature"

@@ -1,14 +1,14 @@
-//! Reads the datasets that `warpfeed pack --frames` writes. [`Packed`] describes such a dataset,
-//! and [`PackedReader`] reads its frames.
+//! Reads the datasets that `warpfeed pack --frames` writes. [`PackedInfo`] describes such a
+//! dataset, and [`PackedReader`] reads its frames.
 //!
 //! A packed dataset is a folder with these files:
 //!
 //! | file | content |
 //! |---|---|
 //! | `meta/...` | the metadata of the original dataset, unchanged |
-//! | `meta/packed.json` | [`Packed`] |
+//! | `meta/packed.json` | [`PackedInfo`] |
 //! | `numbers/<feature>.npy` | the numbers of a feature, with one row for each frame |
-//! | the tar shards that [`Packed`] names | the images and the texts of each frame |
+//! | the tar shards that [`PackedInfo`] names | the images and the texts of each frame |
 //!
 //! Each frame is stored once, in the order of the episodes. A sample of several frames therefore
 //! reads several shard samples. Only the files of the selected features are read.
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 
-use super::content::{Content, Fields, field_names, key, time_error};
+use super::content::{Content, SampleBuilder, field_names, key, time_error};
 use super::episodes::Episodes;
 use super::features::{Feature, Kind, TIMESTAMP};
 use super::frames::{Frame, FrameIndex};
@@ -29,15 +29,15 @@ use super::text::DatasetFolder;
 use crate::error::{Error, Result, append};
 use crate::formats::tar::Tar;
 use crate::model::value::{AXES, Element};
-use crate::model::{BatchIndex, Frames, Lookahead, Prefetcher, Sample, Source, Value};
+use crate::model::{Frames, Lookahead, Prefetcher, Prefetchers, Sample, Source, Value};
 use crate::stats::NetworkStats;
 use crate::storage::DatasetLocation;
 
-pub(super) const PACKED: &str = "meta/packed.json";
+pub(super) const PACKED_INFO: &str = "meta/packed.json";
 const VERSION: u64 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Packed {
+pub(super) struct PackedInfo {
     warpfeed_frames: u64,
     /// Name of the tar file, or of the set of shards, in the folder of the dataset.
     frames: String,
@@ -45,21 +45,21 @@ pub(super) struct Packed {
     pub(super) features: Vec<String>,
 }
 
-impl Packed {
+impl PackedInfo {
     pub(super) fn new(frames: &str, episodes: Vec<u64>, features: Vec<String>) -> Self {
-        Packed { warpfeed_frames: VERSION, frames: frames.to_owned(), episodes, features }
+        PackedInfo { warpfeed_frames: VERSION, frames: frames.to_owned(), episodes, features }
     }
 
     /// Returns `None` if the dataset is not packed.
     pub(super) fn find(root: &DatasetFolder) -> Result<Option<Self>> {
-        let Some(packed) = root.json_if_any::<Packed>(PACKED)? else { return Ok(None) };
+        let Some(packed) = root.find_json::<PackedInfo>(PACKED_INFO)? else { return Ok(None) };
         if packed.warpfeed_frames != VERSION || packed.frames.contains('/') || packed.frames.is_empty() {
-            let Packed { warpfeed_frames, frames, .. } = packed;
+            let PackedInfo { warpfeed_frames, frames, .. } = packed;
             return Err(Error::in_source(format!(
                 "warpfeed_frames={warpfeed_frames} with frames={frames:?}: expected version {VERSION} and a \
                  file name"
             ))
-            .at_path(root.file(PACKED)));
+            .at_path(root.path_of(PACKED_INFO)));
         }
         Ok(Some(packed))
     }
@@ -71,39 +71,39 @@ impl Packed {
         for feature in info.features.values_mut().filter(|feature| feature.dtype == "video") {
             "image".clone_into(&mut feature.dtype);
         }
-        let mut chosen = self.episodes.clone();
-        chosen.sort_unstable();
-        episodes.list.retain(|episode| chosen.binary_search(&episode.index).is_ok());
-        if episodes.list.len() != chosen.len() {
+        let mut selected = self.episodes.clone();
+        selected.sort_unstable();
+        episodes.list.retain(|episode| selected.binary_search(&episode.index).is_ok());
+        if episodes.list.len() != selected.len() {
             let cause = "the file lists episodes that are missing in the metadata; pack the dataset again";
-            return Err(Error::in_source(cause).at_path(root.file(PACKED)));
+            return Err(Error::in_source(cause).at_path(root.path_of(PACKED_INFO)));
         }
         let mut row = 0;
         for episode in &mut episodes.list {
-            (episode.file, episode.first) = ((0, 0), row);
+            (episode.file, episode.first_row) = ((0, 0), row);
             row += episode.len;
         }
         Ok(())
     }
 
     /// Returns the path of the file with the numbers of a column, relative to the dataset.
-    pub(super) fn numbers(column: &str) -> String {
+    pub(super) fn numbers_path(column: &str) -> String {
         format!("numbers/{column}.npy")
     }
 }
 
-struct Group {
+struct DeltaGroup {
     deltas: Option<Vec<i64>>,
     features: Vec<usize>,
     frames: Tar,
 }
 
-impl Group {
+impl DeltaGroup {
     /// Returns the rows that the sample of `frame` reads, without consecutive duplicates.
     fn rows(&self, frame: Frame) -> impl Iterator<Item = usize> {
         let mut last = None;
         let deltas = self.deltas.as_deref().unwrap_or(&[0]);
-        deltas.iter().map(move |&delta| frame.at(delta).0).filter(move |&row| last.replace(row) != Some(row))
+        deltas.iter().map(move |&delta| frame.row_at(delta).0).filter(move |&row| last.replace(row) != Some(row))
     }
 }
 
@@ -111,28 +111,28 @@ pub(super) struct PackedReader {
     frames: Tar,
     numbers: Arc<BTreeMap<String, NumberFile>>,
     pub(super) features: Vec<Feature>,
-    groups: Vec<Group>,
+    groups: Vec<DeltaGroup>,
     tasks: Arc<BTreeMap<i64, String>>,
     fps: f64,
     tolerance_s: f64,
-    reach: Option<(i64, i64)>,
+    delta_range: Option<(i64, i64)>,
 }
 
 impl PackedReader {
     /// `rows` is the number of frames in the dataset.
     pub(super) fn open(
         root: &DatasetFolder,
-        (packed, rows): (&Packed, usize),
+        (packed, rows): (&PackedInfo, usize),
         features: Vec<Feature>,
         tasks: BTreeMap<i64, String>,
         (fps, tolerance_s): (f64, f64),
     ) -> Result<Self> {
-        let path = root.file(&packed.frames);
+        let path = root.path_of(&packed.frames);
         let location = DatasetLocation { path: path.clone(), part: None, storage: root.storage.clone() };
         let frames = Tar::with(&location)?;
         if frames.len() != rows {
             return Err(Error::in_source(format!(
-                "the file has {} frames, but {PACKED} lists {rows}; pack the dataset again",
+                "the file has {} frames, but {PACKED_INFO} lists {rows}; pack the dataset again",
                 frames.len()
             ))
             .at_path(path));
@@ -143,7 +143,7 @@ impl PackedReader {
         columns.sort_unstable();
         columns.dedup();
         let opened = root.storage.in_parallel(&columns, |column| {
-            NumberFile::open(&root.storage, &root.file(&Packed::numbers(column)), rows)
+            NumberFile::open(&root.storage, &root.path_of(&PackedInfo::numbers_path(column)), rows)
         })?;
         let numbers = columns.into_iter().map(str::to_owned).zip(opened).collect();
         check_shapes(&features, &numbers)?;
@@ -156,23 +156,23 @@ impl PackedReader {
             tasks,
             fps,
             tolerance_s,
-            reach: None,
+            delta_range: None,
         };
-        Ok(empty.selecting(features))
+        Ok(empty.with_features(features))
     }
 
     /// Returns a reader for `features` that shares this reader's files.
-    pub(super) fn selecting(&self, features: Vec<Feature>) -> Self {
-        let read = || features.iter().filter(|feature| feature.has.0);
-        let deltas = || read().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
-        let reach = deltas().min().zip(deltas().max());
+    pub(super) fn with_features(&self, features: Vec<Feature>) -> Self {
+        let read_features = || features.iter().filter(|feature| feature.has_field);
+        let deltas = || read_features().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
+        let delta_range = deltas().min().zip(deltas().max());
         let mut by_deltas = BTreeMap::<Option<&Vec<i64>>, Vec<usize>>::new();
-        for (index, feature) in features.iter().enumerate().filter(|(_, it)| it.has.0 && it.kind.is_encoded()) {
+        for (index, feature) in features.iter().enumerate().filter(|(_, it)| it.has_field && it.kind.is_encoded()) {
             by_deltas.entry(feature.deltas.as_ref()).or_default().push(index);
         }
         let group = |(deltas, indices): (Option<&Vec<i64>>, Vec<usize>)| {
             let fields = indices.iter().map(|&index| features[index].field.clone());
-            Group { deltas: deltas.cloned(), frames: self.frames.view(Some(fields.collect())), features: indices }
+            DeltaGroup { deltas: deltas.cloned(), frames: self.frames.view(Some(fields.collect())), features: indices }
         };
         let groups = by_deltas.into_iter().map(group).collect();
         PackedReader {
@@ -183,7 +183,7 @@ impl PackedReader {
             tasks: self.tasks.clone(),
             fps: self.fps,
             tolerance_s: self.tolerance_s,
-            reach,
+            delta_range,
         }
     }
 
@@ -196,7 +196,7 @@ impl PackedReader {
     }
 
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let mut fields = Fields::begin(frame, &self.features, scratch);
+        let mut builder = SampleBuilder::new(frame, &self.features, scratch);
         self.check_times(frame)?;
         let mut encoded: Vec<Option<Content<'a>>> = Vec::new();
         encoded.resize_with(self.features.len(), || None);
@@ -204,29 +204,29 @@ impl PackedReader {
             self.read_group(group, frame, scratch, &mut encoded)?;
         }
         for (feature, encoded) in self.features.iter().zip(encoded) {
-            if feature.has.0 {
+            if feature.has_field {
                 let content = match encoded {
                     Some(content) => content,
                     None => self.content(feature, frame, scratch)?,
                 };
-                fields.push(&feature.field, content)?;
+                builder.push(&feature.field, content)?;
             }
-            fields.push_pad(feature, frame, scratch)?;
+            builder.push_pad_field(feature, frame, scratch)?;
         }
-        fields.sample(scratch)
+        builder.build(scratch)
     }
 
     fn read_group<'a>(
         &self,
-        group: &Group,
+        group: &DeltaGroup,
         frame: Frame,
         scratch: &mut Vec<u8>,
         contents: &mut [Option<Content<'a>>],
     ) -> Result<()> {
-        let (mut stored, mut copied, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut shard_scratch, mut frame_bytes, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
         for row in group.rows(frame) {
-            let sample = group.frames.read(row, &mut stored)?;
-            let expected = key(Frame { frame: row - frame.episode.first, ..frame });
+            let sample = group.frames.read(row, &mut shard_scratch)?;
+            let expected = key(Frame { frame_index: row - frame.episode.first_row, ..frame });
             if sample.key() != expected {
                 return Err(self.error(row, format!("contains {}, but the metadata lists {expected}", sample.key())));
             }
@@ -235,9 +235,9 @@ impl PackedReader {
                 let Some(Value::Bytes(bytes)) = sample.value(field) else {
                     return Err(self.error(row, format!("does not contain the field {field:?}")));
                 };
-                let start = copied.len();
-                append(&mut copied, bytes)?;
-                ranges.push((row, start..copied.len()));
+                let start = frame_bytes.len();
+                append(&mut frame_bytes, bytes)?;
+                ranges.push((row, start..frame_bytes.len()));
             }
         }
         for (position, &index) in group.features.iter().enumerate() {
@@ -245,15 +245,15 @@ impl PackedReader {
             let start = scratch.len();
             if let Some(deltas) = &group.deltas {
                 let image_for = |delta: i64| {
-                    let target = frame.at(delta).0;
+                    let target = frame.row_at(delta).0;
                     let range = rows().find(|(row, _)| *row == target).map(|(_, range)| range.clone());
-                    &copied[range.expect("`rows` lists every frame")]
+                    &frame_bytes[range.expect("`rows` lists every frame")]
                 };
                 let images: Vec<&[u8]> = deltas.iter().map(|&delta| image_for(delta)).collect();
                 append(scratch, &Frames::encode(&images))?;
             } else {
                 let (_, range) = rows().next().expect("the group has at least one row");
-                append(scratch, &copied[range.clone()])?;
+                append(scratch, &frame_bytes[range.clone()])?;
             }
             contents[index] = Some(match self.features[index].kind {
                 Kind::Text if std::str::from_utf8(&scratch[start..]).is_ok() => Content::Text(start..scratch.len()),
@@ -269,7 +269,7 @@ impl PackedReader {
         let start = scratch.len();
         if feature.kind == Kind::Task {
             let row = frame.row();
-            numbers.read(row, scratch)?;
+            numbers.append_row(row, scratch)?;
             let index = <[u8; 8]>::try_from(&scratch[start..]).ok().filter(|_| numbers.element == Element::I64);
             let task = index.map(i64::from_ne_bytes).and_then(|index| self.tasks.get(&index));
             return task
@@ -277,7 +277,7 @@ impl PackedReader {
                 .ok_or_else(|| numbers.error(row, "contains the index of a task that the metadata does not list"));
         }
         for &delta in feature.deltas.as_deref().unwrap_or(&[0]) {
-            numbers.read(frame.at(delta).0, scratch)?;
+            numbers.append_row(frame.row_at(delta).0, scratch)?;
         }
         let shape: ArrayVec<usize, AXES> =
             feature.deltas.iter().map(Vec::len).chain(numbers.shape.iter().copied()).collect();
@@ -285,12 +285,14 @@ impl PackedReader {
     }
 
     fn check_times(&self, frame: Frame) -> Result<()> {
-        let (Some(times), Some((earliest, latest))) = (self.numbers.get(TIMESTAMP), self.reach) else { return Ok(()) };
-        let ends = [frame.at(earliest).0, frame.at(latest).0];
+        let (Some(times), Some((min_delta, max_delta))) = (self.numbers.get(TIMESTAMP), self.delta_range) else {
+            return Ok(());
+        };
+        let rows = [frame.row_at(min_delta).0, frame.row_at(max_delta).0];
         let mut seconds = [0.0; 2];
-        for (seconds, row) in seconds.iter_mut().zip(ends) {
+        for (seconds, row) in seconds.iter_mut().zip(rows) {
             let mut bytes = Vec::new();
-            times.read(row, &mut bytes)?;
+            times.append_row(row, &mut bytes)?;
             let values = match times.element {
                 Element::F32 => bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from),
                 Element::F64 => bytes.try_into().ok().map(f64::from_ne_bytes),
@@ -300,7 +302,7 @@ impl PackedReader {
                 .filter(|seconds| seconds.is_finite())
                 .ok_or_else(|| times.error(row, "does not contain a time in seconds"))?;
         }
-        match time_error(frame, ends, seconds, (self.fps, self.tolerance_s)) {
+        match time_error(frame, rows, seconds, (self.fps, self.tolerance_s)) {
             Some(cause) => Err(times.error(frame.row(), cause)),
             None => Ok(()),
         }
@@ -318,8 +320,9 @@ impl PackedReader {
     /// are local.
     pub(super) fn prefetcher(&self, frames: &Arc<FrameIndex>, order: &Lookahead) -> Option<Box<dyn Prefetcher>> {
         let count = self.groups.len().max(1);
-        let prefetcher_of = |group: &Group| {
-            let rows = Group { deltas: group.deltas.clone(), features: Vec::new(), frames: group.frames.view(None) };
+        let prefetcher_of = |group: &DeltaGroup| {
+            let rows =
+                DeltaGroup { deltas: group.deltas.clone(), features: Vec::new(), frames: group.frames.view(None) };
             let (batches, samples, frames) = (order.clone(), order.clone(), frames.clone());
             let rows_of = move |sample: u64| -> Vec<u64> {
                 rows.rows(frames.locate(sample as usize)).map(|row| row as u64).collect()
@@ -328,8 +331,8 @@ impl PackedReader {
             let order = Lookahead::new(order.bytes() / count, move |epoch| batches.batches(epoch), rows);
             group.frames.prefetcher(order)
         };
-        let lookaheads: Vec<_> = self.groups.iter().filter_map(prefetcher_of).collect();
-        (!lookaheads.is_empty()).then(|| Box::new(Followers(lookaheads)) as Box<dyn Prefetcher>)
+        let prefetchers: Vec<_> = self.groups.iter().filter_map(prefetcher_of).collect();
+        (!prefetchers.is_empty()).then(|| Box::new(Prefetchers(prefetchers)) as Box<dyn Prefetcher>)
     }
 
     pub(super) fn prefetch_bytes(&self) -> usize {
@@ -363,20 +366,4 @@ fn check_shapes(features: &[Feature], numbers: &BTreeMap<String, NumberFile>) ->
         }
     }
     Ok(())
-}
-
-struct Followers(Vec<Box<dyn Prefetcher>>);
-
-impl Prefetcher for Followers {
-    fn start(&self, batch: BatchIndex) {
-        self.0.iter().for_each(|each| each.start(batch));
-    }
-
-    fn done(&self, batch: BatchIndex) {
-        self.0.iter().for_each(|each| each.done(batch));
-    }
-
-    fn stop(&self) {
-        self.0.iter().for_each(|each| each.stop());
-    }
 }

@@ -1,11 +1,11 @@
-//! [`Reader`]: builds samples from the values of Parquet columns.
+//! [`ParquetReader`]: builds samples from the values of Parquet columns.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::content::{Content, Fields, field_names, key, time_error};
-use super::episodes::seconds;
+use super::content::{Content, SampleBuilder, field_names, key, time_error};
+use super::episodes::read_seconds;
 use super::features::{Feature, Kind, TIMESTAMP};
 use super::frames::{Frame, FrameIndex, NeededRows};
 #[cfg(feature = "video")]
@@ -37,12 +37,12 @@ impl EpisodeImages {
     fn open(feature: &Feature, frame: Frame) -> Result<Self> {
         Ok(EpisodeImages {
             #[cfg(feature = "video")]
-            video: feature.video.as_ref().map(|video| video.of_episode(frame.episode.episode)).transpose()?,
+            video: feature.video.as_ref().map(|video| video.open_episode(frame.episode.index)).transpose()?,
         })
     }
 }
 
-pub(super) struct Reader {
+pub(super) struct ParquetReader {
     rows: Rows,
     pub(super) features: Vec<Feature>,
     tasks: Arc<BTreeMap<i64, String>>,
@@ -54,7 +54,7 @@ pub(super) struct Reader {
     delta_range: Option<(i64, i64)>,
 }
 
-impl Reader {
+impl ParquetReader {
     pub(super) fn new(
         rows: Rows,
         features: Vec<Feature>,
@@ -62,7 +62,7 @@ impl Reader {
         (fps, tolerance_s): (f64, f64),
     ) -> Result<Self> {
         let checked_columns = CHECKED_COLUMNS.map(|name| rows.column_index(name));
-        let reader = Reader {
+        let reader = ParquetReader {
             rows,
             features: Vec::new(),
             tasks: Arc::new(tasks),
@@ -71,20 +71,20 @@ impl Reader {
             checked_columns,
             delta_range: None,
         };
-        reader.selecting(features)
+        reader.with_features(features)
     }
 
     /// Returns a reader for `features` that shares this reader's files.
-    pub(super) fn selecting(&self, features: Vec<Feature>) -> Result<Self> {
-        let read_features = || features.iter().filter(|feature| feature.has.0);
+    pub(super) fn with_features(&self, features: Vec<Feature>) -> Result<Self> {
+        let read_features = || features.iter().filter(|feature| feature.has_field);
         let deltas = || read_features().filter_map(|feature| feature.deltas.as_ref()).flatten().copied();
         let delta_range = deltas().min().zip(deltas().max());
-        let mut places: Vec<usize> = self.key_columns().chain(read_features().map(|feature| feature.place)).collect();
-        places.extend(self.checked_columns[2].filter(|_| delta_range.is_some()));
-        places.sort_unstable();
-        places.dedup();
-        Ok(Reader {
-            rows: self.rows.select_columns(places)?,
+        let mut columns: Vec<usize> = self.key_columns().chain(read_features().map(|feature| feature.column)).collect();
+        columns.extend(self.checked_columns[2].filter(|_| delta_range.is_some()));
+        columns.sort_unstable();
+        columns.dedup();
+        Ok(ParquetReader {
+            rows: self.rows.select_columns(columns)?,
             features,
             tasks: self.tasks.clone(),
             fps: self.fps,
@@ -113,13 +113,13 @@ impl Reader {
     /// Returns the columns that a sample needs, each with the offsets of the needed frames from the
     /// sample's frame.
     fn needed_columns(&self) -> Vec<(usize, Vec<i64>)> {
-        let read_features = self.features.iter().filter(|feature| feature.has.0);
-        let own_columns =
-            read_features.map(|feature| (feature.place, feature.deltas.clone().unwrap_or_else(|| vec![0])));
+        let read_features = self.features.iter().filter(|feature| feature.has_field);
+        let feature_columns =
+            read_features.map(|feature| (feature.column, feature.deltas.clone().unwrap_or_else(|| vec![0])));
         let time_columns = self.checked_columns[2]
             .zip(self.delta_range)
-            .map(|(place, (min_delta, max_delta))| (place, vec![min_delta, max_delta]));
-        own_columns.chain(self.key_columns().map(|place| (place, vec![0]))).chain(time_columns).collect()
+            .map(|(column, (min_delta, max_delta))| (column, vec![min_delta, max_delta]));
+        feature_columns.chain(self.key_columns().map(|column| (column, vec![0]))).chain(time_columns).collect()
     }
 
     /// Returns the columns with the episode index and the frame index, which each read compares
@@ -149,7 +149,7 @@ impl Reader {
 
     #[cfg(feature = "video")]
     fn read_videos(&self) -> impl Iterator<Item = (&Feature, &Arc<Video>)> {
-        let read_features = self.features.iter().filter(|feature| feature.has.0);
+        let read_features = self.features.iter().filter(|feature| feature.has_field);
         read_features.filter_map(|feature| Some((feature, feature.video.as_ref()?)))
     }
 
@@ -196,33 +196,33 @@ impl Reader {
     /// metadata.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.check_once(frame.row())?;
-        let mut fields = Fields::begin(frame, &self.features, scratch);
+        let mut builder = SampleBuilder::new(frame, &self.features, scratch);
         self.check_row(frame, scratch)?;
         for feature in &self.features {
-            if feature.has.0 {
+            if feature.has_field {
                 let content = self.content(feature, frame, scratch)?;
-                fields.push(&feature.field, content)?;
+                builder.push(&feature.field, content)?;
             }
-            fields.push_pad(feature, frame, scratch)?;
+            builder.push_pad_field(feature, frame, scratch)?;
         }
-        fields.sample(scratch)
+        builder.build(scratch)
     }
 
     /// If the feature has deltas, stacks the values of several frames.
     fn content<'a>(&'a self, feature: &Feature, frame: Frame, scratch: &mut Vec<u8>) -> Result<Content<'a>> {
         let start = scratch.len();
-        let (place, row) = (feature.place, frame.row());
+        let (column, row) = (feature.column, frame.row());
         match &feature.kind {
             Kind::Task => {
-                let index = self.rows.integer(row, place, scratch)?;
+                let index = self.rows.integer(row, column, scratch)?;
                 let task = self.tasks.get(&index).ok_or_else(|| {
-                    self.rows.error(row, place, format_args!("holds {index}, which is not among the tasks in meta"))
+                    self.rows.error(row, column, format_args!("holds {index}, which is not among the tasks in meta"))
                 })?;
                 Ok(Content::Task(task))
             }
-            Kind::Text => match self.rows.find(row, place, scratch)? {
+            Kind::Text => match self.rows.find(row, column, scratch)? {
                 Found::Text(_) => Ok(Content::Text(start..scratch.len())),
-                other => Err(self.rows.error(row, place, format_args!("holds {}: expected text", other.kind()))),
+                other => Err(self.rows.error(row, column, format_args!("holds {}: expected text", other.kind()))),
             },
             Kind::Image | Kind::Video => {
                 let mut images = EpisodeImages::open(feature, frame)?;
@@ -232,7 +232,7 @@ impl Reader {
                 };
                 let mut ends = Vec::with_capacity(deltas.len());
                 for &delta in deltas {
-                    self.append_image(feature, &mut images, frame.at(delta).0, scratch)?;
+                    self.append_image(feature, &mut images, frame.row_at(delta).0, scratch)?;
                     ends.push(scratch.len());
                 }
                 let starts = std::iter::once(start).chain(ends.iter().copied());
@@ -245,12 +245,12 @@ impl Reader {
             Kind::Numbers { shape, element } => {
                 let mut row_element = None;
                 for &delta in feature.deltas.as_deref().unwrap_or(&[0]) {
-                    let row = frame.at(delta).0;
-                    let element = self.append_numbers(row, place, (shape, *element), scratch)?;
+                    let row = frame.row_at(delta).0;
+                    let element = self.append_numbers(row, column, (shape, *element), scratch)?;
                     if *row_element.get_or_insert(element) != element {
                         return Err(self.rows.error(
                             row,
-                            place,
+                            column,
                             "has different types of numbers in the stacked frames",
                         ));
                     }
@@ -273,15 +273,15 @@ impl Reader {
     ) -> Result<()> {
         #[cfg(feature = "video")]
         if let Some(video) = &mut images.video {
-            let seconds = self.seconds(row, feature.place, scratch)?;
-            return video.append(seconds, self.tolerance_s, scratch);
+            let seconds = self.seconds(row, feature.column, scratch)?;
+            return video.append_record(seconds, self.tolerance_s, scratch);
         }
-        self.append_stored_image(row, feature.place, scratch)
+        self.append_stored_image(row, feature.column, scratch)
     }
 
-    fn append_stored_image(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<()> {
+    fn append_stored_image(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<()> {
         let start = scratch.len();
-        let cause = match self.rows.find(row, place, scratch)? {
+        let cause = match self.rows.find(row, column, scratch)? {
             Found::Bytes(_) if format::of(&scratch[start..]).is_some() => return Ok(()),
             Found::Bytes(_) => "holds bytes that are not an image in a known format".to_owned(),
             Found::Path(_) => {
@@ -290,20 +290,24 @@ impl Reader {
             }
             other => format!("holds {}: expected an image", other.kind()),
         };
-        Err(self.rows.error(row, place, cause))
+        Err(self.rows.error(row, column, cause))
     }
 
     fn append_numbers(
         &self,
         row: usize,
-        place: usize,
-        (shape, nested): (&[usize], Element),
+        column: usize,
+        (shape, json_element): (&[usize], Element),
         scratch: &mut Vec<u8>,
     ) -> Result<Element> {
         let (start, expected) = (scratch.len(), shape.iter().product::<usize>());
-        let content = self.rows.find(row, place, scratch)?;
+        let content = self.rows.find(row, column, scratch)?;
         let shape_error = |what: String| {
-            Err(self.rows.error(row, place, format_args!("{what}: expected the shape {shape:?}, as in meta/info.json")))
+            Err(self.rows.error(
+                row,
+                column,
+                format_args!("{what}: expected the shape {shape:?}, as in meta/info.json"),
+            ))
         };
         match content {
             Found::Numbers { element, shape: row_shape, .. } => match row_shape.iter().product::<usize>() {
@@ -312,8 +316,8 @@ impl Reader {
             },
             Found::Json(_) => {
                 let text = scratch.split_off(start);
-                match serde_json::from_slice(&text).is_ok_and(|value| flatten(&value, shape, nested, scratch)) {
-                    true => Ok(nested),
+                match serde_json::from_slice(&text).is_ok_and(|value| flatten(&value, shape, json_element, scratch)) {
+                    true => Ok(json_element),
                     false => shape_error("holds lists of a different shape, or values of a different type".to_owned()),
                 }
             }
@@ -325,8 +329,10 @@ impl Reader {
     /// first and the last frame of the sample matches `fps`.
     fn check_row(&self, frame: Frame, scratch: &mut Vec<u8>) -> Result<()> {
         let row = frame.row();
-        let expected =
-            [(self.checked_columns[0], frame.episode.episode as i64), (self.checked_columns[1], frame.frame as i64)];
+        let expected = [
+            (self.checked_columns[0], frame.episode.index as i64),
+            (self.checked_columns[1], frame.frame_index as i64),
+        ];
         for (column, expected) in expected {
             let Some(column) = column else { continue };
             let actual = self.rows.integer(row, column, scratch)?;
@@ -335,22 +341,22 @@ impl Reader {
                 return Err(self.rows.error(row, column, cause));
             }
         }
-        let (Some(place), Some((min_delta, max_delta))) = (self.checked_columns[2], self.delta_range) else {
+        let (Some(column), Some((min_delta, max_delta))) = (self.checked_columns[2], self.delta_range) else {
             return Ok(());
         };
-        let rows = [frame.at(min_delta).0, frame.at(max_delta).0];
+        let rows = [frame.row_at(min_delta).0, frame.row_at(max_delta).0];
         let mut seconds = [0.0; 2];
         for (seconds, row) in seconds.iter_mut().zip(rows) {
-            *seconds = self.seconds(row, place, scratch)?;
+            *seconds = self.seconds(row, column, scratch)?;
         }
         match time_error(frame, rows, seconds, (self.fps, self.tolerance_s)) {
-            Some(cause) => Err(self.rows.error(row, place, cause)),
+            Some(cause) => Err(self.rows.error(row, column, cause)),
             None => Ok(()),
         }
     }
 
-    fn seconds(&self, row: usize, place: usize, scratch: &mut Vec<u8>) -> Result<f64> {
-        seconds(&self.rows, row, place, scratch)
+    fn seconds(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<f64> {
+        read_seconds(&self.rows, row, column, scratch)
     }
 }
 

@@ -12,8 +12,8 @@ use super::features::{self, Feature, Kind, TASK};
 use super::frames::FrameIndex;
 use super::info::Info;
 use super::options::LeRobotOptions;
-use super::packed::{Packed, PackedReader};
-use super::read::{CHECKED_COLUMNS, Reader};
+use super::packed::{PackedInfo, PackedReader};
+use super::read::{CHECKED_COLUMNS, ParquetReader};
 use super::stats::{self, FeatureStats};
 use super::text::DatasetFolder;
 use crate::error::{Error, Result};
@@ -70,14 +70,14 @@ pub struct LeRobot {
 }
 
 enum FrameReader {
-    Tables(Box<Reader>),
+    Parquet(Box<ParquetReader>),
     Packed(PackedReader),
 }
 
-macro_rules! of_reader {
+macro_rules! dispatch {
     ($reader:expr, $name:ident($($arg:expr),*)) => {
         match $reader {
-            FrameReader::Tables(reader) => reader.$name($($arg),*),
+            FrameReader::Parquet(reader) => reader.$name($($arg),*),
             FrameReader::Packed(reader) => reader.$name($($arg),*),
         }
     };
@@ -94,44 +94,45 @@ impl LeRobot {
         Self::with(path, &LeRobotOptions::new(), &Options::new())
     }
 
-    /// Opens the dataset at `path`, which is a local folder, or a URL in a store that `opening`
-    /// registers.
+    /// Opens the dataset at `path`, which is a local folder, or a URL in a store that
+    /// `open_options` registers.
     ///
     /// # Errors
     /// Fails like [`open`](LeRobot::open), and if an episode, a split or a feature does not exist,
     /// if a selected video cannot be read, or if a delta is not a multiple of the duration of a
     /// frame.
-    pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, opening: &Options) -> Result<Self> {
+    pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, open_options: &Options) -> Result<Self> {
         let path = path.as_ref();
-        Self::at(opening.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
+        Self::open_at(open_options.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
     }
 
-    pub(crate) fn at(location: DatasetLocation, options: &LeRobotOptions) -> Result<Self> {
-        let root = DatasetFolder::of(location);
-        let (info, all, packed) = metadata(&root)?;
-        let chosen = features::chosen(&info, options)?;
-        let tasks = match chosen.iter().any(|feature| feature.is_task()) {
+    pub(crate) fn open_at(location: DatasetLocation, options: &LeRobotOptions) -> Result<Self> {
+        let root = DatasetFolder::new(location);
+        let (info, all_episodes, packed) = read_metadata(&root)?;
+        let selected = features::select_features(&info, options)?;
+        let tasks = match selected.iter().any(|feature| feature.is_task()) {
             true => episodes::tasks(&root, &info)?,
             false => BTreeMap::new(),
         };
-        let episodes = choice::choose_episodes(&all, &info, &root, options)?;
-        let rate = (info.fps, options.tolerance_s);
+        let episodes = choice::choose_episodes(&all_episodes, &info, &root, options)?;
+        let timing = (info.fps, options.tolerance_s);
         if let Some(packed) = packed {
-            let frames = FrameIndex::of(&episodes, |episode| episode.first as usize)?;
-            let rows = all.list.iter().map(|episode| episode.len as usize).sum();
-            let features = chosen.into_iter().map(|feature| feature.at(0)).collect();
-            let reader = PackedReader::open(&root, (&packed, rows), features, tasks, rate)?;
+            let frames = FrameIndex::new(&episodes, |episode| episode.first_row as usize)?;
+            let rows = all_episodes.list.iter().map(|episode| episode.len as usize).sum();
+            let features = selected.into_iter().map(|feature| feature.into_feature(0)).collect();
+            let reader = PackedReader::open(&root, (&packed, rows), features, tasks, timing)?;
             return Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Packed(reader) });
         }
-        let uses =
-            |name: &str| CHECKED_COLUMNS.contains(&name) || chosen.iter().any(|feature| feature.column() == name);
-        let (rows, frames) = FrameIndex::open(&root, &info, (&all, &episodes), uses)?;
+        let is_needed =
+            |name: &str| CHECKED_COLUMNS.contains(&name) || selected.iter().any(|feature| feature.column() == name);
+        let (rows, frames) = FrameIndex::open(&root, &info, (&all_episodes, &episodes), is_needed)?;
         let videos = root.with_separate_requests();
         let dataset = (&videos, &info, &*episodes);
-        let bound = chosen.into_iter().enumerate().map(|(index, feature)| feature.bound(&rows, (index, dataset)));
-        let features = bound.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
-        let reader = Reader::new(rows, features, tasks, rate)?;
-        Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Tables(Box::new(reader)) })
+        let bound_features =
+            selected.into_iter().enumerate().map(|(index, feature)| feature.bind(&rows, (index, dataset)));
+        let features = bound_features.filter_map(Result::transpose).collect::<Result<Vec<_>>>()?;
+        let reader = ParquetReader::new(rows, features, tasks, timing)?;
+        Ok(LeRobot { root, frames: Arc::new(frames), reader: FrameReader::Parquet(Box::new(reader)) })
     }
 
     /// Reads the statistics of all features, including videos, for normalization. Version 2.1
@@ -141,8 +142,8 @@ impl LeRobot {
     /// # Errors
     /// If the dataset has no statistics, or if they are damaged.
     pub fn stats(&self) -> Result<BTreeMap<String, FeatureStats>> {
-        let chosen: HashSet<u64> = self.frames.episodes().iter().map(|own| own.episode).collect();
-        stats::read(&self.root, |index| chosen.contains(&index))
+        let indices: HashSet<u64> = self.frames.episodes().iter().map(|episode| episode.index).collect();
+        stats::read(&self.root, |index| indices.contains(&index))
     }
 
     /// Like [`stats`](LeRobot::stats), but opens only the metadata of the dataset at `path`.
@@ -152,25 +153,25 @@ impl LeRobot {
     pub fn stats_at(
         path: impl AsRef<Path>,
         options: &LeRobotOptions,
-        opening: &Options,
+        open_options: &Options,
     ) -> Result<BTreeMap<String, FeatureStats>> {
-        let root = DatasetFolder::of(opening.at(path.as_ref())?);
-        let (info, all, _) = metadata(&root)?;
-        let chosen = choice::choose_episodes(&all, &info, &root, options)?;
-        let chosen: HashSet<u64> = chosen.iter().map(|episode| episode.index).collect();
-        stats::read(&root, |index| chosen.contains(&index))
+        let root = DatasetFolder::new(open_options.at(path.as_ref())?);
+        let (info, all_episodes, _) = read_metadata(&root)?;
+        let selected = choice::choose_episodes(&all_episodes, &info, &root, options)?;
+        let indices: HashSet<u64> = selected.iter().map(|episode| episode.index).collect();
+        stats::read(&root, |index| indices.contains(&index))
     }
 
     fn features(&self) -> &[Feature] {
         match &self.reader {
-            FrameReader::Tables(reader) => &reader.features,
+            FrameReader::Parquet(reader) => &reader.features,
             FrameReader::Packed(reader) => &reader.features,
         }
     }
 
     /// Returns the number of frames per second.
     pub fn fps(&self) -> f64 {
-        of_reader!(&self.reader, fps())
+        dispatch!(&self.reader, fps())
     }
 
     /// Returns the task texts of each selected episode, in order of first occurrence. Reads the
@@ -187,15 +188,15 @@ impl LeRobot {
         })?;
         let (field, mut scratch) = (format!("{TASK}.txt"), Vec::new());
         let tasks = self.episodes().map(|(_, samples)| {
-            let mut found = Vec::<String>::new();
+            let mut tasks = Vec::<String>::new();
             for index in samples {
                 let sample = view.read(index, &mut scratch)?;
                 let text = sample.field(&field).unwrap_or_default();
-                if !found.iter().any(|known| known.as_bytes() == &*text) {
-                    found.push(String::from_utf8_lossy(&text).into_owned());
+                if !tasks.iter().any(|known| known.as_bytes() == &*text) {
+                    tasks.push(String::from_utf8_lossy(&text).into_owned());
                 }
             }
-            Ok(found)
+            Ok(tasks)
         });
         tasks.collect()
     }
@@ -203,23 +204,23 @@ impl LeRobot {
     /// Returns the index of each selected episode, and the range of its samples.
     pub fn episodes(&self) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
         let mut start = 0;
-        self.frames.episodes().iter().map(move |own| {
-            let samples = start..start + own.len;
+        self.frames.episodes().iter().map(move |episode| {
+            let samples = start..start + episode.len;
             start = samples.end;
-            (own.episode, samples)
+            (episode.index, samples)
         })
     }
 }
 
 /// If the dataset is packed, the result contains only the packed episodes and features.
-fn metadata(root: &DatasetFolder) -> Result<(Info, Episodes, Option<Packed>)> {
+fn read_metadata(root: &DatasetFolder) -> Result<(Info, Episodes, Option<PackedInfo>)> {
     let mut info = Info::read(root)?;
-    let mut all = Episodes::read(root, &info)?;
-    let packed = Packed::find(root)?;
+    let mut all_episodes = Episodes::read(root, &info)?;
+    let packed = PackedInfo::find(root)?;
     if let Some(packed) = &packed {
-        packed.restrict(&mut info, &mut all, root)?;
+        packed.restrict(&mut info, &mut all_episodes, root)?;
     }
-    Ok((info, all, packed))
+    Ok((info, all_episodes, packed))
 }
 
 impl Source for LeRobot {
@@ -228,34 +229,34 @@ impl Source for LeRobot {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        of_reader!(&self.reader, read(self.frames.locate(index), scratch))
+        dispatch!(&self.reader, read(self.frames.locate(index), scratch))
     }
 
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        of_reader!(&self.reader, prefetcher(&self.frames, &order))
+        dispatch!(&self.reader, prefetcher(&self.frames, &order))
     }
 
     fn prefetch_bytes(&self) -> usize {
-        of_reader!(&self.reader, prefetch_bytes())
+        dispatch!(&self.reader, prefetch_bytes())
     }
 
     fn video_info(&self) -> Option<VideoInfo> {
         match &self.reader {
-            FrameReader::Tables(reader) => reader.video_info(),
+            FrameReader::Parquet(reader) => reader.video_info(),
             FrameReader::Packed(_) => None,
         }
     }
 
     fn check(&self) -> Result<()> {
-        of_reader!(&self.reader, check())
+        dispatch!(&self.reader, check())
     }
 
     fn is_unchanged(&self) -> bool {
-        of_reader!(&self.reader, is_unchanged())
+        dispatch!(&self.reader, is_unchanged())
     }
 
     fn network_stats(&self) -> Option<NetworkStats> {
-        of_reader!(&self.reader, network_stats())
+        dispatch!(&self.reader, network_stats())
     }
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
@@ -271,7 +272,7 @@ impl Source for LeRobot {
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
-        of_reader!(&self.reader, path(self.frames.locate(index).row()))
+        dispatch!(&self.reader, path(self.frames.locate(index).row()))
     }
 
     /// Returns `Some(false)`: a dataset may have several cameras, so programs must name the images
@@ -281,31 +282,32 @@ impl Source for LeRobot {
     }
 
     fn fields(&self) -> Option<Vec<String>> {
-        Some(of_reader!(&self.reader, field_names()))
+        Some(dispatch!(&self.reader, field_names()))
     }
 
     fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
         let is_wanted = |field: &str| fields.iter().any(|wanted| are_one(field, wanted));
         let mut features = self.features().to_vec();
         for feature in &mut features {
-            feature.has = (is_wanted(&feature.field), feature.deltas.is_some() && is_wanted(&feature.pad));
+            feature.has_field = is_wanted(&feature.field);
+            feature.has_pad_field = feature.deltas.is_some() && is_wanted(&feature.pad_field);
         }
-        features.retain(|feature| feature.has.0 || feature.has.1);
+        features.retain(|feature| feature.has_field || feature.has_pad_field);
         let reader = match &self.reader {
-            FrameReader::Tables(reader) => FrameReader::Tables(Box::new(reader.selecting(features).ok()?)),
-            FrameReader::Packed(reader) => FrameReader::Packed(reader.selecting(features)),
+            FrameReader::Parquet(reader) => FrameReader::Parquet(Box::new(reader.with_features(features).ok()?)),
+            FrameReader::Packed(reader) => FrameReader::Packed(reader.with_features(features)),
         };
         Some(Arc::new(LeRobot { root: self.root.clone(), frames: self.frames.clone(), reader }))
     }
 
     fn images(&self) -> Vec<String> {
-        let cameras = self.features().iter().filter(|feature| feature.has.0 && feature.kind.is_camera());
+        let cameras = self.features().iter().filter(|feature| feature.has_field && feature.kind.is_camera());
         cameras.map(|feature| feature.field.clone()).collect()
     }
 
     fn split_episodes(&self, packed: &str) -> Result<Option<Divided>> {
-        let episodes = self.frames.episodes().iter().map(|own| own.episode).collect();
-        divide::divided(self, (&self.root, self.features()), episodes, packed).map(Some)
+        let episodes = self.frames.episodes().iter().map(|episode| episode.index).collect();
+        divide::divide(self, (&self.root, self.features()), episodes, packed).map(Some)
     }
 
     fn kind(&self) -> &'static str {

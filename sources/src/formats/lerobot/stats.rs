@@ -9,9 +9,9 @@ use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 
 /// Path of the statistics of the whole dataset, in versions 2.0 and 3.0.
-pub(super) const WHOLE: &str = "meta/stats.json";
+pub(super) const DATASET_STATS: &str = "meta/stats.json";
 /// Path of the statistics of each episode, in version 2.1.
-pub(super) const BY_EPISODE: &str = "meta/episodes_stats.jsonl";
+pub(super) const EPISODE_STATS: &str = "meta/episodes_stats.jsonl";
 
 /// The statistics of a feature, with one number per component, or per channel of an image. Image
 /// values range from 0 to 1.
@@ -32,22 +32,22 @@ pub struct FeatureStats {
 
 pub(super) type Stats = BTreeMap<String, FeatureStats>;
 
-/// In version 2.1, combines the statistics of the episodes for which `chosen` returns true. In the
-/// other versions, the statistics describe the whole dataset.
-pub(super) fn read(root: &DatasetFolder, chosen: impl Fn(u64) -> bool) -> Result<Stats> {
+/// In version 2.1, combines the statistics of the episodes for which `is_selected` returns true. In
+/// the other versions, the statistics describe the whole dataset.
+pub(super) fn read(root: &DatasetFolder, is_selected: impl Fn(u64) -> bool) -> Result<Stats> {
     type Raw = BTreeMap<String, BTreeMap<String, Value>>;
     #[derive(Deserialize)]
     struct Line {
         episode_index: u64,
         stats: Raw,
     }
-    let mut combined = BTreeMap::<String, Combined>::new();
-    let by_episode = root.lines_if_any(BY_EPISODE, |line: Line| {
-        if chosen(line.episode_index) {
+    let mut combined = BTreeMap::<String, StatsCombiner>::new();
+    let by_episode = root.for_each_line_if_exists(EPISODE_STATS, |line: Line| {
+        if is_selected(line.episode_index) {
             for (name, stats) in parse_stats(&line.stats)? {
                 match combined.get_mut(&name) {
                     Some(combined) => combined.add(&name, stats)?,
-                    None => _ = combined.insert(name.clone(), Combined::of(&name, stats)?),
+                    None => _ = combined.insert(name.clone(), StatsCombiner::new(&name, stats)?),
                 }
             }
         }
@@ -55,7 +55,9 @@ pub(super) fn read(root: &DatasetFolder, chosen: impl Fn(u64) -> bool) -> Result
     })?;
     match by_episode {
         true => Ok(combined.into_iter().map(|(name, combined)| (name, combined.finish())).collect()),
-        false => parse_stats(&root.json::<Raw>(WHOLE)?).map_err(|e| e.at_path(root.file(WHOLE))),
+        false => {
+            parse_stats(&root.read_json::<Raw>(DATASET_STATS)?).map_err(|e| e.at_path(root.path_of(DATASET_STATS)))
+        }
     }
 }
 
@@ -97,13 +99,13 @@ fn flatten(value: &Value, out: &mut Vec<f64>) -> bool {
     }
 }
 
-struct Combined {
+struct StatsCombiner {
     stats: Vec<FeatureStats>,
 }
 
-impl Combined {
-    fn of(name: &str, stats: FeatureStats) -> Result<Self> {
-        let mut combined = Combined { stats: Vec::new() };
+impl StatsCombiner {
+    fn new(name: &str, stats: FeatureStats) -> Result<Self> {
+        let mut combined = StatsCombiner { stats: Vec::new() };
         combined.add(name, stats)?;
         Ok(combined)
     }
@@ -124,17 +126,19 @@ impl Combined {
         let len = self.stats[0].mean.len();
         let weight = |stats: &FeatureStats| stats.count.unwrap_or(0) as f64;
         let total: f64 = self.stats.iter().map(weight).sum();
-        let each = |value_of: &dyn Fn(usize) -> f64| (0..len).map(value_of).collect::<Vec<_>>();
-        let sum = |value_of: &dyn Fn(&FeatureStats) -> f64| {
+        let per_component = |value_of: &dyn Fn(usize) -> f64| (0..len).map(value_of).collect::<Vec<_>>();
+        let weighted_mean = |value_of: &dyn Fn(&FeatureStats) -> f64| {
             self.stats.iter().map(|stats| value_of(stats) * weight(stats)).sum::<f64>() / total
         };
-        let mean = each(&|index| sum(&|stats| stats.mean[index]));
+        let mean = per_component(&|index| weighted_mean(&|stats| stats.mean[index]));
         let variance =
-            |index: usize| sum(&|stats| stats.std[index].powi(2) + (stats.mean[index] - mean[index]).powi(2));
+            |index: usize| weighted_mean(&|stats| stats.std[index].powi(2) + (stats.mean[index] - mean[index]).powi(2));
         FeatureStats {
-            min: each(&|index| self.stats.iter().map(|stats| stats.min[index]).fold(f64::INFINITY, f64::min)),
-            max: each(&|index| self.stats.iter().map(|stats| stats.max[index]).fold(f64::NEG_INFINITY, f64::max)),
-            std: each(&|index| variance(index).sqrt()),
+            min: per_component(&|index| self.stats.iter().map(|stats| stats.min[index]).fold(f64::INFINITY, f64::min)),
+            max: per_component(&|index| {
+                self.stats.iter().map(|stats| stats.max[index]).fold(f64::NEG_INFINITY, f64::max)
+            }),
+            std: per_component(&|index| variance(index).sqrt()),
             count: Some(total as u64),
             mean,
         }

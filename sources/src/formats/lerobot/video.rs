@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use warpfeed_video::Track;
 
-use super::episodes::{Episode, VideoPlace, video_places};
+use super::episodes::{Episode, VideoLocation, video_locations};
 use super::frames::FrameIndex;
 use super::info::{Info, Version};
 use super::text::DatasetFolder;
@@ -28,49 +28,50 @@ const MAX_VIDEOS: u32 = 1 << 8;
 
 pub(super) struct Video {
     root: DatasetFolder,
-    index: u32,
+    feature_index: u32,
     files: Vec<PathBuf>,
     /// For each selected episode, the index of its file, and its start time in that file, in
     /// seconds.
     episodes: HashMap<u64, (usize, f64)>,
-    open: VideoFiles,
+    open_files: VideoFiles,
 }
 
 impl Video {
-    /// Finds the files of the feature `name`, which has the index `index`, for the `chosen`
+    /// Finds the files of the feature `name`, which has the index `feature_index`, for the `selected`
     /// episodes, and opens the first file to check its codec.
     pub(super) fn open(
         root: &DatasetFolder,
         info: &Info,
-        (index, name): (usize, &str),
-        chosen: &[Episode],
+        (feature_index, name): (usize, &str),
+        selected: &[Episode],
     ) -> Result<Self> {
-        let places = match info.version()? {
+        let locations = match info.version()? {
             Version::Two => None,
-            Version::Three => Some(video_places(root, name)?),
+            Version::Three => Some(video_locations(root, name)?),
         };
         let (mut files, mut indices, mut episodes) = (Vec::new(), HashMap::new(), HashMap::new());
-        for episode in chosen.iter().filter(|episode| episode.len > 0) {
-            let place = match &places {
-                None => VideoPlace { file: (0, episode.index), start: 0.0 },
-                Some(places) => *places.get(&episode.index).ok_or_else(|| {
+        for episode in selected.iter().filter(|episode| episode.len > 0) {
+            let location = match &locations {
+                None => VideoLocation { file: (0, episode.index), start: 0.0 },
+                Some(locations) => *locations.get(&episode.index).ok_or_else(|| {
                     Error::in_source(format!(
                         "the metadata lists no file of the video {name:?} for episode {}",
                         episode.index
                     ))
                 })?,
             };
-            let index = match indices.entry(place.file) {
+            let index = match indices.entry(location.file) {
                 Entry::Occupied(entry) => *entry.get(),
                 Entry::Vacant(entry) => {
-                    push(&mut files, root.file(&info.video_file(name, episode.index, place.file)?))?;
+                    push(&mut files, root.path_of(&info.video_file_path(name, episode.index, location.file)?))?;
                     *entry.insert(files.len() - 1)
                 }
             };
-            episodes.insert(episode.index, (index, place.start));
+            episodes.insert(episode.index, (index, location.start));
         }
-        let index = u32::try_from(index).unwrap_or(u32::MAX);
-        let video = Video { root: root.clone(), index, files, episodes, open: VideoFiles::new(usize::MAX) };
+        let feature_index = u32::try_from(feature_index).unwrap_or(u32::MAX);
+        let video =
+            Video { root: root.clone(), feature_index, files, episodes, open_files: VideoFiles::new(usize::MAX) };
         if !video.files.is_empty() {
             video.file(0)?;
         }
@@ -83,21 +84,21 @@ impl Video {
     }
 
     fn file(&self, index: usize) -> Result<Arc<VideoFile>> {
-        self.open.get(index, || {
+        self.open_files.get(index, || {
             let path = &self.files[index];
             let name = path.strip_prefix(&self.root.path).unwrap_or(path).display().to_string();
-            Ok(VideoFile::new(self.root.storage.open(path)?, name)?.with_number(self.number(index)))
+            Ok(VideoFile::new(self.root.storage.open(path)?, name)?.with_number(self.file_number(index)))
         })
     }
 
     /// Returns the number of a file among the files of all features, or `None` if it exceeds the
     /// limits.
-    fn number(&self, index: usize) -> Option<u32> {
-        let index = u32::try_from(index).ok().filter(|index| *index < MAX_FILES && self.index < MAX_VIDEOS);
-        Some(self.index * MAX_FILES + index?)
+    fn file_number(&self, index: usize) -> Option<u32> {
+        let index = u32::try_from(index).ok().filter(|index| *index < MAX_FILES && self.feature_index < MAX_VIDEOS);
+        Some(self.feature_index * MAX_FILES + index?)
     }
 
-    pub(super) fn of_episode(&self, episode: u64) -> Result<EpisodeVideo> {
+    pub(super) fn open_episode(&self, episode: u64) -> Result<EpisodeVideo> {
         let &(index, start) = self.episodes.get(&episode).ok_or_else(|| {
             Error::in_source(format!("the dataset has no video for episode {episode}")).at_path(&self.root.path)
         })?;
@@ -124,7 +125,7 @@ impl Video {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        self.open.check()
+        self.open_files.check()
     }
 }
 
@@ -138,21 +139,21 @@ pub(super) struct EpisodeVideo {
 impl EpisodeVideo {
     /// Appends the record of the frame that is `seconds` after the start of the episode, within
     /// `tolerance_s`.
-    pub(super) fn append(&mut self, seconds: f64, tolerance_s: f64, to: &mut Vec<u8>) -> Result<()> {
-        let frame = nearest(self.file.track(), self.start + seconds, tolerance_s);
-        frame.and_then(|frame| self.packets.append_record(frame, to)).map_err(|e| e.at_path(self.file.path()))
+    pub(super) fn append_record(&mut self, seconds: f64, tolerance_s: f64, out: &mut Vec<u8>) -> Result<()> {
+        let frame = nearest_frame(self.file.track(), self.start + seconds, tolerance_s);
+        frame.and_then(|frame| self.packets.append_record(frame, out)).map_err(|e| e.at_path(self.file.path()))
     }
 }
 
-fn nearest(track: &Track, wanted: f64, tolerance_s: f64) -> Result<usize> {
-    let frame = track.nearest(wanted).ok_or_else(|| Error::in_source("the video has no frames"))?;
-    let found = track.time(frame).seconds();
+fn nearest_frame(track: &Track, target: f64, tolerance_s: f64) -> Result<usize> {
+    let frame = track.nearest(target).ok_or_else(|| Error::in_source("the video has no frames"))?;
+    let actual = track.time(frame).seconds();
     // The times in the data files are rounded to f32.
-    let rounding = 2.0 * f64::from(f32::EPSILON) * wanted.abs();
-    let is_near = (found - wanted).abs() <= tolerance_s + rounding;
+    let rounding = 2.0 * f64::from(f32::EPSILON) * target.abs();
+    let is_near = (actual - target).abs() <= tolerance_s + rounding;
     if !is_near {
         return Err(Error::in_source(format!(
-            "no frame at {wanted} s: the nearest is frame {frame} at {found} s, which is not within \
+            "no frame at {target} s: the nearest is frame {frame} at {actual} s, which is not within \
              tolerance_s={tolerance_s}"
         )));
     }
@@ -164,7 +165,7 @@ pub(super) struct NeededFrames {
     fps: f64,
     videos: Vec<(Arc<Video>, Vec<i64>)>,
     /// The object index of each file, by file number.
-    objects: HashMap<u32, u32>,
+    object_indices: HashMap<u32, u32>,
 }
 
 impl NeededFrames {
@@ -177,46 +178,46 @@ impl NeededFrames {
     ) -> Option<Box<dyn Prefetcher>> {
         let Storage::Store { remote, .. } = &videos.first()?.0.root.storage else { return None };
         let remote = remote.clone();
-        let (mut numbers, mut objects) = (HashMap::new(), Vec::new());
+        let (mut object_indices, mut objects) = (HashMap::new(), Vec::new());
         for (video, _) in &videos {
             for index in 0..video.files.len() {
-                if let Some((number, object)) = video.number(index).zip(video.object(index)) {
-                    numbers.insert(number, objects.len() as u32);
+                if let Some((number, object)) = video.file_number(index).zip(video.object(index)) {
+                    object_indices.insert(number, objects.len() as u32);
                     objects.push(object.clone());
                 }
             }
         }
-        let needed = NeededFrames { frames, fps, videos, objects: numbers };
+        let needed = NeededFrames { frames, fps, videos, object_indices };
         prefetcher(Arc::new(needed), order, &remote, objects.into())
     }
 
     /// Returns the video, the deltas of its frames, and the index of the file in the video.
     fn video(&self, file: u32) -> Option<(&Arc<Video>, &[i64], usize)> {
-        let (video, deltas) = self.videos.iter().find(|(video, _)| video.index == file / MAX_FILES)?;
+        let (video, deltas) = self.videos.iter().find(|(video, _)| video.feature_index == file / MAX_FILES)?;
         Some((video, deltas, (file % MAX_FILES) as usize))
     }
 }
 
 impl VideoSamples for NeededFrames {
-    fn files(&self, sample: u64, with: &mut dyn FnMut(u32)) {
-        let episode = self.frames.locate(sample as usize).episode.episode;
+    fn files(&self, sample: u64, visit: &mut dyn FnMut(u32)) {
+        let episode = self.frames.locate(sample as usize).episode.index;
         for (video, _) in &self.videos {
             let index = video.episodes.get(&episode).map(|(index, _)| *index);
-            index.and_then(|index| video.number(index)).into_iter().for_each(&mut *with);
+            index.and_then(|index| video.file_number(index)).into_iter().for_each(&mut *visit);
         }
     }
 
     fn object(&self, file: u32) -> Option<(u32, Option<u64>)> {
-        Some((*self.objects.get(&file)?, None))
+        Some((*self.object_indices.get(&file)?, None))
     }
 
-    fn each_table(&self, with: &mut dyn FnMut(&VideoFiles)) {
-        self.videos.iter().for_each(|(video, _)| with(&video.open));
+    fn each_table(&self, visit: &mut dyn FnMut(&VideoFiles)) {
+        self.videos.iter().for_each(|(video, _)| visit(&video.open_files));
     }
 
     fn find(&self, file: u32) -> Option<Arc<VideoFile>> {
         let (video, _, index) = self.video(file)?;
-        video.open.find(index)
+        video.open_files.find(index)
     }
 
     fn open(&self, file: u32) -> Result<Arc<VideoFile>> {
@@ -228,10 +229,10 @@ impl VideoSamples for NeededFrames {
     /// rate, because the actual times are in data files that are still being prefetched. A frame
     /// with a different time is read on demand.
     fn frames(&self, sample: u64, _draw: u64, file: u32, video: &VideoFile) -> Vec<usize> {
-        let Some((own, deltas, _)) = self.video(file) else { return Vec::new() };
+        let Some((feature_video, deltas, _)) = self.video(file) else { return Vec::new() };
         let frame = self.frames.locate(sample as usize);
-        let Some((_, start)) = own.episodes.get(&frame.episode.episode) else { return Vec::new() };
-        let seconds = |delta: &i64| start + (frame.at(*delta).0 - frame.episode.first) as f64 / self.fps;
+        let Some((_, start)) = feature_video.episodes.get(&frame.episode.index) else { return Vec::new() };
+        let seconds = |delta: &i64| start + (frame.row_at(*delta).0 - frame.episode.first_row) as f64 / self.fps;
         deltas.iter().filter_map(|delta| video.track().nearest(seconds(delta))).collect()
     }
 }

@@ -34,7 +34,7 @@ pub(crate) trait SampleRows: Send + Sync {
     fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64));
 
     /// Returns the maximum number of samples that need the same row of column `leaf`.
-    fn most_samples(&self, leaf: usize) -> usize;
+    fn max_samples_per_row(&self, leaf: usize) -> usize;
 }
 
 /// The relation in which each row is a sample.
@@ -49,7 +49,7 @@ impl SampleRows for OneRow {
         with(row as u64);
     }
 
-    fn most_samples(&self, _leaf: usize) -> usize {
+    fn max_samples_per_row(&self, _leaf: usize) -> usize {
         1
     }
 }
@@ -226,7 +226,7 @@ impl Files {
         let next = move |epoch, unit, from| {
             let Some((group, leaf, unit)) = files.unit(unit) else { return Position::Absent };
             let rows = files.rows_of_unit(group, leaf, unit);
-            if rows.len().saturating_mul(rows_of_samples.most_samples(leaf)) > MAX_ROWS {
+            if rows.len().saturating_mul(rows_of_samples.max_samples_per_row(leaf)) > MAX_ROWS {
                 return Position::At(from);
             }
             let (mut first, mut unknown) = (None, false);
