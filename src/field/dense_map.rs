@@ -193,7 +193,7 @@ impl FieldType for DenseMap {
                 _ => 0,
             },
             // Other types are converted to a temporary array of floats.
-            Ok((npy, shape)) if !encoded::is_native_array(&npy, Dtype::F32) => {
+            Ok((npy, shape)) if !encoded::has_dtype(&npy, Dtype::F32) => {
                 shape.iter().fold(4, |bytes: u64, &side| bytes.saturating_mul(side as u64))
             }
             _ => 0,

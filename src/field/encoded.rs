@@ -134,7 +134,7 @@ impl<'a> Encoded<'a> {
         }
         let is_array = matches!(self.encoding, Encoding::Npy | Encoding::Typed);
         let npy = is_array.then(|| self.npy()).transpose()?;
-        if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| is_native_array(npy, dtype)) {
+        if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| has_dtype(npy, dtype)) {
             return consume(npy.data, Some(shape));
         }
         // The buffer is taken out of the thread-local variable, so that an error or a panic frees
@@ -243,7 +243,7 @@ impl<'a> Encoded<'a> {
     }
 }
 
-pub(super) fn is_native_array(npy: &Npy<'_>, dtype: Dtype) -> bool {
+pub(super) fn has_dtype(npy: &Npy<'_>, dtype: Dtype) -> bool {
     let kind = match dtype {
         Dtype::U8 | Dtype::U16 => b'u',
         Dtype::F32 | Dtype::F64 | Dtype::F16 => b'f',

@@ -139,25 +139,29 @@ mod tests {
 
     #[test]
     fn incomplete_or_contradictory_variables_are_rejected() {
-        let refused = |parts, variables: &[(&str, &str)], words: &str| {
+        let assert_refused = |parts, variables: &[(&str, &str)], words: &str| {
             let e = part_from(parts, variables).unwrap_err();
             assert!(e.cause().contains(words), "{e}");
         };
-        refused(None, &[], "SLURM_ARRAY_TASK_ID (SLURM), AWS_BATCH_JOB_ARRAY_INDEX (AWS Batch), JOB_COMPLETION_INDEX");
-        refused(None, &[("JOB_COMPLETION_INDEX", "3")], "does not set the number of parts");
-        refused(Some(3), &[("JOB_COMPLETION_INDEX", "3")], "there are 3 parts");
-        refused(None, &[("SLURM_ARRAY_TASK_ID", "3")], "SLURM_ARRAY_TASK_COUNT is not set");
-        refused(None, &[("SLURM_ARRAY_TASK_ID", "x")], "not a number");
-        refused(
+        assert_refused(
+            None,
+            &[],
+            "SLURM_ARRAY_TASK_ID (SLURM), AWS_BATCH_JOB_ARRAY_INDEX (AWS Batch), JOB_COMPLETION_INDEX",
+        );
+        assert_refused(None, &[("JOB_COMPLETION_INDEX", "3")], "does not set the number of parts");
+        assert_refused(Some(3), &[("JOB_COMPLETION_INDEX", "3")], "there are 3 parts");
+        assert_refused(None, &[("SLURM_ARRAY_TASK_ID", "3")], "SLURM_ARRAY_TASK_COUNT is not set");
+        assert_refused(None, &[("SLURM_ARRAY_TASK_ID", "x")], "not a number");
+        assert_refused(
             None,
             &[("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_ARRAY_TASK_COUNT", "2")],
             "do not describe a complete array job",
         );
-        refused(
+        assert_refused(
             None,
             &[("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_ARRAY_TASK_COUNT", "2"), ("SLURM_ARRAY_TASK_STEP", "0")],
             "do not describe a complete array job",
         );
-        refused(None, &[("SLURM_ARRAY_TASK_ID", "0"), ("JOB_COMPLETION_INDEX", "0")], "both set");
+        assert_refused(None, &[("SLURM_ARRAY_TASK_ID", "0"), ("JOB_COMPLETION_INDEX", "0")], "both set");
     }
 }

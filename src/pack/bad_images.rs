@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Maximum length of the lists [`Report::refused`](super::Report::refused) and
 /// [`Report::damaged`](super::Report::damaged).
 pub(super) const MAX_LISTED: usize = 10_000;
-const MAX_NAMED: usize = 10;
+const MAX_IMAGES_IN_MESSAGE: usize = 10;
 
 /// An image that a [`Pack`](super::Pack) could not re-encode, or that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl BadImages {
     pub(super) fn add(&mut self, index: u64, key: &str, problem: &ImageProblem) {
         self.bad_count += 1;
         self.undecodable_count += u64::from(matches!(problem, ImageProblem::Undecodable(_)));
-        if self.first_images.len() < MAX_NAMED {
+        if self.first_images.len() < MAX_IMAGES_IN_MESSAGE {
             push_limited(&mut self.first_images, index, key, problem.reason());
         }
     }

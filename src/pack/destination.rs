@@ -56,8 +56,8 @@ pub(super) trait Destination: Sync {
 
     fn get(&self, suffix: &str) -> Result<Option<Vec<u8>>>;
 
-    /// Writes a small file atomically. If `new` is true and the file exists, returns false.
-    fn put(&self, suffix: &str, bytes: &[u8], new: bool) -> Result<bool>;
+    /// Writes a small file atomically. If `must_be_new` is true and the file exists, returns false.
+    fn put(&self, suffix: &str, bytes: &[u8], must_be_new: bool) -> Result<bool>;
 
     fn remove(&self, suffix: &str) -> Result<()>;
 
@@ -92,8 +92,8 @@ pub(super) trait Destination: Sync {
     fn lock(&self) -> Result<Lock>;
 
     /// Renames the checked `shards` of `plan` to their final names unless they already have these
-    /// names, replacing the shards `existing` of an old dataset, and writes the manifest.
-    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest>;
+    /// names, replacing the shards `old_shards` of an old dataset, and writes the manifest.
+    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, old_shards: &[u64]) -> Result<Manifest>;
 }
 
 /// Under which name a shard is stored.
@@ -156,11 +156,11 @@ pub(super) fn write_json<T: Serialize>(
     destination: &dyn Destination,
     suffix: &str,
     value: &T,
-    new: bool,
+    must_be_new: bool,
 ) -> Result<bool> {
     let mut bytes = serde_json::to_vec_pretty(value).expect("the value consists of numbers and text");
     bytes.push(b'\n');
-    destination.put(suffix, &bytes, new)
+    destination.put(suffix, &bytes, must_be_new)
 }
 
 pub(super) fn read_plan(destination: &dyn Destination) -> Result<Option<Plan>> {
@@ -194,10 +194,10 @@ pub(super) fn existing_shards(suffixes: &[String]) -> Vec<u64> {
 /// The temporary files of packs, by their kind.
 #[derive(Debug, Default)]
 pub(super) struct TemporaryFiles {
-    pub(super) staged: Vec<String>,
+    pub(super) staged_shards: Vec<String>,
     pub(super) attempts: Vec<String>,
     pub(super) journals: Vec<String>,
-    pub(super) parts: Vec<String>,
+    pub(super) part_manifests: Vec<String>,
 }
 
 impl TemporaryFiles {
@@ -206,7 +206,7 @@ impl TemporaryFiles {
         for suffix in suffixes {
             let names = if let Some((tar, remainder)) = suffix.split_once(".tar.") {
                 match remainder.strip_suffix(PARTIAL).filter(|_| parse_shard_number(tar).is_some()) {
-                    Some(plan_id) if is_hex(plan_id) => &mut files.staged,
+                    Some(plan_id) if is_hex(plan_id) => &mut files.staged_shards,
                     Some(ids)
                         if ids.split_once('.').is_some_and(|(plan_id, random)| is_hex(plan_id) && is_hex(random)) =>
                     {
@@ -215,7 +215,7 @@ impl TemporaryFiles {
                     _ => continue,
                 }
             } else if suffix.starts_with(".part-") && plan_id(suffix).is_some() && suffix.split('.').count() == 4 {
-                if suffix.ends_with(".json") { &mut files.parts } else { &mut files.journals }
+                if suffix.ends_with(".json") { &mut files.part_manifests } else { &mut files.journals }
             } else if suffix
                 .strip_suffix(PARTIAL)
                 .and_then(|suffix| suffix.rsplit_once('.'))
@@ -231,12 +231,12 @@ impl TemporaryFiles {
     }
 
     pub(super) fn into_names(self) -> Vec<String> {
-        [self.staged, self.attempts, self.journals, self.parts].concat()
+        [self.staged_shards, self.attempts, self.journals, self.part_manifests].concat()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let TemporaryFiles { staged, attempts, journals, parts } = self;
-        [staged, attempts, journals, parts].iter().all(|list| list.is_empty())
+        let TemporaryFiles { staged_shards, attempts, journals, part_manifests } = self;
+        [staged_shards, attempts, journals, part_manifests].iter().all(|list| list.is_empty())
     }
 }
 
@@ -272,8 +272,8 @@ mod tests {
             [".plan.partial", ".merge.partial", ".lock.partial", "-000017.tar", ".manifest.json", "-x.tar.partial"];
         let others = others.iter().map(|&other| other.to_owned());
         let leftovers = TemporaryFiles::from_suffixes(&names.iter().cloned().chain(others).collect::<Vec<_>>());
-        assert_eq!(leftovers.staged, names[..1]);
-        assert_eq!((leftovers.journals, leftovers.parts), (names[2..3].to_vec(), names[3..4].to_vec()));
+        assert_eq!(leftovers.staged_shards, names[..1]);
+        assert_eq!((leftovers.journals, leftovers.part_manifests), (names[2..3].to_vec(), names[3..4].to_vec()));
         assert_eq!(leftovers.attempts, [names[1].clone(), names[4].clone(), names[5].clone()]);
         let ids = names.iter().map(|name| plan_id(name));
         assert!(ids.eq([Some(plan), Some(plan), Some(plan), Some(plan), None, Some(plan)]), "{names:?}");

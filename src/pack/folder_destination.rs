@@ -158,12 +158,12 @@ impl Destination for FolderDestination {
         }
     }
 
-    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, existing: &[u64]) -> Result<Manifest> {
+    fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, old_shards: &[u64]) -> Result<Manifest> {
         // Until all shards have been renamed, the folder does not contain a complete dataset.
         if !dest::is_renaming(self, plan)? {
             self.remove(MANIFEST_SUFFIX)?;
             // Removing the old shards before any new shard is renamed keeps the two datasets apart.
-            existing.iter().try_for_each(|&old_shard| self.remove(&dest::shard_suffix(old_shard)))?;
+            old_shards.iter().try_for_each(|&old_shard| self.remove(&dest::shard_suffix(old_shard)))?;
             sync_folder_of(&self.names.target);
             dest::write_json(self, MERGE_SUFFIX, plan, false)?;
         }
@@ -241,12 +241,12 @@ fn stopped_error() -> Error {
 }
 
 fn has_content(path: &Path, entry: &ShardEntry) -> Result<bool> {
-    let io = |e: io::Error| Error::io(path, &e);
+    let io_error = |e: io::Error| Error::io(path, &e);
     let mut file = match File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-        file => file.map_err(io)?,
+        file => file.map_err(io_error)?,
     };
-    if file.metadata().map_err(io)?.len() != entry.bytes {
+    if file.metadata().map_err(io_error)?.len() != entry.bytes {
         return Ok(false);
     }
     let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), [0; 1 << 16]);
@@ -254,7 +254,7 @@ fn has_content(path: &Path, entry: &ShardEntry) -> Result<bool> {
         if is_stopped() {
             return Err(stopped_error());
         }
-        match file.read(&mut buffer).map_err(io)? {
+        match file.read(&mut buffer).map_err(io_error)? {
             0 => return Ok(format_crc32(hasher.finalize()) == entry.crc32),
             len => hasher.update(&buffer[..len]),
         }

@@ -32,18 +32,18 @@ pub(super) fn frames_target(target: &Path) -> Result<PathBuf> {
 /// Writes the metadata of `source` next to the frames at `target`, and returns the frames as a
 /// source. Several processes may do this at the same time. Fails if the name of `target` is not
 /// UTF-8, if the source is not a LeRobot dataset, or if a file exists with a different content.
-pub(super) fn divide(source: &dyn Source, target: &Path, stores: &Stores) -> Result<Arc<dyn Source>> {
+pub(super) fn write_metadata(source: &dyn Source, target: &Path, stores: &Stores) -> Result<Arc<dyn Source>> {
     let name = target.file_name().and_then(|name| name.to_str());
     let name =
         name.ok_or_else(|| Error::config("the name of the target is not UTF-8: use a different name").at_path(target))?;
-    let Some(divided) = source.split_episodes(name)? else {
+    let Some(split_source) = source.split_episodes(name)? else {
         return Err(Error::config(format!(
             "frames requires a LeRobot dataset, but this is a dataset of the kind {:?}: remove frames, and set a \
              quality to re-encode its images",
             source.kind()
         )));
     };
-    for (path, bytes) in &divided.files {
+    for (path, bytes) in &split_source.files {
         let path = match Location::of(target) {
             Location::Path(target) => target.with_file_name("").join(path),
             Location::Url(url) => {
@@ -59,5 +59,5 @@ pub(super) fn divide(source: &dyn Source, target: &Path, stores: &Stores) -> Res
             .at_path(path));
         }
     }
-    Ok(divided.frames)
+    Ok(split_source.frames)
 }

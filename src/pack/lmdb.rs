@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lmdb::{DatabaseFlags, EnvironmentFlags, Transaction, WriteFlags};
 use rmp::encode::{write_array_len, write_bin, write_map_len, write_sint, write_str};
 
-use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists_error, no_samples_error, without_slash};
+use super::writer::{DatasetWriter, WriteOptions, Written, exists_error, lock_target, no_samples_error, without_slash};
 use crate::error::{Error, ErrorKind, Result, reserve};
 use crate::source::temp_files::{Locked, remove_abandoned_of, remove_if_there, sync_folder_of, unique};
 use crate::source::{CLASSES_KEY, Sample, lmdb_error};
@@ -63,9 +63,9 @@ impl LmdbWriter {
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let target = without_slash(target.as_ref());
         check_target(&target, options.force)?;
-        let mut lock = target.clone().into_os_string();
-        lock.push(".lock.partial");
-        let lock = claim(Path::new(&lock), &target)?;
+        let mut lock_path = target.clone().into_os_string();
+        lock_path.push(".lock.partial");
+        let lock = lock_target(Path::new(&lock_path), &target)?;
         // The previous holder of the lock may have created the target.
         check_target(&target, options.force)?;
         if lock.is_some() {
@@ -163,10 +163,10 @@ impl LmdbWriter {
             // Replace the data file atomically, and remove its old lock file. Processes that have
             // opened both files can still use them.
             remove_if_there(&self.target.join("lock.mdb"))?;
-            let old_data = self.target.join("data.mdb");
-            fs::rename(&data_path, &old_data).map_err(|e| Error::io(&old_data, &e))?;
+            let old_data_path = self.target.join("data.mdb");
+            fs::rename(&data_path, &old_data_path).map_err(|e| Error::io(&old_data_path, &e))?;
             fs::remove_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
-            sync_folder_of(&old_data);
+            sync_folder_of(&old_data_path);
         } else {
             fs::rename(&folder, &self.target).map_err(|e| Error::io(&self.target, &e))?;
         }
@@ -192,9 +192,9 @@ impl DatasetWriter for LmdbWriter {
         let values: Vec<_> = sample.fields().iter().map(|(name, value)| (name, value.encoded(name))).collect();
         if let Some((name, value_bytes)) = values.iter().find(|(_, value_bytes)| value_bytes.len() > u32::MAX as usize)
         {
-            let (count, max_bytes) = (value_bytes.len(), u32::MAX);
+            let (actual_bytes, max_bytes) = (value_bytes.len(), u32::MAX);
             return Err(Error::in_source(format!(
-                "field {name:?} has {count} bytes, but MessagePack allows at most {max_bytes}"
+                "field {name:?} has {actual_bytes} bytes, but MessagePack allows at most {max_bytes}"
             )));
         }
         let out = &mut self.values;

@@ -53,12 +53,13 @@ pub(super) fn classes_member(names: &[String]) -> Result<Vec<u8>> {
 /// readers would misinterpret this key, or would write the files outside the folder.
 fn stem(key: &str) -> String {
     let (folders, base) = key.rsplit_once('/').map_or((None, key), |(folders, base)| (Some(folders), base));
-    let component = |name: &str| if matches!(name, "" | "." | "..") { "_".to_owned() } else { name.replace('\0', "_") };
-    let base = component(base).replace('.', "_");
+    let safe_component =
+        |name: &str| if matches!(name, "" | "." | "..") { "_".to_owned() } else { name.replace('\0', "_") };
+    let base = safe_component(base).replace('.', "_");
     match folders {
         None => base,
         Some(folders) => {
-            let folders: Vec<String> = folders.split('/').map(component).collect();
+            let folders: Vec<String> = folders.split('/').map(safe_component).collect();
             format!("{}/{base}", folders.join("/"))
         }
     }

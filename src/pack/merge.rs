@@ -16,7 +16,7 @@ use super::writer::exists_error;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{CancelToken, PLAN_SUFFIX, Store, Stores, during};
 
-const MAX_NAMED: usize = 10;
+const MAX_NAMES_IN_MESSAGE: usize = 10;
 
 /// Merges the parts of a dataset that were packed with [`Pack::part`](super::Pack::part).
 ///
@@ -131,14 +131,14 @@ impl Merge {
             }
             shards => shards?,
         };
-        let existing = if destination.uploads_in_place() { Vec::new() } else { dest::existing_shards(&suffixes) };
-        if let Some(&old) = existing.first()
+        let old_shards = if destination.uploads_in_place() { Vec::new() } else { dest::existing_shards(&suffixes) };
+        if let Some(&old_shard) = old_shards.first()
             && !self.force
             && !is_renaming
         {
-            return Err(exists_error(&destination.path_of(&dest::shard_suffix(old))));
+            return Err(exists_error(&destination.path_of(&dest::shard_suffix(old_shard))));
         }
-        let manifest = destination.publish(&plan, shards, &existing)?;
+        let manifest = destination.publish(&plan, shards, &old_shards)?;
         remove_leftovers(destination, manifest)
     }
 
@@ -152,7 +152,10 @@ impl Merge {
         let parts = find_complete_division(destination, plan, parts)?;
         let shards = concatenate_shards(destination, plan, &parts)?;
         let part_of = |first: u64| {
-            parts.iter().find(|part| plan.range(part.part, part.parts).contains(&first)).map(|p| (p.part, p.parts))
+            parts
+                .iter()
+                .find(|part| plan.sample_positions(part.part, part.parts).contains(&first))
+                .map(|p| (p.part, p.parts))
         };
         let id = plan.id();
         let state = if is_renaming { ShardState::Merging(&id) } else { ShardState::Staged(&id) };
@@ -196,12 +199,12 @@ impl Merge {
     }
 }
 
-/// Returns the error for damaged shards. `damaged_names` of `count` shards are damaged. In a merged
-/// dataset, packing a part again has no effect, so the error proposes a different solution.
+/// Returns the error for damaged shards. `damaged_names` of `shard_count` shards are damaged. In a
+/// merged dataset, packing a part again has no effect, so the error proposes a different solution.
 pub(super) fn damaged_error(
     destination: &dyn Destination,
     damaged_names: &[String],
-    count: usize,
+    shard_count: usize,
     is_merged: bool,
 ) -> Error {
     let advice = match (is_merged, destination.uploads_in_place()) {
@@ -210,7 +213,9 @@ pub(super) fn damaged_error(
         (true, true) => "the dataset is already merged: delete its objects, and pack it again",
     };
     let (damaged_count, damaged_names) = (damaged_names.len(), list_names(damaged_names));
-    Error::in_source(format!("{damaged_count} of {count} shards are missing or damaged: {damaged_names}; {advice}"))
+    Error::in_source(format!(
+        "{damaged_count} of {shard_count} shards are missing or damaged: {damaged_names}; {advice}"
+    ))
 }
 
 /// Returns the error for a target that exists in a store. Datasets in stores are never replaced,
@@ -223,7 +228,7 @@ pub(super) fn not_replaced_error() -> Error {
 
 pub(super) fn read_parts(destination: &dyn Destination, suffixes: &[String]) -> Result<Vec<(String, PartManifest)>> {
     let mut parts = Vec::new();
-    for suffix in TemporaryFiles::from_suffixes(suffixes).parts {
+    for suffix in TemporaryFiles::from_suffixes(suffixes).part_manifests {
         parts.extend(dest::read_json::<PartManifest>(destination, &suffix)?.map(|part| (suffix, part)));
     }
     Ok(parts)
@@ -245,21 +250,23 @@ fn find_complete_division(
             let cause = format!("is the manifest of part {}/{}", part.part, part.parts);
             return Err(Error::in_source(cause).at_path(path));
         }
-        match plan.check(&part.plan, "the plan", &name) {
+        match plan.check_equal(&part.plan, "the plan", &name) {
             Ok(()) => drop(divisions.entry(part.parts).or_default().insert(part.part, part)),
             Err(e) => drop(foreign_part.get_or_insert((name, e))),
         }
     }
-    if let Some(number) = divisions.iter().find(|(number, parts)| parts.len() as u64 == **number).map(|(n, _)| *n) {
-        return Ok(divisions.remove(&number).expect("found there").into_values().collect());
+    if let Some(part_count) =
+        divisions.iter().find(|(part_count, parts)| parts.len() as u64 == **part_count).map(|(n, _)| *n)
+    {
+        return Ok(divisions.remove(&part_count).expect("found there").into_values().collect());
     }
     let mut causes: Vec<String> = divisions
         .iter()
-        .map(|(number, parts)| {
-            let missing = missing_ranges(parts.keys().copied(), *number);
-            match number - parts.len() as u64 {
-                1 => format!("part {missing} of {number} is missing: pack this part"),
-                _ => format!("parts {missing} of {number} are missing: pack these parts"),
+        .map(|(part_count, parts)| {
+            let missing = missing_ranges(parts.keys().copied(), *part_count);
+            match part_count - parts.len() as u64 {
+                1 => format!("part {missing} of {part_count} is missing: pack this part"),
+                _ => format!("parts {missing} of {part_count} are missing: pack these parts"),
             }
         })
         .collect();
@@ -297,7 +304,7 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
             .at_path(destination.path_of(&dest::part_suffix((part.part, part.parts), &plan.id()))))
     };
     for part in parts {
-        let range = plan.range(part.part, part.parts);
+        let range = plan.sample_positions(part.part, part.parts);
         let mut next_position = range.start;
         for entry in &part.shards {
             if dest::shard_name(destination, shards.len() as u64) != entry.name
@@ -344,7 +351,7 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
 fn remove_leftovers(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
     let (files, plan_id) = (TemporaryFiles::from_suffixes(&destination.suffixes()?), manifest.plan.id());
     // Include the files of processes that finished a part after the merge.
-    let finished_suffixes = [files.staged, files.journals, files.parts].concat();
+    let finished_suffixes = [files.staged_shards, files.journals, files.part_manifests].concat();
     finished_suffixes
         .iter()
         .filter(|suffix| dest::plan_id(suffix) == Some(&plan_id))
@@ -359,9 +366,10 @@ fn remove_leftovers(destination: &dyn Destination, manifest: Manifest) -> Result
         }
     }
     let mut orphans = TemporaryFiles::from_suffixes(&suffixes).into_names();
-    let count = manifest.shards.len() as u64;
-    orphans
-        .extend(dest::existing_shards(&suffixes).into_iter().filter(|&number| number >= count).map(dest::shard_suffix));
+    let shard_count = manifest.shards.len() as u64;
+    orphans.extend(
+        dest::existing_shards(&suffixes).into_iter().filter(|&number| number >= shard_count).map(dest::shard_suffix),
+    );
     let orphans = orphans.iter().map(|suffix| destination.path_of(suffix)).collect();
     Ok(Merged { report: report_shards(destination, &manifest.shards, 0), orphans })
 }
@@ -376,12 +384,12 @@ pub(super) fn report_shards(destination: &dyn Destination, shards: &[ShardEntry]
     let suffix = |entry: &ShardEntry| entry.name.rfind('-').map_or(String::new(), |dash| entry.name[dash..].to_owned());
     let paths = shards.iter().map(|entry| destination.path_of(&suffix(entry))).collect();
     let written = Written { samples: counts.samples, bytes, paths };
-    counts.report(duplicate_keys, written)
+    counts.into_report(duplicate_keys, written)
 }
 
 fn list_names(names: &[String]) -> String {
-    let rest_count = names.len().saturating_sub(MAX_NAMED);
-    let shown_names = names[..names.len().min(MAX_NAMED)].join(", ");
+    let rest_count = names.len().saturating_sub(MAX_NAMES_IN_MESSAGE);
+    let shown_names = names[..names.len().min(MAX_NAMES_IN_MESSAGE)].join(", ");
     if rest_count > 0 { format!("{shown_names} and {rest_count} more") } else { shown_names }
 }
 

@@ -312,26 +312,26 @@ impl<'a> Pack<'a> {
             return Err(Error::config("shard_samples(0): expected at least 1"));
         }
         let location = Location::of(target);
-        let url = location.scheme().is_some();
+        let is_url = location.scheme().is_some();
         let target = match &location {
             Location::Path(path) => path,
             Location::Url(_) => target,
         };
-        if url && self.force {
+        if is_url && self.force {
             return Err(not_replaced_error().at_path(target));
         }
         let extension = target.extension().unwrap_or_default();
-        let tar = extension.eq_ignore_ascii_case("tar");
+        let is_tar = extension.eq_ignore_ascii_case("tar");
         if let Some(part) = self.part {
-            return self.pack_part(target, part, tar);
+            return self.pack_part(target, part, is_tar);
         }
         let options =
             WriteOptions { classes: self.source.classes().to_vec(), force: self.force, shard_size: self.shard_bytes() };
         if extension.eq_ignore_ascii_case("lmdb") {
-            self.pack_lmdb(target, &options, url)
-        } else if tar {
+            self.pack_lmdb(target, &options, is_url)
+        } else if is_tar {
             let size = match (self.shard_samples, options.shard_size) {
-                (None, None) if url => {
+                (None, None) if is_url => {
                     let cause =
                         "a dataset in a store consists of shards: set shard_size(bytes) or shard_samples(samples)";
                     return Err(Error::config(cause).at_path(target));
@@ -374,7 +374,7 @@ impl<'a> Pack<'a> {
                 return Err(Error::config(cause).at_path(old));
             }
         }
-        let frames = frames::divide(self.source, &target, &self.stores)?;
+        let frames = frames::write_metadata(self.source, &target, &self.stores)?;
         let images = frames.images();
         Pack { source: &*frames, images, frames: false, ..self }.pack_samples(&target)
     }
@@ -425,13 +425,13 @@ impl<'a> Pack<'a> {
         part: (u64, u64),
         compares_checksums: bool,
     ) -> Result<Report> {
-        let selection = self.choose()?;
+        let selection = self.select_samples()?;
         if selection.len() == 0 {
             return Err(no_samples_error(&destination.target()));
         }
         let progress = self.progress.take();
         let plan = Plan::new(&self.pipeline(), &selection, size)?;
-        let range = plan.range(part.0, part.1);
+        let range = plan.sample_positions(part.0, part.1);
         let mut tally = Tally::new(range.end - range.start, progress);
         let mut packer = Packer {
             pipeline: self.pipeline(),
@@ -456,7 +456,7 @@ impl<'a> Pack<'a> {
     pub fn to_writer(mut self, mut writer: Box<dyn DatasetWriter + '_>) -> Result<Report> {
         self.recode.unwrap_or_default().check(&self.codecs)?;
         source::check_retries(self.retries)?;
-        let selection = self.choose()?;
+        let selection = self.select_samples()?;
         let (mut tally, mut counts) = (Tally::new(selection.len() as u64, self.progress.take()), Counts::default());
         self.pipeline().for_each(&selection, 0..selection.len(), &mut |index, sample, is_good| {
             if is_good {
@@ -466,7 +466,7 @@ impl<'a> Pack<'a> {
             tally.add(sample);
             Ok(())
         })?;
-        Ok(counts.report(tally.duplicate_keys, writer.finish()?))
+        Ok(counts.into_report(tally.duplicate_keys, writer.finish()?))
     }
 
     fn pipeline(&self) -> Pipeline<'_> {
@@ -482,7 +482,7 @@ impl<'a> Pack<'a> {
         }
     }
 
-    fn choose(&mut self) -> Result<Selection> {
+    fn select_samples(&mut self) -> Result<Selection> {
         let len = self.source.len();
         match (self.indices.take(), self.keys.take()) {
             (None, None) => Ok(Selection::All(len)),
@@ -492,7 +492,7 @@ impl<'a> Pack<'a> {
                 }
                 None => Ok(Selection::Listed(indices)),
             },
-            (None, Some(keys)) => self.pipeline().find(keys).map(Selection::Listed),
+            (None, Some(keys)) => self.pipeline().find_indices(keys).map(Selection::Listed),
             (Some(_), Some(_)) => Err(Error::config("samples and keys are both set: set only one of them")),
         }
     }

@@ -6,7 +6,7 @@ use super::destination::{self as dest, Destination, TemporaryFiles};
 use super::merge::{Merge, missing_ranges, read_parts};
 use super::names::parse_shard_number;
 use super::open::open_destination;
-use super::plan::{Cut, Plan};
+use super::plan::{Plan, ShardLimit};
 use crate::error::{Error, Result};
 
 /// The progress of all parts of a dataset, returned by [`Merge::progress`].
@@ -60,15 +60,15 @@ impl Merge {
                 }
             },
         };
-        let samples = count_packed(destination, &plan, &suffixes)?;
+        let samples = count_packed_samples(destination, &plan, &suffixes)?;
         let (parts, missing) = find_division(&plan.id(), &suffixes);
         Ok(Overview { samples, total: plan.samples, parts, missing, merged: false })
     }
 }
 
-fn count_packed(destination: &dyn Destination, plan: &Plan, suffixes: &[String]) -> Result<u64> {
+fn count_packed_samples(destination: &dyn Destination, plan: &Plan, suffixes: &[String]) -> Result<u64> {
     let plan_id = plan.id();
-    let Cut::Samples(samples_per_shard) = plan.cut else {
+    let ShardLimit::Samples(samples_per_shard) = plan.cut else {
         // The pack is not divided into parts.
         let shards = match dest::read_part(destination, (0, 1), &plan_id)? {
             Some(part) => part.shards,
@@ -76,7 +76,7 @@ fn count_packed(destination: &dyn Destination, plan: &Plan, suffixes: &[String])
         };
         return Ok(shards.iter().map(|entry| entry.samples).sum());
     };
-    let staged = TemporaryFiles::from_suffixes(suffixes).staged;
+    let staged = TemporaryFiles::from_suffixes(suffixes).staged_shards;
     let own_suffixes = staged.iter().filter(|suffix| dest::plan_id(suffix) == Some(&plan_id));
     let mut shards: BTreeSet<u64> =
         own_suffixes.filter_map(|suffix| parse_shard_number(suffix.split_once(".tar.")?.0)).collect();
@@ -92,21 +92,23 @@ fn count_packed(destination: &dyn Destination, plan: &Plan, suffixes: &[String])
 
 /// Returns the number of parts, and the indices of the incomplete parts.
 fn find_division(plan_id: &str, suffixes: &[String]) -> (Option<u64>, String) {
-    let TemporaryFiles { parts, journals, .. } = TemporaryFiles::from_suffixes(suffixes);
+    let TemporaryFiles { part_manifests, journals, .. } = TemporaryFiles::from_suffixes(suffixes);
     let mut divisions = BTreeMap::<u64, BTreeSet<u64>>::new();
-    for suffix in journals.iter().chain(&parts).filter(|suffix| dest::plan_id(suffix) == Some(plan_id)) {
-        let Some((part, parts)) = dest::part_numbers(suffix) else { continue };
-        let complete_parts = divisions.entry(parts).or_default();
+    for suffix in journals.iter().chain(&part_manifests).filter(|suffix| dest::plan_id(suffix) == Some(plan_id)) {
+        let Some((part, part_count)) = dest::part_numbers(suffix) else { continue };
+        let complete_parts = divisions.entry(part_count).or_default();
         if suffix.ends_with(".json") {
             complete_parts.insert(part);
         }
     }
     // If several divisions exist, prefer a complete one, as a merge does.
-    let completeness = |(parts, complete_parts): &(&u64, &BTreeSet<u64>)| {
-        (complete_parts.len() as u64 == **parts, complete_parts.len())
+    let completeness = |(part_count, complete_parts): &(&u64, &BTreeSet<u64>)| {
+        (complete_parts.len() as u64 == **part_count, complete_parts.len())
     };
     match divisions.iter().max_by_key(completeness) {
-        Some((&parts, complete_parts)) => (Some(parts), missing_ranges(complete_parts.iter().copied(), parts)),
+        Some((&part_count, complete_parts)) => {
+            (Some(part_count), missing_ranges(complete_parts.iter().copied(), part_count))
+        }
         None => (None, String::new()),
     }
 }

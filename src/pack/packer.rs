@@ -10,7 +10,7 @@ use super::folder_destination::format_crc32;
 use super::manifests::{Keys, Manifest, PartManifest, ShardEntry};
 use super::merge::damaged_error;
 use super::pipeline::{Pipeline, Selection};
-use super::plan::{Cut, Plan};
+use super::plan::{Plan, ShardLimit};
 use super::prepare::PreparedSample;
 use super::report::{Counts, Tally};
 use super::shard::Shard;
@@ -40,22 +40,23 @@ impl Packer<'_> {
     /// different plan, unless `force` is set.
     pub(super) fn pack(&mut self, tally: &mut Tally<'_>) -> Result<Vec<ShardEntry>> {
         if let Some(manifest) = self.claim()? {
-            return self.complete_shards(&manifest);
+            return self.check_merged_shards(&manifest);
         }
         let (destination, part) = (self.destination, self.part);
         let plan_id = self.plan.id();
-        let mut entries = self.complete_entries(&plan_id)?;
+        let mut entries = self.reusable_entries(&plan_id)?;
         entries.iter().for_each(|entry| tally.add_counts(&entry.counts));
-        let range = self.plan.range(part.0, part.1);
+        let range = self.plan.sample_positions(part.0, part.1);
         let first_position = entries.last().map_or(range.start, |entry| entry.first + entry.samples);
         if first_position < range.end || dest::read_part(destination, part, &plan_id)?.is_none() {
             self.remove_attempts()?;
-            let number = self.plan.shards(part.0, part.1).start + entries.len() as u64;
+            let number = self.plan.shard_numbers(part.0, part.1).start + entries.len() as u64;
             let mut sequence = ShardSequence {
                 packer: self,
                 plan_id: &plan_id,
                 open_shard: None,
-                next_shard: (number, first_position),
+                next_number: number,
+                next_position: first_position,
                 entries: Vec::new(),
                 merged_manifest: None,
             };
@@ -73,12 +74,12 @@ impl Packer<'_> {
             match result.and_then(|()| sequence.end_shard()) {
                 Ok(()) => entries.append(&mut sequence.entries),
                 Err(e) => {
-                    let (merged_manifest, next_number) = (sequence.merged_manifest.take(), sequence.next_shard.0);
+                    let (merged_manifest, next_number) = (sequence.merged_manifest.take(), sequence.next_number);
                     drop(sequence);
                     return match merged_manifest {
                         Some(manifest) => {
-                            self.withdraw(&plan_id, next_number)?;
-                            self.complete_shards(&manifest)
+                            self.remove_part(&plan_id, next_number)?;
+                            self.check_merged_shards(&manifest)
                         }
                         None => {
                             if part.1 == 1 {
@@ -97,16 +98,16 @@ impl Packer<'_> {
         // By now, another process may have finished this part and merged the dataset. In that case,
         // delete what this process has just written.
         if dest::read_manifest(destination)?.is_some_and(|manifest| manifest.plan == self.plan) {
-            self.withdraw(&plan_id, self.plan.shards(part.0, part.1).start + entries.len() as u64)?;
+            self.remove_part(&plan_id, self.plan.shard_numbers(part.0, part.1).start + entries.len() as u64)?;
         }
         Ok(entries)
     }
 
     /// Removes the leftovers of this part after the dataset has been merged: its staged shards
     /// before `end_number`, its manifest and its journal.
-    fn withdraw(&self, plan_id: &str, end_number: u64) -> Result<()> {
+    fn remove_part(&self, plan_id: &str, end_number: u64) -> Result<()> {
         let (destination, part) = (self.destination, self.part);
-        for number in self.plan.shards(part.0, part.1).start..end_number {
+        for number in self.plan.shard_numbers(part.0, part.1).start..end_number {
             destination.remove(&dest::staged_suffix(number, plan_id))?;
         }
         destination.remove(&dest::part_suffix(part, plan_id))?;
@@ -129,7 +130,7 @@ impl Packer<'_> {
                     (true, true) => self.plan.repeated += 1,
                     (false, true) => {}
                     (false, false) => {
-                        let difference = manifest.plan.check(&self.plan, "the dataset", "this run").err();
+                        let difference = manifest.plan.check_equal(&self.plan, "the dataset", "this run").err();
                         let difference_text = difference.map_or(String::new(), |e| format!("; {}", e.cause()));
                         let path = destination.path_of(MANIFEST_SUFFIX);
                         return Err(
@@ -175,7 +176,7 @@ impl Packer<'_> {
             match dest::read_plan(destination)? {
                 Some(plan) if plan == self.plan => break,
                 Some(plan) if !self.force => {
-                    let difference = plan.check(&self.plan, "the unfinished pack", "this run").err();
+                    let difference = plan.check_equal(&self.plan, "the unfinished pack", "this run").err();
                     let difference_text = difference.map_or(String::new(), |e| e.cause().to_owned());
                     let advice = if destination.uploads_in_place() {
                         "delete its objects, or use a different name"
@@ -191,7 +192,7 @@ impl Packer<'_> {
                     let _lock = destination.lock()?;
                     if dest::read_plan(destination)?.is_some() {
                         dest::write_json(destination, PLAN_SUFFIX, &self.plan, false)?;
-                        self.discard()?;
+                        self.remove_other_plans()?;
                         break;
                     }
                 }
@@ -209,14 +210,14 @@ impl Packer<'_> {
 
     /// Removes the files of other plans. Files of the current plan stay, because other processes
     /// may already be writing them.
-    fn discard(&self) -> Result<()> {
+    fn remove_other_plans(&self) -> Result<()> {
         let plan_id = self.plan.id();
         let files = TemporaryFiles::from_suffixes(&self.destination.suffixes()?);
         let of_other_plans = |suffixes: Vec<String>| {
             suffixes.into_iter().filter(|suffix| dest::plan_id(suffix) != Some(&plan_id)).collect::<Vec<_>>()
         };
         self.destination.remove_attempts(&of_other_plans(files.attempts))?;
-        let remaining_suffixes = of_other_plans([files.staged, files.journals, files.parts].concat());
+        let remaining_suffixes = of_other_plans([files.staged_shards, files.journals, files.part_manifests].concat());
         remaining_suffixes.iter().try_for_each(|suffix| self.destination.remove(suffix))?;
         if dest::read_json::<Plan>(self.destination, MERGE_SUFFIX)?.is_some_and(|merging| merging != self.plan) {
             self.destination.remove(MERGE_SUFFIX)?;
@@ -226,8 +227,8 @@ impl Packer<'_> {
 
     /// Returns the entries of the part's shards in a complete dataset. Fails if any of these shards
     /// is missing or has a different size.
-    fn complete_shards(&self, manifest: &Manifest) -> Result<Vec<ShardEntry>> {
-        let range = self.plan.range(self.part.0, self.part.1);
+    fn check_merged_shards(&self, manifest: &Manifest) -> Result<Vec<ShardEntry>> {
+        let range = self.plan.sample_positions(self.part.0, self.part.1);
         let (mut entries, mut damaged_names) = (Vec::new(), Vec::new());
         for (number, entry) in (0..).zip(&manifest.shards).filter(|(_, entry)| range.contains(&entry.first)) {
             if !self.destination.has_shard(number, ShardState::Merged, entry, false)? {
@@ -244,8 +245,8 @@ impl Packer<'_> {
 
     /// Returns the entries of the complete shards at the beginning of the part. Packing continues
     /// after them.
-    fn complete_entries(&self, plan_id: &str) -> Result<Vec<ShardEntry>> {
-        let (part, numbers) = (self.part, self.plan.shards(self.part.0, self.part.1));
+    fn reusable_entries(&self, plan_id: &str) -> Result<Vec<ShardEntry>> {
+        let (part, numbers) = (self.part, self.plan.shard_numbers(self.part.0, self.part.1));
         let complete_entries = match dest::read_part(self.destination, part, plan_id)? {
             Some(manifest) if manifest.plan == self.plan && (manifest.part, manifest.parts) == part => manifest.shards,
             _ => self.destination.recorded_shards(part, numbers.clone(), plan_id)?,
@@ -253,7 +254,7 @@ impl Packer<'_> {
         // A merge that was interrupted may have renamed some shards.
         let is_renaming = dest::is_renaming(self.destination, &self.plan)?;
         let state = if is_renaming { ShardState::Merging(plan_id) } else { ShardState::Staged(plan_id) };
-        let (mut next_position, mut usable_entries) = (self.plan.range(part.0, part.1).start, Vec::new());
+        let (mut next_position, mut usable_entries) = (self.plan.sample_positions(part.0, part.1).start, Vec::new());
         for (entry, number) in complete_entries.into_iter().zip(numbers) {
             if entry.first != next_position
                 || entry.name != dest::shard_name(self.destination, number)
@@ -269,7 +270,7 @@ impl Packer<'_> {
     }
 
     fn remove_attempts(&self) -> Result<()> {
-        let shards = self.plan.shards(self.part.0, self.part.1);
+        let shards = self.plan.shard_numbers(self.part.0, self.part.1);
         let is_own = |suffix: &String| {
             let number = suffix.split_once(".tar.").and_then(|(number, _)| number.strip_prefix('-')?.parse().ok());
             number.is_some_and(|number| shards.contains(&number))
@@ -295,7 +296,7 @@ impl Packer<'_> {
     }
 
     fn read_keys(&self) -> Result<Keys> {
-        let range = self.plan.range(self.part.0, self.part.1);
+        let range = self.plan.sample_positions(self.part.0, self.part.1);
         let mut scratch = Vec::new();
         let mut read_key = |position: Option<u64>| {
             let Some(position) = position.filter(|&position| position < self.plan.samples) else { return Ok(None) };
@@ -325,8 +326,10 @@ struct ShardSequence<'a, 'b> {
     packer: &'a Packer<'b>,
     plan_id: &'a str,
     open_shard: Option<OpenShard>,
-    /// Number of the next shard, and the position of its first sample.
-    next_shard: (u64, u64),
+    /// Number of the next shard.
+    next_number: u64,
+    /// Position of the first sample of the next shard.
+    next_position: u64,
     entries: Vec<ShardEntry>,
     /// Set if another process has merged the dataset while this process was packing.
     merged_manifest: Option<Manifest>,
@@ -342,21 +345,21 @@ impl ShardSequence<'_, '_> {
     fn put(&mut self, index: u64, prepared: &PreparedSample) -> Result<()> {
         let sample = prepared.sample()?;
         let max_bytes = match self.packer.plan.cut {
-            Cut::Samples(samples) => {
+            ShardLimit::Samples(samples) => {
                 if self.open_shard.as_ref().is_some_and(|open_shard| open_shard.counts.samples == samples) {
                     self.end_shard()?;
                 }
                 None
             }
-            Cut::Bytes(bytes) => Some(bytes),
+            ShardLimit::Bytes(bytes) => Some(bytes),
         };
         loop {
             let open_shard = match &mut self.open_shard {
                 Some(open_shard) => open_shard,
                 empty => {
                     let destination = self.packer.destination;
-                    let path = destination.path_of(&dest::shard_suffix(self.next_shard.0));
-                    let attempt = destination.begin_shard(self.next_shard.0, self.plan_id)?;
+                    let path = destination.path_of(&dest::shard_suffix(self.next_number));
+                    let attempt = destination.begin_shard(self.next_number, self.plan_id)?;
                     let shard = Shard::create(path, attempt, self.packer.pipeline.source.classes())?;
                     empty.insert(OpenShard { shard, counts: Counts::default() })
                 }
@@ -372,7 +375,7 @@ impl ShardSequence<'_, '_> {
     fn end_shard(&mut self) -> Result<()> {
         let Some(OpenShard { mut shard, counts }) = self.open_shard.take() else { return Ok(()) };
         let digest = shard.finish()?;
-        let (number, first_position) = self.next_shard;
+        let (number, first_position) = (self.next_number, self.next_position);
         let Packer { destination, plan, part, .. } = self.packer;
         let name = dest::shard_name(*destination, number);
         let entry = ShardEntry {
@@ -399,7 +402,7 @@ impl ShardSequence<'_, '_> {
         }
         shard.into_sink().publish(&entry)?;
         destination.record_shard(*part, number, self.plan_id, &entry)?;
-        self.next_shard = (number + 1, first_position + entry.samples);
+        (self.next_number, self.next_position) = (number + 1, first_position + entry.samples);
         self.entries.push(entry);
         Ok(())
     }

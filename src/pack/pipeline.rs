@@ -27,7 +27,7 @@ const MAX_WAITING_BYTES: usize = 256 << 20;
 /// Maximum size in bytes of a sample's memory that is reused.
 const MAX_SPARE_BYTES: usize = 16 << 20;
 
-const MAX_NAMED: usize = 10;
+const MAX_KEYS_IN_MESSAGE: usize = 10;
 
 /// The indices of the samples to pack.
 pub(super) enum Selection {
@@ -70,10 +70,10 @@ fn stopped_error() -> Error {
 
 impl Pipeline<'_> {
     /// Returns the indices of the samples with the given keys, in ascending order.
-    pub(super) fn find(&self, keys: Vec<String>) -> Result<Vec<u64>> {
+    pub(super) fn find_indices(&self, keys: Vec<String>) -> Result<Vec<u64>> {
         let requested: HashSet<String> = keys.into_iter().collect();
         let cancel_token = CancelToken::current();
-        let key = |scratch: &mut Vec<u8>, index: usize| {
+        let match_key = |scratch: &mut Vec<u8>, index: usize| {
             let mut read =
                 || source::retried(self.retries, index as u64, || !is_stopped(), || self.source.key(index, scratch));
             let key = during(cancel_token.clone(), || if is_stopped() { Err(stopped_error()) } else { read() });
@@ -81,8 +81,8 @@ impl Pipeline<'_> {
             Ok(requested.contains(&key).then_some((index as u64, key)))
         };
         let indices = 0..self.source.len();
-        let found_samples: Vec<(u64, String)> = self.pool()?.install(|| {
-            indices.into_par_iter().map_init(Vec::new, key).filter_map(Result::transpose).collect::<Result<_>>()
+        let found_samples: Vec<(u64, String)> = self.start_pool()?.install(|| {
+            indices.into_par_iter().map_init(Vec::new, match_key).filter_map(Result::transpose).collect::<Result<_>>()
         })?;
         let found_keys: HashSet<&str> = found_samples.iter().map(|(_, key)| &**key).collect();
         let mut missing: Vec<&str> =
@@ -91,18 +91,18 @@ impl Pipeline<'_> {
             return Ok(found_samples.into_iter().map(|(index, _)| index).collect());
         }
         missing.sort_unstable();
-        let rest_count = missing.len().saturating_sub(MAX_NAMED);
-        let shown_keys: Vec<_> = missing.iter().take(MAX_NAMED).map(|key| format!("{key:?}")).collect();
+        let rest_count = missing.len().saturating_sub(MAX_KEYS_IN_MESSAGE);
+        let shown_keys: Vec<_> = missing.iter().take(MAX_KEYS_IN_MESSAGE).map(|key| format!("{key:?}")).collect();
         let rest_text = if rest_count > 0 { format!(" and {rest_count} more") } else { String::new() };
         Err(Error::config(format!("no sample has the key {}{rest_text}", shown_keys.join(", "))))
     }
 
-    fn pool(&self) -> Result<source::Pool> {
+    fn start_pool(&self) -> Result<source::Pool> {
         let builder = rayon::ThreadPoolBuilder::new().thread_name(|i| format!("warpfeed-pack-{i}"));
-        source::Pool::start(builder, self.threads())
+        source::Pool::start(builder, self.thread_count())
     }
 
-    fn threads(&self) -> usize {
+    fn thread_count(&self) -> usize {
         match self.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
@@ -119,7 +119,7 @@ impl Pipeline<'_> {
         positions: Range<usize>,
         on_sample: &mut dyn FnMut(u64, &PreparedSample, bool) -> Result<()>,
     ) -> Result<()> {
-        let (workers, pool) = (self.threads(), self.pool()?);
+        let (workers, pool) = (self.thread_count(), self.start_pool()?);
         let source = self.source;
         let preparer =
             Preparer { source, codecs: self.codecs, recode: self.recode, images: self.images, retries: self.retries };
@@ -136,8 +136,8 @@ impl Pipeline<'_> {
             let mut queue = SampleQueue { next_position: positions.start, results: VecDeque::new(), bytes: 0 };
             let mut write_result = Ok(());
             while write_result.is_ok() {
-                while queue.next_start() < positions.end && queue.can_start(workers) {
-                    let (position, index) = (queue.next_start(), selection.index(queue.next_start()));
+                while queue.next_start_position() < positions.end && queue.can_start(workers) {
+                    let (position, index) = (queue.next_start_position(), selection.index(queue.next_start_position()));
                     let (sender, spare_samples, cancel_token) = (sender.clone(), &spare_samples, &cancel_token);
                     scope.spawn(move |_| {
                         let prepare = || {
@@ -175,7 +175,7 @@ impl Pipeline<'_> {
         spare_samples: &Mutex<Vec<PreparedSample>>,
         on_sample: &mut dyn FnMut(u64, &PreparedSample, bool) -> Result<()>,
     ) -> Result<()> {
-        while let Some((position, result)) = queue.take() {
+        while let Some((position, result)) = queue.take_first() {
             let (index, sample) = (selection.index(position), result?);
             bad_images.count_images(sample.images.len());
             for image in &sample.images {
@@ -211,7 +211,7 @@ struct SampleQueue {
 }
 
 impl SampleQueue {
-    fn next_start(&self) -> usize {
+    fn next_start_position(&self) -> usize {
         self.next_position + self.results.len()
     }
 
@@ -225,7 +225,7 @@ impl SampleQueue {
         self.results[position - self.next_position] = Some(result);
     }
 
-    fn take(&mut self) -> Option<(usize, Result<PreparedSample>)> {
+    fn take_first(&mut self) -> Option<(usize, Result<PreparedSample>)> {
         let result = self.results.front_mut()?.take()?;
         self.results.pop_front();
         self.bytes -= result.as_ref().map_or(0, |sample| sample.bytes.len());

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::source::Hash;
 
 /// Number of samples that are read and recoded to compare sources and to estimate sizes.
-const PROBES: usize = 64;
+const PROBE_COUNT: usize = 64;
 
 /// What is packed and how. Only parts with the same plan are merged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub(super) struct Plan {
     pub(super) samples: u64,
     source: SourceId,
     recode: Value,
-    pub(super) cut: Cut,
+    pub(super) cut: ShardLimit,
     /// How many times the complete dataset has been packed again with the same plan.
     pub(super) repeated: u64,
 }
@@ -46,7 +46,7 @@ struct SourceId {
 /// Determines where shards begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Cut {
+pub(super) enum ShardLimit {
     /// Number of samples per shard. The last shard may contain fewer.
     Samples(u64),
     /// Maximum size of a shard in bytes.
@@ -66,7 +66,7 @@ impl Plan {
     /// Creates the plan. Reads and recodes a few samples to identify the source and to estimate
     /// sizes.
     pub(super) fn new(pipeline: &Pipeline<'_>, selection: &Selection, size: ShardSize) -> Result<Plan> {
-        let probe_count = selection.len().min(PROBES);
+        let probe_count = selection.len().min(PROBE_COUNT);
         let probe_index = |probe: usize| {
             selection.index((probe as u128 * selection.len() as u128 / probe_count as u128) as usize) as u64
         };
@@ -81,24 +81,24 @@ impl Plan {
             Ok(())
         })?;
         let cut = match size {
-            ShardSize::Samples(samples) => Cut::Samples(samples),
-            ShardSize::Bytes(limit) => Cut::Bytes(limit),
+            ShardSize::Samples(samples) => ShardLimit::Samples(samples),
+            ShardSize::Bytes(limit) => ShardLimit::Bytes(limit),
             ShardSize::AboutBytes(limit) => {
-                Cut::Samples((limit / probe_bytes.div_ceil(probe_count.max(1) as u64).max(1)).max(1))
+                ShardLimit::Samples((limit / probe_bytes.div_ceil(probe_count.max(1) as u64).max(1)).max(1))
             }
         };
         let source = SourceId {
             kind: pipeline.source.kind().to_owned(),
             samples: pipeline.source.len() as u64,
-            list: pipeline.source.fingerprint().map(hex),
+            list: pipeline.source.fingerprint().map(to_hex),
             chosen: match selection {
                 Selection::All(_) => None,
                 Selection::Listed(indices) => {
-                    Some(hex(indices.iter().fold(Hash::default(), |h, &i| h.number(i)).end()))
+                    Some(to_hex(indices.iter().fold(Hash::default(), |h, &i| h.number(i)).end()))
                 }
             },
-            classes: hex(pipeline.source.classes().iter().fold(Hash::default(), |hash, name| hash.text(name)).end()),
-            probes: hex(hash.end()),
+            classes: to_hex(pipeline.source.classes().iter().fold(Hash::default(), |hash, name| hash.text(name)).end()),
+            probes: to_hex(hash.end()),
         };
         let writer = concat!("warpfeed ", env!("CARGO_PKG_VERSION")).to_owned();
         Ok(Plan {
@@ -117,35 +117,35 @@ impl Plan {
     }
 
     pub(super) fn id(&self) -> String {
-        hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
+        to_hex(Hash::default().bytes(&serde_json::to_vec(self).expect("numbers and text")).end())
     }
 
     /// Returns the numbers of a part's shards. If shards are limited by their size in bytes, their
     /// number is not known in advance, so one part contains all shards.
-    pub(super) fn shards(&self, part: u64, parts: u64) -> Range<u64> {
+    pub(super) fn shard_numbers(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
-            Cut::Samples(samples) => {
+            ShardLimit::Samples(samples) => {
                 let shards = u128::from(self.samples.div_ceil(samples));
                 let start = |part: u64| (shards * u128::from(part) / u128::from(parts)) as u64;
                 start(part)..start(part + 1)
             }
-            Cut::Bytes(_) => 0..u64::MAX,
+            ShardLimit::Bytes(_) => 0..u64::MAX,
         }
     }
 
     /// Returns the positions of one part's samples.
-    pub(super) fn range(&self, part: u64, parts: u64) -> Range<u64> {
+    pub(super) fn sample_positions(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
-            Cut::Samples(samples) => {
-                let shards = self.shards(part, parts);
+            ShardLimit::Samples(samples) => {
+                let shards = self.shard_numbers(part, parts);
                 (shards.start * samples).min(self.samples)..(shards.end * samples).min(self.samples)
             }
-            Cut::Bytes(_) => 0..self.samples,
+            ShardLimit::Bytes(_) => 0..self.samples,
         }
     }
 
     /// Fails if the plans differ. The error names the first difference.
-    pub(super) fn check(&self, other: &Plan, own_name: &str, other_name: &str) -> Result<()> {
+    pub(super) fn check_equal(&self, other: &Plan, own_name: &str, other_name: &str) -> Result<()> {
         let [own_value, other_value] = [self, other].map(|plan| serde_json::to_value(plan).expect("numbers and text"));
         let Some((name, own_value, other_value)) = difference("", &own_value, &other_value) else { return Ok(()) };
         Err(Error::config(format!(
@@ -165,7 +165,7 @@ fn difference<'a>(name: &str, value: &'a Value, other: &'a Value) -> Option<(Str
     }
 }
 
-fn hex(number: u64) -> String {
+fn to_hex(number: u64) -> String {
     format!("{number:016x}")
 }
 
@@ -192,8 +192,8 @@ fn describe_recoding(recode: Recode, codecs: &Codecs) -> Value {
 mod tests {
     use super::*;
 
-    fn plan(samples: u64, cut: Cut) -> Plan {
-        let (hash, kind) = (hex(1), "memory".to_owned());
+    fn plan(samples: u64, cut: ShardLimit) -> Plan {
+        let (hash, kind) = (to_hex(1), "memory".to_owned());
         let source = SourceId { kind, samples, list: None, chosen: None, classes: hash.clone(), probes: hash };
         Plan {
             writer: "w".into(),
@@ -207,30 +207,30 @@ mod tests {
 
     #[test]
     fn parts_are_contiguous_and_complete() {
-        for (samples, each) in [(1, 1), (1000, 7), (5, 9), (12, 4), (u64::MAX / 2, 3)] {
-            let plan = plan(samples, Cut::Samples(each));
+        for (samples, shard_samples) in [(1, 1), (1000, 7), (5, 9), (12, 4), (u64::MAX / 2, 3)] {
+            let plan = plan(samples, ShardLimit::Samples(shard_samples));
             for parts in [1, 2, 3, 64, 1000] {
                 let (mut sample, mut shard) = (0, 0);
                 for part in 0..parts {
-                    let (range, shards) = (plan.range(part, parts), plan.shards(part, parts));
+                    let (range, shards) = (plan.sample_positions(part, parts), plan.shard_numbers(part, parts));
                     assert_eq!((range.start, shards.start), (sample, shard), "part {part} of {parts}");
-                    assert_eq!(range.start % each.min(samples), 0, "a part must begin with a whole shard");
+                    assert_eq!(range.start % shard_samples.min(samples), 0, "a part must begin with a whole shard");
                     (sample, shard) = (range.end, shards.end);
                 }
-                assert_eq!((sample, shard), (samples, samples.div_ceil(each)), "{parts} parts");
+                assert_eq!((sample, shard), (samples, samples.div_ceil(shard_samples)), "{parts} parts");
             }
         }
     }
 
     #[test]
     fn errors_state_the_difference_between_plans() {
-        let (one, mut two) = (plan(10, Cut::Samples(3)), plan(10, Cut::Samples(3)));
-        assert!(one.check(&two, "x", "y").is_ok() && one.id() == two.id());
-        two.source.samples = 11;
-        let e = one.check(&two, "x.plan", "this run").unwrap_err();
+        let (own_plan, mut other_plan) = (plan(10, ShardLimit::Samples(3)), plan(10, ShardLimit::Samples(3)));
+        assert!(own_plan.check_equal(&other_plan, "x", "y").is_ok() && own_plan.id() == other_plan.id());
+        other_plan.source.samples = 11;
+        let e = own_plan.check_equal(&other_plan, "x.plan", "this run").unwrap_err();
         assert_eq!(e.cause(), "the plans differ in source.samples: x.plan has 10, but this run has 11");
-        assert_ne!(one.id(), two.id());
-        two = plan(10, Cut::Bytes(3));
-        assert!(one.check(&two, "x", "y").unwrap_err().cause().contains("cut"));
+        assert_ne!(own_plan.id(), other_plan.id());
+        other_plan = plan(10, ShardLimit::Bytes(3));
+        assert!(own_plan.check_equal(&other_plan, "x", "y").unwrap_err().cause().contains("cut"));
     }
 }

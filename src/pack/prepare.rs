@@ -5,7 +5,7 @@ use std::ops::Range;
 use warpfeed_sources::format;
 
 use super::bad_images::ImageProblem;
-use super::recode::{Recode, Treatment};
+use super::recode::{Recode, RecodeOutcome};
 use super::renumber::renumber;
 use crate::decode::Codecs;
 use crate::error::{Error, ErrorKind, Result, append, guarded};
@@ -28,10 +28,12 @@ pub(super) struct PreparedSample {
 pub(super) struct PreparedImage {
     /// What was done to the image, or `None` if it was stored unchanged because it could not be
     /// recoded or decoded.
-    pub(super) treatment: Option<Treatment>,
+    pub(super) outcome: Option<RecodeOutcome>,
     pub(super) problem: Option<ImageProblem>,
-    /// Sizes in bytes before and after recoding.
-    pub(super) bytes: (usize, usize),
+    /// Size in bytes before recoding.
+    pub(super) bytes_in: usize,
+    /// Size in bytes after recoding.
+    pub(super) bytes_out: usize,
 }
 
 impl PreparedSample {
@@ -65,8 +67,8 @@ impl PreparedSample {
             let mut stored_name = name.to_owned();
             if Some(name) == main_image {
                 preparer.recode_image(&sample, bytes, &mut self.bytes, &mut self.images)?;
-                let treatment = self.images.last().and_then(|image| image.treatment);
-                if let Some(format) = treatment.and_then(Treatment::format) {
+                let outcome = self.images.last().and_then(|image| image.outcome);
+                if let Some(format) = outcome.and_then(RecodeOutcome::format) {
                     format.field.clone_into(&mut stored_name);
                 }
             } else if images.iter().any(|image| is_image_field(name, image)) {
@@ -162,13 +164,13 @@ impl Preparer<'_> {
         images: &mut Vec<PreparedImage>,
     ) -> Result<()> {
         let start = out.len();
-        let (treatment, problem) = match self.recode.apply(self.codecs, bytes, out) {
-            Ok(treatment) => {
-                let problem = match treatment {
+        let (outcome, problem) = match self.recode.apply(self.codecs, bytes, out) {
+            Ok(outcome) => {
+                let problem = match outcome {
                     // Repacking has already checked the image.
-                    Treatment::Repacked => None,
-                    Treatment::Kept => ImageProblem::find(self.codecs, bytes, None)?,
-                    Treatment::Encoded(_) | Treatment::Raw => {
+                    RecodeOutcome::Repacked => None,
+                    RecodeOutcome::Kept => ImageProblem::find(self.codecs, bytes, None)?,
+                    RecodeOutcome::Encoded(_) | RecodeOutcome::Raw => {
                         check_annotations(self.codecs, sample, bytes, &out[start..])?;
                         match self.codecs.open(bytes)?.is_checked_by_decoding() {
                             true => None,
@@ -177,7 +179,7 @@ impl Preparer<'_> {
                     }
                 };
                 let is_undecodable = matches!(problem, Some(ImageProblem::Undecodable(_)));
-                (Some(treatment).filter(|_| !is_undecodable), problem)
+                (Some(outcome).filter(|_| !is_undecodable), problem)
             }
             // If memory ran out, the image itself may be valid.
             Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
@@ -187,7 +189,7 @@ impl Preparer<'_> {
                 (None, ImageProblem::find(self.codecs, bytes, Some(e))?)
             }
         };
-        images.push(PreparedImage { treatment, problem, bytes: (bytes.len(), out.len() - start) });
+        images.push(PreparedImage { outcome, problem, bytes_in: bytes.len(), bytes_out: out.len() - start });
         Ok(())
     }
 }

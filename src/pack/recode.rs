@@ -62,20 +62,20 @@ pub enum RawSize {
 
 /// The way in which an image was recoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Treatment {
+pub(super) enum RecodeOutcome {
     Kept,
     Repacked,
     Encoded(Psnr),
     Raw,
 }
 
-impl Treatment {
+impl RecodeOutcome {
     /// Returns the new format, or `None` if the format has not changed.
     pub(super) fn format(self) -> Option<&'static Format> {
         match self {
-            Treatment::Kept | Treatment::Repacked => None,
-            Treatment::Encoded(_) => Some(&format::JPEG),
-            Treatment::Raw => Some(&format::NPY),
+            RecodeOutcome::Kept | RecodeOutcome::Repacked => None,
+            RecodeOutcome::Encoded(_) => Some(&format::JPEG),
+            RecodeOutcome::Raw => Some(&format::NPY),
         }
     }
 }
@@ -131,7 +131,7 @@ impl Recode {
                 )))
             });
         }
-        let side = |name: &str, side: u32| match side {
+        let check_side = |name: &str, side: u32| match side {
             0 => Err(Error::config(format!("{name} of 0 pixels: expected at least 1"))),
             _ => Ok(()),
         };
@@ -139,22 +139,22 @@ impl Recode {
             Recode::Quality { quality: quality @ (0 | 101..), .. } => {
                 Err(Error::config(format!("jpeg quality {quality}: expected 1 to 100")))
             }
-            Recode::Quality { max_side, .. } => max_side.map_or(Ok(()), |max| side("max_side", max)),
-            Recode::MaxSide(max) => side("max_side", max),
-            Recode::Raw(RawSize::Shorter(shorter)) => side("raw arrays with a side", shorter),
-            Recode::Raw(RawSize::Exact(size)) => side("raw arrays with a side", size.width.min(size.height)),
+            Recode::Quality { max_side, .. } => max_side.map_or(Ok(()), |max| check_side("max_side", max)),
+            Recode::MaxSide(max) => check_side("max_side", max),
+            Recode::Raw(RawSize::Shorter(shorter)) => check_side("raw arrays with a side", shorter),
+            Recode::Raw(RawSize::Exact(size)) => check_side("raw arrays with a side", size.width.min(size.height)),
             _ => Ok(()),
         }
     }
 
     /// Recodes an image, and appends the result to `out`. After an error, arbitrary bytes may have
     /// been appended.
-    pub(super) fn apply(self, codecs: &Codecs, bytes: &[u8], out: &mut Vec<u8>) -> Result<Treatment> {
+    pub(super) fn apply(self, codecs: &Codecs, bytes: &[u8], out: &mut Vec<u8>) -> Result<RecodeOutcome> {
         thread_local!(static SCRATCH: RefCell<Scratch> = RefCell::default());
-        let keep = |out: &mut Vec<u8>| append(out, bytes).map(|()| Treatment::Kept);
+        let keep = |out: &mut Vec<u8>| append(out, bytes).map(|()| RecodeOutcome::Kept);
         let lossless = |out: &mut Vec<u8>| {
             if (format::JPEG.matches)(bytes) {
-                repack_jpeg(bytes, out).map(|()| Treatment::Repacked)
+                repack_jpeg(bytes, out).map(|()| RecodeOutcome::Repacked)
             } else {
                 keep(out)
             }
@@ -167,10 +167,10 @@ impl Recode {
                 if size.width.max(size.height) <= max {
                     return lossless(out);
                 }
-                scratch.encode((codecs, bytes), out, MAX_SIDE_QUALITY, Some(max))
+                scratch.write_jpeg((codecs, bytes), out, MAX_SIDE_QUALITY, Some(max))
             }
-            Recode::Quality { quality, max_side } => scratch.encode((codecs, bytes), out, quality, max_side),
-            Recode::Raw(size) => scratch.raw((codecs, bytes), out, size),
+            Recode::Quality { quality, max_side } => scratch.write_jpeg((codecs, bytes), out, quality, max_side),
+            Recode::Raw(size) => scratch.write_array((codecs, bytes), out, size),
         })
     }
 }
@@ -178,16 +178,20 @@ impl Recode {
 impl Scratch {
     /// Decodes an image to RGB, and resizes it to the size that `output_size` returns for the
     /// original size.
-    fn resized(&mut self, (codecs, bytes): Image<'_>, output_size: impl FnOnce(Size) -> Size) -> Result<(Size, &[u8])> {
+    fn decode_resized(
+        &mut self,
+        (codecs, bytes): Image<'_>,
+        output_size: impl FnOnce(Size) -> Size,
+    ) -> Result<(Size, &[u8])> {
         let mut original = codecs.open(bytes)?;
         let size = original.size();
         let output = output_size(size);
         // A larger image could be written but not read again.
-        let limit = codecs.most_pixels();
-        if output.area() > limit {
+        let max_pixels = codecs.most_pixels();
+        if output.area() > max_pixels {
             let Size { width, height } = output;
             return Err(Error::decode(format!(
-                "resizing to {width}x{height} would exceed the limit of {limit} pixels"
+                "resizing to {width}x{height} would exceed the limit of {max_pixels} pixels"
             )));
         }
         let region = Rect::full(size);
@@ -201,34 +205,40 @@ impl Scratch {
         Ok((output, &self.resized))
     }
 
-    fn encode(&mut self, image: Image<'_>, out: &mut Vec<u8>, quality: u8, max_side: Option<u32>) -> Result<Treatment> {
-        let (mut jpeg, mut encoded) = (std::mem::take(&mut self.jpeg), std::mem::take(&mut self.encoded));
+    fn write_jpeg(
+        &mut self,
+        image: Image<'_>,
+        out: &mut Vec<u8>,
+        quality: u8,
+        max_side: Option<u32>,
+    ) -> Result<RecodeOutcome> {
+        let (mut jpeg, mut jpeg_pixels) = (std::mem::take(&mut self.jpeg), std::mem::take(&mut self.encoded));
         jpeg.clear();
-        let (size, rgb) = self.resized(image, |size| max_side.map_or(size, |max| shrink_to(size, max)))?;
-        let side = |pixels: u32| {
+        let (size, rgb) = self.decode_resized(image, |size| max_side.map_or(size, |max| shrink_to(size, max)))?;
+        let jpeg_side = |pixels: u32| {
             u16::try_from(pixels).map_err(|_| {
                 Error::decode(format!("a side of {pixels} pixels exceeds the maximum of a jpeg, which is 65535 pixels"))
             })
         };
-        let (width, height) = (side(size.width)?, side(size.height)?);
+        let (width, height) = (jpeg_side(size.width)?, jpeg_side(size.height)?);
         let mut encoder = Encoder::new(&mut jpeg, quality);
         encoder.set_sampling_factor(SamplingFactor::F_2_2);
         encoder.encode(rgb, width, height, ColorType::Rgb).map_err(|e| Error::decode(format!("jpeg encoder: {e}")))?;
-        JPEGS.open(&jpeg)?.decode(Rect::full(size), &mut encoded)?;
-        let psnr = Psnr::between(rgb, encoded.data());
+        JPEGS.open(&jpeg)?.decode(Rect::full(size), &mut jpeg_pixels)?;
+        let psnr = Psnr::between(rgb, jpeg_pixels.data());
         repack_jpeg(&jpeg, out)?;
-        (self.jpeg, self.encoded) = (jpeg, encoded);
-        Ok(Treatment::Encoded(psnr))
+        (self.jpeg, self.encoded) = (jpeg, jpeg_pixels);
+        Ok(RecodeOutcome::Encoded(psnr))
     }
 
-    fn raw(&mut self, image: Image<'_>, out: &mut Vec<u8>, raw_size: RawSize) -> Result<Treatment> {
-        let (size, rgb) = self.resized(image, |size| match raw_size {
+    fn write_array(&mut self, image: Image<'_>, out: &mut Vec<u8>, raw_size: RawSize) -> Result<RecodeOutcome> {
+        let (size, rgb) = self.decode_resized(image, |size| match raw_size {
             RawSize::Shorter(side) => resized_by_shorter_side(size, side),
             RawSize::Exact(size) => size,
         })?;
         out.extend_from_slice(&npy_header(size));
         out.extend_from_slice(rgb);
-        Ok(Treatment::Raw)
+        Ok(RecodeOutcome::Raw)
     }
 }
 

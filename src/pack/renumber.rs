@@ -18,7 +18,8 @@ pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, sta
     if !sample.is_relabeled() {
         return Ok(());
     }
-    let stem = [".npy", ".json", ".txt", ".png"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    let stem =
+        [".npy", ".json", ".txt", ".png"].iter().find_map(|extension| name.strip_suffix(extension)).unwrap_or(name);
     if let Some(first_class) = sample.first_class_of_mask(stem)? {
         let renumbered = renumber_mask(sample, first_class, &bytes[start..])
             .map_err(|e| Error::new(e.kind(), format!("field {name:?}: {}", e.cause())))?;
@@ -51,8 +52,8 @@ fn renumber_mask(sample: &Sample<'_>, first_class: i64, bytes: &[u8]) -> Result<
     if !Png::matches(bytes) {
         return Err(Error::in_source("the classes of a mask can be renumbered only if it is a PNG"));
     }
-    let map_value = |old: u8| {
-        let new = sample.mask_value(old.into(), first_class)?;
+    let map_value = |old_value: u8| {
+        let new = sample.mask_value(old_value.into(), first_class)?;
         u8::try_from(new).map_err(|_| Error::in_source(format!("class {new} does not fit into an 8-bit mask")))
     };
     let mut scratch = PngScratch::default();
@@ -69,11 +70,11 @@ fn renumber_mask(sample: &Sample<'_>, first_class: i64, bytes: &[u8]) -> Result<
             png.read(1)?;
             let y = (pass.y + row * pass.down) as usize;
             let out = values[y * width..][..width].iter_mut().skip(pass.x as usize).step_by(pass.across as usize);
-            for (out, &old) in out.zip(png.values()) {
-                let known_value = &mut mapping[usize::from(old)];
-                *out = match *known_value {
+            for (out, &old_value) in out.zip(png.values()) {
+                let cached_value = &mut mapping[usize::from(old_value)];
+                *out = match *cached_value {
                     Some(new) => new,
-                    None => *known_value.insert(map_value(old)?),
+                    None => *cached_value.insert(map_value(old_value)?),
                 };
             }
         }
@@ -83,10 +84,10 @@ fn renumber_mask(sample: &Sample<'_>, first_class: i64, bytes: &[u8]) -> Result<
     let mut encoder = png::Encoder::new(&mut out, size.width, size.height);
     encoder.set_depth(png::BitDepth::Eight);
     encoder.set_color(png::ColorType::Grayscale);
-    if let Some(old) = palette(bytes)? {
-        let mut palette = old.clone();
+    if let Some(old_palette) = read_palette(bytes)? {
+        let mut palette = old_palette.clone();
         palette.resize(3 * 256, 0);
-        for (value, color) in (0..=u8::MAX).zip(old.as_chunks::<3>().0) {
+        for (value, color) in (0..=u8::MAX).zip(old_palette.as_chunks::<3>().0) {
             if let Ok(new) = map_value(value) {
                 palette[3 * usize::from(new)..][..3].copy_from_slice(color);
             }
@@ -100,7 +101,7 @@ fn renumber_mask(sample: &Sample<'_>, first_class: i64, bytes: &[u8]) -> Result<
     Ok(out)
 }
 
-fn palette(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
+fn read_palette(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
     let png_error = |e| Error::in_source(format!("png: {e}"));
     let reader = png::Decoder::new(Cursor::new(bytes)).read_info().map_err(png_error)?;
     Ok(reader.info().palette.as_deref().map(<[u8]>::to_vec))

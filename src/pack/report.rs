@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Written;
 use super::bad_images::{ImageProblem, Refused, push_limited};
 use super::prepare::{PreparedImage, PreparedSample};
-use super::recode::Treatment;
+use super::recode::RecodeOutcome;
 
 pub(super) type Callback<'a> = Box<dyn FnMut(&Progress) + 'a>;
 
@@ -110,22 +110,22 @@ impl Counts {
     pub(super) fn add(&mut self, index: u64, sample: &PreparedSample) {
         self.samples += 1;
         self.kept += u64::from(sample.images.is_empty());
-        for PreparedImage { treatment, problem, bytes } in &sample.images {
-            self.bytes_in += bytes.0 as u64;
-            self.bytes_out += bytes.1 as u64;
+        for PreparedImage { outcome, problem, bytes_in, bytes_out } in &sample.images {
+            self.bytes_in += *bytes_in as u64;
+            self.bytes_out += *bytes_out as u64;
             if let Some(ImageProblem::Damaged(description)) = problem {
                 self.damaged_count += 1;
                 push_limited(&mut self.damaged, index, &sample.key, description);
             }
-            match treatment {
-                Some(Treatment::Repacked) => self.repacked += 1,
-                Some(Treatment::Encoded(psnr)) => {
+            match outcome {
+                Some(RecodeOutcome::Repacked) => self.repacked += 1,
+                Some(RecodeOutcome::Encoded(psnr)) => {
                     self.encoded += 1;
                     self.psnr_sum += u64::from(psnr.0);
                     self.add_lowest(psnr.0, &sample.key);
                 }
-                Some(Treatment::Raw) => self.raw += 1,
-                Some(Treatment::Kept) => self.kept += 1,
+                Some(RecodeOutcome::Raw) => self.raw += 1,
+                Some(RecodeOutcome::Kept) => self.kept += 1,
                 None => {
                     self.refused_count += 1;
                     self.undecodable_count += u64::from(matches!(problem, Some(ImageProblem::Undecodable(_))));
@@ -170,7 +170,7 @@ impl Counts {
         keep_bad || self.undecodable_count == 0 && (self.damaged_count == 0 || !strict)
     }
 
-    pub(super) fn report(self, duplicate_keys: u64, written: Written) -> Report {
+    pub(super) fn into_report(self, duplicate_keys: u64, written: Written) -> Report {
         let psnr = self.lowest_psnr.map(|(lowest, lowest_key)| Psnr {
             mean: self.psnr_sum as f64 / self.encoded as f64 / 100.0,
             lowest: f64::from(lowest) / 100.0,
@@ -223,8 +223,8 @@ impl<'a> Tally<'a> {
         self.duplicate_keys += u64::from(!self.keys.insert(hasher.finish()));
         self.progress.samples += 1;
         for image in &sample.images {
-            self.progress.bytes_in += image.bytes.0 as u64;
-            self.progress.bytes_out += image.bytes.1 as u64;
+            self.progress.bytes_in += image.bytes_in as u64;
+            self.progress.bytes_out += image.bytes_out as u64;
         }
         self.report_progress();
     }

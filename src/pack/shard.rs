@@ -33,7 +33,7 @@ pub(super) struct Shard<S: Sink> {
     /// Path of the last sample's files, without the extension.
     last_stem: String,
     /// The members of a sample, so that a sample is written completely or not at all.
-    member: Vec<u8>,
+    members: Vec<u8>,
     /// The first write error. The shard may then end with an incomplete sample, so no samples can
     /// be added, and the shard cannot be finished.
     error: Option<Error>,
@@ -57,7 +57,7 @@ impl<S: Sink> Shard<S> {
             samples: 0,
             crc: crc32fast::Hasher::new(),
             last_stem: String::new(),
-            member: Vec::new(),
+            members: Vec::new(),
             error: None,
         };
         shard.write(&member::classes_member(classes)?)?;
@@ -68,17 +68,17 @@ impl<S: Sink> Shard<S> {
     /// bytes. Returns whether the sample was appended.
     pub(super) fn put(&mut self, sample: &Sample<'_>, max_bytes: Option<u64>) -> Result<bool> {
         self.check()?;
-        let mut member = std::mem::take(&mut self.member);
-        member.clear();
-        let stem = member::append_sample(sample, &self.last_stem, &mut member)?;
-        let new_bytes = self.bytes + (member.len() + END_BLOCKS.len()) as u64;
+        let mut members = std::mem::take(&mut self.members);
+        members.clear();
+        let stem = member::append_sample(sample, &self.last_stem, &mut members)?;
+        let new_bytes = self.bytes + (members.len() + END_BLOCKS.len()) as u64;
         let has_space = self.samples == 0 || max_bytes.is_none_or(|max_bytes| new_bytes <= max_bytes);
         if has_space {
-            self.write(&member)?;
+            self.write(&members)?;
             self.samples += 1;
             self.last_stem = stem;
         }
-        self.member = member;
+        self.members = members;
         Ok(has_space)
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::names::ShardNames;
 use super::shard::Shard;
-use super::writer::{DatasetWriter, WriteOptions, Written, claim, exists_error, no_samples_error};
+use super::writer::{DatasetWriter, WriteOptions, Written, exists_error, lock_target, no_samples_error};
 use crate::error::{Error, Result};
 use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_SUFFIX, Sample};
@@ -67,17 +67,17 @@ impl TarWriter {
     /// not a file, or if another process is packing to the same target.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let names = ShardNames::new(target.as_ref(), options.shard_size.is_some());
-        let check = || match names.existing_shards()?.first() {
-            Some(old) if !options.force => Err(exists_error(old)),
-            Some(old) if !old.is_file() => {
-                Err(Error::config("already exists and is not a file; force does not replace it").at_path(old))
+        let check_target = || match names.existing_shards()?.first() {
+            Some(old_shard) if !options.force => Err(exists_error(old_shard)),
+            Some(old_shard) if !old_shard.is_file() => {
+                Err(Error::config("already exists and is not a file; force does not replace it").at_path(old_shard))
             }
             _ => Ok(()),
         };
-        check()?;
-        let lock = claim(&names.sibling_path(".lock.partial"), &names.target)?;
+        check_target()?;
+        let lock = lock_target(&names.sibling_path(".lock.partial"), &names.target)?;
         // The previous holder of the lock may have created the target.
-        check()?;
+        check_target()?;
         if lock.is_some() {
             remove_abandoned_of(&names.target, |name| {
                 name.strip_suffix(NEW_SUFFIX).is_some_and(|name| names.matches(name))
@@ -123,11 +123,11 @@ impl TarWriter {
         if self.open_shard.is_none() {
             self.begin_shard()?;
         }
-        let limit = self.options.shard_size;
-        if !self.open_shard.as_mut().expect("begun").put(sample, limit)? {
+        let max_bytes = self.options.shard_size;
+        if !self.open_shard.as_mut().expect("begun").put(sample, max_bytes)? {
             self.end_shard()?;
             self.begin_shard()?;
-            self.open_shard.as_mut().expect("begun").put(sample, limit)?;
+            self.open_shard.as_mut().expect("begun").put(sample, max_bytes)?;
         }
         Ok(())
     }

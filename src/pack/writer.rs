@@ -67,12 +67,12 @@ pub(super) fn without_slash(target: &Path) -> PathBuf {
     target.components().collect()
 }
 
-/// Locks `target` with the lock file `lock`. Returns `None` if the file system does not support
-/// locks. Fails if another writer, or a merge, holds the lock.
-pub(super) fn claim(lock: &Path, target: &Path) -> Result<Option<Locked>> {
+/// Locks `target` with the lock file `lock_path`. Returns `None` if the file system does not
+/// support locks. Fails if another writer, or a merge, holds the lock.
+pub(super) fn lock_target(lock_path: &Path, target: &Path) -> Result<Option<Locked>> {
     let folder = target.parent().unwrap_or(Path::new(""));
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
-    match try_lock(lock)? {
+    match try_lock(lock_path)? {
         Attempted::Locked(locked) => Ok(Some(locked)),
         Attempted::Unsupported => Ok(None),
         Attempted::Held => {
