@@ -60,11 +60,11 @@ pub(crate) struct AnnotationFrameArgs {
     /// Whether annotations refer to the stored or to the EXIF-rotated image. Used only if the size
     /// of the annotated image is unknown or fits both
     #[arg(long, value_name = "IMAGE", value_enum)]
-    annotations_follow: Option<Follow>,
+    annotations_follow: Option<FrameChoice>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy)]
-enum Follow {
+enum FrameChoice {
     /// The pixels as stored in the file
     Stored,
     /// The image after its EXIF rotation, as viewers show it
@@ -72,10 +72,10 @@ enum Follow {
 }
 
 impl AnnotationFrameArgs {
-    pub(crate) fn exif(self) -> Option<AnnotationFrame> {
-        self.annotations_follow.map(|follow| match follow {
-            Follow::Stored => AnnotationFrame::Stored,
-            Follow::Upright => AnnotationFrame::Upright,
+    pub(crate) fn choice(self) -> Option<AnnotationFrame> {
+        self.annotations_follow.map(|frame| match frame {
+            FrameChoice::Stored => AnnotationFrame::Stored,
+            FrameChoice::Upright => AnnotationFrame::Upright,
         })
     }
 }
@@ -103,11 +103,11 @@ pub(crate) fn stores() -> Vec<(&'static str, Arc<dyn Store>)> {
 
 impl DataArgs {
     pub(crate) fn open(&self, path: &Path) -> warpfeed::Result<Arc<dyn Source>> {
-        self.open_in(path, stores())
+        self.open_with_stores(path, stores())
     }
 
     /// Like [`open`](Self::open), but reads URLs with `stores`.
-    pub(crate) fn open_in(
+    pub(crate) fn open_with_stores(
         &self,
         path: &Path,
         stores: impl IntoIterator<Item = (&'static str, Arc<dyn Store>)>,

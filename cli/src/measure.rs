@@ -15,9 +15,9 @@ pub(crate) fn measure<B>(
     step: Duration,
     mut show: impl FnMut(f64, &dyn Fn() -> Stats),
 ) -> Result<Stats> {
-    let (start, mut warm) = (Instant::now(), None);
-    for number in 0.. {
-        let mut epoch = batches.epoch(number);
+    let (start, mut warmup_stats) = (Instant::now(), None);
+    for epoch_number in 0.. {
+        let mut epoch = batches.epoch(epoch_number);
         while let Some(batch) = epoch.next() {
             let batch = batch?;
             if !step.is_zero() {
@@ -25,12 +25,14 @@ pub(crate) fn measure<B>(
             }
             drop(batch);
             let now = start.elapsed();
-            match &warm {
-                None if now >= warmup => warm = Some(epoch.stats()),
-                Some(warm) if now >= warmup + time => return Ok(epoch.stats().since(warm)),
+            match &warmup_stats {
+                None if now >= warmup => warmup_stats = Some(epoch.stats()),
+                Some(warmup_stats) if now >= warmup + time => return Ok(epoch.stats().since(warmup_stats)),
                 _ => {}
             }
-            show(now.as_secs_f64(), &|| warm.as_ref().map_or_else(|| epoch.stats(), |warm| epoch.stats().since(warm)));
+            show(now.as_secs_f64(), &|| {
+                warmup_stats.as_ref().map_or_else(|| epoch.stats(), |warmup_stats| epoch.stats().since(warmup_stats))
+            });
         }
     }
     unreachable!("epochs do not end")

@@ -17,7 +17,7 @@ const OPTIONS: [&str; 10] = [
 ];
 
 /// Table options and their flags.
-const CALLS: [(&str, &str); 6] = [
+const TABLE_CALLS: [(&str, &str); 6] = [
     ("TableOptions::delimiter", "--delimiter"),
     ("TableOptions::file", "--file-column"),
     ("TableOptions::headerless", "--no-header"),
@@ -43,8 +43,8 @@ const PHRASES: [(&str, &str); 9] = [
 
 pub(crate) fn in_flags(message: &str) -> String {
     respell(message, &PHRASES, |name, value| {
-        let named = CALLS.iter().find(|(call, _)| *call == name).map(|(_, flag)| (*flag).to_owned());
-        let flag = named.or_else(|| OPTIONS.contains(&name).then(|| format!("--{}", name.replace('_', "-"))))?;
+        let table_flag = TABLE_CALLS.iter().find(|(call, _)| *call == name).map(|(_, flag)| (*flag).to_owned());
+        let flag = table_flag.or_else(|| OPTIONS.contains(&name).then(|| format!("--{}", name.replace('_', "-"))))?;
         Some(if matches!(value, "" | "true") { flag } else { format!("{flag} {value}") })
     })
 }
@@ -55,25 +55,25 @@ pub(crate) fn in_flags(message: &str) -> String {
 /// package uses this function as well.
 pub fn respell(message: &str, phrases: &[(&str, &str)], call: impl Fn(&str, &str) -> Option<String>) -> String {
     let message = phrases.iter().fold(message.to_owned(), |message, (rust, other)| message.replace(rust, other));
-    let mut spelt = String::with_capacity(message.len());
+    let mut respelled = String::with_capacity(message.len());
     let mut rest = &*message;
-    while let Some(open) = rest.find('(') {
-        let (before, after) = (&rest[..open], &rest[open + 1..]);
-        let text = before.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':');
-        let option = after.split_once(')').and_then(|(value, end)| Some((call(&before[text.len()..], value)?, end)));
+    while let Some(paren) = rest.find('(') {
+        let (before, after) = (&rest[..paren], &rest[paren + 1..]);
+        let prefix = before.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+        let option = after.split_once(')').and_then(|(value, end)| Some((call(&before[prefix.len()..], value)?, end)));
         match option {
             Some((option, end)) => {
-                spelt += text.strip_suffix('.').unwrap_or(text);
-                spelt += &option;
+                respelled += prefix.strip_suffix('.').unwrap_or(prefix);
+                respelled += &option;
                 rest = end;
             }
             None => {
-                spelt += &rest[..=open];
+                respelled += &rest[..=paren];
                 rest = after;
             }
         }
     }
-    spelt + rest
+    respelled + rest
 }
 
 #[cfg(test)]

@@ -9,23 +9,23 @@ use warpfeed::{Error, Result};
 /// Replaces the file at a path. If writing fails, for example because the disk is full or the
 /// process is killed, an existing file stays unchanged.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let written = match fs::metadata(path) {
+    let result = match fs::metadata(path) {
         // A pipe or a device, such as /dev/stdout, cannot be replaced.
         Ok(metadata) if !metadata.is_file() => fs::write(path, bytes),
         // Keep a symbolic link, and replace its target.
         Ok(_) => fs::canonicalize(path).and_then(|target| replace(&target, bytes)),
         Err(_) => replace(path, bytes),
     };
-    written.map_err(|e| Error::io(path, &e))
+    result.map_err(|e| Error::io(path, &e))
 }
 
 fn replace(target: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut partial = target.as_os_str().to_owned();
     partial.push(format!(".{}.partial", std::process::id()));
     let partial = PathBuf::from(partial);
-    let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, target));
-    if written.is_err() {
+    let result = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, target));
+    if result.is_err() {
         let _ = fs::remove_file(&partial);
     }
-    written
+    result
 }

@@ -23,31 +23,31 @@ pub(crate) fn bar(images: usize) -> ProgressBar {
 const MIN_UPDATE_SECONDS: f64 = 0.2;
 
 /// A progress bar for a measurement of fixed duration, with the loader's samples/s so far.
-pub(crate) struct Measuring {
+pub(crate) struct MeasurementBar {
     bar: ProgressBar,
     /// Time of the last update, in seconds.
-    updated: f64,
+    last_update: f64,
 }
 
-impl Measuring {
+impl MeasurementBar {
     pub(crate) fn new(seconds: f64) -> Self {
         let style = style("{wide_bar} {pos}/{len} ms  {msg}");
-        Measuring { bar: ProgressBar::new((seconds * 1e3) as u64).with_style(style), updated: 0.0 }
+        MeasurementBar { bar: ProgressBar::new((seconds * 1e3) as u64).with_style(style), last_update: 0.0 }
     }
 
     /// Updates the bar at most once per [`MIN_UPDATE_SECONDS`], so it may be called for every
     /// batch.
     pub(crate) fn show(&mut self, now: f64, stats: impl FnOnce() -> Stats) {
-        if self.bar.is_hidden() || now - self.updated < MIN_UPDATE_SECONDS {
+        if self.bar.is_hidden() || now - self.last_update < MIN_UPDATE_SECONDS {
             return;
         }
-        self.updated = now;
+        self.last_update = now;
         self.bar.set_message(format!("{:.0} samples/s", stats().samples_per_second()));
         self.bar.set_position((now * 1e3) as u64);
     }
 }
 
-impl Drop for Measuring {
+impl Drop for MeasurementBar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

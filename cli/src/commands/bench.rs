@@ -15,7 +15,7 @@ use crate::Outcome;
 use crate::data::DataArgs;
 use crate::measure::measure;
 use crate::option_names::in_flags;
-use crate::progress::Measuring;
+use crate::progress::MeasurementBar;
 
 /// Measure the speed of the loader
 ///
@@ -33,10 +33,10 @@ Examples:
   warpfeed bench train.lmdb --workers 4 --json | jq .samples_per_second")]
 pub(crate) struct Args {
     #[command(flatten)]
-    measured: Measured,
+    measurement: MeasurementArgs,
     /// Augmentation of each image
-    #[arg(long, value_enum, default_value_t = Recipe::Train)]
-    augment: Recipe,
+    #[arg(long, value_enum, default_value_t = AugmentChoice::Train)]
+    augment: AugmentChoice,
     /// Number of worker threads; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
@@ -44,8 +44,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     prefetch: usize,
     /// Element type of the images
-    #[arg(long, value_enum, default_value_t = Element::U8)]
-    dtype: Element,
+    #[arg(long, value_enum, default_value_t = ElementType::U8)]
+    dtype: ElementType,
     /// Order of the images' axes
     #[arg(long, value_enum, default_value_t = Axes::Nhwc)]
     layout: Axes,
@@ -53,10 +53,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Duration of the measurement
-    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    #[arg(long, default_value_t = 5.0, value_parser = parse_seconds)]
     seconds: f64,
     /// Duration of the warm-up
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_seconds)]
     warmup: f64,
     /// Write a report as one HTML file
     #[arg(long, value_name = "FILE")]
@@ -69,7 +69,7 @@ pub(crate) struct Args {
 // The options that `bench` and `doctor` share. This is not a doc comment, because clap would use a
 // doc comment as the help text of the command.
 #[derive(clap::Args)]
-pub(crate) struct Measured {
+pub(crate) struct MeasurementArgs {
     /// Dataset
     pub(crate) path: PathBuf,
     #[command(flatten)]
@@ -88,33 +88,33 @@ pub(crate) struct Measured {
     pub(crate) json: bool,
 }
 
-impl Measured {
-    pub(crate) fn step(&self) -> Duration {
+impl MeasurementArgs {
+    pub(crate) fn step_time(&self) -> Duration {
         Duration::from_millis(self.step)
     }
 }
 
 /// Augmentation, named after the constructors of `Augment`.
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Recipe {
+pub(crate) enum AugmentChoice {
     /// Random resized crop and flip
     Train,
     /// Resize to 8/7 of the size and crop the center
     Eval,
 }
 
-impl Recipe {
+impl AugmentChoice {
     pub(crate) fn augment(self, size: u32) -> Augment {
         match self {
-            Recipe::Train => Augment::train(size),
+            AugmentChoice::Train => Augment::train(size),
             // 8/7 is the common ratio of 256 to 224.
-            Recipe::Eval => Augment::eval(size.saturating_mul(8).div_ceil(7), size),
+            AugmentChoice::Eval => Augment::eval(size.saturating_mul(8).div_ceil(7), size),
         }
     }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Element {
+enum ElementType {
     U8,
     F32,
     F16,
@@ -127,7 +127,7 @@ enum Axes {
     Nchw,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(s) if (0.0..=86_400.0).contains(&s) => Ok(s),
         _ => Err("expected a number of seconds from 0 to 86400".to_owned()),
@@ -136,20 +136,20 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
-        let source = self.measured.data.open(&self.measured.path)?;
+        let source = self.measurement.data.open(&self.measurement.path)?;
         let kind = source.kind();
         let dtype = match self.dtype {
-            Element::U8 => Dtype::U8,
-            Element::F32 => Dtype::F32,
-            Element::F16 => Dtype::F16,
-            Element::Bf16 => Dtype::Bf16,
+            ElementType::U8 => Dtype::U8,
+            ElementType::F32 => Dtype::F32,
+            ElementType::F16 => Dtype::F16,
+            ElementType::Bf16 => Dtype::Bf16,
         };
         let mut loader = Loader::source(source)
             .unlabeled(true)
             .convert_to_u8(true)
-            .batch_size(self.measured.batch_size)
+            .batch_size(self.measurement.batch_size)
             .shuffle(self.seed)
-            .augment(self.augment.augment(self.measured.size))
+            .augment(self.augment.augment(self.measurement.size))
             .workers(self.workers)
             .prefetch(self.prefetch)
             .dtype(dtype)
@@ -161,9 +161,10 @@ impl Args {
             loader = loader.trace(path, Schedule { wait: 10, warmup: 2, active: 8, repeat: 1 });
         }
         let mut batches = loader.host()?;
-        let mut bar = Measuring::new(self.warmup + self.seconds);
+        let mut bar = MeasurementBar::new(self.warmup + self.seconds);
         let [warmup, seconds] = [self.warmup, self.seconds].map(Duration::from_secs_f64);
-        let stats = measure(&mut batches, warmup, seconds, self.measured.step(), |now, stats| bar.show(now, stats))?;
+        let stats =
+            measure(&mut batches, warmup, seconds, self.measurement.step_time(), |now, stats| bar.show(now, stats))?;
         drop(bar);
         let (samples, prefetch, plan) = (batches.source_len(), batches.prefetch(), batches.memory_plan());
         // Dropping the batches ends the trace.
@@ -172,27 +173,27 @@ impl Args {
         if let Some(out) = &self.report {
             report::write(
                 out,
-                &format!("{} ({kind}, {samples} samples)", self.measured.path.display()),
+                &format!("{} ({kind}, {samples} samples)", self.measurement.path.display()),
                 &stats,
                 self.trace.as_deref(),
             )?;
         }
         let mut out = std::io::stdout().lock();
-        if self.measured.json {
+        if self.measurement.json {
             let name =
                 |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| value().map(|v| v.get_name().to_owned());
             let report = json!({
-                "path": self.measured.path.to_string_lossy(),
+                "path": self.measurement.path.to_string_lossy(),
                 "source": kind,
                 "samples": samples,
-                "batch": self.measured.batch_size,
-                "size": self.measured.size,
+                "batch": self.measurement.batch_size,
+                "size": self.measurement.size,
                 "augment": name(&|| self.augment.to_possible_value()),
                 "dtype": name(&|| self.dtype.to_possible_value()),
                 "layout": name(&|| self.layout.to_possible_value()),
                 "workers": stats.workers,
                 "prefetch": prefetch,
-                "step_ms": self.measured.step,
+                "step_ms": self.measurement.step,
                 "samples_per_second": stats.samples_per_second(),
                 "bytes_per_second": stats.bytes_per_second(),
                 "stall_fraction": stats.stall_fraction(),
@@ -202,7 +203,7 @@ impl Args {
             });
             writeln!(out, "{report}")?;
         } else {
-            let (path, verdict) = (self.measured.path.display(), in_flags(&verdict.text));
+            let (path, verdict) = (self.measurement.path.display(), in_flags(&verdict.text));
             writeln!(out, "{path} ({kind}, {samples} samples)\n{plan}\n{stats}\n{verdict}")?;
         }
         Ok(ExitCode::SUCCESS)

@@ -76,7 +76,7 @@ struct Warm {
     data: DataArgs,
 }
 
-fn folder(dir: Option<PathBuf>) -> warpfeed::Result<PathBuf> {
+fn folder_or_default(dir: Option<PathBuf>) -> warpfeed::Result<PathBuf> {
     dir.map_or_else(Cache::default_path, Ok)
 }
 
@@ -85,7 +85,7 @@ impl Args {
         let out = &mut std::io::stdout();
         match self.action {
             Action::Show(Folder { dir }) => {
-                let dir = folder(dir)?;
+                let dir = folder_or_default(dir)?;
                 let Contents { blocks, bytes, sets, listings, files, others, .. } = show(&dir)?;
                 writeln!(out, "{}: {blocks} blocks, {}", dir.display(), size::bytes(bytes))?;
                 for (set, (blocks, bytes)) in sets {
@@ -102,28 +102,28 @@ impl Args {
                 }
             }
             Action::Check(Folder { dir }) => {
-                let dir = folder(dir)?;
+                let dir = folder_or_default(dir)?;
                 let Contents { blocks, damaged, .. } = check(&dir)?;
                 writeln!(out, "{}: {blocks} valid blocks, {damaged} damaged entries deleted", dir.display())?;
                 return Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             Action::Refresh(Refresh { folder: Folder { dir }, url }) => {
-                let dir = folder(dir)?;
+                let dir = folder_or_default(dir)?;
                 writeln!(out, "{}: deleted {} listings", dir.display(), refresh(&dir, &url)?)?;
             }
             Action::Empty(Folder { dir }) => {
-                let dir = folder(dir)?;
+                let dir = folder_or_default(dir)?;
                 let Contents { blocks, bytes, .. } = empty(&dir)?;
                 writeln!(out, "{}: deleted {blocks} blocks, {}", dir.display(), size::bytes(bytes))?;
             }
             Action::Warm(warm) => {
-                let dir = folder(warm.dir)?;
+                let dir = folder_or_default(warm.dir)?;
                 let cache = Cache::open(&dir, warm.bytes)?;
-                let source = warm.data.open_in(&warm.url, cache.stores(warpfeed_stores::all()))?;
+                let source = warm.data.open_with_stores(&warm.url, cache.stores(warpfeed_stores::all()))?;
                 let bar = progress::bar(source.len());
-                let filled = warpfeed_stores::warm(&*source, || bar.inc(1));
+                let warm_result = warpfeed_stores::warm(&*source, || bar.inc(1));
                 bar.finish_and_clear();
-                filled?;
+                warm_result?;
                 let contents = show(&dir)?;
                 let (blocks, bytes) = (contents.blocks, size::bytes(contents.bytes));
                 writeln!(out, "{}: {blocks} blocks, {bytes}", dir.display())?;

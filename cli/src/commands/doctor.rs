@@ -14,7 +14,7 @@ use warpfeed::source::{self, Source};
 use warpfeed::transform::{Plan, Resizer};
 use warpfeed::{Augment, DecodeOn, Error, Loader, Result, Stats, Verdict};
 
-use super::bench::Measured;
+use super::bench::MeasurementArgs;
 use super::doctor_gpu;
 use super::requests::Requests;
 use crate::Outcome;
@@ -40,7 +40,7 @@ For tar shards in a store, the output compares the cost of a full shuffle and
 of shuffle_window, and suggests one.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    measured: Measured,
+    measurement: MeasurementArgs,
 }
 
 const MEASUREMENT_TIME: Duration = Duration::from_millis(1500);
@@ -57,50 +57,60 @@ const BLOCK_BYTES: usize = 64 << 20;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
-        let source = self.measured.data.open(&self.measured.path)?;
+        let source = self.measurement.data.open(&self.measurement.path)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let sample = Alone::measure(&*source, self.measured.size)?;
+        let single_thread = SingleThread::measure(&*source, self.measurement.size)?;
         let memory = memory_speed(cores);
         let gpu = doctor_gpu::copy_speed();
         let mut runs = Vec::new();
         for workers in [cores.div_ceil(2), cores, 2 * cores] {
             if runs.iter().all(|(n, _): &(usize, Stats)| *n != workers) {
-                runs.push((workers, self.load(&source, workers, 2, Duration::ZERO)?));
+                runs.push((workers, self.decode_on_cpu(&source, workers, 2, Duration::ZERO)?));
             }
         }
-        let decoding = gpu.as_ref().map_err(Clone::clone);
-        let decoding = decoding.and_then(|_| self.decode_on_gpu(&source, cores, GPU_PREFETCH, Duration::ZERO));
-        let (fewest, best) = fewest_of_the_best(&runs);
+        let gpu_decoding = gpu.as_ref().map_err(Clone::clone);
+        let gpu_decoding = gpu_decoding.and_then(|_| self.decode_on_gpu(&source, cores, GPU_PREFETCH, Duration::ZERO));
+        let (fastest_run, best_rate) = smallest_fast_run(&runs);
         // Decode on the GPU only if this is clearly faster, because decoding takes device time.
-        let on_gpu = decoding.as_ref().ok().filter(|stats| stats.samples_per_second() > 1.2 * best);
-        let (workers, prefetch, stats) = match on_gpu {
+        let gpu_stats = gpu_decoding.as_ref().ok().filter(|stats| stats.samples_per_second() > 1.2 * best_rate);
+        let (workers, prefetch, stats) = match gpu_stats {
             Some(stats) => (cores, GPU_PREFETCH, stats),
             None => {
-                let stats = &runs[fewest].1;
+                let stats = &runs[fastest_run].1;
                 // Prefetch enough batches to cover waits up to the 99th percentile.
-                let uneven = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
-                (runs[fewest].0, (uneven as usize).clamp(2, 8), stats)
+                let wait_ratio = (stats.wait.p99_seconds / stats.wait.p50_seconds.max(1e-9)).ceil();
+                (runs[fastest_run].0, (wait_ratio as usize).clamp(2, 8), stats)
             }
         };
-        let verdict = match (self.measured.step, on_gpu) {
+        let verdict = match (self.measurement.step, gpu_stats) {
             (0, _) => verdict_of_best(stats),
-            (_, Some(_)) => verdict_of_best(&self.decode_on_gpu(&source, workers, prefetch, self.measured.step())?),
-            (_, None) => verdict_of_best(&self.load(&source, workers, prefetch, self.measured.step())?),
+            (_, Some(_)) => {
+                verdict_of_best(&self.decode_on_gpu(&source, workers, prefetch, self.measurement.step_time())?)
+            }
+            (_, None) => {
+                verdict_of_best(&self.decode_on_cpu(&source, workers, prefetch, self.measurement.step_time())?)
+            }
         };
-        let (ending, options) = match (&gpu, on_gpu) {
+        let (last_call, options) = match (&gpu, gpu_stats) {
             (Ok(_), Some(_)) => (".decode_on(DecodeOn::Auto).cuda(&stream)?", ", device=\"cuda\", decode_on=\"auto\""),
             (Ok(_), None) => (".cuda(&stream)?", ", device=\"cuda\""),
             (Err(_), _) => (".host()?", ""),
         };
         let (path, batch, side) =
-            (self.measured.path.display().to_string(), self.measured.batch_size, self.measured.size);
-        let mean = sample.mean() as u64;
-        let requests =
-            Requests::of(&self.measured.path, source.kind(), source.len(), mean, stats, &verdict_of_best(stats));
-        let pages = sample.window(source.kind(), source.len());
-        let (shuffle, python_shuffle) = shuffle(pages.or_else(|| requests.as_ref()?.window()));
+            (self.measurement.path.display().to_string(), self.measurement.batch_size, self.measurement.size);
+        let mean = single_thread.mean_sample_bytes() as u64;
+        let requests = Requests::estimate(
+            &self.measurement.path,
+            source.kind(),
+            source.len(),
+            mean,
+            stats,
+            &verdict_of_best(stats),
+        );
+        let pages = single_thread.shuffle_window(source.kind(), source.len());
+        let (rust_shuffle, python_shuffle) = shuffle_options(pages.or_else(|| requests.as_ref()?.suggested_window()));
         let settings = format!(
-            "Loader::new({path:?}).batch_size({batch}){shuffle}.augment(Augment::train({side})).workers({workers}).prefetch({prefetch}){ending}"
+            "Loader::new({path:?}).batch_size({batch}){rust_shuffle}.augment(Augment::train({side})).workers({workers}).prefetch({prefetch}){last_call}"
         );
         let python = format!(
             "warpfeed.Loader({path:?}, batch_size={batch}, {python_shuffle}, augment=warpfeed.Augment.train({side}), \
@@ -108,23 +118,29 @@ impl Args {
         );
 
         let mut out = std::io::stdout().lock();
-        if self.measured.json {
+        if self.measurement.json {
             let runs: Vec<Value> = runs
                 .iter()
                 .map(|(workers, stats)| json!({ "workers": workers, "samples_per_second": stats.samples_per_second() }))
                 .collect();
             let report = json!({
-                "path": self.measured.path.to_string_lossy(), "source": source.kind(), "samples": source.len(), "cores": cores,
-                "alone": sample.json(), "memory_bytes_per_second": memory, "copy_bytes_per_second": gpu.ok(),
-                "decoded_on_device_per_second": decoding.as_ref().ok().map(Stats::samples_per_second),
+                "path": self.measurement.path.to_string_lossy(), "source": source.kind(), "samples": source.len(), "cores": cores,
+                "alone": single_thread.json(), "memory_bytes_per_second": memory, "copy_bytes_per_second": gpu.ok(),
+                "decoded_on_device_per_second": gpu_decoding.as_ref().ok().map(Stats::samples_per_second),
                 "runs": runs, "requests": requests.map(|requests| requests.json()), "verdict": verdict, "settings": settings,
                 "settings_python": python,
             });
             writeln!(out, "{report}")?;
             return Ok(ExitCode::SUCCESS);
         }
-        writeln!(out, "{} ({}, {} samples), {cores} cores", self.measured.path.display(), source.kind(), source.len())?;
-        sample.print(&mut out)?;
+        writeln!(
+            out,
+            "{} ({}, {} samples), {cores} cores",
+            self.measurement.path.display(),
+            source.kind(),
+            source.len()
+        )?;
+        single_thread.print(&mut out)?;
         writeln!(out, "memory          {:>9.1} GB/s copied by {cores} threads", memory / 1e9)?;
         match &gpu {
             Ok(speed) => writeln!(out, "copy to the GPU {:>9.1} GB/s from page-locked memory", speed / 1e9)?,
@@ -138,7 +154,7 @@ impl Args {
                 if *workers == 1 { "" } else { "s" }
             )?;
         }
-        match &decoding {
+        match &gpu_decoding {
             Ok(stats) => {
                 let share = 100.0 * stats.decoded_on_device as f64 / stats.prepared.max(1) as f64;
                 let batch = stats.device_decode.as_ref().map_or(0.0, |decode| 1e3 * decode.mean_seconds());
@@ -151,11 +167,11 @@ impl Args {
             Err(e) if gpu.is_ok() => writeln!(out, "decoded by GPU   not measured: {e}")?,
             Err(_) => {}
         }
-        let chosen = match on_gpu {
+        let chosen = match gpu_stats {
             Some(_) => "decoding on the GPU is fastest".to_owned(),
             None => format!("the fewest workers that reach 97 % of the best speed: {workers}"),
         };
-        if let Some([numbers, choice]) = requests.map(|requests| requests.lines()) {
+        if let Some([numbers, choice]) = requests.map(|requests| requests.summary_lines()) {
             writeln!(out, "{numbers}\n\n{choice}")?;
         }
         writeln!(out, "\n{chosen}\n{verdict}\n\n{settings}\n{python}")?;
@@ -174,16 +190,22 @@ impl Args {
     }
 
     /// Runs the loader for [`RUN_TIME`]. The first quarter is a warm-up.
-    fn load(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize, step: Duration) -> Result<Stats> {
+    fn decode_on_cpu(
+        &self,
+        source: &Arc<dyn Source>,
+        workers: usize,
+        prefetch: usize,
+        step: Duration,
+    ) -> Result<Stats> {
         let mut batches = self.loader(source, workers, prefetch).host()?;
         measure(&mut batches, RUN_TIME / 4, RUN_TIME - RUN_TIME / 4, step, |_, _| ())
     }
 
     fn loader(&self, source: &Arc<dyn Source>, workers: usize, prefetch: usize) -> Loader {
         Loader::source(source.clone())
-            .batch_size(self.measured.batch_size)
+            .batch_size(self.measurement.batch_size)
             .shuffle(0)
-            .augment(Augment::train(self.measured.size))
+            .augment(Augment::train(self.measurement.size))
             .workers(workers)
             .prefetch(prefetch)
             .unlabeled(true)
@@ -193,7 +215,7 @@ impl Args {
 
 /// Returns the index of the run with the fewest workers among all runs with nearly the best rate,
 /// and the best rate in samples per second.
-fn fewest_of_the_best(runs: &[(usize, Stats)]) -> (usize, f64) {
+fn smallest_fast_run(runs: &[(usize, Stats)]) -> (usize, f64) {
     let rate = |run: &(usize, Stats)| run.1.samples_per_second();
     let best = runs.iter().map(rate).fold(0.0, f64::max);
     (runs.iter().position(|run| rate(run) >= 0.97 * best).unwrap_or(0), best)
@@ -208,7 +230,7 @@ fn verdict_of_best(stats: &Stats) -> Verdict {
 }
 
 /// Returns the shuffle options in Rust and in Python.
-fn shuffle(window: Option<usize>) -> (String, String) {
+fn shuffle_options(window: Option<usize>) -> (String, String) {
     match window {
         Some(window) => {
             (format!(".shuffle_window({window}).seed(42)"), format!("shuffle=True, seed=42, shuffle_window={window}"))
@@ -217,30 +239,30 @@ fn shuffle(window: Option<usize>) -> (String, String) {
     }
 }
 
-struct Alone {
+struct SingleThread {
     samples: usize,
     bytes: usize,
-    first: f64,
+    first_read_seconds: f64,
     /// Bytes of the first read that came from the disk, if the system reports them.
-    from_disk: Option<u64>,
-    again: f64,
-    decoded: usize,
-    decode: f64,
-    resize: f64,
+    disk_bytes: Option<u64>,
+    second_read_seconds: f64,
+    decoded_samples: usize,
+    decode_seconds: f64,
+    resize_seconds: f64,
 }
 
-impl Alone {
+impl SingleThread {
     /// Average size of a sample in bytes.
-    fn mean(&self) -> usize {
+    fn mean_sample_bytes(&self) -> usize {
         self.bytes / self.samples.max(1)
     }
 
     /// Returns the largest shuffle window whose decoded pages fit into [`MAX_PAGE_BYTES`].
     /// Returns `None` if a full shuffle needs no additional time, because the pages of all
     /// `samples` samples fit, or sources of this `kind` have no pages.
-    fn window(&self, kind: &str, samples: usize) -> Option<usize> {
+    fn shuffle_window(&self, kind: &str, samples: usize) -> Option<usize> {
         // A full shuffle would decode a whole Parquet page, with several images, for each image.
-        let window = (MAX_PAGE_BYTES / self.mean().max(1)).max(1);
+        let window = (MAX_PAGE_BYTES / self.mean_sample_bytes().max(1)).max(1);
         (kind == "parquet" && window < samples).then_some(window)
     }
 
@@ -250,47 +272,57 @@ impl Alone {
             return Err(Error::in_source(format!("the {} source has no samples", source.kind())));
         }
         let order = Shuffled::new(len as u64, 1);
-        let index = |place: usize| order.index(0, place as u64) as usize;
+        let index = |position: usize| order.index(0, position as u64) as usize;
         let mut scratch = Vec::new();
-        let before = disk_bytes();
+        let disk_bytes_before = disk_bytes();
         let start = Instant::now();
         let (mut samples, mut total) = (0, 0);
         while samples < len.min(MAX_SAMPLES) && total < MAX_BYTES && start.elapsed() < 2 * MEASUREMENT_TIME {
-            total += touch(source, index(samples), &mut scratch)?;
+            total += read_and_touch(source, index(samples), &mut scratch)?;
             samples += 1;
         }
-        let first = start.elapsed().as_secs_f64();
-        let from_disk = disk_bytes().zip(before).map(|(now, before)| now.saturating_sub(before));
+        let first_read_seconds = start.elapsed().as_secs_f64();
+        let disk_bytes = disk_bytes().zip(disk_bytes_before).map(|(now, before)| now.saturating_sub(before));
         let start = Instant::now();
-        for place in 0..samples {
-            touch(source, index(place), &mut scratch)?;
+        for position in 0..samples {
+            read_and_touch(source, index(position), &mut scratch)?;
         }
-        let again = start.elapsed().as_secs_f64();
-        let (mut decode, mut resize, mut decoded) = (0.0, 0.0, 0);
-        let mut workbench = Workbench::new(size);
-        while decoded < samples && decode + resize < MEASUREMENT_TIME.as_secs_f64() {
-            let group = (decoded..samples.min(decoded + GROUP)).map(index).collect::<Vec<_>>();
-            let (d, r) = workbench.run(source, &group)?;
-            (decode, resize, decoded) = (decode + d, resize + r, decoded + group.len());
+        let second_read_seconds = start.elapsed().as_secs_f64();
+        let (mut decode_seconds, mut resize_seconds, mut decoded_samples) = (0.0, 0.0, 0);
+        let mut bench = DecodeBench::new(size);
+        while decoded_samples < samples && decode_seconds + resize_seconds < MEASUREMENT_TIME.as_secs_f64() {
+            let group = (decoded_samples..samples.min(decoded_samples + GROUP_SAMPLES)).map(index).collect::<Vec<_>>();
+            let (decode, resize) = bench.run(source, &group)?;
+            (decode_seconds, resize_seconds, decoded_samples) =
+                (decode_seconds + decode, resize_seconds + resize, decoded_samples + group.len());
         }
-        Ok(Alone { samples, bytes: total, first, from_disk, again, decoded, decode, resize })
+        Ok(SingleThread {
+            samples,
+            bytes: total,
+            first_read_seconds,
+            disk_bytes,
+            second_read_seconds,
+            decoded_samples,
+            decode_seconds,
+            resize_seconds,
+        })
     }
 
     fn json(&self) -> Value {
         json!({
             "samples": self.samples,
             "bytes": self.bytes,
-            "first_read_bytes_per_second": self.bytes as f64 / self.first,
-            "disk_bytes": self.from_disk,
-            "second_read_bytes_per_second": self.bytes as f64 / self.again,
-            "decode_seconds_per_sample": self.decode / self.decoded as f64,
-            "resize_seconds_per_sample": self.resize / self.decoded as f64,
+            "first_read_bytes_per_second": self.bytes as f64 / self.first_read_seconds,
+            "disk_bytes": self.disk_bytes,
+            "second_read_bytes_per_second": self.bytes as f64 / self.second_read_seconds,
+            "decode_seconds_per_sample": self.decode_seconds / self.decoded_samples as f64,
+            "resize_seconds_per_sample": self.resize_seconds / self.decoded_samples as f64,
         })
     }
 
     fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
         let speed = |seconds: f64| self.bytes as f64 / seconds / 1e6;
-        let disk = match self.from_disk {
+        let disk = match self.disk_bytes {
             Some(n) if n * 10 > self.bytes as u64 => {
                 format!("{} of {} from the disk", bytes(n), bytes(self.bytes as u64))
             }
@@ -299,11 +331,11 @@ impl Alone {
         };
         let each = |seconds: f64, n: usize| 1e6 * seconds / n as f64;
         writeln!(out, "\none thread alone, {} samples", self.samples)?;
-        writeln!(out, "  first reading {:>9.0} MB/s, {disk}", speed(self.first))?;
-        let again = each(self.again, self.samples);
-        writeln!(out, "  from memory   {:>9.0} MB/s, {again:.1} us per sample", speed(self.again))?;
-        for (name, seconds) in [("decode", self.decode), ("resize", self.resize)] {
-            let (rate, each) = (self.decoded as f64 / seconds, each(seconds, self.decoded));
+        writeln!(out, "  first reading {:>9.0} MB/s, {disk}", speed(self.first_read_seconds))?;
+        let again = each(self.second_read_seconds, self.samples);
+        writeln!(out, "  from memory   {:>9.0} MB/s, {again:.1} us per sample", speed(self.second_read_seconds))?;
+        for (name, seconds) in [("decode", self.decode_seconds), ("resize", self.resize_seconds)] {
+            let (rate, each) = (self.decoded_samples as f64 / seconds, each(seconds, self.decoded_samples));
             writeln!(out, "  {name:<13} {rate:>9.0} samples/s, {each:.1} us per sample")?;
         }
         Ok(())
@@ -312,7 +344,7 @@ impl Alone {
 
 /// Reads a sample, and loads its mapped pages by reading one byte per cache line. Returns its size
 /// in bytes.
-fn touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
+fn read_and_touch(source: &dyn Source, index: usize, scratch: &mut Vec<u8>) -> Result<usize> {
     let sample = source.read(index, scratch)?;
     let mut total = 0;
     for bytes in sample.fields().iter().map(|(_, value)| value.memory()) {
@@ -329,19 +361,19 @@ fn disk_bytes() -> Option<u64> {
 }
 
 /// Number of samples that are decoded together, as in the loader.
-const GROUP: usize = 8;
+const GROUP_SAMPLES: usize = 8;
 
-struct Workbench {
+struct DecodeBench {
     augment: Augment,
-    encoded: [Vec<u8>; GROUP],
-    pixels: [Pixels; GROUP],
+    encoded: [Vec<u8>; GROUP_SAMPLES],
+    pixels: [Pixels; GROUP_SAMPLES],
     resizer: Resizer,
     image: Vec<u8>,
 }
 
-impl Workbench {
+impl DecodeBench {
     fn new(size: u32) -> Self {
-        Workbench {
+        DecodeBench {
             augment: Augment::train(size),
             encoded: Default::default(),
             pixels: Default::default(),
@@ -380,21 +412,21 @@ impl Workbench {
 /// Measures the speed of copies in memory, in bytes per second.
 fn memory_speed(threads: usize) -> f64 {
     let start = Instant::now();
-    let copied: usize = std::thread::scope(|scope| {
+    let copied_bytes: usize = std::thread::scope(|scope| {
         let copy = || {
-            let (from, mut to) = (vec![1u8; BLOCK_BYTES], vec![0u8; BLOCK_BYTES]);
-            let mut copied = 0;
+            let (source, mut target) = (vec![1u8; BLOCK_BYTES], vec![0u8; BLOCK_BYTES]);
+            let mut copied_bytes = 0;
             while start.elapsed() < MEASUREMENT_TIME {
-                to.copy_from_slice(black_box(&from));
-                black_box(&to);
-                copied += BLOCK_BYTES;
+                target.copy_from_slice(black_box(&source));
+                black_box(&target);
+                copied_bytes += BLOCK_BYTES;
             }
-            copied
+            copied_bytes
         };
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(copy)).collect();
         threads.into_iter().map(|thread| thread.join().expect("copying does not panic")).sum()
     });
-    copied as f64 / start.elapsed().as_secs_f64()
+    copied_bytes as f64 / start.elapsed().as_secs_f64()
 }
 
 #[cfg(test)]
@@ -413,30 +445,36 @@ mod tests {
 
     #[test]
     fn parquet_gets_a_shuffle_window_unless_all_pages_fit() {
-        let alone = |bytes| {
-            let (first, again, decode, resize) = (1.0, 1.0, 1.0, 1.0);
-            Alone { samples: 1000, bytes, first, from_disk: None, again, decoded: 1000, decode, resize }
+        let with_bytes = |bytes| SingleThread {
+            samples: 1000,
+            bytes,
+            first_read_seconds: 1.0,
+            disk_bytes: None,
+            second_read_seconds: 1.0,
+            decoded_samples: 1000,
+            decode_seconds: 1.0,
+            resize_seconds: 1.0,
         };
-        let photographs = alone(1000 * 110_000);
-        let window = photographs.window("parquet", 1_281_167).unwrap();
+        let photographs = with_bytes(1000 * 110_000);
+        let window = photographs.shuffle_window("parquet", 1_281_167).unwrap();
         assert!((window - 1) * 110_000 < MAX_PAGE_BYTES && (window + 1) * 110_000 > MAX_PAGE_BYTES, "{window}");
-        let (rust, python) = shuffle(Some(window));
+        let (rust, python) = shuffle_options(Some(window));
         assert_eq!(rust, format!(".shuffle_window({window}).seed(42)"));
         assert_eq!(python, format!("shuffle=True, seed=42, shuffle_window={window}"));
-        for (kind, alone, samples) in [("parquet", &photographs, 1000), ("arrow", &photographs, 1_281_167)] {
-            assert_eq!(alone.window(kind, samples), None, "{kind}, {samples} samples");
+        for (kind, single_thread, samples) in [("parquet", &photographs, 1000), ("arrow", &photographs, 1_281_167)] {
+            assert_eq!(single_thread.shuffle_window(kind, samples), None, "{kind}, {samples} samples");
         }
-        assert_eq!(shuffle(None), (".shuffle(42)".to_owned(), "shuffle=True, seed=42".to_owned()));
+        assert_eq!(shuffle_options(None), (".shuffle(42)".to_owned(), "shuffle=True, seed=42".to_owned()));
         // Samples may be larger than the memory or empty.
-        assert_eq!(alone(1 << 60).window("parquet", 1000), Some(1));
-        assert_eq!(alone(0).window("parquet", 1000), None);
+        assert_eq!(with_bytes(1 << 60).shuffle_window("parquet", 1000), Some(1));
+        assert_eq!(with_bytes(0).shuffle_window("parquet", 1000), None);
     }
 
     #[test]
     fn the_conclusion_promises_no_more_than_the_table_measured() {
         for (rates, chosen) in [([1322, 1216, 959], 0), ([1000, 1900, 1910], 1), ([1000, 2000, 3000], 2)] {
             let runs: Vec<_> = [1, 2, 4].into_iter().zip(rates).map(|(workers, rate)| run(workers, rate)).collect();
-            let (fewest, best) = fewest_of_the_best(&runs);
+            let (fewest, best) = smallest_fast_run(&runs);
             assert_eq!((fewest, best), (chosen, *rates.iter().max().unwrap() as f64));
             let verdict = verdict_of_best(&runs[fewest].1);
             assert!(!verdict.text.contains("workers("), "{verdict}");

@@ -17,11 +17,11 @@ pub(crate) fn copy_speed() -> Result<f64> {
 
     use warpfeed::cuda::internal::{AfterFork, Context, DeviceBuffer, Pinned, Stream};
 
-    const BYTES: usize = 32 << 20;
+    const COPY_BYTES: usize = 32 << 20;
     const COPIES: usize = 40;
     let context = Context::new(0)?;
-    let pinned = Pinned::new(&context, BYTES, AfterFork::Absent)?;
-    let (memory, stream) = (DeviceBuffer::new(&context, BYTES)?, Stream::new(&context)?);
+    let pinned = Pinned::new(&context, COPY_BYTES, AfterFork::Absent)?;
+    let (memory, stream) = (DeviceBuffer::new(&context, COPY_BYTES)?, Stream::new(&context)?);
     let mut seconds = 0.0;
     // The first round is a warm-up.
     for _ in 0..2 {
@@ -33,7 +33,7 @@ pub(crate) fn copy_speed() -> Result<f64> {
         stream.synchronize()?;
         seconds = start.elapsed().as_secs_f64();
     }
-    Ok((COPIES * BYTES) as f64 / seconds)
+    Ok((COPIES * COPY_BYTES) as f64 / seconds)
 }
 
 #[cfg(feature = "cuda")]

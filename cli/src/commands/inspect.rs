@@ -12,7 +12,7 @@ use warpfeed::decode::{Info, Size};
 use warpfeed::field::Annotations;
 use warpfeed::source::{Frames, Source};
 
-use super::verify::{self, Found};
+use super::verify::{self, Finding};
 use crate::data::{AnnotationFrameArgs, DataArgs};
 use crate::size::bytes;
 use crate::{Outcome, progress};
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
-    follow: AnnotationFrameArgs,
+    annotation_frame: AnnotationFrameArgs,
     #[command(flatten)]
     data: DataArgs,
 }
@@ -68,14 +68,14 @@ struct Report {
     damaged: usize,
     /// Findings as `verify` prints them.
     findings: Vec<String>,
-    bytes: Spread,
-    width: Spread,
-    height: Spread,
-    shorter_side: Spread,
+    bytes: Distribution,
+    width: Distribution,
+    height: Distribution,
+    shorter_side: Distribution,
 }
 
 #[derive(Default, Serialize)]
-struct Spread {
+struct Distribution {
     min: u64,
     median: u64,
     mean: f64,
@@ -85,13 +85,13 @@ struct Spread {
     sorted: Vec<u64>,
 }
 
-impl Spread {
+impl Distribution {
     fn of(numbers: impl Iterator<Item = u64>) -> Self {
         let mut sorted: Vec<u64> = numbers.collect();
         sorted.sort_unstable();
         let (sum, n) = (sorted.iter().sum(), sorted.len());
         let value_at = |i: usize| sorted.get(i).copied().unwrap_or(0);
-        Spread {
+        Distribution {
             min: value_at(0),
             median: value_at(n / 2),
             mean: sum as f64 / n.max(1) as f64,
@@ -102,15 +102,15 @@ impl Spread {
     }
 }
 
-struct Seen {
+struct SampleSummary {
     label: Option<i64>,
     /// The main image, or the fields of cameras and videos.
-    images: Vec<SeenImage>,
+    images: Vec<ImageSummary>,
     fields: Vec<String>,
     annotations: Annotations,
 }
 
-struct SeenImage {
+struct ImageSummary {
     /// Name of the field, or `None` for the main image.
     camera: Option<String>,
     bytes: u64,
@@ -129,7 +129,7 @@ struct Camera {
 }
 
 impl Camera {
-    fn add(&mut self, image: &SeenImage) {
+    fn add(&mut self, image: &ImageSummary) {
         let Size { width, height } = image.info.size;
         self.frames += image.frames;
         *self.formats.entry(image.info.format).or_default() += image.frames;
@@ -201,7 +201,7 @@ impl Annotated {
 impl Args {
     pub(crate) fn run(self) -> Outcome {
         let source = self.data.open(&self.path)?;
-        let report = Report::of(&*source, self.headers, self.follow);
+        let report = Report::of(&*source, self.headers, self.annotation_frame);
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         if self.json {
             writeln!(out, "{}", serde_json::to_string(&report).map_err(std::io::Error::from)?)?;
@@ -215,10 +215,10 @@ impl Args {
 }
 
 /// Reads the header of an image, or of the first frame of a clip. Returns `None` for an empty clip.
-fn see_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<SeenImage>> {
+fn summarize_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<ImageSummary>> {
     let frames = Frames::matches(bytes).then(|| Frames::read(bytes)).transpose()?;
     let Some(first) = frames.map_or(Some(bytes), |frames| frames.get(0)) else { return Ok(None) };
-    Ok(Some(SeenImage {
+    Ok(Some(ImageSummary {
         camera: camera.map(str::to_owned),
         bytes: bytes.len() as u64,
         frames: frames.map_or(1, |frames| frames.len()),
@@ -229,12 +229,12 @@ fn see_image(camera: Option<&str>, bytes: &[u8]) -> warpfeed::Result<Option<Seen
 /// Returns the label, the headers of the images, the names of the other fields, and the
 /// annotations. Returns `None` if the sample has no main image, and the source names no image
 /// fields.
-fn see(
+fn summarize_sample(
     source: &dyn Source,
     index: usize,
-    follow: AnnotationFrameArgs,
+    annotation_frame: AnnotationFrameArgs,
     scratch: &mut Vec<u8>,
-) -> warpfeed::Result<Option<Seen>> {
+) -> warpfeed::Result<Option<SampleSummary>> {
     let sample = source.read(index, scratch)?;
     let label = sample.label()?;
     let others = |is_image: &dyn Fn(&str) -> bool| {
@@ -245,47 +245,48 @@ fn see(
         let mut images = Vec::new();
         for name in &names {
             let Some((_, bytes)) = sample.bytes_named(|have| have == name) else { continue };
-            images.extend(see_image(Some(name), bytes)?);
+            images.extend(summarize_image(Some(name), bytes)?);
         }
         let fields = others(&|name| names.iter().any(|camera| camera == name));
-        let seen = Seen { label, images, fields, annotations: Annotations::default() };
+        let seen = SampleSummary { label, images, fields, annotations: Annotations::default() };
         return Ok((!names.is_empty()).then_some(seen));
     };
-    let main = see_image(None, bytes)?.ok_or_else(|| Error::in_source("the list of images is empty"))?;
-    let annotations = Annotations::read(&sample, main.info.oriented.annotated(follow.exif()))?;
-    Ok(Some(Seen { label, images: vec![main], fields: others(&|name| name == image), annotations }))
+    let main = summarize_image(None, bytes)?.ok_or_else(|| Error::in_source("the list of images is empty"))?;
+    let annotations = Annotations::read(&sample, main.info.oriented.annotated(annotation_frame.choice()))?;
+    Ok(Some(SampleSummary { label, images: vec![main], fields: others(&|name| name == image), annotations }))
 }
 
 impl Report {
-    fn of(source: &dyn Source, headers: bool, follow: AnnotationFrameArgs) -> Self {
+    fn of(source: &dyn Source, headers: bool, annotation_frame: AnnotationFrameArgs) -> Self {
         let bar = progress::bar(source.len());
-        let imageless = source.has_images() == Some(false);
-        let look = |scratch: &mut Vec<u8>, index| {
-            let finding = if headers { None } else { verify::check(source, index, follow, scratch).found };
-            let is_bad = finding.as_ref().is_some_and(|finding| !finding.tolerated);
-            let seen = if is_bad { None } else { see(source, index, follow, scratch).ok() };
+        let may_lack_images = source.has_images() == Some(false);
+        let inspect_sample = |scratch: &mut Vec<u8>, index| {
+            let finding = if headers { None } else { verify::check(source, index, annotation_frame, scratch).finding };
+            let is_bad = finding.as_ref().is_some_and(|finding| !finding.is_tolerated);
+            let seen = if is_bad { None } else { summarize_sample(source, index, annotation_frame, scratch).ok() };
             bar.inc(1);
-            let readable = seen.as_ref().is_some_and(|seen| seen.is_some() || imageless);
-            (seen.flatten(), (finding, readable))
+            let is_readable = seen.as_ref().is_some_and(|seen| seen.is_some() || may_lack_images);
+            (seen.flatten(), (finding, is_readable))
         };
-        let (seen, checked): (Vec<_>, Vec<_>) = (0..source.len()).into_par_iter().map_init(Vec::new, look).collect();
-        let (findings, readable): (Vec<Option<Found>>, Vec<bool>) = checked.into_iter().unzip();
+        let (seen, checked): (Vec<_>, Vec<_>) =
+            (0..source.len()).into_par_iter().map_init(Vec::new, inspect_sample).collect();
+        let (findings, readable_flags): (Vec<Option<Finding>>, Vec<bool>) = checked.into_iter().unzip();
         bar.finish_and_clear();
 
         let samples = || seen.iter().flatten();
         let images = || samples().flat_map(|s| &s.images);
-        let spread = |value_of: fn(&SeenImage) -> u64| Spread::of(images().map(value_of));
+        let distribution = |value_of: fn(&ImageSummary) -> u64| Distribution::of(images().map(value_of));
         let mut report = Report {
             source: source.kind(),
             samples: source.len(),
             classes: source.classes().to_vec(),
-            unreadable: readable.iter().filter(|readable| !**readable).count(),
-            damaged: findings.iter().flatten().filter(|finding| finding.tolerated).count(),
+            unreadable: readable_flags.iter().filter(|is_readable| !**is_readable).count(),
+            damaged: findings.iter().flatten().filter(|finding| finding.is_tolerated).count(),
             findings: findings.iter().flatten().map(|finding| finding.error.to_string()).collect(),
-            bytes: spread(|s| s.bytes),
-            width: spread(|s| s.info.size.width.into()),
-            height: spread(|s| s.info.size.height.into()),
-            shorter_side: spread(|s| s.info.size.width.min(s.info.size.height).into()),
+            bytes: distribution(|s| s.bytes),
+            width: distribution(|s| s.info.size.width.into()),
+            height: distribution(|s| s.info.size.height.into()),
+            shorter_side: distribution(|s| s.info.size.width.min(s.info.size.height).into()),
             ..Report::default()
         };
         for s in samples() {
@@ -338,22 +339,22 @@ impl Report {
             _ if self.classes.is_empty() => writeln!(out, "classes      none")?,
             _ => writeln!(out, "classes      {}", self.classes.len())?,
         }
-        writeln!(out, "formats      {}", list(&self.formats))?;
+        writeln!(out, "formats      {}", format_counts(&self.formats))?;
         for (number, (name, camera)) in self.cameras.iter().enumerate() {
             let what = if number == 0 { "cameras" } else { "" };
             let Camera { frames, formats, sizes } = camera;
-            writeln!(out, "{what:<12} {name}: {frames} frames ({}), {}", list(formats), list_keys(sizes))?;
+            writeln!(out, "{what:<12} {name}: {frames} frames ({}), {}", format_counts(formats), format_keys(sizes))?;
         }
         if !self.chroma.is_empty() {
             let Report { progressive, restart_markers, turned, .. } = self;
-            writeln!(out, "jpeg         {}", list(&self.chroma))?;
+            writeln!(out, "jpeg         {}", format_counts(&self.chroma))?;
             writeln!(
                 out,
                 "             {progressive} progressive, {restart_markers} with restart markers, {turned} rotated by EXIF"
             )?;
         }
         if !self.fields.is_empty() {
-            writeln!(out, "fields       {}", list(&self.fields))?;
+            writeln!(out, "fields       {}", format_counts(&self.fields))?;
         }
         self.annotated.print(out)?;
         writeln!(out, "\n{:<12} {:>9} {:>9} {:>9} {:>9}", "", "least", "median", "mean", "most")?;
@@ -384,13 +385,13 @@ impl Report {
 }
 
 /// Lists counts, most frequent first, such as `jpeg 60, png 4`.
-fn list<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
+fn format_counts<K: AsRef<str>>(counts: &BTreeMap<K, usize>) -> String {
     let mut listed: Vec<(&str, usize)> = counts.iter().map(|(name, n)| (name.as_ref(), *n)).collect();
     listed.sort_by_key(|&(_, n)| std::cmp::Reverse(n));
     listed.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
 }
 
-fn list_keys(counts: &BTreeMap<String, usize>) -> String {
+fn format_keys(counts: &BTreeMap<String, usize>) -> String {
     let more = if counts.len() > MAX_PRINTED { ", ..." } else { "" };
     counts.keys().take(MAX_PRINTED).cloned().collect::<Vec<_>>().join(", ") + more
 }
@@ -405,12 +406,12 @@ fn histogram(out: &mut impl Write, sorted: &[u64]) -> std::io::Result<()> {
         .filter(|pair| pair[1] > min && pair[0] <= max)
         .map(|pair| (pair[0], below(pair[1]) - below(pair[0])))
         .collect();
-    let widest = bins.iter().map(|(_, n)| *n).max().unwrap_or(1).max(1);
+    let max_count = bins.iter().map(|(_, n)| *n).max().unwrap_or(1).max(1);
     writeln!(out, "\nshorter side, from")?;
     for (low, n) in bins {
-        let eighths = (n * 40 * 8).div_ceil(widest);
-        let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
-        writeln!(out, "{low:>9} px  {}{part} {n}", "█".repeat(eighths / 8))?;
+        let eighths = (n * 40 * 8).div_ceil(max_count);
+        let partial_block = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+        writeln!(out, "{low:>9} px  {}{partial_block} {n}", "█".repeat(eighths / 8))?;
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     regs: u32,
     /// Shared memory per block, static plus dynamic, such as 4096 or 48KiB
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = shared)]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_shared_bytes)]
     smem: usize,
     /// Compute capability of the GPU; H100 and H200 have 9.0
     #[arg(long, value_name = "X.Y", default_value = "9.0")]
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
-fn shared(text: &str) -> Result<usize, String> {
+fn parse_shared_bytes(text: &str) -> Result<usize, String> {
     match text {
         "0" => Ok(0),
         text => size::parse_bytes(text)?.try_into().map_err(|_| "larger than the address space".to_owned()),

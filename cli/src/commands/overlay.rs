@@ -9,41 +9,43 @@ use crate::canvas::{Canvas, Color};
 use crate::data::AnnotationFrameArgs;
 
 /// Side of a letter in font pixels. The last column and the last row are empty.
-pub(super) const LETTER: u32 = 8;
+pub(super) const LETTER_SIDE: u32 = 8;
 /// Maximum number of boxes drawn per sample.
 const MAX_BOXES: usize = 64;
 /// Number of samples that are read to find out which annotations a dataset has.
-const SAMPLES_READ: usize = 64;
+const MAX_EXAMINED_SAMPLES: usize = 64;
 /// In a mask, pixels outside the image, and pixels without a class in Pascal VOC.
 const NO_CLASS: i64 = 255;
 /// Radius of a point in pixels.
-const DOT: i64 = 1;
+const POINT_RADIUS: i64 = 1;
 
 pub(super) struct Overlay {
     /// Annotations found in the first samples.
-    found: Annotations,
-    box_masks: bool,
-    mask: bool,
+    annotations: Annotations,
+    draws_box_masks: bool,
+    draws_mask: bool,
 }
 
 impl Overlay {
     /// Examines the first samples, except those that cannot be read. Masks are drawn if each of
     /// these samples has a mask. Box masks are drawn if each of these samples that has boxes also
     /// has box masks.
-    pub(super) fn of(source: &dyn Source, follow: AnnotationFrameArgs) -> Self {
-        let mut overlay = Overlay { found: Annotations::default(), box_masks: true, mask: true };
+    pub(super) fn of(source: &dyn Source, annotation_frame: AnnotationFrameArgs) -> Self {
+        let mut overlay = Overlay { annotations: Annotations::default(), draws_box_masks: true, draws_mask: true };
         let mut scratch = Vec::new();
-        let mut seen = 0;
-        for index in 0..source.len().min(SAMPLES_READ) {
+        let mut examined_count = 0;
+        for index in 0..source.len().min(MAX_EXAMINED_SAMPLES) {
             let Ok(sample) = source.read(index, &mut scratch) else { continue };
             let Some(info) = sample.image().and_then(|(_, bytes)| warpfeed::decode::Info::read(bytes).ok()) else {
                 continue;
             };
-            let Ok(annotations) = Annotations::read(&sample, info.oriented.annotated(follow.exif())) else { continue };
-            seen += 1;
-            overlay.mask &= annotations.mask.is_some();
-            overlay.box_masks &= annotations.has_masks || annotations.boxes.is_empty();
-            let total = &mut overlay.found;
+            let Ok(annotations) = Annotations::read(&sample, info.oriented.annotated(annotation_frame.choice())) else {
+                continue;
+            };
+            examined_count += 1;
+            overlay.draws_mask &= annotations.mask.is_some();
+            overlay.draws_box_masks &= annotations.has_masks || annotations.boxes.is_empty();
+            let total = &mut overlay.annotations;
             total.has_boxes |= annotations.has_boxes;
             total.has_masks |= annotations.has_masks;
             total.points = total.points.max(annotations.points);
@@ -51,16 +53,16 @@ impl Overlay {
                 total.classes = annotations.classes;
             }
         }
-        overlay.mask &= seen > 0;
+        overlay.draws_mask &= examined_count > 0;
         overlay
     }
 
     pub(super) fn fields(&self, mut loader: Loader) -> Loader {
-        if self.mask {
+        if self.draws_mask {
             loader = loader.field("mask", Mask::new(Dtype::I64).fill(NO_CLASS));
         }
-        if self.found.has_boxes {
-            loader = loader.field("boxes", self.found.kind(MAX_BOXES, self.box_masks));
+        if self.annotations.has_boxes {
+            loader = loader.field("boxes", self.annotations.kind(MAX_BOXES, self.draws_box_masks));
         }
         loader
     }
@@ -81,7 +83,7 @@ impl Overlay {
         if let Some(mask) = batch.field("mask").and_then(|mask| mask.as_i64()) {
             for (pixel, &class) in mask[row * area..][..area].iter().enumerate() {
                 if class != 0 && class != NO_CLASS {
-                    tile.tint(pixel, color(class - 1));
+                    tile.tint(pixel, class_color(class - 1));
                 }
             }
         }
@@ -97,12 +99,12 @@ impl Overlay {
         };
         let masks = batch.field("boxes.masks").map(|masks| masks.bytes());
         for number in 0..count {
-            let color = color(class(number).unwrap_or(number as i64));
+            let color = class_color(class(number).unwrap_or(number as i64));
             if let Some(masks) = masks {
                 let mask = &masks[(row * MAX_BOXES + number) * area..][..area];
                 mask.iter()
                     .enumerate()
-                    .filter(|(_, inked)| **inked == 1)
+                    .filter(|(_, is_inked)| **is_inked == 1)
                     .for_each(|(pixel, _)| tile.tint(pixel, color));
             }
         }
@@ -113,12 +115,12 @@ impl Overlay {
                 Some(name) => name.clone(),
                 None => class.to_string(),
             });
-            tile.frame(corners, color(class.unwrap_or(number as i64)), name.as_deref().unwrap_or(""));
+            tile.outline(corners, class_color(class.unwrap_or(number as i64)), name.as_deref().unwrap_or(""));
         }
         if let Some(points) = batch.field("boxes.points").and_then(|points| points.as_f32()) {
-            let each = MAX_BOXES * self.found.points * 3;
-            for point in points[row * each..][..count * self.found.points * 3].as_chunks::<3>().0 {
-                tile.point(*point);
+            let points_per_sample = MAX_BOXES * self.annotations.points * 3;
+            for point in points[row * points_per_sample..][..count * self.annotations.points * 3].as_chunks::<3>().0 {
+                tile.draw_point(*point);
             }
         }
     }
@@ -133,8 +135,8 @@ struct Tile<'a> {
 impl Tile<'_> {
     /// Returns a pixel of the image, or `None` outside the image.
     fn pixel(&mut self, x: i64, y: i64) -> Option<&mut Color> {
-        let inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
-        inside.then(|| self.sheet.pixel(self.corner.0 + x as u32, self.corner.1 + y as u32))
+        let is_inside = (0..self.side).contains(&x) && (0..self.side).contains(&y);
+        is_inside.then(|| self.sheet.pixel(self.corner.0 + x as u32, self.corner.1 + y as u32))
     }
 
     fn tint(&mut self, pixel: usize, color: Color) {
@@ -153,7 +155,7 @@ impl Tile<'_> {
     }
 
     /// Draws the outline of a box, with `name` in its upper left corner.
-    fn frame(&mut self, corners: &[f32], color: Color, name: &str) {
+    fn outline(&mut self, corners: &[f32], color: Color, name: &str) {
         let [x1, y1] = [corners[0], corners[1]].map(|edge| edge.round() as i64);
         let [x2, y2] = [corners[2], corners[3]].map(|edge| edge.round() as i64 - 1);
         for (columns, rows) in [
@@ -164,32 +166,33 @@ impl Tile<'_> {
         ] {
             self.fill(columns, rows, color);
         }
-        let name = truncate(name, (self.side - 1) as u32 / LETTER);
-        let (long, high) = (name.chars().count() as i64 * i64::from(LETTER), i64::from(LETTER));
-        if long > 0 && high < self.side {
+        let name = truncate(name, (self.side - 1) as u32 / LETTER_SIDE);
+        let (text_width, text_height) = (name.chars().count() as i64 * i64::from(LETTER_SIDE), i64::from(LETTER_SIDE));
+        if text_width > 0 && text_height < self.side {
             // Keep the name inside the image.
-            let [x, y] = [(x1, long), (y1, high)].map(|(start, length)| start.min(self.side - length - 1).max(0));
-            self.fill((x, x + long + 1), (y, y + high + 1), color);
+            let [x, y] =
+                [(x1, text_width), (y1, text_height)].map(|(start, length)| start.min(self.side - length - 1).max(0));
+            self.fill((x, x + text_width + 1), (y, y + text_height + 1), color);
             let corner = (self.corner.0 + x as u32 + 1, self.corner.1 + y as u32 + 1);
-            draw_text(self.sheet, &name, corner, long as u32, 1, contrast(color));
+            draw_text(self.sheet, &name, corner, text_width as u32, 1, contrasting_color(color));
         }
     }
 
     /// A visible point is white with a dark rim, and a hidden point is dark.
-    fn point(&mut self, [x, y, visibility]: [f32; 3]) {
+    fn draw_point(&mut self, [x, y, visibility]: [f32; 3]) {
         if visibility > 0.0 {
             let (x, y) = (x.floor() as i64, y.floor() as i64);
-            let rim = DOT + 1;
+            let rim = POINT_RADIUS + 1;
             self.fill((x - rim, x + rim + 1), (y - rim, y + rim + 1), [20; 3]);
             if visibility > 1.0 {
-                self.fill((x - DOT, x + DOT + 1), (y - DOT, y + DOT + 1), [255; 3]);
+                self.fill((x - POINT_RADIUS, x + POINT_RADIUS + 1), (y - POINT_RADIUS, y + POINT_RADIUS + 1), [255; 3]);
             }
         }
     }
 }
 
 /// Returns the color of a class. Classes with consecutive numbers have very different colors.
-fn color(class: i64) -> Color {
+fn class_color(class: i64) -> Color {
     const COLORS: [[u8; 3]; 10] = [
         [230, 60, 50],
         [50, 140, 240],
@@ -206,7 +209,7 @@ fn color(class: i64) -> Color {
 }
 
 /// Returns a dark color or white, whichever is more readable on the background.
-fn contrast([r, g, b]: Color) -> Color {
+fn contrasting_color([r, g, b]: Color) -> Color {
     let luma = (299 * u32::from(r) + 587 * u32::from(g) + 114 * u32::from(b)) / 1000;
     if luma > 140 { [20; 3] } else { [255; 3] }
 }
@@ -224,12 +227,12 @@ pub(super) fn truncate(text: &str, letters: u32) -> String {
 /// Draws `text` with its upper left corner at `corner`, scaled so that each font pixel covers
 /// `dot` x `dot` pixels. Text wider than `width` is truncated.
 pub(super) fn draw_text(sheet: &mut Canvas, text: &str, corner: (u32, u32), width: u32, dot: u32, ink: Color) {
-    for (letter, left) in text.chars().zip((0..width).step_by((LETTER * dot) as usize)) {
+    for (letter, left) in text.chars().zip((0..width).step_by((LETTER_SIDE * dot) as usize)) {
         let rows = BASIC_FONTS.get(letter).or_else(|| LATIN_FONTS.get(letter)).or_else(|| BASIC_FONTS.get('?'));
         let rows = rows.unwrap_or_default();
-        for (x, y) in (0..LETTER * dot).flat_map(|x| (0..LETTER * dot).map(move |y| (x, y))) {
-            let inked = rows[(y / dot) as usize] >> (x / dot) & 1 == 1;
-            if inked && left + x < width {
+        for (x, y) in (0..LETTER_SIDE * dot).flat_map(|x| (0..LETTER_SIDE * dot).map(move |y| (x, y))) {
+            let is_inked = rows[(y / dot) as usize] >> (x / dot) & 1 == 1;
+            if is_inked && left + x < width {
                 *sheet.pixel(corner.0 + left + x, corner.1 + y) = ink;
             }
         }

@@ -109,7 +109,7 @@ pub(crate) struct Args {
     max_side: Option<u32>,
     /// Store decoded pixels instead of encoded images, resized to this shorter side (256) or exact
     /// width and height (224x224). Takes two to ten times the space
-    #[arg(long, value_name = "SIZE", value_parser = raw_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_raw_size)]
     raw: Option<RawSize>,
     /// Convert 16-bit and float images to 8 bits if they are re-encoded or stored as pixels: 16-bit
     /// values keep the upper byte, and floats from 0 to 1 are scaled. Without this option, such
@@ -118,7 +118,7 @@ pub(crate) struct Args {
     convert_to_u8: bool,
     /// Color behind transparent pixels, for images that are re-encoded or stored as pixels, such as
     /// 255,255,255 [default: alpha is dropped]
-    #[arg(long, value_name = "R,G,B", value_parser = color, requires = "decodes")]
+    #[arg(long, value_name = "R,G,B", value_parser = parse_color, requires = "decodes")]
     background: Option<[u8; 3]>,
     /// Number of threads that read and encode; 0 means one per core
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -127,7 +127,7 @@ pub(crate) struct Args {
     data: DataArgs,
 }
 
-fn raw_size(text: &str) -> Result<RawSize, String> {
+fn parse_raw_size(text: &str) -> Result<RawSize, String> {
     let side = |text: &str| text.parse::<u32>().ok().filter(|n| (1..=16_384).contains(n));
     let size = match text.split_once('x') {
         Some((width, height)) => side(width).zip(side(height)).map(|(w, h)| RawSize::Exact(Size::new(w, h))),
@@ -136,7 +136,7 @@ fn raw_size(text: &str) -> Result<RawSize, String> {
     size.ok_or_else(|| "expected a shorter side such as 256, or a width and height such as 224x224".to_owned())
 }
 
-fn color(text: &str) -> Result<[u8; 3], String> {
+fn parse_color(text: &str) -> Result<[u8; 3], String> {
     let parts: Option<Vec<u8>> = text.split(',').map(|part| part.trim().parse::<u8>().ok()).collect();
     let color = parts.and_then(|parts| parts.try_into().ok());
     color.ok_or_else(|| "expected red, green and blue from 0 to 255, such as 255,255,255".to_owned())
@@ -190,10 +190,10 @@ impl Args {
             pack = pack.shard_samples(samples);
         }
         if let Some(keys) = &self.keys {
-            pack = pack.keys(lines(keys)?);
+            pack = pack.keys(read_lines(keys)?);
         }
         if let Some(part) = self.part {
-            let (part, parts) = part.find()?;
+            let (part, parts) = part.resolve()?;
             pack = pack.part(part, parts);
         }
         let report = pack.to(to);
@@ -206,7 +206,7 @@ impl Args {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum PartChoice {
     /// A part and the number of parts.
-    Of(u64, u64),
+    Explicit(u64, u64),
     /// Read the part from the environment of an array job. Contains the number of parts if the user
     /// specified it.
     Auto(Option<u64>),
@@ -220,23 +220,23 @@ impl PartChoice {
             ("auto", None) => Ok(PartChoice::Auto(None)),
             ("auto", Some(Some(parts))) => Ok(PartChoice::Auto(Some(parts))),
             (part, Some(Some(parts))) if part.parse().is_ok_and(|part: u64| part < parts) => {
-                Ok(PartChoice::Of(part.parse().expect("parsed before"), parts))
+                Ok(PartChoice::Explicit(part.parse().expect("parsed before"), parts))
             }
             _ => Err("expected a part and the number of parts, such as 3/64 (from 0/64 to 63/64), auto, or auto/64"
                 .to_owned()),
         }
     }
 
-    pub(crate) fn find(self) -> warpfeed::Result<(u64, u64)> {
+    pub(crate) fn resolve(self) -> warpfeed::Result<(u64, u64)> {
         match self {
-            PartChoice::Of(part, parts) => Ok((part, parts)),
+            PartChoice::Explicit(part, parts) => Ok((part, parts)),
             PartChoice::Auto(parts) => warpfeed::pack::part_from_env(parts),
         }
     }
 }
 
 /// Returns the non-empty lines of a file.
-fn lines(path: &Path) -> warpfeed::Result<Vec<String>> {
+fn read_lines(path: &Path) -> warpfeed::Result<Vec<String>> {
     let text = std::fs::read_to_string(path).map_err(|e| warpfeed::Error::io(path, &e))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     Ok(text.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(str::to_owned).collect())
@@ -255,18 +255,18 @@ fn merge(target: &Path, force: bool, quick: bool) -> Outcome {
 fn progress(target: &Path) -> Outcome {
     let Overview { samples, total, parts, missing, merged, .. } = Merge::new(target).stores(stores()).progress()?;
     let share = 100.0 * samples as f64 / total.max(1) as f64;
-    let rest = match parts {
+    let state = match parts {
         _ if merged => "the set is complete".to_owned(),
         Some(_) if missing.is_empty() => "all parts are complete; merge them".to_owned(),
-        Some(parts) => incomplete(&missing, parts),
+        Some(parts) => describe_incomplete(&missing, parts),
         None => "no part is complete".to_owned(),
     };
-    writeln!(std::io::stdout(), "{samples} of {total} samples ({share:.1} %); {rest}")?;
+    writeln!(std::io::stdout(), "{samples} of {total} samples ({share:.1} %); {state}")?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns a sentence about the parts in `missing`, a list of numbers and ranges such as `1,3-9,17`.
-fn incomplete(missing: &str, parts: u64) -> String {
+fn describe_incomplete(missing: &str, parts: u64) -> String {
     if missing.parse::<u64>().is_ok() {
         return format!("part {missing} of {parts} is not complete");
     }
@@ -281,19 +281,19 @@ fn incomplete(missing: &str, parts: u64) -> String {
 /// pattern that opens them.
 fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     let (one, many) = ("image could not be recoded and was", "images could not be recoded and were");
-    warn(
+    print_refused(
         &format!("{} stored unchanged", counted(report.refused_count, one, many)),
         report.refused_count,
         &report.refused,
     );
     let damaged = counted(report.damaged_count, "image is", "images are");
-    warn(&format!("{damaged} damaged but can be decoded"), report.damaged_count, &report.damaged);
+    print_refused(&format!("{damaged} damaged but can be decoded"), report.damaged_count, &report.damaged);
     if report.duplicate_keys > 0 {
         let repeating = counted(report.duplicate_keys, "sample repeats", "samples repeat");
         say(format_args!("warpfeed: warning: {repeating} the key of an earlier sample"));
     }
 
-    let done = [
+    let outcomes = [
         (report.repacked, "repacked"),
         (report.encoded, "re-encoded"),
         (report.raw, "as arrays"),
@@ -301,21 +301,21 @@ fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
         (report.refused_count - report.undecodable_count, "unchanged (not recodable)"),
         (report.undecodable_count, "unchanged (undecodable)"),
     ];
-    let done = done.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
-    let (place, pattern) = match &report.written.paths[..] {
+    let outcomes = outcomes.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+    let (output_names, pattern) = match &report.written.paths[..] {
         [only] => (only.display().to_string(), None),
-        [first, .., last] => (format!("{} to {}", first.display(), last.display()), pattern(first, last)),
+        [first, .., last] => (format!("{} to {}", first.display(), last.display()), shard_pattern(first, last)),
         [] => (dest.display().to_string(), None),
     };
     let pattern = pattern.filter(|_| is_whole);
     writeln!(
         std::io::stdout(),
-        "{place}: {} samples, {}; images take {} ({} before): {}",
+        "{output_names}: {} samples, {}; images take {} ({} before): {}",
         report.samples,
         bytes(report.written.bytes),
         bytes(report.bytes_out),
         bytes(report.bytes_in),
-        done.collect::<Vec<_>>().join(", ")
+        outcomes.collect::<Vec<_>>().join(", ")
     )?;
     if let Some(Psnr { mean, lowest, lowest_key, .. }) = &report.psnr {
         writeln!(
@@ -329,13 +329,13 @@ fn print_summary(dest: &Path, report: &Report, is_whole: bool) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the warning `text` and the first images of `which`, or nothing if `count` is 0.
-fn warn(text: &str, count: u64, which: &[Refused]) {
+/// Prints the warning `text` and the first images of `images`, or nothing if `count` is 0.
+fn print_refused(text: &str, count: u64, images: &[Refused]) {
     if count == 0 {
         return;
     }
     say(format_args!("warpfeed: warning: {text}:"));
-    for Refused { index, key, reason, .. } in which.iter().take(MAX_LISTED) {
+    for Refused { index, key, reason, .. } in images.iter().take(MAX_LISTED) {
         say(format_args!("  sample {index} ({key}): {}", in_flags(reason)));
     }
     if count > MAX_LISTED as u64 {
@@ -344,7 +344,7 @@ fn warn(text: &str, count: u64, which: &[Refused]) {
 }
 
 /// Returns the brace pattern of the shards, such as `OUT-{000000..000123}.tar`.
-fn pattern(first: &Path, last: &Path) -> Option<String> {
+fn shard_pattern(first: &Path, last: &Path) -> Option<String> {
     let number = |path: &'_ Path| {
         path.to_str()?.strip_suffix(".tar")?.rsplit_once('-').map(|(stem, n)| (stem.to_owned(), n.to_owned()))
     };
@@ -358,9 +358,9 @@ mod tests {
 
     #[test]
     fn incomplete_parts_are_a_sentence() {
-        assert_eq!(incomplete("0", 2), "part 0 of 2 is not complete");
-        assert_eq!(incomplete("0-1", 3), "parts 0-1 of 3 are not complete");
-        assert_eq!(incomplete("0,3", 8), "parts 0 and 3 of 8 are not complete");
-        assert_eq!(incomplete("1,3-9,17", 20), "parts 1, 3-9 and 17 of 20 are not complete");
+        assert_eq!(describe_incomplete("0", 2), "part 0 of 2 is not complete");
+        assert_eq!(describe_incomplete("0-1", 3), "parts 0-1 of 3 are not complete");
+        assert_eq!(describe_incomplete("0,3", 8), "parts 0 and 3 of 8 are not complete");
+        assert_eq!(describe_incomplete("1,3-9,17", 20), "parts 1, 3-9 and 17 of 20 are not complete");
     }
 }

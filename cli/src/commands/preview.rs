@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use warpfeed::{Error, Loader, OnError};
 
-use super::bench::Recipe;
-use super::overlay::{LETTER, Overlay, draw_text, truncate};
+use super::bench::AugmentChoice;
+use super::overlay::{LETTER_SIDE, Overlay, draw_text, truncate};
 use crate::Outcome;
 use crate::canvas::{Canvas, Color};
 use crate::data::{AnnotationFrameArgs, DataArgs};
@@ -40,8 +40,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PIXELS", default_value_t = 160, value_parser = clap::value_parser!(u32).range(1..=1024))]
     size: u32,
     /// Augmentation of each image
-    #[arg(long, value_enum, default_value_t = Recipe::Train)]
-    augment: Recipe,
+    #[arg(long, value_enum, default_value_t = AugmentChoice::Train)]
+    augment: AugmentChoice,
     /// Seed of the shuffle and the augmentation
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     epoch: u64,
     #[command(flatten)]
-    follow: AnnotationFrameArgs,
+    annotation_frame: AnnotationFrameArgs,
     #[command(flatten)]
     data: DataArgs,
 }
@@ -57,11 +57,11 @@ pub(crate) struct Args {
 /// Number of pixels between the images.
 const GAP: u32 = 6;
 /// Size of a font pixel in pixels, if the text fits.
-const DOT: u32 = 2;
+const FONT_PIXEL_SIDE: u32 = 2;
 /// Number of pixels between an image and its text.
 const TEXT_GAP: u32 = 4;
 /// Height of the text, including the gap above it.
-const TEXT_HEIGHT: u32 = TEXT_GAP + LETTER * DOT;
+const TEXT_HEIGHT: u32 = TEXT_GAP + LETTER_SIDE * FONT_PIXEL_SIDE;
 const PAPER: Color = [245, 245, 242];
 const INK: Color = [30, 30, 30];
 const MISSING: Color = [190, 190, 190];
@@ -72,14 +72,14 @@ impl Args {
             return Err(Error::config("the sheet is a PNG file: its name must end in .png").at_path(&self.out).into());
         }
         let source = self.data.open(&self.path)?;
-        let count = usize::from(self.images).min(source.len());
-        let overlay = Overlay::of(&*source, self.follow);
+        let sample_count = usize::from(self.images).min(source.len());
+        let overlay = Overlay::of(&*source, self.annotation_frame);
         let mut loader = overlay.fields(Loader::source(source));
-        if let Some(image) = self.follow.exif() {
+        if let Some(image) = self.annotation_frame.choice() {
             loader = loader.annotations_follow(image);
         }
         let mut batches = loader
-            .batch_size(count)
+            .batch_size(sample_count)
             .shuffle(self.seed)
             .augment(self.augment.augment(self.size))
             .prefetch(1)
@@ -90,14 +90,14 @@ impl Args {
         let classes = batches.classes().to_vec();
         let batch = batches.epoch(self.epoch).next().ok_or_else(|| Error::in_source("this epoch has no batches"))??;
 
-        let columns = columns(count as u32);
-        let rows = (count as u32).div_ceil(columns);
-        let (across, down) = (self.size + GAP, self.size + TEXT_HEIGHT + GAP);
-        let mut sheet = Canvas::new(columns * across + GAP, rows * down + GAP, PAPER);
+        let columns = best_column_count(sample_count as u32);
+        let rows = (sample_count as u32).div_ceil(columns);
+        let (cell_width, cell_height) = (self.size + GAP, self.size + TEXT_HEIGHT + GAP);
+        let mut sheet = Canvas::new(columns * cell_width + GAP, rows * cell_height + GAP, PAPER);
         let pixels = batch.images().as_u8().ok_or_else(|| Error::config("the loader's images are not u8"))?;
-        let originals = pixels.chunks_exact((self.size * self.size * 3) as usize);
-        for (i, ((image, label), valid)) in originals.zip(batch.labels()?).zip(batch.valid()).enumerate() {
-            let (x, y) = (GAP + i as u32 % columns * across, GAP + i as u32 / columns * down);
+        let images = pixels.chunks_exact((self.size * self.size * 3) as usize);
+        for (i, ((image, label), valid)) in images.zip(batch.labels()?).zip(batch.valid()).enumerate() {
+            let (x, y) = (GAP + i as u32 % columns * cell_width, GAP + i as u32 / columns * cell_height);
             for (index, pixel) in image.as_chunks::<3>().0.iter().enumerate() {
                 let (dx, dy) = (index as u32 % self.size, index as u32 / self.size);
                 *sheet.pixel(x + dx, y + dy) = if valid { *pixel } else { MISSING };
@@ -112,8 +112,12 @@ impl Args {
                 None => label.to_string(),
             };
             // Wide text gets smaller letters, and is truncated if it is still too wide.
-            let dot = if text.chars().count() as u32 * LETTER * DOT <= self.size + DOT { DOT } else { 1 };
-            let text = truncate(&text, (self.size + dot) / (LETTER * dot));
+            let dot = if text.chars().count() as u32 * LETTER_SIDE * FONT_PIXEL_SIDE <= self.size + FONT_PIXEL_SIDE {
+                FONT_PIXEL_SIDE
+            } else {
+                1
+            };
+            let text = truncate(&text, (self.size + dot) / (LETTER_SIDE * dot));
             draw_text(&mut sheet, &text, (x, y + self.size + TEXT_GAP), self.size, dot, INK);
         }
 
@@ -121,7 +125,7 @@ impl Args {
         output::write(&self.out, &png)?;
         writeln!(
             std::io::stdout(),
-            "{}: {count} of {} samples, {} x {} pixels",
+            "{}: {sample_count} of {} samples, {} x {} pixels",
             self.out.display(),
             batches.source_len(),
             sheet.width(),
@@ -133,11 +137,11 @@ impl Args {
 
 /// Returns the number of columns that leaves the fewest empty cells in the last row and, among
 /// equals, gives the sheet closest to a square. Sheets are at most three times as wide as high.
-fn columns(count: u32) -> u32 {
+fn best_column_count(count: u32) -> u32 {
     let min_columns = (f64::from(count)).sqrt().ceil().max(1.0) as u32;
     let max_columns = (f64::from(3 * count)).sqrt() as u32;
-    let empty = |columns: &u32| columns * count.div_ceil(*columns) - count;
-    (min_columns..=max_columns.max(min_columns)).min_by_key(empty).unwrap_or(min_columns)
+    let empty_cells = |columns: &u32| columns * count.div_ceil(*columns) - count;
+    (min_columns..=max_columns.max(min_columns)).min_by_key(empty_cells).unwrap_or(min_columns)
 }
 
 #[cfg(test)]
@@ -146,13 +150,13 @@ mod tests {
 
     #[test]
     fn a_sheet_has_few_empty_cells() {
-        assert_eq!([1, 2, 4, 9, 12, 16, 32].map(columns), [1, 2, 2, 3, 4, 4, 8]);
+        assert_eq!([1, 2, 4, 9, 12, 16, 32].map(best_column_count), [1, 2, 2, 3, 4, 4, 8]);
         for count in 1..=1024 {
-            let (columns, rows) = (columns(count), count.div_ceil(columns(count)));
+            let (columns, rows) = (best_column_count(count), count.div_ceil(best_column_count(count)));
             assert!(columns >= rows && columns <= 3 * rows + 1 && columns * rows - count < columns, "{count}");
         }
         // A prime number of images cannot fill all rows.
-        assert!(columns(31) * 31_u32.div_ceil(columns(31)) - 31 <= 2);
+        assert!(best_column_count(31) * 31_u32.div_ceil(best_column_count(31)) - 31 <= 2);
     }
 
     #[test]

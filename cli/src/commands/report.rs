@@ -84,11 +84,11 @@ fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let events = trace.get("traceEvents").and_then(Value::as_array);
     let events =
         events.ok_or_else(|| Error::in_source("not a trace: the array \"traceEvents\" is missing").at_path(path))?;
-    let id = |event: &Value| Some((event.get("pid")?.as_u64()?, event.get("tid")?.as_u64()?));
+    let row_id = |event: &Value| Some((event.get("pid")?.as_u64()?, event.get("tid")?.as_u64()?));
     let mut names = BTreeMap::new();
     let mut spans = Vec::new();
     for event in events {
-        let Some(row) = id(event) else { continue };
+        let Some(row) = row_id(event) else { continue };
         let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or_default();
         match text("ph") {
             "M" if text("name") == "thread_name" => {
@@ -106,24 +106,31 @@ fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     spans.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
     let left_out = spans.len().saturating_sub(MAX_SPANS);
     spans.truncate(MAX_SPANS);
-    let (from, to) = spans.iter().fold((f64::MAX, f64::MIN), |(from, to), s| (from.min(s.0), to.max(s.1)));
+    let (first_begin, last_end) = spans.iter().fold((f64::MAX, f64::MIN), |(from, to), s| (from.min(s.0), to.max(s.1)));
     // First the consumer, then the other rows of the host, then the device.
     let mut rows: Vec<_> = names.into_iter().collect();
     rows.sort_by_key(|((process, thread), name)| (*process, name != "consumer", *thread));
     let rows: Vec<Value> = rows
         .into_iter()
         .map(|(row, name)| {
-            let mut open: Vec<f64> = Vec::new();
-            let mut drawn = Vec::new();
+            let mut open_span_ends: Vec<f64> = Vec::new();
+            let mut row_spans = Vec::new();
             for (begin, end, _, event) in spans.iter().filter(|s| s.2 == row) {
-                open.retain(|outer| outer > begin);
-                let what = event["args"].as_object().into_iter().flatten().map(|(key, value)| format!("{key} {value}"));
-                drawn.push(json!([event["name"], begin, end, open.len(), what.collect::<Vec<_>>().join(", ")]));
-                open.push(*end);
+                open_span_ends.retain(|outer| outer > begin);
+                let details =
+                    event["args"].as_object().into_iter().flatten().map(|(key, value)| format!("{key} {value}"));
+                row_spans.push(json!([
+                    event["name"],
+                    begin,
+                    end,
+                    open_span_ends.len(),
+                    details.collect::<Vec<_>>().join(", ")
+                ]));
+                open_span_ends.push(*end);
             }
-            json!({ "name": name, "spans": drawn })
+            json!({ "name": name, "spans": row_spans })
         })
         .filter(|row| row["spans"].as_array().is_some_and(|spans| !spans.is_empty()))
         .collect();
-    Ok(json!({ "rows": rows, "from": from, "to": to, "left_out": left_out }))
+    Ok(json!({ "rows": rows, "from": first_begin, "to": last_end, "left_out": left_out }))
 }

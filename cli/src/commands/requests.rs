@@ -22,76 +22,80 @@ const MAX_REQUEST_BYTES: u64 = 4 << 20;
 /// Minimum median time to the first byte of a slow server, in seconds.
 const SLOW_SECONDS: f64 = 0.02;
 /// Above this size in bytes, larger requests do not increase the throughput.
-const LARGE_REQUEST: f64 = 1e6;
+const LARGE_REQUEST_BYTES: f64 = 1e6;
 
 pub(super) struct Requests {
-    full: u64,
-    windowed: u64,
+    full_requests: u64,
+    windowed_requests: u64,
     window: usize,
     /// Whether the store charges for requests.
-    paid: bool,
+    is_paid: bool,
     /// Whether the latency of requests limited the loader.
-    slow: bool,
+    is_slow: bool,
     /// Whether the server refused some requests.
-    refused: bool,
+    has_refusals: bool,
 }
 
 impl Requests {
     /// Estimates the requests from a run of the loader on the dataset at `path`, with `samples`
-    /// samples of `mean` bytes. Returns `None` if the run sent no requests, as for a local dataset,
-    /// or if the dataset does not consist of tar shards. In tar shards, samples are adjacent, so one
-    /// request can fetch several of them.
-    pub(super) fn of(
+    /// samples of `sample_bytes` bytes. Returns `None` if the run sent no requests, as for a local
+    /// dataset, or if the dataset does not consist of tar shards. In tar shards, samples are
+    /// adjacent, so one request can fetch several of them.
+    pub(super) fn estimate(
         path: &Path,
         kind: &str,
         samples: usize,
-        mean: u64,
+        sample_bytes: u64,
         stats: &Stats,
         verdict: &Verdict,
     ) -> Option<Self> {
         let network = stats.network.as_ref().filter(|network| network.requests > 0 && kind == "tar")?;
-        let (samples, mean) = (samples as u64, mean.max(1));
-        let block = (ROUND_BYTES / mean / WINDOW_BLOCKS).clamp(1, samples.max(1));
+        let (samples, sample_bytes) = (samples as u64, sample_bytes.max(1));
+        let block_samples = (ROUND_BYTES / sample_bytes / WINDOW_BLOCKS).clamp(1, samples.max(1));
         let scheme = path.to_str()?.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
-        let each = network.bytes as f64 / network.requests as f64;
+        let request_bytes = network.bytes as f64 / network.requests as f64;
         Some(Requests {
-            full: requests(&Shuffled::new(samples, 1), mean),
-            windowed: samples.div_ceil(block) * block.div_ceil((MAX_REQUEST_BYTES / mean).max(1)),
-            window: (block * WINDOW_BLOCKS) as usize,
-            paid: !matches!(&*scheme, "http" | "https" | "hf") && std::env::var_os("AWS_ENDPOINT_URL").is_none(),
-            slow: verdict.limit == Bottleneck::Network
+            full_requests: estimate_requests(&Shuffled::new(samples, 1), sample_bytes),
+            windowed_requests: samples.div_ceil(block_samples)
+                * block_samples.div_ceil((MAX_REQUEST_BYTES / sample_bytes).max(1)),
+            window: (block_samples * WINDOW_BLOCKS) as usize,
+            is_paid: !matches!(&*scheme, "http" | "https" | "hf") && std::env::var_os("AWS_ENDPOINT_URL").is_none(),
+            is_slow: verdict.limit == Bottleneck::Network
                 && network.first_bytes.p50_seconds >= SLOW_SECONDS
-                && each < LARGE_REQUEST,
-            refused: network.refusals > 0,
+                && request_bytes < LARGE_REQUEST_BYTES,
+            has_refusals: network.refusals > 0,
         })
     }
 
     /// Returns the suggested window in samples, or `None` for a full shuffle.
-    pub(super) fn window(&self) -> Option<usize> {
-        let helps = self.windowed * 2 <= self.full;
-        (helps && (self.slow || self.refused || self.paid && self.full as f64 * DOLLARS_PER_REQUEST > MAX_DOLLARS))
+    pub(super) fn suggested_window(&self) -> Option<usize> {
+        let halves_requests = self.windowed_requests * 2 <= self.full_requests;
+        (halves_requests
+            && (self.is_slow
+                || self.has_refusals
+                || self.is_paid && self.full_requests as f64 * DOLLARS_PER_REQUEST > MAX_DOLLARS))
             .then_some(self.window)
     }
 
     /// Returns a line with the numbers, and a line with the suggestion and its reason.
-    pub(super) fn lines(&self) -> [String; 2] {
+    pub(super) fn summary_lines(&self) -> [String; 2] {
         let dollars = |requests: u64| format!("${:.4}", requests as f64 * DOLLARS_PER_REQUEST);
-        let whose = if self.paid { "at S3's price" } else { "if this were S3; this server charges nothing" };
+        let whose = if self.is_paid { "at S3's price" } else { "if this were S3; this server charges nothing" };
         let numbers = format!(
             "requests        per epoch and process: {} with a full shuffle ({} {whose}), {} with shuffle_window({}) ({})",
-            self.full,
-            dollars(self.full),
-            self.windowed,
+            self.full_requests,
+            dollars(self.full_requests),
+            self.windowed_requests,
             self.window,
-            dollars(self.windowed)
+            dollars(self.windowed_requests)
         );
-        let choice = match self.window() {
-            Some(_) if self.refused => {
+        let choice = match self.suggested_window() {
+            Some(_) if self.has_refusals => {
                 "shuffle_window: the server refused requests, and reading in blocks takes fewer of them"
             }
-            Some(_) if self.slow => "shuffle_window: the loader waits for many small requests to a slow server",
+            Some(_) if self.is_slow => "shuffle_window: the loader waits for many small requests to a slow server",
             Some(_) => "shuffle_window: requests cost money here",
-            None if self.refused => {
+            None if self.has_refusals => {
                 "full shuffle: the server refused requests, but a window would not halve their number"
             }
             None => "full shuffle: a window would not save much money or time",
@@ -101,30 +105,30 @@ impl Requests {
 
     pub(super) fn json(&self) -> Value {
         json!({
-            "full_shuffle": self.full, "full_shuffle_dollars": self.full as f64 * DOLLARS_PER_REQUEST,
-            "windowed": self.windowed, "windowed_dollars": self.windowed as f64 * DOLLARS_PER_REQUEST,
-            "window": self.window, "paid": self.paid, "suggested": if self.window().is_some() { "shuffle_window" } else { "shuffle" },
+            "full_shuffle": self.full_requests, "full_shuffle_dollars": self.full_requests as f64 * DOLLARS_PER_REQUEST,
+            "windowed": self.windowed_requests, "windowed_dollars": self.windowed_requests as f64 * DOLLARS_PER_REQUEST,
+            "window": self.window, "paid": self.is_paid, "suggested": if self.suggested_window().is_some() { "shuffle_window" } else { "shuffle" },
         })
     }
 }
 
-/// Estimates the number of requests per epoch for samples of `mean` bytes that are adjacent in one
-/// object.
-fn requests(order: &dyn Sampler, mean: u64) -> u64 {
+/// Estimates the number of requests per epoch for samples of `sample_bytes` bytes that are adjacent
+/// in one object.
+fn estimate_requests(order: &dyn Sampler, sample_bytes: u64) -> u64 {
     let len = order.len(0);
-    let round = (ROUND_BYTES / mean).clamp(1, len.max(1));
-    let max_samples = (MAX_REQUEST_BYTES / mean).max(1);
+    let round_samples = (ROUND_BYTES / sample_bytes).clamp(1, len.max(1));
+    let max_samples = (MAX_REQUEST_BYTES / sample_bytes).max(1);
     // A few rounds are representative of the epoch.
-    let (mut requests, mut seen) = (0, 0);
-    for begin in (0..len).step_by(round as usize).take(8) {
+    let (mut requests, mut sampled_count) = (0, 0);
+    for begin in (0..len).step_by(round_samples as usize).take(8) {
         let mut samples: Vec<u64> =
-            (begin..(begin + round).min(len)).map(|position| order.index(0, position)).collect();
+            (begin..(begin + round_samples).min(len)).map(|position| order.index(0, position)).collect();
         samples.sort_unstable();
         requests +=
             samples.chunk_by(|a, b| a + 1 == *b).map(|run| (run.len() as u64).div_ceil(max_samples)).sum::<u64>();
-        seen += samples.len() as u64;
+        sampled_count += samples.len() as u64;
     }
-    (requests as f64 * len as f64 / seen.max(1) as f64).round() as u64
+    (requests as f64 * len as f64 / sampled_count.max(1) as f64).round() as u64
 }
 
 #[cfg(test)]
@@ -133,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    fn of(path: &str, samples: usize, change: impl Fn(&mut NetworkStats)) -> Requests {
+    fn estimate(path: &str, samples: usize, change: impl Fn(&mut NetworkStats)) -> Requests {
         let mut network = NetworkStats::default();
         (network.requests, network.bytes) = (1_000, 110_000_000);
         network.first_bytes.p50_seconds = 0.005;
@@ -145,46 +149,54 @@ mod tests {
         stats.network = Some(network);
         let verdict = stats.verdict();
         assert_eq!(verdict.limit, Bottleneck::Network, "{verdict}");
-        Requests::of(Path::new(path), "tar", samples, 110_000, &stats, &verdict).unwrap()
+        Requests::estimate(Path::new(path), "tar", samples, 110_000, &stats, &verdict).unwrap()
     }
 
     #[test]
     fn a_full_shuffle_is_suggested_unless_requests_are_a_problem() {
-        let imagenet = of("s3://bucket/train", 1_281_167, |_| ());
+        let imagenet = estimate("s3://bucket/train", 1_281_167, |_| ());
         // A window has 1,024 samples in 64 blocks of 16, with one request per block. In the full
         // shuffle, a few samples are adjacent by chance.
-        assert!((1_279_000..=1_281_167).contains(&imagenet.full) && imagenet.window == 1_024, "{}", imagenet.full);
-        assert!((75_000..85_000).contains(&imagenet.windowed), "{}", imagenet.windowed);
-        assert_eq!(imagenet.window(), None);
-        let [numbers, choice] = imagenet.lines();
+        assert!(
+            (1_279_000..=1_281_167).contains(&imagenet.full_requests) && imagenet.window == 1_024,
+            "{}",
+            imagenet.full_requests
+        );
+        assert!((75_000..85_000).contains(&imagenet.windowed_requests), "{}", imagenet.windowed_requests);
+        assert_eq!(imagenet.suggested_window(), None);
+        let [numbers, choice] = imagenet.summary_lines();
         assert!(
             numbers.contains("($0.512") && numbers.contains("at S3's price") && choice.starts_with("full shuffle"),
             "{numbers} {choice}"
         );
 
-        let large = of("s3://bucket/train", 10_000_000, |_| ());
-        assert!(large.window() == Some(1_024) && large.lines()[1].contains("cost money"));
-        let web = of("https://host/train.tar", 10_000_000, |_| ());
-        assert!(web.window().is_none() && web.lines()[0].contains("charges nothing"));
-        let far = of("https://host/train.tar", 10_000, |network| network.first_bytes.p50_seconds = 0.2);
-        assert!(far.window() == Some(1_024) && far.lines()[1].contains("slow server"));
-        let refused = of("s3://bucket/train", 10_000, |network| network.refusals = 3);
-        assert!(refused.window() == Some(1_024) && refused.lines()[1].contains("refused"));
+        let large = estimate("s3://bucket/train", 10_000_000, |_| ());
+        assert!(large.suggested_window() == Some(1_024) && large.summary_lines()[1].contains("cost money"));
+        let web = estimate("https://host/train.tar", 10_000_000, |_| ());
+        assert!(web.suggested_window().is_none() && web.summary_lines()[0].contains("charges nothing"));
+        let far = estimate("https://host/train.tar", 10_000, |network| network.first_bytes.p50_seconds = 0.2);
+        assert!(far.suggested_window() == Some(1_024) && far.summary_lines()[1].contains("slow server"));
+        let refused = estimate("s3://bucket/train", 10_000, |network| network.refusals = 3);
+        assert!(refused.suggested_window() == Some(1_024) && refused.summary_lines()[1].contains("refused"));
         // All samples are fetched together.
-        let tiny = of("s3://bucket/train", 500, |network| network.refusals = 3);
-        assert!(tiny.window().is_none() && tiny.full < 50, "{}", tiny.full);
-        assert!(tiny.lines()[1].starts_with("full shuffle: the server refused requests"), "{}", tiny.lines()[1]);
+        let tiny = estimate("s3://bucket/train", 500, |network| network.refusals = 3);
+        assert!(tiny.suggested_window().is_none() && tiny.full_requests < 50, "{}", tiny.full_requests);
+        assert!(
+            tiny.summary_lines()[1].starts_with("full shuffle: the server refused requests"),
+            "{}",
+            tiny.summary_lines()[1]
+        );
         assert_eq!(refused.json()["suggested"], "shuffle_window");
     }
 
     #[test]
     fn local_datasets_and_single_objects_get_no_suggestion() {
         let stats = Stats::default();
-        assert!(Requests::of(Path::new("x.tar"), "tar", 9, 9, &stats, &stats.verdict()).is_none());
+        assert!(Requests::estimate(Path::new("x.tar"), "tar", 9, 9, &stats, &stats.verdict()).is_none());
         let mut network = NetworkStats::default();
         network.requests = 5;
         let mut stats = Stats::default();
         stats.network = Some(network);
-        assert!(Requests::of(Path::new("s3://b/x"), "folder", 9, 9, &stats, &stats.verdict()).is_none());
+        assert!(Requests::estimate(Path::new("s3://b/x"), "folder", 9, 9, &stats, &stats.verdict()).is_none());
     }
 }

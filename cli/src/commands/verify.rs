@@ -57,13 +57,13 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    follow: AnnotationFrameArgs,
+    annotation_frame: AnnotationFrameArgs,
     #[command(flatten)]
     data: DataArgs,
 }
 
 /// Samples per block. Findings are written after each block.
-const BLOCK: usize = 2048;
+const BLOCK_SAMPLES: usize = 2048;
 
 impl Args {
     pub(crate) fn run(self) -> Outcome {
@@ -75,75 +75,76 @@ impl Args {
         let samples = match self.part {
             None => 0..source.len(),
             Some(part) => {
-                let (part, parts) = part.find()?;
+                let (part, parts) = part.resolve()?;
                 let start = |part: u64| (source.len() as u128 * u128::from(part) / u128::from(parts)) as usize;
                 start(part)..start(part + 1)
             }
         };
         let bar = progress::bar(samples.len());
-        let (mut out, mut bad_count, mut damaged, mut deep) = (std::io::stdout().lock(), 0u64, 0u64, 0u64);
-        let mut files = 0_u64;
-        let mut broken = Ok(());
+        let (mut out, mut bad_count, mut damaged_count, mut deep_count) = (std::io::stdout().lock(), 0u64, 0u64, 0u64);
+        let mut damaged_files = 0_u64;
+        let mut write_result = Ok(());
         source.verify(samples.clone(), &mut |e| {
-            files += 1;
-            let finding = Found { error: e, tolerated: false };
-            if broken.is_ok() {
-                broken = bar.suspend(|| finding.write(&mut out, self.json));
+            damaged_files += 1;
+            let finding = Finding { error: e, is_tolerated: false };
+            if write_result.is_ok() {
+                write_result = bar.suspend(|| finding.write(&mut out, self.json));
             }
         });
-        broken?;
-        for first in samples.clone().step_by(BLOCK) {
-            let block = first..samples.end.min(first + BLOCK);
+        write_result?;
+        for first in samples.clone().step_by(BLOCK_SAMPLES) {
+            let block = first..samples.end.min(first + BLOCK_SAMPLES);
             let results: Vec<Checked> = pool.install(|| {
                 let check = |scratch: &mut Vec<u8>, index| {
-                    let checked = check(&*source, index, self.follow, scratch);
+                    let checked = check(&*source, index, self.annotation_frame, scratch);
                     bar.inc(1);
                     checked
                 };
                 block.into_par_iter().map_init(Vec::new, check).collect()
             });
             for checked in results {
-                deep += u64::from(checked.deep);
-                let Some(finding) = checked.found else { continue };
-                *(if finding.tolerated { &mut damaged } else { &mut bad_count }) += 1;
+                deep_count += u64::from(checked.is_deep);
+                let Some(finding) = checked.finding else { continue };
+                *(if finding.is_tolerated { &mut damaged_count } else { &mut bad_count }) += 1;
                 bar.suspend(|| finding.write(&mut out, self.json))?;
             }
         }
         bar.finish_and_clear();
-        let mut more = if damaged > 0 { format!(", {damaged} damaged but decodable") } else { String::new() };
-        if deep > 0 {
-            more += &format!(
-                ", {deep} with more than 8 bits per channel (loaders need convert_to_u8 or a DenseMap for these)"
+        let mut details =
+            if damaged_count > 0 { format!(", {damaged_count} damaged but decodable") } else { String::new() };
+        if deep_count > 0 {
+            details += &format!(
+                ", {deep_count} with more than 8 bits per channel (loaders need convert_to_u8 or a DenseMap for these)"
             );
         }
-        if files > 0 {
-            more += &format!(", damaged files: {files}");
+        if damaged_files > 0 {
+            details += &format!(", damaged files: {damaged_files}");
         }
-        say(format_args!("{}: {} samples, {bad_count} bad{more}", self.path.display(), samples.len()));
-        let failed = bad_count > 0 || files > 0 || (self.strict && damaged > 0);
+        say(format_args!("{}: {} samples, {bad_count} bad{details}", self.path.display(), samples.len()));
+        let failed = bad_count > 0 || damaged_files > 0 || (self.strict && damaged_count > 0);
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
 pub(crate) struct Checked {
-    pub(crate) found: Option<Found>,
+    pub(crate) finding: Option<Finding>,
     /// Whether the image is valid but has more than 8 bits per channel.
-    deep: bool,
+    is_deep: bool,
 }
 
-pub(crate) struct Found {
+pub(crate) struct Finding {
     pub(crate) error: Error,
-    pub(crate) tolerated: bool,
+    pub(crate) is_tolerated: bool,
 }
 
-impl Found {
+impl Finding {
     fn write(&self, out: &mut impl Write, json: bool) -> std::io::Result<()> {
-        let Found { error: e, tolerated } = self;
+        let Finding { error: e, is_tolerated } = self;
         match json {
             true => writeln!(
                 out,
                 "{}",
-                json!({"sample": e.sample(), "key": e.key(), "path": e.path(), "kind": format!("{:?}", e.kind()), "error": e.to_string(), "tolerated": tolerated})
+                json!({"sample": e.sample(), "key": e.key(), "path": e.path(), "kind": format!("{:?}", e.kind()), "error": e.to_string(), "tolerated": is_tolerated})
             ),
             false => writeln!(out, "{}", in_flags(&e.to_string())),
         }
@@ -151,13 +152,13 @@ impl Found {
 }
 
 /// Checks boxes, masks and points against the encoded `image` and the classes of the dataset.
-fn annotations(
+fn check_annotations(
     source: &dyn Source,
     sample: &Sample<'_>,
     image: &[u8],
-    follow: AnnotationFrameArgs,
+    annotation_frame: AnnotationFrameArgs,
 ) -> warpfeed::Result<()> {
-    let annotations = Annotations::read(sample, Info::read(image)?.oriented.annotated(follow.exif()))?;
+    let annotations = Annotations::read(sample, Info::read(image)?.oriented.annotated(annotation_frame.choice()))?;
     let classes = source.classes().len();
     let listed = |class: i64| classes == 0 || usize::try_from(class).is_ok_and(|class| class < classes);
     match annotations.classes.iter().enumerate().find(|(_, class)| !listed(**class)) {
@@ -170,22 +171,29 @@ fn annotations(
 
 /// Checks that sample `index` has a usable label and a valid image that can be decoded completely,
 /// and that boxes, masks and points match the image.
-pub(crate) fn check(source: &dyn Source, index: usize, follow: AnnotationFrameArgs, scratch: &mut Vec<u8>) -> Checked {
-    let (mut key, mut deep) = (String::new(), false);
+pub(crate) fn check(
+    source: &dyn Source,
+    index: usize,
+    annotation_frame: AnnotationFrameArgs,
+    scratch: &mut Vec<u8>,
+) -> Checked {
+    let (mut key, mut is_deep) = (String::new(), false);
     let body = AssertUnwindSafe(|| {
         let sample = source.read(index, scratch)?;
         sample.key().clone_into(&mut key);
         sample.label()?;
         let Some((_, bytes)) = sample.image() else {
             if source.has_images() == Some(false) {
-                return other_images(&sample, &mut deep);
+                return check_image_fields(&sample, &mut is_deep);
             }
             let names: Vec<&str> = sample.fields().iter().map(|(name, _)| *name).collect();
             return Err(Error::in_source(format!("no image among the fields {names:?}")));
         };
-        match condition(bytes, &mut deep) {
-            Condition::Sound => annotations(source, &sample, bytes, follow).map(|()| None),
-            Condition::Tolerated(what) => annotations(source, &sample, bytes, follow).map(|()| Some(what)),
+        match image_condition(bytes, &mut is_deep) {
+            Condition::Sound => check_annotations(source, &sample, bytes, annotation_frame).map(|()| None),
+            Condition::Tolerated(what) => {
+                check_annotations(source, &sample, bytes, annotation_frame).map(|()| Some(what))
+            }
             Condition::Damaged(e) => Err(e),
         }
     });
@@ -196,16 +204,18 @@ pub(crate) fn check(source: &dyn Source, index: usize, follow: AnnotationFrameAr
     let at_sample = |e| source::sample_error(source, index, &key, e);
     let finding = match result {
         Ok(None) => None,
-        Ok(Some(what)) => Some(Found { error: at_sample(Error::decode(format!("damaged: {what}"))), tolerated: true }),
-        Err(e) => Some(Found { error: at_sample(e), tolerated: false }),
+        Ok(Some(what)) => {
+            Some(Finding { error: at_sample(Error::decode(format!("damaged: {what}"))), is_tolerated: true })
+        }
+        Err(e) => Some(Finding { error: at_sample(e), is_tolerated: false }),
     };
-    Checked { deep: deep && finding.is_none(), found: finding }
+    Checked { is_deep: is_deep && finding.is_none(), finding }
 }
 
 /// Checks the fields that contain an encoded image, such as the cameras of a robot. If an image is
 /// damaged but can be decoded, returns a description of the damage.
-fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option<String>> {
-    let mut tolerated = None;
+fn check_image_fields(sample: &Sample<'_>, is_deep: &mut bool) -> warpfeed::Result<Option<String>> {
+    let mut damage = None;
     for (name, value) in sample.fields() {
         let bytes = value.encoded(name);
         let frames = Frames::matches(&bytes).then(|| Frames::read(&bytes)).transpose()?;
@@ -218,26 +228,26 @@ fn other_images(sample: &Sample<'_>, deep: &mut bool) -> warpfeed::Result<Option
             if Info::read(image).is_err() {
                 continue;
             }
-            match condition(image, deep) {
+            match image_condition(image, is_deep) {
                 Condition::Sound => {}
-                Condition::Tolerated(what) => tolerated = Some(format!("field {name:?}{frame}: {what}")),
+                Condition::Tolerated(what) => damage = Some(format!("field {name:?}{frame}: {what}")),
                 Condition::Damaged(e) => return Err(Error::decode(format!("field {name:?}{frame}: {}", e.cause()))),
             }
         }
     }
-    Ok(tolerated)
+    Ok(damage)
 }
 
-/// Returns the condition of an image. Sets `deep` if the image is valid but has more than 8 bits
+/// Returns the condition of an image. Sets `is_deep` if the image is valid but has more than 8 bits
 /// per channel.
-fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
+fn image_condition(bytes: &[u8], is_deep: &mut bool) -> Condition {
     let decoded = || -> warpfeed::Result<()> {
         let codecs = Codecs::new();
         let mut original = codecs.open(bytes)?;
         let region = Rect::full(original.size());
         original.decode(region, &mut Pixels::new())
     };
-    // JPEGs have 8 bits per channel, so `deep` stays false. Decoding does not report all damage to
+    // JPEGs have 8 bits per channel, so `is_deep` stays false. Decoding does not report all damage to
     // a JPEG, so `check` is used in any case.
     if Info::read(bytes).is_ok_and(|info| info.jpeg.is_some()) {
         return decode::check(bytes);
@@ -246,7 +256,7 @@ fn condition(bytes: &[u8], deep: &mut bool) -> Condition {
         return Condition::Sound;
     }
     let condition = decode::check(bytes);
-    *deep = matches!(condition, Condition::Sound);
+    *is_deep = matches!(condition, Condition::Sound);
     condition
 }
 
@@ -262,7 +272,7 @@ mod tests {
             std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../datasets/mini/banded-ring/000003.jpg")).unwrap();
         let sample = |top: &[u8]| OwnedSample::new("0").field("wrist", jpeg.clone()).field("top", top.to_vec());
         let samples = Memory::new(vec![sample(&jpeg), sample(&jpeg[..jpeg.len() / 2])]);
-        let check = |index| other_images(&samples.read(index, &mut Vec::new()).unwrap(), &mut false);
+        let check = |index| check_image_fields(&samples.read(index, &mut Vec::new()).unwrap(), &mut false);
         assert_eq!(check(0).unwrap(), None);
         let e = check(1).unwrap_err().to_string();
         assert!(e.contains("field \"top\": jpeg ends at byte"), "{e}");

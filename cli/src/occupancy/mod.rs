@@ -98,21 +98,21 @@ impl Limits {
         // A warp gets its registers in units of 256. Each of the four partitions has a quarter of
         // the register file, so the number of warps of a block is rounded up to a multiple of four.
         // If the block then does not fit into the register file, the launch fails.
-        let per_warp = (usage.registers * self.warp_size).next_multiple_of(self.register_unit);
-        let assumed = per_warp * warps.next_multiple_of(self.partitions);
-        let by_registers = if usage.registers > self.registers_per_thread || assumed > self.registers {
+        let registers_per_warp = (usage.registers * self.warp_size).next_multiple_of(self.register_unit);
+        let block_registers = registers_per_warp * warps.next_multiple_of(self.partitions);
+        let by_registers = if usage.registers > self.registers_per_thread || block_registers > self.registers {
             0
-        } else if per_warp == 0 || warps == 0 {
+        } else if registers_per_warp == 0 || warps == 0 {
             u32::MAX
         } else {
-            self.registers / self.partitions / per_warp * self.partitions / warps
+            self.registers / self.partitions / registers_per_warp * self.partitions / warps
         };
 
-        let bytes = (usage.shared + self.shared_reserved).next_multiple_of(self.shared_unit);
+        let block_shared = (usage.shared + self.shared_reserved).next_multiple_of(self.shared_unit);
         let by_shared = if usage.shared > self.shared_per_block {
             0
         } else {
-            self.shared.checked_div(bytes).map_or(u32::MAX, |blocks| blocks as u32)
+            self.shared.checked_div(block_shared).map_or(u32::MAX, |blocks| blocks as u32)
         };
 
         let allowed = [
