@@ -3,7 +3,7 @@
 use super::BatchWriter;
 use super::write::UncastImage;
 use crate::error::{Error, ErrorKind, Result};
-use crate::transform::{Mixing, OnValues};
+use crate::transform::{AnyValueEffect, Mixing};
 
 /// Mixes each image of a batch with a partner, usually the previous image. `effects(i)` returns the
 /// effects on values of image `i`. `scratch_image` is scratch memory for one image, and
@@ -14,7 +14,7 @@ use crate::transform::{Mixing, OnValues};
 ///
 /// Fails if `images` or `scratch_image` has the wrong length, or if the rectangle of an effect or
 /// of CutMix is not inside its image.
-pub(crate) fn mix<E: AsRef<[OnValues]>>(
+pub(crate) fn mix<E: AsRef<[AnyValueEffect]>>(
     writer: &BatchWriter,
     mixing: &Mixing,
     images: &mut [u8],
@@ -69,8 +69,8 @@ mod tests {
         let mut image = || (0..SIZE.area() * 3).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
         let pixels: Vec<_> = (0..count).map(|_| image()).collect();
         let rect = |i: usize| Rect::new(i as u32, 2, 7, 5);
-        let erase = |rect| OnValues::Erase(Erase { rect, value: [7.7, -1.0, 300.0] });
-        let effects: Vec<Vec<OnValues>> =
+        let erase = |rect| AnyValueEffect::Erase(Erase { rect, value: [7.7, -1.0, 300.0] });
+        let effects: Vec<Vec<AnyValueEffect>> =
             (0..count).map(|i| Vec::from_iter((i % 2 == 1).then(|| erase(rect(i))))).collect();
         let mut batch = vec![0xa5; count * writer.sample_bytes()];
         for (row_bytes, pixels) in batch.chunks_exact_mut(writer.sample_bytes()).zip(&pixels) {

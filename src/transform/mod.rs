@@ -61,10 +61,10 @@ pub use mosaic::Mosaic;
 pub(crate) use mosaic::TILES;
 #[cfg(test)]
 pub(crate) use mosaic::Tiling;
+pub(crate) use ops::{AnyPixelEffect, AnyValueEffect, Effect, MAX_PIXEL_EFFECTS, MAX_VALUE_EFFECTS, SampleEffects};
 pub use ops::{AutoAugment, ColorJitter, Erase, Policy, RandomAffine, RandomErasing};
-pub(crate) use ops::{EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues, SampleEffects};
 #[cfg(test)]
-pub(crate) use ops::{Scratch, declarations, dispatch, numbers};
+pub(crate) use ops::{Scratch, c_constants, declarations, dispatch};
 pub(crate) use output_sizes::OutputSizes;
 pub use paste::CopyPaste;
 pub(crate) use paste::Pasting;

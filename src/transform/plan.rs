@@ -4,7 +4,7 @@ use crate::decode::{Frame, Oriented, Rect, Size};
 use crate::error::Result;
 use crate::transform::geometry;
 use crate::transform::interpolation::Resampling;
-use crate::transform::ops::{Erase, OnValues, SampleEffects, Warp};
+use crate::transform::ops::{AnyValueEffect, Erase, SampleEffects, Warp};
 use crate::transform::{Border, ImageMut, Interpolation, Window};
 
 /// The transformation of the image of one sample, as decided by
@@ -76,7 +76,7 @@ impl Clipped {
     /// empty.
     fn warped(self, warp: &Warp, output: Size) -> Option<Self> {
         let [x1, y1, x2, y2] = self.corners;
-        let corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)].map(|corner| warp.forward(corner, output));
+        let corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)].map(|corner| warp.source_to_output(corner, output));
         let bounds = |coordinates: [f64; 4], length: u32| {
             let (low, high) =
                 coordinates.into_iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
@@ -195,7 +195,7 @@ impl Plan {
     /// its mean. Erasing does not change masks, boxes and points, as in torchvision's
     /// `RandomErasing`.
     pub fn erased(&self) -> Option<Erase> {
-        self.effects.values.first().map(OnValues::erased)
+        self.effects.values.first().map(AnyValueEffect::erased)
     }
 
     /// Returns the area of the output that custom transforms may change: the image without the fill
@@ -233,7 +233,7 @@ impl Plan {
             y = f64::from(self.output.height) - 1.0 - y;
         }
         self.effects.warps().fold((x, y), |(x, y), warp| {
-            let (x, y) = warp.forward((x + 0.5, y + 0.5), self.output);
+            let (x, y) = warp.source_to_output((x + 0.5, y + 0.5), self.output);
             (x - 0.5, y - 0.5)
         })
     }
@@ -252,7 +252,7 @@ impl Plan {
             if !is_inside(point, Rect::full(self.output)) {
                 return false;
             }
-            let (x, y) = warp.backward((point.0 + 0.5, point.1 + 0.5), self.output);
+            let (x, y) = warp.output_to_source((point.0 + 0.5, point.1 + 0.5), self.output);
             point = (x - 0.5, y - 0.5);
         }
         is_inside(point, self.shown())
@@ -309,10 +309,10 @@ impl Plan {
                 continue;
             }
             let mut end = (f64::from(x) + 0.5, f64::from(y) + 0.5);
-            let source = self.effects.warps().rev().fold(end, |end, warp| warp.backward(end, self.output));
+            let source = self.effects.warps().rev().fold(end, |end, warp| warp.output_to_source(end, self.output));
             let start = end;
             end = (source.0 + f64::from(flow[0]), source.1 + f64::from(flow[1]));
-            end = self.effects.warps().fold(end, |end, warp| warp.forward(end, self.output));
+            end = self.effects.warps().fold(end, |end, warp| warp.source_to_output(end, self.output));
             *flow = [(end.0 - start.0) as f32, (end.1 - start.1) as f32];
         }
     }

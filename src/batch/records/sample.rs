@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 
 use crate::decode::Rect;
 use crate::transform::{
-    EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, Mixing, OnPixels, OnValues, Record, SampleEffects, record,
+    AnyPixelEffect, AnyValueEffect, Effect, MAX_PIXEL_EFFECTS, MAX_VALUE_EFFECTS, Mixing, Record, SampleEffects, record,
 };
 
 record! {
@@ -25,8 +25,8 @@ record! {
         effects: u32,
         /// CUT: the rectangle of the output that shows the partner, in pixels.
         cut: Rect,
-        values: [Effect; EFFECTS_ON_VALUES],
-        pixels: [Effect; EFFECTS_ON_PIXELS],
+        values: [Effect; MAX_VALUE_EFFECTS],
+        pixels: [Effect; MAX_PIXEL_EFFECTS],
     }
 }
 
@@ -49,11 +49,14 @@ impl SampleOps {
             weight: 0.0,
             effects: (pixels.len() | effects.values.len() << 16) as u32,
             cut: Rect::new(0, 0, 0, 0),
-            values: [Effect::NONE; EFFECTS_ON_VALUES],
-            pixels: [Effect::NONE; EFFECTS_ON_PIXELS],
+            values: [Effect::NONE; MAX_VALUE_EFFECTS],
+            pixels: [Effect::NONE; MAX_PIXEL_EFFECTS],
         };
-        ops.values.iter_mut().zip(effects.values.iter().map(OnValues::effect)).for_each(|(out, effect)| *out = effect);
-        ops.pixels.iter_mut().zip(pixels.iter().map(OnPixels::effect)).for_each(|(out, effect)| *out = effect);
+        ops.values
+            .iter_mut()
+            .zip(effects.values.iter().map(AnyValueEffect::effect))
+            .for_each(|(out, effect)| *out = effect);
+        ops.pixels.iter_mut().zip(pixels.iter().map(AnyPixelEffect::effect)).for_each(|(out, effect)| *out = effect);
         ops
     }
 
@@ -98,13 +101,13 @@ impl SampleOps {
         Self::take(&words)
     }
 
-    pub(crate) fn read_values(record: &[u8; Self::BYTES]) -> ArrayVec<OnValues, EFFECTS_ON_VALUES> {
-        Self::read(record).values.iter().map_while(OnValues::read).collect()
+    pub(crate) fn read_values(record: &[u8; Self::BYTES]) -> ArrayVec<AnyValueEffect, MAX_VALUE_EFFECTS> {
+        Self::read(record).values.iter().map_while(AnyValueEffect::read).collect()
     }
 
     #[cfg(test)]
-    pub(crate) fn read_pixels(record: &[u8; Self::BYTES]) -> Vec<OnPixels> {
-        Self::read(record).pixels.iter().map_while(OnPixels::read).collect()
+    pub(crate) fn read_pixels(record: &[u8; Self::BYTES]) -> Vec<AnyPixelEffect> {
+        Self::read(record).pixels.iter().map_while(AnyPixelEffect::read).collect()
     }
 }
 

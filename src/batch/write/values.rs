@@ -12,14 +12,14 @@ use super::writer::BatchWriter;
 use crate::batch::Layout;
 use crate::decode::Rect;
 use crate::error::Result;
-use crate::transform::{Mixing, OnValues};
+use crate::transform::{AnyValueEffect, Mixing};
 
 /// An image that has not yet been normalized and cast to the batch's type.
 #[derive(Clone, Copy)]
 pub(crate) struct UncastImage<'a> {
     /// The pixels, `u8` HWC.
     pub(crate) pixels: &'a [u8],
-    pub(crate) effects: &'a [OnValues],
+    pub(crate) effects: &'a [AnyValueEffect],
 }
 
 impl BatchWriter {
@@ -37,7 +37,7 @@ impl BatchWriter {
     }
 
     /// Applies `effects` to an image that was written unchanged ([`BatchWriter::is_copy`]).
-    pub(crate) fn change(&self, effects: &[OnValues], image: &mut [u8]) -> Result<()> {
+    pub(crate) fn change(&self, effects: &[AnyValueEffect], image: &mut [u8]) -> Result<()> {
         self.check("the output row for an image", image.len(), self.image_bytes())?;
         self.check_effects(effects)?;
         for (index, effect) in effects.iter().enumerate() {
@@ -48,7 +48,7 @@ impl BatchWriter {
                     continue;
                 }
                 let index = y as usize * self.size.width as usize + x as usize;
-                let value = OnValues::run_all(effects, x, y, self.normalized(image, index));
+                let value = AnyValueEffect::run_all(effects, x, y, self.normalized(image, index));
                 let pixel = &mut image[index * self.channels..][..self.channels];
                 pixel.iter_mut().zip(value).for_each(|(out, value)| *out = self.cast.kind.bits(value) as u8);
             }
@@ -92,7 +92,7 @@ impl BatchWriter {
         Ok(())
     }
 
-    fn check_effects(&self, effects: &[OnValues]) -> Result<()> {
+    fn check_effects(&self, effects: &[AnyValueEffect]) -> Result<()> {
         effects.iter().try_for_each(|effect| self.check_rect("the rectangle of an effect", effect.area()))
     }
 
@@ -106,7 +106,7 @@ impl BatchWriter {
     /// Returns the values after the image's effects, unrounded.
     fn value(&self, image: UncastImage<'_>, index: usize) -> [f32; 3] {
         let width = self.size.width as usize;
-        OnValues::run_all(
+        AnyValueEffect::run_all(
             image.effects,
             (index % width) as u32,
             (index / width) as u32,
@@ -197,7 +197,7 @@ mod tests {
     fn naive(writer: &BatchWriter, image: UncastImage<'_>, (x, y): (u32, u32), c: usize) -> f32 {
         let pixel = f32::from(image.pixels[((y * writer.size.width + x) * 3) as usize + c]);
         match image.effects.last() {
-            Some(OnValues::Erase(Erase { rect: r, value }))
+            Some(AnyValueEffect::Erase(Erase { rect: r, value }))
                 if (r.x..r.x + r.width).contains(&x) && (r.y..r.y + r.height).contains(&y) =>
             {
                 value[c]
@@ -221,7 +221,7 @@ mod tests {
             let pixels = [(); 2].map(|()| (0..size.area() * 3).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>());
             let erase = [(); 2].map(|()| {
                 let value = [rng.unit() as f32 * 300.0 - 20.0, 0.499_999_97, -0.7];
-                let erase = rng.chance(0.6).then(|| OnValues::Erase(Erase { rect: rect(&mut rng), value }));
+                let erase = rng.chance(0.6).then(|| AnyValueEffect::Erase(Erase { rect: rect(&mut rng), value }));
                 Vec::from_iter(erase)
             });
             let [first, partner] = [0, 1].map(|i| UncastImage { pixels: &pixels[i], effects: &erase[i] });
@@ -258,7 +258,7 @@ mod tests {
     fn erasing_changes_only_the_rectangle() {
         let size = Size::new(20, 7);
         let image = all_pairs()[1][..420].iter().zip(0..).map(|(a, b): (&u8, u32)| a ^ b as u8).collect::<Vec<u8>>();
-        let erase = OnValues::Erase(Erase { rect: Rect::new(3, 2, 11, 4), value: [0.0, -1.5, 300.0] });
+        let erase = AnyValueEffect::Erase(Erase { rect: Rect::new(3, 2, 11, 4), value: [0.0, -1.5, 300.0] });
         for (dtype, layout) in DTYPES.into_iter().flat_map(|d| [(d, Layout::Nhwc), (d, Layout::Nchw)]) {
             let writer = BatchWriter::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
             let (mut plain, mut erased) = (vec![0; writer.sample_bytes()], vec![0; writer.sample_bytes()]);
@@ -279,16 +279,16 @@ mod tests {
             }
         }
         let writer = BatchWriter::new(size, Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
-        let outside = OnValues::Erase(Erase { rect: Rect::new(10, 0, 11, 1), value: [0.0; 3] });
+        let outside = AnyValueEffect::Erase(Erase { rect: Rect::new(10, 0, 11, 1), value: [0.0; 3] });
         assert!(writer.change(&[outside], &mut vec![0; 420]).is_err());
     }
 
     #[test]
     fn lengths_and_rectangles_that_do_not_fit_are_rejected() {
         let writer = BatchWriter::new(Size::new(4, 4), Dtype::F16, Layout::Nchw, Normalize::IMAGENET).unwrap();
-        let outside = [OnValues::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
+        let outside = [AnyValueEffect::Erase(Erase { rect: Rect::new(3, 0, 2, 1), value: [0.0; 3] })];
         let (image, short) = ([0; 48], [0; 47]);
-        let mix = |first: &[u8], partner: &[u8], effects: &[OnValues], cut, dst: &mut [u8]| {
+        let mix = |first: &[u8], partner: &[u8], effects: &[AnyValueEffect], cut, dst: &mut [u8]| {
             let mixing = Mixing { weight: 0.5, cut };
             let (first_image, partner) =
                 (UncastImage { pixels: first, effects: &[] }, UncastImage { pixels: partner, effects });

@@ -6,7 +6,7 @@ use crate::batch::SampleOps;
 use crate::batch::records::{Component, DecodeOps, YuvHead};
 use crate::decode::Rect;
 use crate::generated_files;
-use crate::transform::{Effect, Record, declarations, dispatch, numbers};
+use crate::transform::{Effect, Record, c_constants, declarations, dispatch};
 
 const NOTE: &str = "// Written by the tests of `device/nvidia/headers.rs` with WARPFEED_BLESS=1. Do not edit.\n";
 
@@ -33,7 +33,7 @@ fn kernel_headers_match_the_records_in_rust() {
         DecodeOps::declaration(),
         format!("enum {{ JPEG = {}, YUV = {} }};\n", DecodeOps::JPEG, DecodeOps::YUV),
         YuvHead::declaration(),
-        numbers(),
+        c_constants(),
     ];
     compare("records.cuh", &format!("{NOTE}{types}\n{}{}", declared.join("\n"), declarations()));
     assert_eq!((SampleOps::BYTES, DecodeOps::BYTES), (944, 256));

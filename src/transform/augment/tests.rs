@@ -195,8 +195,12 @@ fn the_chains_of_aug_mix_do_not_move_annotations() {
             let mut rng = Rng::new(1, 0, sample);
             let mixed = Augment::resize(40, 30).policy(policy.clone());
             let plan = mixed.plan(Size::new(80, 60), &mut rng).unwrap();
-            moved +=
-                plan.effects.pixels.iter().filter(|e| matches!(e, crate::transform::ops::OnPixels::Warp(_))).count();
+            moved += plan
+                .effects
+                .pixels
+                .iter()
+                .filter(|e| matches!(e, crate::transform::ops::AnyPixelEffect::Warp(_)))
+                .count();
             assert!(!plan.is_warped() && plan.point(20.0, 10.0) == (10.0, 5.0) && plan.pixel(3, 2) == Some((6, 4)));
             assert_eq!(plan.clip_box([8.0, 4.0, 20.0, 30.0]).unwrap().corners, [4.0, 2.0, 10.0, 15.0]);
         }

@@ -21,8 +21,8 @@ use crate::transform::geometry::Interval;
 /// use warpfeed::Augment;
 /// use warpfeed::transform::{Interpolation, RandomAffine};
 ///
-/// let affine = RandomAffine::new().rotate(-15.0, 15.0).shear_x(-10.0, 10.0).interpolation(Interpolation::Bilinear);
-/// let augment = Augment::train(224).affine(affine);
+/// let affine = RandomAffine::new().rotate(-15.0, 15.0).shear_x(-10.0,
+/// 10.0).interpolation(Interpolation::Bilinear); let augment = Augment::train(224).affine(affine);
 /// # augment.check().unwrap();
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -110,22 +110,22 @@ impl RandomAffine {
     }
 
     fn check_options(&self) -> Result<()> {
-        let interval = |name: &str, interval: Option<Interval>, min: f64, max: f64| match interval {
+        let check_interval = |name: &str, interval: Option<Interval>, min: f64, max: f64| match interval {
             Some([low, high]) if !(min <= low && low <= high && high <= max) => {
                 Err(Error::config(format!("affine: {name} of {low} to {high}: expected {min} <= low <= high <= {max}")))
             }
             _ => Ok(()),
         };
-        interval("rotate", self.rotate, -360.0, 360.0)?;
-        interval("scale", self.scale, 0.01, 100.0)?;
-        interval("shear_x", self.shear_x, -89.0, 89.0)?;
-        interval("shear_y", self.shear_y, -89.0, 89.0)?;
+        check_interval("rotate", self.rotate, -360.0, 360.0)?;
+        check_interval("scale", self.scale, 0.01, 100.0)?;
+        check_interval("shear_x", self.shear_x, -89.0, 89.0)?;
+        check_interval("shear_y", self.shear_y, -89.0, 89.0)?;
         if let Some(cause) = self.interpolation.unfit_for_warps() {
             return Err(Error::config(format!("affine: {cause}")));
         }
         match self.translate {
-            Some(shares) if !shares.iter().all(|share| (0.0..=1.0).contains(share)) => {
-                let [across, down] = shares;
+            Some(fractions) if !fractions.iter().all(|share| (0.0..=1.0).contains(share)) => {
+                let [across, down] = fractions;
                 Err(Error::config(format!("affine: translate of {across} and {down}: expected fractions from 0 to 1")))
             }
             _ => Ok(()),
@@ -160,15 +160,15 @@ impl RandomAffine {
 fn draw_perspective(size: Size, scale: f64, sampling: Sampling, rng: &mut Rng) -> Option<Warp> {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     let bound = |side: u32| (scale * f64::from(side / 2)) as u64 + 1;
-    let from = [[0.0, 0.0], [width - 1.0, 0.0], [width - 1.0, height - 1.0], [0.0, height - 1.0]];
-    let to = from.map(|[x, y]| {
-        let mut inward = |from: f64, side: u32| {
+    let corners = [[0.0, 0.0], [width - 1.0, 0.0], [width - 1.0, height - 1.0], [0.0, height - 1.0]];
+    let moved_corners = corners.map(|[x, y]| {
+        let mut move_inward = |corner: f64, side: u32| {
             let shift = rng.below(bound(side)) as f64;
-            if from == 0.0 { shift } else { from - shift }
+            if corner == 0.0 { shift } else { corner - shift }
         };
-        [inward(x, size.width), inward(y, size.height)]
+        [move_inward(x, size.width), move_inward(y, size.height)]
     });
-    Warp::perspective(from, to, size, sampling)
+    Warp::perspective(corners, moved_corners, size, sampling)
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Arithmetic on 32-bit floats with PyTorch's rounding. The device code in
 //! `device/nvidia/kernels/image.cuh` implements the same arithmetic.
 
-use super::wide::{level, round_to_level};
+use super::wide::{level, truncate_to_level};
 
 /// Computes `a * b + c`, as in PyTorch's vector loops. A double represents the product of any two
 /// floats exactly.
@@ -13,7 +13,7 @@ pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
 /// Returns the ITU-R BT.601 luma, truncated to an integer.
 #[inline(always)]
 fn luma([r, g, b]: [f32; 3]) -> i32 {
-    round_to_level(fused(b, 0.114, fused(g, 0.587, r * 0.2989)))
+    truncate_to_level(fused(b, 0.114, fused(g, 0.587, r * 0.2989)))
 }
 
 pub(super) fn gray(pixel: &[u8; 3]) -> u8 {
@@ -38,7 +38,7 @@ pub(super) struct Planes {
 
 impl Planes {
     #[inline(always)]
-    pub(super) fn of(pixels: &[[u8; 3]; BLOCK]) -> Self {
+    pub(super) fn from_pixels(pixels: &[[u8; 3]; BLOCK]) -> Self {
         let (mut channels, mut grays) = ([[0.0; BLOCK]; 3], [0; BLOCK]);
         for (i, pixel) in pixels.iter().enumerate() {
             channels.iter_mut().zip(pixel).for_each(|(channel, &v)| channel[i] = f32::from(v));
@@ -52,6 +52,6 @@ impl Planes {
 }
 
 /// Returns the weights of the image and of the other operand in torchvision's `_blend`.
-pub(super) fn shares(factor: f64) -> [f32; 2] {
+pub(super) fn blend_weights(factor: f64) -> [f32; 2] {
     [factor as f32, (1.0 - factor) as f32]
 }

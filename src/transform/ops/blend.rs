@@ -10,7 +10,7 @@ record! {
     /// image with the mixture.
     pub(crate) struct Blend {
         /// Position of the blend in the mixture: BEGIN, NEXT or END.
-        part: u32,
+        position: u32,
         /// Weight of the current image in the mixture.
         weight: f32,
     }
@@ -22,13 +22,13 @@ impl Blend {
     const END: u32 = 2;
 
     pub(super) fn begin(weight: f32) -> Self {
-        Blend { part: Self::BEGIN, weight }
+        Blend { position: Self::BEGIN, weight }
     }
 
     /// Adds the current image to the mixture. Restores the original image for the next chain, or,
-    /// if `last`, replaces the image with the mixture.
-    pub(super) fn chain(weight: f32, last: bool) -> Self {
-        Blend { part: if last { Self::END } else { Self::NEXT }, weight }
+    /// if `is_last`, replaces the image with the mixture.
+    pub(super) fn chain(weight: f32, is_last: bool) -> Self {
+        Blend { position: if is_last { Self::END } else { Self::NEXT }, weight }
     }
 }
 
@@ -39,14 +39,14 @@ impl PixelEffect for Blend {
 
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let Scratch { original, sum, .. } = scratch;
-        if self.part == Self::BEGIN {
+        if self.position == Self::BEGIN {
             original.clear();
             original.extend_from_slice(image.data());
             sum.clear();
             resize(sum, original.len(), 0.0);
         }
         sum.iter_mut().zip(image.data()).for_each(|(sum, &v)| *sum += self.weight * f32::from(v));
-        match self.part {
+        match self.position {
             Self::NEXT => image.data_mut().copy_from_slice(original),
             Self::END => image.data_mut().iter_mut().zip(sum).for_each(|(out, sum)| *out = *sum as u8),
             _ => {}

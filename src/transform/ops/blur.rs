@@ -70,13 +70,13 @@ impl PixelEffect for Blur {
         let mut kernel = [0.0; MAX_TAPS];
         kernel.iter_mut().zip(0..taps).for_each(|(weight, tap)| *weight = weights[tap.abs_diff(radius)]);
         let kernel = &kernel[..taps];
-        let (from, sums) = scratch.copy_and_row(image, stride + 6 * radius);
+        let (image_copy, sums) = scratch.copy_image_and_row(image, stride + 6 * radius);
         for (y, row) in image.rows_mut().enumerate() {
-            let mut rows = [0; MAX_TAPS];
-            for (row, tap) in rows.iter_mut().zip(0..taps) {
+            let mut row_offsets = [0; MAX_TAPS];
+            for (row, tap) in row_offsets.iter_mut().zip(0..taps) {
                 *row = stride * reflect(y as i64 + tap as i64 - radius as i64, height as i64);
             }
-            add_rows(from, &rows[..taps], kernel, &mut sums[3 * radius..][..stride]);
+            add_rows(image_copy, &row_offsets[..taps], kernel, &mut sums[3 * radius..][..stride]);
             for x in (0..radius).chain(radius + width..2 * radius + width) {
                 let source = radius + reflect(x as i64 - radius as i64, width as i64);
                 sums.copy_within(3 * source..3 * source + 3, 3 * x);
@@ -87,28 +87,28 @@ impl PixelEffect for Blur {
 }
 
 wide! {
-    fn add_rows(from: &[u8], rows: &[usize], kernel: &[f32], to: &mut [f32]) {
-        let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
-        let end = blocks.len() * BLOCK;
-        for (block, to) in blocks.iter_mut().enumerate() {
+    fn add_rows(source: &[u8], row_offsets: &[usize], kernel: &[f32], out: &mut [f32]) {
+        let (blocks, remainder) = out.as_chunks_mut::<BLOCK>();
+        let remainder_start = blocks.len() * BLOCK;
+        for (block, out) in blocks.iter_mut().enumerate() {
                 let mut sums = [0.0; BLOCK];
-            for (row, weight) in rows.iter().zip(kernel) {
-                let values = &from[row + block * BLOCK..][..BLOCK];
+            for (row, weight) in row_offsets.iter().zip(kernel) {
+                let values = &source[row + block * BLOCK..][..BLOCK];
                 sums.iter_mut().zip(values).for_each(|(sum, &v)| *sum += weight * f32::from(v));
             }
-            *to = sums;
+            *out = sums;
         }
-        rest.fill(0.0);
-        for (row, weight) in rows.iter().zip(kernel) {
-            rest.iter_mut().zip(&from[row + end..]).for_each(|(sum, &v)| *sum += weight * f32::from(v));
+        remainder.fill(0.0);
+        for (row, weight) in row_offsets.iter().zip(kernel) {
+            remainder.iter_mut().zip(&source[row + remainder_start..]).for_each(|(sum, &v)| *sum += weight * f32::from(v));
         }
     }
 }
 
 wide! {
     fn add_columns(sums: &[f32], kernel: &[f32], to: &mut [u8]) {
-        let (blocks, rest) = to.as_chunks_mut::<BLOCK>();
-        let end = blocks.len() * BLOCK;
+        let (blocks, remainder) = to.as_chunks_mut::<BLOCK>();
+        let remainder_start = blocks.len() * BLOCK;
         for (block, to) in blocks.iter_mut().enumerate() {
             let mut out = [0.0; BLOCK];
             for (tap, weight) in kernel.iter().enumerate() {
@@ -119,7 +119,7 @@ wide! {
             // so `level` clamps it.
             to.iter_mut().zip(out).for_each(|(out, v)| *out = level(v + ROUND - ROUND));
         }
-        for (index, to) in (end..).zip(rest) {
+        for (index, to) in (remainder_start..).zip(remainder) {
             let mut out = 0.0;
             for (tap, weight) in kernel.iter().enumerate() {
                 out += weight * sums[3 * tap + index];
@@ -155,7 +155,7 @@ mod naive {
     use crate::transform::ops::effect::Naive;
 
     /// Like [`reflect`], but makes one reflection at a time.
-    fn stepwise(mut index: i64, length: i64) -> i64 {
+    fn reflect_stepwise(mut index: i64, length: i64) -> i64 {
         while length > 1 && !(0..length).contains(&index) {
             index = if index < 0 { -index } else { 2 * (length - 1) - index };
         }
@@ -169,10 +169,12 @@ mod naive {
             let weight = |tap: i64| weights[tap.unsigned_abs() as usize];
             let level = |x: i64, y: i64, c: usize| f32::from(image[(y * width + x) as usize][c]);
             let column = |x, y, c| {
-                (-radius..=radius).fold(0.0, |sum, tap| sum + weight(tap) * level(x, stepwise(y + tap, height), c))
+                (-radius..=radius)
+                    .fold(0.0, |sum, tap| sum + weight(tap) * level(x, reflect_stepwise(y + tap, height), c))
             };
             let value = |x, y, c| -> f32 {
-                (-radius..=radius).fold(0.0, |sum, tap| sum + weight(tap) * column(stepwise(x + tap, width), y, c))
+                (-radius..=radius)
+                    .fold(0.0, |sum, tap| sum + weight(tap) * column(reflect_stepwise(x + tap, width), y, c))
             };
             let places = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
             places.map(|(x, y)| [0, 1, 2].map(|c| value(x, y, c).round_ties_even() as u8)).collect()

@@ -37,7 +37,7 @@ struct Params {
 
 impl Params {
     fn push(&self, effects: &mut SampleEffects) {
-        let contrast = |effects: &mut SampleEffects| {
+        let push_contrast = |effects: &mut SampleEffects| {
             if let Some(factor) = self.contrast {
                 effects.push(Tone::contrast(factor));
             }
@@ -46,7 +46,7 @@ impl Params {
             effects.push(Tone::brightness(factor));
         }
         if self.contrast_first {
-            contrast(effects);
+            push_contrast(effects);
         }
         if let Some(factor) = self.saturation {
             effects.push(Tint::saturation(factor));
@@ -55,7 +55,7 @@ impl Params {
             effects.push(Tint::hue(turn));
         }
         if !self.contrast_first {
-            contrast(effects);
+            push_contrast(effects);
         }
         if let Some(channels) = self.channels {
             effects.push(Tint::permuted(channels));
@@ -80,9 +80,9 @@ impl Operation for Distort {
     /// parameters. One more number, before the permutation of the channels, decides where the
     /// contrast goes.
     fn draw(&self, _: Size, rng: &mut Rng, effects: &mut SampleEffects) {
-        let mut factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
-        let (brightness, contrast) = (factor(BRIGHTNESS), factor(CONTRAST));
-        let (saturation, hue) = (factor(SATURATION), factor(HUE));
+        let mut draw_factor = |[low, high]: Interval| rng.chance(self.probability).then(|| rng.range(low, high));
+        let (brightness, contrast) = (draw_factor(BRIGHTNESS), draw_factor(CONTRAST));
+        let (saturation, hue) = (draw_factor(SATURATION), draw_factor(HUE));
         let contrast_first = rng.chance(0.5);
         let channels = rng.chance(self.probability).then(|| permutation(rng));
         Params { brightness, contrast, saturation, hue, contrast_first, channels }.push(effects);
@@ -115,9 +115,13 @@ mod tests {
             let mut effects = SampleEffects::default();
             params.push(&mut effects);
             effects.run(&mut ImageMut::new(&mut ours, 32, 24));
-            let far = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
-            let off = ours.iter().zip(&theirs).filter(|(a, b)| a != b).count();
-            assert!(far <= 1 && off * 100 <= ours.len(), "{name}: {off} of {} differ, by up to {far}", ours.len());
+            let max_difference = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+            let unequal_values = ours.iter().zip(&theirs).filter(|(a, b)| a != b).count();
+            assert!(
+                max_difference <= 1 && unequal_values * 100 <= ours.len(),
+                "{name}: {unequal_values} of {} differ, by up to {max_difference}",
+                ours.len()
+            );
         }
         assert_ne!(fixture("distort.before"), fixture("distort.after"));
     }

@@ -49,18 +49,18 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    pub(super) fn copy_of(&mut self, image: &ImageMut<'_>) -> &[u8] {
+    pub(super) fn copy_image(&mut self, image: &ImageMut<'_>) -> &[u8] {
         self.copy.clear();
         self.copy.extend_from_slice(image.data());
         &self.copy
     }
 
-    /// Like [`copy_of`](Scratch::copy_of), but also returns a row of `length` floats with arbitrary
-    /// values.
-    pub(super) fn copy_and_row(&mut self, image: &ImageMut<'_>, length: usize) -> (&[u8], &mut [f32]) {
-        self.copy_of(image);
-        let longer = length.max(self.row.len());
-        resize(&mut self.row, longer, 0.0);
+    /// Like [`copy_image`](Scratch::copy_image), but also returns a row of `length` floats with
+    /// arbitrary values.
+    pub(super) fn copy_image_and_row(&mut self, image: &ImageMut<'_>, length: usize) -> (&[u8], &mut [f32]) {
+        self.copy_image(image);
+        let new_length = length.max(self.row.len());
+        resize(&mut self.row, new_length, 0.0);
         (&self.copy, &mut self.row[..length])
     }
 }

@@ -154,10 +154,10 @@ impl Operation for RandomErasing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry::OnValues;
+    use super::super::registry::AnyValueEffect;
     use super::*;
 
-    fn draw_effect(erasing: &RandomErasing, sample: u64) -> Option<OnValues> {
+    fn draw_effect(erasing: &RandomErasing, sample: u64) -> Option<AnyValueEffect> {
         erasing.check().unwrap();
         let mut effects = SampleEffects::default();
         erasing.draw(Size::new(40, 30), &mut Rng::new(3, 1, sample), &mut effects);
@@ -169,17 +169,17 @@ mod tests {
         let erasing = RandomErasing::new(0.7).value([0.5, 1.0, -1.0]);
         let (mut colors, mut seeds) = (Vec::new(), Vec::new());
         for sample in 0..400 {
-            let Some(OnValues::Erase(plain)) = draw_effect(&erasing, sample) else {
+            let Some(AnyValueEffect::Erase(plain)) = draw_effect(&erasing, sample) else {
                 assert!(draw_effect(&erasing.clone().noise(1.0), sample).is_none());
                 continue;
             };
             assert_eq!(plain.value, [0.5, 1.0, -1.0]);
-            let Some(OnValues::Noise(noise)) = draw_effect(&erasing.clone().noise(2.0), sample) else {
+            let Some(AnyValueEffect::Noise(noise)) = draw_effect(&erasing.clone().noise(2.0), sample) else {
                 panic!("no noise")
             };
             assert_eq!((noise.rect, noise.mean, noise.deviation), (plain.rect, plain.value, 2.0));
             seeds.push(noise.seed);
-            let Some(OnValues::Erase(color)) = draw_effect(&erasing.clone().random_color(2.0), sample) else {
+            let Some(AnyValueEffect::Erase(color)) = draw_effect(&erasing.clone().random_color(2.0), sample) else {
                 panic!("no color")
             };
             assert_eq!(color.rect, plain.rect);

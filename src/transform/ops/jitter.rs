@@ -98,14 +98,14 @@ impl Operation for ColorJitter {
 
     fn check(&self) -> Result<()> {
         let effects = [("brightness", f64::MAX), ("contrast", f64::MAX), ("saturation", f64::MAX), ("hue", 0.5)];
-        for ((name, limit), interval) in effects.into_iter().zip(self.intervals()) {
+        for ((name, max), interval) in effects.into_iter().zip(self.intervals()) {
             if let Some([low, high]) = interval
-                && !(low <= high && high <= limit)
+                && !(low <= high && high <= max)
             {
-                let upper = if limit < f64::MAX { format!(" and at most {limit}") } else { String::new() };
+                let limit_text = if max < f64::MAX { format!(" and at most {max}") } else { String::new() };
                 let range = format!("{name} range {low:?}..{high:?}");
                 return Err(Error::config(format!(
-                    "jitter: {range} is invalid: the amount must be finite and not negative{upper}"
+                    "jitter: {range} is invalid: the amount must be finite and not negative{limit_text}"
                 )));
             }
         }
@@ -142,7 +142,7 @@ impl Operation for ColorJitter {
 #[cfg(test)]
 mod tests {
     use super::super::effect::Scratch;
-    use super::super::registry::OnPixels;
+    use super::super::registry::AnyPixelEffect;
     use super::*;
     use crate::transform::ImageMut;
 
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn each_effect_is_within_one_level_of_torchvision() {
-        let effects: [(&str, OnPixels); 4] = [
+        let effects: [(&str, AnyPixelEffect); 4] = [
             ("brightness", Tone::brightness(1.3).into()),
             ("contrast", Tone::contrast(0.6).into()),
             ("saturation", Tint::saturation(1.7).into()),
@@ -163,9 +163,13 @@ mod tests {
             let (mut ours, theirs) = (fixture("color"), fixture(&format!("color.{name}")));
             assert_ne!(ours, theirs);
             effect.run(&mut ImageMut::new(&mut ours, 32, 24), &mut Scratch::default());
-            let far = ours.iter().zip(&theirs).filter(|(a, b)| a.abs_diff(**b) > 1).count();
-            let off = ours.iter().zip(&theirs).filter(|(a, b)| a != b).count();
-            assert!(far == 0 && off * 100 <= ours.len(), "{name}: {off} of {} off by one, {far} by more", ours.len());
+            let far_values = ours.iter().zip(&theirs).filter(|(a, b)| a.abs_diff(**b) > 1).count();
+            let unequal_values = ours.iter().zip(&theirs).filter(|(a, b)| a != b).count();
+            assert!(
+                far_values == 0 && unequal_values * 100 <= ours.len(),
+                "{name}: {unequal_values} of {} off by one, {far_values} by more",
+                ours.len()
+            );
         }
     }
 

@@ -32,9 +32,9 @@
 //! of `Augment` that adds it (its setter), in the same file as the effect:
 //!
 //! ```text
-//!     tone.rs: effect, random_effect!  ───►  list here  ───►  registry  ───►  operation  ───►  op  ───►  Augment
-//!                 │                                                                                        ▲
-//!                 └──────────────────────────── the setter of a random effect ─────────────────────────────┘
+//! tone.rs: effect, random_effect! ───► list here ───► registry ───► operation ───► op ───► Augment
+//!                 │ ▲ └──────────────────────────── the setter of a random effect
+//!                 ─────────────────────────────┘
 //! ```
 //!
 //! Each module imports only from modules to its left in this diagram. `tests/project/layering.rs`
@@ -119,7 +119,9 @@ pub(crate) use op::Op;
 pub use policy::{AutoAugment, Policy};
 #[cfg(test)]
 pub(crate) use random_effect::EffectDescription;
-pub(crate) use registry::{EFFECTS_ON_PIXELS, EFFECTS_ON_VALUES, Effect, OnPixels, OnValues, SampleEffects};
+pub(crate) use registry::{
+    AnyPixelEffect, AnyValueEffect, Effect, MAX_PIXEL_EFFECTS, MAX_VALUE_EFFECTS, SampleEffects,
+};
 #[cfg(test)]
 pub(crate) use registry::{declarations, dispatch};
 #[cfg(test)]
@@ -127,8 +129,8 @@ pub(crate) use tests::effect_descriptions;
 
 /// Returns C declarations of the constants that the device code of effects uses.
 #[cfg(test)]
-pub(crate) fn numbers() -> String {
-    [tone::Tone::kinds(), tint::Tint::kinds(), warp::Warp::bits()].concat()
+pub(crate) fn c_constants() -> String {
+    [tone::Tone::c_constants(), tint::Tint::c_constants(), warp::Warp::c_constants()].concat()
 }
 
 pub(super) use affine::Perspective;

@@ -78,12 +78,16 @@ mod tests {
                 assert!((moment(power) - expected).abs() < max_error, "moment {power}: {}", moment(power));
             }
             // Adjacent pixels and the channels of a pixel must be independent.
-            let with = |other: usize, right: u32, below: u32| {
+            let correlation = |other: usize, right: u32, below: u32| {
                 pixels().map(|(x, y)| z(channel, (x, y)) * z(other, (x + right, y + below))).sum::<f64>() / n
             };
-            for shared in [with(channel, 1, 0), with(channel, 0, 1), with(channel, 1, 1), with((channel + 1) % 3, 0, 0)]
-            {
-                assert!(shared.abs() < 0.03, "correlation {shared}");
+            for value in [
+                correlation(channel, 1, 0),
+                correlation(channel, 0, 1),
+                correlation(channel, 1, 1),
+                correlation((channel + 1) % 3, 0, 0),
+            ] {
+                assert!(value.abs() < 0.03, "correlation {value}");
             }
         }
     }

@@ -3,12 +3,12 @@
 use std::ops::Deref;
 
 use super::operation::Operation;
-use super::registry::{EFFECTS_ON_PIXELS, SampleEffects};
+use super::registry::{MAX_PIXEL_EFFECTS, SampleEffects};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
 
-macro_rules! operations {
+macro_rules! define_op {
     ($($(#[$oon:meta])* $name:literal super::$omod:ident::$op:ident,)+) => {
         #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
         pub(crate) enum Op {
@@ -39,13 +39,13 @@ macro_rules! operations {
 
 // All operations, with the names of their setters. Those from `effects!` draw at most one effect
 // for each sample.
-macro_rules! with_rows {
+macro_rules! define_operations {
     (
         pixels { $($mod:ident::$effect:ident { $($name:literal $op:ident),* },)+ }
         values { $($values:tt)* }
         tests { $tmod:ident::$teffect:ident { $tname:literal $top:ident }, }
     ) => {
-        operations! {
+        define_op! {
             "jitter" super::jitter::ColorJitter,
             "photometric_distort" super::distort::Distort,
             "erase" super::erasing::RandomErasing,
@@ -57,7 +57,7 @@ macro_rules! with_rows {
         }
     };
 }
-effects!(with_rows);
+effects!(define_operations);
 
 impl SampleEffects {
     pub(crate) fn new(ops: &[Op], output: Size, rng: &mut Rng) -> Self {
@@ -71,10 +71,10 @@ impl SampleEffects {
     pub(crate) fn check(ops: &[Op]) -> Result<()> {
         ops.iter().try_for_each(|op| op.check())?;
         let effects = ops.iter().filter(|op| !op.on_values()).map(|op| op.max_effects()).fold(0, usize::saturating_add);
-        if effects > EFFECTS_ON_PIXELS {
+        if effects > MAX_PIXEL_EFFECTS {
             return Err(Error::config(format!(
                 "augment: the operations may draw {effects} effects for one sample: expected at most \
-                 {EFFECTS_ON_PIXELS}"
+                 {MAX_PIXEL_EFFECTS}"
             )));
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::effect::PixelEffect;
 use super::random_effect::RandomEffect;
-use super::registry::{OnPixels, SampleEffects};
+use super::registry::{AnyPixelEffect, SampleEffects};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
@@ -40,7 +40,7 @@ pub(crate) trait Operation {
 
 impl<R: RandomEffect> Operation for R
 where
-    OnPixels: From<R::Effect>,
+    AnyPixelEffect: From<R::Effect>,
 {
     fn check(&self) -> Result<()> {
         match self.invalid_option() {

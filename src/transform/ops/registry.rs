@@ -1,5 +1,5 @@
-//! [`OnPixels`] and [`OnValues`]: enums over all effects, through which code outside `ops` uses
-//! them. The [parent module](super) lists the effects.
+//! [`AnyPixelEffect`] and [`AnyValueEffect`]: enums over all effects, through which code outside
+//! `ops` uses them. The [parent module](super) lists the effects.
 
 use std::cell::RefCell;
 
@@ -11,8 +11,8 @@ use super::warp::Warp;
 use crate::decode::Rect;
 use crate::transform::{ImageMut, Record, record};
 
-pub(crate) const EFFECTS_ON_PIXELS: usize = 16;
-pub(crate) const EFFECTS_ON_VALUES: usize = 3;
+pub(crate) const MAX_PIXEL_EFFECTS: usize = 16;
+pub(crate) const MAX_VALUE_EFFECTS: usize = 3;
 pub(super) const WORDS: usize = 11;
 
 record! {
@@ -53,24 +53,24 @@ macro_rules! registry {
         $($vmod:ident::$veffect:ident,)+
     ) => {
         #[derive(Debug, Clone, Copy, PartialEq)]
-        pub(crate) enum OnPixels {
+        pub(crate) enum AnyPixelEffect {
             $($(#[$on])* $peffect(super::$pmod::$peffect),)+
         }
 
         #[derive(Debug, Clone, Copy, PartialEq)]
-        pub(crate) enum OnValues {
+        pub(crate) enum AnyValueEffect {
             $($veffect(super::$vmod::$veffect),)+
         }
 
-        $($(#[$on])* impl From<super::$pmod::$peffect> for OnPixels {
+        $($(#[$on])* impl From<super::$pmod::$peffect> for AnyPixelEffect {
             fn from(effect: super::$pmod::$peffect) -> Self {
-                OnPixels::$peffect(effect)
+                AnyPixelEffect::$peffect(effect)
             }
         })+
 
-        $(impl From<super::$vmod::$veffect> for OnValues {
+        $(impl From<super::$vmod::$veffect> for AnyValueEffect {
             fn from(effect: super::$vmod::$veffect) -> Self {
-                OnValues::$veffect(effect)
+                AnyValueEffect::$veffect(effect)
             }
         })+
 
@@ -78,22 +78,22 @@ macro_rules! registry {
         enum PixelCode { Unused, $($(#[$on])* $peffect,)+ }
         enum ValueCode { Unused, $($veffect,)+ }
 
-        impl OnPixels {
+        impl AnyPixelEffect {
             pub(crate) fn runs_on_device(&self) -> bool {
                 match self {
-                    $($(#[$on])* OnPixels::$peffect(_) => <super::$pmod::$peffect as PixelEffect>::DEVICE.is_some(),)+
+                    $($(#[$on])* AnyPixelEffect::$peffect(_) => <super::$pmod::$peffect as PixelEffect>::DEVICE.is_some(),)+
                 }
             }
 
             pub(crate) fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
                 match self {
-                    $($(#[$on])* OnPixels::$peffect(effect) => effect.run(image, scratch),)+
+                    $($(#[$on])* AnyPixelEffect::$peffect(effect) => effect.run(image, scratch),)+
                 }
             }
 
             pub(crate) fn effect(&self) -> Effect {
                 match self {
-                    $($(#[$on])* OnPixels::$peffect(effect) => Effect::new(PixelCode::$peffect as u32, effect),)+
+                    $($(#[$on])* AnyPixelEffect::$peffect(effect) => Effect::new(PixelCode::$peffect as u32, effect),)+
                 }
             }
 
@@ -101,28 +101,28 @@ macro_rules! registry {
             #[cfg(test)]
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
-                    $($(#[$on])* code if code == PixelCode::$peffect as u32 => Some(OnPixels::$peffect(Record::take(&effect.words))),)+
+                    $($(#[$on])* code if code == PixelCode::$peffect as u32 => Some(AnyPixelEffect::$peffect(Record::take(&effect.words))),)+
                     _ => None,
                 }
             }
         }
 
-        impl OnValues {
+        impl AnyValueEffect {
             pub(crate) fn area(&self) -> Rect {
                 match self {
-                    $(OnValues::$veffect(effect) => effect.area(),)+
+                    $(AnyValueEffect::$veffect(effect) => effect.area(),)+
                 }
             }
 
             pub(super) fn value(&self, x: u32, y: u32, old: [f32; 3]) -> [f32; 3] {
                 match self {
-                    $(OnValues::$veffect(effect) => effect.value(x, y, old),)+
+                    $(AnyValueEffect::$veffect(effect) => effect.value(x, y, old),)+
                 }
             }
 
             pub(crate) fn effect(&self) -> Effect {
                 match self {
-                    $(OnValues::$veffect(effect) => Effect::new(ValueCode::$veffect as u32, effect),)+
+                    $(AnyValueEffect::$veffect(effect) => Effect::new(ValueCode::$veffect as u32, effect),)+
                 }
             }
 
@@ -130,7 +130,7 @@ macro_rules! registry {
             /// [`Effect::NONE`] and for an unknown code.
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
-                    $(code if code == ValueCode::$veffect as u32 => Some(OnValues::$veffect(Record::take(&effect.words))),)+
+                    $(code if code == ValueCode::$veffect as u32 => Some(AnyValueEffect::$veffect(Record::take(&effect.words))),)+
                     _ => None,
                 }
             }
@@ -156,10 +156,10 @@ macro_rules! registry {
         /// dispatches on an effect's code.
         #[cfg(test)]
         pub(crate) fn dispatch(values: bool) -> String {
-            let (mut included, mut cases) = (String::new(), String::new());
+            let (mut includes, mut cases) = (String::new(), String::new());
             let mut case = |file: Option<&str>, effect: &str, code: u32, call: &str| {
                 let Some(file) = file else { return };
-                included += &format!("#include \"../../../transform/ops/{file}\"\n");
+                includes += &format!("#include \"../../../transform/ops/{file}\"\n");
                 let cast = format!("reinterpret_cast<const {effect}&>(effect)");
                 cases += &format!("        case {code}: {}; break;\n", call.replace("EFFECT", &cast));
             };
@@ -168,12 +168,12 @@ macro_rules! registry {
             } else {
                 $(case(<super::$pmod::$peffect as PixelEffect>::DEVICE, stringify!($peffect), PixelCode::$peffect as u32, "run(EFFECT, image, scratch)");)+
             }
-            let head = if values {
+            let signature = if values {
                 "template <int P> __device__ __forceinline__ void run_effect(const Effect& effect, u32 x, u32 y, float (&v)[3 * P])"
             } else {
                 "__device__ __forceinline__ void run_effect(const Effect& effect, const Image& image, Scratch& scratch)"
             };
-            format!("{included}\n{head} {{\n    switch (effect.code) {{\n{cases}    }}\n}}\n")
+            format!("{includes}\n{signature} {{\n    switch (effect.code) {{\n{cases}    }}\n}}\n")
         }
     };
 }
@@ -183,12 +183,12 @@ effects!(registry);
 /// The effects of one sample, in the order in which they run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct SampleEffects {
-    pub(crate) pixels: ArrayVec<OnPixels, EFFECTS_ON_PIXELS>,
-    pub(crate) values: ArrayVec<OnValues, EFFECTS_ON_VALUES>,
+    pub(crate) pixels: ArrayVec<AnyPixelEffect, MAX_PIXEL_EFFECTS>,
+    pub(crate) values: ArrayVec<AnyValueEffect, MAX_VALUE_EFFECTS>,
 }
 
 impl SampleEffects {
-    pub(super) fn push(&mut self, effect: impl Into<OnPixels>) {
+    pub(super) fn push(&mut self, effect: impl Into<AnyPixelEffect>) {
         self.pixels.push(effect.into());
     }
 
@@ -196,7 +196,7 @@ impl SampleEffects {
     /// run.
     pub(crate) fn warps(&self) -> impl DoubleEndedIterator<Item = &Warp> {
         self.pixels.iter().filter_map(|effect| match effect {
-            OnPixels::Warp(warp) if warp.moves_annotations() => Some(warp),
+            AnyPixelEffect::Warp(warp) if warp.moves_annotations() => Some(warp),
             _ => None,
         })
     }
@@ -205,14 +205,14 @@ impl SampleEffects {
     /// do not transform annotations.
     pub(super) fn join_chain(&mut self, first: usize) {
         for effect in &mut self.pixels[first..] {
-            if let OnPixels::Warp(warp) = effect {
+            if let AnyPixelEffect::Warp(warp) = effect {
                 warp.join_chain();
             }
         }
     }
 
     pub(crate) fn runs_on_device(&self) -> bool {
-        self.pixels.iter().all(OnPixels::runs_on_device)
+        self.pixels.iter().all(AnyPixelEffect::runs_on_device)
     }
 
     pub(crate) fn run(&self, image: &mut ImageMut<'_>) {
@@ -225,12 +225,12 @@ impl SampleEffects {
     }
 }
 
-impl OnValues {
+impl AnyValueEffect {
     /// Returns the erased rectangle. The value of noise is its mean.
     pub(crate) fn erased(&self) -> Erase {
         match self {
-            OnValues::Erase(erase) => *erase,
-            OnValues::Noise(noise) => Erase { rect: noise.rect, value: noise.mean },
+            AnyValueEffect::Erase(erase) => *erase,
+            AnyValueEffect::Noise(noise) => Erase { rect: noise.rect, value: noise.mean },
         }
     }
 
@@ -239,7 +239,7 @@ impl OnValues {
         x.wrapping_sub(left) < width && y.wrapping_sub(top) < height
     }
 
-    pub(crate) fn run_all(effects: &[OnValues], x: u32, y: u32, value: [f32; 3]) -> [f32; 3] {
+    pub(crate) fn run_all(effects: &[AnyValueEffect], x: u32, y: u32, value: [f32; 3]) -> [f32; 3] {
         effects.iter().filter(|effect| effect.changes(x, y)).fold(value, |value, effect| effect.value(x, y, value))
     }
 }

@@ -33,9 +33,9 @@ impl PixelEffect for Sharpen {
         if width <= 2 || height <= 2 {
             return;
         }
-        let (from, stride) = (scratch.copy_of(image), width * 3);
+        let (source, stride) = (scratch.copy_image(image), width * 3);
         for (y, row) in image.rows_mut().enumerate().take(height - 1).skip(1) {
-            let [above, center, below] = [y - 1, y, y + 1].map(|y| &from[y * stride..][..stride]);
+            let [above, center, below] = [y - 1, y, y + 1].map(|y| &source[y * stride..][..stride]);
             sharpen_row([above, center, below], self.share, &mut row[3..stride - 3]);
         }
     }
@@ -44,14 +44,14 @@ impl PixelEffect for Sharpen {
 wide! {
     /// Sharpens a row, except its first and last pixel. `rows` is the original row with the rows
     /// above and below.
-    fn sharpen_row(rows: [&[u8]; 3], share: f32, to: &mut [u8]) {
-        let [above, own, below] = rows.map(|row| &row[..to.len() + 6]);
-        let three = |row: &[u8], i: usize| u16::from(row[i]) + u16::from(row[i + 3]) + u16::from(row[i + 6]);
-        for (i, to) in to.iter_mut().enumerate() {
-            let value = u16::from(own[i + 3]);
+    fn sharpen_row(rows: [&[u8]; 3], share: f32, out: &mut [u8]) {
+        let [above, center, below] = rows.map(|row| &row[..out.len() + 6]);
+        let sum_of_three = |row: &[u8], i: usize| u16::from(row[i]) + u16::from(row[i + 3]) + u16::from(row[i + 6]);
+        for (i, out) in out.iter_mut().enumerate() {
+            let value = u16::from(center[i + 3]);
             // The dividend is at most 6,643.
-            let smooth = (2 * (three(above, i) + three(own, i) + three(below, i) + 4 * value) + 13) / 26;
-            *to = level(fused(f32::from(smooth as i16 - value as i16), share, f32::from(value)));
+            let smooth = (2 * (sum_of_three(above, i) + sum_of_three(center, i) + sum_of_three(below, i) + 4 * value) + 13) / 26;
+            *out = level(fused(f32::from(smooth as i16 - value as i16), share, f32::from(value)));
         }
     }
 }

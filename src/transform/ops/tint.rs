@@ -5,10 +5,10 @@
 //! Blocks of pixels are split into one array per channel, so that the compiler can vectorize the
 //! loops. The hue conversion computes every HSV case, and then selects one without branching.
 
-use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
+use super::arithmetic::{BLOCK, Planes, blend, blend_weights, gray};
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;
-use super::wide::{below, level, wide};
+use super::wide::{fast_floor, level, wide};
 use crate::sampler::Rng;
 use crate::transform::{ImageMut, record};
 
@@ -33,7 +33,7 @@ impl Tint {
     const PERMUTED: u32 = 3;
 
     #[cfg(test)]
-    pub(crate) fn kinds() -> String {
+    pub(crate) fn c_constants() -> String {
         let names = "SATURATION, HUE, GRAYSCALE, PERMUTED";
         assert_eq!((Self::SATURATION, Self::PERMUTED), (0, names.split(',').count() as u32 - 1));
         format!("enum {{ {names} }};\n")
@@ -41,7 +41,7 @@ impl Tint {
 
     /// Equals torchvision's `adjust_saturation`, a blend with the gray value.
     pub(super) fn saturation(factor: f64) -> Self {
-        Tint { kind: Self::SATURATION, by: shares(factor), channels: 0 }
+        Tint { kind: Self::SATURATION, by: blend_weights(factor), channels: 0 }
     }
 
     /// Equals torchvision's `adjust_hue`.
@@ -78,43 +78,43 @@ impl PixelEffect for Tint {
             Self::HUE => rotate_hues(image.data_mut().as_chunks_mut().0, self.by[0]),
             Self::GRAYSCALE => remove_color(image.data_mut().as_chunks_mut().0),
             _ => {
-                let from = [0, 2, 4].map(|shift| (self.channels >> shift & 3) as usize);
-                image.pixels_mut().for_each(|pixel| *pixel = from.map(|channel| pixel[channel]));
+                let source_channels = [0, 2, 4].map(|shift| (self.channels >> shift & 3) as usize);
+                image.pixels_mut().for_each(|pixel| *pixel = source_channels.map(|channel| pixel[channel]));
             }
         }
     }
 }
 
 wide! {
-    fn saturate(pixels: &mut [[u8; 3]], shares: [f32; 2]) {
-        let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
+    fn saturate(pixels: &mut [[u8; 3]], weights: [f32; 2]) {
+        let (blocks, remainder) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
-            let Planes { channels, grays } = Planes::of(block);
+            let Planes { channels, grays } = Planes::from_pixels(block);
             let mut levels = [[0; BLOCK]; 3];
             for (levels, channel) in levels.iter_mut().zip(&channels) {
                 for ((level, &v), &gray) in levels.iter_mut().zip(channel).zip(&grays) {
-                    *level = blend(v, gray as f32, shares);
+                    *level = blend(v, gray as f32, weights);
                 }
             }
             for (i, pixel) in block.iter_mut().enumerate() {
                 *pixel = std::array::from_fn(|channel| levels[channel][i]);
             }
         }
-        for pixel in rest {
+        for pixel in remainder {
             let gray = f32::from(gray(pixel));
-            *pixel = pixel.map(|v| blend(f32::from(v), gray, shares));
+            *pixel = pixel.map(|v| blend(f32::from(v), gray, weights));
         }
     }
 }
 
 wide! {
     fn remove_color(pixels: &mut [[u8; 3]]) {
-        let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
+        let (blocks, remainder) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
-            let grays = Planes::of(block).grays;
+            let grays = Planes::from_pixels(block).grays;
             block.iter_mut().zip(grays).for_each(|(pixel, gray)| *pixel = [gray as u8; 3]);
         }
-        rest.iter_mut().for_each(|pixel| *pixel = [gray(pixel); 3]);
+        remainder.iter_mut().for_each(|pixel| *pixel = [gray(pixel); 3]);
     }
 }
 
@@ -122,14 +122,14 @@ wide! {
     /// Rotates the hue of each pixel. The conversions to HSV and back are torchvision's
     /// `_rgb_to_hsv` and `_hsv_to_rgb`.
     fn rotate_hues(pixels: &mut [[u8; 3]], turn: f32) {
-        let (blocks, rest) = pixels.as_chunks_mut::<BLOCK>();
+        let (blocks, remainder) = pixels.as_chunks_mut::<BLOCK>();
         for block in blocks {
             rotate_block(block, turn);
         }
-        let mut last = [[0; 3]; BLOCK];
-        last[..rest.len()].copy_from_slice(rest);
-        rotate_block(&mut last, turn);
-        rest.copy_from_slice(&last[..rest.len()]);
+        let mut last_block = [[0; 3]; BLOCK];
+        last_block[..remainder.len()].copy_from_slice(remainder);
+        rotate_block(&mut last_block, turn);
+        remainder.copy_from_slice(&last_block[..remainder.len()]);
     }
 }
 
@@ -150,29 +150,29 @@ fn rotate_block(block: &mut [[u8; 3]; BLOCK], turn: f32) {
         let sector = if largest == g { 2.0 + rc - bc } else { 4.0 + gc - rc };
         let sector = if largest == r { bc - gc } else { sector };
         // `ahead - below(ahead)` is exact, so it equals `ahead % 1.0`.
-        let ahead = sector / 6.0 + 1.0;
-        let h = (ahead - below(ahead)) + turn;
-        (*max, *saturation, *hue) = (largest, range / largest, (h - below(h)) * 6.0);
+        let positive_hue = sector / 6.0 + 1.0;
+        let h = (positive_hue - fast_floor(positive_hue)) + turn;
+        (*max, *saturation, *hue) = (largest, range / largest, (h - fast_floor(h)) * 6.0);
     }
     let mut levels = [[0; BLOCK]; 3];
     // In hue sectors 0 to 5, red is `max`, `q`, `p`, `p`, `t`, `max`. Green and blue have the same
     // sequence, shifted by 4 and 2 sectors.
     for (levels, shift) in levels.iter_mut().zip([0.0, 4.0, 2.0]) {
         let inputs = maxima.iter().zip(&saturations).zip(&hues);
-        for (level_of, ((&max, &saturation), &hue)) in levels.iter_mut().zip(inputs) {
-            let sextant = below(hue);
+        for (out, ((&max, &saturation), &hue)) in levels.iter_mut().zip(inputs) {
+            let sextant = fast_floor(hue);
             let f = hue - sextant;
-            let p = unit(max * (1.0 - saturation));
-            let q = unit(max * (1.0 - saturation * f));
-            let t = unit(max * (1.0 - saturation * (1.0 - f)));
+            let p = clamp_to_unit(max * (1.0 - saturation));
+            let q = clamp_to_unit(max * (1.0 - saturation * f));
+            let t = clamp_to_unit(max * (1.0 - saturation * (1.0 - f)));
             // A hue just below a full turn may be rounded up, so sector 6 equals sector 0.
             let sector = sextant + shift;
             let sector = if sector >= 6.0 { sector - 6.0 } else { sector };
-            let chosen = if sector == 1.0 { q } else { max };
-            let chosen = if (sector == 2.0) | (sector == 3.0) { p } else { chosen };
-            let chosen = if sector == 4.0 { t } else { chosen };
+            let value = if sector == 1.0 { q } else { max };
+            let value = if (sector == 2.0) | (sector == 3.0) { p } else { value };
+            let value = if sector == 4.0 { t } else { value };
             // torchvision's `to_dtype(uint8, scale=True)` truncates 255.999 times the value.
-            *level_of = level(chosen * 255.999);
+            *out = level(value * 255.999);
         }
     }
     for (i, pixel) in block.iter_mut().enumerate() {
@@ -193,7 +193,7 @@ fn smaller(a: f32, b: f32) -> f32 {
 }
 
 #[inline(always)]
-fn unit(v: f32) -> f32 {
+fn clamp_to_unit(v: f32) -> f32 {
     smaller(larger(v, 0.0), 1.0)
 }
 

@@ -5,7 +5,7 @@
 //! an entry of a table. Each effect reads the image once or twice, without a copy. The formulas are
 //! torchvision's, except that `add` is timm's.
 
-use super::arithmetic::{BLOCK, Planes, blend, gray, shares};
+use super::arithmetic::{BLOCK, Planes, blend, blend_weights, gray};
 use super::effect::{PixelEffect, Scratch};
 use super::random_effect::random_effect;
 use super::wide::{level, wide};
@@ -34,7 +34,7 @@ impl Tone {
     const EQUALIZE: u32 = 7;
 
     #[cfg(test)]
-    pub(crate) fn kinds() -> String {
+    pub(crate) fn c_constants() -> String {
         let names = "BRIGHTNESS, CONTRAST, POSTERIZE, SOLARIZE, ADD, INVERT, AUTOCONTRAST, EQUALIZE";
         assert_eq!((Self::BRIGHTNESS, Self::EQUALIZE), (0, names.split(',').count() as u32 - 1));
         format!("enum {{ {names} }};\n")
@@ -48,7 +48,7 @@ impl Tone {
     /// Equals torchvision's `adjust_contrast`, which blends each pixel with the mean gray of the
     /// image.
     pub(super) fn contrast(factor: f64) -> Self {
-        Tone { kind: Self::CONTRAST, by: shares(factor) }
+        Tone { kind: Self::CONTRAST, by: blend_weights(factor) }
     }
 
     /// Equals torchvision's `posterize`, which keeps the upper `bits` of each level.
@@ -111,8 +111,8 @@ wide! {
 }
 
 wide! {
-    fn blend_with(levels: &mut [u8], other: f32, shares: [f32; 2]) {
-        levels.iter_mut().for_each(|v| *v = blend(f32::from(*v), other, shares));
+    fn blend_with(levels: &mut [u8], other: f32, weights: [f32; 2]) {
+        levels.iter_mut().for_each(|v| *v = blend(f32::from(*v), other, weights));
     }
 }
 
@@ -123,22 +123,22 @@ wide! {
 }
 
 wide! {
-    fn add_below(levels: &mut [u8], added: f32, end: f32) {
+    fn add_below(levels: &mut [u8], added: f32, threshold: f32) {
         for v in levels {
             let old = f32::from(*v);
-            *v = if old < end { level(old + added) } else { *v };
+            *v = if old < threshold { level(old + added) } else { *v };
         }
     }
 }
 
 wide! {
     fn gray_sum(pixels: &[[u8; 3]]) -> u64 {
-        let (blocks, rest) = pixels.as_chunks::<BLOCK>();
+        let (blocks, remainder) = pixels.as_chunks::<BLOCK>();
         let mut sum = 0;
         for block in blocks {
-            sum += Planes::of(block).grays.iter().map(|&gray| gray as u64).sum::<u64>();
+            sum += Planes::from_pixels(block).grays.iter().map(|&gray| gray as u64).sum::<u64>();
         }
-        sum + rest.iter().map(|pixel| u64::from(gray(pixel))).sum::<u64>()
+        sum + remainder.iter().map(|pixel| u64::from(gray(pixel))).sum::<u64>()
     }
 }
 
@@ -178,10 +178,10 @@ fn equalize_table(counts: &[u32; 256]) -> [u8; 256] {
     if stride == 0 {
         return std::array::from_fn(|v| v as u8);
     }
-    let mut below = 0;
+    let mut lower_pixels = 0;
     counts.map(|n| {
-        let level = ((below + stride / 2) / stride).min(255) as u8;
-        below += n;
+        let level = ((lower_pixels + stride / 2) / stride).min(255) as u8;
+        lower_pixels += n;
         level
     })
 }

@@ -11,7 +11,7 @@
 
 use super::arithmetic::BLOCK;
 use super::effect::{PixelEffect, Scratch};
-use super::wide::{ROUND, below, level, wide};
+use super::wide::{ROUND, fast_floor, level, wide};
 use crate::decode::Size;
 use crate::transform::{ImageMut, record};
 
@@ -73,7 +73,7 @@ impl Affine {
     }
 }
 
-fn halves(size: Size) -> [f32; 2] {
+fn half_sides(size: Size) -> [f32; 2] {
     [0.5 * size.width as f32, 0.5 * size.height as f32]
 }
 
@@ -86,7 +86,7 @@ impl Warp {
     const IN_CHAIN: u32 = 1 << 27;
 
     #[cfg(test)]
-    pub(crate) fn bits() -> String {
+    pub(crate) fn c_constants() -> String {
         format!(
             "enum {{ FILLED = {}, BILINEAR = {}, PERSPECTIVE = {} }};\n",
             Self::FILLED,
@@ -95,14 +95,23 @@ impl Warp {
         )
     }
 
-    fn new(rows: [f64; 6], under: [f64; 2], size: Size, sampling: Sampling, mode: u32) -> Self {
-        let [across, down] = halves(size);
+    fn new(rows: [f64; 6], divisor_terms: [f64; 2], size: Size, sampling: Sampling, mode: u32) -> Self {
+        let [half_width, half_height] = half_sides(size);
         let [a, b, c, d, e, f] = rows.map(|v| v as f32);
-        let [g, h] = under.map(|v| v as f32);
+        let [g, h] = divisor_terms.map(|v| v as f32);
         let [red, green, blue] = sampling.fill.unwrap_or_default();
         let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
         Warp {
-            map: [a / across, b / across, c / across, d / down, e / down, f / down, g, h],
+            map: [
+                a / half_width,
+                b / half_width,
+                c / half_width,
+                d / half_height,
+                e / half_height,
+                f / half_height,
+                g,
+                h,
+            ],
             mode: u32::from_le_bytes([red, green, blue, 0])
                 | bit(sampling.fill.is_some(), Self::FILLED)
                 | bit(sampling.bilinear, Self::BILINEAR)
@@ -145,27 +154,27 @@ impl Warp {
     /// pixel.
     #[inline(always)]
     pub(super) fn source(&self, x: u32, y: u32, size: Size) -> (f32, f32) {
-        let ([a, b, c, d, e, f, g, h], [across, down]) = (self.map, halves(size));
+        let ([a, b, c, d, e, f, g, h], [half_width, half_height]) = (self.map, half_sides(size));
         let (x, y) = if self.has_flag(Self::PERSPECTIVE) {
             let (x, y) = (x as f32 + 0.5, y as f32 + 0.5);
-            let under = (x * g + y * h) + 1.0;
-            (((x * a + y * b) + c) / under - 1.0, ((x * d + y * e) + f) / under - 1.0)
+            let divisor = (x * g + y * h) + 1.0;
+            (((x * a + y * b) + c) / divisor - 1.0, ((x * d + y * e) + f) / divisor - 1.0)
         } else {
-            let (x, y) = (x as f32 + (0.5 - across), y as f32 + (0.5 - down));
+            let (x, y) = (x as f32 + (0.5 - half_width), y as f32 + (0.5 - half_height));
             ((x * a + y * b) + c, (x * d + y * e) + f)
         };
-        ((x + 1.0) * across - 0.5, (y + 1.0) * down - 0.5)
+        ((x + 1.0) * half_width - 0.5, (y + 1.0) * half_height - 0.5)
     }
 
     /// Returns the nearest pixel, rounded half to even, or `None` if the pixel is outside the
     /// image.
     fn nearest((x, y): (f32, f32), size: Size) -> Option<(u32, u32)> {
-        let inside = |v: f32, length: u32| {
+        let to_index = |v: f32, length: u32| {
             // The condition is false for NaN.
             let rounded = (v >= -0.5 && v < length as f32).then_some((v + ROUND - ROUND) as u32)?;
             (rounded < length).then_some(rounded)
         };
-        Some((inside(x, size.width)?, inside(y, size.height)?))
+        Some((to_index(x, size.width)?, to_index(y, size.height)?))
     }
 
     pub(crate) fn nearest_source(&self, x: u32, y: u32, size: Size) -> Option<(u32, u32)> {
@@ -225,17 +234,23 @@ impl Warp {
     /// Returns the matrix that maps homogeneous output positions to source positions, in pixels
     /// from the corner of the first pixel.
     fn matrix(&self, size: Size) -> [[f64; 3]; 3] {
-        let [across, down] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
+        let [half_width, half_height] = [f64::from(size.width) / 2.0, f64::from(size.height) / 2.0];
         let [a, b, c, d, e, f, g, h] = self.map.map(f64::from);
         if self.has_flag(Self::PERSPECTIVE) {
-            return [[a * across, b * across, c * across], [d * down, e * down, f * down], [g, h, 1.0]];
+            return [
+                [a * half_width, b * half_width, c * half_width],
+                [d * half_height, e * half_height, f * half_height],
+                [g, h, 1.0],
+            ];
         }
-        let row = |a: f64, b: f64, c: f64, half: f64| [a * half, b * half, (c - a * across - b * down) * half + half];
-        [row(a, b, c, across), row(d, e, f, down), [0.0, 0.0, 1.0]]
+        let row = |a: f64, b: f64, c: f64, half: f64| {
+            [a * half, b * half, (c - a * half_width - b * half_height) * half + half]
+        };
+        [row(a, b, c, half_width), row(d, e, f, half_height), [0.0, 0.0, 1.0]]
     }
 
     /// Maps a source position to the output, in pixels from the corner of the first pixel.
-    pub(crate) fn forward(&self, (x, y): (f64, f64), size: Size) -> (f64, f64) {
+    pub(crate) fn source_to_output(&self, (x, y): (f64, f64), size: Size) -> (f64, f64) {
         let [[a, b, c], [d, e, f], [g, h, i]] = self.matrix(size);
         // The adjugate is the inverse times a factor, which the division cancels.
         let inverse = [
@@ -247,15 +262,15 @@ impl Warp {
     }
 
     /// Maps a position in the output to the source. This is the inverse of
-    /// [`forward`](Warp::forward).
-    pub(crate) fn backward(&self, position: (f64, f64), size: Size) -> (f64, f64) {
+    /// [`source_to_output`](Warp::source_to_output).
+    pub(crate) fn output_to_source(&self, position: (f64, f64), size: Size) -> (f64, f64) {
         project(self.matrix(size), position)
     }
 }
 
 fn project(rows: [[f64; 3]; 3], (x, y): (f64, f64)) -> (f64, f64) {
-    let [across, down, under] = rows.map(|[a, b, c]| a * x + b * y + c);
-    (across / under, down / under)
+    let [x_dividend, y_dividend, divisor] = rows.map(|[a, b, c]| a * x + b * y + c);
+    (x_dividend / divisor, y_dividend / divisor)
 }
 
 /// Computes torchvision's `_get_perspective_coeffs`. Returns `None` if there is no unique solution,
@@ -275,8 +290,8 @@ fn perspective_coefficients(from: [[f64; 2]; 4], to: [[f64; 2]; 4]) -> Option<[f
         }
         let normalized = rows[column].map(|v| v / rows[column][column]);
         for (i, row) in rows.iter_mut().enumerate() {
-            let times = if i == column { 0.0 } else { row[column] };
-            row.iter_mut().zip(normalized).for_each(|(v, pivot)| *v -= times * pivot);
+            let factor = if i == column { 0.0 } else { row[column] };
+            row.iter_mut().zip(normalized).for_each(|(v, pivot)| *v -= factor * pivot);
         }
         rows[column] = normalized;
     }
@@ -317,22 +332,22 @@ impl BilinearSample {
     /// the image. `fill` is ignored if all four pixels are inside. Pixels with weight 0 are
     /// ignored, even if they are NaN.
     fn filled(&self, fill: f32, value: impl Fn(usize) -> f32) -> f32 {
-        let counts =
+        let has_pixel =
             |inside: bool| self.pixels.iter().any(|(pixel, weight)| pixel.is_some() == inside && *weight != 0.0);
-        if !counts(true) {
+        if !has_pixel(true) {
             return fill;
         }
-        let part = |(pixel, weight): (Option<usize>, f32)| match pixel {
+        let weighted_value = |(pixel, weight): (Option<usize>, f32)| match pixel {
             Some(index) if weight != 0.0 => value(index) * weight,
             _ => 0.0,
         };
-        let [a, b, c, d] = self.pixels.map(part);
+        let [a, b, c, d] = self.pixels.map(weighted_value);
         let value = ((a + b) + c) + d;
-        if !counts(false) {
+        if !has_pixel(false) {
             return value;
         }
-        let inside = self.sum(|_| 1.0);
-        value * inside + fill * (1.0 - inside)
+        let inside_weight = self.sum(|_| 1.0);
+        value * inside_weight + fill * (1.0 - inside_weight)
     }
 }
 
@@ -341,40 +356,40 @@ impl PixelEffect for Warp {
 
     fn run(&self, image: &mut ImageMut<'_>, scratch: &mut Scratch) {
         let (size, fill) = (image.size(), self.fill());
-        let from = scratch.copy_of(image).as_chunks::<3>().0;
+        let source = scratch.copy_image(image).as_chunks::<3>().0;
         for (y, row) in image.rows_mut().enumerate() {
-            let mut first = 0;
+            let mut first_column = 0;
             for pixels in row.as_chunks_mut::<3>().0.chunks_mut(BLOCK) {
                 if self.has_flag(Self::BILINEAR) {
-                    sum_pixels(self, (first, y as u32), size, from, pixels);
+                    sample_bilinear(self, (first_column, y as u32), size, source, pixels);
                 } else {
-                    let indices = nearest_indices(self, (first, y as u32), size);
+                    let indices = nearest_indices(self, (first_column, y as u32), size);
                     for (out, index) in pixels.iter_mut().zip(indices) {
-                        *out = from.get(index as usize).copied().unwrap_or(fill);
+                        *out = source.get(index as usize).copied().unwrap_or(fill);
                     }
                 }
-                first += BLOCK as u32;
+                first_column += BLOCK as u32;
             }
         }
     }
 }
 
 wide! {
-    /// Returns the nearest source pixel of each of the `BLOCK` output pixels that start at `from`,
-    /// or `u32::MAX` outside the image. The result equals [`Warp::nearest`] for images of fewer
-    /// than 2^32 pixels, but this function vectorizes.
-    fn nearest_indices(warp: &Warp, from: (u32, u32), size: Size) -> [u32; BLOCK] {
+    /// Returns the nearest source pixel of each of the `BLOCK` output pixels that start at
+    /// `first_pixel`, or `u32::MAX` outside the image. The result equals [`Warp::nearest`] for
+    /// images of fewer than 2^32 pixels, but this function vectorizes.
+    fn nearest_indices(warp: &Warp, first_pixel: (u32, u32), size: Size) -> [u32; BLOCK] {
         let [width, height] = [size.width as f32, size.height as f32];
         let mut indices = [0; BLOCK];
-        for (x, index) in (from.0..).zip(&mut indices) {
-            let (x, y) = warp.source(x, from.1, size);
+        for (x, index) in (first_pixel.0..).zip(&mut indices) {
+            let (x, y) = warp.source(x, first_pixel.1, size);
             let rounded = |v: f32| v + ROUND - ROUND;
-            let across = (x >= -0.5) & (x < width) & (rounded(x) < width);
-            let down = (y >= -0.5) & (y < height) & (rounded(y) < height);
+            let is_column_inside = (x >= -0.5) & (x < width) & (rounded(x) < width);
+            let is_row_inside = (y >= -0.5) & (y < height) & (rounded(y) < height);
             // `ROUND` moves the integer part of the float to its low bits.
-            let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
-            let inside = low(y).wrapping_mul(size.width).wrapping_add(low(x));
-            *index = if across & down { inside } else { u32::MAX };
+            let to_integer = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
+            let pixel_index = to_integer(y).wrapping_mul(size.width).wrapping_add(to_integer(x));
+            *index = if is_column_inside & is_row_inside { pixel_index } else { u32::MAX };
         }
         indices
     }
@@ -386,34 +401,34 @@ const BORDER: u32 = u32::MAX - 1;
 const OUTSIDE: u32 = u32::MAX;
 
 wide! {
-    /// Samples the output pixels that start at `start` bilinearly. The result equals
+    /// Samples the output pixels that start at `first_pixel` bilinearly. The result equals
     /// [`Warp::bilinear_color`], which is called only at the edge of the image.
-    fn sum_pixels(warp: &Warp, start: (u32, u32), size: Size, from: &[[u8; 3]], to: &mut [[u8; 3]]) {
+    fn sample_bilinear(warp: &Warp, first_pixel: (u32, u32), size: Size, source: &[[u8; 3]], out: &mut [[u8; 3]]) {
         let mut positions = [[0.0; BLOCK]; 2];
-        let mut shares = [[0.0; BLOCK]; 4];
+        let mut weights = [[0.0; BLOCK]; 4];
         // Index of the upper left neighbor, or `BORDER` or `OUTSIDE`.
         let mut indices = [0; BLOCK];
         let [right_end, lower_end] = [size.width as f32 - 1.0, size.height as f32 - 1.0];
         for (i, index) in indices.iter_mut().enumerate() {
-            let (x, y) = warp.source(start.0 + i as u32, start.1, size);
+            let (x, y) = warp.source(first_pixel.0 + i as u32, first_pixel.1, size);
             (positions[0][i], positions[1][i]) = (x, y);
-            let (left, top) = (below(x), below(y));
+            let (left, top) = (fast_floor(x), fast_floor(y));
             let (right, under) = (x - left, y - top);
-            shares[0][i] = (1.0 - right) * (1.0 - under);
-            shares[1][i] = right * (1.0 - under);
-            shares[2][i] = (1.0 - right) * under;
-            shares[3][i] = right * under;
-            let inside = (x >= 0.0) & (y >= 0.0) & (left < right_end) & (top < lower_end);
-            let low = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
-            let corner = low(top).wrapping_mul(size.width).wrapping_add(low(left));
+            weights[0][i] = (1.0 - right) * (1.0 - under);
+            weights[1][i] = right * (1.0 - under);
+            weights[2][i] = (1.0 - right) * under;
+            weights[3][i] = right * under;
+            let is_inside = (x >= 0.0) & (y >= 0.0) & (left < right_end) & (top < lower_end);
+            let to_integer = |v: f32| (v + ROUND).to_bits() & 0x3f_ffff;
+            let corner = to_integer(top).wrapping_mul(size.width).wrapping_add(to_integer(left));
             // The condition is false for NaN.
-            let near = (x > -1.0) & (y > -1.0) & (x < size.width as f32) & (y < size.height as f32);
-            *index = if inside { corner } else if near { BORDER } else { OUTSIDE };
+            let touches_image = (x > -1.0) & (y > -1.0) & (x < size.width as f32) & (y < size.height as f32);
+            *index = if is_inside { corner } else if touches_image { BORDER } else { OUTSIDE };
         }
         let mut corners = [[[0.0; BLOCK]; 3]; 4];
-        for (i, index) in indices.iter().take(to.len()).enumerate().filter(|(_, index)| **index < BORDER) {
+        for (i, index) in indices.iter().take(out.len()).enumerate().filter(|(_, index)| **index < BORDER) {
             let (above, under) = (*index as usize, *index as usize + size.width as usize);
-            let pixels = [from[above], from[above + 1], from[under], from[under + 1]];
+            let pixels = [source[above], source[above + 1], source[under], source[under + 1]];
             for (corner, pixel) in corners.iter_mut().zip(pixels) {
                 corner.iter_mut().zip(pixel).for_each(|(values, v)| values[i] = f32::from(v));
             }
@@ -424,16 +439,16 @@ wide! {
             let fill = f32::from(warp.fill()[channel]);
             let is_filled = warp.has_flag(Warp::FILLED);
             for (i, level_of) in levels.iter_mut().enumerate() {
-                let [a, b, c, d] = [shares[0][i], shares[1][i], shares[2][i], shares[3][i]];
+                let [a, b, c, d] = [weights[0][i], weights[1][i], weights[2][i], weights[3][i]];
                 let [p, q, r, s] = [p[channel][i], q[channel][i], r[channel][i], s[channel][i]];
                 let sum = ((p * a + q * b) + r * c) + s * d;
                 let filled = (sum - fill) * (((a + b) + c) + d) + fill;
                 *level_of = level(if is_filled { filled } else { sum } + ROUND - ROUND);
             }
         }
-        for (i, to) in to.iter_mut().enumerate() {
-            *to = match indices[i] {
-                BORDER => warp.bilinear_color((positions[0][i], positions[1][i]), size, from),
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = match indices[i] {
+                BORDER => warp.bilinear_color((positions[0][i], positions[1][i]), size, source),
                 OUTSIDE => warp.fill(),
                 _ => std::array::from_fn(|channel| levels[channel][i]),
             };
@@ -442,14 +457,14 @@ wide! {
 }
 
 impl Warp {
-    fn bilinear_color(&self, point: (f32, f32), size: Size, from: &[[u8; 3]]) -> [u8; 3] {
-        let sample = BilinearSample::new(point, size);
-        let inside = sample.sum(|_| 1.0);
+    fn bilinear_color(&self, position: (f32, f32), size: Size, source: &[[u8; 3]]) -> [u8; 3] {
+        let sample = BilinearSample::new(position, size);
+        let inside_weight = sample.sum(|_| 1.0);
         std::array::from_fn(|channel| {
-            let mut value = sample.sum(|pixel| f32::from(from[pixel][channel]));
+            let mut value = sample.sum(|pixel| f32::from(source[pixel][channel]));
             if self.has_flag(Self::FILLED) {
                 let fill = f32::from(self.fill()[channel]);
-                value = (value - fill) * inside + fill;
+                value = (value - fill) * inside_weight + fill;
             }
             (value + ROUND - ROUND) as u8
         })
@@ -472,13 +487,17 @@ mod tests {
     fn bilinear_maps_do_not_depend_on_the_fill() {
         let map: Vec<f32> = (0..32).map(|v| v as f32 + 0.125).collect();
         for fill in [f32::NAN, 1e9, -1e30, f32::INFINITY] {
-            let (moved_whole, half) = (moved(&map, [2.0, 0.0], fill), moved(&map, [0.5, 0.0], fill));
-            for (index, (whole_value, half)) in moved_whole.into_iter().zip(half).enumerate() {
+            let (moved_by_two, moved_by_half) = (moved(&map, [2.0, 0.0], fill), moved(&map, [0.5, 0.0], fill));
+            for (index, (value_by_two, value_by_half)) in moved_by_two.into_iter().zip(moved_by_half).enumerate() {
                 let expected = if index % 8 < 2 { fill } else { map[index - 2] };
-                assert_eq!(whole_value.to_bits(), expected.to_bits(), "fill {fill}, value {index}: {whole_value}");
+                assert_eq!(value_by_two.to_bits(), expected.to_bits(), "fill {fill}, value {index}: {value_by_two}");
                 match index % 8 {
-                    0 => assert!(if fill.is_nan() { half.is_nan() } else { half == map[index] / 4.0 + fill / 2.0 }),
-                    _ => assert_eq!(half, (map[index - 1] + map[index]) / 2.0, "fill {fill}, value {index}"),
+                    0 => assert!(if fill.is_nan() {
+                        value_by_half.is_nan()
+                    } else {
+                        value_by_half == map[index] / 4.0 + fill / 2.0
+                    }),
+                    _ => assert_eq!(value_by_half, (map[index - 1] + map[index]) / 2.0, "fill {fill}, value {index}"),
                 }
             }
         }

@@ -4,7 +4,7 @@
 //!
 //! **Invariants**
 //! 1. [`wide`] calls a function that is compiled for AVX2 only after checking the CPU for AVX2.
-//! 2. [`round_to_level`] clamps to 0..=255 before the unchecked conversion.
+//! 2. [`truncate_to_level`] clamps to 0..=255 before the unchecked conversion.
 #![allow(unsafe_code)]
 
 /// Defines a function that is compiled twice, for any CPU and for AVX2, and selects the version at
@@ -41,7 +41,7 @@ pub(super) use wide;
 /// Clamps `v` to 0 to 255 and truncates it. NaN becomes 0, while `clamp` would preserve it.
 #[allow(clippy::manual_clamp)]
 #[inline(always)]
-pub(super) fn round_to_level(v: f32) -> i32 {
+pub(super) fn truncate_to_level(v: f32) -> i32 {
     // SAFETY: the number is from 0 to 255 (invariant 2). If `v` is NaN, `max` returns 0.
     unsafe { v.max(0.0).min(255.0).to_int_unchecked() }
 }
@@ -49,7 +49,7 @@ pub(super) fn round_to_level(v: f32) -> i32 {
 /// Converts like `v as u8`, but vectorizes.
 #[inline(always)]
 pub(super) fn level(v: f32) -> u8 {
-    round_to_level(v) as u8
+    truncate_to_level(v) as u8
 }
 
 /// Adding and subtracting this number rounds a float of magnitude less than 2^22 to an integer,
@@ -58,7 +58,7 @@ pub(super) const ROUND: f32 = 12_582_912.0;
 
 /// Computes `v.floor()` for numbers from -2^22 to 2^22, but vectorizes.
 #[inline(always)]
-pub(super) fn below(v: f32) -> f32 {
+pub(super) fn fast_floor(v: f32) -> f32 {
     let rounded = v + ROUND - ROUND;
     if rounded > v { rounded - 1.0 } else { rounded }
 }
@@ -69,13 +69,13 @@ mod tests {
 
     #[test]
     fn level_equals_a_cast_to_u8() {
-        let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, -1.5, 1e30, -1e30, f32::MIN_POSITIVE];
+        let special_values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, -1.5, 1e30, -1e30, f32::MIN_POSITIVE];
         let steps = (-1000..70_000).map(|n| n as f32 / 256.0);
-        for v in odd.into_iter().chain(steps) {
+        for v in special_values.into_iter().chain(steps) {
             assert_eq!(level(v), v as u8, "{v}");
-            assert_eq!(round_to_level(v), i32::from(v as u8), "{v}");
+            assert_eq!(truncate_to_level(v), i32::from(v as u8), "{v}");
             if v.abs() < 4_194_304.0 {
-                assert_eq!(below(v), v.floor(), "{v}");
+                assert_eq!(fast_floor(v), v.floor(), "{v}");
             }
         }
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::kind::OnEffect;
 use super::space::{self, Space};
 use super::tables::{self, Table};
-use super::timm::{self, Recipe};
+use super::timm::{self, TimmPolicy};
 use crate::decode::Size;
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
@@ -13,7 +13,7 @@ use crate::transform::Interpolation;
 use crate::transform::mix::dirichlet;
 use crate::transform::ops::blend::Blend;
 use crate::transform::ops::operation::Operation;
-use crate::transform::ops::registry::{EFFECTS_ON_PIXELS, SampleEffects};
+use crate::transform::ops::registry::{MAX_PIXEL_EFFECTS, SampleEffects};
 
 use crate::transform::ops::warp::Sampling;
 
@@ -58,7 +58,7 @@ impl AutoAugment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    form: Form,
+    form: PolicyKind,
     bins: u32,
     sampling: Sampling,
     /// Error message for a setter that the policy does not support.
@@ -68,7 +68,7 @@ pub struct Policy {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Form {
+enum PolicyKind {
     Rand { effects: u32, magnitude: u32 },
     Trivial,
     Auto(AutoAugment),
@@ -81,12 +81,12 @@ enum Form {
 #[serde(from = "String", into = "String")]
 struct Timm {
     text: String,
-    recipe: std::result::Result<Recipe, String>,
+    parsed_policy: std::result::Result<TimmPolicy, String>,
 }
 
 impl From<String> for Timm {
     fn from(text: String) -> Self {
-        Timm { recipe: Recipe::parse(&text), text }
+        Timm { parsed_policy: TimmPolicy::parse(&text), text }
     }
 }
 
@@ -97,7 +97,7 @@ impl From<Timm> for String {
 }
 
 impl Policy {
-    fn new(form: Form, bins: u32) -> Self {
+    fn new(form: PolicyKind, bins: u32) -> Self {
         Policy { form, bins, sampling: Sampling::default(), misuse: None }
     }
 
@@ -106,19 +106,19 @@ impl Policy {
     /// `rand_augment(2, 9)`. See Cubuk et al., "RandAugment: Practical automated data augmentation
     /// with a reduced search space" (2020).
     pub fn rand_augment(effects: u32, magnitude: u32) -> Self {
-        Self::new(Form::Rand { effects, magnitude }, 31)
+        Self::new(PolicyKind::Rand { effects, magnitude }, 31)
     }
 
     /// Equals torchvision's `TrivialAugmentWide`: draws one effect with a random magnitude. See
     /// Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data Augmentation"
     /// (2021).
     pub fn trivial_augment_wide() -> Self {
-        Self::new(Form::Trivial, 31)
+        Self::new(PolicyKind::Trivial, 31)
     }
 
     /// Equals torchvision's `AutoAugment`: draws a pair of effects from a learned policy.
     pub fn auto_augment(policy: AutoAugment) -> Self {
-        Self::new(Form::Auto(policy), 10)
+        Self::new(PolicyKind::Auto(policy), 10)
     }
 
     /// Equals torchvision's `AugMix`: mixes the original image with the results of three chains of
@@ -129,7 +129,7 @@ impl Policy {
     ///
     /// Devices do not support AugMix, so the worker threads decode and mix the samples.
     pub fn aug_mix() -> Self {
-        let form = Form::Mix { severity: 3, chains: 3, depth: None, alpha: 1.0, all: true };
+        let form = PolicyKind::Mix { severity: 3, chains: 3, depth: None, alpha: 1.0, all: true };
         Self::new(form, 10).interpolation(Interpolation::Bilinear)
     }
 
@@ -141,13 +141,15 @@ impl Policy {
     /// torchvision's. Timm uses Pillow, which causes four differences:
     /// - Pixel values may differ by one.
     /// - Geometric effects use bilinear interpolation, unless
-    ///   [`interpolation`](Policy::interpolation) is set. Timm chooses bilinear or bicubic at random.
+    /// [`interpolation`](Policy::interpolation) is set. Timm chooses bilinear or bicubic at random.
     /// - Geometric effects blend pixels at the edge of the image with the fill color.
     /// - The blur is an exact Gaussian, which Pillow only approximates.
     ///
     /// The default fill color is the mean color of ImageNet, (124, 116, 104).
     pub fn timm(text: &str) -> Self {
-        Self::new(Form::Timm(text.to_owned().into()), 10).interpolation(Interpolation::Bilinear).fill([124, 116, 104])
+        Self::new(PolicyKind::Timm(text.to_owned().into()), 10)
+            .interpolation(Interpolation::Bilinear)
+            .fill([124, 116, 104])
     }
 
     /// Sets the number of magnitudes of [`rand_augment`](Policy::rand_augment) and
@@ -155,7 +157,7 @@ impl Policy {
     #[must_use]
     pub fn bins(mut self, bins: u32) -> Self {
         match self.form {
-            Form::Rand { .. } | Form::Trivial => self.bins = bins,
+            PolicyKind::Rand { .. } | PolicyKind::Trivial => self.bins = bins,
             _ => self.misuse = Some("bins needs rand_augment or trivial_augment_wide"),
         }
         self
@@ -166,7 +168,7 @@ impl Policy {
     #[must_use]
     pub fn severity(mut self, max_magnitude: u32) -> Self {
         match &mut self.form {
-            Form::Mix { severity, .. } => *severity = max_magnitude,
+            PolicyKind::Mix { severity, .. } => *severity = max_magnitude,
             _ => self.misuse = Some("severity needs aug_mix"),
         }
         self
@@ -177,7 +179,7 @@ impl Policy {
     #[must_use]
     pub fn chains(mut self, number: u32, effects: Option<u32>) -> Self {
         match &mut self.form {
-            Form::Mix { chains, depth, .. } => (*chains, *depth) = (number, effects),
+            PolicyKind::Mix { chains, depth, .. } => (*chains, *depth) = (number, effects),
             _ => self.misuse = Some("chains needs aug_mix"),
         }
         self
@@ -203,39 +205,39 @@ impl Policy {
     }
 
     /// Draws the effects of any policy except AugMix.
-    fn choose(&self, output: Size, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
+    fn draw_effects(&self, output: Size, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         match &self.form {
-            Form::Rand { effects, magnitude } => {
+            PolicyKind::Rand { effects, magnitude } => {
                 for _ in 0..*effects {
                     let kind = space::RAND.draw(rng);
                     let magnitude = space::RAND.magnitude(kind, *magnitude, self.bins, output, rng);
                     on_effect(kind, magnitude);
                 }
             }
-            Form::Trivial => {
+            PolicyKind::Trivial => {
                 let kind = space::WIDE.draw(rng);
                 let level = rng.below(self.bins.into()) as u32;
                 on_effect(kind, space::WIDE.magnitude(kind, level, self.bins, output, rng));
             }
-            Form::Auto(policy) => {
+            PolicyKind::Auto(policy) => {
                 for (kind, probability, level) in policy.table()[rng.below(25) as usize] {
                     if rng.chance(probability) {
                         on_effect(kind, space::RAND.magnitude(kind, level.into(), self.bins, output, rng));
                     }
                 }
             }
-            Form::Timm(Timm { recipe, .. }) => {
-                if let Ok(recipe) = recipe {
-                    recipe.choose(rng, on_effect);
+            PolicyKind::Timm(Timm { parsed_policy, .. }) => {
+                if let Ok(parsed_policy) = parsed_policy {
+                    parsed_policy.draw_effects(rng, on_effect);
                 }
             }
-            Form::Mix { .. } => {}
+            PolicyKind::Mix { .. } => {}
         }
     }
 
     /// Draws the weights of the chains, as in torchvision's `AugMix`, and adds the chains and their
     /// blends. `chain` draws the effects of one chain.
-    fn mix(
+    fn draw_mixture(
         &self,
         chains: u32,
         alpha: f64,
@@ -243,13 +245,13 @@ impl Policy {
         rng: &mut Rng,
         mut chain: impl FnMut(&mut Rng, &mut SampleEffects),
     ) {
-        let shares = dirichlet(alpha, 2, rng);
-        let parts = dirichlet(alpha, chains as usize, rng);
+        let mixture_weights = dirichlet(alpha, 2, rng);
+        let chain_weights = dirichlet(alpha, chains as usize, rng);
         let first = effects.pixels.len();
-        effects.push(Blend::begin(shares[0] as f32));
-        for (i, part) in parts.iter().enumerate() {
+        effects.push(Blend::begin(mixture_weights[0] as f32));
+        for (i, chain_weight) in chain_weights.iter().enumerate() {
             chain(rng, effects);
-            effects.push(Blend::chain(*part as f32 * shares[1] as f32, i + 1 == parts.len()));
+            effects.push(Blend::chain(*chain_weight as f32 * mixture_weights[1] as f32, i + 1 == chain_weights.len()));
         }
         effects.join_chain(first);
     }
@@ -266,7 +268,8 @@ impl Operation for Policy {
 
     fn without_device_code(&self) -> Option<&'static str> {
         match self.form {
-            Form::Mix { .. } | Form::Timm(Timm { recipe: Ok(Recipe { mix: Some(_), .. }), .. }) => Some("AugMix"),
+            PolicyKind::Mix { .. }
+            | PolicyKind::Timm(Timm { parsed_policy: Ok(TimmPolicy { mix: Some(_), .. }), .. }) => Some("AugMix"),
             _ => None,
         }
     }
@@ -289,16 +292,16 @@ impl Operation for Policy {
                 refuse(format!("{name} of {value}: expected {min} to {max}"))
             }
         };
-        let max_effects = EFFECTS_ON_PIXELS as u32;
+        let max_effects = MAX_PIXEL_EFFECTS as u32;
         match &self.form {
-            Form::Rand { effects, magnitude } => {
+            PolicyKind::Rand { effects, magnitude } => {
                 check_range("rand_augment: bins", self.bins, 2, 1000)?;
                 check_range("rand_augment: magnitude", *magnitude, 0, self.bins - 1)?;
                 check_range("rand_augment: number of effects", *effects, 0, max_effects)
             }
-            Form::Trivial => check_range("trivial_augment_wide: bins", self.bins, 2, 1000),
-            Form::Auto(_) => Ok(()),
-            Form::Mix { severity, chains, depth, alpha, .. } => {
+            PolicyKind::Trivial => check_range("trivial_augment_wide: bins", self.bins, 2, 1000),
+            PolicyKind::Auto(_) => Ok(()),
+            PolicyKind::Mix { severity, chains, depth, alpha, .. } => {
                 check_range("aug_mix: severity", *severity, 1, 10)?;
                 check_range("aug_mix: number of chains", *chains, 1, max_effects)?;
                 check_range("aug_mix: number of effects in a chain", depth.unwrap_or(1), 1, max_effects)?;
@@ -307,7 +310,7 @@ impl Operation for Policy {
                 }
                 refuse(format!("aug_mix: alpha of {alpha}: expected a positive number"))
             }
-            Form::Timm(Timm { text, recipe }) => match recipe {
+            PolicyKind::Timm(Timm { text, parsed_policy }) => match parsed_policy {
                 Ok(_) => Ok(()),
                 Err(cause) => refuse(format!("timm({text:?}): {cause}")),
             },
@@ -315,25 +318,27 @@ impl Operation for Policy {
     }
 
     fn max_effects(&self) -> usize {
-        let mixed =
+        let max_mixture_effects =
             |chains: u32, depth: Option<u32>| 1 + (chains as usize).saturating_mul(1 + depth.unwrap_or(3) as usize);
         match &self.form {
-            Form::Rand { effects, .. } => *effects as usize,
-            Form::Trivial => 1,
-            Form::Auto(_) => 2,
-            Form::Mix { chains, depth, .. } => mixed(*chains, *depth),
-            Form::Timm(Timm { recipe: Ok(Recipe { mix: Some((chains, depth, _)), .. }), .. }) => mixed(*chains, *depth),
-            Form::Timm(Timm { recipe: Ok(recipe), .. }) => recipe.max_effects(),
-            Form::Timm(Timm { .. }) => 0,
+            PolicyKind::Rand { effects, .. } => *effects as usize,
+            PolicyKind::Trivial => 1,
+            PolicyKind::Auto(_) => 2,
+            PolicyKind::Mix { chains, depth, .. } => max_mixture_effects(*chains, *depth),
+            PolicyKind::Timm(Timm { parsed_policy: Ok(TimmPolicy { mix: Some((chains, depth, _)), .. }), .. }) => {
+                max_mixture_effects(*chains, *depth)
+            }
+            PolicyKind::Timm(Timm { parsed_policy: Ok(parsed_policy), .. }) => parsed_policy.max_effects(),
+            PolicyKind::Timm(Timm { .. }) => 0,
         }
     }
 
     fn draw(&self, output: Size, rng: &mut Rng, effects: &mut SampleEffects) {
         let sampling = self.sampling;
         match &self.form {
-            Form::Mix { severity, chains, depth, alpha, all } => {
+            PolicyKind::Mix { severity, chains, depth, alpha, all } => {
                 let space: &Space = if *all { &space::MIX } else { &space::MIX_PART };
-                self.mix(*chains, *alpha, effects, rng, |rng, effects| {
+                self.draw_mixture(*chains, *alpha, effects, rng, |rng, effects| {
                     for _ in 0..draw_depth(*depth, rng) {
                         let kind = space.draw(rng);
                         let level = rng.below((*severity).into()) as u32;
@@ -342,20 +347,24 @@ impl Operation for Policy {
                     }
                 });
             }
-            Form::Timm(Timm { recipe: Ok(recipe @ Recipe { mix: Some((chains, depth, alpha)), .. }), .. }) => {
-                self.mix(*chains, *alpha, effects, rng, |rng, effects| {
+            PolicyKind::Timm(Timm {
+                parsed_policy: Ok(parsed_policy @ TimmPolicy { mix: Some((chains, depth, alpha)), .. }),
+                ..
+            }) => {
+                self.draw_mixture(*chains, *alpha, effects, rng, |rng, effects| {
                     for _ in 0..draw_depth(*depth, rng) {
-                        recipe
-                            .choose(rng, &mut |kind, magnitude| timm::push(kind, magnitude, output, sampling, effects));
+                        parsed_policy.draw_effects(rng, &mut |kind, magnitude| {
+                            timm::push(kind, magnitude, output, sampling, effects)
+                        });
                     }
                 });
             }
-            Form::Timm(Timm { .. }) => {
-                self.choose(output, rng, &mut |kind, magnitude| timm::push(kind, magnitude, output, sampling, effects))
-            }
-            _ => {
-                self.choose(output, rng, &mut |kind, magnitude| space::push(kind, magnitude, output, sampling, effects))
-            }
+            PolicyKind::Timm(Timm { .. }) => self.draw_effects(output, rng, &mut |kind, magnitude| {
+                timm::push(kind, magnitude, output, sampling, effects)
+            }),
+            _ => self.draw_effects(output, rng, &mut |kind, magnitude| {
+                space::push(kind, magnitude, output, sampling, effects)
+            }),
         }
     }
 }

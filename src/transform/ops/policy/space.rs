@@ -27,7 +27,7 @@ pub(super) struct Space {
 enum Translate {
     Pixels(f32),
     /// A fraction of the image's width or height.
-    Share(f64),
+    Fraction(f64),
 }
 
 const ALL: [Kind; 14] = [
@@ -52,7 +52,7 @@ pub(super) const RAND: Space = Space {
     shear: 0.3,
     rotate: 30.0,
     factor: 0.9,
-    translate: Translate::Share(150.0 / 331.0),
+    translate: Translate::Fraction(150.0 / 331.0),
     bits: (8.0, 4.0),
 };
 
@@ -67,7 +67,7 @@ pub(super) const WIDE: Space = Space {
 
 pub(super) const MIX_PART: Space = Space {
     kinds: &[ShearX, ShearY, TranslateX, TranslateY, Rotate, Posterize, Solarize, AutoContrast, Equalize],
-    translate: Translate::Share(1.0 / 3.0),
+    translate: Translate::Fraction(1.0 / 3.0),
     bits: (4.0, 4.0),
     ..RAND
 };
@@ -114,7 +114,7 @@ impl Space {
         let up_to = |max: f32| linspace(0.0, max, bins, level);
         let translate = |side: u32| match self.translate {
             Translate::Pixels(max) => up_to(max),
-            Translate::Share(share) => up_to((share * f64::from(side)) as f32),
+            Translate::Fraction(share) => up_to((share * f64::from(side)) as f32),
         };
         let magnitude = match kind {
             ShearX | ShearY => up_to(self.shear),

@@ -35,7 +35,8 @@ struct Values {
 
 /// Removes timm's suffixes, which leaves the name of a [`Kind`].
 fn without_suffixes(name: &str) -> &str {
-    let name = ["Increasing", "Original", "Rel", "Rand"].iter().fold(name, |name, end| name.trim_end_matches(end));
+    let name =
+        ["Increasing", "Original", "Rel", "Rand"].iter().fold(name, |name, suffix| name.trim_end_matches(suffix));
     if name == "GaussianBlur" { "Blur" } else { name }
 }
 
@@ -98,7 +99,7 @@ fn magnitudes_match_torchvision() {
 fn frequencies(policy: &Policy) -> HashMap<String, f64> {
     let (mut counts, samples) = (HashMap::new(), 40_000);
     for sample in 0..samples {
-        policy.choose(Size::new(224, 160), &mut Rng::new(5, 1, sample), &mut |kind, _| {
+        policy.draw_effects(Size::new(224, 160), &mut Rng::new(5, 1, sample), &mut |kind, _| {
             *counts.entry(format!("{kind:?}")).or_default() += 1.0 / samples as f64;
         });
     }
@@ -108,9 +109,9 @@ fn frequencies(policy: &Policy) -> HashMap<String, f64> {
 #[test]
 fn effect_frequencies_match_torchvision_and_timm() {
     let Policies { frequencies: mut expected, .. } = fixture("policies");
-    let each = |effects: f64| space::RAND.kinds().iter().map(|kind| (format!("{kind:?}"), effects / 14.0)).collect();
-    expected.insert("rand".into(), each(3.0));
-    expected.insert("trivial".into(), each(1.0));
+    let uniform = |effects: f64| space::RAND.kinds().iter().map(|kind| (format!("{kind:?}"), effects / 14.0)).collect();
+    expected.insert("rand".into(), uniform(3.0));
+    expected.insert("trivial".into(), uniform(1.0));
     assert_eq!(expected.len(), 13);
     for (name, expected) in expected {
         let policy = match &*name {
@@ -173,7 +174,7 @@ fn magnitudes_vary_like_in_timm() {
         policy.check().unwrap();
         let mut magnitudes = Vec::new();
         for sample in 0..20_000 {
-            policy.choose(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut |kind, magnitude| {
+            policy.draw_effects(Size::new(8, 8), &mut Rng::new(1, 0, sample), &mut |kind, magnitude| {
                 if kind == Kind::ShearX {
                     magnitudes.push(magnitude.abs() / 0.03);
                 }
@@ -217,15 +218,15 @@ fn invalid_timm_strings_are_rejected() {
 
 #[test]
 fn numbers_out_of_range_are_rejected() {
-    let refused = |policy: Policy, cause: &str| {
+    let assert_refused = |policy: Policy, cause: &str| {
         let e = policy.check().unwrap_err();
         assert!(e.cause().contains(cause), "{e}");
     };
-    refused(Policy::rand_augment(2, 31), "rand_augment: magnitude of 31: expected 0 to 30");
-    refused(Policy::rand_augment(17, 9), "rand_augment: number of effects of 17: expected 0 to 16");
-    refused(Policy::rand_augment(2, 9).bins(1), "rand_augment: bins of 1: expected 2 to 1000");
-    refused(Policy::aug_mix().severity(11), "aug_mix: severity of 11: expected 1 to 10");
-    refused(Policy::aug_mix().chains(0, None), "aug_mix: number of chains of 0: expected 1 to 16");
-    refused(Policy::timm("v0").bins(3), "bins needs rand_augment or trivial_augment_wide");
-    refused(Policy::trivial_augment_wide().severity(3), "severity needs aug_mix");
+    assert_refused(Policy::rand_augment(2, 31), "rand_augment: magnitude of 31: expected 0 to 30");
+    assert_refused(Policy::rand_augment(17, 9), "rand_augment: number of effects of 17: expected 0 to 16");
+    assert_refused(Policy::rand_augment(2, 9).bins(1), "rand_augment: bins of 1: expected 2 to 1000");
+    assert_refused(Policy::aug_mix().severity(11), "aug_mix: severity of 11: expected 1 to 10");
+    assert_refused(Policy::aug_mix().chains(0, None), "aug_mix: number of chains of 0: expected 1 to 16");
+    assert_refused(Policy::timm("v0").bins(3), "bins needs rand_augment or trivial_augment_wide");
+    assert_refused(Policy::trivial_augment_wide().severity(3), "severity needs aug_mix");
 }

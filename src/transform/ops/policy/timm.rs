@@ -7,7 +7,7 @@ use crate::decode::Size;
 use crate::sampler::Rng;
 use crate::transform::mix::normal;
 use crate::transform::ops::blur::{Blur as Blurred, MAX_RADIUS};
-use crate::transform::ops::registry::EFFECTS_ON_PIXELS;
+use crate::transform::ops::registry::MAX_PIXEL_EFFECTS;
 use crate::transform::ops::registry::SampleEffects;
 use crate::transform::ops::sharpen::Sharpen;
 use crate::transform::ops::tint::Tint;
@@ -15,16 +15,16 @@ use crate::transform::ops::tone::Tone;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Recipe {
+pub(super) struct TimmPolicy {
     effects: Effects,
     magnitude: f64,
     /// Standard deviation of the magnitude. If it is infinite, the magnitude is drawn uniformly
     /// from 0 to the mean.
     deviation: f64,
     /// Maximum magnitude. Larger magnitudes are clamped to it.
-    limit: f64,
+    max_magnitude: f64,
     /// Whether all effects become stronger as the magnitude grows. If not, some become weaker.
-    increasing: bool,
+    is_increasing: bool,
     /// For AugMix only: the number of chains, the number of effects per chain if it is fixed, and
     /// the parameter of the weight distribution.
     pub(super) mix: Option<(u32, Option<u32>, f64)>,
@@ -36,19 +36,20 @@ enum Effects {
     /// are drawn at most once.
     Choice {
         kinds: &'static [(Kind, f64)],
-        weighted: bool,
+        is_weighted: bool,
         number: u32,
         probability: f64,
     },
-    Pairs(&'static Table, Bits),
+    Pairs(&'static Table, PosterizeBits),
     /// Draws one of the three effects of 3-Augment ("DeiT III").
     Three,
 }
 
 /// How many bits `Posterize` keeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Bits {
-    /// Keeps 0 to 4 bits, growing with the magnitude, or shrinking if `Recipe::increasing` is set.
+enum PosterizeBits {
+    /// Keeps 0 to 4 bits, growing with the magnitude, or shrinking if `TimmPolicy::is_increasing`
+    /// is set.
     Kept,
     /// Keeps 4 to 8 bits, growing with the magnitude.
     Original,
@@ -133,119 +134,128 @@ const MIX: [(Kind, f64); 13] = [
 ]; // fmt: skip
 
 /// Splits a section such as `mstd0.5` into its name and number.
-fn section(text: &str) -> Result<(&str, &str), String> {
+fn split_section(text: &str) -> Result<(&str, &str), String> {
     let digits = text.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("section {text:?} has no number"))?;
     Ok(text.split_at(digits))
 }
 
-fn number(section: &str, text: &str, max: f64) -> Result<f64, String> {
+fn parse_number(section: &str, text: &str, max: f64) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=max).contains(&value) => Ok(value),
         _ => Err(format!("section {section:?}: expected a number from 0 to {max}, found {text:?}")),
     }
 }
 
-fn integer(section: &str, text: &str, max: u32) -> Result<u32, String> {
+fn parse_integer(section: &str, text: &str, max: u32) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(value) if value <= max => Ok(value),
         _ => Err(format!("section {section:?}: expected an integer from 0 to {max}, found {text:?}")),
     }
 }
 
-impl Recipe {
+impl TimmPolicy {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut sections = text.split('-');
-        let pairs = |table, bits| Recipe { effects: Effects::Pairs(table, bits), ..Recipe::DEFAULT };
-        let mut recipe = match sections.next().unwrap_or_default() {
-            "rand" => return Self::rand(sections),
-            "augmix" => return Self::augmix(sections),
-            "original" => pairs(&tables::IMAGENET, Bits::Original),
-            "originalr" => pairs(&tables::IMAGENET, Bits::Dropped),
-            "v0" => pairs(&tables::V0, Bits::Kept),
-            "v0r" => pairs(&tables::V0, Bits::Dropped),
-            "3a" => Recipe { effects: Effects::Three, ..Recipe::DEFAULT },
+        let pairs = |table, bits| TimmPolicy { effects: Effects::Pairs(table, bits), ..TimmPolicy::DEFAULT };
+        let mut policy = match sections.next().unwrap_or_default() {
+            "rand" => return Self::parse_rand(sections),
+            "augmix" => return Self::parse_augmix(sections),
+            "original" => pairs(&tables::IMAGENET, PosterizeBits::Original),
+            "originalr" => pairs(&tables::IMAGENET, PosterizeBits::Dropped),
+            "v0" => pairs(&tables::V0, PosterizeBits::Kept),
+            "v0r" => pairs(&tables::V0, PosterizeBits::Dropped),
+            "3a" => TimmPolicy { effects: Effects::Three, ..TimmPolicy::DEFAULT },
             other => {
                 return Err(format!(
                     "unknown policy {other:?}: expected rand, augmix, original, originalr, v0, v0r or 3a"
                 ));
             }
         };
-        for part in sections {
-            match section(part)? {
-                ("mstd", value) => recipe.deviation = number(part, value, f64::INFINITY)?,
-                _ => return Err(format!("unknown section {part:?}: expected mstd")),
+        for section in sections {
+            match split_section(section)? {
+                ("mstd", value) => policy.deviation = parse_number(section, value, f64::INFINITY)?,
+                _ => return Err(format!("unknown section {section:?}: expected mstd")),
             }
         }
-        Ok(recipe)
+        Ok(policy)
     }
 
-    const DEFAULT: Recipe =
-        Recipe { effects: Effects::Three, magnitude: 10.0, deviation: 0.0, limit: 10.0, increasing: false, mix: None };
+    const DEFAULT: TimmPolicy = TimmPolicy {
+        effects: Effects::Three,
+        magnitude: 10.0,
+        deviation: 0.0,
+        max_magnitude: 10.0,
+        is_increasing: false,
+        mix: None,
+    };
 
-    fn rand<'a>(sections: impl Iterator<Item = &'a str>) -> Result<Self, String> {
-        let mut recipe = Recipe::DEFAULT;
-        let (mut kinds, mut weighted): (&[_], _) = (&RAND, false);
-        let (mut effects, mut probability, mut least_increasing) = (2, 0.5, false);
-        for part in sections {
-            if let Some(set) = part.strip_prefix('t') {
-                (kinds, weighted) = match set {
+    fn parse_rand<'a>(sections: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        let mut policy = TimmPolicy::DEFAULT;
+        let (mut kinds, mut is_weighted): (&[_], _) = (&RAND, false);
+        let (mut effects, mut probability, mut set_is_increasing) = (2, 0.5, false);
+        for section in sections {
+            if let Some(set) = section.strip_prefix('t') {
+                (kinds, is_weighted) = match set {
                     "weights" => (&WEIGHTED[..], true),
                     "3a" => (&THREE[..], false),
                     "3aw" => (&THREE_WEIGHTED[..], true),
                     _ => return Err(format!("unknown set {set:?}: expected weights, 3a or 3aw")),
                 };
-                least_increasing = true;
+                set_is_increasing = true;
                 continue;
             }
-            match section(part)? {
-                ("m", value) => recipe.magnitude = integer(part, value, 100)?.into(),
-                ("n", value) => effects = integer(part, value, EFFECTS_ON_PIXELS as u32)?,
-                ("p", value) => probability = number(part, value, 1.0)?,
+            match split_section(section)? {
+                ("m", value) => policy.magnitude = parse_integer(section, value, 100)?.into(),
+                ("n", value) => effects = parse_integer(section, value, MAX_PIXEL_EFFECTS as u32)?,
+                ("p", value) => probability = parse_number(section, value, 1.0)?,
                 ("mstd", value) => {
-                    recipe.deviation = number(part, value, f64::INFINITY)?;
-                    if recipe.deviation > 100.0 {
-                        recipe.deviation = f64::INFINITY;
+                    policy.deviation = parse_number(section, value, f64::INFINITY)?;
+                    if policy.deviation > 100.0 {
+                        policy.deviation = f64::INFINITY;
                     }
                 }
-                ("mmax", value) => recipe.limit = integer(part, value, 100)?.into(),
-                ("inc", "1") => recipe.increasing = true,
+                ("mmax", value) => policy.max_magnitude = parse_integer(section, value, 100)?.into(),
+                ("inc", "1") => policy.is_increasing = true,
                 // timm treats every value as true, even 0.
-                ("inc", _) => return Err(format!("section {part:?}: timm treats it like inc1; omit it to disable it")),
+                ("inc", _) => {
+                    return Err(format!("section {section:?}: timm treats it like inc1; omit it to disable it"));
+                }
                 _ => {
-                    return Err(format!("unknown section {part:?}: expected m, n, p, t, mstd, mmax or inc"));
+                    return Err(format!("unknown section {section:?}: expected m, n, p, t, mstd, mmax or inc"));
                 }
             }
         }
-        if weighted && effects as usize > kinds.len() {
+        if is_weighted && effects as usize > kinds.len() {
             return Err(format!("{effects} different effects requested, but the set has only {}", kinds.len()));
         }
         // timm treats 0 like a missing section.
-        recipe.limit = if recipe.limit == 0.0 { 10.0 } else { recipe.limit };
-        recipe.increasing |= least_increasing;
-        recipe.effects = Effects::Choice { kinds, weighted, number: effects, probability };
-        Ok(recipe)
+        policy.max_magnitude = if policy.max_magnitude == 0.0 { 10.0 } else { policy.max_magnitude };
+        policy.is_increasing |= set_is_increasing;
+        policy.effects = Effects::Choice { kinds, is_weighted, number: effects, probability };
+        Ok(policy)
     }
 
-    fn augmix<'a>(sections: impl Iterator<Item = &'a str>) -> Result<Self, String> {
-        let mut recipe = Recipe { magnitude: 3.0, deviation: f64::INFINITY, increasing: true, ..Recipe::DEFAULT };
+    fn parse_augmix<'a>(sections: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+        let mut policy =
+            TimmPolicy { magnitude: 3.0, deviation: f64::INFINITY, is_increasing: true, ..TimmPolicy::DEFAULT };
         let (mut chains, mut depth, mut alpha) = (3, None, 1.0);
-        for part in sections {
-            match section(part)? {
-                ("m", value) => recipe.magnitude = integer(part, value, 100)?.into(),
-                ("w", value) => chains = integer(part, value, EFFECTS_ON_PIXELS as u32)?.max(1),
+        for section in sections {
+            match split_section(section)? {
+                ("m", value) => policy.magnitude = parse_integer(section, value, 100)?.into(),
+                ("w", value) => chains = parse_integer(section, value, MAX_PIXEL_EFFECTS as u32)?.max(1),
                 ("d", value) => {
-                    depth = Some(integer(part, value, EFFECTS_ON_PIXELS as u32)?).filter(|&depth| depth > 0)
+                    depth = Some(parse_integer(section, value, MAX_PIXEL_EFFECTS as u32)?).filter(|&depth| depth > 0)
                 }
-                ("a", value) => alpha = number(part, value, 1000.0)?.max(f64::MIN_POSITIVE),
-                ("mstd", value) => recipe.deviation = number(part, value, f64::INFINITY)?,
+                ("a", value) => alpha = parse_number(section, value, 1000.0)?.max(f64::MIN_POSITIVE),
+                ("mstd", value) => policy.deviation = parse_number(section, value, f64::INFINITY)?,
                 // timm treats every value as true, so b0 means b1.
-                ("b", _) => return Err(format!("section {part:?}: blended mixtures are not supported")),
-                _ => return Err(format!("unknown section {part:?}: expected m, w, d, a, b or mstd")),
+                ("b", _) => return Err(format!("section {section:?}: blended mixtures are not supported")),
+                _ => return Err(format!("unknown section {section:?}: expected m, w, d, a, b or mstd")),
             }
         }
-        recipe.effects = Effects::Choice { kinds: &MIX, weighted: false, number: 1, probability: 1.0 };
-        recipe.mix = Some((chains, depth, alpha));
-        Ok(recipe)
+        policy.effects = Effects::Choice { kinds: &MIX, is_weighted: false, number: 1, probability: 1.0 };
+        policy.mix = Some((chains, depth, alpha));
+        Ok(policy)
     }
 
     /// Returns the maximum number of effects per sample. Must not be called for AugMix.
@@ -258,11 +268,11 @@ impl Recipe {
     }
 
     /// Draws the effects of a sample. For AugMix, draws one effect of a chain.
-    pub(super) fn choose(&self, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
+    pub(super) fn draw_effects(&self, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         match self.effects {
-            Effects::Choice { kinds, weighted, number, probability } => {
+            Effects::Choice { kinds, is_weighted, number, probability } => {
                 let mut weights: arrayvec::ArrayVec<f64, 16> = kinds.iter().map(|(_, weight)| *weight).collect();
-                let mut chosen = arrayvec::ArrayVec::<Kind, EFFECTS_ON_PIXELS>::new();
+                let mut drawn_kinds = arrayvec::ArrayVec::<Kind, MAX_PIXEL_EFFECTS>::new();
                 for _ in 0..number {
                     let mut remaining = rng.unit() * weights.iter().sum::<f64>();
                     let drawn_index = weights.iter().position(|weight| {
@@ -272,32 +282,32 @@ impl Recipe {
                     // If no kind is found because of rounding errors, use the last one with a
                     // positive weight.
                     let index = drawn_index.or(weights.iter().rposition(|&weight| weight > 0.0)).unwrap_or(0);
-                    chosen.push(kinds[index].0);
-                    if weighted {
+                    drawn_kinds.push(kinds[index].0);
+                    if is_weighted {
                         weights[index] = 0.0;
                     }
                 }
-                for kind in chosen {
+                for kind in drawn_kinds {
                     if rng.chance(probability) {
-                        self.level(kind, self.magnitude, Bits::Kept, rng, on_effect);
+                        self.draw_effect(kind, self.magnitude, PosterizeBits::Kept, rng, on_effect);
                     }
                 }
             }
             Effects::Pairs(table, bits) => {
                 for (kind, probability, magnitude) in table[rng.below(25) as usize] {
                     if rng.chance(probability) {
-                        self.level(kind, magnitude.into(), bits, rng, on_effect);
+                        self.draw_effect(kind, magnitude.into(), bits, rng, on_effect);
                     }
                 }
             }
             Effects::Three => {
                 let (kind, magnitude) = [(Solarize, 5.0), (Desaturate, 10.0), (Blur, 10.0)][rng.below(3) as usize];
-                self.level(kind, magnitude, Bits::Kept, rng, on_effect);
+                self.draw_effect(kind, magnitude, PosterizeBits::Kept, rng, on_effect);
             }
         }
     }
 
-    fn level(&self, kind: Kind, mean: f64, bits: Bits, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
+    fn draw_effect(&self, kind: Kind, mean: f64, bits: PosterizeBits, rng: &mut Rng, on_effect: &mut OnEffect<'_>) {
         let drawn_level = if self.deviation == f64::INFINITY {
             rng.range(0.0, mean)
         } else if self.deviation > 0.0 {
@@ -305,13 +315,13 @@ impl Recipe {
         } else {
             mean
         };
-        let level = drawn_level.clamp(0.0, self.limit);
+        let level = drawn_level.clamp(0.0, self.max_magnitude);
         let magnitude = match kind {
             Blur if self.effects == Effects::Three => rng.range(0.1, 2.0 * (level / 10.0).min(1.0)),
             Rotate | ShearX | ShearY | TranslateX | TranslateY => {
                 self.argument(kind, level, bits, if rng.chance(0.5) { -1.0 } else { 1.0 })
             }
-            Brightness | Color | Contrast | Sharpness if self.increasing => {
+            Brightness | Color | Contrast | Sharpness if self.is_increasing => {
                 self.argument(kind, level, bits, if rng.chance(0.5) { -1.0 } else { 1.0 })
             }
             _ => self.argument(kind, level, bits, 1.0),
@@ -321,18 +331,18 @@ impl Recipe {
 
     /// Converts a level to an argument, as timm's `LEVEL_TO_ARG` does. `sign` (1 or -1) is the
     /// direction of effects that have two directions.
-    fn argument(&self, kind: Kind, level: f64, bits: Bits, sign: f64) -> f64 {
+    fn argument(&self, kind: Kind, level: f64, bits: PosterizeBits, sign: f64) -> f64 {
         let level = level / 10.0;
         match kind {
             Rotate => sign * level * 30.0,
             ShearX | ShearY => sign * level * 0.3,
             TranslateX | TranslateY => sign * level * 0.45,
-            Brightness | Color | Contrast | Sharpness if self.increasing => (1.0 + sign * level * 0.9).max(0.1),
+            Brightness | Color | Contrast | Sharpness if self.is_increasing => (1.0 + sign * level * 0.9).max(0.1),
             Brightness | Color | Contrast | Sharpness => level * 1.8 + 0.1,
-            Posterize if bits == Bits::Original => (level * 4.0).trunc() + 4.0,
-            Posterize if bits == Bits::Dropped || self.increasing => (4.0 - (level * 4.0).trunc()).max(0.0),
+            Posterize if bits == PosterizeBits::Original => (level * 4.0).trunc() + 4.0,
+            Posterize if bits == PosterizeBits::Dropped || self.is_increasing => (4.0 - (level * 4.0).trunc()).max(0.0),
             Posterize => (level * 4.0).trunc(),
-            Solarize if self.increasing => 256.0 - (level * 256.0).trunc().min(256.0),
+            Solarize if self.is_increasing => 256.0 - (level * 256.0).trunc().min(256.0),
             Solarize => (level * 256.0).trunc().min(256.0),
             SolarizeAdd => (level * 110.0).trunc().min(128.0),
             Desaturate => 1.0 - (0.5 + 0.5 * level).clamp(0.5, 1.0),
@@ -376,6 +386,6 @@ pub(super) fn push(kind: Kind, magnitude: f64, output: Size, sampling: Sampling,
 
 #[cfg(test)]
 pub(super) fn argument_of(kind: Kind, level: f64, increasing: bool, original: bool) -> f64 {
-    let bits = if original { Bits::Original } else { Bits::Kept };
-    Recipe { increasing, ..Recipe::DEFAULT }.argument(kind, level, bits, 1.0)
+    let bits = if original { PosterizeBits::Original } else { PosterizeBits::Kept };
+    TimmPolicy { is_increasing: increasing, ..TimmPolicy::DEFAULT }.argument(kind, level, bits, 1.0)
 }

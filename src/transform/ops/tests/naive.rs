@@ -1,10 +1,10 @@
 //! Tests that each effect is bit-identical to its simple implementation.
 
-use super::random_effects::rows;
+use super::random_effects::cases;
 use crate::decode::Size;
 use crate::sampler::Rng;
 use crate::transform::ImageMut;
-use crate::transform::ops::OnPixels;
+use crate::transform::ops::AnyPixelEffect;
 use crate::transform::ops::arithmetic::fused;
 use crate::transform::ops::effect::{Naive, Scratch};
 use crate::transform::ops::tint::Tint;
@@ -20,11 +20,11 @@ pub(in crate::transform::ops) fn blended(level: u8, other: f32, [weight, rest]: 
     fused(other, rest, f32::from(level) * weight).clamp(0.0, 255.0) as u8
 }
 
-pub(super) type Pair = (OnPixels, Box<dyn Naive>);
+pub(super) type Pair = (AnyPixelEffect, Box<dyn Naive>);
 
 pub(super) fn pair<E: Naive + Copy + 'static>(effect: E) -> Pair
 where
-    OnPixels: From<E>,
+    AnyPixelEffect: From<E>,
 {
     (effect.into(), Box::new(effect))
 }
@@ -38,8 +38,8 @@ fn effects_without_setter(size: Size) -> Vec<Pair> {
     let color = Some([9, 80, 200]);
     let samplings = [(false, color), (false, None), (true, None), (true, color)];
     let samplings = samplings.map(|(bilinear, fill)| Sampling { bilinear, fill });
-    for (angle, scale, sheared) in [(0.0, 1.0, 0.0), (90.0, 1.0, 0.0), (33.0, 0.7, 12.0), (180.0, 1.4, -50.0)] {
-        let affine = Affine { angle, scale, shear: [sheared, 3.0], translate: [2.0, -1.5], ..Affine::IDENTITY };
+    for (angle, scale, shear_x) in [(0.0, 1.0, 0.0), (90.0, 1.0, 0.0), (33.0, 0.7, 12.0), (180.0, 1.4, -50.0)] {
+        let affine = Affine { angle, scale, shear: [shear_x, 3.0], translate: [2.0, -1.5], ..Affine::IDENTITY };
         effects.extend(samplings.map(|sampling| pair(Warp::affine(affine, size, sampling))));
     }
     let [w, h] = [size.width, size.height].map(f64::from);
@@ -64,13 +64,13 @@ fn effects_equal_their_simple_implementations() {
     for (number, (width, height)) in (0..).zip(sizes) {
         let (size, mut rng) = (Size::new(width, height), Rng::new(number, 1, 1));
         let mut effects = effects_without_setter(size);
-        effects.extend(rows(&mut rng).into_iter().flat_map(|(_, effects)| effects));
-        for (shape, image) in images(size, &mut rng).iter().enumerate() {
+        effects.extend(cases(&mut rng).into_iter().flat_map(|(_, effects)| effects));
+        for (number, image) in images(size, &mut rng).iter().enumerate() {
             for (effect, naive) in &effects {
                 let mut actual = image.as_flattened().to_vec();
                 effect.run(&mut ImageMut::new(&mut actual, width, height), &mut Scratch::default());
                 let expected = naive.naive(image, size);
-                assert!(actual == expected.as_flattened(), "{naive:?} at {width}x{height}, image {shape}");
+                assert!(actual == expected.as_flattened(), "{naive:?} at {width}x{height}, image {number}");
             }
         }
     }
@@ -88,7 +88,7 @@ fn hue_rotations_equal_a_simple_loop() {
         let image: Vec<[u8; 3]> = grid.chain(random).collect();
         let mut actual = image.as_flattened().to_vec();
         let (width, mut scratch) = (image.len() as u32, Scratch::default());
-        OnPixels::from(Tint::hue(turn)).run(&mut ImageMut::new(&mut actual, width, 1), &mut scratch);
+        AnyPixelEffect::from(Tint::hue(turn)).run(&mut ImageMut::new(&mut actual, width, 1), &mut scratch);
         for (from, actual) in image.iter().zip(actual.as_chunks::<3>().0) {
             assert_eq!(*actual, rotate_hue(*from, turn as f32), "{from:?} turned by {turn}");
         }

@@ -12,7 +12,7 @@ use crate::transform::ops::blend::Blend;
 use crate::transform::ops::blur::Blur;
 use crate::transform::ops::effect::Scratch;
 use crate::transform::ops::policy::Policy;
-use crate::transform::ops::registry::{OnPixels, SampleEffects};
+use crate::transform::ops::registry::{AnyPixelEffect, SampleEffects};
 use crate::transform::ops::tint::Tint;
 use crate::transform::ops::warp::{Affine, Sampling, Warp};
 use crate::transform::{ImageMut, Interpolation, Plan, Resizer};
@@ -56,7 +56,7 @@ impl Case {
     fn effects(&self, size: Size) -> SampleEffects {
         let sampling = Sampling { bilinear: self.bilinear, fill: self.fill };
         let mut effects = SampleEffects::default();
-        let (right, below) = (f64::from(size.width) - 1.0, f64::from(size.height) - 1.0);
+        let (max_x, max_y) = (f64::from(size.width) - 1.0, f64::from(size.height) - 1.0);
         match &*self.effect {
             "Hue" => effects.push(Tint::hue(self.magnitude)),
             "Grayscale" => effects.push(Tint::grayscale()),
@@ -68,7 +68,7 @@ impl Case {
                 effects.push(Warp::affine(affine, size, sampling));
             }
             "Perspective" => {
-                let from = [[0.0, 0.0], [right, 0.0], [right, below], [0.0, below]];
+                let from = [[0.0, 0.0], [max_x, 0.0], [max_x, max_y], [0.0, max_y]];
                 effects.push(Warp::perspective(from, self.corners, size, sampling).unwrap());
             }
             "AugMix" => {
@@ -90,11 +90,11 @@ impl Case {
     }
 
     fn name(&self) -> String {
-        let between = if self.bilinear { "bilinear" } else { "nearest" };
+        let filter = if self.bilinear { "bilinear" } else { "nearest" };
         match &*self.effect {
-            "ShearX" | "ShearY" | "TranslateX" | "TranslateY" | "Affine" => format!("`affine`, {between}"),
-            "Rotate" => format!("`rotate`, {between}"),
-            "Perspective" => format!("`perspective`, {between}"),
+            "ShearX" | "ShearY" | "TranslateX" | "TranslateY" | "Affine" => format!("`affine`, {filter}"),
+            "Rotate" => format!("`rotate`, {filter}"),
+            "Perspective" => format!("`perspective`, {filter}"),
             "Color" => "`adjust_saturation`".into(),
             "Brightness" | "Contrast" | "Sharpness" | "Hue" => format!("`adjust_{}`", self.effect.to_lowercase()),
             "Grayscale" => "`rgb_to_grayscale`".into(),
@@ -109,18 +109,18 @@ impl Case {
 /// Returns, for each case, the number of values that equal torchvision's, the number of values, and
 /// the largest difference.
 fn compare_effects() -> Vec<(Case, usize, usize, u8)> {
-    let (size, image_of) = original("image.png");
+    let (size, image) = original("image.png");
     let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(path("cases.json")).unwrap()).unwrap();
     let (_, expected) = original("expected.png");
-    assert_eq!(expected.len(), cases.len() * image_of.len());
+    assert_eq!(expected.len(), cases.len() * image.len());
     let compare = |(case, theirs): (Case, &[u8])| {
-        let mut ours = image_of.clone();
+        let mut ours = image.clone();
         case.effects(size).run(&mut ImageMut::new(&mut ours, size.width, size.height));
         let equal = ours.iter().zip(theirs).filter(|(a, b)| a == b).count();
         let max_difference = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
         (case, equal, theirs.len(), max_difference)
     };
-    cases.into_iter().zip(expected.chunks_exact(image_of.len())).map(compare).collect()
+    cases.into_iter().zip(expected.chunks_exact(image.len())).map(compare).collect()
 }
 
 #[test]
@@ -144,11 +144,11 @@ fn effects_match_torchvision() {
 
 /// Like [`compare_effects`], for resizes.
 fn compare_resizes() -> Vec<(String, usize, usize, u8)> {
-    let (size, image_of) = original("image.png");
+    let (size, image) = original("image.png");
     let mut pixels = Pixels::new();
-    pixels.reset(size).copy_from_slice(&image_of);
-    let (image, expected) = original("resized.png");
-    let mut rows = expected.chunks_exact(image.width as usize * 3);
+    pixels.reset(size).copy_from_slice(&image);
+    let (sheet_size, expected) = original("resized.png");
+    let mut rows = expected.chunks_exact(sheet_size.width as usize * 3);
     let mut comparisons = Vec::new();
     for (name, filters) in [
         ("bilinear", &[Interpolation::Bilinear, Interpolation::BilinearExact][..]),
@@ -208,7 +208,7 @@ fn the_table_in_the_documentation_is_current() {
 }
 
 #[derive(Deserialize)]
-struct Moved {
+struct BoxCase {
     angle: f64,
     translate: [f64; 2],
     scale: f64,
@@ -220,10 +220,10 @@ struct Moved {
 
 #[test]
 fn affine_transformations_of_boxes_match_torchvision() {
-    let cases: Vec<Moved> = serde_json::from_slice(&std::fs::read(path("boxes.json")).unwrap()).unwrap();
+    let cases: Vec<BoxCase> = serde_json::from_slice(&std::fs::read(path("boxes.json")).unwrap()).unwrap();
     assert_eq!(cases.len(), 4);
     let size = Size::new(48, 36);
-    for Moved { angle, translate, scale, shear, from, moved: to } in cases {
+    for BoxCase { angle, translate, scale, shear, from, moved: to } in cases {
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         let affine = Affine { angle, translate, scale, shear, ..Affine::IDENTITY };
         plan.effects.push(Warp::affine(affine, size, Sampling::default()));
@@ -245,7 +245,7 @@ fn effects_round_trip_through_their_records() {
     let (size, _) = original("image.png");
     for (case, ..) in compare_effects() {
         for effect in case.effects(size).pixels {
-            assert_eq!(OnPixels::read(&effect.effect()), Some(effect));
+            assert_eq!(AnyPixelEffect::read(&effect.effect()), Some(effect));
         }
     }
 }
@@ -257,16 +257,16 @@ fn points_follow_their_pixels() {
     let affine = |angle| Affine { angle, translate: [5.0, -3.0], scale: 1.1, shear: [8.0, -4.0], center: [3.0, 2.0] };
     let (from, to) =
         ([[0.0, 0.0], [89.0, 0.0], [89.0, 69.0], [0.0, 69.0]], [[9.0, 4.0], [80.0, 9.0], [85.0, 60.0], [2.0, 66.0]]);
-    let none = Sampling::default();
+    let sampling = Sampling::default();
     for warps in [
-        vec![Warp::affine(affine(30.0), size, none)],
-        vec![Warp::affine(Affine { angle: 180.0, ..Affine::IDENTITY }, size, none)],
-        vec![Warp::perspective(from, to, size, none).unwrap()],
-        vec![Warp::affine(affine(-20.0), size, none), Warp::perspective(from, to, size, none).unwrap()],
+        vec![Warp::affine(affine(30.0), size, sampling)],
+        vec![Warp::affine(Affine { angle: 180.0, ..Affine::IDENTITY }, size, sampling)],
+        vec![Warp::perspective(from, to, size, sampling).unwrap()],
+        vec![Warp::affine(affine(-20.0), size, sampling), Warp::perspective(from, to, size, sampling).unwrap()],
     ] {
         let mut plan = Plan::resized_crop(size, Rect::full(size), size, Rect::full(size));
         warps.into_iter().for_each(|warp| plan.effects.push(warp));
-        let mut seen = 0;
+        let mut visible_points = 0;
         for (x, y) in [(20, 20), (45, 35), (60, 22), (33, 50), (88, 1)] {
             let mut image = vec![0; 90 * 70 * 3];
             // The spot has nine pixels, so that it remains visible when the image shrinks.
@@ -283,17 +283,17 @@ fn points_follow_their_pixels() {
                     !bright.is_empty() && bright.iter().filter(near).count() == bright.len(),
                     "{px} {py}: {bright:?}"
                 );
-                let middle =
+                let mean_of =
                     |f: fn(usize) -> usize| bright.iter().map(|i| f(*i) as f64).sum::<f64>() / bright.len() as f64;
-                let (mx, my) = (middle(|i| i % 90), middle(|i| i / 90));
+                let (mx, my) = (mean_of(|i| i % 90), mean_of(|i| i / 90));
                 assert!(
                     (mx - px).abs() < 0.75 && (my - py).abs() < 0.75,
                     "the point ({px}, {py}) is not at the spot ({mx}, {my})"
                 );
-                seen += 1;
+                visible_points += 1;
             }
         }
-        assert!(seen >= 3, "{seen} points");
+        assert!(visible_points >= 3, "{visible_points} points");
     }
 }
 

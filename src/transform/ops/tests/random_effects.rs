@@ -8,20 +8,20 @@ use super::naive::{Pair, pair};
 use crate::generated_files;
 use crate::sampler::Rng;
 use crate::transform::ops;
-use crate::transform::ops::OnPixels;
+use crate::transform::ops::AnyPixelEffect;
 use crate::transform::ops::effect::Naive;
 use crate::transform::ops::random_effect::{EffectDescription, RandomEffect};
 
-fn row<R: RandomEffect>(name: &str, rng: &mut Rng) -> (EffectDescription, Vec<Pair>)
+fn effect_cases<R: RandomEffect>(name: &str, rng: &mut Rng) -> (EffectDescription, Vec<Pair>)
 where
     R::Effect: Naive + Copy + 'static,
-    OnPixels: From<R::Effect>,
+    AnyPixelEffect: From<R::Effect>,
 {
     assert_eq!(name, R::NAME, "the name in `effects!` must equal the name of the setter");
-    (R::description(), R::with_test_values().iter().map(|row| pair(row.effect(rng))).collect())
+    (R::description(), R::with_test_values().iter().map(|operation| pair(operation.effect(rng))).collect())
 }
 
-macro_rules! listed {
+macro_rules! define_cases {
     (
         pixels { $($mod:ident::$effect:ident { $($name:literal $op:ident),* },)+ }
         values { $($values:tt)* }
@@ -29,17 +29,17 @@ macro_rules! listed {
     ) => {
         /// Returns the test cases of all random effects. The cases cover all test values. The last
         /// effect, `halve`, exists only in tests.
-        pub(super) fn rows(rng: &mut Rng) -> Vec<(EffectDescription, Vec<Pair>)> {
-            vec![$($(row::<ops::$mod::$op>($name, rng),)*)+ row::<ops::$tmod::$top>($tname, rng)]
+        pub(super) fn cases(rng: &mut Rng) -> Vec<(EffectDescription, Vec<Pair>)> {
+            vec![$($(effect_cases::<ops::$mod::$op>($name, rng),)*)+ effect_cases::<ops::$tmod::$top>($tname, rng)]
         }
     };
 }
-effects!(listed);
+effects!(define_cases);
 
 pub(crate) fn effect_descriptions() -> Vec<EffectDescription> {
-    let mut rows = rows(&mut Rng::new(0, 0, 0));
-    rows.pop();
-    rows.into_iter().map(|(description, _)| description).collect()
+    let mut cases = cases(&mut Rng::new(0, 0, 0));
+    cases.pop();
+    cases.into_iter().map(|(description, _)| description).collect()
 }
 
 impl EffectDescription {
@@ -87,10 +87,10 @@ impl EffectDescription {
 }
 
 #[test]
-fn generated_files_match_the_rows() {
-    let text_for_rows =
+fn generated_files_match_the_random_effects() {
+    let text_for_effects =
         |text_of: &dyn Fn(&EffectDescription) -> String| effect_descriptions().iter().map(text_of).collect::<String>();
-    let table = format!("| setter | effect |\n|---|---|\n{}", text_for_rows(&EffectDescription::table_row));
+    let table = format!("| setter | effect |\n|---|---|\n{}", text_for_effects(&EffectDescription::table_row));
     generated_files::check_part("docs/augmentation.md", ["<!-- rows -->\n", "<!-- end of rows -->"], &table);
     // The published crate does not contain the Python package.
     if Path::new(env!("CARGO_MANIFEST_DIR")).join("python").is_dir() {
@@ -101,7 +101,7 @@ fn generated_files_match_the_rows() {
         let part = |path: &str, [begin, end]: [String; 2], indent: &str, text: String| {
             generated_files::check_part(path, [&begin, &format!("{indent}{end}")], &text);
         };
-        part("python/warpfeed/_augment.py", notice("#"), "    ", text_for_rows(&EffectDescription::python_method));
+        part("python/warpfeed/_augment.py", notice("#"), "    ", text_for_effects(&EffectDescription::python_method));
         let case = |description: &EffectDescription| {
             format!(
                 "    \"{}\": (Augment.train(32), lambda a: a.{}),\n",
@@ -109,17 +109,17 @@ fn generated_files_match_the_rows() {
                 description.visible_call("1.0")
             )
         };
-        part("python/tests/test_augment.py", notice("#"), "    ", text_for_rows(&case));
+        part("python/tests/test_augment.py", notice("#"), "    ", text_for_effects(&case));
         let call =
             |description: &EffectDescription| format!("            none().{},\n", description.visible_call("1.0"));
-        part("tests/gpu/kernels.rs", notice("//"), "            ", text_for_rows(&call));
+        part("tests/gpu/kernels.rs", notice("//"), "            ", text_for_effects(&call));
     }
 }
 
 #[test]
 fn the_first_test_values_have_a_visible_effect() {
     let mut rng = Rng::new(5, 0, 0);
-    for (description, effects) in rows(&mut rng) {
+    for (description, effects) in cases(&mut rng) {
         let size = crate::decode::Size::new(16, 16);
         let before: Vec<[u8; 3]> =
             (0..size.area()).map(|_| std::array::from_fn(|_| rng.below(200) as u8 + 20)).collect();
