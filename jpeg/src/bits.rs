@@ -1,10 +1,10 @@
-//! [`Bits`]: a bit reader for the data of one scan. It treats invalid data as libjpeg does.
+//! [`BitReader`]: a bit reader for the data of one scan. It treats invalid data as libjpeg does.
 
 use super::huffman::{Lookup, extend};
 use super::markers::next_marker;
 use crate::error::Result;
 
-pub(crate) struct Bits<'a> {
+pub(crate) struct BitReader<'a> {
     bytes: &'a [u8],
     pub(crate) position: usize,
     window: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Bits<'a> {
     /// Whether the missing bits are past the end of the file.
     pub(super) is_past_end: bool,
     /// Number of invalid codes and other damage.
-    pub(crate) faults: u32,
+    pub(crate) fault_count: u32,
 }
 
 /// Returns whether `word` contains an 0xff byte: tests the complement for a zero byte.
@@ -23,9 +23,17 @@ pub(crate) fn has_ff(word: u32) -> bool {
     (!word).wrapping_sub(0x0101_0101) & word & 0x8080_8080 != 0
 }
 
-impl<'a> Bits<'a> {
+impl<'a> BitReader<'a> {
     pub(crate) fn new(bytes: &'a [u8], start: usize) -> Self {
-        Bits { bytes, position: start, window: 0, bit_count: 0, is_starved: false, is_past_end: false, faults: 0 }
+        BitReader {
+            bytes,
+            position: start,
+            window: 0,
+            bit_count: 0,
+            is_starved: false,
+            is_past_end: false,
+            fault_count: 0,
+        }
     }
 
     #[inline(always)]
@@ -60,7 +68,7 @@ impl<'a> Bits<'a> {
                 }
                 // T.81 allows fill bytes only before markers. Elsewhere, libjpeg-turbo's two bit
                 // readers disagree on how to interpret fill bytes.
-                self.faults += u32::from(next_position > self.position + 1);
+                self.fault_count += u32::from(next_position > self.position + 1);
                 next_position += 1;
             }
             self.position = next_position;
@@ -80,7 +88,7 @@ impl<'a> Bits<'a> {
 
     #[cold]
     fn starve(&mut self) {
-        self.faults += u32::from(!self.is_starved);
+        self.fault_count += u32::from(!self.is_starved);
         self.is_starved = true;
         self.is_past_end |= !self.bytes[self.position..].iter().any(|&b| b != 0xff);
         (self.window, self.bit_count) = (0, 64);
@@ -89,10 +97,10 @@ impl<'a> Bits<'a> {
     /// Decodes a symbol and the value after it. The symbol's lower four bits are the number of
     /// value bits.
     #[inline(always)]
-    pub(crate) fn symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
+    pub(crate) fn read_symbol_and_bits(&mut self, table: &Lookup) -> (u8, u32) {
         self.fill();
         let Some((symbol, length)) = table.find((self.window >> 48) as u16) else {
-            self.faults += 1;
+            self.fault_count += 1;
             self.skip(17);
             return (0, 0);
         };
@@ -103,18 +111,18 @@ impl<'a> Bits<'a> {
         (symbol, bits)
     }
 
-    pub(crate) fn take(&mut self, count: u8) -> u32 {
+    pub(crate) fn read_bits(&mut self, count: u8) -> u32 {
         self.fill();
         let value = ((self.window >> 32) >> (32 - u32::from(count))) as u32;
         self.skip(count.into());
         value
     }
 
-    pub(crate) fn signed(&mut self, size: u8) -> i32 {
-        extend(self.take(size), size.into())
+    pub(crate) fn read_signed(&mut self, size: u8) -> i32 {
+        extend(self.read_bits(size), size.into())
     }
 
-    pub(crate) fn symbol(&mut self, table: &Lookup) -> u8 {
+    pub(crate) fn read_symbol(&mut self, table: &Lookup) -> u8 {
         self.fill();
         match table.find((self.window >> 48) as u16) {
             Some((symbol, length)) => {
@@ -122,7 +130,7 @@ impl<'a> Bits<'a> {
                 symbol
             }
             None => {
-                self.faults += 1;
+                self.fault_count += 1;
                 self.skip(17);
                 0
             }
@@ -131,17 +139,17 @@ impl<'a> Bits<'a> {
 
     /// Reads one more bit of a nonzero coefficient. `bit` is the value of a bit at this position.
     pub(super) fn refine(&mut self, coefficient: &mut i16, bit: i16) {
-        if self.take(1) == 1 && *coefficient & bit == 0 {
+        if self.read_bits(1) == 1 && *coefficient & bit == 0 {
             *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { bit } else { -bit });
         }
     }
 
     /// Ends a restart segment. A valid segment leaves at most seven padding bits, so a whole unread
     /// byte counts as damage.
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn end_segment(&mut self) {
         if !self.is_starved {
             self.fill_bytes();
-            self.faults += u32::from(self.bit_count >= 8);
+            self.fault_count += u32::from(self.bit_count >= 8);
         }
     }
 
@@ -151,7 +159,7 @@ impl<'a> Bits<'a> {
     /// from `ff c0`, the next segment is empty. If the number is one or two smaller, or if the
     /// marker is below `ff c0`, the marker is skipped. Any other restart marker is accepted.
     pub(crate) fn restart(&mut self, expected: u8) -> Result<()> {
-        self.close();
+        self.end_segment();
         (self.window, self.bit_count) = (0, 0);
         let mut start = self.position;
         loop {
@@ -161,11 +169,11 @@ impl<'a> Bits<'a> {
                 (self.position, self.is_starved) = (offset + 2, false);
                 return Ok(());
             }
-            self.faults += 1;
-            let ahead = marker.wrapping_sub(0xd0 + expected) & 7;
+            self.fault_count += 1;
+            let distance = marker.wrapping_sub(0xd0 + expected) & 7;
             match marker {
-                0xd0..=0xd7 if ahead == 1 || ahead == 2 => break,
-                0xd0..=0xd7 if ahead == 6 || ahead == 7 => start = offset + 2,
+                0xd0..=0xd7 if distance == 1 || distance == 2 => break,
+                0xd0..=0xd7 if distance == 6 || distance == 7 => start = offset + 2,
                 0xd0..=0xd7 => {
                     (self.position, self.is_starved) = (offset + 2, false);
                     return Ok(());

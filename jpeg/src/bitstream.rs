@@ -29,7 +29,7 @@ const MAX_GRID_COMPONENTS: usize = 3;
 /// Maximum number of DC tables, and of AC tables.
 const MAX_TABLES: usize = 2;
 const TABLE_BYTES: usize = 16 + 256;
-const ENTRY_BYTES: usize = 16;
+const SEGMENT_ENTRY_BYTES: usize = 16;
 /// Flag in a segment's number of MCUs: the segment continues after the last needed MCU. Must equal
 /// `CUT` in warpfeed's `src/device/nvidia/kernels/jpeg.cu`. Images have at most 2^26 MCUs, so the
 /// bit is free.
@@ -39,7 +39,7 @@ const MAX_BYTES: usize = 1 << 28;
 const INITIAL_CAPACITY: usize = 256 << 10;
 /// Maximum number of a component's blocks between two restarts, times the largest DC difference
 /// that the tables can code. Up to this limit, sums of differences fit into 32 bits on the device.
-const MAX_DC: u64 = 1 << 31;
+const MAX_DC_SUM: u64 = 1 << 31;
 
 /// The layout of an image, as a device needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl Bitstream {
         let data = (bytes.len() - header.scan.data_offset).min(limit).min(MAX_BYTES);
         // `take` rejects an image with more segments than its data can contain.
         let window = Window::new(layout, jpeg.orientation().region(region, layout.size));
-        let segments = segments::count(layout, &window, header.restart_interval).min(data);
+        let segments = segments::count_needed(layout, &window, header.restart_interval).min(data);
         data.saturating_add(segments.saturating_mul(size_of::<Segment>()))
     }
 
@@ -215,16 +215,17 @@ impl Bitstream {
             table_indices.push((dc, ac));
         }
         let max_blocks = layout.components().iter().map(|component| u64::from(component.h * component.v)).max()?;
-        if u64::from(interval) * max_blocks * self.max_dc_difference() > MAX_DC {
+        if u64::from(interval) * max_blocks * self.max_dc_difference() > MAX_DC_SUM {
             return None;
         }
         let orientation = jpeg.orientation();
         let window = Window::new(layout, orientation.region(region, layout.size));
         let data = &bytes[scan.data_offset..];
         let limit = limit.min(MAX_BYTES);
-        let entries = segments::count(layout, &window, header.restart_interval).checked_mul(ENTRY_BYTES)?;
-        let free_bytes = limit.checked_sub(self.entries_offset())?.checked_sub(entries)?;
-        segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
+        let entry_bytes =
+            segments::count_needed(layout, &window, header.restart_interval).checked_mul(SEGMENT_ENTRY_BYTES)?;
+        let free_bytes = limit.checked_sub(self.entries_offset())?.checked_sub(entry_bytes)?;
+        segments::list_needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)?;
         let lengths = header.lengths(bytes, layout.mcus.0 * layout.mcus.1);
         self.collect(data, lengths, header.restart_interval > 0, free_bytes)?;
         self.stream_len = self.segments.last()?.bytes.end;
@@ -314,7 +315,7 @@ impl Bitstream {
     }
 
     /// Returns a power of two that bounds the magnitude of a DC difference. Baseline encoders code
-    /// differences of at most 11 bits. The limit [`MAX_DC`] then allows a million blocks, or 67
+    /// differences of at most 11 bits. The limit [`MAX_DC_SUM`] then allows a million blocks, or 67
     /// megapixels.
     fn max_dc_difference(&self) -> u64 {
         let sizes = self.tables.iter().filter(|(_, ac)| !ac).flat_map(|(spec, _)| spec.values());
@@ -332,29 +333,29 @@ impl Bitstream {
     }
 
     fn data_offset(&self) -> usize {
-        self.entries_offset() + self.segments.len() * ENTRY_BYTES
+        self.entries_offset() + self.segments.len() * SEGMENT_ENTRY_BYTES
     }
 
     /// Writes the data to `out`, which must have [`len`](Bitstream::len) bytes.
     pub fn write(&self, out: &mut [u8]) {
-        let data = self.data_offset();
+        let data_offset = self.data_offset();
         let (quant, rest) = out.split_at_mut(self.quant.len() * 128);
         let (tables, rest) = rest.split_at_mut(self.tables.len() * TABLE_BYTES);
-        let (entries, stream) = rest.split_at_mut(self.segments.len() * ENTRY_BYTES);
+        let (entries, stream) = rest.split_at_mut(self.segments.len() * SEGMENT_ENTRY_BYTES);
         for (out, value) in quant.as_chunks_mut().0.iter_mut().zip(self.quant.iter().flatten()) {
             *out = value.to_le_bytes();
         }
         for (out, (spec, _)) in tables.chunks_exact_mut(TABLE_BYTES).zip(&self.tables) {
             let (counts, symbols) = out.split_at_mut(16);
-            counts.copy_from_slice(spec.bits());
-            let (used, unused) = symbols.split_at_mut(spec.values().len());
-            used.copy_from_slice(spec.values());
-            unused.fill(0);
+            counts.copy_from_slice(spec.counts());
+            let (used_symbols, unused_symbols) = symbols.split_at_mut(spec.values().len());
+            used_symbols.copy_from_slice(spec.values());
+            unused_symbols.fill(0);
         }
-        for (out, segment) in entries.chunks_exact_mut(ENTRY_BYTES).zip(&self.segments) {
+        for (out, segment) in entries.chunks_exact_mut(SEGMENT_ENTRY_BYTES).zip(&self.segments) {
             let Segment { mcus, bytes, is_cut, .. } = segment;
             let count = mcus.len() as u32 | if *is_cut { CUT } else { 0 };
-            let words = [(data + bytes.start) as u32, bytes.len() as u32, mcus.start, count];
+            let words = [(data_offset + bytes.start) as u32, bytes.len() as u32, mcus.start, count];
             for (out, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
                 *out = word.to_le_bytes();
             }

@@ -9,8 +9,8 @@
 
 use super::header::{Coding, Frame, Header, unsupported};
 use super::huffman::Lookup;
-use super::markers::is_closed;
-use super::scan::{Mode, State};
+use super::markers::is_followed_by_marker;
+use super::scan::{Mode, ScanDecoder};
 use crate::error::{Error, Result, resize};
 use crate::pixels::Size;
 
@@ -23,7 +23,7 @@ const MAX_SCANS: u32 = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Coefficients {
     planes: Vec<Plane>,
-    count: usize,
+    plane_count: usize,
     fault: Option<Fault>,
     has_eoi: bool,
 }
@@ -64,13 +64,13 @@ type Tables = [(Option<Lookup>, Option<Lookup>); 4];
 
 impl Coefficients {
     pub(crate) fn planes(&self) -> &[Plane] {
-        &self.planes[..self.count]
+        &self.planes[..self.plane_count]
     }
 
     pub(crate) fn shrink(&mut self, limit: usize) {
         if self.memory() > limit {
             self.planes.clear();
-            self.count = 0;
+            self.plane_count = 0;
         }
     }
 
@@ -112,13 +112,13 @@ impl Coefficients {
         check_length(bytes, header)?;
         self.allocate_planes(frame)?;
         let mut header = header.clone();
-        for scans in 1.. {
-            if scans > MAX_SCANS {
+        for scan_number in 1.. {
+            if scan_number > MAX_SCANS {
                 return Err(Error::new(format!("jpeg has more than {MAX_SCANS} scans")));
             }
-            let offset = self.scan(bytes, &header, scans)?;
+            let offset = self.decode_scan(bytes, &header, scan_number)?;
             if frame.coding != Coding::Progressive && self.planes().iter().all(|plane| plane.missing_bits[0] == 0) {
-                self.has_eoi = is_closed(bytes, offset);
+                self.has_eoi = is_followed_by_marker(bytes, offset);
                 return Ok(());
             }
             // Files without EOI are common. If all bits of the coefficients are present, the pixels
@@ -143,12 +143,12 @@ impl Coefficients {
 
     fn allocate_planes(&mut self, frame: &Frame) -> Result<()> {
         let (across, down) = frame.mcus();
-        let extent =
+        let size_in_blocks =
             |c: &super::header::Component| ((across * u32::from(c.h)) as usize, (down * u32::from(c.v)) as usize);
         let largest = frame
             .components()
             .iter()
-            .map(extent)
+            .map(size_in_blocks)
             .map(|(width_in_blocks, height_in_blocks)| width_in_blocks * height_in_blocks * 64)
             .max();
         if largest.is_some_and(|coefficients| coefficients > u32::MAX as usize) {
@@ -156,10 +156,10 @@ impl Coefficients {
             return Err(Error::new(format!("a JPEG with {width}x{height} pixels is too large to decode")));
         }
         (self.fault, self.has_eoi) = (None, false);
-        self.count = frame.components().len();
-        self.planes.resize_with(self.count.max(self.planes.len()), Plane::new);
+        self.plane_count = frame.components().len();
+        self.planes.resize_with(self.plane_count.max(self.planes.len()), Plane::new);
         for (plane, component) in self.planes.iter_mut().zip(frame.components()) {
-            (plane.blocks_per_row, plane.block_rows) = extent(component);
+            (plane.blocks_per_row, plane.block_rows) = size_in_blocks(component);
             let coefficients = plane.blocks_per_row * plane.block_rows * 64;
             plane.data.clear();
             if plane.data.capacity() < coefficients {
@@ -173,7 +173,7 @@ impl Coefficients {
 
     /// Sets the quantization tables of the planes, and returns the scan's tables and whether the
     /// scan contains bits in an order that T.81 forbids (G.1.1.1).
-    fn tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
+    fn prepare_tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
         let sos_error = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
         let mut tables = [const { (None, None) }; 4];
@@ -208,26 +208,27 @@ impl Coefficients {
     }
 
     /// Decodes scan `number` (from 1) of the file. Returns the offset at which the scan ends.
-    fn scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
+    fn decode_scan(&mut self, bytes: &[u8], header: &Header, number: u32) -> Result<usize> {
         let (frame, scan) = (&header.frame, &header.scan);
         let sos_error = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));
         let mode = Mode::for_scan(frame.coding, scan).map_err(sos_error)?;
-        let (tables, is_disordered) = self.tables(bytes, header, mode)?;
+        let (tables, is_disordered) = self.prepare_tables(bytes, header, mode)?;
         // In a scan of a single component, an MCU is one block, and the frame's padding blocks are
         // absent.
-        let is_single = scan.components().len() == 1;
-        let (across, down) = if is_single { frame.blocks(scan.components()[0].index.into()) } else { frame.mcus() };
+        let is_single_component = scan.components().len() == 1;
+        let (across, down) =
+            if is_single_component { frame.blocks(scan.components()[0].index.into()) } else { frame.mcus() };
         let blocks: u32 = scan
             .components()
             .iter()
             .map(|c| frame.components()[usize::from(c.index)])
             .map(|c| u32::from(c.h * c.v))
             .sum();
-        if !is_single && blocks > 10 {
+        if !is_single_component && blocks > 10 {
             return Err(sos_error(format!("{blocks} blocks in an MCU; the limit is 10")));
         }
-        let mut state = State::new(bytes, scan.data_offset);
-        state.bits.faults += u32::from(is_disordered);
+        let mut state = ScanDecoder::new(bytes, scan.data_offset);
+        state.bits.fault_count += u32::from(is_disordered);
         let mut restart = 0;
         for mcu in 0..across * down {
             if header.restart_interval > 0 && mcu > 0 && mcu % header.restart_interval == 0 {
@@ -243,18 +244,22 @@ impl Coefficients {
             let (x, y) = ((mcu % across) as usize, (mcu / across) as usize);
             for (i, (component, (dc, ac))) in scan.components().iter().zip(&tables).enumerate() {
                 let plane = &mut self.planes[usize::from(component.index)];
-                let shape = frame.components()[usize::from(component.index)];
-                let (h, v) = if is_single { (1, 1) } else { (usize::from(shape.h), usize::from(shape.v)) };
+                let frame_component = frame.components()[usize::from(component.index)];
+                let (h, v) = if is_single_component {
+                    (1, 1)
+                } else {
+                    (usize::from(frame_component.h), usize::from(frame_component.v))
+                };
                 for (row, column) in (0..v).flat_map(|row| (0..h).map(move |column| (row, column))) {
                     let offset = ((y * v + row) * plane.blocks_per_row + x * h + column) * 64;
                     let block = (&mut plane.data[offset..offset + 64]).try_into().expect("a block has 64 coefficients");
-                    state.block(mode, scan, i, dc.as_ref(), ac.as_ref(), block)?;
+                    state.decode_block(mode, scan, i, dc.as_ref(), ac.as_ref(), block)?;
                 }
             }
             if mcu + 1 == across * down {
-                state.bits.close();
+                state.bits.end_segment();
             }
-            if state.bits.faults > 0 && self.fault.is_none() {
+            if state.bits.fault_count > 0 && self.fault.is_none() {
                 self.fault = Some(Fault { scan: number, mcu, mcu_count: across * down });
             }
             if state.bits.is_past_end {
@@ -270,7 +275,7 @@ impl Coefficients {
 pub(crate) fn check_length(bytes: &[u8], header: &Header) -> Result<()> {
     let (frame, available) = (&header.frame, bytes.len() - header.scan.data_offset);
     let blocks = (0..frame.components().len()).map(|i| frame.blocks(i));
-    let min_blocks: usize = blocks.map(|(wide, high)| wide as usize * high as usize).sum();
+    let min_blocks: usize = blocks.map(|(columns, rows)| columns as usize * rows as usize).sum();
     if available < min_blocks / 8 {
         let (end, needed) = (bytes.len(), min_blocks / 8);
         let cause = format!(

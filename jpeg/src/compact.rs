@@ -23,7 +23,7 @@ pub struct CompactCoefficients {
     pub(crate) quant: [[u16; 64]; MAX_COMPONENTS],
     /// For each component, the index of its first row in `rows`.
     first_rows: [usize; MAX_COMPONENTS],
-    rows: Vec<Row>,
+    rows: Vec<RowStart>,
     masks: Vec<u64>,
     dc: Vec<i16>,
     /// The values of all rows, followed by [`EXPAND_PADDING`] unused bytes.
@@ -33,9 +33,9 @@ pub struct CompactCoefficients {
 
 /// The start of a row of blocks in each buffer.
 #[derive(Clone, Copy, Default)]
-struct Row {
-    block: usize,
-    value: usize,
+struct RowStart {
+    first_block: usize,
+    first_value: usize,
 }
 
 impl CompactCoefficients {
@@ -49,12 +49,12 @@ impl CompactCoefficients {
     /// more than `max_bytes` bytes. Returns `None` if an allocation fails.
     pub(crate) fn new(layout: &Layout, max_bytes: usize) -> Option<Self> {
         let window = Window::new(layout, Rect::full(layout.size));
-        let (mut first_rows, mut rows, mut blocks) = ([0; MAX_COMPONENTS], 0, 0);
-        for (i, first) in first_rows.iter_mut().enumerate().take(layout.components().len()) {
+        let (mut first_rows, mut row_count, mut block_count) = ([0; MAX_COMPONENTS], 0, 0);
+        for (i, first_row) in first_rows.iter_mut().enumerate().take(layout.components().len()) {
             let span = window.span(i);
-            *first = rows;
-            rows += span.rows.len();
-            blocks += span.rows.len() * span.columns.len();
+            *first_row = row_count;
+            row_count += span.rows.len();
+            block_count += span.rows.len() * span.columns.len();
         }
         let mut coefficients = CompactCoefficients {
             quant: [[0; 64]; MAX_COMPONENTS],
@@ -65,10 +65,10 @@ impl CompactCoefficients {
             values: Vec::new(),
             max_bytes,
         };
-        reserve_exact(&mut coefficients.rows, rows).ok()?;
-        coefficients.rows.resize(rows, Row::default());
-        reserve_exact(&mut coefficients.masks, blocks).ok()?;
-        reserve_exact(&mut coefficients.dc, blocks).ok()?;
+        reserve_exact(&mut coefficients.rows, row_count).ok()?;
+        coefficients.rows.resize(row_count, RowStart::default());
+        reserve_exact(&mut coefficients.masks, block_count).ok()?;
+        reserve_exact(&mut coefficients.dc, block_count).ok()?;
         Some(coefficients)
     }
 
@@ -81,7 +81,8 @@ impl CompactCoefficients {
         offsets: &[u32],
         is_zigzag: bool,
     ) -> Option<()> {
-        self.rows[self.first_rows[index] + row as usize] = Row { block: self.masks.len(), value: self.values.len() };
+        self.rows[self.first_rows[index] + row as usize] =
+            RowStart { first_block: self.masks.len(), first_value: self.values.len() };
         // Grow in small steps, so that little memory is unused.
         let (max_new_bytes, quarter) = (offsets.len() * 2 * 63, self.values.len() / 4);
         if self.values.capacity() - self.values.len() < max_new_bytes {
@@ -141,9 +142,9 @@ impl CompactCoefficients {
         blocks: &'a mut Vec<i16>,
     ) -> &'a [i16] {
         let row = self.rows[self.first_rows[index] + row as usize];
-        let skipped_masks = &self.masks[row.block..][..columns.start as usize];
-        let value = row.value + skipped_masks.iter().map(|&mask| value_bytes(mask)).sum::<usize>();
-        let range = row.block + columns.start as usize..row.block + columns.end as usize;
+        let skipped_masks = &self.masks[row.first_block..][..columns.start as usize];
+        let value = row.first_value + skipped_masks.iter().map(|&mask| value_bytes(mask)).sum::<usize>();
+        let range = row.first_block + columns.start as usize..row.first_block + columns.end as usize;
         let coefficients = 64 * range.len();
         if blocks.len() < coefficients {
             resize(blocks, coefficients, 0);

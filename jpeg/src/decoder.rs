@@ -265,12 +265,12 @@ impl Decoder {
         }
         // Only the plain decoder reads the whole file, so only it detects missing pixels outside
         // the region.
-        let started = if jpeg.has_eoi {
+        let begin_result = if jpeg.has_eoi {
             image.lane_image.begin(&mut self.machine, self.backend, jpeg, image.region, job.max_coefficient_bytes)
         } else {
             Err(Refusal::Never)
         };
-        match started {
+        match begin_result {
             Ok(()) => {
                 image.allocate_buffers(job);
                 self.active_images.push(image);
@@ -289,12 +289,12 @@ impl Decoder {
 
     fn finish_lanes(&mut self, jobs: &mut [Job<'_>]) {
         for lane in (0..self.lanes.len()).rev() {
-            let Some(bit) = self.machine.finished(lane) else { continue };
+            let Some(end_bit) = self.machine.finished_bit(lane) else { continue };
             self.machine.stop(lane);
             let (job, lane_piece) = self.lanes.swap_remove(lane);
             let image = self.active_images.iter_mut().find(|f| f.job == job).expect("a lane's image is in flight");
             image.busy_lanes -= 1;
-            if image.lane_image.finish(&mut self.machine, lane_piece, bit).is_none() {
+            if image.lane_image.finish(&mut self.machine, lane_piece, end_bit).is_none() {
                 image.is_damaged = true;
             }
             if !image.is_damaged {
@@ -406,7 +406,7 @@ fn render<B: Blocks>(
     let view = View { kernels: backend.kernels(), layout, window: &window, quant };
     rows.begin(layout, &window, max_coefficient_bytes);
     for row in window.rows.clone() {
-        rows.mcu_row(&view, row, blocks, rgb);
+        rows.convert_mcu_row(&view, row, blocks, rgb);
     }
     image.deliver(job);
 }

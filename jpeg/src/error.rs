@@ -27,11 +27,11 @@ impl Error {
     }
 }
 
-/// Reserves capacity for `more` elements. Decoding uses this function for large allocations with a
-/// size that depends on the file, because an infallible allocation aborts the process when memory
-/// runs out.
-pub(crate) fn reserve<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
-    vec.try_reserve(more).map_err(|_| out_of_memory::<T>(more))
+/// Reserves capacity for `additional` elements. Decoding uses this function for large allocations
+/// with a size that depends on the file, because an infallible allocation aborts the process when
+/// memory runs out.
+pub(crate) fn reserve<T>(vec: &mut Vec<T>, additional: usize) -> Result<()> {
+    vec.try_reserve(additional).map_err(|_| out_of_memory::<T>(additional))
 }
 
 fn out_of_memory<T>(elements: usize) -> Error {
@@ -40,8 +40,8 @@ fn out_of_memory<T>(elements: usize) -> Error {
 }
 
 /// Like [`reserve`], without spare capacity.
-pub(crate) fn reserve_exact<T>(vec: &mut Vec<T>, more: usize) -> Result<()> {
-    vec.try_reserve_exact(more).map_err(|_| out_of_memory::<T>(more))
+pub(crate) fn reserve_exact<T>(vec: &mut Vec<T>, additional: usize) -> Result<()> {
+    vec.try_reserve_exact(additional).map_err(|_| out_of_memory::<T>(additional))
 }
 
 /// Like [`Vec::resize`], for functions that do not return a `Result`. If the allocation fails,

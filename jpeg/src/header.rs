@@ -215,7 +215,7 @@ impl Header {
             adobe_transform: None,
             orientation: 1,
         };
-        if header.advance(bytes, 2)? {
+        if header.read_segments(bytes, 2)? {
             return Ok(header);
         }
         Err(Error::new("jpeg has no scan before the marker EOI"))
@@ -224,7 +224,7 @@ impl Header {
     /// Reads from byte `offset`, where the data of a scan ends, to the end of the next SOS segment.
     /// Returns `false` if the file has no more scans.
     pub(crate) fn next_scan(&mut self, bytes: &[u8], offset: usize) -> Result<bool> {
-        self.advance(bytes, offset)
+        self.read_segments(bytes, offset)
     }
 
     /// Returns a quantization table in natural order.
@@ -266,7 +266,7 @@ impl Header {
             .unwrap_or_default()
     }
 
-    fn advance(&mut self, bytes: &[u8], start: usize) -> Result<bool> {
+    fn read_segments(&mut self, bytes: &[u8], start: usize) -> Result<bool> {
         let mut next = start;
         loop {
             let (marker, offset) = next_marker(bytes, next)?;
@@ -374,8 +374,8 @@ impl Header {
 
     fn read_quant(&mut self, mut s: Segment<'_>) -> Result<()> {
         while !s.body.is_empty() {
-            let (position, which) = (s.position(), s.u8()?);
-            let (precision, index) = (which >> 4, usize::from(which & 15));
+            let (position, precision_and_index) = (s.position(), s.u8()?);
+            let (precision, index) = (precision_and_index >> 4, usize::from(precision_and_index & 15));
             if index > 3 || precision > 1 {
                 return Err(s.error(format!(
                     "the table has the index {index} and the precision {precision}: expected 0 to 3, and 0 or 1"
@@ -389,8 +389,8 @@ impl Header {
 
     fn read_huffman(&mut self, mut s: Segment<'_>) -> Result<()> {
         while !s.body.is_empty() {
-            let (position, which) = (s.position(), s.u8()?);
-            let (class, index) = (which >> 4, usize::from(which & 15));
+            let (position, class_and_index) = (s.position(), s.u8()?);
+            let (class, index) = (class_and_index >> 4, usize::from(class_and_index & 15));
             if index > 3 || class > 1 {
                 return Err(s.error(format!(
                     "the table has the index {index} and the class {class}: expected 0 to 3, and 0 or 1"

@@ -7,34 +7,34 @@ use crate::error::{Error, Result};
 /// order.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Spec {
-    bits: [u8; 16],
+    counts: [u8; 16],
     values: [u8; 256],
 }
 
 impl Spec {
-    /// Creates a table with `bits[i]` codes of length `i + 1`. The sum of `bits` must be
+    /// Creates a table with `counts[i]` codes of length `i + 1`. The sum of `counts` must be
     /// `values.len()`, which is at most 256.
-    pub(crate) fn new(bits: [u8; 16], values: &[u8]) -> Self {
+    pub(crate) fn new(counts: [u8; 16], values: &[u8]) -> Self {
         let mut padded = [0; 256];
         padded[..values.len()].copy_from_slice(values);
-        Spec { bits, values: padded }
+        Spec { counts, values: padded }
     }
 
     /// Reads a table as stored in a DHT segment: 16 counts, followed by the symbols. Returns `None`
     /// if the bytes end early, or if there are more than 256 symbols.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (bits, rest) = bytes.split_first_chunk()?;
-        let count = bits.iter().map(|&n| usize::from(n)).sum();
+        let (counts, rest) = bytes.split_first_chunk()?;
+        let count = counts.iter().map(|&n| usize::from(n)).sum();
         (count <= 256).then_some(())?;
-        Some(Spec::new(*bits, rest.get(..count)?))
+        Some(Spec::new(*counts, rest.get(..count)?))
     }
 
-    pub(crate) fn bits(&self) -> &[u8; 16] {
-        &self.bits
+    pub(crate) fn counts(&self) -> &[u8; 16] {
+        &self.counts
     }
 
     pub(crate) fn values(&self) -> &[u8] {
-        let count: usize = self.bits.iter().map(|&n| usize::from(n)).sum();
+        let count: usize = self.counts.iter().map(|&n| usize::from(n)).sum();
         &self.values[..count.min(256)]
     }
 
@@ -43,7 +43,7 @@ impl Spec {
     /// the largest difference.
     pub(crate) fn codes(&self, ac: bool) -> Result<impl Iterator<Item = Code> + '_> {
         let mut next = 0u32;
-        for (i, &count) in self.bits.iter().enumerate() {
+        for (i, &count) in self.counts.iter().enumerate() {
             next += u32::from(count);
             if count > 0 && next >= 1 << (i + 1) {
                 return Err(Error::new(format!("a Huffman table has too many codes of {} bits", i + 1)));
@@ -54,7 +54,7 @@ impl Spec {
             return Err(Error::new(format!("a DC Huffman table has the symbol {symbol}: expected at most 15")));
         }
         let lengths =
-            self.bits.iter().zip(1u8..).flat_map(|(&count, length)| std::iter::repeat_n(length, count.into()));
+            self.counts.iter().zip(1u8..).flat_map(|(&count, length)| std::iter::repeat_n(length, count.into()));
         let mut previous = (0u32, 0u8);
         Ok(lengths.zip(self.values()).map(move |(length, &symbol)| {
             let code = previous.0 << (length - previous.1);
@@ -78,7 +78,7 @@ impl Spec {
 
 impl std::fmt::Debug for Spec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Spec({:?})", self.bits)
+        write!(f, "Spec({:?})", self.counts)
     }
 }
 
@@ -98,15 +98,15 @@ pub(crate) struct Code {
 
 /// Maximum length of a code that a single lookup decodes, in bits. In photographs, nineteen of
 /// twenty codes are at most this long.
-const SHORT: u8 = 10;
+const SHORT_BITS: u8 = 10;
 
 /// The decoding table of the plain decoder. Codes of more than 10 bits are decoded bit by bit, as
 /// in T.81, F.2.2.3.
 #[derive(Debug, Clone)]
 pub struct Lookup {
-    /// For each window of [`SHORT`] bits, the symbol and the length of its first code. The length
-    /// is 0 if the code is longer than the window.
-    short: [(u8, u8); 1 << SHORT],
+    /// For each window of [`SHORT_BITS`] bits, the symbol and the length of its first code. The
+    /// length is 0 if the code is longer than the window.
+    short: [(u8, u8); 1 << SHORT_BITS],
     /// For each length, the largest code plus one, or -1 if no code has this length.
     limit: [i32; 17],
     /// For each length, the difference between a code and the index of its symbol.
@@ -120,16 +120,17 @@ impl Lookup {
     /// # Errors
     /// Same as [`Spec::codes`].
     pub fn new(spec: &Spec, ac: bool) -> Result<Self> {
-        let mut table = Lookup { short: [(0, 0); 1 << SHORT], limit: [-1; 17], offset: [0; 17], values: spec.values };
+        let mut table =
+            Lookup { short: [(0, 0); 1 << SHORT_BITS], limit: [-1; 17], offset: [0; 17], values: spec.values };
         for (index, Code { code, length, symbol }) in spec.codes(ac)?.enumerate() {
             let (code, l) = (i32::from(code), usize::from(length));
             if table.limit[l] < 0 {
                 table.offset[l] = index as i32 - code;
             }
             table.limit[l] = code + 1;
-            if length <= SHORT {
-                let first = (code as usize) << (SHORT - length);
-                table.short[first..first + (1 << (SHORT - length))].fill((symbol, length));
+            if length <= SHORT_BITS {
+                let first = (code as usize) << (SHORT_BITS - length);
+                table.short[first..first + (1 << (SHORT_BITS - length))].fill((symbol, length));
             }
         }
         Ok(table)
@@ -139,11 +140,11 @@ impl Lookup {
     /// if the code is invalid.
     #[inline(always)]
     pub fn find(&self, window: u16) -> Option<(u8, u8)> {
-        let (symbol, length) = self.short[usize::from(window >> (16 - SHORT))];
+        let (symbol, length) = self.short[usize::from(window >> (16 - SHORT_BITS))];
         if length > 0 {
             return Some((symbol, length));
         }
-        (usize::from(SHORT) + 1..=16).find_map(|l| {
+        (usize::from(SHORT_BITS) + 1..=16).find_map(|l| {
             let code = i32::from(window >> (16 - l));
             (code < self.limit[l]).then(|| (self.values[(code + self.offset[l]) as usize & 255], l as u8))
         })

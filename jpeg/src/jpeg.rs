@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::compact::CompactCoefficients;
 use super::header::{Coding, Header, unsupported};
 use super::layout::{Color, Layout};
-use super::markers::is_closed;
+use super::markers::is_followed_by_marker;
 use crate::error::Result;
 use crate::orientation::Orientation;
 use crate::pixels::{Rect, Size};
@@ -38,7 +38,7 @@ impl<'a> Jpeg<'a> {
     pub fn open(bytes: &'a [u8]) -> Result<Self> {
         let header = Header::read(bytes)?;
         let layout = Layout::new(&header).map_err(|kind| unsupported(&kind))?;
-        let has_eoi = is_closed(bytes, header.scan.data_offset);
+        let has_eoi = is_followed_by_marker(bytes, header.scan.data_offset);
         Ok(Jpeg { bytes, header, layout, has_eoi, coefficients: None })
     }
 
@@ -63,11 +63,10 @@ impl<'a> Jpeg<'a> {
     /// # let mut bytes = Vec::new();
     /// # use jpeg_encoder::{ColorType, Encoder};
     /// # Encoder::new(&mut bytes, 90).encode(&[99; 96 * 64 * 3], 96, 64, ColorType::Rgb).unwrap();
-    /// let (mut jpeg, mut pixels, mut decoder) = (Jpeg::open(&bytes)?, Pixels::new(), Decoder::new());
-    /// let whole = Rect::full(jpeg.size());
-    /// let mut jobs = [Job::new(&jpeg, whole, &mut pixels).keep_coefficients(1 << 20)];
-    /// decoder.decode_group(&mut jobs);
-    /// let coefficients = jobs[0].coefficients.take().expect("the file is not damaged");
+    /// let (mut jpeg, mut pixels, mut decoder) = (Jpeg::open(&bytes)?, Pixels::new(),
+    /// Decoder::new()); let whole = Rect::full(jpeg.size()); let mut jobs = [Job::new(&jpeg, whole,
+    /// &mut pixels).keep_coefficients(1 << 20)]; decoder.decode_group(&mut jobs); let coefficients
+    /// = jobs[0].coefficients.take().expect("the file is not damaged");
     ///
     /// jpeg.set_coefficients(Arc::new(coefficients));
     /// let mut again = Pixels::new();
@@ -166,21 +165,21 @@ impl<'a> Jpeg<'a> {
     pub fn memory(&self, region: Rect) -> u64 {
         let Jpeg { bytes, header, layout, has_eoi, coefficients: compact } = self;
         let frame = &header.frame;
-        let pixels = region.size().area() * BYTES_PER_PIXEL * if self.orientation().is_upright() { 1 } else { 2 };
+        let pixel_bytes = region.size().area() * BYTES_PER_PIXEL * if self.orientation().is_upright() { 1 } else { 2 };
         // The lanes decode a copy of the data in a buffer that is a quarter larger.
-        let data = bytes.len() as u64 * 5 / 4;
-        let data = if compact.is_some() { 0 } else { data };
-        let columns = u64::from(layout.size.width.max(layout.size.height)) * BYTES_PER_COLUMN;
+        let data_bytes = bytes.len() as u64 * 5 / 4;
+        let data_bytes = if compact.is_some() { 0 } else { data_bytes };
+        let column_bytes = u64::from(layout.size.width.max(layout.size.height)) * BYTES_PER_COLUMN;
         let (across, down) = frame.mcus();
         let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
         // The plain decoder stores all coefficients, 64 of two bytes each per block. It decodes
         // files with several scans, files without EOI, and damaged files, which the header does not
         // reveal.
-        let in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
-        let in_lanes = frame.coding != Coding::Progressive && in_order && blocks <= 10 && *has_eoi;
-        let coefficients =
-            if in_lanes || compact.is_some() { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
-        pixels + data + columns + coefficients
+        let is_in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
+        let is_lane_decodable = frame.coding != Coding::Progressive && is_in_order && blocks <= 10 && *has_eoi;
+        let coefficient_bytes =
+            if is_lane_decodable || compact.is_some() { 0 } else { u64::from(across) * u64::from(down) * blocks * 128 };
+        pixel_bytes + data_bytes + column_bytes + coefficient_bytes
     }
 }
 

@@ -110,7 +110,7 @@ fn is_in_order(jpeg: &Jpeg<'_>) -> bool {
     components.iter().map(|c| usize::from(c.index)).eq(0..jpeg.layout.components().len())
 }
 
-fn find_pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
+fn acquire_pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal> {
     let Jpeg { bytes, header, layout, .. } = jpeg;
     let mut tables = ArrayVec::<_, MAX_COMPONENTS>::new();
     for component in header.scan.components() {
@@ -124,7 +124,7 @@ fn find_pattern(machine: &mut Machine, jpeg: &Jpeg<'_>) -> Result<usize, Refusal
             specs.try_push((dc, ac)).map_err(|_| Refusal::Never)?;
         }
     }
-    machine.pattern(&specs).map_err(|_| Refusal::Never)?.ok_or(Refusal::Later)
+    machine.acquire_pattern(&specs).map_err(|_| Refusal::Never)?.ok_or(Refusal::Later)
 }
 
 impl LaneImage {
@@ -149,19 +149,19 @@ impl LaneImage {
         }
         let window = Window::new(layout, region);
         let data = &bytes[scan.data_offset..];
-        segments::needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)
+        segments::list_needed(layout, &window, header.restart_interval, data.len(), &mut self.segments)
             .ok_or(Refusal::Never)?;
 
         // Each piece of a band is followed by slack. A band contains at most one piece per
         // interval, plus one for a split segment.
         let row_blocks = layout.mcus.0 * layout.blocks_per_mcu;
         let interval = if header.restart_interval == 0 { u32::MAX } else { header.restart_interval };
-        let target = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
-        let band_rows = (target / row_blocks).clamp(1, window.rows.end);
-        let pieces = (band_rows * layout.mcus.0).div_ceil(interval) as usize + 1;
-        let band_blocks = (band_rows * row_blocks) as usize + pieces * Machine::blocks_to_reserve(0);
+        let target_band_blocks = if interval <= layout.mcus.0 { BAND_BLOCKS } else { PLAIN_BAND_BLOCKS };
+        let band_rows = (target_band_blocks / row_blocks).clamp(1, window.rows.end);
+        let piece_count = (band_rows * layout.mcus.0).div_ceil(interval) as usize + 1;
+        let band_blocks = (band_rows * row_blocks) as usize + piece_count * Machine::blocks_to_reserve(0);
 
-        let pattern = find_pattern(machine, jpeg)?;
+        let pattern = acquire_pattern(machine, jpeg)?;
         let Some((slot, is_collected)) = self.collect(machine, backend, jpeg, BANDS * band_blocks) else {
             machine.release(pattern);
             return Err(Refusal::Never);
@@ -296,9 +296,9 @@ impl LaneImage {
         band.finished_pieces += 1;
         let piece = band.pieces[lane_piece.piece];
         let segment = &self.segments[piece.segment];
-        let unread = ((plan.slot.stream.start + segment.bytes.end) * 8).checked_sub(bit)?;
+        let unread_bits = ((plan.slot.stream.start + segment.bytes.end) * 8).checked_sub(bit)?;
         let is_split = piece.first_mcu + piece.mcu_count < segment.mcus.end;
-        if !is_split && !segment.may_leave(unread) {
+        if !is_split && !segment.may_leave(unread_bits) {
             return None;
         }
         // The stream contains differences of DC coefficients, so add them up.
@@ -331,7 +331,7 @@ impl LaneImage {
             }
             let mut blocks = BandBlocks { plan, band, coefficients: machine.coefficients() };
             for row in band.rows.start.max(plan.window.rows.start)..band.rows.end {
-                self.rows.mcu_row(&view, row, &mut blocks, rgb);
+                self.rows.convert_mcu_row(&view, row, &mut blocks, rgb);
             }
             let end_row = band.rows.end;
             self.bands[self.oldest_band].clear();

@@ -19,7 +19,7 @@ pub(crate) fn next_marker(bytes: &[u8], start: usize) -> Result<(u8, usize)> {
 /// Returns whether a marker such as EOI follows the entropy-coded data. Restart markers and markers
 /// below `ff c0` do not count. Most files end with EOI, so the end of the file is checked before the
 /// data is searched.
-pub(crate) fn is_closed(bytes: &[u8], start: usize) -> bool {
+pub(crate) fn is_followed_by_marker(bytes: &[u8], start: usize) -> bool {
     let mut offset = start;
     bytes[start..].ends_with(&[0xff, 0xd9])
         || loop {

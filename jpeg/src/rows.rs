@@ -14,7 +14,7 @@ use super::layout::{Color, Component, Layout, MAX_COMPONENTS, Upsampling, Window
 
 /// Number of samples before the first sample of a row. Upsampling needs one; the rest is for
 /// alignment.
-const MARGIN: usize = 64;
+const LEFT_MARGIN: usize = 64;
 
 pub(crate) trait Blocks {
     /// Whether coefficients are in zigzag order, as lanes store them.
@@ -46,16 +46,16 @@ pub(crate) struct Rows {
 struct Stripe {
     samples: Vec<u8>,
     stride: usize,
-    rows: u32,
-    left: u32,
+    row_capacity: u32,
+    first_column: u32,
     upsampled: Vec<u8>,
 }
 
 impl Stripe {
     /// Returns the samples of a row, starting at `column`, which may be -1.
     fn samples_from(&self, row: u32, column: i64) -> &[u8] {
-        let start = (row % self.rows) as usize * self.stride;
-        let index = (column - i64::from(self.left)) + MARGIN as i64;
+        let start = (row % self.row_capacity) as usize * self.stride;
+        let index = (column - i64::from(self.first_column)) + LEFT_MARGIN as i64;
         &self.samples[start..start + self.stride][index as usize..]
     }
 }
@@ -69,11 +69,11 @@ impl Rows {
         self.next_row = window.region.y;
         for (i, (stripe, component)) in self.stripes.iter_mut().zip(layout.components()).enumerate() {
             let span = window.span(i);
-            stripe.left = 8 * span.columns.start;
-            stripe.rows = 2 * 8 * component.v;
-            stripe.stride = MARGIN + 8 * span.columns.len() + PADDING;
-            let samples = (stripe.rows as usize * stripe.stride).max(stripe.samples.len());
-            resize(&mut stripe.samples, samples, 0);
+            stripe.first_column = 8 * span.columns.start;
+            stripe.row_capacity = 2 * 8 * component.v;
+            stripe.stride = LEFT_MARGIN + 8 * span.columns.len() + PADDING;
+            let sample_count = (stripe.row_capacity as usize * stripe.stride).max(stripe.samples.len());
+            resize(&mut stripe.samples, sample_count, 0);
             let upsampled_len = window.region.width as usize + 2 * component.across as usize + 2 * PADDING;
             let upsampled_len = upsampled_len.max(stripe.upsampled.len());
             resize(&mut stripe.upsampled, upsampled_len, 0);
@@ -87,7 +87,7 @@ impl Rows {
 
     /// Transforms MCU row `row`, and writes the pixel rows that it completes to `rgb`, the pixels
     /// of the window's region. All MCU rows must be passed in order.
-    pub(crate) fn mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &mut B, rgb: &mut [u8]) {
+    pub(crate) fn convert_mcu_row<B: Blocks>(&mut self, view: &View<'_>, row: u32, blocks: &mut B, rgb: &mut [u8]) {
         let View { kernels, layout, window, quant } = *view;
         let idct = if B::FROM_LANES { kernels.idct_of_lanes } else { kernels.idct };
         for (i, component) in layout.components().iter().enumerate() {
@@ -132,13 +132,13 @@ impl Rows {
                     for (((pixel, &cyan), &magenta), &yellow) in line.chunks_exact_mut(3).zip(a).zip(b).zip(c) {
                         pixel.copy_from_slice(&[cyan, magenta, yellow]);
                     }
-                    blacken(line, d);
+                    apply_black(line, d);
                 }
                 Color::Ycck => {
                     // libjpeg treats YCCK's first three channels as inverted CMY, which is RGB.
                     (kernels.ycc)(a, b, c, line);
                     line.iter_mut().for_each(|value| *value = 255 - *value);
-                    blacken(line, d);
+                    apply_black(line, d);
                 }
             }
             self.next_row += 1;
@@ -149,7 +149,7 @@ impl Rows {
 /// Converts the pixels in `line` from inverted cyan, magenta and yellow to red, green and blue, as
 /// Pillow's `convert("RGB")` does. Each color is `black`, which is inverted as well, minus the
 /// product of the ink and `black`, rounded to 8 bits.
-fn blacken(line: &mut [u8], black: &[u8]) {
+fn apply_black(line: &mut [u8], black: &[u8]) {
     for (pixel, &black) in line.chunks_exact_mut(3).zip(black) {
         for value in pixel {
             let product = u32::from(255 - *value) * u32::from(black) + 128;
@@ -168,14 +168,14 @@ impl Stripe {
         offsets: &[u32],
         quant: &[u16; 64],
     ) {
-        let start = (row % self.rows) as usize * self.stride;
+        let start = (row % self.row_capacity) as usize * self.stride;
         let rows = &mut self.samples[start..start + 8 * self.stride];
-        idct(coefficients, offsets, quant, &mut rows[MARGIN..], self.stride);
+        idct(coefficients, offsets, quant, &mut rows[LEFT_MARGIN..], self.stride);
         if component.upsampling.needs_horizontal_neighbors() {
             // The triangle filter needs neighbors beyond the edges.
-            let edge = MARGIN + component.size.width.saturating_sub(self.left) as usize;
+            let edge = LEFT_MARGIN + component.size.width.saturating_sub(self.first_column) as usize;
             for row in rows.chunks_exact_mut(self.stride) {
-                row[MARGIN - 1] = row[MARGIN];
+                row[LEFT_MARGIN - 1] = row[LEFT_MARGIN];
                 if edge < row.len() {
                     row[edge] = row[edge - 1];
                 }

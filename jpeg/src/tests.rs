@@ -60,7 +60,7 @@ fn a_job_has_the_same_result_in_a_group_as_alone() {
                     Rect::new(x, y, part(random, width - x), part(random, height - y))
                 })
                 .collect();
-            let alone: Vec<_> = files
+            let single_results: Vec<_> = files
                 .iter()
                 .zip(&regions)
                 .map(|(jpeg, &region)| {
@@ -69,8 +69,10 @@ fn a_job_has_the_same_result_in_a_group_as_alone() {
                         .map(|()| out.data().to_vec())
                 })
                 .collect();
-            for (i, (actual, alone)) in decode_all(&mut decoder, &files, &regions).iter().zip(&alone).enumerate() {
-                assert!(actual == alone, "seed {seed}, job {i}: {:?}, alone {:?}", actual.is_ok(), alone.is_ok());
+            for (i, (actual, expected)) in
+                decode_all(&mut decoder, &files, &regions).iter().zip(&single_results).enumerate()
+            {
+                assert!(actual == expected, "seed {seed}, job {i}: {:?}, alone {:?}", actual.is_ok(), expected.is_ok());
             }
         }
     }

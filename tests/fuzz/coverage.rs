@@ -61,7 +61,7 @@ impl Coverage {
                 // freed, and nothing else refers to it. Compiled code, including this function,
                 // increments the counters without synchronization, so a count may be lost.
                 #[allow(unsafe_code)]
-                let counts = unsafe { take(address as *mut u8, length) };
+                let counts = unsafe { take_counts(address as *mut u8, length) };
                 if counts != [0; 8] {
                     *reached_count += mark_reached(&counts, &mut reached[first + address - start..]);
                 }
@@ -84,7 +84,7 @@ fn mark_reached(counts: &Block, reached: &mut [bool]) -> usize {
 ///
 /// The counters must be valid for reads and writes.
 #[allow(unsafe_code)]
-unsafe fn take(counters: *mut u8, length: usize) -> Block {
+unsafe fn take_counts(counters: *mut u8, length: usize) -> Block {
     let mut counts = Block::default();
     // SAFETY: A block has at least `length` bytes, and the caller guarantees valid counters.
     unsafe {
@@ -127,7 +127,7 @@ impl Corpus {
         Corpus { folder, ..Corpus::default() }
     }
 
-    pub(super) fn of(&self, address: usize) -> &[Vec<u8>] {
+    pub(super) fn inputs_of(&self, address: usize) -> &[Vec<u8>] {
         self.inputs.get(&address).map_or(&[], Vec::as_slice)
     }
 
@@ -135,7 +135,7 @@ impl Corpus {
         self.inputs.values().map(Vec::len).sum()
     }
 
-    pub(super) fn earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
+    pub(super) fn pop_earlier(&mut self, from: &[Vec<u8>]) -> Option<Vec<u8>> {
         let root = self.folder.as_ref()?;
         let read = || {
             // Name the folder after the hash of the files, because addresses differ between runs.

@@ -66,10 +66,10 @@ impl Random {
         let mut random = Random::new(self.next());
         CORPUS.with_borrow_mut(|corpus| {
             let address = from.as_ptr().addr();
-            if let Some(input) = corpus.as_mut().and_then(|corpus| corpus.earlier(from)) {
+            if let Some(input) = corpus.as_mut().and_then(|corpus| corpus.pop_earlier(from)) {
                 return corpus.as_mut().map_or(input.clone(), |corpus| corpus.replayed_or(address, input));
             }
-            let inputs = corpus.as_ref().map_or(&[][..], |corpus| corpus.of(address));
+            let inputs = corpus.as_ref().map_or(&[][..], |corpus| corpus.inputs_of(address));
             let uses_corpus = !inputs.is_empty() && random.below(4) > 0;
             let files = if uses_corpus { inputs } else { from };
             let mut bytes = files[random.below(files.len())].clone();
@@ -85,17 +85,17 @@ impl Random {
     fn change(&mut self, bytes: &mut Vec<u8>, from: &[Vec<u8>], words: &[&[u8]]) {
         let offset = self.below(bytes.len() + 1);
         let stretch = 1 + self.below(40);
-        let until = (offset + stretch).min(bytes.len());
-        let over = |bytes: &mut Vec<u8>, with: &[u8]| {
+        let stretch_end = (offset + stretch).min(bytes.len());
+        let overwrite = |bytes: &mut Vec<u8>, with: &[u8]| {
             let end = (offset + with.len()).min(bytes.len());
             bytes.splice(offset..end, with.iter().copied());
         };
         match self.below(12) {
             0 => bytes.truncate(offset),
-            1 => drop(bytes.drain(offset..until)),
+            1 => drop(bytes.drain(offset..stretch_end)),
             2 => drop(bytes.splice(offset..offset, vec![self.pick(&[0, 0x20, 0x55, 0x7f, 0x80, 0xff]); stretch])),
             3 => {
-                let copy = bytes[offset..until].to_vec();
+                let copy = bytes[offset..stretch_end].to_vec();
                 let dest = self.below(bytes.len() + 1);
                 drop(bytes.splice(dest..dest, copy));
             }
@@ -104,7 +104,7 @@ impl Random {
                 let start = self.below(other.len() + 1);
                 let piece = &other[start..(start + 16 * stretch).min(other.len())];
                 if self.below(2) == 0 {
-                    over(bytes, piece)
+                    overwrite(bytes, piece)
                 } else {
                     drop(bytes.splice(offset..offset, piece.iter().copied()))
                 }
@@ -116,15 +116,15 @@ impl Random {
                 let number = edge.wrapping_add(self.below(5) as u64).wrapping_sub(2);
                 let width = self.pick(&[1, 2, 4, 8]);
                 if self.below(2) == 0 {
-                    over(bytes, &number.to_le_bytes()[..width]);
+                    overwrite(bytes, &number.to_le_bytes()[..width]);
                 } else {
-                    over(bytes, &number.to_be_bytes()[8 - width..]);
+                    overwrite(bytes, &number.to_be_bytes()[8 - width..]);
                 }
             }
             7 | 8 if !words.is_empty() => {
                 let word = self.pick(words);
                 if self.below(2) == 0 {
-                    over(bytes, word)
+                    overwrite(bytes, word)
                 } else {
                     drop(bytes.splice(offset..offset, word.iter().copied()))
                 }
@@ -152,7 +152,7 @@ pub(crate) fn fixtures() -> PathBuf {
 
 /// Maximum duration of a case. Parsing a few kilobytes should take less than a thousandth of this
 /// time.
-const SLOW: Duration = Duration::from_secs(20);
+const MAX_CASE_TIME: Duration = Duration::from_secs(20);
 
 pub(crate) fn briefly(name: &str, case: impl FnMut(u64) -> bool) {
     run(name, 0, Duration::from_secs(1), u64::MAX, case);
@@ -201,7 +201,7 @@ fn run(name: &str, first: u64, length: Duration, max_cases: u64, mut case: impl 
             }
         });
         slowest = slowest.max((since.elapsed(), seed));
-        if since.elapsed() > SLOW {
+        if since.elapsed() > MAX_CASE_TIME {
             failures.push(seed);
         }
         cases += 1;

@@ -11,7 +11,7 @@
 use std::arch::x86_64::*;
 
 use super::lanes::{LANES, LINKS, Lanes, Pointers};
-use super::table::{CODE_BITS, CODES, Step, Table};
+use super::table::{CODE_BITS, CODES_OFFSET, Step, Table};
 
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
@@ -48,7 +48,7 @@ pub(super) unsafe fn run(memory: &Pointers, links: &Links, lanes: &mut Lanes, co
         // SAFETY: the table of a busy lane has an entry for each value of `CODE_BITS` bits.
         let entry = unsafe {
             let index = _mm512_add_epi32(table, _mm512_srli_epi32::<{ 32 - CODE_BITS as u32 }>(window));
-            let codes = memory.tables.add(CODES);
+            let codes = memory.tables.add(CODES_OFFSET);
             _mm512_mask_i32gather_epi32::<4>(_mm512_setzero_si512(), busy, index, codes.cast())
         };
         let slow = _mm512_mask_testn_epi32_mask(busy, entry, number(0xff));
@@ -151,5 +151,5 @@ unsafe fn long_step(memory: &Pointers, bit: u32, table: u32) -> Step {
     // After an invalid code, move the lane to the end of the stream, so that its owner finds the
     // lane outside its segment.
     let end_step = Step { length: memory.limit as u32 - bit, advance: 63, value: 0 };
-    table.long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(end_step)
+    table.decode_long(u64::from_be(bytes) << (bit & 7), 1).unwrap_or(end_step)
 }

@@ -27,7 +27,7 @@ use super::avx512;
 use super::backend::{Backend, Kind};
 use super::lanes::{LANES, LINKS, Lanes, Link, Pointers, SLACK_BYTES};
 use super::scalar;
-use super::table::{STRIDE, Table};
+use super::table::{TABLE_WORDS, Table};
 use crate::error::{Result, reserve};
 use crate::huffman::Spec;
 
@@ -47,7 +47,7 @@ const MIN_VECTOR_LANES: usize = 7;
 /// Number of blocks after a lane's end to which the lane may write before it stops.
 const SLACK_BLOCKS: usize = 1;
 /// Number of cached tables at which a new table starts to replace unused ones.
-const MAX_TABLES: usize = 24;
+const MAX_CACHED_TABLES: usize = 24;
 
 /// 64 coefficients in zigzag order, aligned to cache lines.
 #[derive(Debug, Clone, Copy)]
@@ -127,11 +127,14 @@ impl Machine {
 
     /// Finds or creates the pattern of an MCU from the DC and AC tables of its blocks. Returns
     /// `None` if too many patterns are in use.
-    pub(crate) fn pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
+    pub(crate) fn acquire_pattern(&mut self, blocks: &[(&Spec, &Spec)]) -> Result<Option<usize>> {
         let mut tables = ArrayVec::new();
         let start_time = self.clock;
         for (dc, ac) in blocks {
-            tables.push((self.table(dc, false, start_time)?, self.table(ac, true, start_time)?));
+            tables.push((
+                self.find_or_build_table(dc, false, start_time)?,
+                self.find_or_build_table(ac, true, start_time)?,
+            ));
         }
         if let Some(i) = self.patterns.iter().position(|p| p.users > 0 && p.tables == tables) {
             self.patterns[i].users += 1;
@@ -143,7 +146,7 @@ impl Machine {
         let links = first..first + blocks.len();
         for (i, &(_, ac)) in tables.iter().enumerate() {
             let next = (i + 1) % tables.len();
-            let offset = |table: usize| (table * STRIDE) as u32;
+            let offset = |table: usize| (table * TABLE_WORDS) as u32;
             let (ac, next_dc, next) = (offset(ac), offset(tables[next].0), (first + next) as u32);
             self.links[first + i] = Link { ac, next_dc, next };
             #[cfg(target_arch = "x86_64")]
@@ -183,7 +186,7 @@ impl Machine {
 
     /// Returns the index of a cached or newly built table. If the cache is full, evicts a table, but
     /// none that is in use or was requested after the time `start_time`.
-    fn table(&mut self, spec: &Spec, ac: bool, start_time: u64) -> Result<usize> {
+    fn find_or_build_table(&mut self, spec: &Spec, ac: bool, start_time: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached_tables.iter().position(|c| c.ac == ac && c.spec == *spec) {
             self.cached_tables[i].last_use = self.clock;
@@ -197,7 +200,7 @@ impl Machine {
         match self
             .cached_tables
             .iter()
-            .position(|c| self.cached_tables.len() >= MAX_TABLES && Some(c.last_use) == oldest)
+            .position(|c| self.cached_tables.len() >= MAX_CACHED_TABLES && Some(c.last_use) == oldest)
         {
             Some(i) => {
                 self.tables[i] = Table::new(spec, ac)?;
@@ -282,7 +285,7 @@ impl Machine {
         self.lanes.bit[lane] = bit as u32;
         self.lanes.next[lane] = (first * 64) as u32;
         self.lanes.end[lane] = ((first + count) * 64) as u32;
-        self.lanes.table[lane] = (pattern.tables[0].0 * STRIDE) as u32;
+        self.lanes.table[lane] = (pattern.tables[0].0 * TABLE_WORDS) as u32;
         self.lanes.link[lane] = pattern.links.start as u32;
         self.busy_lanes += 1;
         lane
@@ -320,7 +323,7 @@ impl Machine {
     }
 
     /// Returns the bit at which a busy lane stopped, or `None` if it has not finished.
-    pub(crate) fn finished(&self, lane: usize) -> Option<usize> {
+    pub(crate) fn finished_bit(&self, lane: usize) -> Option<usize> {
         (self.lanes.next[lane] >= self.lanes.end[lane]).then(|| self.lanes.bit[lane] as usize)
     }
 
@@ -352,12 +355,12 @@ mod tests {
         assert!(refused(&mut machine), "no lane is busy");
         // The only code stands for both a DC difference of zero and the end of a block.
         let spec = Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[0]);
-        let pattern = machine.pattern(&[(&spec, &spec)]).unwrap().unwrap();
+        let pattern = machine.acquire_pattern(&[(&spec, &spec)]).unwrap().unwrap();
         let slot = machine.reserve(8, Machine::blocks_to_reserve(1)).unwrap();
         machine.stream(&slot).fill(0);
         machine.start(slot.stream.start * 8, slot.blocks.start, 1, pattern);
         machine.run();
-        assert_eq!(machine.finished(0), Some(slot.stream.start * 8 + 2));
+        assert_eq!(machine.finished_bit(0), Some(slot.stream.start * 8 + 2));
         assert!(refused(&mut machine), "the lane has finished");
         machine.stop(0);
         assert!(refused(&mut machine), "the lane was stopped");
@@ -367,16 +370,16 @@ mod tests {
     fn an_image_does_not_evict_its_own_tables() {
         let mut machine = Machine::new(Backend::scalar());
         let spec = |symbol: u8| Spec::new(std::array::from_fn(|i| u8::from(i == 0)), &[symbol]);
-        let others: Vec<_> = (0..MAX_TABLES as u8).map(|i| spec(100 + i)).collect();
+        let others: Vec<_> = (0..MAX_CACHED_TABLES as u8).map(|i| spec(100 + i)).collect();
         for pair in others.chunks(2) {
             // Only the image's own tables could be evicted, because all others are in use.
-            machine.table(&pair[0], true, 0).unwrap();
-            machine.table(&pair[1], true, 0).unwrap();
+            machine.find_or_build_table(&pair[0], true, 0).unwrap();
+            machine.find_or_build_table(&pair[1], true, 0).unwrap();
         }
         machine.cached_tables.iter_mut().for_each(|c| c.users = 1);
         let (dc, ac): (Vec<_>, Vec<_>) = ([1, 2, 3].map(spec).into(), [4, 5, 6].map(spec).into());
         let blocks: Vec<_> = [0, 1, 1, 1, 1, 1, 1, 1, 1, 2].iter().map(|&i: &usize| (&dc[i], &ac[i])).collect();
-        let pattern = machine.pattern(&blocks).unwrap().unwrap();
+        let pattern = machine.acquire_pattern(&blocks).unwrap().unwrap();
         for (&(d, a), (dc, ac)) in machine.patterns[pattern].tables.iter().zip(&blocks) {
             assert!(machine.cached_tables[d].spec == **dc && machine.cached_tables[a].spec == **ac);
         }

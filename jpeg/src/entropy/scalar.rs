@@ -5,7 +5,7 @@
 //! avoid it, but cost more: they select the next table and position after every lookup.
 
 use super::lanes::{Lanes, Link, Pointers, SLACK_BYTES};
-use super::table::{BITS, MAX_CODE_BITS, MAX_ENTRY_BITS, NO_SYMBOL, Table, TableEntry};
+use super::table::{MAX_CODE_BITS, MAX_ENTRY_BITS, NO_SYMBOL, PAIR_BITS, Table, TableEntry};
 
 const MIN_BITS: usize = 56;
 const READ_AHEAD: usize = 8;
@@ -53,7 +53,7 @@ struct Lane {
     /// The lower six bits are the number of valid bits in `bits`. The upper bits of `bit_count` are
     /// arbitrary.
     bit_count: u64,
-    next: *const u8,
+    next_byte: *const u8,
     table: *const Table,
     last: *mut i16,
     /// Position of the latest coefficient relative to `last`: -63 for the first coefficient of the
@@ -87,7 +87,7 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
         // SAFETY: as above. A lane that is at the start of a block owns this block.
         unsafe {
             lane[I] = Lane::load(memory, lanes, I);
-            can_continue &= lane[I].position > -64 || dc(memory, &mut lane[I]);
+            can_continue &= lane[I].position > -64 || decode_dc(memory, &mut lane[I]);
         }
     });
     macro_rules! steps {
@@ -98,7 +98,7 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
                 // SAFETY: the lane has not reached its end, and has read ahead enough bits for this
                 // lookup.
                 unsafe {
-                    if !step(&mut lane[I]) && !slow_step(memory, &mut lane[I]) {
+                    if !step(&mut lane[I]) && !finish_step(memory, &mut lane[I]) {
                         break $all;
                     }
                 }
@@ -120,7 +120,7 @@ unsafe fn interleaved<const L: usize>(memory: &Pointers, lanes: &mut Lanes) {
 impl Pointers {
     /// Returns a read position that a lane reaches only after leaving its segment.
     #[inline(always)]
-    fn beyond(&self) -> *const u8 {
+    fn abandoned_position(&self) -> *const u8 {
         // SAFETY: the slack after the limit is longer than `READ_AHEAD`.
         unsafe { self.stream.add(self.limit as usize / 8 + READ_AHEAD) }
     }
@@ -140,7 +140,7 @@ impl Lane {
             Lane {
                 bits: 0,
                 bit_count: 0,
-                next: memory.stream.add(bit >> 3),
+                next_byte: memory.stream.add(bit >> 3),
                 table: memory.tables.add(lanes.table[i] as usize).cast(),
                 last: memory.coefficients.add(index | 63),
                 position: (index & 63) as isize - 64,
@@ -163,7 +163,7 @@ impl Lane {
     unsafe fn store(&self, memory: &Pointers, lanes: &mut Lanes, i: usize) {
         // SAFETY: in each pair, both pointers point into the same allocation.
         unsafe {
-            let read = self.next.offset_from(memory.stream) as u64 * 8;
+            let read = self.next_byte.offset_from(memory.stream) as u64 * 8;
             lanes.bit[i] = (read - (self.bit_count & 63)).min(memory.limit) as u32;
             lanes.next[i] = (self.last.offset_from(memory.coefficients) + self.position + 1) as u32;
             lanes.table[i] = self.table.cast::<u32>().offset_from(memory.tables) as u32;
@@ -181,7 +181,7 @@ impl Lane {
     /// Moves the lane past all segments, which tells its owner that the data was invalid.
     #[inline(always)]
     fn abandon(&mut self, memory: &Pointers) {
-        self.next = memory.beyond();
+        self.next_byte = memory.abandoned_position();
         (self.bit_count, self.last, self.position) = (0, self.end, -64);
     }
 }
@@ -189,14 +189,14 @@ impl Lane {
 /// Refills a lane to at least [`MIN_BITS`] bits.
 ///
 /// # Safety
-/// Eight bytes must be readable at `next`.
+/// Eight bytes must be readable at `next_byte`.
 #[inline(always)]
 unsafe fn refill(lane: &mut Lane) {
     // Reads bits that are already in `bits` again, with the same values. SAFETY: guaranteed by the
     // caller.
     unsafe {
-        lane.bits |= u64::from_be(lane.next.cast::<u64>().read_unaligned()) >> (lane.bit_count & 63);
-        lane.next = lane.next.add((!lane.bit_count >> 3 & 7) as usize);
+        lane.bits |= u64::from_be(lane.next_byte.cast::<u64>().read_unaligned()) >> (lane.bit_count & 63);
+        lane.next_byte = lane.next_byte.add((!lane.bit_count >> 3 & 7) as usize);
     }
     lane.bit_count |= MIN_BITS as u64;
 }
@@ -206,14 +206,14 @@ unsafe fn refill(lane: &mut Lane) {
 /// # Safety
 /// The lane's table must be valid.
 #[inline(always)]
-unsafe fn look_up<'a>(lane: &Lane) -> &'a TableEntry {
-    // SAFETY: a table starts with an entry for each value of `BITS` bits.
-    unsafe { &*lane.table.cast::<TableEntry>().add((lane.bits >> (64 - BITS)) as usize) }
+unsafe fn find_entry<'a>(lane: &Lane) -> &'a TableEntry {
+    // SAFETY: a table starts with an entry for each value of `PAIR_BITS` bits.
+    unsafe { &*lane.table.cast::<TableEntry>().add((lane.bits >> (64 - PAIR_BITS)) as usize) }
 }
 
 #[inline(always)]
 fn second_value(entry: &TableEntry, bits: u64) -> i16 {
-    entry.values[1].wrapping_add((bits << BITS >> 1 >> (entry.rest & 63)) as i16)
+    entry.values[1].wrapping_add((bits << PAIR_BITS >> 1 >> (entry.tail_shift & 63)) as i16)
 }
 
 /// Decodes the one or two symbols of a lookup. Returns `false`, without decoding anything, if the
@@ -224,7 +224,7 @@ fn second_value(entry: &TableEntry, bits: u64) -> i16 {
 #[inline(always)]
 unsafe fn step(lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid.
-    let entry = unsafe { look_up(lane) };
+    let entry = unsafe { find_entry(lane) };
     let first = lane.position + isize::from(entry.first);
     let second = first + isize::from(entry.second);
     if second >= 0 {
@@ -236,7 +236,7 @@ unsafe fn step(lane: &mut Lane) -> bool {
         *lane.last.offset(second) = second_value(entry, lane.bits);
     }
     lane.position = second;
-    lane.take(entry.head());
+    lane.take(entry.packed_length());
     true
 }
 
@@ -246,14 +246,14 @@ unsafe fn step(lane: &mut Lane) -> bool {
 /// # Safety
 /// See [`step`].
 #[inline(always)]
-unsafe fn slow_step(memory: &Pointers, lane: &mut Lane) -> bool {
+unsafe fn finish_step(memory: &Pointers, lane: &mut Lane) -> bool {
     // SAFETY: the lane is valid, and it stays in its block or moves to the next one, which exists
     // unless the block was the last block.
     unsafe {
-        let entry = look_up(lane);
+        let entry = find_entry(lane);
         let first = lane.position + isize::from(entry.first);
         if first >= 0 {
-            if !long(memory, lane, if entry.first == NO_SYMBOL { BITS } else { 1 }) {
+            if !decode_long_symbol(memory, lane, if entry.first == NO_SYMBOL { PAIR_BITS } else { 1 }) {
                 return false;
             }
             if lane.position < 0 {
@@ -266,13 +266,13 @@ unsafe fn slow_step(memory: &Pointers, lane: &mut Lane) -> bool {
             // value there is harmless: both are zero.
             let second = (first + isize::from(entry.second)).min(0);
             *lane.last.offset(second) = second_value(entry, lane.bits);
-            lane.take(entry.head());
+            lane.take(entry.packed_length());
         }
         lane.last = lane.last.add(64);
         lane.position = -64;
         lane.table = memory.tables.add((*lane.link).next_dc as usize).cast();
         lane.link = memory.links.add((*lane.link).next as usize);
-        lane.last != lane.end && dc(memory, lane)
+        lane.last != lane.end && decode_dc(memory, lane)
     }
 }
 
@@ -282,24 +282,24 @@ unsafe fn slow_step(memory: &Pointers, lane: &mut Lane) -> bool {
 /// # Safety
 /// The lane must be valid and must not have reached its end.
 #[inline(always)]
-unsafe fn dc(memory: &Pointers, lane: &mut Lane) -> bool {
+unsafe fn decode_dc(memory: &Pointers, lane: &mut Lane) -> bool {
     // SAFETY: the lane and its link are valid. Even at the end of the stream, there is enough slack
     // after the previous block to refill.
     unsafe {
         refill(lane);
-        let entry = look_up(lane);
-        if lane.next > memory.beyond() {
+        let entry = find_entry(lane);
+        if lane.next_byte > memory.abandoned_position() {
             lane.abandon(memory);
             return false;
         }
         if entry.first == NO_SYMBOL {
-            if !long(memory, lane, BITS) {
+            if !decode_long_symbol(memory, lane, PAIR_BITS) {
                 return false;
             }
         } else {
             lane.position = -63;
             *lane.last.sub(63) = second_value(entry, lane.bits);
-            lane.take(entry.head());
+            lane.take(entry.packed_length());
         }
         lane.table = memory.tables.add((*lane.link).ac as usize).cast();
         refill(lane);
@@ -313,11 +313,11 @@ unsafe fn dc(memory: &Pointers, lane: &mut Lane) -> bool {
 /// # Safety
 /// The lane must be valid and must not have reached its end.
 #[inline(always)]
-unsafe fn long(memory: &Pointers, lane: &mut Lane, shortest: usize) -> bool {
+unsafe fn decode_long_symbol(memory: &Pointers, lane: &mut Lane, shortest: usize) -> bool {
     // SAFETY: the lane is valid, and `position` is inside its block.
     unsafe {
         refill(lane);
-        let Some(step) = (*lane.table).long(lane.bits, shortest) else {
+        let Some(step) = (*lane.table).decode_long(lane.bits, shortest) else {
             lane.abandon(memory);
             return false;
         };

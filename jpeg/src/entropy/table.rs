@@ -11,7 +11,7 @@ use crate::huffman::{Code, Spec, extend};
 
 /// Number of bits of the index. With more bits, fewer entries of the tables of several images would
 /// fit in the L1 cache.
-pub(super) const BITS: usize = 11;
+pub(super) const PAIR_BITS: usize = 11;
 
 pub(super) const CODE_BITS: usize = 10;
 
@@ -19,11 +19,11 @@ pub(super) const CODE_BITS: usize = 10;
 #[repr(C, align(64))]
 pub(super) struct Table {
     /// Entries of one or two symbols, for decoding in plain registers.
-    pub(super) pairs: [TableEntry; 1 << BITS],
+    pub(super) pairs: [TableEntry; 1 << PAIR_BITS],
     /// Entries of one symbol, for decoding in vectors. An entry consists of four 8-bit numbers:
     /// total length, advance, length of the code, and 32 minus the size of the value. The entry is
     /// 0 if the code is invalid or longer than the index, or if code and value are longer than
-    /// [`WINDOW`] in total.
+    /// [`WINDOW_BITS`] in total.
     pub(super) codes: [u32; 1 << CODE_BITS],
     /// For each length, the largest code plus one, left-aligned in 16 bits, or 0 if no code has
     /// this length.
@@ -40,7 +40,7 @@ pub(super) struct Table {
 ///   distance from the first value to the second.
 /// - A single symbol is stored as the second one. The first value is then zero, and decoding may
 ///   store it at the next position, because nothing is stored there yet.
-/// - The value of a single symbol may extend past the window. `rest` encodes the number of missing
+/// - The value of a single symbol may extend past the window. `tail_shift` encodes the number of missing
 ///   bits.
 ///
 /// An entry can be used if `first` does not reach the last coefficient of the block. `first`
@@ -54,7 +54,7 @@ pub(super) struct TableEntry {
     pub(super) first: u8,
     pub(super) second: u8,
     /// 63 minus the number of bits after the window that belong to the second value.
-    pub(super) rest: u8,
+    pub(super) tail_shift: u8,
     pub(super) values: [i16; 2],
 }
 
@@ -62,34 +62,34 @@ pub(super) struct TableEntry {
 pub(super) const MAX_CODE_BITS: usize = 16 + 15;
 
 /// Maximum number of bits of an entry with a code that fits in the window.
-pub(super) const MAX_ENTRY_BITS: usize = BITS + 15;
+pub(super) const MAX_ENTRY_BITS: usize = PAIR_BITS + 15;
 
 impl TableEntry {
     /// Returns a number whose lower eight bits are `length`. The upper bits contain other data.
     #[inline(always)]
-    pub(super) fn head(&self) -> u64 {
-        u32::from_le_bytes([self.length, self.first, self.second, self.rest]).into()
+    pub(super) fn packed_length(&self) -> u64 {
+        u32::from_le_bytes([self.length, self.first, self.second, self.tail_shift]).into()
     }
 }
 
-const NO_REST: u8 = 63;
+const NO_TAIL: u8 = 63;
 
-const NO_ENTRY: TableEntry = TableEntry { length: 0, first: NO_SYMBOL, second: 0, rest: NO_REST, values: [0; 2] };
+const NO_ENTRY: TableEntry = TableEntry { length: 0, first: NO_SYMBOL, second: 0, tail_shift: NO_TAIL, values: [0; 2] };
 
 pub(super) const NO_SYMBOL: u8 = 64;
 
 /// Advance of a symbol that ends its block.
-const END: u8 = 63;
+const END_ADVANCE: u8 = 63;
 
 /// Minimum number of valid bits in the window of a vector element.
-const WINDOW: u32 = 25;
+const WINDOW_BITS: u32 = 25;
 
 /// Offset of `codes` in a [`Table`], in `u32`s. Only vectors use `codes`.
 #[cfg(target_arch = "x86_64")]
-pub(super) const CODES: usize = 2 << BITS;
+pub(super) const CODES_OFFSET: usize = 2 << PAIR_BITS;
 
 /// Size of a [`Table`] in `u32`s.
-pub(super) const STRIDE: usize = size_of::<Table>() / 4;
+pub(super) const TABLE_WORDS: usize = size_of::<Table>() / 4;
 
 /// A decoded code and the value after it.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +102,7 @@ pub(super) struct Step {
 impl Table {
     pub(super) fn new(spec: &Spec, ac: bool) -> Result<Table> {
         let mut table = Table {
-            pairs: [NO_ENTRY; 1 << BITS],
+            pairs: [NO_ENTRY; 1 << PAIR_BITS],
             codes: [0; 1 << CODE_BITS],
             limit: [0; 17],
             offset: [0; 17],
@@ -118,28 +118,29 @@ impl Table {
             table.limit[length] = ((code + 1) << (16 - length)) as u32;
             let (advance, size) = table.advance_and_size(symbol);
             let total = length as u32 + size;
-            if length <= CODE_BITS && total <= WINDOW {
+            if length <= CODE_BITS && total <= WINDOW_BITS {
                 let entry = total | u32::from(advance) << 8 | (length as u32) << 16 | (32 - size) << 24;
                 let first = code << (CODE_BITS - length);
                 table.codes[first..first + (1 << (CODE_BITS - length))].fill(entry);
             }
-            if length > BITS {
+            if length > PAIR_BITS {
                 continue;
             }
-            let first = code << (BITS - length);
-            let single = TableEntry { length: total as u8, first: 1, second: advance, rest: NO_REST, values: [0; 2] };
-            if let Some(missing_bits @ 1..) = (total as usize).checked_sub(BITS) {
+            let first = code << (PAIR_BITS - length);
+            let single =
+                TableEntry { length: total as u8, first: 1, second: advance, tail_shift: NO_TAIL, values: [0; 2] };
+            if let Some(missing_bits @ 1..) = (total as usize).checked_sub(PAIR_BITS) {
                 // The uppermost bit in the window determines the sign. The missing lower bits are
                 // added later, in the same way for both signs.
-                let known_bits = BITS - length;
+                let known_bits = PAIR_BITS - length;
                 for bits in 0..if known_bits > 0 { 1 << known_bits } else { 0 } {
                     let least_value = extend((bits as u32) << missing_bits, size) as i16;
                     table.pairs[first + bits] =
-                        TableEntry { rest: NO_REST - missing_bits as u8, values: [0, least_value], ..single };
+                        TableEntry { tail_shift: NO_TAIL - missing_bits as u8, values: [0, least_value], ..single };
                 }
                 continue;
             }
-            let repeat = 1 << (BITS - total as usize);
+            let repeat = 1 << (PAIR_BITS - total as usize);
             for bits in 0..1 << size {
                 let offset = first + bits as usize * repeat;
                 let values = [0, extend(bits, size) as i16];
@@ -159,11 +160,11 @@ impl Table {
         while window < single.len() {
             let entry = single[window];
             let length = usize::from(entry.length);
-            if entry.first == NO_SYMBOL || entry.second == END || length >= BITS {
+            if entry.first == NO_SYMBOL || entry.second == END_ADVANCE || length >= PAIR_BITS {
                 window += 1;
                 continue;
             }
-            let free_bits = BITS - length;
+            let free_bits = PAIR_BITS - length;
             for (rest, pair) in self.pairs[window..window + (1 << free_bits)].iter_mut().enumerate() {
                 let next = single[rest << length];
                 if next.first == NO_SYMBOL || usize::from(next.length) > free_bits {
@@ -172,8 +173,8 @@ impl Table {
                 *pair = TableEntry {
                     length: entry.length + next.length,
                     first: entry.second + 1,
-                    second: if next.second == END { END } else { next.second + 1 },
-                    rest: NO_REST,
+                    second: if next.second == END_ADVANCE { END_ADVANCE } else { next.second + 1 },
+                    tail_shift: NO_TAIL,
                     values: [entry.values[1], next.values[1]],
                 };
             }
@@ -185,7 +186,7 @@ impl Table {
     fn advance_and_size(&self, symbol: u8) -> (u8, u32) {
         match (self.ac, symbol >> 4, symbol & 15) {
             (false, ..) => (0, symbol.into()),
-            (true, run, 0) if run < 15 => (END, 0),
+            (true, run, 0) if run < 15 => (END_ADVANCE, 0),
             (true, run, size) => (run, size.into()),
         }
     }
@@ -194,7 +195,7 @@ impl Table {
     /// `shortest` bits.
     #[cold]
     #[inline(never)]
-    pub(super) fn long(&self, window: u64, shortest: usize) -> Option<Step> {
+    pub(super) fn decode_long(&self, window: u64, shortest: usize) -> Option<Step> {
         let top = (window >> 48) as u32;
         let length = (shortest..=16).find(|&l| top < self.limit[l])?;
         let index = (top >> (16 - length)) as i32 + self.offset[length];

@@ -18,7 +18,7 @@ use std::arch::x86_64::{
 };
 
 use super::functions::{EXPAND_PADDING, Kernels, value_bytes};
-use super::rows::SORT;
+use super::rows::NATURAL_SHUFFLES;
 use super::scalar::expand_block;
 
 type Shift = i32;
@@ -120,7 +120,7 @@ fn prefetch(rgb: &[u8], offset: usize) {
 
 /// For each channel and each byte position in a block, the index of the pixel. 16 pixels form three
 /// 16-byte blocks. In exactly one of the blocks, a given byte position belongs to a given channel.
-const SPREAD: [[i8; 16]; 3] = {
+const SPREAD_SHUFFLES: [[i8; 16]; 3] = {
     let mut spread = [[0; 16]; 3];
     let mut byte = 0;
     while byte < 48 {
@@ -131,7 +131,7 @@ const SPREAD: [[i8; 16]; 3] = {
 };
 
 /// For each 16-byte block and each channel, a mask that selects the channel's bytes.
-const CHOOSE: [[[i8; 16]; 3]; 3] = {
+const CHANNEL_MASKS: [[[i8; 16]; 3]; 3] = {
     let mut choose = [[[0; 16]; 3]; 3];
     let mut byte = 0;
     while byte < 48 {
@@ -145,11 +145,11 @@ const CHOOSE: [[[i8; 16]; 3]; 3] = {
 #[target_feature(enable = "avx2")]
 fn interleave(channels: [Bytes; 3], out: &mut [u8]) {
     // SAFETY: the array has sixteen bytes.
-    let twice = |bytes: &[i8; 16]| _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
-    let spread: [Vector; 3] = std::array::from_fn(|i| _mm256_shuffle_epi8(channels[i], twice(&SPREAD[i])));
+    let broadcast = |bytes: &[i8; 16]| _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
+    let spread: [Vector; 3] = std::array::from_fn(|i| _mm256_shuffle_epi8(channels[i], broadcast(&SPREAD_SHUFFLES[i])));
     let blocks: [Vector; 3] = std::array::from_fn(|block| {
-        let rg = _mm256_blendv_epi8(spread[0], spread[1], twice(&CHOOSE[block][1]));
-        _mm256_blendv_epi8(rg, spread[2], twice(&CHOOSE[block][2]))
+        let rg = _mm256_blendv_epi8(spread[0], spread[1], broadcast(&CHANNEL_MASKS[block][1]));
+        _mm256_blendv_epi8(rg, spread[2], broadcast(&CHANNEL_MASKS[block][2]))
     });
     let out = out[..96].as_mut_ptr();
     // SAFETY: the slice is 96 bytes long.
@@ -162,7 +162,7 @@ fn interleave(channels: [Bytes; 3], out: &mut [u8]) {
 
 /// For each byte of a mask, the shuffle that moves consecutive bytes to the positions of its bits,
 /// followed by the number of bits.
-const EXPAND: [[i8; 16]; 256] = {
+const EXPAND_SHUFFLES: [[i8; 16]; 256] = {
     let mut expand = [[-1; 16]; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -187,7 +187,7 @@ fn expand(masks: &[u64], dc: &[i16], mut values: &[u8], blocks: &mut [i16]) {
             let read = &values[..EXPAND_PADDING];
             let mut next = 0;
             for (byte, eight) in mask.to_le_bytes().into_iter().zip(block.as_chunks_mut::<8>().0) {
-                let shuffle = &EXPAND[usize::from(byte)];
+                let shuffle = &EXPAND_SHUFFLES[usize::from(byte)];
                 let from = read[next..next + 8].as_ptr();
                 // SAFETY: the slice has eight bytes, the shuffle 16 and the output eight numbers.
                 unsafe {

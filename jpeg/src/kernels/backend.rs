@@ -32,9 +32,9 @@ impl Backend {
     /// Chooses the instruction set that the `WARPFEED_JPEG` environment variable names. Chooses the
     /// CPU's best one if the variable is not set, or names one that the CPU does not support.
     pub(crate) fn choose() -> Backend {
-        let named = std::env::var("WARPFEED_JPEG").unwrap_or_default();
+        let backend_name = std::env::var("WARPFEED_JPEG").unwrap_or_default();
         let available = Self::available();
-        *available.iter().find(|b| b.name == named).unwrap_or(&available[available.len() - 1])
+        *available.iter().find(|b| b.name == backend_name).unwrap_or(&available[available.len() - 1])
     }
 
     /// Returns the instruction sets that this CPU supports, the best one last.

@@ -16,7 +16,7 @@ use std::arch::aarch64::{
 use std::arch::is_aarch64_feature_detected;
 
 use super::functions::Kernels;
-use super::rows::SORT;
+use super::rows::NATURAL_SHUFFLES;
 
 type Shift = i32;
 const BLOCKS: usize = 1;

@@ -16,7 +16,7 @@ use crate::header::NATURAL;
 /// For each row in natural order and each group of eight coefficients in zigzag order, the shuffle
 /// that moves coefficients of the group to their positions in the row. The sixteen bytes of a
 /// shuffle are repeated for both halves of a vector.
-pub(super) const SORT: [[[i8; 32]; 8]; 8] = {
+pub(super) const NATURAL_SHUFFLES: [[[i8; 32]; 8]; 8] = {
     let mut sort = [[[-1; 32]; 8]; 8];
     let mut k = 0;
     while k < 64 {
@@ -33,7 +33,7 @@ pub(super) const SORT: [[[i8; 32]; 8]; 8] = {
 
 macro_rules! row {
     ($zigzag:ident, $row:literal: $first:literal $($from:literal)*) => {{
-        let part = |from: usize| shuffle($zigzag[from], &SORT[$row][from]);
+        let part = |from: usize| shuffle($zigzag[from], &NATURAL_SHUFFLES[$row][from]);
         let row = part($first);
         $(let row = or(row, part($from));)*
         row

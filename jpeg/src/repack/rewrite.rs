@@ -45,7 +45,7 @@ use crate::markers::next_marker;
 pub fn repack(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
     thread_local!(static TOKENS: RefCell<Tokens> = RefCell::default());
     let header = Header::read(bytes)?;
-    let grid = grid(&header)?;
+    let grid = output_grid(&header)?;
     TOKENS.with_borrow_mut(|tokens| {
         let quant = tokens.read(bytes, &header, &grid);
         if let Ok(quant) = &quant {
@@ -59,19 +59,19 @@ pub fn repack(bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-fn grid(header: &Header) -> Result<Grid> {
+fn output_grid(header: &Header) -> Result<Grid> {
     let frame = &header.frame;
     if let Some(kind) = frame.unsupported_kind() {
         return Err(unsupported(&kind));
     }
-    let is_single = frame.components().len() == 1;
+    let is_single_component = frame.components().len() == 1;
     let blocks: u8 = frame.components().iter().map(|c| c.h * c.v).sum();
-    if !is_single && blocks > 10 {
+    if !is_single_component && blocks > 10 {
         return Err(Error::new(format!("jpeg would have {blocks} blocks in an MCU; the limit is 10")));
     }
-    let (across, down) = if is_single { frame.blocks(0) } else { frame.mcus() };
-    let width = if is_single { 8 } else { 8 * frame.max_sampling().0 };
-    Ok(Grid { across, down, interval: interval(across, width) })
+    let (across, down) = if is_single_component { frame.blocks(0) } else { frame.mcus() };
+    let width = if is_single_component { 8 } else { 8 * frame.max_sampling().0 };
+    Ok(Grid { across, down, interval: segment_mcus(across, width) })
 }
 
 /// Returns the number of MCUs in a restart segment, for rows of `across` MCUs of `width` pixels.
@@ -80,7 +80,7 @@ fn grid(header: &Header) -> Result<Grid> {
 /// about five bytes: its marker, the padding of the last byte, and the DC differences that restart
 /// from zero. For segments of less than 32 pixels (4 blocks), this cost exceeds 3 % at usual
 /// qualities.
-fn interval(across: u32, width: u32) -> u32 {
+fn segment_mcus(across: u32, width: u32) -> u32 {
     across.div_ceil(8).clamp(32 / width, 64 / width).min(across)
 }
 

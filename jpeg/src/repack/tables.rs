@@ -13,8 +13,8 @@ const MIN_SAVING: u64 = 512;
 
 /// Returns the standard table unless an optimized table saves more than [`MIN_SAVING`]. The symbols
 /// occur `counts[symbol]` times.
-pub(super) fn choose(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
-    let (standard, optimized) = (Spec::standard(ac, chroma), optimal(counts));
+pub(super) fn choose_table(counts: &[u32; 256], ac: bool, chroma: bool) -> Spec {
+    let (standard, optimized) = (Spec::standard(ac, chroma), optimal_table(counts));
     match (total_bits(&standard, counts, ac), total_bits(&optimized, counts, ac)) {
         (Some(standard_bits), Some(optimized_bits)) if standard_bits <= optimized_bits + 8 * MIN_SAVING => standard,
         _ => optimized,
@@ -38,7 +38,7 @@ const MAX_UNLIMITED_LENGTH: usize = 128;
 
 /// Builds the optimal table for symbols that occur `counts[symbol]` times, with codes of at most 16
 /// bits, as libjpeg's `jpeg_gen_optimal_table` does. Codes that consist only of ones stay unused.
-fn optimal(counts: &[u32; 256]) -> Spec {
+fn optimal_table(counts: &[u32; 256]) -> Spec {
     // Two sorted queues, one for the symbols and one for the new nodes, replace the search of
     // figure K.1 for the two smallest weights. The code that consists only of ones must stay
     // unused. It is assigned to the reserved symbol 256, which is the rarest and so gets one of the
@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn check(counts: &[u32; 256]) -> u64 {
-        let spec = optimal(counts);
+        let spec = optimal_table(counts);
         let codes: Vec<_> = spec.codes(true).unwrap().collect();
         assert_eq!(codes.len(), counts.iter().filter(|&&n| n > 0).count());
         let is_valid = codes.iter().all(|c| c.length <= 16 && c.code != (((1u32 << c.length) - 1) as u16));
@@ -153,11 +153,11 @@ mod tests {
         counts[0x42] = 10;
         let saved = |counts: &[u32; 256]| {
             let standard = total_bits(&Spec::standard(true, false), counts, true).unwrap();
-            standard - total_bits(&optimal(counts), counts, true).unwrap()
+            standard - total_bits(&optimal_table(counts), counts, true).unwrap()
         };
         let mut chosen = Vec::new();
         while saved(&counts) < 2 * 8 * MIN_SAVING {
-            let is_optimized = choose(&counts, true, false) != Spec::standard(true, false);
+            let is_optimized = choose_table(&counts, true, false) != Spec::standard(true, false);
             assert_eq!(is_optimized, saved(&counts) > 8 * MIN_SAVING, "{} bits saved", saved(&counts));
             chosen.push(is_optimized);
             counts[0x42] += 1;
@@ -170,7 +170,7 @@ mod tests {
         let mut counts = [0; 256];
         counts[0x0b] = 1;
         assert_eq!(total_bits(&Spec::standard(true, false), &counts, true), None);
-        assert_eq!(choose(&counts, true, false).values(), [0x0b]);
+        assert_eq!(choose_table(&counts, true, false).values(), [0x0b]);
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         }
         assert!(reference(&counts).1 > 16);
         check(&counts);
-        assert!(optimal(&counts).bits()[15] > 0);
+        assert!(optimal_table(&counts).counts()[15] > 0);
     }
 
     #[test]

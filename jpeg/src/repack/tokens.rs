@@ -5,26 +5,26 @@
 //! except for the DC differences, and only replaces their codes. This takes half as long as
 //! building coefficient planes, to which all other files are decoded first ([`Coefficients`]).
 
-use crate::bits::Bits;
+use crate::bits::BitReader;
 use crate::coefficients::{Coefficients, NO_EOI};
 use crate::error::{Error, Result, reserve};
 use crate::header::{Component, Frame, Header, NATURAL};
 use crate::huffman::{Lookup, extend};
-use crate::markers::is_closed;
-use crate::scan::{AC_SIZE, DC_SIZE};
+use crate::markers::is_followed_by_marker;
+use crate::scan::{MAX_AC_BITS, MAX_DC_BITS};
 
 /// Number of pairs of a DC and an AC table: one for the first component and black, and one for the
 /// other components.
-pub(super) const GROUPS: usize = 2;
+pub(super) const TABLE_GROUPS: usize = 2;
 
-pub(super) fn group(index: usize) -> usize {
+pub(super) fn table_group(index: usize) -> usize {
     usize::from(index == 1 || index == 2)
 }
 
-pub(super) const CODES: usize = 2 * GROUPS * 256;
+pub(super) const SYMBOL_COUNT: usize = 2 * TABLE_GROUPS * 256;
 
 pub(super) fn table_start(ac: bool, group: usize) -> usize {
-    (usize::from(ac) * GROUPS + group) * 256
+    (usize::from(ac) * TABLE_GROUPS + group) * 256
 }
 
 /// The symbols of an image in output order, split into restart segments.
@@ -34,7 +34,7 @@ pub(super) struct Tokens {
     symbols: Vec<u32>,
     /// For each restart segment, its end in `symbols`.
     segment_ends: Vec<usize>,
-    pub(super) counts: Box<[u32; CODES]>,
+    pub(super) counts: Box<[u32; SYMBOL_COUNT]>,
     coefficients: Coefficients,
 }
 
@@ -51,7 +51,7 @@ impl Default for Tokens {
         Tokens {
             symbols: Vec::new(),
             segment_ends: Vec::new(),
-            counts: Box::new([0; CODES]),
+            counts: Box::new([0; SYMBOL_COUNT]),
             coefficients: Coefficients::default(),
         }
     }
@@ -90,11 +90,11 @@ impl Tokens {
             self.read_scan(bytes, header, grid)?;
         } else {
             let mut coefficients = std::mem::take(&mut self.coefficients);
-            let read =
+            let read_result =
                 coefficients.decode(bytes, header).and_then(|()| self.read_planes(&coefficients, &header.frame, grid));
             quant.iter_mut().zip(coefficients.planes()).for_each(|(out, plane)| *out = plane.quant);
             self.coefficients = coefficients;
-            read?;
+            read_result?;
         }
         Ok(quant)
     }
@@ -102,7 +102,7 @@ impl Tokens {
     fn read_scan(&mut self, bytes: &[u8], header: &Header, grid: &Grid) -> Result<()> {
         let tables = scan_tables(bytes, header)?;
         let blocks: Vec<usize> = mcu_blocks(&header.frame).flat_map(|(i, (h, v))| [i].repeat(h * v)).collect();
-        let mut bits = Bits::new(bytes, header.scan.data_offset);
+        let mut bits = BitReader::new(bytes, header.scan.data_offset);
         let (mut last_read, mut last_written) = ([0i32; 4], [0i32; 4]);
         let mut restarts = 0;
         for mcu in 0..grid.across * grid.down {
@@ -117,37 +117,37 @@ impl Tokens {
             }
             for &i in &blocks {
                 let (dc, ac) = &tables[i];
-                let (size, difference) = bits.symbol_and_bits(dc);
+                let (size, difference) = bits.read_symbol_and_bits(dc);
                 let value = last_read[i].wrapping_add(extend(difference, size.into()));
                 last_read[i] = value;
-                bits.faults += u32::from(size > DC_SIZE || value.unsigned_abs() >= 1 << DC_SIZE);
+                bits.fault_count += u32::from(size > MAX_DC_BITS || value.unsigned_abs() >= 1 << MAX_DC_BITS);
                 self.push_dc(i, value, &mut last_written[i])?;
                 if let Err(cause) = self.read_ac(&mut bits, ac, i) {
                     return Err(Error::new(format!("jpeg MCU {mcu} has {cause}")));
                 }
             }
             if mcu + 1 == grid.across * grid.down {
-                bits.close();
+                bits.end_segment();
             }
-            if bits.faults > 0 {
+            if bits.fault_count > 0 {
                 let cause = format!("jpeg data is damaged in MCU {mcu} of {}", grid.across * grid.down);
                 return Err(Error::new(cause));
             }
         }
         self.segment_ends.push(self.symbols.len());
-        if !is_closed(bytes, bits.position) {
+        if !is_followed_by_marker(bytes, bits.position) {
             return Err(Error::new(NO_EOI));
         }
         Ok(())
     }
 
     #[inline]
-    fn read_ac(&mut self, bits: &mut Bits<'_>, ac: &Lookup, i: usize) -> std::result::Result<(), String> {
-        let table = table_start(true, group(i));
+    fn read_ac(&mut self, bits: &mut BitReader<'_>, ac: &Lookup, i: usize) -> std::result::Result<(), String> {
+        let table = table_start(true, table_group(i));
         let (mut block, mut count) = ([0; 64], 0);
         let mut k = 1;
         while k < 64 {
-            let (symbol, value) = bits.symbol_and_bits(ac);
+            let (symbol, value) = bits.read_symbol_and_bits(ac);
             self.counts[table + usize::from(symbol)] += 1;
             block[count & 63] = ((table + usize::from(symbol)) as u32) << 16 | value;
             count += 1;
@@ -159,7 +159,7 @@ impl Tokens {
                 }
                 break;
             }
-            if k > 64 || size > AC_SIZE {
+            if k > 64 || size > MAX_AC_BITS {
                 return Err(format!("the invalid AC coefficient {} with {size} bits", k - 1));
             }
         }
@@ -180,9 +180,9 @@ impl Tokens {
             let (x, y) = ((mcu % grid.across) as usize, (mcu / grid.across) as usize);
             for (i, (h, v)) in mcu_blocks(frame) {
                 let plane = &coefficients.planes()[i];
-                let (wide, high) = frame.blocks(i);
+                let (columns, rows) = frame.blocks(i);
                 for (y, x) in (y * v..).take(v).flat_map(|y| (x * h..).take(h).map(move |x| (y, x))) {
-                    if x < wide as usize && y < high as usize {
+                    if x < columns as usize && y < rows as usize {
                         let block = plane.block(x, y);
                         self.push_dc(i, block[0].into(), &mut last_dc[i])?;
                         self.push_ac(i, block)?;
@@ -192,7 +192,7 @@ impl Tokens {
                         // fewest bits.
                         let previous = last_dc[i];
                         self.push_dc(i, previous, &mut last_dc[i])?;
-                        self.push(table_start(true, group(i)), 0);
+                        self.push(table_start(true, table_group(i)), 0);
                     }
                 }
             }
@@ -208,20 +208,20 @@ impl Tokens {
 
     fn push_dc(&mut self, i: usize, value: i32, last: &mut i32) -> Result<()> {
         let (size, bits) = size_and_bits(value.wrapping_sub(*last));
-        if size > DC_SIZE {
+        if size > MAX_DC_BITS {
             return Err(Error::new(format!(
-                "jpeg DC coefficient {value} follows {last}: the difference has more than {DC_SIZE} bits"
+                "jpeg DC coefficient {value} follows {last}: the difference has more than {MAX_DC_BITS} bits"
             )));
         }
         *last = value;
         reserve(&mut self.symbols, 1 + 64)?;
-        self.push(table_start(false, group(i)) + usize::from(size), bits);
+        self.push(table_start(false, table_group(i)) + usize::from(size), bits);
         Ok(())
     }
 
     /// Appends the symbols of a block's AC coefficients (T.81, F.1.2.2).
     fn push_ac(&mut self, i: usize, block: &[i16; 64]) -> Result<()> {
-        let table = table_start(true, group(i));
+        let table = table_start(true, table_group(i));
         let mut run = 0;
         for value in NATURAL[1..64].iter().map(|&position| block[usize::from(position)]) {
             if value == 0 {
@@ -233,8 +233,8 @@ impl Tokens {
                 run -= 16;
             }
             let (size, bits) = size_and_bits(value.into());
-            if size > AC_SIZE {
-                return Err(Error::new(format!("jpeg AC coefficient {value} has more than {AC_SIZE} bits")));
+            if size > MAX_AC_BITS {
+                return Err(Error::new(format!("jpeg AC coefficient {value} has more than {MAX_AC_BITS} bits")));
             }
             self.push(table + (run << 4 | usize::from(size)), bits);
             run = 0;
@@ -262,8 +262,8 @@ fn scan_tables(bytes: &[u8], header: &Header) -> Result<Vec<(Lookup, Lookup)>> {
 /// Returns the components of an MCU, each with the columns and rows of its blocks. If there is only
 /// one component, an MCU is one block, regardless of the sampling factors (T.81, A.2.2).
 fn mcu_blocks(frame: &Frame) -> impl Iterator<Item = (usize, (usize, usize))> + '_ {
-    let is_single = frame.components().len() == 1;
-    let extent = move |c: &Component| if is_single { (1, 1) } else { (c.h.into(), c.v.into()) };
+    let is_single_component = frame.components().len() == 1;
+    let extent = move |c: &Component| if is_single_component { (1, 1) } else { (c.h.into(), c.v.into()) };
     frame.components().iter().map(extent).enumerate()
 }
 

@@ -1,7 +1,7 @@
 //! Writes marker segments and entropy-coded data.
 
-use super::tables::choose;
-use super::tokens::{CODES, GROUPS, Grid, Tokens, group, table_start};
+use super::tables::choose_table;
+use super::tokens::{Grid, SYMBOL_COUNT, TABLE_GROUPS, Tokens, table_group, table_start};
 use crate::bits::has_ff;
 use crate::header::{Header, NATURAL};
 use crate::lengths::Lengths;
@@ -50,17 +50,17 @@ pub(super) fn append_frame(out: &mut Vec<u8>, header: &Header, quant: &[[u16; 64
 pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, tokens: &Tokens) {
     let components = header.frame.components();
     let segments = (grid.across * grid.down).div_ceil(grid.interval) as usize;
-    let lengths = append_lengths(out, segments);
-    let mut codes = [(0u16, 0u8); CODES];
+    let lengths_offset = append_placeholder_lengths(out, segments);
+    let mut codes = [(0u16, 0u8); SYMBOL_COUNT];
     let mut bits = 0;
-    for (ac, g) in (0..GROUPS).flat_map(|g| [(false, g), (true, g)]) {
+    for (ac, g) in (0..TABLE_GROUPS).flat_map(|g| [(false, g), (true, g)]) {
         let start = table_start(ac, g);
         let counts: &[u32; 256] = tokens.counts[start..start + 256].try_into().expect("256 symbols");
         if counts.iter().all(|&n| n == 0) {
             continue;
         }
-        let spec = choose(counts, ac, g == 1);
-        append_segment(out, 0xc4, &[&[u8::from(ac) << 4 | g as u8], spec.bits(), spec.values()]);
+        let spec = choose_table(counts, ac, g == 1);
+        append_segment(out, 0xc4, &[&[u8::from(ac) << 4 | g as u8], spec.counts(), spec.values()]);
         for code in spec.codes(ac).expect("the standard and optimized tables are prefix codes") {
             let symbol = usize::from(code.symbol);
             codes[start + symbol] = (code.code, code.length);
@@ -69,7 +69,7 @@ pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, token
     }
     append_segment(out, 0xdd, &[&(grid.interval as u16).to_be_bytes()]);
     let mut body = vec![components.len() as u8];
-    components.iter().enumerate().for_each(|(i, c)| body.extend([c.id, 0x11 * group(i) as u8]));
+    components.iter().enumerate().for_each(|(i, c)| body.extend([c.id, 0x11 * table_group(i) as u8]));
     body.extend([0, 63, 0]);
     append_segment(out, 0xda, &[&body]);
 
@@ -78,9 +78,9 @@ pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, token
     let mut segment_start = out.len();
     for (i, tokens) in tokens.segments().enumerate() {
         if i > 0 {
-            if let Some(lengths) = lengths {
+            if let Some(lengths_offset) = lengths_offset {
                 let length = u16::try_from(out.len() - segment_start).expect("a segment has at most 80 blocks");
-                out[lengths + 2 * (i - 1)..][..2].copy_from_slice(&length.to_be_bytes());
+                out[lengths_offset + 2 * (i - 1)..][..2].copy_from_slice(&length.to_be_bytes());
             }
             out.extend([0xff, 0xd0 | ((i - 1) & 7) as u8]);
         }
@@ -99,7 +99,7 @@ pub(super) fn append_scan(out: &mut Vec<u8>, header: &Header, grid: &Grid, token
 /// Appends an application segment with zeros in place of the lengths of all restart segments except
 /// the last, and returns the offset of the first length. Returns `None` if there are few enough
 /// restart segments to search for, or too many for one application segment.
-fn append_lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
+fn append_placeholder_lengths(out: &mut Vec<u8>, segments: usize) -> Option<usize> {
     const MIN_COUNT: usize = 16;
     let count = segments - 1;
     (MIN_COUNT..=Lengths::MAX_COUNT).contains(&count).then(|| {

@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 
 use super::unstuff::{self, Unstuff};
 
-const STEP: usize = 64;
+const STEP_BYTES: usize = 64;
 /// How many bytes ahead to prefetch. Files are usually not in the CPU's caches, and the CPU itself
 /// does not prefetch across pages.
 const PREFETCH_DISTANCE: usize = 512;
@@ -35,12 +35,15 @@ fn copy(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -
     // 1 if the previous vector ended with an `ff`, so that this vector starts with the stuffed
     // zero. Advancing `offset` past the zero would make each load depend on the previous vector.
     let mut after_ff = 0;
-    while let (Some(from), Some(to)) = (data.get(offset..offset + STEP + 1), stream.get_mut(written..written + STEP)) {
+    while let (Some(from), Some(to)) =
+        (data.get(offset..offset + STEP_BYTES + 1), stream.get_mut(written..written + STEP_BYTES))
+    {
         _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(PREFETCH_DISTANCE).cast());
         // SAFETY: `from` has more bytes than a vector.
         let bytes = unsafe { _mm512_loadu_si512(from.as_ptr().cast()) };
         let is_ff = _mm512_cmpeq_epi8_mask(bytes, ff);
-        let before_zero = _mm512_testn_epi8_mask(bytes, bytes) >> 1 | u64::from(from[STEP] == 0) << (STEP - 1);
+        let before_zero =
+            _mm512_testn_epi8_mask(bytes, bytes) >> 1 | u64::from(from[STEP_BYTES] == 0) << (STEP_BYTES - 1);
         let stuffed = is_ff & before_zero;
         let marker = is_ff & !before_zero;
         let keep = marker.wrapping_sub(1) & !marker & !(stuffed << 1 | after_ff);
@@ -51,8 +54,8 @@ fn copy(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -
         if marker != 0 {
             return Some((offset + marker.trailing_zeros() as usize, written));
         }
-        after_ff = stuffed >> (STEP - 1);
-        offset += STEP;
+        after_ff = stuffed >> (STEP_BYTES - 1);
+        offset += STEP_BYTES;
     }
     unstuff::scalar(data, offset + after_ff as usize, stream, written)
 }

@@ -108,7 +108,7 @@ fn collect_by_search(
 
 #[cfg(test)]
 mod tests {
-    use super::super::needed::needed;
+    use super::super::needed::list_needed;
     use super::*;
     use crate::fuzz::Random;
     use crate::header::Header;
@@ -125,19 +125,20 @@ mod tests {
         let layout = Layout::new(&header).unwrap();
         let (data, unstuff) = (&jpeg[header.scan.data_offset..], Backend::choose().unstuff());
         let mut segments = Vec::new();
-        needed(&layout, &Window::new(&layout, region), header.restart_interval, data.len(), &mut segments).unwrap();
+        list_needed(&layout, &Window::new(&layout, region), header.restart_interval, data.len(), &mut segments)
+            .unwrap();
         let lengths = header.lengths(jpeg, layout.mcus.0 * layout.mcus.1);
         let mut stream = vec![0; data.len()];
         let copy = |segments: &[Segment], stream: &[u8]| {
             segments.iter().map(|segment| stream[segment.bytes.clone()].to_vec()).collect::<Vec<_>>()
         };
-        let jumped = match collect_by_lengths(data, lengths, &mut segments, &mut stream, unstuff) {
+        let by_lengths = match collect_by_lengths(data, lengths, &mut segments, &mut stream, unstuff) {
             Ok(true) => Some(Ok(copy(&segments, &stream))),
             Ok(false) => None,
             Err(e) => Some(Err(e)),
         };
-        let searched = collect_by_search(data, &mut segments, &mut stream, unstuff).map(|()| copy(&segments, &stream));
-        (jumped, searched)
+        let by_search = collect_by_search(data, &mut segments, &mut stream, unstuff).map(|()| copy(&segments, &stream));
+        (by_lengths, by_search)
     }
 
     fn packed(random: &mut Random, (width, height): (u32, u32)) -> Vec<u8> {
@@ -162,9 +163,9 @@ mod tests {
             let jpeg = packed(random, size);
             for _ in 0..30 {
                 let region = region(random, size);
-                let (jumped, searched) = collect_both_ways(&jpeg, region);
-                assert!(searched.is_ok());
-                assert!(jumped == Some(searched), "{size:?} {region:?}");
+                let (by_lengths, by_search) = collect_both_ways(&jpeg, region);
+                assert!(by_search.is_ok());
+                assert!(by_lengths == Some(by_search), "{size:?} {region:?}");
             }
         }
     }
@@ -188,10 +189,10 @@ mod tests {
                 };
                 damaged[offset] ^= 1 + random.below(bits) as u8;
             }
-            let (jumped, searched) = collect_both_ways(&damaged, region(random, size));
-            match jumped {
-                Some(jumped) => {
-                    assert!(jumped == searched);
+            let (by_lengths, by_search) = collect_both_ways(&damaged, region(random, size));
+            match by_lengths {
+                Some(by_lengths) => {
+                    assert!(by_lengths == by_search);
                     used += 1;
                 }
                 None => refused += 1,
@@ -207,8 +208,8 @@ mod tests {
         let scan = |jpeg: &[u8]| Header::read(jpeg).unwrap().scan.data_offset;
         // A program might keep the header's segments but replace the data.
         let mixed = [&first[..scan(&first)], &second[scan(&second)..]].concat();
-        let (jumped, _) = collect_both_ways(&mixed, Rect::new(0, 0, size.0, size.1));
-        assert_eq!(jumped, None);
+        let (by_lengths, _) = collect_both_ways(&mixed, Rect::new(0, 0, size.0, size.1));
+        assert_eq!(by_lengths, None);
         let mut short = first;
         let app = short.windows(Lengths::ID.len()).position(|bytes| bytes == Lengths::ID).unwrap();
         let bytes = u16::from_be_bytes([short[app - 2], short[app - 1]]) - 2;

@@ -16,5 +16,5 @@ pub(super) mod uncached;
 mod unstuff;
 
 pub(super) use collect::{CollectError, collect};
-pub(super) use needed::{Segment, count, needed};
+pub(super) use needed::{Segment, count_needed, list_needed};
 pub(super) use unstuff::{Unstuff, unstuff};

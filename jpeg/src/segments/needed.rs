@@ -38,13 +38,13 @@ fn mcus_per_segment(layout: &Layout, interval: u32) -> u32 {
     if interval == 0 { layout.mcus.0 * layout.mcus.1 } else { interval }
 }
 
-pub(crate) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
+pub(crate) fn count_needed(layout: &Layout, window: &Window, interval: u32) -> usize {
     let interval = mcus_per_segment(layout, interval);
-    let (mut count, mut end) = (0, 0);
+    let (mut count, mut listed_end) = (0, 0);
     for (first, last) in needed_mcus(layout, window) {
         let row_end = last / interval + 1;
-        count += (row_end - end.max(first / interval)) as usize;
-        end = row_end;
+        count += (row_end - listed_end.max(first / interval)) as usize;
+        listed_end = row_end;
     }
     count
 }
@@ -52,7 +52,7 @@ pub(crate) fn count(layout: &Layout, window: &Window, interval: u32) -> usize {
 /// Replaces `segments` with the segments that `window` needs, in order. Returns `None` if an
 /// allocation fails, or if the data of `bytes` bytes cannot contain that many: each segment has at
 /// least one byte, and a marker follows it unless it is the last one.
-pub(crate) fn needed(
+pub(crate) fn list_needed(
     layout: &Layout,
     window: &Window,
     interval: u32,
@@ -60,7 +60,7 @@ pub(crate) fn needed(
     segments: &mut Vec<Segment>,
 ) -> Option<()> {
     segments.clear();
-    let count = count(layout, window, interval);
+    let count = count_needed(layout, window, interval);
     if count > (bytes + MARKER_LEN) / (1 + MARKER_LEN) {
         return None;
     }

@@ -27,19 +27,19 @@ pub(super) fn scalar(data: &[u8], mut offset: usize, stream: &mut [u8], mut writ
     }
 }
 
-const STEP: usize = 32;
+const STEP_BYTES: usize = 32;
 
 /// Copies from `data[offset..]` to `stream[written..]` until the next `ff` or the end of the data.
 /// Does not count the `ff`, but copies it, and may write more bytes after it.
 fn copy_until_ff(data: &[u8], mut offset: usize, stream: &mut [u8], mut written: usize) -> Option<(usize, usize)> {
     while let (Some(from), Some(to)) =
-        (data[offset..].first_chunk::<STEP>(), stream[written..].first_chunk_mut::<STEP>())
+        (data[offset..].first_chunk::<STEP_BYTES>(), stream[written..].first_chunk_mut::<STEP_BYTES>())
     {
         *to = *from;
         if let Some(length) = find_ff(from) {
             return Some((offset + length, written + length));
         }
-        (offset, written) = (offset + STEP, written + STEP);
+        (offset, written) = (offset + STEP_BYTES, written + STEP_BYTES);
     }
     while offset < data.len() && data[offset] != 0xff {
         *stream.get_mut(written)? = data[offset];
@@ -51,7 +51,7 @@ fn copy_until_ff(data: &[u8], mut offset: usize, stream: &mut [u8], mut written:
     Some((offset, written))
 }
 
-fn find_ff(bytes: &[u8; STEP]) -> Option<usize> {
+fn find_ff(bytes: &[u8; STEP_BYTES]) -> Option<usize> {
     // The check has no branch per byte, so the compiler vectorizes it.
     let has_ff = bytes.iter().fold(false, |has_ff, &byte| has_ff | (byte == 0xff));
     has_ff.then(|| {

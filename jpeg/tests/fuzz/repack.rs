@@ -5,7 +5,7 @@ use crate::fuzz::{self, Random};
 use crate::fuzz_jpeg::{damage, find_damage, random_jpeg};
 use crate::libjpeg;
 
-const FROM_A_SET: &[u8] = include_bytes!("../fixtures/triangle.jpg");
+const SAMPLE_JPEG: &[u8] = include_bytes!("../fixtures/triangle.jpg");
 
 /// Repacks one random file, which may be damaged. A file in which [`find_damage`] finds damage must
 /// be rejected without any output. Any other file must be rewritten with the same pixels, unless
@@ -13,7 +13,7 @@ const FROM_A_SET: &[u8] = include_bytes!("../fixtures/triangle.jpg");
 fn check_repacked(seed: u64) -> bool {
     let random = &mut Random::new(seed);
     let mut jpeg = match random.below(64) {
-        0 => FROM_A_SET.to_vec(),
+        0 => SAMPLE_JPEG.to_vec(),
         _ => random_jpeg(random, 48),
     };
     if random.below(3) > 0 {

@@ -179,13 +179,13 @@ pub fn coefficients(jpeg: &[u8]) -> Result<Vec<Plane>, String> {
         (0..d.num_components as usize)
             .map(|i| {
                 let component = &*d.comp_info.add(i);
-                let (wide, high) = (component.width_in_blocks as usize, component.height_in_blocks as usize);
-                let mut data = Vec::with_capacity(wide * high * 64);
-                for y in 0..high {
+                let (width, height) = (component.width_in_blocks as usize, component.height_in_blocks as usize);
+                let mut data = Vec::with_capacity(width * height * 64);
+                for y in 0..height {
                     let row = *access(&mut d.common, *arrays.add(i), y as u32, 1, 0);
-                    data.extend((0..wide).flat_map(|x| *row.add(x)));
+                    data.extend((0..width).flat_map(|x| *row.add(x)));
                 }
-                Plane { width: wide, height: high, data }
+                Plane { width, height, data }
             })
             .collect()
     })
@@ -220,18 +220,18 @@ fn decompress<T>(jpeg: &[u8], body: impl FnOnce(&mut jpeg_decompress_struct) -> 
             body(&mut d)
         }));
         jpeg_destroy_decompress(&mut d);
-        outcome.map_err(|panic| match panic.downcast::<Refused>() {
+        outcome.map_err(|panic| match panic.downcast::<DecodeRefusal>() {
             Ok(refused) => refused.0,
             Err(other) => resume_unwind(other),
         })
     }
 }
 
-struct Refused(String);
+struct DecodeRefusal(String);
 
 unsafe extern "C-unwind" fn refuse(common: &mut jpeg_common_struct) {
     let code = unsafe { (*common.err).msg_code };
-    resume_unwind(Box::new(Refused(format!("libjpeg error {code}"))));
+    resume_unwind(Box::new(DecodeRefusal(format!("libjpeg error {code}"))));
 }
 
 unsafe extern "C-unwind" fn fail(common: &mut jpeg_common_struct) {

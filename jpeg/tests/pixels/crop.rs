@@ -132,12 +132,15 @@ fn one_scan_per_component_gives_the_same_pixels() {
     for sampling in SAMPLINGS {
         for (width, height, restart) in [(91, 75, 0), (91, 75, 5), (17, 33, 1), (8, 8, 0), (1, 1, 0), (130, 9, 3)] {
             let options = Options { sampling, restart, ..Options::new(90, 1, 1) };
-            let together = libjpeg::encode(&pixels(width, height, 3, 60), width, height, 3, &options);
-            let apart = libjpeg::one_scan_per_component(&together, restart).unwrap();
+            let single_scan_jpeg = libjpeg::encode(&pixels(width, height, 3, 60), width, height, 3, &options);
+            let multi_scan_jpeg = libjpeg::one_scan_per_component(&single_scan_jpeg, restart).unwrap();
             let scans = |jpeg: &[u8]| jpeg.windows(2).filter(|bytes| *bytes == [0xff, 0xda]).count();
-            assert_eq!((scans(&together), scans(&apart)), (1, 3));
-            assert!(libjpeg::decode(&apart).unwrap().rgb == libjpeg::decode(&together).unwrap().rgb);
-            check(&apart, &[[20000, 30000, 20000, 30000], [60000, 60000, 65535, 65535], [0, 40000, 65535, 100]]);
+            assert_eq!((scans(&single_scan_jpeg), scans(&multi_scan_jpeg)), (1, 3));
+            assert!(libjpeg::decode(&multi_scan_jpeg).unwrap().rgb == libjpeg::decode(&single_scan_jpeg).unwrap().rgb);
+            check(
+                &multi_scan_jpeg,
+                &[[20000, 30000, 20000, 30000], [60000, 60000, 65535, 65535], [0, 40000, 65535, 100]],
+            );
         }
     }
 }
