@@ -21,8 +21,8 @@ use crate::transform::geometry::Interval;
 /// use warpfeed::Augment;
 /// use warpfeed::transform::{Interpolation, RandomAffine};
 ///
-/// let affine = RandomAffine::new().rotate(-15.0, 15.0).shear_x(-10.0,
-/// 10.0).interpolation(Interpolation::Bilinear); let augment = Augment::train(224).affine(affine);
+/// let affine = RandomAffine::new().rotate(-15.0, 15.0).shear_x(-10.0, 10.0).interpolation(Interpolation::Bilinear);
+/// let augment = Augment::train(224).affine(affine);
 /// # augment.check().unwrap();
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -32,9 +32,9 @@
 //! of `Augment` that adds it (its setter), in the same file as the effect:
 //!
 //! ```text
-//! tone.rs: effect, random_effect! ───► list here ───► registry ───► operation ───► op ───► Augment
-//!                 │ ▲ └──────────────────────────── the setter of a random effect
-//!                 ─────────────────────────────┘
+//!     tone.rs: effect, random_effect!  ───►  list here  ───►  registry  ───►  operation  ───►  op  ───►  Augment
+//!                 │                                                                                        ▲
+//!                 └──────────────────────────── the setter of a random effect ─────────────────────────────┘
 //! ```
 //!
 //! Each module imports only from modules to its left in this diagram. `tests/project/layering.rs`

@@ -141,7 +141,7 @@ impl Policy {
     /// torchvision's. Timm uses Pillow, which causes four differences:
     /// - Pixel values may differ by one.
     /// - Geometric effects use bilinear interpolation, unless
-    /// [`interpolation`](Policy::interpolation) is set. Timm chooses bilinear or bicubic at random.
+    ///   [`interpolation`](Policy::interpolation) is set. Timm chooses bilinear or bicubic at random.
     /// - Geometric effects blend pixels at the edge of the image with the fill color.
     /// - The blur is an exact Gaussian, which Pillow only approximates.
     ///
