@@ -48,7 +48,7 @@ impl RankOrigin {
     /// specifies the same rank and world size.
     pub(super) fn rank(self, local_world_size: Option<usize>) -> Result<Rank> {
         let rank = match self {
-            RankOrigin::Environment => Rank::of_launcher()?,
+            RankOrigin::Environment => Rank::from_launcher()?,
             RankOrigin::Explicit { rank, world_size } => {
                 let launched_rank = Rank::from_env().ok().flatten();
                 launched_rank

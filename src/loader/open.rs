@@ -217,7 +217,7 @@ impl CheckedLoader {
         let (order, live_order, batched_order) =
             sampling.clone().open(&*source, mixture, *seed, batch_rule, workers, *retries)?;
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
-        let schedule = schedule.with_live_order(live_order).with_batches(batched_order);
+        let schedule = schedule.with_live_order(live_order).with_batched_order(batched_order);
         check_not_empty(&schedule)?;
         let arrays = std::mem::take(&mut self.arrays);
         let schemas = Schemas::new((0..).map(|variant| schedule.rows_of_size(variant) as usize).zip(arrays))?;

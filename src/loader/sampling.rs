@@ -9,8 +9,8 @@ use super::input::Proportions;
 use crate::decode::Size;
 use crate::error::{Error, ErrorKind, Result, counted};
 use crate::sampler::{
-    Batched, Bucketed, Clock, LastBatch, LiveOrder, Mixture, MixtureOptions, Repeat, Sampler, Sequential, Shuffled,
-    Subset, UpdatableOrder, UpdateKind, Weighted, Windowed, Within,
+    BatchedOrder, Bucketed, Clock, LastBatch, LiveOrder, Mixture, MixtureOptions, Repeat, Sampler, Sequential,
+    Shuffled, Subset, UpdatableOrder, UpdateKind, Weighted, Windowed, WithinSubset,
 };
 use crate::source::{Join, Labels, Source};
 
@@ -30,9 +30,9 @@ pub(super) struct Sampling {
     pub(super) mixture: Option<MixtureOptions>,
 }
 
-/// The order of the samples. It is also a `LiveOrder` if the program may change it, and a `Batched`
-/// if it sets its own batch boundaries.
-type OpenOrder = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn Batched>>);
+/// The order of the samples. It is also a `LiveOrder` if the program may change it, and a
+/// `BatchedOrder` if it sets its own batch boundaries.
+type OpenOrder = (Arc<dyn Sampler>, Option<Arc<LiveOrder>>, Option<Arc<dyn BatchedOrder>>);
 
 #[derive(Clone)]
 pub(super) enum Buckets {
@@ -142,7 +142,7 @@ impl Sampling {
         if self.repeat == Some(0) {
             return Err(Error::config("repeat(0): expected at least 1"));
         }
-        let clock = Clock { batch, last, passes: self.repeat.unwrap_or(1) };
+        let clock = Clock { batch_size: batch, last_batch: last, passes: self.repeat.unwrap_or(1) };
         let updatable_order = match &mixture {
             Some(parts) => Some((UpdateKind::Proportions, self.mixture_order(parts, seed, clock, &labels)?)),
             None => self.weighted_order(0..samples, seed, &labels)?.map(|order| (UpdateKind::Weights, order)),
@@ -153,12 +153,12 @@ impl Sampling {
                 None => order,
             };
             let live_order = Arc::new(LiveOrder::new(kind, order, samples, self.subset));
-            let batched_order = live_order.batched();
+            let batched_order = live_order.batched_order();
             return Ok((live_order.clone(), Some(live_order), batched_order));
         }
         if let Some(buckets) = &self.buckets {
             let (order, buckets) = self.bucketed_order(buckets, seed, (batch, last))?;
-            return Ok((order, None, buckets.batched()));
+            return Ok((order, None, buckets.batched_order()));
         }
         let order = self.order_within(0..samples, seed, &labels)?;
         Ok(match self.repeat {
@@ -273,7 +273,7 @@ impl Sampling {
             first = range.end;
             let part = self.restrict_to(&range);
             let is_empty = part.subset.as_ref().is_some_and(|indices| indices.is_empty());
-            let is_drawn = proportion > 0.0 || options.raises(part_index);
+            let is_drawn = proportion > 0.0 || options.is_scheduled(part_index);
             if is_empty && samples > 0 && is_drawn {
                 return Err(Error::config(format!(
                     "mixture and subset: the subset has no sample of source {part_index}, which has the proportion \
@@ -284,7 +284,7 @@ impl Sampling {
             // well. But it may never be drawn, so don't require weights and labels for it.
             let is_ready = is_drawn || !self.is_balanced && self.weights.is_none();
             let order = if !is_empty && is_ready {
-                part.order_within(range, Mixture::seed_within(seed, part_index), labels).map_err(|e| {
+                part.order_within(range, Mixture::source_seed(seed, part_index), labels).map_err(|e| {
                     match e.kind() {
                         ErrorKind::Config => Error::config(format!("mixture: source {part_index}: {}", e.cause())),
                         // The message already contains the number of the sample.
@@ -388,7 +388,7 @@ impl Sampling {
             // at 0.
             return Ok(match &self.subset {
                 None => order.clone(),
-                Some(indices) => Arc::new(Within::new(indices, order.clone())),
+                Some(indices) => Arc::new(WithinSubset::new(indices, order.clone())),
             });
         }
         if let Some(order) = self.weighted_order(range.clone(), seed, labels)? {

@@ -1,22 +1,22 @@
-//! [`Batched`]: an order that determines the number of samples in each batch.
+//! [`BatchedOrder`]: an order that determines the number of samples in each batch.
 
 use std::ops::Range;
 
 /// An order that determines the number of samples in each batch.
-pub(crate) trait Batched: Send + Sync {
+pub(crate) trait BatchedOrder: Send + Sync {
     fn num_batches(&self, epoch: u64) -> u64;
 
-    fn samples(&self, epoch: u64) -> u64;
+    fn sample_count(&self, epoch: u64) -> u64;
 
-    fn largest(&self) -> u64;
+    fn max_batch_size(&self) -> u64;
 
     /// Returns the positions of a batch. Positions outside all batches are not delivered.
-    fn range(&self, epoch: u64, batch: u64) -> Range<u64>;
+    fn positions(&self, epoch: u64, batch: u64) -> Range<u64>;
 
     fn batch_of(&self, epoch: u64, position: u64) -> Option<u64>;
 
     /// Returns a lower bound on the positions of batch `batch` and of all later batches.
-    fn begins(&self, batch: u64) -> u64;
+    fn min_position(&self, batch: u64) -> u64;
 
     fn budget(&self) -> Option<u64> {
         None
@@ -24,21 +24,21 @@ pub(crate) trait Batched: Send + Sync {
 
     /// Returns the batch size of each dataset, or an empty list if the batch size does not depend
     /// on the dataset.
-    fn sizes(&self) -> Vec<u64> {
+    fn dataset_batch_sizes(&self) -> Vec<u64> {
         Vec::new()
     }
 
     /// Returns the index of the batch's image size, or `None` if the image size does not depend on
     /// the batch.
-    fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
+    fn image_size_index(&self, epoch: u64, batch: u64) -> Option<usize> {
         let _ = (epoch, batch);
         None
     }
 
     /// Returns the maximum number of samples in a batch of images of the size with index `size`, or
     /// 1 if no sample has that size. Returns `None` if the image size does not depend on the batch.
-    fn largest_of_size(&self, size: usize) -> Option<u64> {
-        let _ = size;
+    fn max_batch_size_of(&self, size_index: usize) -> Option<u64> {
+        let _ = size_index;
         None
     }
 }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::batched::Batched;
+use super::batched::BatchedOrder;
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
 use super::{Position, Sampler};
@@ -40,24 +40,25 @@ pub struct Bucketed {
     /// For each sample, its position in `samples`.
     positions: Arc<[u32]>,
     /// End of each bucket in `samples`. Empty buckets are omitted.
-    ends: Arc<[u64]>,
+    bucket_ends: Arc<[u64]>,
     /// For each bucket, the cost of a sample in the budget: the bound of the bucket, the maximum
     /// length or, for image sizes, the number of pixels.
-    widths: Arc<[u32]>,
-    sizes: Option<Arc<[usize]>>,
-    batch: u64,
+    costs: Arc<[u32]>,
+    /// For each bucket, the index of its image size, if batches have different image sizes.
+    size_indices: Option<Arc<[usize]>>,
+    batch_size: u64,
     budget: Option<Budget>,
     seed: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
 struct Budget {
-    budget: u64,
+    max_cost: u64,
     /// For each bucket, the number of samples in a full batch.
-    counts: Arc<[u64]>,
-    samples: u64,
+    batch_sizes: Arc<[u64]>,
+    sample_count: u64,
     /// For each bucket, one past its last batch, where batches are numbered bucket by bucket.
-    ends: Arc<[u64]>,
+    batch_ends: Arc<[u64]>,
 }
 
 impl Bucketed {
@@ -78,8 +79,8 @@ impl Bucketed {
         }
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let bucket = |sample: &u32| bounds.partition_point(|bound| *bound < lengths[*sample as usize]);
-        let width = |bucket: usize| bounds.get(bucket).copied().unwrap_or(longest);
-        Self::grouped(lengths.len(), bucket, width, batch)
+        let cost = |bucket: usize| bounds.get(bucket).copied().unwrap_or(longest);
+        Self::from_buckets(lengths.len(), bucket, cost, batch)
     }
 
     /// Creates the sampler for buckets that each have an image size, and for a global batch size of
@@ -88,14 +89,19 @@ impl Bucketed {
     /// samples of only one bucket.
     pub(crate) fn by_size(buckets: &[u16], areas: &[u32], batch: u64) -> Result<Self> {
         let bucket = |sample: &u32| usize::from(buckets[*sample as usize]);
-        let grouped = Self::grouped(buckets.len(), bucket, |bucket| areas[bucket], batch)?;
-        let sizes = grouped.ends.iter().map(|end| bucket(&grouped.samples[*end as usize - 1])).collect();
-        Ok(Bucketed { sizes: Some(sizes), ..grouped })
+        let grouped = Self::from_buckets(buckets.len(), bucket, |bucket| areas[bucket], batch)?;
+        let size_indices = grouped.bucket_ends.iter().map(|end| bucket(&grouped.samples[*end as usize - 1])).collect();
+        Ok(Bucketed { size_indices: Some(size_indices), ..grouped })
     }
 
-    /// Sorts the samples by bucket. `bucket` returns the bucket of a sample, and `width` the length
-    /// to which the samples of a bucket are padded.
-    fn grouped(len: usize, bucket: impl Fn(&u32) -> usize, width: impl Fn(usize) -> u32, batch: u64) -> Result<Self> {
+    /// Sorts the samples by bucket. `bucket` returns the bucket of a sample, and `cost` the cost of
+    /// a sample of a bucket.
+    fn from_buckets(
+        len: usize,
+        bucket: impl Fn(&u32) -> usize,
+        cost: impl Fn(usize) -> u32,
+        batch: u64,
+    ) -> Result<Self> {
         if len == 0 || len > u32::MAX as usize || batch == 0 {
             return Err(Error::config(format!(
                 "buckets: {len} samples in batches of {batch}: both numbers must be at least 1, with at most {} samples",
@@ -105,53 +111,62 @@ impl Bucketed {
         let mut samples: Vec<u32> = (0..len as u32).collect();
         samples.sort_by_cached_key(&bucket);
         let mut positions = vec![0; samples.len()];
-        samples.iter().zip(0..).for_each(|(sample, place)| positions[*sample as usize] = place);
+        samples.iter().zip(0..).for_each(|(sample, sorted_position)| positions[*sample as usize] = sorted_position);
         let mut end = 0;
-        let ends = samples.chunk_by(|sample, next| bucket(sample) == bucket(next)).map(|bucket| {
+        let bucket_ends = samples.chunk_by(|sample, next| bucket(sample) == bucket(next)).map(|bucket| {
             end += bucket.len() as u64;
             end
         });
-        let ends: Arc<[u64]> = ends.collect();
-        let widths = ends.iter().map(|end| width(bucket(&samples[*end as usize - 1]))).collect();
+        let bucket_ends: Arc<[u64]> = bucket_ends.collect();
+        let costs = bucket_ends.iter().map(|end| cost(bucket(&samples[*end as usize - 1]))).collect();
         let (samples, positions) = (samples.into(), positions.into());
-        Ok(Bucketed { samples, positions, ends, widths, sizes: None, batch, budget: None, seed: None })
+        Ok(Bucketed {
+            samples,
+            positions,
+            bucket_ends,
+            costs,
+            size_indices: None,
+            batch_size: batch,
+            budget: None,
+            seed: None,
+        })
     }
 
     /// Limits the cost of a global batch: its number of samples times the bound of their bucket.
     /// Samples beyond the last bound count as long as the longest sample. A batch contains as many
     /// samples of one bucket as fit into `budget`, up to the global batch size. The last batch of
-    /// each bucket may have fewer samples, unless `drop` is true. Fails if the budget is too small
-    /// for a single sample.
+    /// each bucket may have fewer samples, unless `drops_last` is true. Fails if the budget is too
+    /// small for a single sample.
     ///
     /// Only a loader can set a budget ([`Loader::budget`](crate::Loader::budget)): the sampler in
     /// [`Loader::sampler`](crate::Loader::sampler) cannot set the number of samples in a batch.
-    pub(crate) fn with_budget(mut self, budget: u64, drop: bool) -> Result<Self> {
-        let widest = self.widths.iter().copied().max().unwrap_or(0);
-        if budget < u64::from(widest.max(1)) {
+    pub(crate) fn with_budget(mut self, budget: u64, drops_last: bool) -> Result<Self> {
+        let max_cost = self.costs.iter().copied().max().unwrap_or(0);
+        if budget < u64::from(max_cost.max(1)) {
             return Err(Error::config(format!(
-                "budget({budget}) is too small, because one sample of the longest bucket costs {widest}: expected at \
+                "budget({budget}) is too small, because one sample of the longest bucket costs {max_cost}: expected at \
                  least {}",
-                widest.max(1)
+                max_cost.max(1)
             )));
         }
-        let counts: Arc<[u64]> =
-            self.widths.iter().map(|width| (budget / u64::from(*width).max(1)).min(self.batch)).collect();
-        let (mut start, mut batches, mut delivered) = (0, 0, 0);
-        let ends = self.ends.iter().zip(counts.iter()).map(|(end, count)| {
+        let batch_sizes: Arc<[u64]> =
+            self.costs.iter().map(|cost| (budget / u64::from(*cost).max(1)).min(self.batch_size)).collect();
+        let (mut start, mut batch_end, mut sample_count) = (0, 0, 0);
+        let batch_ends = self.bucket_ends.iter().zip(batch_sizes.iter()).map(|(end, batch_size)| {
             let samples = end - std::mem::replace(&mut start, *end);
-            batches += if drop { samples / count } else { samples.div_ceil(*count) };
-            delivered += if drop { samples - samples % count } else { samples };
-            batches
+            batch_end += if drops_last { samples / batch_size } else { samples.div_ceil(*batch_size) };
+            sample_count += if drops_last { samples - samples % batch_size } else { samples };
+            batch_end
         });
-        let ends = ends.collect();
-        self.budget = Some(Budget { budget, counts, samples: delivered, ends });
+        let batch_ends = batch_ends.collect();
+        self.budget = Some(Budget { max_cost: budget, batch_sizes, sample_count, batch_ends });
         Ok(self)
     }
 
     /// Returns the division into batches, if there is a budget. Positions stay grouped by bucket
     /// although the batches are shuffled, so they are not in the order of the batches.
-    pub(crate) fn batched(self: &Arc<Self>) -> Option<Arc<dyn Batched>> {
-        self.budget.as_ref().map(|_| self.clone() as Arc<dyn Batched>)
+    pub(crate) fn batched_order(self: &Arc<Self>) -> Option<Arc<dyn BatchedOrder>> {
+        self.budget.as_ref().map(|_| self.clone() as Arc<dyn BatchedOrder>)
     }
 
     fn own_budget(&self) -> &Budget {
@@ -160,21 +175,21 @@ impl Bucketed {
 
     /// Returns the permutation that shuffles the batches under a budget.
     fn batch_permutation(&self) -> Permutation {
-        Permutation::new(self.own_budget().ends.last().copied().unwrap_or(0))
+        Permutation::new(self.own_budget().batch_ends.last().copied().unwrap_or(0))
     }
 
     /// Returns the index that a batch has before the batches are shuffled.
-    fn in_order(&self, epoch: u64, batch: u64) -> u64 {
+    fn unshuffled_batch(&self, epoch: u64, batch: u64) -> u64 {
         self.seed.map_or(batch, |seed| self.batch_permutation().apply(epoch_key(seed, epoch), batch))
     }
 
     /// Returns the positions of a batch. `batch` is its index before the batches are shuffled.
-    fn range_of(&self, batch: u64) -> Range<u64> {
-        let Budget { counts, ends, .. } = self.own_budget();
-        let bucket = ends.partition_point(|end| *end <= batch);
+    fn unshuffled_positions(&self, batch: u64) -> Range<u64> {
+        let Budget { batch_sizes, batch_ends, .. } = self.own_budget();
+        let bucket = batch_ends.partition_point(|end| *end <= batch);
         let end_before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |previous| ends[previous]);
-        let start = end_before(&self.ends) + (batch - end_before(ends)) * counts[bucket];
-        start..self.ends[bucket].min(start + counts[bucket])
+        let start = end_before(&self.bucket_ends) + (batch - end_before(batch_ends)) * batch_sizes[bucket];
+        start..self.bucket_ends[bucket].min(start + batch_sizes[bucket])
     }
 
     /// Shuffles the order with seed `seed`, differently in each epoch. By default, the buckets are
@@ -186,61 +201,61 @@ impl Bucketed {
     }
 
     /// Returns the start, the permutation and the key of the bucket that contains the position
-    /// `place` in `samples`.
-    fn bucket(&self, key: u64, place: u64) -> (u64, Permutation, u64) {
-        let bucket = self.ends.partition_point(|end| *end <= place);
-        let start = bucket.checked_sub(1).map_or(0, |before| self.ends[before]);
-        (start, Permutation::new(self.ends[bucket] - start), mix(key ^ mix(bucket as u64 + 1)))
+    /// `sorted_position` in `samples`.
+    fn bucket_shuffle(&self, key: u64, sorted_position: u64) -> (u64, Permutation, u64) {
+        let bucket = self.bucket_ends.partition_point(|end| *end <= sorted_position);
+        let start = bucket.checked_sub(1).map_or(0, |previous| self.bucket_ends[previous]);
+        (start, Permutation::new(self.bucket_ends[bucket] - start), mix(key ^ mix(bucket as u64 + 1)))
     }
 
-    fn batches(&self) -> Permutation {
-        Permutation::new(self.samples.len() as u64 / self.batch)
+    fn full_batch_permutation(&self) -> Permutation {
+        Permutation::new(self.samples.len() as u64 / self.batch_size)
     }
 }
 
-impl Batched for Bucketed {
+impl BatchedOrder for Bucketed {
     fn num_batches(&self, _epoch: u64) -> u64 {
         self.batch_permutation().len()
     }
 
-    fn samples(&self, _epoch: u64) -> u64 {
-        self.own_budget().samples
+    fn sample_count(&self, _epoch: u64) -> u64 {
+        self.own_budget().sample_count
     }
 
-    fn largest(&self) -> u64 {
-        self.own_budget().counts.iter().copied().max().unwrap_or(0)
+    fn max_batch_size(&self) -> u64 {
+        self.own_budget().batch_sizes.iter().copied().max().unwrap_or(0)
     }
 
-    fn range(&self, epoch: u64, batch: u64) -> Range<u64> {
-        self.range_of(self.in_order(epoch, batch))
+    fn positions(&self, epoch: u64, batch: u64) -> Range<u64> {
+        self.unshuffled_positions(self.unshuffled_batch(epoch, batch))
     }
 
     fn batch_of(&self, epoch: u64, position: u64) -> Option<u64> {
-        let Budget { counts, ends, .. } = self.own_budget();
-        let bucket = self.ends.partition_point(|end| *end <= position);
+        let Budget { batch_sizes, batch_ends, .. } = self.own_budget();
+        let bucket = self.bucket_ends.partition_point(|end| *end <= position);
         let end_before = |ends: &[u64]| bucket.checked_sub(1).map_or(0, |previous| ends[previous]);
-        let batch = end_before(ends) + (position - end_before(&self.ends)) / counts[bucket];
+        let batch = end_before(batch_ends) + (position - end_before(&self.bucket_ends)) / batch_sizes[bucket];
         let invert_shuffle =
             || self.seed.map_or(batch, |seed| self.batch_permutation().invert(epoch_key(seed, epoch), batch));
-        (batch < ends[bucket]).then(invert_shuffle)
+        (batch < batch_ends[bucket]).then(invert_shuffle)
     }
 
-    fn begins(&self, _batch: u64) -> u64 {
+    fn min_position(&self, _batch: u64) -> u64 {
         0
     }
 
     fn budget(&self) -> Option<u64> {
-        Some(self.own_budget().budget)
+        Some(self.own_budget().max_cost)
     }
 
-    fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
-        let batch = self.in_order(epoch, batch);
-        Some(self.sizes.as_ref()?[self.own_budget().ends.partition_point(|end| *end <= batch)])
+    fn image_size_index(&self, epoch: u64, batch: u64) -> Option<usize> {
+        let batch = self.unshuffled_batch(epoch, batch);
+        Some(self.size_indices.as_ref()?[self.own_budget().batch_ends.partition_point(|end| *end <= batch)])
     }
 
-    fn largest_of_size(&self, size: usize) -> Option<u64> {
-        let bucket = self.sizes.as_ref()?.iter().position(|bucket_size| *bucket_size == size);
-        Some(bucket.map_or(1, |bucket| self.own_budget().counts[bucket]))
+    fn max_batch_size_of(&self, size_index: usize) -> Option<u64> {
+        let bucket = self.size_indices.as_ref()?.iter().position(|bucket_size_index| *bucket_size_index == size_index);
+        Some(bucket.map_or(1, |bucket| self.own_budget().batch_sizes[bucket]))
     }
 }
 
@@ -251,28 +266,29 @@ impl Sampler for Bucketed {
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
         let Some(seed) = self.seed else { return self.samples[position as usize].into() };
-        let (key, batches, batch) = (epoch_key(seed, epoch), self.batches(), position / self.batch);
+        let (key, batches, batch) = (epoch_key(seed, epoch), self.full_batch_permutation(), position / self.batch_size);
         let batch = if batch < batches.len() { batches.apply(key, batch) } else { batch };
-        let place = if self.budget.is_some() { position } else { batch * self.batch + position % self.batch };
-        let (start, shuffle, key) = self.bucket(key, place);
-        self.samples[(start + shuffle.apply(key, place - start)) as usize].into()
+        let sorted_position =
+            if self.budget.is_some() { position } else { batch * self.batch_size + position % self.batch_size };
+        let (start, shuffle, key) = self.bucket_shuffle(key, sorted_position);
+        self.samples[(start + shuffle.apply(key, sorted_position - start)) as usize].into()
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
-        let Some(place) = usize::try_from(index).ok().and_then(|index| self.positions.get(index)) else {
+        let Some(sorted_position) = usize::try_from(index).ok().and_then(|index| self.positions.get(index)) else {
             return Position::Absent;
         };
-        let place = u64::from(*place);
-        let Some(seed) = self.seed else { return Position::not_before(place, from) };
-        let (key, batches) = (epoch_key(seed, epoch), self.batches());
-        let (start, shuffle, bucket_key) = self.bucket(key, place);
-        let place = start + shuffle.invert(bucket_key, place - start);
+        let sorted_position = u64::from(*sorted_position);
+        let Some(seed) = self.seed else { return Position::not_before(sorted_position, from) };
+        let (key, batches) = (epoch_key(seed, epoch), self.full_batch_permutation());
+        let (start, shuffle, bucket_key) = self.bucket_shuffle(key, sorted_position);
+        let sorted_position = start + shuffle.invert(bucket_key, sorted_position - start);
         if self.budget.is_some() {
-            return Position::not_before(place, from);
+            return Position::not_before(sorted_position, from);
         }
-        let batch = place / self.batch;
+        let batch = sorted_position / self.batch_size;
         let batch = if batch < batches.len() { batches.invert(key, batch) } else { batch };
-        Position::not_before(batch * self.batch + place % self.batch, from)
+        Position::not_before(batch * self.batch_size + sorted_position % self.batch_size, from)
     }
 }
 
@@ -286,7 +302,7 @@ mod tests {
         (0..count).map(|_| rng.below(300) as u32).collect()
     }
 
-    fn scanned(length: u32, bounds: &[u32]) -> usize {
+    fn bucket_of(length: u32, bounds: &[u32]) -> usize {
         bounds.iter().position(|bound| length <= *bound).unwrap_or(bounds.len())
     }
 
@@ -296,21 +312,22 @@ mod tests {
             for bounds in [&[][..], &[100], &[0, 10, 20, 150], &[50, 51, 299], &[1000]] {
                 let lengths = lengths(count, count + batch);
                 let order = Bucketed::new(&lengths, bounds, batch).unwrap();
-                let mut filled: Vec<usize> = lengths.iter().map(|length| scanned(*length, bounds)).collect();
-                filled.sort_unstable();
-                filled.dedup();
+                let mut nonempty_buckets: Vec<usize> =
+                    lengths.iter().map(|length| bucket_of(*length, bounds)).collect();
+                nonempty_buckets.sort_unstable();
+                nonempty_buckets.dedup();
                 for (order, epoch) in [(order.clone(), 0), (order.clone().shuffled(3), 0), (order.shuffled(3), 5)] {
-                    let drawn: Vec<u64> = (0..count).map(|position| order.index(epoch, position)).collect();
-                    let mut sorted = drawn.clone();
+                    let order_samples: Vec<u64> = (0..count).map(|position| order.index(epoch, position)).collect();
+                    let mut sorted = order_samples.clone();
                     sorted.sort_unstable();
                     assert!(sorted.into_iter().eq(0..count));
-                    let mixed = drawn.chunks(batch as usize).filter(|batch| {
-                        let buckets = || batch.iter().map(|sample| scanned(lengths[*sample as usize], bounds));
+                    let mixed = order_samples.chunks(batch as usize).filter(|batch| {
+                        let buckets = || batch.iter().map(|sample| bucket_of(lengths[*sample as usize], bounds));
                         buckets().min() != buckets().max()
                     });
-                    assert!(mixed.count() < filled.len(), "{count} samples, batches of {batch}, {bounds:?}");
+                    assert!(mixed.count() < nonempty_buckets.len(), "{count} samples, batches of {batch}, {bounds:?}");
                     for (sample, from) in (0..count + 2).flat_map(|sample| [0, count / 2].map(|from| (sample, from))) {
-                        let next = (from..count).find(|&position| drawn[position as usize] == sample);
+                        let next = (from..count).find(|&position| order_samples[position as usize] == sample);
                         let next = next.map_or(Position::Absent, Position::At);
                         assert_eq!(order.position(epoch, sample, from), next);
                     }
@@ -328,18 +345,18 @@ mod tests {
         assert_eq!(one, epoch(0));
         let same = one.iter().zip(&two).filter(|(one, two)| one == two).count();
         assert!(same < 20, "{same} of 4000 samples at the same position");
-        let bucket = |samples: &[u64]| scanned(lengths[samples[0] as usize], &[100, 200]);
+        let bucket = |samples: &[u64]| bucket_of(lengths[samples[0] as usize], &[100, 200]);
         let changes =
             one.chunks(16).zip(one.chunks(16).skip(1)).filter(|(one, two)| bucket(one) != bucket(two)).count();
         assert!(changes > 100, "only {changes} of 249 neighboring batches have different buckets");
         // Samples that share a batch in one epoch are in different batches in the next.
-        let together = |epoch: &[u64]| {
-            let place = epoch.iter().position(|sample| *sample == 7).unwrap() / 16 * 16;
-            let mut batch = epoch[place..place + 16].to_vec();
+        let batch_of_sample_7 = |epoch: &[u64]| {
+            let batch_start = epoch.iter().position(|sample| *sample == 7).unwrap() / 16 * 16;
+            let mut batch = epoch[batch_start..batch_start + 16].to_vec();
             batch.sort_unstable();
             batch
         };
-        assert_ne!(together(&one), together(&two));
+        assert_ne!(batch_of_sample_7(&one), batch_of_sample_7(&two));
     }
 
     #[test]
@@ -347,15 +364,17 @@ mod tests {
         for (count, batch, budget, drop) in [(1, 1, 300, false), (333, 9, 900, false), (500, 64, 2000, true)] {
             let lengths = lengths(count, 5);
             let order = Bucketed::new(&lengths, &[50, 51, 120], batch).unwrap();
-            let plain = order.with_budget(budget, drop).unwrap();
-            for (order, epoch) in [(plain.clone(), 0), (plain.clone().shuffled(3), 0), (plain.shuffled(3), 4)] {
+            let unshuffled = order.with_budget(budget, drop).unwrap();
+            for (order, epoch) in
+                [(unshuffled.clone(), 0), (unshuffled.clone().shuffled(3), 0), (unshuffled.shuffled(3), 4)]
+            {
                 let mut batches = vec![None; count as usize];
                 for batch in 0..order.num_batches(epoch) {
-                    for position in order.range(epoch, batch) {
+                    for position in order.positions(epoch, batch) {
                         assert_eq!(batches[position as usize].replace(batch), None);
                     }
                 }
-                assert_eq!(batches.iter().flatten().count() as u64, order.samples(epoch));
+                assert_eq!(batches.iter().flatten().count() as u64, order.sample_count(epoch));
                 for (position, batch) in (0..count).zip(batches) {
                     assert_eq!(order.batch_of(epoch, position), batch);
                     assert_eq!(order.position(epoch, order.index(epoch, position), 0), Position::At(position));

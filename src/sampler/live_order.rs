@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use serde::{Deserialize, Serialize};
 use warpfeed_sources::BatchIndex;
 
-use super::batched::Batched;
+use super::batched::BatchedOrder;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result, counted};
 
@@ -45,10 +45,10 @@ pub(crate) trait UpdatableOrder: Sampler {
     fn history(&self) -> History;
 
     /// Returns the number of positions per epoch.
-    fn draws(&self) -> u64;
+    fn positions_per_epoch(&self) -> u64;
 
     /// Returns the batching, if this order sets its own batch boundaries.
-    fn batched(self: Arc<Self>) -> Option<Arc<dyn Batched>> {
+    fn batched_order(self: Arc<Self>) -> Option<Arc<dyn BatchedOrder>> {
         None
     }
 }
@@ -62,12 +62,12 @@ impl<O: UpdatableOrder + ?Sized> UpdatableOrder for Arc<O> {
         (**self).history()
     }
 
-    fn draws(&self) -> u64 {
-        (**self).draws()
+    fn positions_per_epoch(&self) -> u64 {
+        (**self).positions_per_epoch()
     }
 
-    fn batched(self: Arc<Self>) -> Option<Arc<dyn Batched>> {
-        O::batched((*self).clone())
+    fn batched_order(self: Arc<Self>) -> Option<Arc<dyn BatchedOrder>> {
+        O::batched_order((*self).clone())
     }
 }
 
@@ -85,14 +85,14 @@ pub(crate) struct LiveOrder {
     /// The samples of the subset, if weights are combined with a subset.
     subset: Option<Arc<[u64]>>,
     samples: u64,
-    begun: Mutex<Begun>,
+    progress: Mutex<ChoiceProgress>,
 }
 
 /// The current run, and the latest batch whose samples have been chosen.
 #[derive(Default)]
-pub(crate) struct Begun {
+pub(crate) struct ChoiceProgress {
     run: u64,
-    last: Option<BatchIndex>,
+    last_batch: Option<BatchIndex>,
     /// Whether the source prefetches by reading the order on its own. If it does, any batch may
     /// already have been read.
     is_read_ahead: bool,
@@ -106,7 +106,7 @@ impl LiveOrder {
         subset: Option<Arc<[u64]>>,
     ) -> Self {
         let current = RwLock::new(order.clone());
-        LiveOrder { kind, original: order, current, subset, samples, begun: Mutex::default() }
+        LiveOrder { kind, original: order, current, subset, samples, progress: Mutex::default() }
     }
 
     pub(crate) fn kind(&self) -> UpdateKind {
@@ -118,36 +118,36 @@ impl LiveOrder {
     }
 
     pub(crate) fn current(&self) -> Arc<dyn UpdatableOrder> {
-        self.read().clone()
+        self.lock_current().clone()
     }
 
-    /// Like [`UpdatableOrder::batched`], but follows later changes.
-    pub(crate) fn batched(self: &Arc<Self>) -> Option<Arc<dyn Batched>> {
-        self.original().batched().map(|_| self.clone() as Arc<dyn Batched>)
+    /// Like [`UpdatableOrder::batched_order`], but follows later changes.
+    pub(crate) fn batched_order(self: &Arc<Self>) -> Option<Arc<dyn BatchedOrder>> {
+        self.original().batched_order().map(|_| self.clone() as Arc<dyn BatchedOrder>)
     }
 
-    fn batches(&self) -> Arc<dyn Batched> {
-        self.current().batched().expect("a changed order has batches like the original")
+    fn current_batched_order(&self) -> Arc<dyn BatchedOrder> {
+        self.current().batched_order().expect("a changed order has batches like the original")
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Arc<dyn UpdatableOrder>> {
+    fn lock_current(&self) -> RwLockReadGuard<'_, Arc<dyn UpdatableOrder>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that run `run` is choosing the samples of `batch`. The guard blocks changes, so hold
     /// it until every sample is chosen.
-    pub(crate) fn begin(&self, run: u64, batch: BatchIndex) -> MutexGuard<'_, Begun> {
-        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        if begun.run != run {
-            *begun = Begun { run, last: None, ..*begun };
+    pub(crate) fn begin(&self, run: u64, batch: BatchIndex) -> MutexGuard<'_, ChoiceProgress> {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        if progress.run != run {
+            *progress = ChoiceProgress { run, last_batch: None, ..*progress };
         }
         // If the run repeats an epoch, `batch` may precede the latest batch.
-        begun.last = begun.last.max(Some(batch));
-        begun
+        progress.last_batch = progress.last_batch.max(Some(batch));
+        progress
     }
 
-    pub(crate) fn read_ahead(&self) {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_read_ahead = true;
+    pub(crate) fn set_read_ahead(&self) {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).is_read_ahead = true;
     }
 
     /// Replaces the values from position `from` onward. Returns the position at which the change
@@ -157,11 +157,12 @@ impl LiveOrder {
         let values = self.values_of_drawn_samples(values)?;
         // Building the order may take a while, so do it before taking the lock. Only one thread
         // changes the order.
-        let (order, effective) = self.current().with_update(Update { from, values }, keep_from)?;
-        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let (order, effective_position) = self.current().with_update(Update { from, values }, keep_from)?;
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         self.set(order);
-        let last_batch = if begun.is_read_ahead { Some(BatchIndex { epoch: u64::MAX, batch: 0 }) } else { begun.last };
-        Ok((effective, last_batch))
+        let last_batch =
+            if progress.is_read_ahead { Some(BatchIndex { epoch: u64::MAX, batch: 0 }) } else { progress.last_batch };
+        Ok((effective_position, last_batch))
     }
 
     fn values_of_drawn_samples(&self, values: &[f64]) -> Result<Vec<f64>> {
@@ -198,48 +199,48 @@ impl LiveOrder {
 
 impl Sampler for LiveOrder {
     fn len(&self, epoch: u64) -> u64 {
-        self.read().len(epoch)
+        self.lock_current().len(epoch)
     }
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
-        self.read().index(epoch, position)
+        self.lock_current().index(epoch, position)
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        self.read().at(epoch, position)
+        self.lock_current().at(epoch, position)
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
-        self.read().position(epoch, index, from)
+        self.lock_current().position(epoch, index, from)
     }
 }
 
-impl Batched for LiveOrder {
+impl BatchedOrder for LiveOrder {
     fn num_batches(&self, epoch: u64) -> u64 {
-        self.batches().num_batches(epoch)
+        self.current_batched_order().num_batches(epoch)
     }
 
-    fn samples(&self, epoch: u64) -> u64 {
-        self.batches().samples(epoch)
+    fn sample_count(&self, epoch: u64) -> u64 {
+        self.current_batched_order().sample_count(epoch)
     }
 
-    fn largest(&self) -> u64 {
-        self.batches().largest()
+    fn max_batch_size(&self) -> u64 {
+        self.current_batched_order().max_batch_size()
     }
 
-    fn range(&self, epoch: u64, batch: u64) -> Range<u64> {
-        self.batches().range(epoch, batch)
+    fn positions(&self, epoch: u64, batch: u64) -> Range<u64> {
+        self.current_batched_order().positions(epoch, batch)
     }
 
     fn batch_of(&self, epoch: u64, position: u64) -> Option<u64> {
-        self.batches().batch_of(epoch, position)
+        self.current_batched_order().batch_of(epoch, position)
     }
 
-    fn begins(&self, batch: u64) -> u64 {
-        self.batches().begins(batch)
+    fn min_position(&self, batch: u64) -> u64 {
+        self.current_batched_order().min_position(batch)
     }
 
-    fn sizes(&self) -> Vec<u64> {
-        self.batches().sizes()
+    fn dataset_batch_sizes(&self) -> Vec<u64> {
+        self.current_batched_order().dataset_batch_sizes()
     }
 }

@@ -21,11 +21,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::batched::Batched;
+use super::batched::BatchedOrder;
 use super::live_order::{History, UpdatableOrder, Update};
 use super::mixture_options::{Clock, MixtureOptions};
 use super::permutation::{Permutation, Shuffled, epoch_key};
-use super::quotas::{Quotas, Section, apportioned};
+use super::quotas::{Quotas, Section, apportion};
 use super::rng::mix;
 use super::{LastBatch, Occurrence, Position, Sampler};
 use crate::error::{Error, Result, counted};
@@ -56,13 +56,12 @@ use crate::error::{Error, Result, counted};
 pub struct Mixture {
     components: Arc<[Component]>,
     quotas: Arc<Quotas>,
-    /// Number of positions per epoch.
-    draws: u64,
+    positions_per_epoch: u64,
     /// Number of samples per draw from each source.
-    units: Arc<[u64]>,
-    /// Number of positions per draw: the maximum of `units`.
-    unit: u64,
-    has_own_sizes: bool,
+    samples_per_draw: Arc<[u64]>,
+    /// The maximum of `samples_per_draw`.
+    positions_per_draw: u64,
+    has_batch_sizes: bool,
     seed: u64,
     changes: Arc<[Update]>,
 }
@@ -73,8 +72,8 @@ struct Component {
     first: u64,
     samples: u64,
     order: Arc<dyn Sampler>,
-    /// Number of draws per pass.
-    len: u64,
+    /// Number of samples per pass.
+    pass_len: u64,
     /// Whether `order` may be drawn from.
     is_ready: bool,
 }
@@ -98,8 +97,8 @@ impl Mixture {
     /// nonzero proportion is empty, or if the total number of samples exceeds 64 bits.
     pub fn new(sources: &[(u64, f64)], seed: u64) -> Result<Self> {
         Self::of(
-            sources.iter().enumerate().map(|(number, &(len, proportion))| {
-                let order: Arc<dyn Sampler> = Arc::new(Shuffled::new(len, Self::seed_within(seed, number)));
+            sources.iter().enumerate().map(|(source, &(len, proportion))| {
+                let order: Arc<dyn Sampler> = Arc::new(Shuffled::new(len, Self::source_seed(seed, source)));
                 (len, proportion, order)
             }),
             seed,
@@ -140,13 +139,13 @@ impl Mixture {
         batch: u64,
         seed: u64,
     ) -> Result<Self> {
-        if !options.own_sizes().is_empty() {
-            return refuse(
+        if !options.batch_sizes().is_empty() {
+            return config_error(
                 "global_batch_sizes: a sampler cannot set the size of a batch; set the sizes in the options of a \
                  loader's mixture",
             );
         }
-        let clock = Clock { batch, last: LastBatch::Keep, passes: 1 };
+        let clock = Clock { batch_size: batch, last_batch: LastBatch::Keep, passes: 1 };
         let ready = |(samples, proportion, order)| (samples, proportion, order, true);
         Self::with_clock(sources.into_iter().map(ready), options, clock, seed)
     }
@@ -159,213 +158,234 @@ impl Mixture {
         clock: Clock,
         seed: u64,
     ) -> Result<Self> {
-        let (mut components, mut first, mut draws) = (Vec::new(), 0u64, 0u64);
+        let (mut components, mut first, mut total_len) = (Vec::new(), 0u64, 0u64);
         let mut proportions = Vec::new();
         for (samples, proportion, order, is_ready) in sources {
-            let len = order.len(0);
+            let pass_len = order.len(0);
             proportions.push(proportion);
-            components.push(Component { first, samples, order, len, is_ready });
-            (first, draws) = match (first.checked_add(samples), draws.checked_add(len)) {
-                (Some(first), Some(draws)) => (first, draws),
-                _ => return refuse("the total number of samples overflows"),
+            components.push(Component { first, samples, order, pass_len, is_ready });
+            (first, total_len) = match (first.checked_add(samples), total_len.checked_add(pass_len)) {
+                (Some(first), Some(total_len)) => (first, total_len),
+                _ => return config_error("the total number of samples overflows"),
             };
         }
-        let units: Arc<[u64]> = options.units(clock.batch, components.len())?.into();
-        let limits = options.limits(components.iter().zip(&*units).map(|(component, unit)| component.len / unit))?;
-        let round = options.draws_per_round()?;
-        check(&components, &limits, &proportions, round)?;
-        let unit = units.iter().copied().max().unwrap_or(1);
-        let Some(draws) = count_batches(draws, &apportioned(&proportions, round), &units)?.checked_mul(unit) else {
-            return refuse("the total number of samples overflows");
+        let samples_per_draw: Arc<[u64]> = options.samples_per_draw(clock.batch_size, components.len())?.into();
+        let draws_per_pass =
+            components.iter().zip(&*samples_per_draw).map(|(component, samples)| component.pass_len / samples);
+        let max_draws = options.max_draws(draws_per_pass)?;
+        let draws_per_round = options.draws_per_round()?;
+        check_proportions(&components, &max_draws, &proportions, draws_per_round)?;
+        let positions_per_draw = samples_per_draw.iter().copied().max().unwrap_or(1);
+        let draws_per_pass = count_draws(total_len, &apportion(&proportions, draws_per_round), &samples_per_draw)?;
+        let Some(positions_per_pass) = draws_per_pass.checked_mul(positions_per_draw) else {
+            return config_error("the total number of samples overflows");
         };
-        let Some(epoch) = draws.checked_mul(clock.passes) else {
-            return refuse(format!("{} passes of {draws} samples overflow", clock.passes));
+        let Some(positions_per_epoch) = positions_per_pass.checked_mul(clock.passes) else {
+            return config_error(format!("{} passes of {positions_per_pass} samples overflow", clock.passes));
         };
-        let mut quotas = Quotas::new(round, limits.clone().into(), &proportions);
-        let check_proportions = |proportions: &[f64]| check(&components, &limits, proportions, round);
-        options.change(&mut quotas, &proportions, (&units, draws, clock), check_proportions)?;
+        let mut quotas = Quotas::new(draws_per_round, max_draws.clone().into(), &proportions);
+        let check = |proportions: &[f64]| check_proportions(&components, &max_draws, proportions, draws_per_round);
+        options.apply_schedule(&mut quotas, &proportions, (&samples_per_draw, positions_per_pass, clock), check)?;
         Ok(Mixture {
             components: components.into(),
             quotas: Arc::new(quotas),
-            draws: epoch,
-            units,
-            unit,
-            has_own_sizes: !options.own_sizes().is_empty(),
+            positions_per_epoch,
+            samples_per_draw,
+            positions_per_draw,
+            has_batch_sizes: !options.batch_sizes().is_empty(),
             seed,
             changes: [].into(),
         })
     }
 
-    /// Returns the seed of source `number`, so that sources of the same length are shuffled
+    /// Returns the seed of source `source`, so that sources of the same length are shuffled
     /// differently.
-    pub(crate) fn seed_within(seed: u64, number: usize) -> u64 {
-        mix(seed ^ mix(number as u64))
+    pub(crate) fn source_seed(seed: u64, source: usize) -> u64 {
+        mix(seed ^ mix(source as u64))
     }
 
     /// Sets the number of samples per epoch. Epochs are sections of one infinite sequence, so
     /// `draws` only changes where each epoch begins.
     #[must_use]
     pub fn draws(mut self, draws: u64) -> Self {
-        self.draws = draws;
+        self.positions_per_epoch = draws;
         self
     }
 
-    fn round(&self) -> u64 {
-        self.quotas.round * self.unit
+    fn positions_per_round(&self) -> u64 {
+        self.quotas.draws_per_round * self.positions_per_draw
     }
 
-    fn key(&self, round: u64) -> u64 {
+    fn round_key(&self, round: u64) -> u64 {
         epoch_key(!self.seed, round)
     }
 
     /// Converts a position in an epoch to a position in the run. The result wraps after 2^64
     /// positions, but no run is that long.
     fn run_position(&self, epoch: u64, position: u64) -> u64 {
-        epoch.wrapping_mul(self.draws).wrapping_add(position)
+        epoch.wrapping_mul(self.positions_per_epoch).wrapping_add(position)
     }
 
     /// Returns the source of draw `draw` of the run, and the number of earlier draws from this
     /// source.
-    fn turn(&self, draw: u64) -> (usize, u64) {
-        let (round, place) = (draw / self.quotas.round, draw % self.quotas.round);
-        let section = &self.quotas.sections[self.quotas.section(round)];
-        let ticket = Permutation::new(section.draws).apply(self.key(round), place);
-        let number = section.quotas.partition_point(|quota| quota.end <= ticket);
-        let quota = section.quotas[number];
-        (number, quota.draws_before + (round - section.first) * quota.draws + ticket - (quota.end - quota.draws))
+    fn source_and_turn(&self, draw: u64) -> (usize, u64) {
+        let (round, draw_in_round) = (draw / self.quotas.draws_per_round, draw % self.quotas.draws_per_round);
+        let section = &self.quotas.sections[self.quotas.section_index(round)];
+        let ticket = Permutation::new(section.draws).apply(self.round_key(round), draw_in_round);
+        let source = section.quotas.partition_point(|quota| quota.ticket_end <= ticket);
+        let quota = section.quotas[source];
+        (
+            source,
+            quota.draws_before + (round - section.first_round) * quota.draws + ticket
+                - (quota.ticket_end - quota.draws),
+        )
     }
 
     /// Returns the source at a position, the pass over that source, and the position in that pass.
-    fn draw(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
+    fn locate(&self, epoch: u64, position: u64) -> (&Component, u64, u64) {
         let run_position = self.run_position(epoch, position);
-        let (number, turn) = self.turn(run_position / self.unit);
-        let (component, unit) = (&self.components[number], self.units[number]);
-        let turn = turn * unit + run_position % self.unit % unit;
-        (component, turn / component.len, turn % component.len)
+        let (source, turn) = self.source_and_turn(run_position / self.positions_per_draw);
+        let (component, samples_per_draw) = (&self.components[source], self.samples_per_draw[source]);
+        let sample = turn * samples_per_draw + run_position % self.positions_per_draw % samples_per_draw;
+        (component, sample / component.pass_len, sample % component.pass_len)
     }
 
-    fn size(&self, draw: u64) -> u64 {
-        self.units[self.turn(draw).0]
+    fn samples_in(&self, draw: u64) -> u64 {
+        self.samples_per_draw[self.source_and_turn(draw).0]
     }
 
     /// Returns the number of samples in `draws`. Takes time proportional to the number of draws in
     /// a round.
-    fn samples_of(&self, draws: Range<u64>) -> u64 {
-        let (per_round, mut draw, mut samples) = (self.quotas.round, draws.start, 0);
+    fn count_samples(&self, draws: Range<u64>) -> u64 {
+        let (draws_per_round, mut draw, mut samples) = (self.quotas.draws_per_round, draws.start, 0);
         while draw < draws.end {
-            let round = draw / per_round;
-            let index = self.quotas.section(round);
-            let section_end = self.quotas.sections.get(index + 1).map_or(u64::MAX, |next| next.first);
-            let rounds = section_end.min(draws.end / per_round).saturating_sub(round);
-            if draw % per_round == 0 && rounds > 0 {
-                samples += rounds * self.quotas.sections[index].samples(&self.units);
-                draw += rounds * per_round;
+            let round = draw / draws_per_round;
+            let index = self.quotas.section_index(round);
+            let section_end = self.quotas.sections.get(index + 1).map_or(u64::MAX, |next| next.first_round);
+            let rounds = section_end.min(draws.end / draws_per_round).saturating_sub(round);
+            if draw % draws_per_round == 0 && rounds > 0 {
+                samples += rounds * self.quotas.sections[index].sample_count(&self.samples_per_draw);
+                draw += rounds * draws_per_round;
             } else {
-                let round_end = draws.end.min((round + 1) * per_round);
-                samples += (draw..round_end).map(|draw| self.size(draw)).sum::<u64>();
+                let round_end = draws.end.min((round + 1) * draws_per_round);
+                samples += (draw..round_end).map(|draw| self.samples_in(draw)).sum::<u64>();
                 draw = round_end;
             }
         }
         samples
     }
 
-    /// Returns the first position at which sample `index` of source `number` is drawn. `range`
+    /// Returns the first position at which sample `index` of source `source` is drawn. `range`
     /// contains positions of the run, and lies within `section`.
-    fn find(&self, section: &Section, number: usize, index: u64, range: (u64, u64)) -> Position {
-        let (component, quota, (first, end)) = (&self.components[number], section.quotas[number], range);
-        let unit = self.units[number];
+    fn find_in_section(&self, section: &Section, source: usize, index: u64, range: (u64, u64)) -> Position {
+        let (component, quota, (first, end)) = (&self.components[source], section.quotas[source], range);
+        let samples_per_draw = self.samples_per_draw[source];
         if quota.draws == 0 {
             return Position::Absent;
         }
-        // The turns of a source increase from round to round but are shuffled within a round, so
-        // the search covers complete rounds.
-        let (turns_before, per_round) = (quota.draws_before * unit, quota.draws * unit);
-        let round_of = |turn: u64| section.first + (turn - turns_before) / per_round;
-        let last_round = (end - 1) / self.round();
-        let mut turn = turns_before + (first / self.round() - section.first) * per_round;
+        // The samples of a source are numbered by their order over all passes. The numbers increase
+        // from round to round but are shuffled within a round, so the search covers complete
+        // rounds.
+        let (samples_before, samples_per_round) =
+            (quota.draws_before * samples_per_draw, quota.draws * samples_per_draw);
+        let round_of = |sample: u64| section.first_round + (sample - samples_before) / samples_per_round;
+        let last_round = (end - 1) / self.positions_per_round();
+        let mut sample =
+            samples_before + (first / self.positions_per_round() - section.first_round) * samples_per_round;
         let mut nearest: Option<u64> = None;
         loop {
-            let pass = turn / component.len;
-            match component.order.position(pass, index, turn % component.len) {
+            let pass = sample / component.pass_len;
+            match component.order.position(pass, index, sample % component.pass_len) {
                 Position::Unknown => return Position::Unknown,
-                Position::At(place) if place < component.len => turn = pass * component.len + place,
+                Position::At(position) if position < component.pass_len => {
+                    sample = pass * component.pass_len + position
+                }
                 Position::At(_) | Position::Absent => {
-                    turn = (pass + 1) * component.len;
-                    if nearest.is_none() && round_of(turn) <= last_round {
+                    sample = (pass + 1) * component.pass_len;
+                    if nearest.is_none() && round_of(sample) <= last_round {
                         continue;
                     }
-                    if nearest.is_none_or(|nearest| round_of(turn) > nearest / self.round()) {
+                    if nearest.is_none_or(|nearest| round_of(sample) > nearest / self.positions_per_round()) {
                         break;
                     }
                     continue;
                 }
             }
-            let round = round_of(turn);
-            if round > nearest.map_or(last_round, |nearest| nearest / self.round()) {
+            let round = round_of(sample);
+            if round > nearest.map_or(last_round, |nearest| nearest / self.positions_per_round()) {
                 break;
             }
-            let offset = (turn - turns_before) % per_round;
-            let ticket = quota.end - quota.draws + offset / unit;
-            let place = Permutation::new(section.draws).invert(self.key(round), ticket);
-            let sample = (round * self.quotas.round + place) * self.unit + offset % unit;
-            if sample >= first {
-                nearest = Some(nearest.map_or(sample, |nearest| nearest.min(sample)));
+            let offset = (sample - samples_before) % samples_per_round;
+            let ticket = quota.ticket_end - quota.draws + offset / samples_per_draw;
+            let draw_in_round = Permutation::new(section.draws).invert(self.round_key(round), ticket);
+            let draw = round * self.quotas.draws_per_round + draw_in_round;
+            let position = draw * self.positions_per_draw + offset % samples_per_draw;
+            if position >= first {
+                nearest = Some(nearest.map_or(position, |nearest| nearest.min(position)));
             }
-            turn += 1;
+            sample += 1;
         }
         nearest.filter(|&nearest| nearest < end).map_or(Position::Absent, Position::At)
     }
 }
 
-fn refuse<T>(cause: impl fmt::Display) -> Result<T> {
+fn config_error<T>(cause: impl fmt::Display) -> Result<T> {
     Err(Error::config(format!("mixture: {cause}")))
 }
 
 /// Returns the number of draws per pass, if a pass has at most `samples` samples. `quotas` are the
-/// draws per round, and `units` the samples per draw, from each source.
-fn count_batches(samples: u64, quotas: &[u64], units: &[u64]) -> Result<u64> {
-    let per_round: u128 = quotas.iter().zip(units).map(|(quota, unit)| u128::from(*quota) * u128::from(*unit)).sum();
-    let draws = quotas.iter().map(|quota| u128::from(*quota)).sum::<u128>();
-    let total = u128::from(samples) * draws / per_round;
-    if total == 0 {
-        return refuse(format!(
+/// draws per round, and `samples_per_draw` the samples per draw, from each source.
+fn count_draws(samples: u64, quotas: &[u64], samples_per_draw: &[u64]) -> Result<u64> {
+    let samples_per_round: u128 =
+        quotas.iter().zip(samples_per_draw).map(|(quota, samples)| u128::from(*quota) * u128::from(*samples)).sum();
+    let draws_per_round = quotas.iter().map(|quota| u128::from(*quota)).sum::<u128>();
+    let draws_per_pass = u128::from(samples) * draws_per_round / samples_per_round;
+    if draws_per_pass == 0 {
+        return config_error(format!(
             "per_set_batches: an epoch of {samples} samples is smaller than one global batch of {}",
-            per_round.div_ceil(draws)
+            samples_per_round.div_ceil(draws_per_round)
         ));
     }
-    Ok(total as u64)
+    Ok(draws_per_pass as u64)
 }
 
-fn check(components: &[Component], limits: &[u64], proportions: &[f64], round: u64) -> Result<()> {
+fn check_proportions(
+    components: &[Component],
+    max_draws: &[u64],
+    proportions: &[f64],
+    draws_per_round: u64,
+) -> Result<()> {
     if proportions.len() != components.len() {
         let given = counted(proportions.len() as u64, "proportion", "proportions");
-        return refuse(format!("{given}, but {}", counted(components.len() as u64, "source", "sources")));
+        return config_error(format!("{given}, but {}", counted(components.len() as u64, "source", "sources")));
     }
     if let Some(component) = proportions.iter().position(|p| !p.is_finite() || *p < 0.0) {
-        return refuse(format!(
+        return config_error(format!(
             "proportion {component} is {}: expected a finite number of at least 0",
             proportions[component]
         ));
     }
     if proportions.iter().all(|p| *p == 0.0) {
-        return refuse(format!("all {} proportions are 0", proportions.len()));
+        return config_error(format!("all {} proportions are 0", proportions.len()));
     }
-    let quotas = apportioned(proportions, round);
-    for (number, (&proportion, component)) in proportions.iter().zip(components).enumerate() {
-        if proportion > 0.0 && quotas[number] == 0 {
-            return refuse(format!("proportion {number} is {proportion}, which is less than one draw in {round}"));
+    let quotas = apportion(proportions, draws_per_round);
+    for (source, (&proportion, component)) in proportions.iter().zip(components).enumerate() {
+        if proportion > 0.0 && quotas[source] == 0 {
+            return config_error(format!(
+                "proportion {source} is {proportion}, which is less than one draw in {draws_per_round}"
+            ));
         }
-        if quotas[number] > 0 && component.len == 0 {
-            return refuse(format!("source {number} has no samples to draw, but its proportion is {proportion}"));
+        if quotas[source] > 0 && component.pass_len == 0 {
+            return config_error(format!("source {source} has no samples to draw, but its proportion is {proportion}"));
         }
-        if quotas[number] > 0 && !component.is_ready {
-            return refuse(format!(
-                "source {number} cannot get the proportion {proportion}: its weights or labels were not read, because its \
+        if quotas[source] > 0 && !component.is_ready {
+            return config_error(format!(
+                "source {source} cannot get the proportion {proportion}: its weights or labels were not read, because its \
                  proportion was 0 when the loader was opened; give it a small proportion from the start"
             ));
         }
-        if quotas[number] > 0 && limits[number] == 0 {
-            return refuse(format!("source {number} is drawn once but has fewer samples than a batch"));
+        if quotas[source] > 0 && max_draws[source] == 0 {
+            return config_error(format!("source {source} is drawn once but has fewer samples than a batch"));
         }
     }
     Ok(())
@@ -373,9 +393,11 @@ fn check(components: &[Component], limits: &[u64], proportions: &[f64], round: u
 
 impl Sampler for Mixture {
     fn len(&self, epoch: u64) -> u64 {
-        match self.quotas.end() {
-            Some(end) => (end * self.unit).saturating_sub(epoch.saturating_mul(self.draws)).min(self.draws),
-            None => self.draws,
+        match self.quotas.total_draws() {
+            Some(end) => (end * self.positions_per_draw)
+                .saturating_sub(epoch.saturating_mul(self.positions_per_epoch))
+                .min(self.positions_per_epoch),
+            None => self.positions_per_epoch,
         }
     }
 
@@ -384,7 +406,7 @@ impl Sampler for Mixture {
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        let (component, pass, place) = self.draw(epoch, position);
+        let (component, pass, place) = self.locate(epoch, position);
         let Occurrence { index, variant } = component.order.at(pass, place);
         assert!(
             index < component.samples,
@@ -395,18 +417,25 @@ impl Sampler for Mixture {
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
-        let number = self.components.partition_point(|component| component.first + component.samples <= index);
-        let Some(component) = self.components.get(number) else { return Position::Absent };
-        let Some(end) = epoch.checked_add(1).and_then(|next_epoch| next_epoch.checked_mul(self.draws)) else {
+        let source = self.components.partition_point(|component| component.first + component.samples <= index);
+        let Some(component) = self.components.get(source) else { return Position::Absent };
+        let Some(epoch_end) =
+            epoch.checked_add(1).and_then(|next_epoch| next_epoch.checked_mul(self.positions_per_epoch))
+        else {
             return Position::Unknown;
         };
-        let epoch_start = end - self.draws;
+        let epoch_start = epoch_end - self.positions_per_epoch;
         let (mut first, end) = (epoch_start.saturating_add(from), epoch_start + self.len(epoch));
         while first < end {
-            let section = self.quotas.section(first / self.round());
+            let section = self.quotas.section_index(first / self.positions_per_round());
             let next = self.quotas.sections.get(section + 1);
-            let section_end = next.map_or(end, |next| end.min(next.first * self.round()));
-            match self.find(&self.quotas.sections[section], number, index - component.first, (first, section_end)) {
+            let section_end = next.map_or(end, |next| end.min(next.first_round * self.positions_per_round()));
+            match self.find_in_section(
+                &self.quotas.sections[section],
+                source,
+                index - component.first,
+                (first, section_end),
+            ) {
                 Position::Absent => first = section_end,
                 Position::At(sample) => return Position::At(sample - epoch_start),
                 Position::Unknown => return Position::Unknown,
@@ -418,73 +447,73 @@ impl Sampler for Mixture {
 
 impl UpdatableOrder for Mixture {
     fn with_update(&self, change: Update, _keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
-        check(&self.components, &self.quotas.limits, &change.values, self.quotas.round)?;
-        let (round, mut quotas) = (change.from.div_ceil(self.round()), Quotas::clone(&self.quotas));
+        check_proportions(&self.components, &self.quotas.max_draws, &change.values, self.quotas.draws_per_round)?;
+        let (round, mut quotas) = (change.from.div_ceil(self.positions_per_round()), Quotas::clone(&self.quotas));
         let values = change.values.clone();
-        quotas.change(round, &values);
+        quotas.set_proportions(round, &values);
         let mut changes = self.changes.to_vec();
         changes.retain(|earlier| earlier.from < change.from);
         changes.push(change);
         let (quotas, changes) = (Arc::new(quotas), changes.into());
         let changed = Mixture { quotas, changes, ..self.clone() };
-        let [new_end, old_end] = [&changed, self].map(|mixture| mixture.quotas.end());
+        let [new_end, old_end] = [&changed, self].map(|mixture| mixture.quotas.total_draws());
         if new_end != old_end {
             let describe_end = |mixture: &Mixture, end: Option<u64>| match end {
-                Some(end) => format!("after {} samples", mixture.samples_of(0..end)),
+                Some(end) => format!("after {} samples", mixture.count_samples(0..end)),
                 None => "never".to_owned(),
             };
-            return refuse(format!(
+            return config_error(format!(
                 "with the proportions {values:?}, the run would end {} instead of {}; raise the proportion of a repeated source above 0",
                 describe_end(&changed, new_end),
                 describe_end(self, old_end)
             ));
         }
-        Ok((Arc::new(changed), round * self.round()))
+        Ok((Arc::new(changed), round * self.positions_per_round()))
     }
 
     fn history(&self) -> History {
         History { changes: self.changes.to_vec(), known_from: 0 }
     }
 
-    fn draws(&self) -> u64 {
-        self.draws
+    fn positions_per_epoch(&self) -> u64 {
+        self.positions_per_epoch
     }
 
-    fn batched(self: Arc<Self>) -> Option<Arc<dyn Batched>> {
-        if self.has_own_sizes { Some(self) } else { None }
+    fn batched_order(self: Arc<Self>) -> Option<Arc<dyn BatchedOrder>> {
+        if self.has_batch_sizes { Some(self) } else { None }
     }
 }
 
-impl Batched for Mixture {
+impl BatchedOrder for Mixture {
     fn num_batches(&self, epoch: u64) -> u64 {
-        self.len(epoch) / self.unit
+        self.len(epoch) / self.positions_per_draw
     }
 
-    fn samples(&self, epoch: u64) -> u64 {
-        let first = self.run_position(epoch, 0) / self.unit;
-        self.samples_of(first..first + self.num_batches(epoch))
+    fn sample_count(&self, epoch: u64) -> u64 {
+        let first = self.run_position(epoch, 0) / self.positions_per_draw;
+        self.count_samples(first..first + self.num_batches(epoch))
     }
 
-    fn largest(&self) -> u64 {
-        self.unit
+    fn max_batch_size(&self) -> u64 {
+        self.positions_per_draw
     }
 
-    fn range(&self, epoch: u64, batch: u64) -> Range<u64> {
-        let start = batch * self.unit;
-        start..start + self.size(self.run_position(epoch, start) / self.unit)
+    fn positions(&self, epoch: u64, batch: u64) -> Range<u64> {
+        let start = batch * self.positions_per_draw;
+        start..start + self.samples_in(self.run_position(epoch, start) / self.positions_per_draw)
     }
 
     fn batch_of(&self, epoch: u64, position: u64) -> Option<u64> {
-        let batch = position / self.unit;
-        self.range(epoch, batch).contains(&position).then_some(batch)
+        let batch = position / self.positions_per_draw;
+        self.positions(epoch, batch).contains(&position).then_some(batch)
     }
 
-    fn begins(&self, batch: u64) -> u64 {
-        batch * self.unit
+    fn min_position(&self, batch: u64) -> u64 {
+        batch * self.positions_per_draw
     }
 
-    fn sizes(&self) -> Vec<u64> {
-        self.units.to_vec()
+    fn dataset_batch_sizes(&self) -> Vec<u64> {
+        self.samples_per_draw.to_vec()
     }
 }
 
@@ -492,7 +521,7 @@ impl fmt::Debug for Mixture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mixture")
             .field("quotas", &self.quotas)
-            .field("draws", &self.draws)
+            .field("draws", &self.positions_per_epoch)
             .field("seed", &self.seed)
             .finish_non_exhaustive()
     }

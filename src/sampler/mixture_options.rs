@@ -5,14 +5,14 @@ use super::quotas::Quotas;
 use crate::error::{Error, Result, counted};
 
 /// Default number of draws per round.
-const ROUND: u64 = 10_000;
+const DEFAULT_DRAWS_PER_ROUND: u64 = 10_000;
 /// Default number of batches per round, if each batch has samples of one source only.
-const ROUND_OF_BATCHES: u64 = 100;
+const DEFAULT_BATCHES_PER_ROUND: u64 = 100;
 /// Maximum number of draws per round. Quotas are computed in `f64`, which is exact up to this
 /// limit.
-const MAX_PER_ROUND: u64 = 1 << 32;
+const MAX_DRAWS_PER_ROUND: u64 = 1 << 32;
 /// Maximum global batch size, so that the positions of a round fit in 64 bits.
-const MAX_BATCH: usize = u32::MAX as usize;
+const MAX_BATCH_SIZE: usize = u32::MAX as usize;
 const RAMP_STEPS: u64 = 100;
 
 /// A point in a run, counted from the start of the run.
@@ -41,7 +41,7 @@ pub enum At {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MixtureOptions {
-    schedule: Vec<Planned>,
+    schedule: Vec<ScheduledChange>,
     round: Option<u64>,
     once: Vec<usize>,
     per_set_batches: bool,
@@ -51,7 +51,7 @@ pub struct MixtureOptions {
 /// A scheduled change of the proportions.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Planned {
+struct ScheduledChange {
     from: At,
     /// End of the ramp, or `None` if the change is not a ramp.
     until: Option<At>,
@@ -70,7 +70,7 @@ pub(super) enum Curve {
 
 impl Curve {
     /// Returns the completed fraction of the change at the fraction `x` of the ramp.
-    pub(super) fn at(self, x: f64) -> f64 {
+    pub(super) fn apply(self, x: f64) -> f64 {
         match self {
             Curve::Linear => x,
             // (1 - cos(pi x)) / 2 = sin(pi x / 2)^2, with a Taylor series for the sine. The
@@ -94,29 +94,29 @@ impl Curve {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     /// The global batch size, or the largest one if datasets have their own batch sizes.
-    pub(crate) batch: u64,
-    pub(crate) last: LastBatch,
+    pub(crate) batch_size: u64,
+    pub(crate) last_batch: LastBatch,
     /// Number of passes per epoch; see `Repeat`.
     pub(crate) passes: u64,
 }
 
 impl Clock {
     /// Converts `start` to a position of the run. Returns `u64::MAX` for a point that is too far
-    /// away to be reached. `draws` is the number of positions per pass.
-    fn position(self, start: At, draws: u64) -> u64 {
-        let epoch = draws.saturating_mul(self.passes);
+    /// away to be reached.
+    fn position(self, start: At, positions_per_pass: u64) -> u64 {
+        let positions_per_epoch = positions_per_pass.saturating_mul(self.passes);
         match start {
             At::Sample(samples) => samples,
-            At::Epoch(number) => number.saturating_mul(epoch),
+            At::Epoch(epoch) => epoch.saturating_mul(positions_per_epoch),
             At::Step(step) => {
-                let steps = match self.last {
-                    LastBatch::Drop => epoch / self.batch,
-                    LastBatch::Keep | LastBatch::Pad => epoch.div_ceil(self.batch),
+                let steps_per_epoch = match self.last_batch {
+                    LastBatch::Drop => positions_per_epoch / self.batch_size,
+                    LastBatch::Keep | LastBatch::Pad => positions_per_epoch.div_ceil(self.batch_size),
                 };
                 // If an epoch has no batch, this division must not fail, because opening the loader
                 // fails later.
-                let (epochs, steps) = (step / steps.max(1), step % steps.max(1));
-                epochs.saturating_mul(epoch).saturating_add(steps.saturating_mul(self.batch))
+                let (epoch, step) = (step / steps_per_epoch.max(1), step % steps_per_epoch.max(1));
+                epoch.saturating_mul(positions_per_epoch).saturating_add(step.saturating_mul(self.batch_size))
             }
         }
     }
@@ -135,7 +135,7 @@ impl MixtureOptions {
     /// occur.
     #[must_use]
     pub fn proportions(self, start: At, proportions: impl IntoIterator<Item = f64>) -> Self {
-        self.plan(start, None, Curve::Linear, proportions)
+        self.schedule_change(start, None, Curve::Linear, proportions)
     }
 
     /// Changes the proportions linearly from one point of the run to another.
@@ -146,7 +146,7 @@ impl MixtureOptions {
     /// drawn.
     #[must_use]
     pub fn linear(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
-        self.plan(from, Some(until), Curve::Linear, proportions)
+        self.schedule_change(from, Some(until), Curve::Linear, proportions)
     }
 
     /// Changes the proportions from one point of the run to another, along half a period of a
@@ -154,12 +154,18 @@ impl MixtureOptions {
     /// of [`linear`](MixtureOptions::linear).
     #[must_use]
     pub fn cosine(self, from: At, until: At, proportions: impl IntoIterator<Item = f64>) -> Self {
-        self.plan(from, Some(until), Curve::Cosine, proportions)
+        self.schedule_change(from, Some(until), Curve::Cosine, proportions)
     }
 
-    fn plan(mut self, from: At, until: Option<At>, curve: Curve, proportions: impl IntoIterator<Item = f64>) -> Self {
+    fn schedule_change(
+        mut self,
+        from: At,
+        until: Option<At>,
+        curve: Curve,
+        proportions: impl IntoIterator<Item = f64>,
+    ) -> Self {
         let proportions = proportions.into_iter().collect();
-        self.schedule.push(Planned { from, until, curve, proportions });
+        self.schedule.push(ScheduledChange { from, until, curve, proportions });
         self
     }
 
@@ -223,34 +229,34 @@ impl MixtureOptions {
 
     /// Returns the batch size of each source, or an empty list if all sources have the same batch
     /// size.
-    pub(crate) fn own_sizes(&self) -> &[usize] {
+    pub(crate) fn batch_sizes(&self) -> &[usize] {
         &self.global_batch_sizes
     }
 
-    pub(crate) fn raises(&self, number: usize) -> bool {
-        self.schedule.iter().any(|planned| planned.proportions.get(number).is_some_and(|share| *share > 0.0))
+    pub(crate) fn is_scheduled(&self, source: usize) -> bool {
+        self.schedule.iter().any(|change| change.proportions.get(source).is_some_and(|share| *share > 0.0))
     }
 
     /// Returns the number of consecutive samples per draw from each source. `batch` is the global
     /// batch size.
-    pub(super) fn units(&self, batch: u64, sources: usize) -> Result<Vec<u64>> {
-        let sizes = self.own_sizes();
+    pub(super) fn samples_per_draw(&self, batch: u64, sources: usize) -> Result<Vec<u64>> {
+        let sizes = self.batch_sizes();
         if sizes.is_empty() {
             return Ok(vec![if self.per_set_batches { batch.max(1) } else { 1 }; sources]);
         }
         if !self.per_set_batches {
-            return refused(
+            return config_error(
                 "global_batch_sizes requires batches of one source: set per_set_batches as well".to_owned(),
             );
         }
         if sizes.len() != sources {
             let given = counted(sizes.len() as u64, "size", "sizes");
             let expected = counted(sources as u64, "source", "sources");
-            return refused(format!("global_batch_sizes: {given}, but {expected}"));
+            return config_error(format!("global_batch_sizes: {given}, but {expected}"));
         }
-        if let Some(source) = sizes.iter().position(|size| !(1..=MAX_BATCH).contains(size)) {
-            return refused(format!(
-                "global_batch_sizes: source {source} has batches of {} samples: expected 1 to {MAX_BATCH}",
+        if let Some(source) = sizes.iter().position(|size| !(1..=MAX_BATCH_SIZE).contains(size)) {
+            return config_error(format!(
+                "global_batch_sizes: source {source} has batches of {} samples: expected 1 to {MAX_BATCH_SIZE}",
                 sizes[source]
             ));
         }
@@ -259,10 +265,10 @@ impl MixtureOptions {
 
     /// Returns the maximum number of draws from each source. `draws` contains the draws in one pass
     /// over each source.
-    pub(super) fn limits(&self, draws: impl ExactSizeIterator<Item = u64>) -> Result<Vec<u64>> {
+    pub(super) fn max_draws(&self, draws: impl ExactSizeIterator<Item = u64>) -> Result<Vec<u64>> {
         let sources = draws.len();
         if let Some(source) = self.once.iter().find(|source| **source >= sources) {
-            return refused(format!(
+            return config_error(format!(
                 "once: there is no source {source}: the mixture has {}, numbered from 0",
                 counted(sources as u64, "source", "sources")
             ));
@@ -272,72 +278,82 @@ impl MixtureOptions {
 
     pub(super) fn draws_per_round(&self) -> Result<u64> {
         match self.round {
-            None if self.per_set_batches => Ok(ROUND_OF_BATCHES),
-            None => Ok(ROUND),
-            Some(draws) if (1..=MAX_PER_ROUND).contains(&draws) => Ok(draws),
-            Some(draws) => refused(format!("round({draws}): expected 1 to {MAX_PER_ROUND} draws")),
+            None if self.per_set_batches => Ok(DEFAULT_BATCHES_PER_ROUND),
+            None => Ok(DEFAULT_DRAWS_PER_ROUND),
+            Some(draws) if (1..=MAX_DRAWS_PER_ROUND).contains(&draws) => Ok(draws),
+            Some(draws) => config_error(format!("round({draws}): expected 1 to {MAX_DRAWS_PER_ROUND} draws")),
         }
     }
 
-    /// Adds the planned changes to `quotas`. `first` contains the initial proportions, `units` the
-    /// samples per draw from each source, and `draws` the positions per pass. `check` checks the
-    /// proportions of a change.
-    pub(super) fn change(
+    /// Adds the scheduled changes to `quotas`. `samples_per_draw` has one element per source.
+    /// `check` checks the proportions of a change.
+    pub(super) fn apply_schedule(
         &self,
         quotas: &mut Quotas,
-        first: &[f64],
-        (units, draws, clock): (&[u64], u64, Clock),
+        initial_proportions: &[f64],
+        (samples_per_draw, positions_per_pass, clock): (&[u64], u64, Clock),
         check: impl Fn(&[f64]) -> Result<()>,
     ) -> Result<()> {
-        let unit = units.iter().copied().max().unwrap_or(1);
-        let (round, has_own_sizes) = (quotas.round * unit, !self.own_sizes().is_empty());
-        let shown =
-            |number: u64| if has_own_sizes { format!("batch {}", number / unit) } else { format!("sample {number}") };
-        let (mut before, mut done) = (normalized(first), 0);
-        for (number, Planned { from, until, curve, proportions }) in self.schedule.iter().enumerate() {
+        let positions_per_draw = samples_per_draw.iter().copied().max().unwrap_or(1);
+        let (positions_per_round, has_batch_sizes) =
+            (quotas.draws_per_round * positions_per_draw, !self.batch_sizes().is_empty());
+        let describe = |position: u64| {
+            if has_batch_sizes {
+                format!("batch {}", position / positions_per_draw)
+            } else {
+                format!("sample {position}")
+            }
+        };
+        let (mut previous_proportions, mut previous_end) = (normalize(initial_proportions), 0);
+        for (number, ScheduledChange { from, until, curve, proportions }) in self.schedule.iter().enumerate() {
             let position = |point: At| match point {
-                At::Sample(samples) if has_own_sizes => quotas.round_after(samples, units).saturating_mul(round),
-                point => clock.position(point, draws),
+                At::Sample(samples) if has_batch_sizes => {
+                    quotas.round_after(samples, samples_per_draw).saturating_mul(positions_per_round)
+                }
+                point => clock.position(point, positions_per_pass),
             };
             let start = position(*from);
             let end = until.map_or(start, position);
-            if start < done {
-                return refused(format!(
+            if start < previous_end {
+                return config_error(format!(
                     "change {number} of the schedule begins at {}, but the change before it is at {}; list changes in \
                      order",
-                    shown(start),
-                    shown(done)
+                    describe(start),
+                    describe(previous_end)
                 ));
             }
             if until.is_some() && end <= start {
-                return refused(format!(
+                return config_error(format!(
                     "change {number} of the schedule ends at {}, which is not after its beginning at {}",
-                    shown(end),
-                    shown(start)
+                    describe(end),
+                    describe(start)
                 ));
             }
             check(proportions)?;
-            let after = normalized(proportions);
-            let steps = ((end - start) / round).min(RAMP_STEPS);
+            let new_proportions = normalize(proportions);
+            let steps = ((end - start) / positions_per_round).min(RAMP_STEPS);
             for step in 0..steps {
-                let share = curve.at((step as f64 + 0.5) / steps as f64);
-                let mixed: Vec<f64> =
-                    before.iter().zip(&after).map(|(before, after)| before + (after - before) * share).collect();
+                let fraction = curve.apply((step as f64 + 0.5) / steps as f64);
+                let step_proportions: Vec<f64> = previous_proportions
+                    .iter()
+                    .zip(&new_proportions)
+                    .map(|(previous, new)| previous + (new - previous) * fraction)
+                    .collect();
                 let step_start = start + (u128::from(end - start) * u128::from(step) / u128::from(steps)) as u64;
-                quotas.change(step_start.div_ceil(round), &mixed);
+                quotas.set_proportions(step_start.div_ceil(positions_per_round), &step_proportions);
             }
-            quotas.change(end.div_ceil(round), proportions);
-            (before, done) = (after, end);
+            quotas.set_proportions(end.div_ceil(positions_per_round), proportions);
+            (previous_proportions, previous_end) = (new_proportions, end);
         }
         Ok(())
     }
 }
 
-fn refused<T>(cause: String) -> Result<T> {
+fn config_error<T>(cause: String) -> Result<T> {
     Err(Error::config(format!("mixture: {cause}")))
 }
 
-fn normalized(proportions: &[f64]) -> Vec<f64> {
+fn normalize(proportions: &[f64]) -> Vec<f64> {
     let largest = proportions.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let sum: f64 = proportions.iter().map(|p| p / largest).sum();
     proportions.iter().map(|p| p / largest / sum).collect()

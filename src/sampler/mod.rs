@@ -44,7 +44,7 @@ mod weighted;
 mod windowed;
 mod within_subset;
 
-pub(crate) use batched::Batched;
+pub(crate) use batched::BatchedOrder;
 pub use bucketed::Bucketed;
 pub(crate) use live_order::{History, LiveOrder, UpdatableOrder, Update, UpdateKind};
 pub use mixture::Mixture;
@@ -62,4 +62,4 @@ pub use split::{split, split_by_class};
 pub use subset::Subset;
 pub use weighted::Weighted;
 pub use windowed::Windowed;
-pub(crate) use within_subset::Within;
+pub(crate) use within_subset::WithinSubset;

@@ -72,7 +72,7 @@ const ROUNDS: u64 = 8;
 /// overlaps their multiplications.
 const LANES: usize = 8;
 
-const CHUNK: usize = 64;
+const CHUNK_LEN: usize = 64;
 
 impl Permutation {
     pub(super) fn new(len: u64) -> Self {
@@ -101,30 +101,31 @@ impl Permutation {
         assert!(values.end <= self.len, "position {} is out of range: the length is {}", values.end, self.len);
         let (shift, mask) = (self.half_bits, (1 << self.half_bits) - 1);
         let keys: [u64; ROUNDS as usize] = array::from_fn(|round| mix(key.wrapping_add(round as u64)));
-        for first in values.clone().step_by(CHUNK) {
-            let count = (values.end - first).min(CHUNK as u64) as usize;
-            let mut mapped: [u64; CHUNK] = array::from_fn(|i| first + i as u64);
-            // The first `unplaced` elements are the indices of the values that are still to be
+        for first in values.clone().step_by(CHUNK_LEN) {
+            let count = (values.end - first).min(CHUNK_LEN as u64) as usize;
+            let mut mapped: [u64; CHUNK_LEN] = array::from_fn(|i| first + i as u64);
+            // The first `pending_count` elements are the indices of the values that are still to be
             // mapped.
-            let mut pending: [u8; CHUNK] = array::from_fn(|i| i as u8);
-            let mut unplaced = count;
-            while unplaced > 0 {
-                let mut remaining = 0;
-                for start in (0..unplaced).step_by(LANES) {
+            let mut pending: [u8; CHUNK_LEN] = array::from_fn(|i| i as u8);
+            let mut pending_count = count;
+            while pending_count > 0 {
+                let mut next_pending_count = 0;
+                for start in (0..pending_count).step_by(LANES) {
                     // Unused lanes repeat the last value, and their results are ignored.
-                    let lanes: [usize; LANES] = array::from_fn(|lane| pending[(start + lane).min(unplaced - 1)].into());
+                    let lanes: [usize; LANES] =
+                        array::from_fn(|lane| pending[(start + lane).min(pending_count - 1)].into());
                     let mut halves = lanes.map(|i| (mapped[i] >> shift, mapped[i] & mask));
                     for key in keys {
                         halves = halves.map(|(left, right)| (right, left ^ mix(right ^ key) & mask));
                     }
-                    for lane in 0..LANES.min(unplaced - start) {
+                    for lane in 0..LANES.min(pending_count - start) {
                         let (i, (left, right)) = (lanes[lane], halves[lane]);
                         mapped[i] = left << shift | right;
-                        pending[remaining] = i as u8;
-                        remaining += usize::from(mapped[i] >= self.len);
+                        pending[next_pending_count] = i as u8;
+                        next_pending_count += usize::from(mapped[i] >= self.len);
                     }
                 }
-                unplaced = remaining;
+                pending_count = next_pending_count;
             }
             mapped[..count].iter().copied().for_each(&mut take);
         }
@@ -226,9 +227,9 @@ mod tests {
             let permutation = Permutation::new(len);
             for i in 0..2000 {
                 let value = i * (len / 2000).max(1) % len;
-                let there = permutation.apply(77, value);
-                assert!(there < len);
-                assert_eq!(permutation.invert(77, there), value);
+                let mapped = permutation.apply(77, value);
+                assert!(mapped < len);
+                assert_eq!(permutation.invert(77, mapped), value);
             }
         }
     }

@@ -40,7 +40,7 @@ struct Launcher {
     local_world_size: &'static str,
     /// A variable that is set only in the processes that this launcher starts, and the command that
     /// starts them. `None` if this is true of all variables above.
-    started: Option<(&'static str, &'static str)>,
+    start_marker: Option<(&'static str, &'static str)>,
 }
 
 /// The launchers, from the innermost to the outermost: srun may start mpirun, which may start
@@ -52,7 +52,7 @@ const LAUNCHERS: [Launcher; 3] = [
         world_size: "WORLD_SIZE",
         local_rank: "LOCAL_RANK",
         local_world_size: "LOCAL_WORLD_SIZE",
-        started: None,
+        start_marker: None,
     },
     Launcher {
         name: "Open MPI",
@@ -60,7 +60,7 @@ const LAUNCHERS: [Launcher; 3] = [
         world_size: "OMPI_COMM_WORLD_SIZE",
         local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
         local_world_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
-        started: None,
+        start_marker: None,
     },
     Launcher {
         name: "SLURM",
@@ -70,7 +70,7 @@ const LAUNCHERS: [Launcher; 3] = [
         local_world_size: "SLURM_NTASKS_PER_NODE",
         // In a batch script, which runs only once, SLURM sets the variables as in process 0 of the
         // requested tasks.
-        started: Some(("SLURM_STEP_ID", "srun")),
+        start_marker: Some(("SLURM_STEP_ID", "srun")),
     },
 ];
 
@@ -116,17 +116,19 @@ impl Rank {
             match (detected, launcher.read(variable)) {
                 (None, Ok(Some(rank))) => detected = Some((rank, launcher)),
                 (None, Err(e)) => return Err(e),
-                (Some((inner, starter)), Ok(Some(outer))) if outer.rank > 0 && outer.world_size > inner.world_size => {
+                (Some((inner_rank, inner_launcher)), Ok(Some(outer_rank)))
+                    if outer_rank.rank > 0 && outer_rank.world_size > inner_rank.world_size =>
+                {
                     return Err(Error::config(format!(
                         "{} is {} and {} is {}, but {} is {} and {} is {}: unset the stale ones",
-                        starter.rank,
-                        inner.rank,
-                        starter.world_size,
-                        inner.world_size,
+                        inner_launcher.rank,
+                        inner_rank.rank,
+                        inner_launcher.world_size,
+                        inner_rank.world_size,
                         launcher.rank,
-                        outer.rank,
+                        outer_rank.rank,
                         launcher.world_size,
-                        outer.world_size
+                        outer_rank.world_size
                     )));
                 }
                 _ => {}
@@ -137,15 +139,15 @@ impl Rank {
 
     /// Returns the ranks on this machine. Assumes that the launcher numbers the processes of a
     /// machine consecutively.
-    pub(crate) fn machine(&self) -> Range<usize> {
+    pub(crate) fn machine_ranks(&self) -> Range<usize> {
         let ranks = self.local_world_size.unwrap_or(1).clamp(1, self.world_size);
-        let local = self.local_rank.unwrap_or(self.rank % ranks);
-        let first = self.rank.saturating_sub(local);
+        let local_rank = self.local_rank.unwrap_or(self.rank % ranks);
+        let first = self.rank.saturating_sub(local_rank);
         if self.rank < first + ranks { first..(first + ranks).min(self.world_size) } else { self.rank..self.rank + 1 }
     }
 
     /// Like [`from_env`](Rank::from_env), but fails if no launcher set the rank.
-    pub(crate) fn of_launcher() -> Result<Self> {
+    pub(crate) fn from_launcher() -> Result<Self> {
         Self::from_env()?.ok_or_else(|| {
             let variables = LAUNCHERS.each_ref().map(|l| format!("{} and {} ({})", l.rank, l.world_size, l.name)).join(", ");
             Error::config(format!(
@@ -158,32 +160,32 @@ impl Rank {
 impl Launcher {
     /// Reads the launcher's variables. Returns `None` if none of them is set.
     fn read(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Rank>> {
-        let number = |name: &str| match variable(name) {
+        let read_number = |name: &str| match variable(name) {
             None => Ok(None),
             Some(text) => match text.trim().parse::<usize>() {
                 Ok(number) => Ok(Some(number)),
                 Err(_) => Err(Error::config(format!("{name} is {text:?}, which is not a number"))),
             },
         };
-        let incomplete = |set_variable: &str, number, unset_variable| {
+        let incomplete_error = |set_variable: &str, number, unset_variable| {
             let name = self.name;
             Err(Error::config(format!(
                 "{set_variable} is {number}, but {unset_variable} is not set: was this process started by {name}?"
             )))
         };
-        match (number(self.rank)?, number(self.world_size)?) {
+        match (read_number(self.rank)?, read_number(self.world_size)?) {
             (None, None) => Ok(None),
-            (Some(n), None) => incomplete(self.rank, n, self.world_size),
-            (None, Some(n)) => incomplete(self.world_size, n, self.rank),
+            (Some(n), None) => incomplete_error(self.rank, n, self.world_size),
+            (None, Some(n)) => incomplete_error(self.world_size, n, self.rank),
             (Some(rank), Some(world_size)) if rank >= world_size => Err(Error::config(format!(
                 "{} is {rank}, but {} is {world_size}: ranks start at 0",
                 self.rank, self.world_size
             ))),
             // A batch script always has rank 0, even if it requests several tasks.
             (Some(0), Some(world_size))
-                if world_size > 1 && self.started.is_some_and(|(name, _)| variable(name).is_none()) =>
+                if world_size > 1 && self.start_marker.is_some_and(|(name, _)| variable(name).is_none()) =>
             {
-                let (unset_variable, launcher) = self.started.expect("the guard checked this");
+                let (unset_variable, launcher) = self.start_marker.expect("the guard checked this");
                 Err(Error::config(format!(
                     "{} is 0 and {} is {world_size}, but {unset_variable} is not set: this is the SLURM batch script itself, not a task; \
                      start the program with {launcher}, or set rank(rank, world_size)",
@@ -193,8 +195,8 @@ impl Launcher {
             (Some(rank), Some(world_size)) => {
                 // The value is only a hint: a job step inherits it from the job, so it may exceed
                 // the number of processes in the step.
-                let local_world_size = number(self.local_world_size).ok().flatten().map(|n| n.min(world_size));
-                Ok(Some(Rank { rank, world_size, local_rank: number(self.local_rank)?, local_world_size }))
+                let local_world_size = read_number(self.local_world_size).ok().flatten().map(|n| n.min(world_size));
+                Ok(Some(Rank { rank, world_size, local_rank: read_number(self.local_rank)?, local_world_size }))
             }
         }
     }
@@ -258,27 +260,27 @@ mod tests {
 
     #[test]
     fn missing_and_contradictory_variables_are_named() {
-        let refused = |environment: &str, words: &[&str]| {
+        let check_refused = |environment: &str, words: &[&str]| {
             let e = rank_in(environment).unwrap_err();
             assert!(words.iter().all(|word| e.contains(word)), "{environment}: {e}");
         };
         assert_eq!(rank_in("PATH=/bin").unwrap_err(), "none");
-        refused("RANK=3", &["RANK is 3, but WORLD_SIZE is not set"]);
-        refused("SLURM_NTASKS=8", &["SLURM_NTASKS is 8, but SLURM_PROCID is not set", "SLURM?"]);
-        refused(
+        check_refused("RANK=3", &["RANK is 3, but WORLD_SIZE is not set"]);
+        check_refused("SLURM_NTASKS=8", &["SLURM_NTASKS is 8, but SLURM_PROCID is not set", "SLURM?"]);
+        check_refused(
             "SLURM_PROCID=0 SLURM_NTASKS=8",
             &["but SLURM_STEP_ID is not set", "with srun, or set rank(rank, world_size)"],
         );
         assert_eq!(rank_in("SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_ID=0 SLURM_LOCALID=0"), Ok((0, 8, Some(0))));
         assert_eq!(rank_in("SLURM_PROCID=0 SLURM_NTASKS=1"), Ok((0, 1, None)), "a world of one is valid without srun");
-        refused("RANK=8 WORLD_SIZE=8", &["RANK is 8, but WORLD_SIZE is 8"]);
-        refused("RANK=x WORLD_SIZE=8", &["RANK is \"x\", which is not a number"]);
-        refused("RANK=-1 WORLD_SIZE=8", &["RANK is \"-1\""]);
-        refused("RANK=0 WORLD_SIZE=2 LOCAL_RANK=", &["LOCAL_RANK is \"\""]);
-        refused(
+        check_refused("RANK=8 WORLD_SIZE=8", &["RANK is 8, but WORLD_SIZE is 8"]);
+        check_refused("RANK=x WORLD_SIZE=8", &["RANK is \"x\", which is not a number"]);
+        check_refused("RANK=-1 WORLD_SIZE=8", &["RANK is \"-1\""]);
+        check_refused("RANK=0 WORLD_SIZE=2 LOCAL_RANK=", &["LOCAL_RANK is \"\""]);
+        check_refused(
             "RANK=0 WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=8",
             &["RANK is 0 and WORLD_SIZE is 1, but OMPI_COMM_WORLD_RANK is 3 and OMPI_COMM_WORLD_SIZE is 8"],
         );
-        refused("RANK=0 WORLD_SIZE=1 SLURM_PROCID=3 SLURM_NTASKS=8", &["WORLD_SIZE is 1, but SLURM_PROCID is 3"]);
+        check_refused("RANK=0 WORLD_SIZE=1 SLURM_PROCID=3 SLURM_NTASKS=8", &["WORLD_SIZE is 1, but SLURM_PROCID is 3"]);
     }
 }

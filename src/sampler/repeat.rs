@@ -26,7 +26,7 @@ impl<O: Sampler> Repeat<O> {
     }
 
     /// Returns the epoch of the inner sampler, and the position in that epoch.
-    fn inside(&self, epoch: u64, mut position: u64) -> (u64, u64) {
+    fn inner_position(&self, epoch: u64, mut position: u64) -> (u64, u64) {
         for pass in self.passes(epoch) {
             let len = self.inner.len(pass);
             if position < len {
@@ -48,22 +48,22 @@ impl<O: Sampler> Sampler for Repeat<O> {
     }
 
     fn at(&self, epoch: u64, position: u64) -> Occurrence {
-        let (pass, position) = self.inside(epoch, position);
+        let (pass, position) = self.inner_position(epoch, position);
         self.inner.at(pass, position)
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
-        let mut before = 0u64;
+        let mut pass_start = 0u64;
         for pass in self.passes(epoch) {
-            let after = before.saturating_add(self.inner.len(pass));
-            if from < after {
-                match self.inner.position(pass, index, from.saturating_sub(before)) {
-                    Position::At(position) => return Position::At(before + position),
+            let pass_end = pass_start.saturating_add(self.inner.len(pass));
+            if from < pass_end {
+                match self.inner.position(pass, index, from.saturating_sub(pass_start)) {
+                    Position::At(position) => return Position::At(pass_start + position),
                     Position::Absent => {}
                     Position::Unknown => return Position::Unknown,
                 }
             }
-            before = after;
+            pass_start = pass_end;
         }
         Position::Absent
     }
@@ -71,16 +71,16 @@ impl<O: Sampler> Sampler for Repeat<O> {
 
 impl<O: UpdatableOrder> UpdatableOrder for Repeat<O> {
     fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
-        let (inner, effective) = self.inner.with_update(change, keep_from)?;
-        Ok((Arc::new(Repeat::new(self.passes, inner)), effective))
+        let (inner, effective_position) = self.inner.with_update(change, keep_from)?;
+        Ok((Arc::new(Repeat::new(self.passes, inner)), effective_position))
     }
 
     fn history(&self) -> History {
         self.inner.history()
     }
 
-    fn draws(&self) -> u64 {
-        self.inner.draws().saturating_mul(self.passes)
+    fn positions_per_epoch(&self) -> u64 {
+        self.inner.positions_per_epoch().saturating_mul(self.passes)
     }
 }
 

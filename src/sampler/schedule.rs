@@ -1,15 +1,15 @@
 //! Splits the sequence of a sampler into batches, and divides each batch between the ranks.
 //!
 //! All functions are pure, so every rank computes its share without communication. The cache for
-//! object stores must know when a sample is read next: `Schedule::next` finds this batch without
-//! scanning the epoch.
+//! object stores must know when a sample is read next: `Schedule::next_batch_of_sample` finds this
+//! batch without scanning the epoch.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use warpfeed_sources::BatchIndex;
 
-use super::batched::Batched;
+use super::batched::BatchedOrder;
 use super::{LiveOrder, Occurrence, Position, Rank, Sampler, UpdatableOrder};
 
 /// Policy for the last batch of an epoch, if there are not enough samples to fill it.
@@ -51,28 +51,28 @@ pub(crate) struct Entry {
 
 /// Splits an order into batches, and divides each batch between the ranks.
 ///
-/// Unless the order determines the batches, global batch `g` starts at position `g * batch`, for
-/// any number of ranks, and has at most `batch` samples. Each rank gets a contiguous range of them,
-/// in the order of the ranks. If the number of samples is not divisible by the number of ranks, the
-/// first ranks get one extra sample each.
+/// Unless the order determines the batches, global batch `g` starts at position `g * batch_size`,
+/// for any number of ranks, and has at most `batch_size` samples. Each rank gets a contiguous range
+/// of them, in the order of the ranks. If the number of samples is not divisible by the number of
+/// ranks, the first ranks get one extra sample each.
 #[derive(Clone)]
 pub(crate) struct Schedule {
     order: Arc<dyn Sampler>,
     /// The same object as `order`, if the program may change the order.
     live_order: Option<Arc<LiveOrder>>,
     /// The same object as `order`, if the order determines the number of samples in each batch.
-    batches: Option<Arc<dyn Batched>>,
+    batched_order: Option<Arc<dyn BatchedOrder>>,
     /// The global batch size, or its maximum if the order determines the number of samples in each
     /// batch.
-    batch: u64,
-    last: LastBatch,
+    batch_size: u64,
+    last_batch: LastBatch,
     rank: Rank,
 }
 
 impl Schedule {
-    /// Creates a schedule. `batch` is the global batch size.
-    pub(crate) fn new(order: Arc<dyn Sampler>, batch: u64, last: LastBatch, rank: Rank) -> Self {
-        Schedule { order, live_order: None, batches: None, batch, last, rank }
+    /// Creates a schedule. `batch_size` is the global batch size.
+    pub(crate) fn new(order: Arc<dyn Sampler>, batch_size: u64, last_batch: LastBatch, rank: Rank) -> Self {
+        Schedule { order, live_order: None, batched_order: None, batch_size, last_batch, rank }
     }
 
     /// Lets the program change the order. `changes` must be the same object as the order.
@@ -81,20 +81,20 @@ impl Schedule {
         self
     }
 
-    /// Lets the order determine the batches. `batches` must be the same object as the order.
-    pub(crate) fn with_batches(mut self, batches: Option<Arc<dyn Batched>>) -> Self {
-        self.batches = batches;
+    /// Lets the order determine the batches. `batched_order` must be the same object as the order.
+    pub(crate) fn with_batched_order(mut self, batched_order: Option<Arc<dyn BatchedOrder>>) -> Self {
+        self.batched_order = batched_order;
         self
     }
 
     pub(crate) fn budget(&self) -> Option<u64> {
-        self.batches.as_ref()?.budget()
+        self.batched_order.as_ref()?.budget()
     }
 
     /// Returns the global batch size of each dataset, or an empty list if the size does not depend
     /// on the dataset.
-    pub(crate) fn sizes(&self) -> Vec<u64> {
-        self.batches.as_ref().map(|batches| batches.sizes()).unwrap_or_default()
+    pub(crate) fn dataset_batch_sizes(&self) -> Vec<u64> {
+        self.batched_order.as_ref().map(|batches| batches.dataset_batch_sizes()).unwrap_or_default()
     }
 
     pub(crate) fn live_order(&self) -> Option<&Arc<LiveOrder>> {
@@ -103,7 +103,12 @@ impl Schedule {
 
     /// Returns a schedule with a different order, which the program cannot change.
     pub(crate) fn with_order(&self, order: Arc<dyn UpdatableOrder>) -> Self {
-        Schedule { batches: order.clone().batched(), order: Arc::new(order), live_order: None, ..self.clone() }
+        Schedule {
+            batched_order: order.clone().batched_order(),
+            order: Arc::new(order),
+            live_order: None,
+            ..self.clone()
+        }
     }
 
     pub(crate) fn without_changes(&self) -> Self {
@@ -115,7 +120,7 @@ impl Schedule {
     }
 
     pub(crate) fn global_batch(&self) -> u64 {
-        self.batch
+        self.batch_size
     }
 
     pub(crate) fn rank(&self) -> Rank {
@@ -124,34 +129,34 @@ impl Schedule {
 
     /// Returns the number of batches in an epoch, which is the same on all ranks.
     pub(crate) fn num_batches(&self, epoch: u64) -> u64 {
-        if let Some(batches) = &self.batches {
+        if let Some(batches) = &self.batched_order {
             return batches.num_batches(epoch);
         }
-        match self.last {
-            LastBatch::Drop => self.order.len(epoch) / self.batch,
-            LastBatch::Keep | LastBatch::Pad => self.order.len(epoch).div_ceil(self.batch),
+        match self.last_batch {
+            LastBatch::Drop => self.order.len(epoch) / self.batch_size,
+            LastBatch::Keep | LastBatch::Pad => self.order.len(epoch).div_ceil(self.batch_size),
         }
     }
 
     /// Returns the number of samples that all ranks deliver together.
-    pub(crate) fn samples(&self, epoch: u64) -> u64 {
-        if let Some(batches) = &self.batches {
-            return batches.samples(epoch);
+    pub(crate) fn sample_count(&self, epoch: u64) -> u64 {
+        if let Some(batches) = &self.batched_order {
+            return batches.sample_count(epoch);
         }
-        match self.last {
-            LastBatch::Drop => self.num_batches(epoch) * self.batch,
+        match self.last_batch {
+            LastBatch::Drop => self.num_batches(epoch) * self.batch_size,
             LastBatch::Keep | LastBatch::Pad => self.order.len(epoch),
         }
     }
 
     /// Returns the number of samples in a full batch of this rank, including padding.
     pub(crate) fn rows(&self) -> u64 {
-        self.rows_of(self.batches.as_ref().map_or(self.batch, |batches| batches.largest()))
+        self.rows_of(self.batched_order.as_ref().map_or(self.batch_size, |batches| batches.max_batch_size()))
     }
 
-    /// Like [`rows`](Schedule::rows), for batches with the image size of index `size`.
-    pub(crate) fn rows_of_size(&self, size: usize) -> u64 {
-        let largest = self.batches.as_ref().and_then(|batches| batches.largest_of_size(size));
+    /// Like [`rows`](Schedule::rows), for batches with the image size of index `size_index`.
+    pub(crate) fn rows_of_size(&self, size_index: usize) -> u64 {
+        let largest = self.batched_order.as_ref().and_then(|batches| batches.max_batch_size_of(size_index));
         largest.map_or_else(|| self.rows(), |largest| self.rows_of(largest))
     }
 
@@ -159,38 +164,39 @@ impl Schedule {
     /// padding.
     fn rows_of(&self, samples: u64) -> u64 {
         let share = self.share(samples);
-        self.min_share(samples).max(share.end - share.start)
+        self.min_share_len(samples).max(share.end - share.start)
     }
 
     /// Returns the index of a batch's image size, or `None` if all batches have the same image
     /// size.
-    pub(crate) fn size_of(&self, epoch: u64, batch: u64) -> Option<usize> {
-        self.batches.as_ref()?.size_of(epoch, batch)
+    pub(crate) fn image_size_index(&self, epoch: u64, batch: u64) -> Option<usize> {
+        self.batched_order.as_ref()?.image_size_index(epoch, batch)
     }
 
     /// Returns the number of positions of the run before batch `index`, or `None` if it overflows.
-    /// An epoch has `draws` positions.
-    pub(crate) fn positions_before(&self, index: BatchIndex, draws: u64) -> Option<u64> {
-        index.epoch.checked_mul(draws)?.checked_add(index.batch.checked_mul(self.batch)?)
+    pub(crate) fn positions_before(&self, index: BatchIndex, positions_per_epoch: u64) -> Option<u64> {
+        index.epoch.checked_mul(positions_per_epoch)?.checked_add(index.batch.checked_mul(self.batch_size)?)
     }
 
-    /// Returns the first batch with a sample at or after `position` of the run. An epoch has
-    /// `draws` positions.
-    pub(crate) fn batch_from(&self, position: u64, draws: u64) -> BatchIndex {
-        let draws = draws.max(1);
-        let index = BatchIndex { epoch: position / draws, batch: position % draws / self.batch };
+    /// Returns the first batch with a sample at or after `position` of the run.
+    pub(crate) fn first_batch_from(&self, position: u64, positions_per_epoch: u64) -> BatchIndex {
+        let positions_per_epoch = positions_per_epoch.max(1);
+        let index = BatchIndex {
+            epoch: position / positions_per_epoch,
+            batch: position % positions_per_epoch / self.batch_size,
+        };
         // If `LastBatch::Drop` drops the sample, this is the first batch of the next epoch.
         // `num_batches` is too small in the epoch in which the run ends.
-        if self.last == LastBatch::Drop && index.batch >= draws / self.batch {
+        if self.last_batch == LastBatch::Drop && index.batch >= positions_per_epoch / self.batch_size {
             return BatchIndex { epoch: index.epoch + 1, batch: 0 };
         }
         index
     }
 
     /// Returns the size to which smaller shares of a global batch of `samples` samples are padded.
-    fn min_share(&self, samples: u64) -> u64 {
-        match (self.last, &self.batches) {
-            (LastBatch::Pad, None) => self.batch.div_ceil(self.rank.world_size as u64),
+    fn min_share_len(&self, samples: u64) -> u64 {
+        match (self.last_batch, &self.batched_order) {
+            (LastBatch::Pad, None) => self.batch_size.div_ceil(self.rank.world_size as u64),
             (LastBatch::Pad, Some(_)) => samples.div_ceil(self.rank.world_size as u64),
             (LastBatch::Drop, None) => 0,
             // With a budget, a batch may have fewer samples than there are ranks.
@@ -213,33 +219,33 @@ impl Schedule {
     /// of the preceding ranks, and wrap around at the end of the epoch.
     fn padding(&self, rank: usize, samples: u64) -> Range<u64> {
         let share = self.share_of(rank, samples);
-        let min_share = self.min_share(samples);
-        let offset = (rank as u64 * min_share).saturating_sub(share.start);
-        offset..offset + min_share.saturating_sub(share.end - share.start)
+        let min_share_len = self.min_share_len(samples);
+        let offset = (rank as u64 * min_share_len).saturating_sub(share.start);
+        offset..offset + min_share_len.saturating_sub(share.end - share.start)
     }
 
     /// Returns the first batch of `epoch`, at or after `from`, in which a rank on this machine
     /// reads `sample`.
-    pub(crate) fn next(&self, epoch: u64, sample: u64, from: u64) -> Position {
-        let (len, batches, machine) = (self.order.len(epoch), self.num_batches(epoch), self.rank.machine());
+    pub(crate) fn next_batch_of_sample(&self, epoch: u64, sample: u64, from: u64) -> Position {
+        let (len, batches, machine) = (self.order.len(epoch), self.num_batches(epoch), self.rank.machine_ranks());
         if from >= batches {
             return Position::Absent;
         }
-        if let Some(batches) = &self.batches {
-            return self.next_batch_within(&**batches, epoch, sample, from);
+        if let Some(batches) = &self.batched_order {
+            return self.next_in_batched_order(&**batches, epoch, sample, from);
         }
-        let samples = |batch: u64| self.batch.min(len - batch * self.batch);
-        let padded_batch = [from, batches - 1]
-            .into_iter()
-            .find(|&batch| machine.clone().any(|rank| self.pads(epoch, sample, self.padding(rank, samples(batch)))));
-        let mut position = from * self.batch;
+        let samples = |batch: u64| self.batch_size.min(len - batch * self.batch_size);
+        let padded_batch = [from, batches - 1].into_iter().find(|&batch| {
+            machine.clone().any(|rank| self.is_padding(epoch, sample, self.padding(rank, samples(batch))))
+        });
+        let mut position = from * self.batch_size;
         loop {
             match self.order.position(epoch, sample, position) {
                 Position::Unknown => return Position::Unknown,
                 // A custom order that ignores `from` would cause an endless loop.
                 Position::At(next_position) if next_position < position => return Position::Unknown,
-                Position::At(next_position) if next_position / self.batch < padded_batch.unwrap_or(batches) => {
-                    let (batch, offset) = (next_position / self.batch, next_position % self.batch);
+                Position::At(next_position) if next_position / self.batch_size < padded_batch.unwrap_or(batches) => {
+                    let (batch, offset) = (next_position / self.batch_size, next_position % self.batch_size);
                     let machine_start = self.share_of(machine.start, samples(batch)).start;
                     let machine_end = self.share_of(machine.end - 1, samples(batch)).end;
                     if (machine_start..machine_end).contains(&offset) {
@@ -252,14 +258,14 @@ impl Schedule {
         }
     }
 
-    fn next_batch_within(&self, batches: &dyn Batched, epoch: u64, sample: u64, from: u64) -> Position {
-        let (machine, world) = (self.rank.machine(), self.rank.world_size as u64);
+    fn next_in_batched_order(&self, batches: &dyn BatchedOrder, epoch: u64, sample: u64, from: u64) -> Position {
+        let (machine, world) = (self.rank.machine_ranks(), self.rank.world_size as u64);
         // In a small batch, the first `world_size` samples may be padding, so their next batch is
         // unknown.
         if world > 1 && matches!(self.order.position(epoch, sample, 0), Position::At(at) if at < world) {
             return Position::Unknown;
         }
-        let mut position = batches.begins(from);
+        let mut position = batches.min_position(from);
         loop {
             let next_position = match self.order.position(epoch, sample, position) {
                 Position::At(next_position) if next_position >= position => next_position,
@@ -267,7 +273,7 @@ impl Schedule {
                 _ => return Position::Unknown,
             };
             if let Some(batch) = batches.batch_of(epoch, next_position).filter(|batch| *batch >= from) {
-                let range = batches.range(epoch, batch);
+                let range = batches.positions(epoch, batch);
                 let samples = range.end - range.start;
                 let machine_start = self.share_of(machine.start, samples).start;
                 if (machine_start..self.share_of(machine.end - 1, samples).end).contains(&(next_position - range.start))
@@ -279,7 +285,7 @@ impl Schedule {
         }
     }
 
-    fn pads(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
+    fn is_padding(&self, epoch: u64, sample: u64, padding: Range<u64>) -> bool {
         let (len, mut position) = (self.order.len(epoch), 0);
         while !padding.is_empty()
             && let Position::At(next_position) = self.order.position(epoch, sample, position)
@@ -298,10 +304,10 @@ impl Schedule {
     /// sampler panics, or if its length has decreased so that the batch no longer exists.
     pub(crate) fn fill(&self, epoch: u64, batch: u64, entries: &mut Vec<Entry>) {
         let len = self.order.len(epoch);
-        let range = self.batches.as_ref().map(|batches| batches.range(epoch, batch));
-        let first = range.as_ref().map_or(batch * self.batch, |range| range.start);
+        let range = self.batched_order.as_ref().map(|batches| batches.positions(epoch, batch));
+        let first = range.as_ref().map_or(batch * self.batch_size, |range| range.start);
         assert!(first < len, "batch {batch} begins at {first}, but the sampler has {len} samples in epoch {epoch}");
-        let samples = range.map_or(self.batch.min(len - first), |range| range.end - range.start);
+        let samples = range.map_or(self.batch_size.min(len - first), |range| range.end - range.start);
         let (share, padding) = (self.share(samples), self.padding(self.rank.rank, samples));
         let entry = |Occurrence { index: sample, variant }, valid| Entry { sample, variant, valid };
         entries.clear();
@@ -318,9 +324,9 @@ mod tests {
     use super::*;
     use crate::sampler::{Bucketed, Mixture, Repeat, Sequential, Shuffled, Subset, Weighted, Windowed};
 
-    struct Counted(Arc<AtomicU64>);
+    struct CountingOrder(Arc<AtomicU64>);
 
-    impl Sampler for Counted {
+    impl Sampler for CountingOrder {
         fn len(&self, _epoch: u64) -> u64 {
             100
         }
@@ -334,7 +340,7 @@ mod tests {
     #[test]
     fn the_innermost_order_is_called_once_per_position() {
         let calls = Arc::new(AtomicU64::new(0));
-        let counted: Arc<dyn Sampler> = Arc::new(Counted(calls.clone()));
+        let counted: Arc<dyn Sampler> = Arc::new(CountingOrder(calls.clone()));
         let mixture = Mixture::of([(100, 1.0, counted)], 1).unwrap().draws(80);
         let list: Vec<u64> = (0..100).map(|i| i / 2).collect();
         let order = Repeat::new(2, Subset::new(list, mixture).unwrap());
@@ -353,13 +359,13 @@ mod tests {
             for (world, local) in [(1, 1), (3, 1), (4, 2), (4, 4)] {
                 let schedule = |rank: usize| {
                     let rank = Rank { local_world_size: Some(local), ..Rank::new(rank, world).unwrap() };
-                    Schedule::new(order.clone(), 12, last, rank).with_batches(Some(order.clone()))
+                    Schedule::new(order.clone(), 12, last, rank).with_batched_order(Some(order.clone()))
                 };
                 for (rank, sample) in (0..world).flat_map(|rank| (0..60).map(move |sample| (rank, sample))) {
                     let own_schedule = schedule(rank);
                     let reads = |batch: u64| {
                         let mut entries = Vec::new();
-                        own_schedule.rank().machine().any(|rank| {
+                        own_schedule.rank().machine_ranks().any(|rank| {
                             schedule(rank).fill(1, batch, &mut entries);
                             entries.iter().any(|entry| entry.sample == sample)
                         })
@@ -367,7 +373,7 @@ mod tests {
                     let batches = own_schedule.num_batches(1);
                     for from in [0, batches / 2, batches] {
                         let scanned = (from..batches).find(|&batch| reads(batch));
-                        let next = own_schedule.next(1, sample, from);
+                        let next = own_schedule.next_batch_of_sample(1, sample, from);
                         let scanned = scanned.map_or(Position::Absent, Position::At);
                         assert!(next == scanned || (world > 1 && next == Position::Unknown), "{next:?} {scanned:?}");
                     }
@@ -389,7 +395,7 @@ mod tests {
                         Schedule::new(order.clone(), batch, last, rank)
                     };
                     for rank in 0..world {
-                        let machine = schedule(rank).rank().machine();
+                        let machine = schedule(rank).rank().machine_ranks();
                         assert!(machine.contains(&rank) && machine.len() <= local);
                         for epoch in 0..2 {
                             let batches = schedule(0).num_batches(epoch);
@@ -407,7 +413,7 @@ mod tests {
                             for sample in 0..20 {
                                 for from in 0..batches + 1 {
                                     let expected = (from..batches).find(|&b| read[b as usize].contains(&sample));
-                                    let actual = schedule(rank).next(epoch, sample, from);
+                                    let actual = schedule(rank).next_batch_of_sample(epoch, sample, from);
                                     let expected = expected.map_or(Position::Absent, Position::At);
                                     let context = format!("{last:?}, rank {rank} of {world}, batches of {batch}");
                                     assert_eq!(
@@ -423,9 +429,9 @@ mod tests {
         }
     }
 
-    struct First;
+    struct IgnoresFrom;
 
-    impl Sampler for First {
+    impl Sampler for IgnoresFrom {
         fn len(&self, _epoch: u64) -> u64 {
             100
         }
@@ -442,10 +448,13 @@ mod tests {
     #[test]
     fn next_does_not_loop_if_position_ignores_from() {
         for last in [LastBatch::Keep, LastBatch::Pad] {
-            let schedule = Schedule::new(Arc::new(First), 30, last, Rank::new(0, 7).unwrap());
-            assert_eq!(schedule.next(0, 3, 0), Position::At(0));
+            let schedule = Schedule::new(Arc::new(IgnoresFrom), 30, last, Rank::new(0, 7).unwrap());
+            assert_eq!(schedule.next_batch_of_sample(0, 3, 0), Position::At(0));
             for sample in [1, 70] {
-                assert!(!matches!(schedule.next(0, sample, 3), Position::At(0..3)), "{last:?}: {sample}");
+                assert!(
+                    !matches!(schedule.next_batch_of_sample(0, sample, 3), Position::At(0..3)),
+                    "{last:?}: {sample}"
+                );
             }
         }
     }
@@ -517,30 +526,30 @@ mod tests {
         for (name, order) in orders {
             for last in [LastBatch::Keep, LastBatch::Drop, LastBatch::Pad] {
                 let mut seen = Vec::new();
-                let alone = Schedule::new(order.clone(), batch, last, Rank::ALONE);
-                for number in 0..alone.num_batches(1) {
+                let single_rank = Schedule::new(order.clone(), batch, last, Rank::ALONE);
+                for number in 0..single_rank.num_batches(1) {
                     let world = [1024, 1000, 513, 1024][number as usize % 4];
                     let (mut samples_of_batch, mut entries) = (Vec::new(), Vec::new());
                     for rank in 0..world {
                         let rank = Schedule::new(order.clone(), batch, last, Rank::new(rank, world).unwrap());
-                        assert_eq!(rank.num_batches(1), alone.num_batches(1));
+                        assert_eq!(rank.num_batches(1), single_rank.num_batches(1));
                         rank.fill(1, number, &mut entries);
                         assert!(!entries.is_empty());
                         samples_of_batch.extend(entries.iter().filter(|entry| entry.valid).copied());
                     }
-                    alone.fill(1, number, &mut entries);
+                    single_rank.fill(1, number, &mut entries);
                     entries.retain(|entry| entry.valid);
                     assert!(samples_of_batch == entries, "batch {number} of {name} on {world} ranks");
                     seen.append(&mut samples_of_batch);
                 }
-                let samples = alone.order().len(1);
+                let samples = single_rank.order().len(1);
                 let expected = if last == LastBatch::Drop { samples / batch * batch } else { samples };
                 assert_eq!(seen.len() as u64, expected, "{name}");
                 if !matches!(name, "mixture" | "weighted") {
-                    let drawn = seen.len();
+                    let entry_count = seen.len();
                     seen.sort_unstable_by_key(|entry| (entry.sample, entry.variant));
                     seen.dedup();
-                    assert_eq!(seen.len(), drawn, "{name} repeats samples");
+                    assert_eq!(seen.len(), entry_count, "{name} repeats samples");
                 }
             }
         }

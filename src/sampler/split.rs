@@ -63,14 +63,14 @@ pub fn split_by_class<const N: usize>(
     for (label, samples) in classes {
         let len = samples.len() as u64;
         let shuffled = Shuffled::new(len, seed ^ (label as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut drawn = (0..len).map(|position| samples[shuffled.index(0, position) as usize]);
+        let mut shuffled_samples = (0..len).map(|position| samples[shuffled.index(0, position) as usize]);
         let mut remaining = samples.len();
-        for ((part, share), rounding_errors) in parts.iter_mut().zip(shares).zip(&mut rounding_errors) {
-            let exact_count = share * len as f64 + *rounding_errors;
+        for ((part, share), rounding_error) in parts.iter_mut().zip(shares).zip(&mut rounding_errors) {
+            let exact_count = share * len as f64 + *rounding_error;
             let count = (exact_count.round().max(0.0) as usize).min(remaining);
-            *rounding_errors = exact_count - count as f64;
+            *rounding_error = exact_count - count as f64;
             remaining -= count;
-            part.extend(drawn.by_ref().take(count));
+            part.extend(shuffled_samples.by_ref().take(count));
         }
         // If the fractions sum to 1, every sample must be in a part, but not in one with a fraction
         // of 0.
@@ -78,7 +78,7 @@ pub fn split_by_class<const N: usize>(
             && let Some(last) = shares.iter().rposition(|&share| share > 0.0)
         {
             rounding_errors[last] -= remaining as f64;
-            parts[last].extend(drawn);
+            parts[last].extend(shuffled_samples);
         }
     }
     parts.iter_mut().for_each(|part| part.sort_unstable());

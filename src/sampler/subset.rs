@@ -47,7 +47,7 @@ impl<O: Sampler> Subset<O> {
 }
 
 impl<O> Subset<O> {
-    /// Returns the sample at the position in the list that `inner` contains.
+    /// Maps an occurrence of a list position to an occurrence of the sample at that position.
     fn map_occurrence(&self, inner: Occurrence) -> Occurrence {
         let Occurrence { index: position, variant } = inner;
         let index = self.indices[position as usize];
@@ -58,8 +58,8 @@ impl<O> Subset<O> {
     }
 }
 
-/// Returns whether an index occurs twice. Uses a bitmap or, if the indices are too sparse for a
-/// bitmap, sorts them.
+/// Returns whether an index occurs twice. Unless the list is ascending, uses a bitmap or, if the
+/// indices are too sparse for a bitmap, a sorted copy.
 fn has_repetitions(indices: &[u64]) -> bool {
     if indices.is_sorted_by(|a, b| a < b) {
         return false;
@@ -119,17 +119,17 @@ impl<O: Sampler> Sampler for Subset<O> {
 
 impl<O: UpdatableOrder> UpdatableOrder for Subset<O> {
     fn with_update(&self, change: Update, keep_from: u64) -> Result<(Arc<dyn UpdatableOrder>, u64)> {
-        let (inner, effective) = self.inner.with_update(change, keep_from)?;
+        let (inner, effective_position) = self.inner.with_update(change, keep_from)?;
         let (indices, copy_numbers) = (self.indices.clone(), self.copy_numbers.clone());
-        Ok((Arc::new(Subset { inner, indices, copy_numbers, positions: OnceLock::new() }), effective))
+        Ok((Arc::new(Subset { inner, indices, copy_numbers, positions: OnceLock::new() }), effective_position))
     }
 
     fn history(&self) -> History {
         self.inner.history()
     }
 
-    fn draws(&self) -> u64 {
-        self.inner.draws()
+    fn positions_per_epoch(&self) -> u64 {
+        self.inner.positions_per_epoch()
     }
 }
 

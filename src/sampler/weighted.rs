@@ -53,13 +53,13 @@ impl Weighted {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or if
     /// all weights are 0.
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
-        let cells = Self::cells(weights)?;
+        let cells = Self::build_cells(weights)?;
         let draws = cells.len() as u64;
         let table = Table { from: 0, cells: Arc::new(cells), change: None };
         Ok(Weighted { tables: vec![table], known_from: 0, draws, seed })
     }
 
-    fn cells(weights: &[f64]) -> Result<Vec<Cell>> {
+    fn build_cells(weights: &[f64]) -> Result<Vec<Cell>> {
         if let Some(index) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
             return Err(Error::config(format!(
                 "weights: weight {index} is {}: expected a finite number of at least 0",
@@ -118,9 +118,9 @@ impl Weighted {
         Ok(cells)
     }
 
-    /// Returns the table for a position. If the weights are no longer known, panics with an
-    /// [`Error`](crate::Error) as the payload, without calling the panic hook.
-    fn table(&self, epoch: u64, position: u64) -> &[Cell] {
+    /// Returns the cells of the table for a position. If the weights are no longer known, panics
+    /// with an [`Error`](crate::Error) as the payload, without calling the panic hook.
+    fn cells_at(&self, epoch: u64, position: u64) -> &[Cell] {
         if let ([table], 0) = (&self.tables[..], self.known_from) {
             return &table.cells;
         }
@@ -152,7 +152,7 @@ impl Sampler for Weighted {
         // The seed itself determines the augmentation of sample `position`, so draws need a
         // different seed.
         let mut rng = Rng::new(mix(self.seed ^ 0x6a09_e667_f3bc_c908), epoch, position);
-        let cells = self.table(epoch, position);
+        let cells = self.cells_at(epoch, position);
         let cell = rng.below(cells.len() as u64);
         let Cell { probability, alias: other } = cells[cell as usize];
         if rng.unit() < probability { cell } else { other }
@@ -172,14 +172,14 @@ impl UpdatableOrder for Weighted {
             let expected = counted(samples as u64, "sample", "samples");
             return Err(Error::config(format!("set_weights: {given}, but {expected}")));
         }
-        let cells = Arc::new(Self::cells(&change.values)?);
+        let cells = Arc::new(Self::build_cells(&change.values)?);
         let mut changed = self.clone();
         changed.tables.retain(|table| table.from < from);
         changed.tables.push(Table { from, cells, change: Some(Arc::new(change)) });
         changed.known_from = changed.known_from.min(from);
-        let superseded = changed.tables.partition_point(|table| table.from <= keep_from).saturating_sub(1);
-        if superseded > 0 {
-            changed.tables.drain(..superseded);
+        let superseded_count = changed.tables.partition_point(|table| table.from <= keep_from).saturating_sub(1);
+        if superseded_count > 0 {
+            changed.tables.drain(..superseded_count);
             changed.known_from = changed.known_from.max(keep_from);
         }
         Ok((Arc::new(changed), from))
@@ -190,7 +190,7 @@ impl UpdatableOrder for Weighted {
         History { changes, known_from: self.known_from }
     }
 
-    fn draws(&self) -> u64 {
+    fn positions_per_epoch(&self) -> u64 {
         self.draws
     }
 }
@@ -232,14 +232,14 @@ mod tests {
 
     #[test]
     fn invalid_weights_are_refused() {
-        let refused = |weights: &[f64], words: &str| {
+        let check_refused = |weights: &[f64], words: &str| {
             let e = Weighted::new(weights, 0).unwrap_err().to_string();
             assert!(e.contains(words), "{e}");
         };
-        refused(&[1.0, -0.5], "weight 1 is -0.5");
-        refused(&[f64::NAN], "weight 0 is NaN");
-        refused(&[1.0, 2.0, f64::INFINITY], "weight 2 is inf");
-        refused(&[0.0, 0.0], "all 2 weights are 0");
-        refused(&[], "all 0 weights are 0");
+        check_refused(&[1.0, -0.5], "weight 1 is -0.5");
+        check_refused(&[f64::NAN], "weight 0 is NaN");
+        check_refused(&[1.0, 2.0, f64::INFINITY], "weight 2 is inf");
+        check_refused(&[0.0, 0.0], "all 2 weights are 0");
+        check_refused(&[], "all 0 weights are 0");
     }
 }

@@ -4,7 +4,7 @@
 //! of the window. A position is mapped to a window, and then to a sample in the window's blocks, in
 //! constant time and without memory. The last block of the source may be shorter than the others.
 //! Its position changes from epoch to epoch, so every computation of lengths accounts for it
-//! (`Run`).
+//! (`Segments`).
 
 use super::permutation::{Permutation, epoch_key};
 use super::rng::mix;
@@ -32,46 +32,46 @@ pub struct Windowed {
     len: u64,
     seed: u64,
     /// Number of samples per block. The last block of the source may be shorter.
-    block: u64,
+    block_len: u64,
     /// Number of blocks per window. The last window of an epoch may have fewer.
     blocks_per_window: u64,
 }
 
-const BLOCKS: u64 = 64;
+const DEFAULT_BLOCKS_PER_WINDOW: u64 = 64;
 
 impl Windowed {
     /// Creates the sampler for a source of `len` samples, with seed `seed` and windows of about
     /// `window` samples. A window has at most 64 blocks.
     pub fn new(len: u64, seed: u64, window: u64) -> Self {
-        Self::with_block(len, seed, window, window.div_ceil(BLOCKS))
+        Self::with_block(len, seed, window, window.div_ceil(DEFAULT_BLOCKS_PER_WINDOW))
     }
 
     /// Creates a sampler with blocks of `block` samples; see [`new`](Windowed::new). `window` is
     /// rounded up to a multiple of `block`.
     pub fn with_block(len: u64, seed: u64, window: u64, block: u64) -> Self {
         let block = block.clamp(1, len.max(1));
-        Windowed { len, seed, block, blocks_per_window: window.min(len).div_ceil(block).max(1) }
+        Windowed { len, seed, block_len: block, blocks_per_window: window.min(len).div_ceil(block).max(1) }
     }
 }
 
 /// The windows of an epoch, or the blocks of a window. All have the same length, except for the one
 /// that contains the short block of the source.
-struct Run {
+struct Segments {
     /// Number of samples per window or block.
-    entry: u64,
+    len: u64,
     short_index: u64,
     /// Number of samples that the short window or block lacks.
     missing: u64,
 }
 
-impl Run {
+impl Segments {
     fn start(&self, index: u64) -> u64 {
-        index * self.entry - if index > self.short_index { self.missing } else { 0 }
+        index * self.len - if index > self.short_index { self.missing } else { 0 }
     }
 
-    fn entry(&self, position: u64) -> u64 {
+    fn index_at(&self, position: u64) -> u64 {
         let is_after_short = position >= self.start(self.short_index + 1);
-        (position + if is_after_short { self.missing } else { 0 }) / self.entry
+        (position + if is_after_short { self.missing } else { 0 }) / self.len
     }
 }
 
@@ -82,10 +82,10 @@ impl Sampler for Windowed {
 
     fn index(&self, epoch: u64, position: u64) -> u64 {
         let layout = Layout::new(self, epoch);
-        let Window { first_block, start, shuffle, key, run } = layout.window(layout.windows.entry(position));
+        let Window { first_block, start, shuffle, key, blocks } = layout.window(layout.windows.index_at(position));
         let offset = shuffle.apply(key, position - start);
-        let block = run.entry(offset);
-        layout.blocks.apply(layout.key, first_block + block) * self.block + offset - run.start(block)
+        let block = blocks.index_at(offset);
+        layout.block_permutation.apply(layout.key, first_block + block) * self.block_len + offset - blocks.start(block)
     }
 
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
@@ -93,9 +93,9 @@ impl Sampler for Windowed {
             return Position::Absent;
         }
         let layout = Layout::new(self, epoch);
-        let block = layout.blocks.invert(layout.key, index / self.block);
-        let Window { first_block, start, shuffle, key, run } = layout.window(block / self.blocks_per_window);
-        let offset = run.start(block - first_block) + index % self.block;
+        let block = layout.block_permutation.invert(layout.key, index / self.block_len);
+        let Window { first_block, start, shuffle, key, blocks } = layout.window(block / self.blocks_per_window);
+        let offset = blocks.start(block - first_block) + index % self.block_len;
         Position::not_before(start + shuffle.invert(key, offset), from)
     }
 }
@@ -103,10 +103,10 @@ impl Sampler for Windowed {
 struct Layout<'a> {
     order: &'a Windowed,
     key: u64,
-    blocks: Permutation,
+    block_permutation: Permutation,
     /// Position of the short block among the blocks of the epoch.
     short_index: u64,
-    windows: Run,
+    windows: Segments,
 }
 
 struct Window {
@@ -116,21 +116,21 @@ struct Window {
     start: u64,
     shuffle: Permutation,
     key: u64,
-    run: Run,
+    blocks: Segments,
 }
 
 impl<'a> Layout<'a> {
     fn new(order: &'a Windowed, epoch: u64) -> Self {
         let key = epoch_key(order.seed, epoch);
-        let blocks = Permutation::new(order.len.div_ceil(order.block));
-        let missing = blocks.len() * order.block - order.len;
-        let short_index = blocks.invert(key, blocks.len() - 1);
-        let windows = Run {
-            entry: order.blocks_per_window * order.block,
+        let block_permutation = Permutation::new(order.len.div_ceil(order.block_len));
+        let missing = block_permutation.len() * order.block_len - order.len;
+        let short_index = block_permutation.invert(key, block_permutation.len() - 1);
+        let windows = Segments {
+            len: order.blocks_per_window * order.block_len,
             short_index: short_index / order.blocks_per_window,
             missing,
         };
-        Layout { order, key, blocks, short_index, windows }
+        Layout { order, key, block_permutation, short_index, windows }
     }
 
     fn window(&self, window: u64) -> Window {
@@ -147,7 +147,7 @@ impl<'a> Layout<'a> {
             start,
             shuffle: Permutation::new(end - start),
             key: mix(self.key ^ mix(window)),
-            run: Run { entry: self.order.block, short_index, missing: self.windows.missing },
+            blocks: Segments { len: self.order.block_len, short_index, missing: self.windows.missing },
         }
     }
 }
@@ -176,10 +176,10 @@ mod tests {
                         let mut blocks: Vec<u64> = vec![];
                         let (mut complete, mut missing) = (0, 0);
                         for sample in unseen {
-                            let b = sample / order.block;
+                            let b = sample / order.block_len;
                             if !blocks.contains(&b) {
                                 blocks.push(b);
-                                missing += order.block.min(len - b * order.block);
+                                missing += order.block_len.min(len - b * order.block_len);
                             }
                             (complete, missing) = (complete + 1, missing - 1);
                             if missing == 0

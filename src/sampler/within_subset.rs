@@ -7,22 +7,22 @@ use super::{Occurrence, Position, Sampler};
 use crate::error::Error;
 
 /// A custom sampler that is restricted to a subset. If the sampler returns a sample that is not in
-/// the subset, the batch fails, because `Within` panics with an [`Error`](crate::Error) as the
-/// payload, without calling the panic hook.
-pub(crate) struct Within {
+/// the subset, the batch fails, because `WithinSubset` panics with an [`Error`](crate::Error) as
+/// the payload, without calling the panic hook.
+pub(crate) struct WithinSubset {
     inner: Arc<dyn Sampler>,
     samples: Box<[u64]>,
 }
 
-impl Within {
+impl WithinSubset {
     pub(crate) fn new(samples: &[u64], inner: Arc<dyn Sampler>) -> Self {
         let mut samples = samples.to_vec();
         samples.sort_unstable();
-        Within { inner, samples: samples.into() }
+        WithinSubset { inner, samples: samples.into() }
     }
 }
 
-impl Sampler for Within {
+impl Sampler for WithinSubset {
     fn len(&self, epoch: u64) -> u64 {
         self.inner.len(epoch)
     }

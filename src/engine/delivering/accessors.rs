@@ -38,7 +38,7 @@ impl<B> Batches<B> {
     /// # Panics
     /// See [`num_batches`](Batches::num_batches).
     pub fn epoch_len(&self, epoch: u64) -> u64 {
-        self.shared().schedule.samples(epoch)
+        self.shared().schedule.sample_count(epoch)
     }
 
     /// Returns the class names, indexed by label, if the source provides them.

@@ -88,9 +88,9 @@ impl<B> Batches<B> {
         if delay > MAX_DELAY {
             return Err(Error::config(format!("{call}: after={delay} is too large; the maximum is {MAX_DELAY}")));
         }
-        let draws = live_order.current().draws();
+        let positions_per_epoch = live_order.current().positions_per_epoch();
         let first = self.first_batch_after(delay)?;
-        let position = |index| schedule.positions_before(index, draws);
+        let position = |index| schedule.positions_before(index, positions_per_epoch);
         let (Some(start_position), Some(epoch)) =
             (position(first), position(BatchIndex { batch: 0, ..self.shared().position() }))
         else {
@@ -100,7 +100,7 @@ impl<B> Batches<B> {
             )));
         };
         let (effective_position, begun_batch) = live_order.update(start_position, values, epoch)?;
-        let first_affected = schedule.batch_from(effective_position, draws);
+        let first_affected = schedule.first_batch_from(effective_position, positions_per_epoch);
         if begun_batch.is_some_and(|begun_batch| begun_batch >= first_affected) {
             self.shared().mark_outdated();
         }

@@ -82,13 +82,13 @@ impl PrefetchNotifier {
             if augments.max_images(epoch) > 1 {
                 return Position::Unknown;
             }
-            guarded(|| Ok(next_schedule.next(epoch, sample, batch))).unwrap_or(Position::Unknown)
+            guarded(|| Ok(next_schedule.next_batch_of_sample(epoch, sample, batch))).unwrap_or(Position::Unknown)
         };
         let prefetch_bytes = shared.run.scratch.plan().source_bytes;
         let lookahead = Lookahead::drawn(prefetch_bytes, batch_count, list_samples).with_next(next_position);
         let prefetcher = guarded(|| Ok(recipe.read_source.prefetcher(lookahead)));
         if let (Ok(Some(_)), Some(live_order)) = (&prefetcher, schedule.live_order()) {
-            live_order.read_ahead();
+            live_order.set_read_ahead();
         }
         let notifier =
             prefetcher.map(|prefetcher| PrefetchNotifier { prefetcher, progress: Mutex::default(), epoch_limit });

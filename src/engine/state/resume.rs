@@ -195,7 +195,7 @@ impl Checkpoint {
             seed: recipe.seed,
             global_batch: schedule.global_batch(),
             budget: schedule.budget().unwrap_or(0),
-            batch_sizes: schedule.sizes(),
+            batch_sizes: schedule.dataset_batch_sizes(),
             samples: recipe.source.len() as u64,
             epoch_samples,
             order,

@@ -110,7 +110,7 @@ impl Coordinator {
         entries: &mut Vec<Entry>,
     ) {
         let recipe = &self.shared.recipe;
-        let batch_variant = self.shared.schedule.size_of(index.epoch, index.batch);
+        let batch_variant = self.shared.schedule.image_size_index(index.epoch, index.batch);
         let variant = batch_variant.unwrap_or_else(|| recipe.output_sizes.at(index.epoch));
         let schema = slot.schemas().variant(variant);
         let mut part_len = Settings::samples_per_part(schema.batch, self.shared.run.settings.workers);
