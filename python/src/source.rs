@@ -267,8 +267,8 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
 /// Valid values of fields other than images, for error messages.
 const VALUES: &str = "a number, a list of numbers, an array, bytes, a string or a path";
 
-/// Appends a field to the scratch buffer: bytes unchanged, arrays as `.npy` files, and numbers and
-/// lists as JSON.
+/// Appends a field to the scratch buffer: bytes unchanged, strings as `.txt` files, arrays as `.npy`
+/// files, and numbers and lists as JSON.
 fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut Vec<u8>) -> PyResult<()> {
     let is_image = ANY_FIELDS.contains(&name);
     let is_file = is_image || warpfeed::format::is_image(suffix(name));
@@ -282,6 +282,7 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
         parts.fields.push((name_range, start..scratch.len()));
         return Ok(());
     }
+    let is_text = value.is_instance_of::<PyString>();
     let value = &convert(value, is_file)?;
     if let Ok(json) = value.cast::<PyString>()
         && !is_file
@@ -303,7 +304,10 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
         return Ok(());
     }
     let (name, bytes) = match Buffer::of(value, encoded)? {
-        Some(Buffer::Bytes(bytes)) => (name_range, append(scratch, bytes.as_bytes())),
+        Some(Buffer::Bytes(bytes)) => {
+            let end = if is_text && !encoded { append(scratch, b".txt").end } else { name_range.end };
+            (name_range.start..end, append(scratch, bytes.as_bytes()))
+        }
         // An image has at least two dimensions.
         Some(Buffer::Array { header, data, axes }) if axes > 1 || !is_image => {
             // The suffix of the name declares the encoding. The name of the image needs no suffix.

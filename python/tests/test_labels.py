@@ -230,3 +230,41 @@ def test_a_dataset_without_images_needs_no_drop_field(tmp_path: Path) -> None:
         list(Loader(table, fields={"tags": MultiHot(["cat", "dog"])}, output="numpy"))
     [batch] = Loader(table, fields={"tags": MultiHot(["cat", "dog"], separator="|")}, output="numpy")
     assert batch["tags"].tolist() == [[1, 1], [1, 0]]
+
+
+def test_the_strings_of_a_python_dataset_list_labels_like_text_files() -> None:
+    class Tagged:
+        def __init__(self, tags: list[Any]) -> None:
+            self.tags = tags
+
+        def __len__(self) -> int:
+            return len(self.tags)
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return {"tags": self.tags[index]}
+
+    def load(tags: list[Any], **options: Any) -> list[list[int]]:
+        fields = {"tags": MultiHot(["cat", "dog"], dtype="u8", **options)}
+        [batch] = Loader(Tagged(tags), drop_field=["image", "label"], fields=fields, output="numpy")
+        return batch["tags"].tolist()
+
+    assert load(["cat", "cat, dog", "", "1", ["dog"]]) == [[1, 0], [1, 1], [0, 0], [0, 1], [0, 1]]
+    assert load(["cat dog", "dog"], separator=" ") == [[1, 1], [0, 1]]
+    with pytest.raises(WarpfeedError, match="'bird'|\"bird\""):
+        load(["cat,bird"])
+
+
+def test_strings_are_numbers_as_text_and_not_the_bytes_of_an_array(tmp_path: Path) -> None:
+    class Numbers:
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return {"number": ["12345678", "-7"][index], "note": ["12345678", "é"][index]}
+
+    warpfeed.pack(Numbers(), tmp_path / "set.tar")
+    for data in (Numbers(), tmp_path / "set.tar"):
+        fields: dict[str, Any] = {"number": NdArray("i64"), "note": Text()}
+        [batch] = Loader(data, drop_field=["image", "label"], fields=fields, output="numpy")
+        assert batch["number"].tolist() == [12345678, -7]
+        assert list(batch["note"]) == ["12345678", "é"]
