@@ -149,7 +149,7 @@ fn read_tables(root: &DatasetFolder) -> Result<EpisodeList> {
     let [index, chunk, file, first_row, end_row] = columns[..] else { unreachable!("each column has an index") };
     for row in 0..rows.len() {
         let mut number = |column| {
-            let number = rows.integer(row, column, &mut scratch)?;
+            let number = rows.read_integer(row, column, &mut scratch)?;
             u64::try_from(number)
                 .map_err(|_| rows.error(row, column, format_args!("holds {number}: expected 0 or more")))
         };
@@ -190,7 +190,7 @@ pub(super) fn video_locations(
     let mut scratch = Vec::new();
     for row in 0..rows.len() {
         let mut number = |column: usize| {
-            let number = rows.integer(row, column, &mut scratch)?;
+            let number = rows.read_integer(row, column, &mut scratch)?;
             u64::try_from(number)
                 .map_err(|_| rows.error(row, column, format_args!("holds {number}: expected 0 or more")))
         };
@@ -216,7 +216,7 @@ fn episode_rows(root: &DatasetFolder, columns: &[impl AsRef<str>]) -> Result<(Ro
 
 pub(super) fn read_seconds(rows: &Rows, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<f64> {
     let start = scratch.len();
-    let content = rows.find(row, column, scratch)?;
+    let content = rows.append_value(row, column, scratch)?;
     let bytes = &scratch[start..];
     let seconds = match content {
         Found::Numbers { element: Element::F32, .. } => bytes.try_into().ok().map(f32::from_ne_bytes).map(f64::from),
@@ -257,9 +257,9 @@ pub(super) fn tasks(root: &DatasetFolder, info: &Info) -> Result<BTreeMap<i64, S
         (find_column(&|name| name == "task_index", "index")?, find_column(&|name| name != "task_index", "texts")?);
     let mut scratch = Vec::new();
     for row in 0..rows.len() {
-        let number = rows.integer(row, index, &mut scratch)?;
+        let number = rows.read_integer(row, index, &mut scratch)?;
         scratch.clear();
-        let content = rows.find(row, text, &mut scratch)?;
+        let content = rows.append_value(row, text, &mut scratch)?;
         let Found::Text(_) = content else {
             return Err(rows.error(row, text, format_args!("holds {}: expected the text of a task", content.kind())));
         };

@@ -151,7 +151,7 @@ impl NeededRows {
         let by_leaf = deltas.into_iter().filter_map(|(column, mut deltas)| {
             deltas.sort_unstable();
             deltas.dedup();
-            Some((rows.leaf(column)?, deltas))
+            Some((rows.leaf_index(column)?, deltas))
         });
         NeededRows { frames, deltas: by_leaf.collect() }
     }

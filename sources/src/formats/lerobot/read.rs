@@ -214,13 +214,13 @@ impl ParquetReader {
         let (column, row) = (feature.column, frame.row());
         match &feature.kind {
             Kind::Task => {
-                let index = self.rows.integer(row, column, scratch)?;
+                let index = self.rows.read_integer(row, column, scratch)?;
                 let task = self.tasks.get(&index).ok_or_else(|| {
                     self.rows.error(row, column, format_args!("holds {index}, which is not among the tasks in meta"))
                 })?;
                 Ok(Content::Task(task))
             }
-            Kind::Text => match self.rows.find(row, column, scratch)? {
+            Kind::Text => match self.rows.append_value(row, column, scratch)? {
                 Found::Text(_) => Ok(Content::Text(start..scratch.len())),
                 other => Err(self.rows.error(row, column, format_args!("holds {}: expected text", other.kind()))),
             },
@@ -281,7 +281,7 @@ impl ParquetReader {
 
     fn append_stored_image(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<()> {
         let start = scratch.len();
-        let cause = match self.rows.find(row, column, scratch)? {
+        let cause = match self.rows.append_value(row, column, scratch)? {
             Found::Bytes(_) if format::of(&scratch[start..]).is_some() => return Ok(()),
             Found::Bytes(_) => "holds bytes that are not an image in a known format".to_owned(),
             Found::Path(_) => {
@@ -301,7 +301,7 @@ impl ParquetReader {
         scratch: &mut Vec<u8>,
     ) -> Result<Element> {
         let (start, expected) = (scratch.len(), shape.iter().product::<usize>());
-        let content = self.rows.find(row, column, scratch)?;
+        let content = self.rows.append_value(row, column, scratch)?;
         let shape_error = |what: String| {
             Err(self.rows.error(
                 row,
@@ -335,7 +335,7 @@ impl ParquetReader {
         ];
         for (column, expected) in expected {
             let Some(column) = column else { continue };
-            let actual = self.rows.integer(row, column, scratch)?;
+            let actual = self.rows.read_integer(row, column, scratch)?;
             if actual != expected {
                 let cause = format!("holds {actual} in the row of {}, but the metadata lists {expected}", key(frame));
                 return Err(self.rows.error(row, column, cause));

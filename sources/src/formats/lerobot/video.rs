@@ -37,8 +37,8 @@ pub(super) struct Video {
 }
 
 impl Video {
-    /// Finds the files of the feature `name`, which has the index `feature_index`, for the `selected`
-    /// episodes, and opens the first file to check its codec.
+    /// Finds the files of the feature `name`, which has the index `feature_index`, for the
+    /// `selected` episodes, and opens the first file to check its codec.
     pub(super) fn open(
         root: &DatasetFolder,
         info: &Info,

@@ -12,8 +12,8 @@ use parquet::data_type::{
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::input::library_error;
-use super::nested::Nested;
-use super::schema::{Levels, Plain};
+use super::nested::NestedLists;
+use super::schema::{Levels, ValueType};
 use crate::error::{Error, Result, append};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
@@ -33,7 +33,7 @@ enum Values {
     /// `indices` contains the index of each row's value, or [`NULL`].
     Bytes {
         values: Vec<ByteArray>,
-        text: bool,
+        is_text: bool,
         indices: Vec<u32>,
     },
     /// `indices` contains the index of each row's value, or [`NULL`].
@@ -48,10 +48,10 @@ enum Values {
         element: Element,
         indices: Vec<List>,
     },
-    Nested(Nested),
+    Nested(NestedLists),
     Dictionary(Page),
     /// The encoded bytes of a whole column chunk.
-    Raw(Vec<u8>),
+    Encoded(Vec<u8>),
 }
 
 #[derive(Clone)]
@@ -72,7 +72,7 @@ impl Block {
     /// Wraps a column chunk, which the cache stores as row 0.
     pub(super) fn from_encoded(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
-        Block { rows: 0..1, values: Values::Raw(bytes), bytes: len, dictionary_bytes: 0 }
+        Block { rows: 0..1, values: Values::Encoded(bytes), bytes: len, dictionary_bytes: 0 }
     }
 
     pub(super) fn dictionary(&self) -> Option<&Page> {
@@ -80,7 +80,7 @@ impl Block {
     }
 
     pub(super) fn encoded_column(&self) -> Option<&[u8]> {
-        if let Values::Raw(bytes) = &self.values { Some(bytes) } else { None }
+        if let Values::Encoded(bytes) = &self.values { Some(bytes) } else { None }
     }
 
     /// Returns the rows as indices within the row group.
@@ -99,16 +99,16 @@ impl Block {
 
     /// Appends the bytes of the value in `row` to `scratch`. Fails if the value is text that is not
     /// UTF-8, or a list, not nested, that contains a null.
-    pub(super) fn find(&self, row: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+    pub(super) fn append_value(&self, row: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let (index, start) = (row - self.rows.start, scratch.len());
         match &self.values {
-            Values::Bytes { values, text, indices } => match indices[index] {
+            Values::Bytes { values, is_text, indices } => match indices[index] {
                 NULL => Ok(Found::Null),
                 value => {
                     let bytes = values[value as usize].data();
                     append(scratch, bytes)?;
                     let bytes = RowBytes::since(start, scratch);
-                    if !text {
+                    if !is_text {
                         return Ok(Found::Bytes(bytes));
                     }
                     let valid = std::str::from_utf8(&scratch[start..]).is_ok();
@@ -138,28 +138,28 @@ impl Block {
                 true => Ok(Found::Json(RowBytes::since(start, scratch))),
                 false => Ok(Found::Null),
             },
-            Values::Dictionary(_) | Values::Raw(_) => {
+            Values::Dictionary(_) | Values::Encoded(_) => {
                 unreachable!("dictionaries and encoded columns have separate cache keys")
             }
         }
     }
 
     #[cfg(test)]
-    pub(super) fn of_bytes(first: usize, rows: usize, bytes: usize) -> Self {
-        let values = Values::Bytes { values: vec![vec![0_u8; bytes].into()], text: false, indices: vec![0; rows] };
-        Block { rows: first..first + rows, values, bytes, dictionary_bytes: 0 }
+    pub(super) fn new_bytes(first_row: usize, rows: usize, bytes: usize) -> Self {
+        let values = Values::Bytes { values: vec![vec![0_u8; bytes].into()], is_text: false, indices: vec![0; rows] };
+        Block { rows: first_row..first_row + rows, values, bytes, dictionary_bytes: 0 }
     }
 
     #[cfg(test)]
-    pub(super) fn sharing(self, dictionary_bytes: usize) -> Self {
+    pub(super) fn with_dictionary_bytes(self, dictionary_bytes: usize) -> Self {
         Block { dictionary_bytes, ..self }
     }
 }
 
 /// Decoded values and their levels, not yet assigned to rows.
 pub(super) struct Decoded {
-    holds: Plain,
-    values: Typed,
+    value_type: ValueType,
+    values: DecodedValues,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     rows: usize,
@@ -167,7 +167,7 @@ pub(super) struct Decoded {
     shared: (usize, usize),
 }
 
-enum Typed {
+enum DecodedValues {
     Bytes(Vec<ByteArray>, bool),
     Numbers(Vec<u8>, Element),
 }
@@ -176,28 +176,28 @@ impl Decoded {
     /// `shared` is the size of the pages and of their dictionary, in bytes.
     pub(super) fn new(
         column: &ColumnChunkMetaData,
-        holds: Plain,
+        value_type: ValueType,
         pages: Box<dyn PageReader>,
         shared: (usize, usize),
         rows: usize,
     ) -> Result<Self> {
         let mut levels = (Vec::new(), Vec::new());
         let levels_buffer = &mut levels;
-        let values = match holds {
-            Plain::Bytes | Plain::Text => {
-                let text = holds == Plain::Text;
+        let values = match value_type {
+            ValueType::Bytes | ValueType::Text => {
+                let is_text = value_type == ValueType::Text;
                 if column.column_type() == parquet::basic::Type::FIXED_LEN_BYTE_ARRAY {
                     let values = decode_values::<FixedLenByteArrayType>(column, pages, rows, levels_buffer)?;
-                    Typed::Bytes(values.into_iter().map(ByteArray::from).collect(), text)
+                    DecodedValues::Bytes(values.into_iter().map(ByteArray::from).collect(), is_text)
                 } else {
-                    Typed::Bytes(decode_values::<ByteArrayType>(column, pages, rows, levels_buffer)?, text)
+                    DecodedValues::Bytes(decode_values::<ByteArrayType>(column, pages, rows, levels_buffer)?, is_text)
                 }
             }
-            Plain::Bool => {
+            ValueType::Bool => {
                 let values = decode_values::<BoolType>(column, pages, rows, levels_buffer)?;
-                Typed::Numbers(values.into_iter().map(u8::from).collect(), Element::U8)
+                DecodedValues::Numbers(values.into_iter().map(u8::from).collect(), Element::U8)
             }
-            Plain::Half => {
+            ValueType::Half => {
                 let values = decode_values::<FixedLenByteArrayType>(column, pages, rows, levels_buffer)?;
                 let halves = values
                     .iter()
@@ -205,9 +205,9 @@ impl Decoded {
                 let halves: Option<Vec<f32>> = halves.collect();
                 let halves =
                     halves.ok_or_else(|| Error::in_source("damaged: a 16-bit float has fewer than 2 bytes"))?;
-                Typed::Numbers(bytemuck::cast_slice(&halves).to_vec(), Element::F32)
+                DecodedValues::Numbers(bytemuck::cast_slice(&halves).to_vec(), Element::F32)
             }
-            Plain::Number(element) => {
+            ValueType::Number(element) => {
                 use parquet::basic::Type;
                 let bytes = match column.column_type() {
                     Type::INT32 => narrow(&decode_values::<Int32Type>(column, pages, rows, levels_buffer)?, element),
@@ -221,19 +221,19 @@ impl Decoded {
                         bytemuck::cast_slice(&decode_values::<DoubleType>(column, pages, rows, levels_buffer)?).to_vec()
                     }
                 };
-                Typed::Numbers(bytes, element)
+                DecodedValues::Numbers(bytes, element)
             }
         };
         let (definitions, repetitions) = levels;
-        Ok(Decoded { holds, values, definitions, repetitions, rows, shared })
+        Ok(Decoded { value_type, values, definitions, repetitions, rows, shared })
     }
 
-    /// `first` is the first row of the block.
-    pub(super) fn block(self, first: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
-        let rows = first..first + self.rows;
+    /// `first_row` is the first row of the block.
+    pub(super) fn block(self, first_row: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
+        let rows = first_row..first_row + self.rows;
         let block = match lists {
-            Some(levels) if levels.nested() => self.nested(levels, max_level),
-            Some(levels) if !levels.all().is_empty() => self.lists(levels.all()[0], max_level),
+            Some(levels) if levels.is_nested() => self.nested(levels, max_level),
+            Some(levels) if !levels.element_levels().is_empty() => self.lists(levels.element_levels()[0], max_level),
             _ => self.flat(max_level),
         };
         let (values, bytes, dictionary_bytes) =
@@ -242,9 +242,10 @@ impl Decoded {
     }
 
     fn nested(self, levels: Levels, max_level: i16) -> Option<(Values, usize, usize)> {
-        let Typed::Numbers(values, element) = self.values else { return None };
-        let flags = self.holds == Plain::Bool;
-        let nested = Nested::new((values, element, flags), self.definitions, self.repetitions, (levels, max_level));
+        let DecodedValues::Numbers(values, element) = self.values else { return None };
+        let is_bool = self.value_type == ValueType::Bool;
+        let nested =
+            NestedLists::new((values, element, is_bool), self.definitions, self.repetitions, (levels, max_level));
         let nested = nested.filter(|nested| nested.rows.len() == self.rows + 1)?;
         let bytes = nested.bytes();
         Some((Values::Nested(nested), bytes, 0))
@@ -252,7 +253,7 @@ impl Decoded {
 
     /// `element` is the definition level at which a list has an element.
     fn lists(self, element: i16, max_level: i16) -> Option<(Values, usize, usize)> {
-        let Typed::Numbers(values, kind) = self.values else { return None };
+        let DecodedValues::Numbers(values, kind) = self.values else { return None };
         let (mut indices, mut next) = (Vec::<List>::new(), 0);
         for (index, &level) in self.definitions.iter().enumerate() {
             if self.repetitions.get(index).is_none_or(|&repetition| repetition == 0) {
@@ -280,22 +281,22 @@ impl Decoded {
     }
 
     fn flat(self, max_level: i16) -> Option<(Values, usize, usize)> {
-        let has = |row: usize| max_level == 0 || self.definitions.get(row) == Some(&max_level);
+        let has_value = |row: usize| max_level == 0 || self.definitions.get(row) == Some(&max_level);
         let mut next = 0;
         let mut indices = Vec::with_capacity(self.rows);
         for row in 0..self.rows {
-            indices.push(if has(row) { next } else { NULL });
-            next += u32::from(has(row));
+            indices.push(if has_value(row) { next } else { NULL });
+            next += u32::from(has_value(row));
         }
         if max_level > 0 && self.definitions.len() != self.rows {
             return None;
         }
         let (count, value_bytes, dictionary_bytes, values) = match self.values {
-            Typed::Bytes(values, text) => {
+            DecodedValues::Bytes(values, is_text) => {
                 let value_bytes = self.shared.0 + values.len() * size_of::<ByteArray>();
-                (values.len(), value_bytes, self.shared.1, Values::Bytes { values, text, indices })
+                (values.len(), value_bytes, self.shared.1, Values::Bytes { values, is_text, indices })
             }
-            Typed::Numbers(values, element) => {
+            DecodedValues::Numbers(values, element) => {
                 (values.len() / element.size(), values.len(), 0, Values::Numbers { values, element, indices })
             }
         };
@@ -311,31 +312,31 @@ fn decode_values<T: DataType>(
     (definitions, repetitions): &mut (Vec<i16>, Vec<i16>),
 ) -> Result<Vec<T::T>> {
     let descriptor = column.column_descr_ptr();
-    let (defined, repeated) = (descriptor.max_def_level() > 0, descriptor.max_rep_level() > 0);
+    let (has_definitions, has_repetitions) = (descriptor.max_def_level() > 0, descriptor.max_rep_level() > 0);
     let mut reader = ColumnReaderImpl::<T>::new(descriptor, pages);
-    let (mut values, mut done) = (Vec::new(), 0);
-    while done < rows {
+    let (mut values, mut read_rows) = (Vec::new(), 0);
+    while read_rows < rows {
         let (read, _, _) = reader
             .read_records(
-                rows - done,
-                defined.then_some(&mut *definitions),
-                repeated.then_some(&mut *repetitions),
+                rows - read_rows,
+                has_definitions.then_some(&mut *definitions),
+                has_repetitions.then_some(&mut *repetitions),
                 &mut values,
             )
             .map_err(library_error)?;
         if read == 0 {
-            return Err(Error::in_source(format!("damaged: the pages have {done} rows: expected {rows}")));
+            return Err(Error::in_source(format!("damaged: the pages have {read_rows} rows: expected {rows}")));
         }
-        done += read;
+        read_rows += read;
     }
-    if repeated {
+    if has_repetitions {
         // The header of a list page does not always contain its number of rows, so without this
         // check, extra rows would be lost silently.
-        let mut ends = (Vec::new(), Vec::new(), Vec::new());
-        let definitions = defined.then_some(&mut ends.0);
-        let (more, _, _) =
-            reader.read_records(1, definitions, Some(&mut ends.1), &mut ends.2).map_err(library_error)?;
-        if more > 0 {
+        let mut extra = (Vec::new(), Vec::new(), Vec::new());
+        let definitions = has_definitions.then_some(&mut extra.0);
+        let (extra_rows, _, _) =
+            reader.read_records(1, definitions, Some(&mut extra.1), &mut extra.2).map_err(library_error)?;
+        if extra_rows > 0 {
             return Err(Error::in_source(format!(
                 "damaged: the row group has more than {rows} rows; write the file again"
             )));

@@ -43,18 +43,18 @@ pub(super) struct Cache {
     grants: Grants,
     blocks: Mutex<Blocks>,
     /// Held while a page is decoded, so that concurrent readers of a page decode it only once. Lock
-    /// order: `decoding`, then `large`, `dictionary` and `fetching`, because decoding a page may
-    /// fetch its dictionary.
-    decoding: [Mutex<()>; LOCKS],
+    /// order: `decode_locks`, then `large_page`, `large_dictionary` and `fetch_locks`, because
+    /// decoding a page may fetch its dictionary.
+    decode_locks: [Mutex<()>; LOCKS],
     /// Held while a large page is decoded.
-    large: Mutex<()>,
+    large_page: Mutex<()>,
     /// Held while a large column chunk is fetched and used. Taken before all other locks.
-    column: Mutex<()>,
+    large_column: Mutex<()>,
     /// Held while a large dictionary is fetched.
-    dictionary: Mutex<()>,
+    large_dictionary: Mutex<()>,
     /// Held while a dictionary or an encoded column chunk is fetched.
-    fetching: [Mutex<()>; LOCKS],
-    decoded: AtomicUsize,
+    fetch_locks: [Mutex<()>; LOCKS],
+    decoded_pages: AtomicUsize,
 }
 
 /// The maximum memory for decoding a page of one column selection: the smallest memory grant of the
@@ -114,12 +114,12 @@ impl Cache {
         Cache {
             grants: Grants::default(),
             blocks: Mutex::default(),
-            decoding: std::array::from_fn(|_| Mutex::default()),
-            large: Mutex::default(),
-            column: Mutex::default(),
-            dictionary: Mutex::default(),
-            fetching: std::array::from_fn(|_| Mutex::default()),
-            decoded: AtomicUsize::new(0),
+            decode_locks: std::array::from_fn(|_| Mutex::default()),
+            large_page: Mutex::default(),
+            large_column: Mutex::default(),
+            large_dictionary: Mutex::default(),
+            fetch_locks: std::array::from_fn(|_| Mutex::default()),
+            decoded_pages: AtomicUsize::new(0),
         }
     }
 
@@ -128,26 +128,26 @@ impl Cache {
         self.grants.sum().unwrap_or(DEFAULT_BUDGET)
     }
 
-    /// Returns the page of `column` that contains `row` and starts at row `first`. If the page is
-    /// not cached, `fetch` returns its bytes and its decoded size, and `decode` decodes the bytes.
-    /// Errors are not cached.
-    pub(super) fn get<B>(
+    /// Returns the page of `column` that contains `row` and starts at row `first_row`. If the page
+    /// is not cached, `fetch` returns its bytes and its decoded size, and `decode` decodes the
+    /// bytes. Errors are not cached.
+    pub(super) fn get_or_decode<B>(
         &self,
         column: ColumnKey,
-        (row, first): (usize, usize),
+        (row, first_row): (usize, usize),
         fetch: impl FnOnce() -> Result<(B, usize)>,
         decode: impl FnOnce(B) -> Result<Block>,
     ) -> Result<Arc<Block>> {
-        let _decoding = lock(&self.decoding[lock_index(column, first)]);
+        let _decoding = lock(&self.decode_locks[lock_index(column, first_row)]);
         if let Some(block) = self.find(column, row) {
             return Ok(block);
         }
         let (bytes, size) = fetch()?;
-        let _alone = (size > LARGE_PAGE).then(|| lock(&self.large));
-        let free = self.budget().saturating_sub(size);
-        self.blocks().shrink(free);
+        let _large_guard = (size > LARGE_PAGE).then(|| lock(&self.large_page));
+        let remaining_budget = self.budget().saturating_sub(size);
+        self.blocks().shrink(remaining_budget);
         let block = Arc::new(decode(bytes)?);
-        self.decoded.fetch_add(1, Ordering::Relaxed);
+        self.decoded_pages.fetch_add(1, Ordering::Relaxed);
         let budget = self.budget();
         self.blocks().insert(column, block.clone(), budget);
         Ok(block)
@@ -160,8 +160,8 @@ impl Cache {
     /// Returns the encoded bytes of the whole `column`, which has `size` bytes. If they are not
     /// cached, `fetch` reads them. The returned guard prevents other threads from fetching large
     /// columns, so hold it until you have used the bytes. Must not be called within
-    /// [`get`](Cache::get).
-    pub(super) fn column(
+    /// [`get_or_decode`](Cache::get_or_decode).
+    pub(super) fn get_or_fetch_column(
         &self,
         column: ColumnKey,
         size: usize,
@@ -170,13 +170,13 @@ impl Cache {
         if let Some(block) = self.find(column, 0) {
             return Ok((block, None));
         }
-        let alone = (size > LARGE_PAGE).then(|| lock(&self.column));
-        Ok((self.cached_column(column, size, fetch)?, alone))
+        let large_guard = (size > LARGE_PAGE).then(|| lock(&self.large_column));
+        Ok((self.get_or_fetch(column, size, fetch)?, large_guard))
     }
 
     /// Returns the dictionary of `column`, which has about `size` bytes. If it is not cached,
-    /// `fetch` creates it. May be called within [`get`](Cache::get).
-    pub(super) fn dictionary(
+    /// `fetch` creates it. May be called within [`get_or_decode`](Cache::get_or_decode).
+    pub(super) fn get_or_fetch_dictionary(
         &self,
         column: ColumnKey,
         size: usize,
@@ -186,24 +186,24 @@ impl Cache {
         if let Some(block) = self.find(column, 0) {
             return Ok(block);
         }
-        let _alone = (size > LARGE_PAGE).then(|| lock(&self.dictionary));
-        self.cached_column(column, size, fetch)
+        let _large_guard = (size > LARGE_PAGE).then(|| lock(&self.large_dictionary));
+        self.get_or_fetch(column, size, fetch)
     }
 
     /// Returns a dictionary or an undecoded column.
-    fn cached_column(
+    fn get_or_fetch(
         &self,
         column: ColumnKey,
         size: usize,
         fetch: impl FnOnce() -> Result<Block>,
     ) -> Result<Arc<Block>> {
-        let _fetching = lock(&self.fetching[lock_index(column, 0)]);
+        let _fetching = lock(&self.fetch_locks[lock_index(column, 0)]);
         if let Some(block) = self.find(column, 0) {
             return Ok(block);
         }
         // Free space first, so that old and new blocks together stay within the budget.
-        let free = self.budget().saturating_sub(size);
-        self.blocks().shrink(free);
+        let remaining_budget = self.budget().saturating_sub(size);
+        self.blocks().shrink(remaining_budget);
         let block = Arc::new(fetch()?);
         let budget = self.budget();
         self.blocks().insert(column, block.clone(), budget);
@@ -211,8 +211,8 @@ impl Cache {
     }
 
     #[cfg(test)]
-    pub(super) fn decoded(&self) -> usize {
-        self.decoded.load(Ordering::Relaxed)
+    pub(super) fn decoded_pages(&self) -> usize {
+        self.decoded_pages.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]
@@ -225,8 +225,8 @@ impl Cache {
     }
 }
 
-fn lock_index((file, group, column): ColumnKey, first: usize) -> usize {
-    [file, group, column, first as u32].iter().fold(0_u32, |hash, &part| hash.wrapping_mul(31).wrapping_add(part))
+fn lock_index((file, group, column): ColumnKey, first_row: usize) -> usize {
+    [file, group, column, first_row as u32].iter().fold(0_u32, |hash, &part| hash.wrapping_mul(31).wrapping_add(part))
         as usize
         % LOCKS
 }
@@ -250,14 +250,14 @@ impl Blocks {
     }
 
     fn insert(&mut self, column: ColumnKey, block: Arc<Block>, budget: usize) {
-        let (first, dictionary_bytes) = (block.rows().start, block.dictionary_bytes());
+        let (first_row, dictionary_bytes) = (block.rows().start, block.dictionary_bytes());
         let dictionary = (dictionary_key(column), 0);
         let is_uncached = dictionary_bytes > 0 && self.0.last(dictionary, dictionary).is_none();
         let bytes = block.bytes() + if is_uncached { dictionary_bytes } else { 0 };
         if bytes > budget {
             return;
         }
-        self.0.insert((column, first), block, bytes);
+        self.0.insert((column, first_row), block, bytes);
         if dictionary_bytes > 0 {
             self.0.get(dictionary);
         }
@@ -276,12 +276,12 @@ mod tests {
     use crate::values::grants::Grant;
 
     fn block(first: usize) -> Result<Block> {
-        Ok(Block::of_bytes(first, 10, 1000))
+        Ok(Block::new_bytes(first, 10, 1000))
     }
 
     /// Gets the page that contains `row`, in a column with ten rows per page.
     fn get(cache: &Cache, column: ColumnKey, row: usize, decode: impl FnOnce() -> Result<Block>) -> Result<Arc<Block>> {
-        cache.get(column, (row, row / 10 * 10), || Ok(((), 0)), |()| decode())
+        cache.get_or_decode(column, (row, row / 10 * 10), || Ok(((), 0)), |()| decode())
     }
 
     #[test]
@@ -292,11 +292,11 @@ mod tests {
         for row in [3, 0, 9, 12, 5, 19] {
             assert!(get(&cache, column, row, || block(row / 10 * 10)).unwrap().rows().contains(&row));
         }
-        assert_eq!(cache.decoded(), 2);
+        assert_eq!(cache.decoded_pages(), 2);
         get(&cache, column, 25, || block(20)).unwrap(); // evicts the page of row 5
         get(&cache, column, 11, || panic!("the page is cached")).unwrap();
         get(&cache, column, 5, || block(0)).unwrap();
-        assert_eq!((cache.decoded(), cache.bytes()), (4, 2 * block(0).unwrap().bytes()));
+        assert_eq!((cache.decoded_pages(), cache.bytes()), (4, 2 * block(0).unwrap().bytes()));
         assert!(get(&cache, (0, 0, 1), 5, || Err(Error::in_source("x"))).is_err());
         get(&cache, (0, 0, 1), 5, || block(0)).unwrap();
         drop(grant);
@@ -313,7 +313,7 @@ mod tests {
         let large = Grant::new(cache.clone(), 3 * MIN_PAGE_LIMIT);
         let small = Grant::new(cache.clone(), 2 * MIN_PAGE_LIMIT);
         assert_eq!(budget(), 5 * MIN_PAGE_LIMIT);
-        get(&cache, (0, 0, 0), 5, || Ok(Block::of_bytes(0, 10, 4 * MIN_PAGE_LIMIT))).unwrap();
+        get(&cache, (0, 0, 0), 5, || Ok(Block::new_bytes(0, 10, 4 * MIN_PAGE_LIMIT))).unwrap();
         assert_eq!(cache.bytes(), 4 * MIN_PAGE_LIMIT);
         drop(small);
         assert_eq!((budget(), cache.bytes()), (3 * MIN_PAGE_LIMIT, 0));
@@ -348,13 +348,13 @@ mod tests {
             assert_eq!(cache.bytes(), 1000);
             Ok(Block::from_encoded(vec![0; 1500]))
         };
-        assert!(cache.column((0, 0, 1), 1500, load).unwrap().1.is_none());
+        assert!(cache.get_or_fetch_column((0, 0, 1), 1500, load).unwrap().1.is_none());
         assert_eq!(cache.bytes(), 2500);
         let load = || {
             assert_eq!(cache.bytes(), 1500);
             Ok(Block::from_encoded(vec![0; 1000]))
         };
-        cache.dictionary((0, 0, 2), 1000, load).unwrap();
+        cache.get_or_fetch_dictionary((0, 0, 2), 1000, load).unwrap();
         let (now, max_running) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for group in 1..5 {
@@ -364,12 +364,12 @@ mod tests {
                         max_running.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
                         Ok(Block::from_encoded(vec![0; 5000]))
                     };
-                    let (_, alone) = cache.column((0, group, 1), LARGE_PAGE + 1, fetch).unwrap();
+                    let (_, large_guard) = cache.get_or_fetch_column((0, group, 1), LARGE_PAGE + 1, fetch).unwrap();
                     // Using the column may require a large dictionary.
-                    cache.dictionary((0, group, 2), LARGE_PAGE + 1, || block(0)).unwrap();
+                    cache.get_or_fetch_dictionary((0, group, 2), LARGE_PAGE + 1, || block(0)).unwrap();
                     std::thread::sleep(std::time::Duration::from_millis(20));
                     now.fetch_sub(1, Ordering::Relaxed);
-                    drop(alone);
+                    drop(large_guard);
                 });
             }
         });
@@ -379,11 +379,11 @@ mod tests {
     #[test]
     fn shared_dictionary_counts_toward_the_cache() {
         let cache = Arc::new(Cache::new());
-        let page = |first| block(first).map(|block| block.sharing(600));
-        let dictionary = || Ok(Block::of_bytes(0, 1, 600));
+        let page = |first| block(first).map(|block| block.with_dictionary_bytes(600));
+        let dictionary = || Ok(Block::new_bytes(0, 1, 600));
         let grant = Grant::new(cache.clone(), 3000);
         for row in [0, 10] {
-            cache.dictionary((0, 0, 0), 600, dictionary).unwrap();
+            cache.get_or_fetch_dictionary((0, 0, 0), 600, dictionary).unwrap();
             get(&cache, (0, 0, 0), row, || page(row)).unwrap();
         }
         assert_eq!(cache.bytes(), 2600);
@@ -413,6 +413,6 @@ mod tests {
                 scope.spawn(move || get(cache, (1, 2, 3), row, || block(0)).unwrap());
             }
         });
-        assert_eq!(cache.decoded(), 1);
+        assert_eq!(cache.decoded_pages(), 1);
     }
 }

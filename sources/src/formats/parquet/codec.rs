@@ -7,50 +7,50 @@ use parquet::basic::Compression;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Appends the decompressed bytes, which must be exactly `size` bytes, to `out`.
-pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn decompress(compression: Compression, input: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.try_reserve_exact(size).map_err(|_| Error::new(ErrorKind::Memory, format!("cannot allocate {size} bytes")))?;
     // Some writers do not compress empty pages.
-    if size == 0 && from.is_empty() {
+    if size == 0 && input.is_empty() {
         return Ok(());
     }
     match compression {
-        Compression::UNCOMPRESSED => match from.len() == size {
-            true => out.extend_from_slice(from),
-            false => return Err(damaged(compression, &format!("{} bytes: expected {size}", from.len()))),
+        Compression::UNCOMPRESSED => match input.len() == size {
+            true => out.extend_from_slice(input),
+            false => return Err(damaged(compression, &format!("{} bytes: expected {size}", input.len()))),
         },
         Compression::SNAPPY => {
             out.resize(start + size, 0);
-            let written = snap::raw::Decoder::new().decompress(from, &mut out[start..]);
+            let written = snap::raw::Decoder::new().decompress(input, &mut out[start..]);
             let written = written.map_err(|e| damaged(compression, &e.to_string()))?;
             return check_size(compression, written, size);
         }
-        Compression::GZIP(_) => read_exactly(compression, flate2::read::MultiGzDecoder::new(from), size, out)?,
+        Compression::GZIP(_) => read_exactly(compression, flate2::read::MultiGzDecoder::new(input), size, out)?,
         Compression::ZSTD(_) => {
             out.resize(start + size, 0);
             let mut decoder = zstd::bulk::Decompressor::new().map_err(|e| damaged(compression, &e.to_string()))?;
-            let written = decoder.decompress_to_buffer(from, &mut out[start..]);
+            let written = decoder.decompress_to_buffer(input, &mut out[start..]);
             let written = written.map_err(|e| damaged(compression, &e.to_string()))?;
             return check_size(compression, written, size);
         }
         Compression::LZ4_RAW => {
             out.resize(start + size, 0);
-            return decompress_lz4(from, &mut out[start..])
+            return decompress_lz4(input, &mut out[start..])
                 .ok_or_else(|| damaged(compression, "invalid data, or a different size than declared"));
         }
         // Writers disagree on the framing of LZ4: Hadoop frames, LZ4 frames, or raw blocks.
         Compression::LZ4 => {
             out.resize(start + size, 0);
-            if decompress_hadoop(from, &mut out[start..]).is_some() {
+            if decompress_hadoop(input, &mut out[start..]).is_some() {
                 return Ok(());
             }
             out.truncate(start);
-            if read_exactly(compression, lz4_flex::frame::FrameDecoder::new(from), size, out).is_ok() {
+            if read_exactly(compression, lz4_flex::frame::FrameDecoder::new(input), size, out).is_ok() {
                 return Ok(());
             }
             out.truncate(start);
             out.resize(start + size, 0);
-            return decompress_lz4(from, &mut out[start..])
+            return decompress_lz4(input, &mut out[start..])
                 .ok_or_else(|| damaged(compression, "invalid data, or a different size than declared"));
         }
         other => {
@@ -63,12 +63,12 @@ pub(super) fn decompress(compression: Compression, from: &[u8], size: usize, out
 }
 
 /// Appends exactly `size` bytes to `out`. Fails if more bytes follow.
-fn read_exactly(compression: Compression, from: impl Read, size: usize, out: &mut Vec<u8>) -> Result<()> {
+fn read_exactly(compression: Compression, input: impl Read, size: usize, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.resize(start + size, 0);
-    let mut from = from.take(size as u64 + 1);
-    from.read_exact(&mut out[start..]).map_err(|e| damaged(compression, &e.to_string()))?;
-    match from.read(&mut [0]) {
+    let mut input = input.take(size as u64 + 1);
+    input.read_exact(&mut out[start..]).map_err(|e| damaged(compression, &e.to_string()))?;
+    match input.read(&mut [0]) {
         Ok(0) => Ok(()),
         Ok(_) => Err(damaged(compression, &format!("decompresses to more than {size} bytes"))),
         Err(e) => Err(damaged(compression, &e.to_string())),
@@ -83,22 +83,22 @@ fn check_size(compression: Compression, written: usize, size: usize) -> Result<(
     }
 }
 
-fn decompress_lz4(from: &[u8], out: &mut [u8]) -> Option<()> {
-    (lz4_flex::block::decompress_into(from, out).ok()? == out.len()).then_some(())
+fn decompress_lz4(input: &[u8], out: &mut [u8]) -> Option<()> {
+    (lz4_flex::block::decompress_into(input, out).ok()? == out.len()).then_some(())
 }
 
 /// Decompresses Hadoop's framing of LZ4. Each block is preceded by its decompressed size and its
 /// compressed size, as 32-bit big-endian integers.
-fn decompress_hadoop(mut from: &[u8], mut out: &mut [u8]) -> Option<()> {
-    while !from.is_empty() {
-        let (sizes, rest) = from.split_at_checked(8)?;
+fn decompress_hadoop(mut input: &[u8], mut out: &mut [u8]) -> Option<()> {
+    while !input.is_empty() {
+        let (sizes, rest) = input.split_at_checked(8)?;
         let word = |offset: usize| {
             u32::from_be_bytes([sizes[offset], sizes[offset + 1], sizes[offset + 2], sizes[offset + 3]]) as usize
         };
         let (block, after) = rest.split_at_checked(word(4))?;
         let (piece, others) = out.split_at_mut_checked(word(0))?;
         decompress_lz4(block, piece)?;
-        (from, out) = (after, others);
+        (input, out) = (after, others);
     }
     out.is_empty().then_some(())
 }

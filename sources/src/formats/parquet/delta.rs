@@ -8,9 +8,9 @@
 /// encoding, each value is a prefix of the previous value, followed by a suffix. Returns `None` if
 /// the data is damaged or contains more than `limit` values.
 pub(super) fn decoded_size(bytes: &[u8], limit: usize) -> Option<u64> {
-    let (shared, rest) = sum(bytes, limit)?;
-    check_count(rest, limit)?;
-    Some(shared + rest.len() as u64)
+    let (prefix_bytes, suffixes) = sum_values(bytes, limit)?;
+    check_count(suffixes, limit)?;
+    Some(prefix_bytes + suffixes.len() as u64)
 }
 
 /// Checks that `DELTA_BINARY_PACKED` data claims to contain at most `limit` numbers.
@@ -25,27 +25,27 @@ struct Header {
     miniblocks: usize,
     count: usize,
     /// The first value, which is not part of a miniblock.
-    first: i64,
+    first_value: i64,
 }
 
 impl Header {
     fn read(bytes: &mut &[u8]) -> Option<Self> {
         let mut size = || usize::try_from(varint(bytes)?).ok();
         let (block, miniblocks, count) = (size()?, size()?, size()?);
-        let first = signed_varint(bytes)?;
-        let sound = miniblocks > 0 && block.is_multiple_of(miniblocks) && (block / miniblocks).is_multiple_of(32);
-        sound.then_some(Header { miniblock_len: block / miniblocks, miniblocks, count, first })
+        let first_value = signed_varint(bytes)?;
+        let is_valid = miniblocks > 0 && block.is_multiple_of(miniblocks) && (block / miniblocks).is_multiple_of(32);
+        is_valid.then_some(Header { miniblock_len: block / miniblocks, miniblocks, count, first_value })
     }
 }
 
 /// Returns the sum of the numbers at the start of `bytes`, and the remaining bytes. Returns `None`
 /// if the data is damaged, if there are more than `limit` numbers, or if a number is negative.
-fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
-    let Header { miniblock_len, miniblocks, count, first } = Header::read(&mut bytes)?;
+fn sum_values(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
+    let Header { miniblock_len, miniblocks, count, first_value } = Header::read(&mut bytes)?;
     if count > limit {
         return None;
     }
-    let mut number = first as i32;
+    let mut number = first_value as i32;
     let (mut total, mut remaining) = (u64::try_from(number).ok()?, count.saturating_sub(1));
     while remaining > 0 {
         let min_step = signed_varint(&mut bytes)? as i32;
@@ -81,9 +81,9 @@ fn sum(mut bytes: &[u8], limit: usize) -> Option<(u64, &[u8])> {
 /// Reads `width` bits, starting at bit `bit`, least significant bit first.
 fn read_bits(bytes: &[u8], bit: usize, width: usize) -> u32 {
     let mut word = [0; 8];
-    let from = &bytes[(bit / 8).min(bytes.len())..];
-    let len = from.len().min(8);
-    word[..len].copy_from_slice(&from[..len]);
+    let tail = &bytes[(bit / 8).min(bytes.len())..];
+    let len = tail.len().min(8);
+    word[..len].copy_from_slice(&tail[..len]);
     ((u64::from_le_bytes(word) >> (bit % 8)) & ((1 << width) - 1)) as u32
 }
 
@@ -138,14 +138,14 @@ mod tests {
             };
             (0..4).for_each(|part| bytes.push(width(part) as u8));
             for (part, block) in rests.chunks(32).enumerate() {
-                let (mut word, mut have) = (0_u64, 0);
-                for place in 0..32 {
-                    word |= u64::from(block.get(place).copied().unwrap_or(0)) << have;
-                    have += width(part);
-                    while have >= 8 {
+                let (mut word, mut bit_count) = (0_u64, 0);
+                for index in 0..32 {
+                    word |= u64::from(block.get(index).copied().unwrap_or(0)) << bit_count;
+                    bit_count += width(part);
+                    while bit_count >= 8 {
                         bytes.push(word as u8);
                         word >>= 8;
-                        have -= 8;
+                        bit_count -= 8;
                     }
                 }
             }
@@ -161,16 +161,16 @@ mod tests {
             let end = bytes.len();
             bytes.extend(b"after");
             let total: i64 = numbers.iter().map(|&number| i64::from(number)).sum();
-            assert_eq!(sum(&bytes, numbers.len()), Some((total as u64, &b"after"[..])), "{len}");
-            assert_eq!(sum(&bytes, numbers.len() - 1), None);
+            assert_eq!(sum_values(&bytes, numbers.len()), Some((total as u64, &b"after"[..])), "{len}");
+            assert_eq!(sum_values(&bytes, numbers.len() - 1), None);
             assert!(check_count(&bytes, numbers.len()).is_some() && check_count(&bytes, numbers.len() - 1).is_none());
-            assert!((0..end.min(20)).all(|len| sum(&bytes[..len], 1000).is_none()));
+            assert!((0..end.min(20)).all(|len| sum_values(&bytes[..len], 1000).is_none()));
         }
         let mut claims = Vec::new();
         for value in [128, 4, u64::from(u32::MAX), 0] {
             push(&mut claims, value);
         }
         assert_eq!((check_count(&claims, 4 << 20), decoded_size(&claims, 4 << 20)), (None, None));
-        assert_eq!(sum(&packed(&[3, -2]), 9), None);
+        assert_eq!(sum_values(&packed(&[3, -2]), 9), None);
     }
 }

@@ -12,7 +12,7 @@ use super::cache::{Cache, ColumnKey, PageLimit};
 use super::footer;
 use super::index::Index;
 use super::input::{Bytes, guarded, read};
-use super::pages::{Column, lists_fit};
+use super::pages::{ColumnChunk, check_list_memory};
 use super::schema::{Leaf, Levels};
 use crate::error::{Error, Result};
 use crate::storage::OpenFile;
@@ -24,7 +24,7 @@ const SMALL_CHUNK: u64 = 32 << 10;
 /// a single request.
 const MAX_INDEXES: u64 = 16 << 20;
 /// Flag in the column index of a cache key: the entry contains the encoded column chunk.
-const WHOLE_COLUMN: u32 = 1 << 31;
+const WHOLE_CHUNK: u32 = 1 << 31;
 
 /// Bytes of a column chunk that are read together. See the `files` module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,19 +43,19 @@ pub(super) struct Fetch<'a> {
 
 /// Checks that a column chunk of `len` bytes is small enough to be read from a store in one piece.
 /// `limit` is the maximum decoded size of a page.
-pub(super) fn fits(len: u64, lists: bool, limit: usize) -> Result<()> {
+pub(super) fn check_chunk_size(len: u64, is_list: bool, limit: usize) -> Result<()> {
     let max_len = MAX_CHUNK.min(limit as u64);
     if len <= max_len {
         return Ok(());
     }
-    let (why, write) = match lists {
+    let (reason, advice) = match is_list {
         true => ("contains lists", "smaller row groups"),
         false => ("has no page index", "a page index (write_page_index=True in pyarrow)"),
     };
-    let more = if len <= MAX_CHUNK { "raise the loader's memory_limit, " } else { "" };
+    let memory_advice = if len <= MAX_CHUNK { "raise the loader's memory_limit, " } else { "" };
     Err(Error::in_source(format!(
-        "the column chunk has {len} bytes and must be read in one piece, because it {why}: the limit is {max_len} \
-         bytes; {more}copy the file to this machine, or write it with {write}"
+        "the column chunk has {len} bytes and must be read in one piece, because it {reason}: the limit is {max_len} \
+         bytes; {memory_advice}copy the file to this machine, or write it with {advice}"
     )))
 }
 
@@ -63,7 +63,7 @@ pub(super) struct ParquetFile {
     pub(super) file: OpenFile,
     pub(super) meta: ParquetMetaData,
     /// Whether v2 data pages are compressed even if their headers say otherwise.
-    packed: bool,
+    assume_compressed: bool,
     /// Known page locations, by row group and leaf column.
     indexes: Mutex<HashMap<(u32, u32), Arc<Index>>>,
 }
@@ -75,18 +75,18 @@ fn mislabels_compression(writer: Option<&str>) -> bool {
     writer.is_some_and(|writer| writer.starts_with("parquet-cpp version 1."))
 }
 
-/// Returns a whole column chunk from the cache or the store. Hold the guard as [`Cache::column`]
-/// requires.
-fn whole_column<'c>(
+/// Returns a whole column chunk from the cache or the store. Hold the guard as
+/// [`Cache::get_or_fetch_column`] requires.
+fn load_whole_chunk<'c>(
     cache: &'c Cache,
     key: ColumnKey,
     chunk: Range<u64>,
-    column: &Column<'_>,
+    column: &ColumnChunk<'_>,
     fetch: &Fetch<'_>,
 ) -> Result<(Arc<Block>, Option<MutexGuard<'c, ()>>)> {
     let len = chunk.end - chunk.start;
-    cache.column(key, len as usize, || {
-        fits(len, column.levels.is_some(), column.limit)?;
+    cache.get_or_fetch_column(key, len as usize, || {
+        check_chunk_size(len, column.levels.is_some(), column.limit)?;
         (fetch.read)(Unit::Whole, chunk).map(Block::from_encoded)
     })
 }
@@ -94,8 +94,8 @@ fn whole_column<'c>(
 impl ParquetFile {
     pub(super) fn open(file: OpenFile) -> Result<Self> {
         let meta = footer::read(&file).map_err(|e| if e.path().is_some() { e } else { e.at_path(&file.path) })?;
-        let packed = mislabels_compression(meta.file_metadata().created_by());
-        Ok(ParquetFile { file, meta, packed, indexes: Mutex::default() })
+        let assume_compressed = mislabels_compression(meta.file_metadata().created_by());
+        Ok(ParquetFile { file, meta, assume_compressed, indexes: Mutex::default() })
     }
 
     pub(super) fn rows(&self, group: u32) -> usize {
@@ -103,7 +103,7 @@ impl ParquetFile {
     }
 
     /// Fails if the range extends past the end of the file.
-    pub(super) fn chunk(&self, group: u32, leaf: usize) -> Result<Range<u64>> {
+    pub(super) fn chunk_range(&self, group: u32, leaf: usize) -> Result<Range<u64>> {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (start, len) = guarded(|| Ok(column.byte_range()))?;
         let end = start.checked_add(len).filter(|&end| end <= self.file.len());
@@ -114,14 +114,14 @@ impl ParquetFile {
     /// Returns the size of a column chunk that must be read from a store in one piece, because it
     /// contains lists or has no page index. Returns `None` for other column chunks and for small
     /// ones.
-    pub(super) fn whole_size(&self, group: u32, leaf: usize, lists: bool) -> Result<Option<u64>> {
-        let chunk = self.chunk(group, leaf)?;
+    pub(super) fn unsplit_chunk_len(&self, group: u32, leaf: usize, is_list: bool) -> Result<Option<u64>> {
+        let chunk = self.chunk_range(group, leaf)?;
         let len = chunk.end - chunk.start;
-        Ok((len > SMALL_CHUNK && (lists || self.page_index_location(group, leaf as u32)?.is_none())).then_some(len))
+        Ok((len > SMALL_CHUNK && (is_list || self.page_index_location(group, leaf as u32)?.is_none())).then_some(len))
     }
 
     /// Returns the decoded page that contains `row`, from the cache if possible.
-    pub(super) fn block(
+    pub(super) fn load_block(
         &self,
         (cache, page_limit): (&Cache, &PageLimit),
         key: ColumnKey,
@@ -133,64 +133,81 @@ impl ParquetFile {
             return Ok(block);
         }
         let (_, group, leaf_index) = key;
-        let (column, rows) = (self.column(group, leaf, levels, page_limit), self.rows(group));
-        let chunk = self.chunk(group, leaf.index)?;
-        let local = self.file.object().is_none();
-        let index = if levels.is_none() { self.index(group, leaf_index)? } else { None };
-        let column_key = (key.0, group, leaf_index | WHOLE_COLUMN);
-        let (raw, _alone) = match (&index, local) {
+        let (column, rows) = (self.column_chunk(group, leaf, levels, page_limit), self.rows(group));
+        let chunk = self.chunk_range(group, leaf.index)?;
+        let is_local = self.file.object().is_none();
+        let index = if levels.is_none() { self.load_index(group, leaf_index)? } else { None };
+        let column_key = (key.0, group, leaf_index | WHOLE_CHUNK);
+        let (encoded_chunk, _large_guard) = match (&index, is_local) {
             (_, true) => (None, None),
             (Some(_), false) => (cache.find(column_key, 0), None),
             // Without an index, finding the page requires reading the whole column chunk.
             (None, false) => {
-                let (raw, alone) = whole_column(cache, column_key, chunk.clone(), &column, fetch)?;
-                (Some(raw), alone)
+                let (encoded_chunk, large_guard) = load_whole_chunk(cache, column_key, chunk.clone(), &column, fetch)?;
+                (Some(encoded_chunk), large_guard)
             }
         };
-        let raw = raw.as_deref().and_then(Block::encoded_column).map(|bytes| Bytes::Part(chunk.start, bytes));
-        let bytes = raw.unwrap_or(Bytes::File(&self.file));
+        let encoded_chunk =
+            encoded_chunk.as_deref().and_then(Block::encoded_column).map(|bytes| Bytes::Slice(chunk.start, bytes));
+        let bytes = encoded_chunk.unwrap_or(Bytes::File(&self.file));
         if levels.is_some() {
             // Check before reading the page headers, so that the message states the memory for all
             // lists.
-            lists_fit(column.lists_need(), column.limit, column.max_grant)?;
-            let scan = || column.scan(bytes, chunk.clone());
-            return cache.get(key, (row, 0), scan, |pages| column.decode_lists(bytes, &pages));
+            check_list_memory(column.list_decode_bytes(), column.limit, column.max_grant)?;
+            let scan = || column.scan_headers(bytes, chunk.clone());
+            return cache.get_or_decode(key, (row, 0), scan, |pages| column.decode_lists(bytes, &pages));
         }
-        let scan = || Ok::<_, Error>(self.store_index(group, leaf_index, Index::scan(bytes, chunk.clone(), rows)?));
+        let scan = || Ok::<_, Error>(self.cache_index(group, leaf_index, Index::scan(bytes, chunk.clone(), rows)?));
         let index = index.map_or_else(scan, Ok)?;
-        let (page_rows, range) = index.find(row, rows)?;
-        let read = |unit, range: Range<u64>| match raw.is_none() && !local {
+        let (page_rows, range) = index.find_page(row, rows)?;
+        let read = |unit, range: Range<u64>| match encoded_chunk.is_none() && !is_local {
             true => (fetch.read)(unit, range).map(Cow::Owned),
             false => bytes.get(range.start, range.end - range.start),
         };
         let dictionary = || {
             let range =
                 index.dictionary.clone().ok_or_else(|| Error::in_source("damaged: the column has no dictionary"))?;
-            let size = self.decoded_size(group, leaf.index, range.end - range.start).min(column.limit);
-            let load = || Ok(Block::from_dictionary(column.dictionary(&read(Unit::Dictionary, range)?)?));
-            let block = cache.dictionary(key, size, load)?;
+            let size = self.estimate_decoded_size(group, leaf.index, range.end - range.start).min(column.limit);
+            let load = || Ok(Block::from_dictionary(column.decompress_dictionary(&read(Unit::Dictionary, range)?)?));
+            let block = cache.get_or_fetch_dictionary(key, size, load)?;
             Ok(block.dictionary().cloned().expect("only dictionaries have dictionary keys"))
         };
         let page = || {
             let bytes = read(Unit::Page(page_rows.start), range)?;
-            let (needed, with_dictionary) = column.needed(&bytes)?;
-            index.record_dictionary_use(page_rows.start, with_dictionary);
+            let (needed_bytes, needs_dictionary) = column.decode_cost(&bytes)?;
+            index.record_dictionary_use(page_rows.start, needs_dictionary);
             // The prefetch order was computed before it was known which pages need the dictionary,
             // so it lists the dictionary once, with the first page that is read. Even if this page
             // does not need the dictionary, later pages expect it in the cache.
-            if !with_dictionary && raw.is_none() && !local && (fetch.is_planned)(Unit::Dictionary) {
+            if !needs_dictionary && encoded_chunk.is_none() && !is_local && (fetch.is_planned)(Unit::Dictionary) {
                 let _ = dictionary();
             }
-            Ok((bytes, needed))
+            Ok((bytes, needed_bytes))
         };
-        cache.get(key, (row, page_rows.start), page, |bytes| column.page(&bytes, page_rows.clone(), dictionary))
+        cache.get_or_decode(key, (row, page_rows.start), page, |bytes| {
+            column.decode_page(&bytes, page_rows.clone(), dictionary)
+        })
     }
 
     /// `page_limit` limits the memory for decoding the pages of the chunk.
-    pub(super) fn column(&self, group: u32, leaf: Leaf, levels: Option<Levels>, page_limit: &PageLimit) -> Column<'_> {
+    pub(super) fn column_chunk(
+        &self,
+        group: u32,
+        leaf: Leaf,
+        levels: Option<Levels>,
+        page_limit: &PageLimit,
+    ) -> ColumnChunk<'_> {
         let metadata = self.meta.row_group(group as usize).column(leaf.index);
-        let (rows, packed) = (self.rows(group), self.packed);
-        Column { metadata, leaf, levels, rows, packed, limit: page_limit.limit(), max_grant: page_limit.max_grant() }
+        let (rows, assume_compressed) = (self.rows(group), self.assume_compressed);
+        ColumnChunk {
+            metadata,
+            leaf,
+            levels,
+            rows,
+            assume_compressed,
+            limit: page_limit.limit(),
+            max_grant: page_limit.max_grant(),
+        }
     }
 
     /// Returns the page locations of a column chunk, or `None` if they are not known yet. The
@@ -200,10 +217,11 @@ impl ParquetFile {
     }
 
     /// Estimates the decoded size of `len` bytes from the compression ratio of their column chunk.
-    pub(super) fn decoded_size(&self, group: u32, leaf: usize, len: u64) -> usize {
+    pub(super) fn estimate_decoded_size(&self, group: u32, leaf: usize, len: u64) -> usize {
         let column = self.meta.row_group(group as usize).column(leaf);
-        let (packed, size) = (column.compressed_size().max(1) as u64, column.uncompressed_size().max(0) as u64);
-        let ratio = (size.div_ceil(packed)).clamp(1, 100);
+        let (compressed_bytes, decompressed_bytes) =
+            (column.compressed_size().max(1) as u64, column.uncompressed_size().max(0) as u64);
+        let ratio = (decompressed_bytes.div_ceil(compressed_bytes)).clamp(1, 100);
         usize::try_from(len.saturating_mul(ratio)).unwrap_or(usize::MAX)
     }
 
@@ -214,7 +232,7 @@ impl ParquetFile {
         let mut missing = Vec::new();
         for group in 0..self.meta.num_row_groups() as u32 {
             for &leaf in leaves {
-                let chunk = self.chunk(group, leaf as usize)?;
+                let chunk = self.chunk_range(group, leaf as usize)?;
                 if chunk.end - chunk.start > SMALL_CHUNK
                     && let Some((start, len)) = self.page_index_location(group, leaf)?
                 {
@@ -235,7 +253,7 @@ impl ParquetFile {
             for (group, leaf, chunk, range) in missing {
                 let index_bytes = &bytes[(range.start - start) as usize..(range.end - start) as usize];
                 if let Some(index) = Index::from_page_index(index_bytes, chunk, self.rows(group))? {
-                    self.store_index(group, leaf, index);
+                    self.cache_index(group, leaf, index);
                 }
             }
         }
@@ -255,22 +273,22 @@ impl ParquetFile {
 
     /// Returns the locations of a column chunk's pages if they are known. For a large column chunk
     /// in a store, reads the file's page index, if there is one. The column must not contain lists.
-    pub(super) fn index(&self, group: u32, leaf: u32) -> Result<Option<Arc<Index>>> {
+    pub(super) fn load_index(&self, group: u32, leaf: u32) -> Result<Option<Arc<Index>>> {
         if let Some(index) = self.cached_index(group, leaf) {
             return Ok(Some(index));
         }
-        let chunk = self.chunk(group, leaf as usize)?;
+        let chunk = self.chunk_range(group, leaf as usize)?;
         // Scanning the page headers of a local file takes no requests, and page headers are
         // authoritative, unlike a page index.
         if self.file.object().is_none() || chunk.end - chunk.start <= SMALL_CHUNK {
             return Ok(None);
         }
         let Some((start, len)) = self.page_index_location(group, leaf)? else { return Ok(None) };
-        let listed = Index::from_page_index(&read(&self.file, start, len)?, chunk, self.rows(group))?;
-        Ok(listed.map(|index| self.store_index(group, leaf, index)))
+        let index = Index::from_page_index(&read(&self.file, start, len)?, chunk, self.rows(group))?;
+        Ok(index.map(|index| self.cache_index(group, leaf, index)))
     }
 
-    fn store_index(&self, group: u32, leaf: u32, index: Index) -> Arc<Index> {
+    fn cache_index(&self, group: u32, leaf: u32, index: Index) -> Arc<Index> {
         let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         indexes.entry((group, leaf)).or_insert_with(|| Arc::new(index)).clone()
     }

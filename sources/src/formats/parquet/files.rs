@@ -24,29 +24,29 @@ use crate::values::record::other_columns;
 
 /// Maximum number of samples per unit for which the unit's next use is computed (the earliest next
 /// use of its samples). A unit that more samples need is assumed to be in constant use.
-const MAX_ROWS: usize = 512;
+const MAX_SAMPLES_PER_UNIT: usize = 512;
 
 pub(crate) trait SampleRows: Send + Sync {
-    /// Calls `with` for each row of column `leaf` that `sample` needs.
-    fn rows(&self, sample: u64, leaf: usize, with: &mut dyn FnMut(usize));
+    /// Calls `visit` for each row of column `leaf` that `sample` needs.
+    fn rows(&self, sample: u64, leaf: usize, visit: &mut dyn FnMut(usize));
 
-    /// Calls `with` for each sample that needs `row` of column `leaf`.
-    fn samples(&self, row: usize, leaf: usize, with: &mut dyn FnMut(u64));
+    /// Calls `visit` for each sample that needs `row` of column `leaf`.
+    fn samples(&self, row: usize, leaf: usize, visit: &mut dyn FnMut(u64));
 
     /// Returns the maximum number of samples that need the same row of column `leaf`.
     fn max_samples_per_row(&self, leaf: usize) -> usize;
 }
 
 /// The relation in which each row is a sample.
-pub(super) struct OneRow;
+pub(super) struct RowPerSample;
 
-impl SampleRows for OneRow {
-    fn rows(&self, sample: u64, _leaf: usize, with: &mut dyn FnMut(usize)) {
-        with(sample as usize);
+impl SampleRows for RowPerSample {
+    fn rows(&self, sample: u64, _leaf: usize, visit: &mut dyn FnMut(usize)) {
+        visit(sample as usize);
     }
 
-    fn samples(&self, row: usize, _leaf: usize, with: &mut dyn FnMut(u64)) {
-        with(row as u64);
+    fn samples(&self, row: usize, _leaf: usize, visit: &mut dyn FnMut(u64)) {
+        visit(row as u64);
     }
 
     fn max_samples_per_row(&self, _leaf: usize) -> usize {
@@ -55,9 +55,9 @@ impl SampleRows for OneRow {
 }
 
 pub(super) struct Files {
-    pub(super) parts: Vec<ParquetFile>,
+    pub(super) parquet_files: Vec<ParquetFile>,
     /// The first row of each row group, followed by the total number of rows.
-    pub(super) starts: Vec<usize>,
+    pub(super) group_starts: Vec<usize>,
     /// For each row group, the index of its file and its index within this file.
     pub(super) groups: Vec<(u32, u32)>,
     /// How often loaders have requested a check that the files are unchanged.
@@ -66,60 +66,63 @@ pub(super) struct Files {
 
 impl Files {
     /// Collects the non-empty row groups of `parts`, which must all have the same `columns`.
-    pub(super) fn new(parts: Vec<ParquetFile>, columns: &[Field]) -> Result<Self> {
-        let (mut starts, mut groups) = (vec![0_usize], Vec::new());
-        for (file, part) in parts.iter().enumerate() {
-            check_columns(part, columns, &parts[0]).map_err(|e| e.at_path(&part.file.path))?;
-            let leaf_columns = part.meta.file_metadata().schema_descr().num_columns();
-            for (group, row_group) in part.meta.row_groups().iter().enumerate() {
+    pub(super) fn new(parquet_files: Vec<ParquetFile>, columns: &[Field]) -> Result<Self> {
+        let (mut group_starts, mut groups) = (vec![0_usize], Vec::new());
+        for (file, parquet_file) in parquet_files.iter().enumerate() {
+            check_columns(parquet_file, columns, &parquet_files[0]).map_err(|e| e.at_path(&parquet_file.file.path))?;
+            let leaf_columns = parquet_file.meta.file_metadata().schema_descr().num_columns();
+            for (group, row_group) in parquet_file.meta.row_groups().iter().enumerate() {
                 let rows = usize::try_from(row_group.num_rows()).ok();
-                let end = rows.and_then(|rows| starts[starts.len() - 1].checked_add(rows));
+                let end = rows.and_then(|rows| group_starts[group_starts.len() - 1].checked_add(rows));
                 let end = end.filter(|_| row_group.num_columns() == leaf_columns);
-                let damaged = || Error::in_source(format!("row group {group} is damaged")).at_path(&part.file.path);
+                let damaged =
+                    || Error::in_source(format!("row group {group} is damaged")).at_path(&parquet_file.file.path);
                 let end = end.ok_or_else(damaged)?;
                 if rows != Some(0) {
-                    starts.push(end);
+                    group_starts.push(end);
                     groups.push((file as u32, group as u32));
                 }
             }
-            let (claimed, counted) = (part.meta.file_metadata().num_rows(), rows_of_groups(part));
+            let (claimed, counted) = (parquet_file.meta.file_metadata().num_rows(), rows_of_groups(parquet_file));
             if counted != Some(claimed) {
                 let counted = counted.unwrap_or(i64::MAX);
                 let cause = format!(
                     "damaged: the footer claims {claimed} rows, but the row groups have {counted}; write the file again"
                 );
-                return Err(Error::in_source(cause).at_path(&part.file.path));
+                return Err(Error::in_source(cause).at_path(&parquet_file.file.path));
             }
         }
-        Ok(Files { parts, starts, groups, requested_checks: AtomicU64::new(0) })
+        Ok(Files { parquet_files, group_starts, groups, requested_checks: AtomicU64::new(0) })
     }
 
     pub(super) fn rows(&self) -> usize {
-        self.starts[self.groups.len()]
+        self.group_starts[self.groups.len()]
     }
 
     /// Returns the index of the row group that contains `row`, and the index of the row within it.
     pub(super) fn locate(&self, row: usize) -> (usize, usize) {
         assert!(row < self.rows(), "sample {row} of {}", self.rows());
-        let group = self.starts.partition_point(|&start| start <= row) - 1;
-        (group, row - self.starts[group])
+        let group = self.group_starts.partition_point(|&start| start <= row) - 1;
+        (group, row - self.group_starts[group])
     }
 
     fn leaf_columns(&self) -> u64 {
-        self.parts.first().map_or(0, |part| part.meta.file_metadata().schema_descr().num_columns() as u64)
+        self.parquet_files
+            .first()
+            .map_or(0, |parquet_file| parquet_file.meta.file_metadata().schema_descr().num_columns() as u64)
     }
 
-    fn rows_of(&self, group: usize) -> u64 {
-        (self.starts[group + 1] - self.starts[group]) as u64
+    fn group_rows(&self, group: usize) -> u64 {
+        (self.group_starts[group + 1] - self.group_starts[group]) as u64
     }
 
     /// Returns the number of a unit of column `leaf` in row group `group`. Each column chunk has a
     /// number for each of its rows (a page may start at any row), one for its dictionary, and one
     /// for the whole chunk.
     pub(super) fn unit_number(&self, group: usize, leaf: usize, unit: Unit) -> u64 {
-        let rows = self.rows_of(group);
+        let rows = self.group_rows(group);
         let offset = match unit {
-            Unit::Page(first) => first as u64,
+            Unit::Page(first_row) => first_row as u64,
             Unit::Dictionary => rows,
             Unit::Whole => rows + 1,
         };
@@ -127,7 +130,7 @@ impl Files {
     }
 
     fn first_unit(&self, group: usize) -> u64 {
-        (self.starts[group] as u64 + 2 * group as u64) * self.leaf_columns()
+        (self.group_starts[group] as u64 + 2 * group as u64) * self.leaf_columns()
     }
 
     /// Returns the row group, the column and the unit with this number. Inverse of
@@ -138,9 +141,9 @@ impl Files {
             let middle = group.midpoint(end);
             if self.first_unit(middle) <= number { group = middle } else { end = middle }
         }
-        let rows = self.rows_of(group);
-        let inside = number - self.first_unit(group);
-        let (leaf, offset) = (inside / (rows + 2), inside % (rows + 2));
+        let rows = self.group_rows(group);
+        let offset_in_group = number - self.first_unit(group);
+        let (leaf, offset) = (offset_in_group / (rows + 2), offset_in_group % (rows + 2));
         let unit = match offset.checked_sub(rows) {
             None => Unit::Page(offset as usize),
             Some(0) => Unit::Dictionary,
@@ -152,29 +155,33 @@ impl Files {
     /// Returns the byte range of a unit within its file, or `None` if it is unknown or too large.
     fn range(&self, group: usize, leaf: usize, unit: Unit) -> Option<Range<u64>> {
         let (file, group_in_file) = self.groups[group];
-        let part = &self.parts[file as usize];
+        let parquet_file = &self.parquet_files[file as usize];
         match unit {
-            Unit::Whole => part.chunk(group_in_file, leaf).ok().filter(|chunk| chunk.end - chunk.start <= MAX_CHUNK),
-            Unit::Dictionary => part.cached_index(group_in_file, leaf as u32)?.dictionary.clone(),
-            Unit::Page(first) => {
-                let (rows, range) =
-                    part.cached_index(group_in_file, leaf as u32)?.find(first, part.rows(group_in_file)).ok()?;
-                (rows.start == first).then_some(range)
+            Unit::Whole => {
+                parquet_file.chunk_range(group_in_file, leaf).ok().filter(|chunk| chunk.end - chunk.start <= MAX_CHUNK)
+            }
+            Unit::Dictionary => parquet_file.cached_index(group_in_file, leaf as u32)?.dictionary.clone(),
+            Unit::Page(first_row) => {
+                let (rows, range) = parquet_file
+                    .cached_index(group_in_file, leaf as u32)?
+                    .find_page(first_row, parquet_file.rows(group_in_file))
+                    .ok()?;
+                (rows.start == first_row).then_some(range)
             }
         }
     }
 
     /// Returns the rows of the dataset that may need a unit.
     fn rows_of_unit(&self, group: usize, leaf: usize, unit: Unit) -> Range<usize> {
-        let start = self.starts[group];
+        let start = self.group_starts[group];
         let (file, group_in_file) = self.groups[group];
-        let part = &self.parts[file as usize];
+        let parquet_file = &self.parquet_files[file as usize];
         match unit {
-            Unit::Page(first) => part
+            Unit::Page(first_row) => parquet_file
                 .cached_index(group_in_file, leaf as u32)
-                .and_then(|index| index.find(first, part.rows(group_in_file)).ok())
-                .map_or(start + first..start + first + 1, |(rows, _)| start + rows.start..start + rows.end),
-            _ => start..self.starts[group + 1],
+                .and_then(|index| index.find_page(first_row, parquet_file.rows(group_in_file)).ok())
+                .map_or(start + first_row..start + first_row + 1, |(rows, _)| start + rows.start..start + rows.end),
+            _ => start..self.group_starts[group + 1],
         }
     }
 
@@ -182,40 +189,43 @@ impl Files {
     /// plans its reads.
     pub(super) fn load_indexes(&self, leaf_columns: &[NeededLeaf]) -> Result<()> {
         let flat: Vec<u32> =
-            leaf_columns.iter().filter(|needed| !needed.lists).map(|needed| needed.leaf as u32).collect();
-        in_parallel(&self.parts, |part| part.load_indexes(&flat).map_err(|e| e.at_path(&part.file.path))).map(drop)
+            leaf_columns.iter().filter(|needed| !needed.is_list).map(|needed| needed.leaf as u32).collect();
+        in_parallel(&self.parquet_files, |parquet_file| {
+            parquet_file.load_indexes(&flat).map_err(|e| e.at_path(&parquet_file.file.path))
+        })
+        .map(drop)
     }
 
     /// Converts an order of samples to an order of units: those of the given columns in the rows
     /// that the samples need. The prefetcher may hold up to `bytes` bytes, and the cache of decoded
     /// pages up to `cache_bytes` bytes.
-    pub(super) fn order(
+    pub(super) fn unit_order(
         self: &Arc<Self>,
         order: &Lookahead,
         (rows_of_samples, leaf_columns): (&Arc<dyn SampleRows>, Vec<NeededLeaf>),
         bytes: usize,
         cache_bytes: usize,
     ) -> Lookahead {
-        let (files, samples, recent) = (self.clone(), order.clone(), Mutex::new(CacheSimulation::default()));
+        let (files, samples, simulation) = (self.clone(), order.clone(), Mutex::new(CacheSimulation::default()));
         let needed_rows = rows_of_samples.clone();
-        let units = move |place| {
-            let samples_of = samples.samples(place)?;
-            let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
-            if recent.next != Some(place) {
-                *recent = CacheSimulation::default();
+        let units = move |batch| {
+            let batch_samples = samples.samples(batch)?;
+            let mut simulation = simulation.lock().unwrap_or_else(PoisonError::into_inner);
+            if simulation.next_batch != Some(batch) {
+                *simulation = CacheSimulation::default();
             }
-            recent.next = Some(samples.after(place));
+            simulation.next_batch = Some(samples.after(batch));
             let mut units = Vec::new();
-            for sample in samples_of {
+            for sample in batch_samples {
                 for needed in &leaf_columns {
                     needed_rows.rows(sample, needed.leaf, &mut |row| {
                         // After a recent read of the whole column chunk, its pages need not be
                         // read.
-                        if recent.recent.get(files.whole_unit(row, *needed)).is_some() {
+                        if simulation.cached_units.get(files.whole_chunk_unit(row, *needed)).is_some() {
                             return;
                         }
                         files.for_each_unit(row, *needed, |unit, memory| {
-                            units.extend((!recent.record_use(unit, memory, cache_bytes)).then_some(unit));
+                            units.extend((!simulation.record_use(unit, memory, cache_bytes)).then_some(unit));
                         });
                     });
                 }
@@ -223,37 +233,37 @@ impl Files {
             Some(units)
         };
         let (files, samples, rows_of_samples) = (self.clone(), order.clone(), rows_of_samples.clone());
-        let next = move |epoch, unit, from| {
+        let next_use = move |epoch, unit, first_batch| {
             let Some((group, leaf, unit)) = files.unit(unit) else { return Position::Absent };
             let rows = files.rows_of_unit(group, leaf, unit);
-            if rows.len().saturating_mul(rows_of_samples.max_samples_per_row(leaf)) > MAX_ROWS {
-                return Position::At(from);
+            if rows.len().saturating_mul(rows_of_samples.max_samples_per_row(leaf)) > MAX_SAMPLES_PER_UNIT {
+                return Position::At(first_batch);
             }
-            let (mut first, mut unknown) = (None, false);
+            let (mut first, mut has_unknown) = (None, false);
             for row in rows {
                 rows_of_samples.samples(row, leaf, &mut |sample| match samples.next_use(
                     sample,
-                    BatchIndex { epoch, batch: from },
+                    BatchIndex { epoch, batch: first_batch },
                     1,
                 ) {
-                    NextUse::At(place) => {
-                        first = Some(first.map_or(place.batch, |first: u64| first.min(place.batch)));
+                    NextUse::At(batch) => {
+                        first = Some(first.map_or(batch.batch, |first: u64| first.min(batch.batch)));
                     }
                     NextUse::Later => {}
-                    NextUse::Unknown => unknown = true,
+                    NextUse::Unknown => has_unknown = true,
                 });
-                if unknown {
+                if has_unknown {
                     return Position::Unknown;
                 }
             }
             first.map_or(Position::Absent, Position::At)
         };
         let batches_of = order.clone();
-        Lookahead::new(bytes, move |epoch| batches_of.batches(epoch), units).with_next(next)
+        Lookahead::new(bytes, move |epoch| batches_of.batches(epoch), units).with_next(next_use)
     }
 
     pub(super) fn units(self: &Arc<Self>) -> Parts {
-        let objects = self.parts.iter().filter_map(|part| Some(part.file.object()?.0.clone()));
+        let objects = self.parquet_files.iter().filter_map(|parquet_file| Some(parquet_file.file.object()?.0.clone()));
         let files = self.clone();
         Parts::new(objects.collect(), move |number| {
             let (group, leaf, unit) = files.unit(number)?;
@@ -261,41 +271,41 @@ impl Files {
         })
     }
 
-    fn whole_unit(&self, row: usize, needed: NeededLeaf) -> u64 {
+    fn whole_chunk_unit(&self, row: usize, needed: NeededLeaf) -> u64 {
         self.unit_number(self.locate(row).0, needed.leaf, Unit::Whole)
     }
 
-    /// Calls `with` for each unit of a column that `row` needs, and passes its number and its
+    /// Calls `visit` for each unit of a column that `row` needs, and passes its number and its
     /// estimated decoded size.
-    fn for_each_unit(&self, row: usize, needed: NeededLeaf, mut with: impl FnMut(u64, usize)) {
-        let (group, inside) = self.locate(row);
+    fn for_each_unit(&self, row: usize, needed: NeededLeaf, mut visit: impl FnMut(u64, usize)) {
+        let (group, row_in_group) = self.locate(row);
         let (file, group_in_file) = self.groups[group];
-        let part = &self.parts[file as usize];
-        let index = if needed.lists { None } else { part.cached_index(group_in_file, needed.leaf as u32) };
-        let mut with = |unit: Unit| {
+        let parquet_file = &self.parquet_files[file as usize];
+        let index = if needed.is_list { None } else { parquet_file.cached_index(group_in_file, needed.leaf as u32) };
+        let mut visit = |unit: Unit| {
             let Some(range) = self.range(group, needed.leaf, unit) else { return };
-            let memory = part.decoded_size(group_in_file, needed.leaf, range.end - range.start);
+            let memory = parquet_file.estimate_decoded_size(group_in_file, needed.leaf, range.end - range.start);
             // Both the encoded bytes and the decoded pages of a whole column chunk are cached.
             let memory = if unit == Unit::Whole { memory.saturating_mul(2) } else { memory };
-            with(self.unit_number(group, needed.leaf, unit), memory);
+            visit(self.unit_number(group, needed.leaf, unit), memory);
         };
-        let Some(index) = index else { return with(Unit::Whole) };
-        if let Ok((rows, _)) = index.find(inside, part.rows(group_in_file)) {
+        let Some(index) = index else { return visit(Unit::Whole) };
+        if let Ok((rows, _)) = index.find_page(row_in_group, parquet_file.rows(group_in_file)) {
             if index.may_need_dictionary(rows.start) {
-                with(Unit::Dictionary);
+                visit(Unit::Dictionary);
             }
-            with(Unit::Page(rows.start));
+            visit(Unit::Page(rows.start));
         }
     }
 }
 
-fn rows_of_groups(part: &ParquetFile) -> Option<i64> {
-    part.meta.row_groups().iter().try_fold(0_i64, |total, group| total.checked_add(group.num_rows()))
+fn rows_of_groups(parquet_file: &ParquetFile) -> Option<i64> {
+    parquet_file.meta.row_groups().iter().try_fold(0_i64, |total, group| total.checked_add(group.num_rows()))
 }
 
 /// Fails if the columns of a file differ from `columns`, the columns of the first file.
-fn check_columns(part: &ParquetFile, columns: &[Field], first: &ParquetFile) -> Result<()> {
-    let actual = guarded(|| Ok(fields(part.meta.file_metadata().schema_descr())))?;
+fn check_columns(parquet_file: &ParquetFile, columns: &[Field], first: &ParquetFile) -> Result<()> {
+    let actual = guarded(|| Ok(fields(parquet_file.meta.file_metadata().schema_descr())))?;
     if actual == columns {
         return Ok(());
     }
@@ -308,24 +318,24 @@ fn check_columns(part: &ParquetFile, columns: &[Field], first: &ParquetFile) -> 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NeededLeaf {
     pub(super) leaf: usize,
-    pub(super) lists: bool,
+    pub(super) is_list: bool,
 }
 
 /// Predicts which decoded units are still cached.
 #[derive(Default)]
 struct CacheSimulation {
     /// The batch that is expected next. Any other batch restarts the simulation.
-    next: Option<BatchIndex>,
-    recent: LruCache<u64, ()>,
+    next_batch: Option<BatchIndex>,
+    cached_units: LruCache<u64, ()>,
 }
 
 impl CacheSimulation {
     /// Records a use of the unit. Returns whether the unit was probably cached before.
     fn record_use(&mut self, unit: u64, memory: usize, limit: usize) -> bool {
-        let before = self.recent.get(unit).is_some();
-        self.recent.insert(unit, (), memory);
-        self.recent.shrink(limit, 0);
-        before
+        let was_cached = self.cached_units.get(unit).is_some();
+        self.cached_units.insert(unit, (), memory);
+        self.cached_units.shrink(limit, 0);
+        was_cached
     }
 }
 
@@ -335,11 +345,11 @@ mod tests {
 
     #[test]
     fn recently_used_units_count_as_cached() {
-        let mut recent = CacheSimulation::default();
-        let mut uses = |unit| recent.record_use(unit, 10, 30);
+        let mut simulation = CacheSimulation::default();
+        let mut uses = |unit| simulation.record_use(unit, 10, 30);
         assert_eq!([1, 2, 3, 1, 4, 2, 1].map(&mut uses), [false, false, false, true, false, false, true]);
-        assert!(recent.recent.get(1).is_some() && recent.recent.get(3).is_none());
-        assert!(!recent.record_use(9, 31, 30) && !recent.record_use(9, 31, 30));
-        assert_eq!((recent.recent.bytes(), recent.recent.len()), (0, 0));
+        assert!(simulation.cached_units.get(1).is_some() && simulation.cached_units.get(3).is_none());
+        assert!(!simulation.record_use(9, 31, 30) && !simulation.record_use(9, 31, 30));
+        assert_eq!((simulation.cached_units.bytes(), simulation.cached_units.len()), (0, 0));
     }
 }

@@ -2,11 +2,11 @@
 
 use parquet::basic::Encoding;
 
-use super::thrift::Compact;
+use super::thrift::CompactReader;
 
 /// Maximum size of a page header, in bytes. Headers can be large, because their statistics may
 /// contain whole values.
-pub(super) const MAX_HEADER: u64 = 1 << 20;
+pub(super) const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Clone)]
 pub(super) struct Header {
@@ -19,32 +19,32 @@ pub(super) struct Header {
     pub(super) crc: Option<u32>,
     /// Number of values, including nulls.
     pub(super) values: usize,
-    pub(super) kind: Kind,
+    pub(super) kind: PageKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum PageKind {
     /// A page without values, such as an index page.
     Other,
     Dictionary {
         encoding: Encoding,
-        sorted: bool,
+        is_sorted: bool,
     },
     /// A data page of version 1, which compresses its levels together with its values.
     DataV1 {
         encoding: Encoding,
-        definitions: Encoding,
-        repetitions: Encoding,
+        definition_encoding: Encoding,
+        repetition_encoding: Encoding,
     },
     /// A data page of version 2, which stores its levels uncompressed before the values.
     DataV2 {
         encoding: Encoding,
-        rows: usize,
-        nulls: usize,
+        row_count: usize,
+        null_count: usize,
         /// Size of the definition levels, in bytes.
-        definitions: usize,
+        definition_bytes: usize,
         /// Size of the repetition levels, in bytes.
-        repetitions: usize,
+        repetition_bytes: usize,
         is_compressed: bool,
     },
 }
@@ -56,12 +56,12 @@ impl Header {
         // for a dictionary, 3 for data of version 2); 2 and 3, the uncompressed and the compressed
         // size; 4, the checksum; 5, 7 and 8, the header of a data page, a dictionary page and a
         // data page of version 2.
-        let mut reader = Compact::new(bytes);
+        let mut reader = CompactReader::new(bytes);
         let (mut kind, mut sizes, mut crc) = (None, [None; 2], None);
         let (mut values, mut page_fields) = (0, None);
-        let (mut last, mut seen) = (0, Seen::default());
+        let (mut last, mut seen) = (0, SeenFields::default());
         loop {
-            let (field, field_type) = reader.field(last)?;
+            let (field, field_type) = reader.field_header(last)?;
             if field_type > 0 {
                 seen.record(field)?;
             }
@@ -71,7 +71,7 @@ impl Header {
                 (2 | 3, 5) => sizes[field as usize - 2] = usize::try_from(reader.integer()?).ok(),
                 (4, 5) => crc = Some(reader.integer()? as u32),
                 (5 | 7 | 8, 12) => {
-                    let fields = Fields::read(&mut reader)?;
+                    let fields = StructFields::read(&mut reader)?;
                     values = fields.size(1)?;
                     page_fields = Some((field, fields));
                 }
@@ -80,24 +80,24 @@ impl Header {
             last = field;
         }
         let kind = match (kind?, page_fields) {
-            (0, Some((5, fields))) => Kind::DataV1 {
+            (0, Some((5, fields))) => PageKind::DataV1 {
                 encoding: fields.encoding(2)?,
-                definitions: fields.encoding(3)?,
-                repetitions: fields.encoding(4)?,
+                definition_encoding: fields.encoding(3)?,
+                repetition_encoding: fields.encoding(4)?,
             },
             (2, Some((7, fields))) => {
-                Kind::Dictionary { encoding: fields.encoding(2)?, sorted: fields.integers[3] == Some(1) }
+                PageKind::Dictionary { encoding: fields.encoding(2)?, is_sorted: fields.integers[3] == Some(1) }
             }
-            (3, Some((8, fields))) => Kind::DataV2 {
-                nulls: fields.size(2)?,
-                rows: fields.size(3)?,
+            (3, Some((8, fields))) => PageKind::DataV2 {
+                null_count: fields.size(2)?,
+                row_count: fields.size(3)?,
                 encoding: fields.encoding(4)?,
-                definitions: fields.size(5)?,
-                repetitions: fields.size(6)?,
+                definition_bytes: fields.size(5)?,
+                repetition_bytes: fields.size(6)?,
                 is_compressed: fields.integers[7] != Some(0),
             },
             (0 | 2 | 3, _) => return None,
-            _ => Kind::Other,
+            _ => PageKind::Other,
         };
         let [size, compressed_len] = sizes;
         Some(Header { len: reader.position(), compressed_len: compressed_len?, size: size?, crc, values, kind })
@@ -105,22 +105,22 @@ impl Header {
 
     /// Returns the number of values of a data page, which is the number of rows if the column has
     /// no lists. Returns `None` for other pages.
-    pub(super) fn rows(&self) -> Option<usize> {
-        matches!(self.kind, Kind::DataV1 { .. } | Kind::DataV2 { .. }).then_some(self.values)
+    pub(super) fn row_count(&self) -> Option<usize> {
+        matches!(self.kind, PageKind::DataV1 { .. } | PageKind::DataV2 { .. }).then_some(self.values)
     }
 
     pub(super) fn encoding(&self) -> Option<Encoding> {
         match self.kind {
-            Kind::Other => None,
-            Kind::Dictionary { encoding, .. } | Kind::DataV1 { encoding, .. } | Kind::DataV2 { encoding, .. } => {
-                Some(encoding)
-            }
+            PageKind::Other => None,
+            PageKind::Dictionary { encoding, .. }
+            | PageKind::DataV1 { encoding, .. }
+            | PageKind::DataV2 { encoding, .. } => Some(encoding),
         }
     }
 
     /// Returns whether the page contains indices into the dictionary instead of values.
     pub(super) fn needs_dictionary(&self) -> bool {
-        !matches!(self.kind, Kind::Dictionary { .. })
+        !matches!(self.kind, PageKind::Dictionary { .. })
             && matches!(self.encoding(), Some(Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY))
     }
 }
@@ -128,32 +128,32 @@ impl Header {
 /// The fields of a struct that have occurred so far. A repeated field is treated as damage, because
 /// parsers disagree on which occurrence counts.
 #[derive(Default)]
-struct Seen(u64);
+struct SeenFields(u64);
 
-impl Seen {
+impl SeenFields {
     /// Records that a field has occurred. Returns `None` if it has occurred before.
     fn record(&mut self, field: i64) -> Option<()> {
         // Field numbers of 64 and above do not fit into the bit set. These fields may repeat,
         // because no parser knows them.
         let Some(bit) = u32::try_from(field).ok().and_then(|field| 1_u64.checked_shl(field)) else { return Some(()) };
-        let before = self.0;
+        let previous = self.0;
         self.0 |= bit;
-        (before & bit == 0).then_some(())
+        (previous & bit == 0).then_some(())
     }
 }
 
 /// The integers and booleans of a struct, indexed by field number. Field numbers above 7 are
 /// ignored.
 #[derive(Default)]
-struct Fields {
+struct StructFields {
     integers: [Option<i64>; 8],
 }
 
-impl Fields {
-    fn read(reader: &mut Compact<'_>) -> Option<Self> {
-        let (mut fields, mut last, mut seen) = (Fields::default(), 0, Seen::default());
+impl StructFields {
+    fn read(reader: &mut CompactReader<'_>) -> Option<Self> {
+        let (mut fields, mut last, mut seen) = (StructFields::default(), 0, SeenFields::default());
         loop {
-            let (field, field_type) = reader.field(last)?;
+            let (field, field_type) = reader.field_header(last)?;
             if field_type > 0 {
                 seen.record(field)?;
             }
@@ -211,9 +211,12 @@ mod tests {
         ];
         let header = Header::read(&bytes).unwrap();
         assert_eq!((header.len, header.size, header.compressed_len, header.values), (20, 100, 60, 7));
-        assert_eq!((header.crc, header.rows(), header.needs_dictionary()), (Some(-2_i32 as u32), Some(7), false));
+        assert_eq!((header.crc, header.row_count(), header.needs_dictionary()), (Some(-2_i32 as u32), Some(7), false));
         let levels = Encoding::RLE;
-        assert_eq!(header.kind, Kind::DataV1 { encoding: Encoding::PLAIN, definitions: levels, repetitions: levels });
+        assert_eq!(
+            header.kind,
+            PageKind::DataV1 { encoding: Encoding::PLAIN, definition_encoding: levels, repetition_encoding: levels }
+        );
         assert!((0..20).all(|len| Header::read(&bytes[..len]).is_none()));
     }
 

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::header::{Header, Kind, MAX_HEADER};
+use super::header::{Header, MAX_HEADER_BYTES, PageKind};
 use super::input::Bytes;
 use super::thrift;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Sizes of the reads for parsing a page header, in bytes. If a header is longer than one size, the
 /// next size is tried.
-const HEADER_READS: [u64; 3] = [1 << 10, 64 << 10, MAX_HEADER];
+const HEADER_READ_SIZES: [u64; 3] = [1 << 10, 64 << 10, MAX_HEADER_BYTES];
 
 /// Page locations of a column chunk without lists.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Index {
     pub(super) dictionary: Option<Range<u64>>,
     /// First row of the first page that is known not to need the dictionary. Writers that have
     /// stopped using a dictionary never resume, so later pages do not need it either.
-    plain: AtomicUsize,
+    first_plain_row: AtomicUsize,
     /// The error that stopped the scan. The pages before the damaged one can be read.
     error: Option<Error>,
 }
@@ -31,18 +31,18 @@ pub(super) struct Index {
 struct Page {
     offset: u64,
     len: u64,
-    first: usize,
+    first_row: usize,
 }
 
 impl Index {
     /// Finds the pages in `range`, which contain `rows` rows, by scanning their headers. A damaged
     /// page is reported when one of its rows or a later row is read.
     pub(super) fn scan(bytes: Bytes<'_>, range: Range<u64>, rows: usize) -> Result<Self> {
-        let plain = AtomicUsize::new(usize::MAX);
-        let mut index = Index { pages: Vec::new(), rows: 0, dictionary: None, plain, error: None };
+        let first_plain_row = AtomicUsize::new(usize::MAX);
+        let mut index = Index { pages: Vec::new(), rows: 0, dictionary: None, first_plain_row, error: None };
         let mut offset = range.start;
         while index.rows < rows {
-            let header = match header(bytes, offset, range.end) {
+            let header = match read_header(bytes, offset, range.end) {
                 Ok(header) => header,
                 Err(e) if e.kind() == ErrorKind::Source && !e.is_transient() => {
                     index.error = Some(e);
@@ -51,20 +51,20 @@ impl Index {
                 Err(e) => return Err(e),
             };
             let len = header.len as u64 + header.compressed_len as u64;
-            match (header.kind, header.rows()) {
+            match (header.kind, header.row_count()) {
                 // All pages of a column chunk use its first dictionary. A page that was written for
                 // a different dictionary would silently have wrong values.
-                (Kind::Dictionary { .. }, _) if index.dictionary.is_some() || !index.pages.is_empty() => {
+                (PageKind::Dictionary { .. }, _) if index.dictionary.is_some() || !index.pages.is_empty() => {
                     let cause =
                         format!("damaged: the dictionary at offset {offset} is not the first page of its column");
                     index.error = Some(Error::in_source(format!("{cause}; write the file again")));
                     break;
                 }
-                (Kind::Dictionary { .. }, _) => index.dictionary = Some(offset..offset + len),
+                (PageKind::Dictionary { .. }, _) => index.dictionary = Some(offset..offset + len),
                 (_, Some(count)) if count > rows - index.rows => {
-                    let first = index.rows;
+                    let first_row = index.rows;
                     let cause = format!(
-                        "damaged: a page at row {first} claims {count} rows, but the row group has {rows} rows"
+                        "damaged: a page at row {first_row} claims {count} rows, but the row group has {rows} rows"
                     );
                     index.error = Some(Error::in_source(cause));
                     break;
@@ -72,7 +72,7 @@ impl Index {
                 // Pages without rows are never looked up.
                 (_, Some(count)) if count > 0 => {
                     index.record_dictionary_use(index.rows, header.needs_dictionary());
-                    index.pages.push(Page { offset, len, first: index.rows });
+                    index.pages.push(Page { offset, len, first_row: index.rows });
                     index.rows += count;
                 }
                 _ => {}
@@ -86,29 +86,29 @@ impl Index {
     /// the index lists no pages.
     pub(super) fn from_page_index(bytes: &[u8], range: Range<u64>, rows: usize) -> Result<Option<Self>> {
         let damaged = || Error::in_source("the page index is damaged");
-        let listed = thrift::locations(bytes).ok_or_else(damaged)?;
-        let mut pages = Vec::with_capacity(listed.len());
+        let locations = thrift::page_locations(bytes).ok_or_else(damaged)?;
+        let mut pages = Vec::with_capacity(locations.len());
         let mut next = range.start;
-        for page in &listed {
+        for page in &locations {
             let offset = u64::try_from(page.offset).map_err(|_| damaged())?;
             let len = u64::try_from(page.compressed_page_size).map_err(|_| damaged())?;
-            let first = usize::try_from(page.first_row_index).map_err(|_| damaged())?;
+            let first_row = usize::try_from(page.first_row_index).map_err(|_| damaged())?;
             let end = offset.checked_add(len).filter(|&end| end <= range.end).ok_or_else(damaged)?;
-            let begins = pages.last().map_or(first == 0, |last: &Page| first > last.first);
-            if offset < next || !begins || first >= rows {
+            let is_in_order = pages.last().map_or(first_row == 0, |last: &Page| first_row > last.first_row);
+            if offset < next || !is_in_order || first_row >= rows {
                 return Err(damaged());
             }
-            pages.push(Page { offset, len, first });
+            pages.push(Page { offset, len, first_row });
             next = end;
         }
         let Some(start) = pages.first().map(|page| page.offset) else { return Ok(None) };
         let dictionary = (start > range.start).then_some(range.start..start);
-        Ok(Some(Index { pages, rows, dictionary, plain: AtomicUsize::new(usize::MAX), error: None }))
+        Ok(Some(Index { pages, rows, dictionary, first_plain_row: AtomicUsize::new(usize::MAX), error: None }))
     }
 
     /// Returns the rows and the byte range of the page that contains `row`. `rows` is the number of
     /// rows in the row group. Fails if `row` is in or after a damaged page.
-    pub(super) fn find(&self, row: usize, rows: usize) -> Result<(Range<usize>, Range<u64>)> {
+    pub(super) fn find_page(&self, row: usize, rows: usize) -> Result<(Range<usize>, Range<u64>)> {
         if row >= self.rows {
             let end = self.rows;
             return Err(self
@@ -116,35 +116,35 @@ impl Index {
                 .clone()
                 .unwrap_or_else(|| Error::in_source(format!("damaged: the pages contain only {end} of {rows} rows"))));
         }
-        let index = self.pages.partition_point(|page| page.first <= row) - 1;
-        Ok(self.page(index))
+        let index = self.pages.partition_point(|page| page.first_row <= row) - 1;
+        Ok(self.page_at(index))
     }
 
-    pub(super) fn record_dictionary_use(&self, first: usize, needs_dictionary: bool) {
+    pub(super) fn record_dictionary_use(&self, first_row: usize, needs_dictionary: bool) {
         // This is only a hint for prefetching. Decoding relies on the header of the page.
         if !needs_dictionary {
-            self.plain.fetch_min(first, Ordering::Relaxed);
+            self.first_plain_row.fetch_min(first_row, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn may_need_dictionary(&self, first: usize) -> bool {
-        self.dictionary.is_some() && first < self.plain.load(Ordering::Relaxed)
+    pub(super) fn may_need_dictionary(&self, first_row: usize) -> bool {
+        self.dictionary.is_some() && first_row < self.first_plain_row.load(Ordering::Relaxed)
     }
 
-    fn page(&self, index: usize) -> (Range<usize>, Range<u64>) {
-        let Page { offset, len, first } = self.pages[index];
-        let end = self.pages.get(index + 1).map_or(self.rows, |next| next.first);
-        (first..end, offset..offset + len)
+    fn page_at(&self, index: usize) -> (Range<usize>, Range<u64>) {
+        let Page { offset, len, first_row } = self.pages[index];
+        let end = self.pages.get(index + 1).map_or(self.rows, |next| next.first_row);
+        (first_row..end, offset..offset + len)
     }
 }
 
 /// Reads the header of the page at `offset`, in a column chunk that ends at `end`.
-pub(super) fn header(bytes: Bytes<'_>, offset: u64, end: u64) -> Result<Header> {
+pub(super) fn read_header(bytes: Bytes<'_>, offset: u64, end: u64) -> Result<Header> {
     let remaining = end.saturating_sub(offset);
     if remaining == 0 {
         return Err(Error::in_source("damaged: a page is missing"));
     }
-    for len in HEADER_READS {
+    for len in HEADER_READ_SIZES {
         let head = bytes.get(offset, len.min(remaining))?;
         if let Some(header) = Header::read(&head) {
             let fits = header.len as u64 + header.compressed_len as u64 <= remaining;
@@ -167,8 +167,8 @@ mod tests {
     /// must fit in one byte as varints.
     fn page_index(pages: &[(u8, u8, u8)]) -> Vec<u8> {
         let mut bytes = vec![0x19, ((pages.len() as u8) << 4) | 12];
-        for &(offset, len, first) in pages {
-            bytes.extend([0x16, offset << 1, 0x15, len << 1, 0x16, first << 1, 0]);
+        for &(offset, len, first_row) in pages {
+            bytes.extend([0x16, offset << 1, 0x15, len << 1, 0x16, first_row << 1, 0]);
         }
         bytes.push(0);
         bytes
@@ -182,24 +182,24 @@ mod tests {
         let values = [0x15, 0, 0x15, 0, 0x15, 0, 0x2c, 0x15, 6, 0x15, 16, 0x15, 6, 0x15, 6, 0, 0];
         let scan = |pages: &[&[u8]]| {
             let bytes = pages.concat();
-            let index = Index::scan(Bytes::Part(100, &bytes), 100..100 + bytes.len() as u64, 6).unwrap();
-            [0, 3].map(|row| index.find(row, 6).map(|(rows, _)| rows).map_err(|e| e.cause().to_owned()))
+            let index = Index::scan(Bytes::Slice(100, &bytes), 100..100 + bytes.len() as u64, 6).unwrap();
+            [0, 3].map(|row| index.find_page(row, 6).map(|(rows, _)| rows).map_err(|e| e.cause().to_owned()))
         };
         assert_eq!(scan(&[&dictionary, &values, &values]), [Ok(0..3), Ok(3..6)]);
-        let refused = |offset| {
+        let misplaced_error = |offset| {
             let cause = format!("damaged: the dictionary at offset {offset} is not the first page of its column");
             Err(format!("{cause}; write the file again"))
         };
-        assert_eq!(scan(&[&dictionary, &dictionary, &values, &values]), [refused(113), refused(113)]);
-        assert_eq!(scan(&[&dictionary, &values, &dictionary, &values]), [Ok(0..3), refused(130)]);
-        assert_eq!(scan(&[&values, &dictionary, &values]), [Ok(0..3), refused(117)]);
+        assert_eq!(scan(&[&dictionary, &dictionary, &values, &values]), [misplaced_error(113), misplaced_error(113)]);
+        assert_eq!(scan(&[&dictionary, &values, &dictionary, &values]), [Ok(0..3), misplaced_error(130)]);
+        assert_eq!(scan(&[&values, &dictionary, &values]), [Ok(0..3), misplaced_error(117)]);
     }
 
     #[test]
     fn page_index_finds_pages_and_rejects_wrong_entries() {
         let index = Index::from_page_index(&page_index(&[(10, 5, 0), (15, 20, 4)]), 4..40, 9).unwrap().unwrap();
-        assert_eq!((index.find(3, 9).unwrap(), index.find(8, 9).unwrap()), ((0..4, 10..15), (4..9, 15..35)));
-        assert_eq!((index.dictionary.clone(), index.find(9, 9).is_err()), (Some(4..10), true));
+        assert_eq!((index.find_page(3, 9).unwrap(), index.find_page(8, 9).unwrap()), ((0..4, 10..15), (4..9, 15..35)));
+        assert_eq!((index.dictionary.clone(), index.find_page(9, 9).is_err()), (Some(4..10), true));
         assert!(Index::from_page_index(&page_index(&[]), 4..40, 9).unwrap().is_none());
         for pages in [
             [(10, 5, 1), (15, 20, 4)],

@@ -7,13 +7,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machine::bytes::grow_to;
 use crate::storage::OpenFile;
 
-const MAX_READ: u64 = 1 << 30;
+const MAX_READ_BYTES: u64 = 1 << 30;
 
 /// Reads bytes of a file, without the prefetcher.
 pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
-    if offset.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ {
+    if offset.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ_BYTES {
         return Err(Error::in_source(format!(
-            "damaged: {len} bytes at offset {offset} exceed the file of {} bytes, or the limit of {MAX_READ} bytes",
+            "damaged: {len} bytes at offset {offset} exceed the file of {} bytes, or the limit of {MAX_READ_BYTES} bytes",
             file.len()
         )));
     }
@@ -31,21 +31,21 @@ pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8
 #[derive(Clone, Copy)]
 pub(super) enum Bytes<'a> {
     File(&'a OpenFile),
-    Part(u64, &'a [u8]),
+    Slice(u64, &'a [u8]),
 }
 
 impl<'a> Bytes<'a> {
     /// Returns `len` bytes at `offset`. Fails if they are outside the range that has been read.
     pub(super) fn get(self, offset: u64, len: u64) -> Result<Cow<'a, [u8]>> {
-        let (start, part) = match self {
+        let (start, slice) = match self {
             Bytes::File(file) => return read(file, offset, len),
-            Bytes::Part(start, part) => (start, part),
+            Bytes::Slice(start, slice) => (start, slice),
         };
-        let slice = offset
+        let bytes = offset
             .checked_sub(start)
-            .and_then(|from| part.get(usize::try_from(from).ok()?..)?.get(..usize::try_from(len).ok()?));
-        let lost = || Error::in_source(format!("damaged: {len} bytes at offset {offset} are not inside the column"));
-        slice.map(Cow::Borrowed).ok_or_else(lost)
+            .and_then(|from| slice.get(usize::try_from(from).ok()?..)?.get(..usize::try_from(len).ok()?));
+        let outside = || Error::in_source(format!("damaged: {len} bytes at offset {offset} are not inside the column"));
+        bytes.map(Cow::Borrowed).ok_or_else(outside)
     }
 }
 

@@ -15,12 +15,13 @@ fn unselected_columns_take_no_memory_and_are_not_decoded() {
     for row in (0..ROWS).step_by(100) {
         selection.read(row, &mut Vec::new()).unwrap();
     }
-    assert_eq!(set.decoded(), 1, "only the page of `id` was decoded");
+    assert_eq!(set.decoded_pages(), 1, "only the page of `id` was decoded");
     assert!(set.prefetch_bytes() > NUMBERS && selection.prefetch_bytes() <= 1 << 20);
     selection.check().unwrap();
     // A loader that selects different columns has its own memory limit.
-    let chosen = set.select_fields(&["ones".to_owned()]).unwrap();
-    let _enough = chosen.prefetcher(Lookahead::new(chosen.prefetch_bytes(), |_| 0, |_| None));
-    chosen.check().unwrap();
-    assert!(chosen.read(9, &mut Vec::new()).is_ok());
+    let other_selection = set.select_fields(&["ones".to_owned()]).unwrap();
+    let _other_prefetcher =
+        other_selection.prefetcher(Lookahead::new(other_selection.prefetch_bytes(), |_| 0, |_| None));
+    other_selection.check().unwrap();
+    assert!(other_selection.read(9, &mut Vec::new()).is_ok());
 }

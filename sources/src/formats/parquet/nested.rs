@@ -11,41 +11,50 @@ use crate::model::Numbers;
 use crate::model::value::Element;
 
 /// Maximum length of a row's JSON, in bytes.
-const MAX_JSON: usize = 64 << 20;
+const MAX_JSON_BYTES: usize = 64 << 20;
 
-pub(super) struct Nested {
+pub(super) struct NestedLists {
     values: Vec<u8>,
     element: Element,
-    flags: bool,
+    is_bool: bool,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     levels: Levels,
     /// Definition level of a value that is not null.
-    max: i16,
+    max_definition: i16,
     /// For each row, the index of its first level and of its first number, followed by the total
     /// numbers of levels and numbers.
     pub(super) rows: Vec<(usize, usize)>,
 }
 
-impl Nested {
+impl NestedLists {
     /// Returns `None` if the levels do not match the number of values.
     pub(super) fn new(
-        (values, element, flags): (Vec<u8>, Element, bool),
+        (values, element, is_bool): (Vec<u8>, Element, bool),
         definitions: Vec<i16>,
         repetitions: Vec<i16>,
-        (levels, max): (Levels, i16),
+        (levels, max_definition): (Levels, i16),
     ) -> Option<Self> {
         let (mut rows, mut next) = (Vec::new(), 0);
         for (level, (definition, &repetition)) in definitions.iter().zip(&repetitions).enumerate() {
             if repetition == 0 {
                 rows.push((level, next));
             }
-            next += usize::from(*definition == max);
+            next += usize::from(*definition == max_definition);
         }
         rows.push((definitions.len(), next));
-        let is_whole = definitions.len() == repetitions.len() && next == values.len() / element.size();
-        let begins = rows[0].0 == 0;
-        (is_whole && begins).then_some(Nested { values, element, flags, definitions, repetitions, levels, max, rows })
+        let has_all_values = definitions.len() == repetitions.len() && next == values.len() / element.size();
+        let starts_with_row = rows[0].0 == 0;
+        (has_all_values && starts_with_row).then_some(NestedLists {
+            values,
+            element,
+            is_bool,
+            definitions,
+            repetitions,
+            levels,
+            max_definition,
+            rows,
+        })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -54,40 +63,40 @@ impl Nested {
 
     /// Returns `false` if the value is null.
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<bool> {
-        let ((from, mut next), (to, _)) = (self.rows[row], self.rows[row + 1]);
-        let (lists, start, mut open) = (self.levels.all(), out.len(), 0);
-        if self.definitions[from] + 1 < lists[0] {
+        let ((first_level, mut next), (end_level, _)) = (self.rows[row], self.rows[row + 1]);
+        let (lists, start, mut open_lists) = (self.levels.element_levels(), out.len(), 0);
+        if self.definitions[first_level] + 1 < lists[0] {
             return Ok(false);
         }
-        for level in from..to {
+        for level in first_level..end_level {
             let (definition, repetition) = (self.definitions[level], self.repetitions[level] as usize);
-            if level > from {
+            if level > first_level {
                 // This value continues the list at depth `repetition`, so close the lists inside
                 // the previous element.
-                out.extend(std::iter::repeat_n(b']', open - repetition.min(open)));
-                open = repetition.min(open);
+                out.extend(std::iter::repeat_n(b']', open_lists - repetition.min(open_lists)));
+                open_lists = repetition.min(open_lists);
                 out.push(b',');
             }
-            if out.len() - start > MAX_JSON {
+            if out.len() - start > MAX_JSON_BYTES {
                 return Err(Error::in_source("a nested list exceeds 64 MiB as JSON"));
             }
-            let ends = loop {
-                match lists.get(open) {
+            let literal = loop {
+                match lists.get(open_lists) {
                     Some(&element) if definition + 1 < element => break b"null".as_slice(),
                     Some(&element) if definition < element => break b"[]",
                     Some(_) => out.push(b'['),
                     // A null element, or a damaged level above the maximum.
-                    None if definition != self.max => break b"null",
+                    None if definition != self.max_definition => break b"null",
                     None => break b"",
                 }
-                open += 1;
+                open_lists += 1;
             };
-            out.extend_from_slice(ends);
-            if ends.is_empty() {
+            out.extend_from_slice(literal);
+            if literal.is_empty() {
                 let size = self.element.size();
                 let number = Numbers::from_element(&self.values[next * size..][..size], self.element, &[]);
                 match number.expect("the slice has the size of one element") {
-                    flag if self.flags => {
+                    flag if self.is_bool => {
                         out.extend_from_slice(if flag.integer() == Some(0) { b"false" } else { b"true" })
                     }
                     number => number.write_json(out),
@@ -95,7 +104,7 @@ impl Nested {
                 next += 1;
             }
         }
-        out.extend(std::iter::repeat_n(b']', open));
+        out.extend(std::iter::repeat_n(b']', open_lists));
         Ok(true)
     }
 }

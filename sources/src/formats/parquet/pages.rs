@@ -11,9 +11,9 @@ use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::block::{Block, Decoded};
 use super::codec::decompress;
-use super::header::{Header, Kind};
+use super::header::{Header, PageKind};
 use super::input::{Bytes, guarded};
-use super::schema::{Leaf, Levels, Plain};
+use super::schema::{Leaf, Levels, ValueType};
 use super::{delta, index};
 use crate::error::{Error, Result, reserve};
 
@@ -24,34 +24,34 @@ const MAX_VALUES: usize = 64 << 20;
 /// Allowance for the dictionary in the estimate for a list column, in bytes. The metadata does not
 /// declare the dictionary's size.
 const DICTIONARY_RESERVE: u64 = 8 << 20;
-const LISTS_NEED: &str = "the lists of a row group need";
+const LISTS_SUBJECT: &str = "the lists of a row group need";
 
 #[derive(Clone, Copy)]
-pub(super) struct Column<'a> {
+pub(super) struct ColumnChunk<'a> {
     pub(super) metadata: &'a ColumnChunkMetaData,
     pub(super) leaf: Leaf,
     /// The levels of the lists, or `None` if this is not a list column.
     pub(super) levels: Option<Levels>,
     pub(super) rows: usize,
     /// Whether to treat v2 data pages as compressed even if their headers say that they are not.
-    pub(super) packed: bool,
+    pub(super) assume_compressed: bool,
     /// Maximum memory in bytes for decoding one page, or all pages of a list column.
     pub(super) limit: usize,
     /// Upper bound of the memory that any loader can grant, in bytes.
     pub(super) max_grant: usize,
 }
 
-impl Column<'_> {
+impl ColumnChunk<'_> {
     /// Decodes the data page in `bytes`, which starts with its header. Fails unless the page
     /// contains exactly `rows`.
-    pub(super) fn page(
+    pub(super) fn decode_page(
         self,
         bytes: &[u8],
         rows: Range<usize>,
         dictionary: impl FnOnce() -> Result<Page>,
     ) -> Result<Block> {
-        let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
-        let count = header.rows().filter(|_| header.len + header.compressed_len == bytes.len());
+        let header = index::read_header(Bytes::Slice(0, bytes), 0, bytes.len() as u64)?;
+        let count = header.row_count().filter(|_| header.len + header.compressed_len == bytes.len());
         if count != Some(rows.len()) {
             let cause = format!(
                 "damaged: expected a data page of {} rows and {} bytes at row {}",
@@ -65,63 +65,64 @@ impl Column<'_> {
         pages.account(&header, self)?;
         if header.needs_dictionary() {
             let dictionary = dictionary()?;
-            pages.dictionary = dictionary.buffer().len();
+            pages.dictionary_bytes = dictionary.buffer().len();
             pages.pages.push_back(dictionary);
         }
-        pages.add(self.unpack(&header, &bytes[header.len..])?, self)?;
-        self.block(rows, pages)
+        pages.add(self.decompress_page(&header, &bytes[header.len..])?, self)?;
+        self.decode_block(rows, pages)
     }
 
     /// Decompresses the dictionary page in `bytes`, which starts with its header.
-    pub(super) fn dictionary(self, bytes: &[u8]) -> Result<Page> {
-        let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
-        if !matches!(header.kind, Kind::Dictionary { .. }) {
+    pub(super) fn decompress_dictionary(self, bytes: &[u8]) -> Result<Page> {
+        let header = index::read_header(Bytes::Slice(0, bytes), 0, bytes.len() as u64)?;
+        if !matches!(header.kind, PageKind::Dictionary { .. }) {
             return Err(Error::in_source("damaged: expected a dictionary page"));
         }
         Pages::default().account(&header, self)?;
-        self.unpack(&header, &bytes[header.len..][..header.compressed_len])
+        self.decompress_page(&header, &bytes[header.len..][..header.compressed_len])
     }
 
     /// Reads the header of the page in `bytes`. Returns a lower bound of the memory that decoding
     /// the page needs, in bytes, and whether the page needs the dictionary.
-    pub(super) fn needed(self, bytes: &[u8]) -> Result<(usize, bool)> {
-        let header = index::header(Bytes::Part(0, bytes), 0, bytes.len() as u64)?;
+    pub(super) fn decode_cost(self, bytes: &[u8]) -> Result<(usize, bool)> {
+        let header = index::read_header(Bytes::Slice(0, bytes), 0, bytes.len() as u64)?;
         let mut pages = Pages::default();
         pages.account(&header, self)?;
-        Ok((pages.needed, header.needs_dictionary()))
+        Ok((pages.decode_bytes, header.needs_dictionary()))
     }
 
     /// Reads the page headers in `range` until they account for all values of the column chunk.
     /// Returns each header with the offset of the page's data, and a lower bound of the memory that
     /// decoding all pages needs, in bytes.
-    pub(super) fn scan(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
+    pub(super) fn scan_headers(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
         let (mut pages, mut offset, mut page_headers) = (Pages::default(), range.start, Vec::new());
         let values = self.metadata.num_values();
         let values = usize::try_from(values)
             .map_err(|_| Error::in_source(format!("damaged: the column claims {values} values")))?;
-        while pages.values < values {
-            let header = index::header(bytes, offset, range.end)?;
+        while pages.value_count < values {
+            let header = index::read_header(bytes, offset, range.end)?;
             pages.account(&header, self)?;
             let start = offset + header.len as u64;
             offset = start + header.compressed_len as u64;
             page_headers.push((start, header));
         }
-        if pages.values != values {
-            let cause = format!("damaged: the pages have {} values, but the column claims {values}", pages.values);
+        if pages.value_count != values {
+            let cause = format!("damaged: the pages have {} values, but the column claims {values}", pages.value_count);
             return Err(Error::in_source(cause));
         }
-        Ok((page_headers, pages.needed))
+        Ok((page_headers, pages.decode_bytes))
     }
 
-    /// Decodes all pages of a column chunk with lists. `page_headers` comes from [`scan`](Column::scan).
+    /// Decodes all pages of a column chunk with lists. `page_headers` comes from
+    /// [`scan_headers`](ColumnChunk::scan_headers).
     pub(super) fn decode_lists(self, bytes: Bytes<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
-        for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != Kind::Other) {
+        for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != PageKind::Other) {
             let body = bytes.get(*start, header.compressed_len as u64)?;
             pages.account(header, self)?;
-            pages.add(self.unpack(header, &body)?, self)?;
+            pages.add(self.decompress_page(header, &body)?, self)?;
         }
-        self.block(0..self.rows, pages)
+        self.decode_block(0..self.rows, pages)
     }
 
     /// Returns the memory for decoding a value, in bytes: the value that the `parquet` crate
@@ -129,27 +130,27 @@ impl Column<'_> {
     fn value_bytes(self) -> usize {
         let descriptor = self.metadata.column_descr();
         let levels = usize::from(descriptor.max_def_level() > 0) + usize::from(descriptor.max_rep_level() > 0);
-        let value = match self.leaf.holds {
-            Plain::Bytes | Plain::Text => size_of::<ByteArray>() + size_of::<u32>(),
-            Plain::Half => size_of::<ByteArray>() + 8,
-            Plain::Bool => 2,
-            Plain::Number(element) => element.size() + 8,
+        let value = match self.leaf.value_type {
+            ValueType::Bytes | ValueType::Text => size_of::<ByteArray>() + size_of::<u32>(),
+            ValueType::Half => size_of::<ByteArray>() + 8,
+            ValueType::Bool => 2,
+            ValueType::Number(element) => element.size() + 8,
         };
         value + levels * size_of::<i16>()
     }
 
     /// Returns the size of a decoded dictionary value, in bytes.
     fn dictionary_value_bytes(self) -> usize {
-        match self.leaf.holds {
-            Plain::Bytes | Plain::Text | Plain::Half => size_of::<ByteArray>(),
-            Plain::Bool => 1,
-            Plain::Number(element) => element.size().max(4),
+        match self.leaf.value_type {
+            ValueType::Bytes | ValueType::Text | ValueType::Half => size_of::<ByteArray>(),
+            ValueType::Bool => 1,
+            ValueType::Number(element) => element.size().max(4),
         }
     }
 
     /// Returns the number of values, and the larger of the compressed and the uncompressed size in
     /// bytes, as declared in the metadata.
-    fn declared(self) -> (u64, u64) {
+    fn declared_sizes(self) -> (u64, u64) {
         let pages = self.metadata.uncompressed_size().max(self.metadata.compressed_size());
         (u64::try_from(self.metadata.num_values()).unwrap_or(0), u64::try_from(pages).unwrap_or(0))
     }
@@ -157,8 +158,8 @@ impl Column<'_> {
     /// Estimates the number of bytes needed to decode all lists of the column chunk, from the sizes
     /// in the metadata. Adds a reserve for the dictionary, whose size is not declared, and for
     /// incompressible pages, which compression enlarges.
-    pub(super) fn lists_need(self) -> u64 {
-        let (values, pages) = self.declared();
+    pub(super) fn list_decode_bytes(self) -> u64 {
+        let (values, pages) = self.declared_sizes();
         values
             .saturating_mul(self.value_bytes() as u64)
             .saturating_add(pages)
@@ -166,41 +167,41 @@ impl Column<'_> {
     }
 
     /// Estimates the number of bytes that the decoded values take, from the sizes in the metadata.
-    pub(super) fn unpacked_bytes(self) -> u64 {
-        let (values, pages) = self.declared();
-        match self.leaf.holds {
-            Plain::Bytes | Plain::Text => pages,
-            Plain::Half | Plain::Bool => pages.max(values.saturating_mul(4)),
-            Plain::Number(element) => pages.max(values.saturating_mul(element.size() as u64)),
+    pub(super) fn decoded_bytes(self) -> u64 {
+        let (values, pages) = self.declared_sizes();
+        match self.leaf.value_type {
+            ValueType::Bytes | ValueType::Text => pages,
+            ValueType::Half | ValueType::Bool => pages.max(values.saturating_mul(4)),
+            ValueType::Number(element) => pages.max(values.saturating_mul(element.size() as u64)),
         }
     }
 
     /// Checks and decompresses a page. `body` is the page without its header.
-    fn unpack(self, header: &Header, body: &[u8]) -> Result<Page> {
+    fn decompress_page(self, header: &Header, body: &[u8]) -> Result<Page> {
         if header.crc.is_some_and(|crc| crc != crc32fast::hash(body)) {
             return Err(Error::in_source("damaged: a page has a wrong checksum"));
         }
         let codec = self.metadata.compression();
-        let plain = codec == Compression::UNCOMPRESSED;
-        let (levels, packed) = match header.kind {
-            Kind::DataV2 { definitions, repetitions, is_compressed, .. } => {
-                (definitions + repetitions, (is_compressed || self.packed) && !plain)
+        let is_uncompressed = codec == Compression::UNCOMPRESSED;
+        let (level_bytes, has_compressed_values) = match header.kind {
+            PageKind::DataV2 { definition_bytes, repetition_bytes, is_compressed, .. } => {
+                (definition_bytes + repetition_bytes, (is_compressed || self.assume_compressed) && !is_uncompressed)
             }
-            _ => (0, !plain),
+            _ => (0, !is_uncompressed),
         };
         let mut bytes = Vec::new();
-        if packed {
-            let (level_bytes, rest) =
-                body.split_at_checked(levels).filter(|_| levels <= header.size).ok_or_else(|| {
+        if has_compressed_values {
+            let (levels, values) =
+                body.split_at_checked(level_bytes).filter(|_| level_bytes <= header.size).ok_or_else(|| {
                     Error::in_source(format!(
-                        "damaged: a page has {} bytes, {} when decompressed, but claims {levels} bytes of levels",
+                        "damaged: a page has {} bytes, {} when decompressed, but claims {level_bytes} bytes of levels",
                         body.len(),
                         header.size
                     ))
                 })?;
             bytes.try_reserve_exact(header.size).map_err(|_| Error::in_source("cannot allocate memory for a page"))?;
-            bytes.extend_from_slice(level_bytes);
-            decompress(codec, rest, header.size - levels, &mut bytes)?;
+            bytes.extend_from_slice(levels);
+            decompress(codec, values, header.size - level_bytes, &mut bytes)?;
         } else if body.len() == header.size {
             reserve(&mut bytes, body.len())?;
             bytes.extend_from_slice(body);
@@ -210,52 +211,54 @@ impl Column<'_> {
         }
         let (buf, num_values) = (bytes.into(), header.values as u32);
         Ok(match header.kind {
-            Kind::Other => return Err(Error::in_source("damaged: unknown page type")),
-            Kind::Dictionary { encoding, sorted } => {
-                Page::DictionaryPage { buf, num_values, encoding, is_sorted: sorted }
+            PageKind::Other => return Err(Error::in_source("damaged: unknown page type")),
+            PageKind::Dictionary { encoding, is_sorted } => {
+                Page::DictionaryPage { buf, num_values, encoding, is_sorted }
             }
-            Kind::DataV1 { encoding, definitions, repetitions } => Page::DataPage {
+            PageKind::DataV1 { encoding, definition_encoding, repetition_encoding } => Page::DataPage {
                 buf,
                 num_values,
                 encoding,
-                def_level_encoding: definitions,
-                rep_level_encoding: repetitions,
+                def_level_encoding: definition_encoding,
+                rep_level_encoding: repetition_encoding,
                 statistics: None,
             },
-            Kind::DataV2 { encoding, rows, nulls, definitions, repetitions, is_compressed } => Page::DataPageV2 {
-                buf,
-                num_values,
-                encoding,
-                num_nulls: nulls as u32,
-                num_rows: rows as u32,
-                def_levels_byte_len: definitions as u32,
-                rep_levels_byte_len: repetitions as u32,
-                is_compressed,
-                statistics: None,
-            },
+            PageKind::DataV2 { encoding, row_count, null_count, definition_bytes, repetition_bytes, is_compressed } => {
+                Page::DataPageV2 {
+                    buf,
+                    num_values,
+                    encoding,
+                    num_nulls: null_count as u32,
+                    num_rows: row_count as u32,
+                    def_levels_byte_len: definition_bytes as u32,
+                    rep_levels_byte_len: repetition_bytes as u32,
+                    is_compressed,
+                    statistics: None,
+                }
+            }
         })
     }
 
-    fn block(self, rows: Range<usize>, pages: Pages) -> Result<Block> {
+    fn decode_block(self, rows: Range<usize>, pages: Pages) -> Result<Block> {
         guarded(|| {
-            let shared = (pages.bytes, pages.dictionary);
-            let decoded = Decoded::new(self.metadata, self.leaf.holds, Box::new(pages), shared, rows.len())?;
+            let shared = (pages.page_bytes, pages.dictionary_bytes);
+            let decoded = Decoded::new(self.metadata, self.leaf.value_type, Box::new(pages), shared, rows.len())?;
             decoded.block(rows.start, self.metadata.column_descr().max_def_level(), self.levels)
         })
     }
 }
 
 /// Checks that the lists of a row group can be decoded within `limit` bytes. `need` comes from
-/// [`Column::lists_need`]. The error suggests a higher memory limit only if that would help:
-/// a loader never grants more than `max_grant`.
-pub(super) fn lists_fit(need: u64, limit: usize, max_grant: usize) -> Result<()> {
-    if need <= limit as u64 { Ok(()) } else { Err(too_large(LISTS_NEED, need, limit, max_grant)) }
+/// [`ColumnChunk::list_decode_bytes`]. The error suggests a higher memory limit only if that would
+/// help: a loader never grants more than `max_grant`.
+pub(super) fn check_list_memory(need: u64, limit: usize, max_grant: usize) -> Result<()> {
+    if need <= limit as u64 { Ok(()) } else { Err(memory_error(LISTS_SUBJECT, need, limit, max_grant)) }
 }
 
-fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
-    let raise = if need <= max_grant as u64 { "raise the loader's memory_limit, " } else { "" };
+fn memory_error(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
+    let advice = if need <= max_grant as u64 { "raise the loader's memory_limit, " } else { "" };
     Error::in_source(format!(
-        "{what} {need} bytes of memory, but the limit is {limit}: {raise}write the file again with smaller pages or \
+        "{what} {need} bytes of memory, but the limit is {limit}: {advice}write the file again with smaller pages or \
          row groups, or leave the column out with TableOptions::columns"
     ))
 }
@@ -264,68 +267,70 @@ fn too_large(what: &str, need: u64, limit: usize, max_grant: usize) -> Error {
 #[derive(Default)]
 struct Pages {
     pages: VecDeque<Page>,
-    bytes: usize,
-    values: usize,
+    page_bytes: usize,
+    value_count: usize,
     /// Size of the dictionary, in bytes, which the cache counts once for all pages.
-    dictionary: usize,
+    dictionary_bytes: usize,
     /// Memory for decoding the pages, in bytes, as far as it is known.
-    needed: usize,
+    decode_bytes: usize,
 }
 
 impl Pages {
     /// Adds a page to the totals and checks them, before the caller allocates memory for the page.
-    fn account(&mut self, header: &Header, column: Column<'_>) -> Result<()> {
+    fn account(&mut self, header: &Header, column: ColumnChunk<'_>) -> Result<()> {
         let (size, values, limit) = (header.size.max(header.compressed_len), header.values, column.limit);
         // A value takes at least one byte of a dictionary page, so the page's size bounds the
         // count.
-        let dictionary = matches!(header.kind, Kind::Dictionary { .. });
-        let max_values = if dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
+        let is_dictionary = matches!(header.kind, PageKind::Dictionary { .. });
+        let max_values = if is_dictionary { size.min(MAX_VALUES) } else { MAX_VALUES };
         if values > max_values {
             return Err(Error::in_source(format!(
                 "a page of {size} bytes claims {values} values: the limit is {max_values} values"
             )));
         }
-        self.values += if dictionary || header.kind == Kind::Other { 0 } else { values };
-        let each = if dictionary { column.dictionary_value_bytes() } else { column.value_bytes() };
-        self.needed = self.needed.saturating_add(size).saturating_add(values * each);
+        self.value_count += if is_dictionary || header.kind == PageKind::Other { 0 } else { values };
+        let value_bytes = if is_dictionary { column.dictionary_value_bytes() } else { column.value_bytes() };
+        self.decode_bytes = self.decode_bytes.saturating_add(size).saturating_add(values * value_bytes);
         self.check(column, limit)
     }
 
-    fn check(&self, column: Column<'_>, limit: usize) -> Result<()> {
-        if self.needed <= limit {
+    fn check(&self, column: ColumnChunk<'_>, limit: usize) -> Result<()> {
+        if self.decode_bytes <= limit {
             return Ok(());
         }
         let (what, need) = match column.levels {
-            Some(_) => (LISTS_NEED, column.lists_need().max(self.needed as u64)),
-            None => ("a page needs", self.needed as u64),
+            Some(_) => (LISTS_SUBJECT, column.list_decode_bytes().max(self.decode_bytes as u64)),
+            None => ("a page needs", self.decode_bytes as u64),
         };
-        Err(too_large(what, need, limit, column.max_grant))
+        Err(memory_error(what, need, limit, column.max_grant))
     }
 
     /// Adds a page that [`account`](Pages::account) has accepted. Checks the lengths of
     /// delta-encoded byte strings, which headers do not bound.
-    fn add(&mut self, page: Page, column: Column<'_>) -> Result<()> {
+    fn add(&mut self, page: Page, column: ColumnChunk<'_>) -> Result<()> {
         let values = page.num_values() as usize;
         let delta = match page.encoding() {
             Encoding::DELTA_LENGTH_BYTE_ARRAY => {
-                encoded(&page, column.metadata).map(|bytes| delta::check_count(bytes, values).map(|()| 0))
+                encoded_values(&page, column.metadata).map(|bytes| delta::check_count(bytes, values).map(|()| 0))
             }
             Encoding::DELTA_BYTE_ARRAY => {
-                encoded(&page, column.metadata).map(|bytes| delta::decoded_size(bytes, values))
+                encoded_values(&page, column.metadata).map(|bytes| delta::decoded_size(bytes, values))
             }
             _ => Some(Some(0)),
         };
-        let more = delta.flatten().ok_or_else(|| Error::in_source("damaged: invalid value lengths in a page"))?;
-        self.needed = usize::try_from(more).map_or(usize::MAX, |more| self.needed.saturating_add(more));
+        let delta_bytes =
+            delta.flatten().ok_or_else(|| Error::in_source("damaged: invalid value lengths in a page"))?;
+        self.decode_bytes = usize::try_from(delta_bytes)
+            .map_or(usize::MAX, |delta_bytes| self.decode_bytes.saturating_add(delta_bytes));
         self.check(column, column.limit)?;
-        self.bytes += page.buffer().len() + more as usize;
+        self.page_bytes += page.buffer().len() + delta_bytes as usize;
         self.pages.push_back(page);
         Ok(())
     }
 }
 
 /// Returns the encoded values of a page, without the levels.
-fn encoded<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
+fn encoded_values<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
     let descriptor = column.column_descr();
     let bytes: &[u8] = page.buffer();
     match page {
@@ -422,9 +427,9 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Replaces 64-bit numbers in the footer. `from` must occur `count` times; `which` lists the
-    /// occurrences to replace with `to`.
-    fn with_numbers(bytes: &[u8], [from, to]: [u16; 2], count: usize, which: &[usize]) -> Vec<u8> {
+    /// Replaces 64-bit numbers in the footer. `from` must occur `count` times; `occurrences` lists
+    /// the occurrences to replace with `to`.
+    fn with_footer_numbers(bytes: &[u8], [from, to]: [u16; 2], count: usize, occurrences: &[usize]) -> Vec<u8> {
         // Compact Thrift: the header 0x16 is an increment of 1 to the field number, and type 6
         // (i64). The value is a zigzag varint of two bytes.
         let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
@@ -434,7 +439,7 @@ mod tests {
             memchr::memmem::find_iter(&bytes[start..], &field(from)).map(|offset| start + offset).collect();
         assert_eq!(positions.len(), count);
         let mut changed = bytes.to_vec();
-        which.iter().for_each(|&index| changed[positions[index]..][..3].copy_from_slice(&field(to)));
+        occurrences.iter().for_each(|&index| changed[positions[index]..][..3].copy_from_slice(&field(to)));
         changed
     }
 
@@ -453,7 +458,7 @@ mod tests {
             assert_eq!(set.len(), rows);
             set.read(0, &mut Vec::new()).map(drop)
         };
-        let text = |which: &[usize]| with_numbers(&file, [7777, 7770], 3, which);
+        let text = |occurrences: &[usize]| with_footer_numbers(&file, [7777, 7770], 3, occurrences);
         assert!(read(&text(&[]), 7777).is_ok());
         let cases = [
             (&[0][..], "the footer claims 7770 rows, but the row groups have 7777"),
@@ -462,19 +467,19 @@ mod tests {
             // If all counts are wrong in the same way, only the page headers reveal it.
             (&[0, 1, 2], "a page at row 0 claims 7777 rows, but the row group has 7770 rows"),
         ];
-        for (which, expected) in cases {
-            let e = read(&text(which), 7770).unwrap_err();
+        for (occurrences, expected) in cases {
+            let e = read(&text(occurrences), 7770).unwrap_err();
             assert!(e.cause().contains(expected) && e.path() == Some(&*path), "{e}");
         }
         write_lists(&path, 777);
         let file = std::fs::read(&path).unwrap();
         assert!(read(&file, 777).is_ok());
-        let e = read(&with_numbers(&file, [777, 770], 2, &[0, 1]), 770).unwrap_err();
+        let e = read(&with_footer_numbers(&file, [777, 770], 2, &[0, 1]), 770).unwrap_err();
         assert!(
             e.cause().contains("row group 0, column \"list\": damaged: the row group has more than 770 rows"),
             "{e}"
         );
-        let e = read(&with_numbers(&file, [1554, 1550], 1, &[0]), 777).unwrap_err();
+        let e = read(&with_footer_numbers(&file, [1554, 1550], 1, &[0]), 777).unwrap_err();
         assert!(e.cause().contains("the pages have 1554 values, but the column claims 1550"), "{e}");
         assert_eq!(e.path(), Some(&*path));
     }

@@ -10,36 +10,36 @@ use crate::values::grants::Grant;
 /// The memory grants of a loader that reads this source and, for files in an object store, its
 /// prefetcher. Dropping this value releases the grants.
 struct LoaderGrants {
-    ahead: Option<Box<dyn Prefetcher>>,
+    prefetcher: Option<Box<dyn Prefetcher>>,
     _grants: [Grant; 2],
 }
 
 impl Prefetcher for LoaderGrants {
     fn start(&self, batch: BatchIndex) {
-        self.ahead.iter().for_each(|ahead| ahead.start(batch));
+        self.prefetcher.iter().for_each(|prefetcher| prefetcher.start(batch));
     }
 
     fn done(&self, batch: BatchIndex) {
-        self.ahead.iter().for_each(|ahead| ahead.done(batch));
+        self.prefetcher.iter().for_each(|prefetcher| prefetcher.done(batch));
     }
 
     fn stop(&self) {
-        self.ahead.iter().for_each(|ahead| ahead.stop());
+        self.prefetcher.iter().for_each(|prefetcher| prefetcher.stop());
     }
 }
 
 impl Parquet {
     /// Grants memory to the cache, and starts prefetching for `order`. `rows` maps each sample to
     /// the rows that it needs.
-    pub(super) fn follow_rows(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
-        let share = self.cache_share(order.bytes());
-        let grants = [Grant::new(self.cache.clone(), share), Grant::new(self.page_limit.clone(), share)];
-        let Some(remote) = &self.remote else { return Box::new(LoaderGrants { ahead: None, _grants: grants }) };
-        let ahead = order.bytes() - share;
+    pub(super) fn row_prefetcher(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
+        let cache_bytes = self.cache_share(order.bytes());
+        let grants = [Grant::new(self.cache.clone(), cache_bytes), Grant::new(self.page_limit.clone(), cache_bytes)];
+        let Some(remote) = &self.remote else { return Box::new(LoaderGrants { prefetcher: None, _grants: grants }) };
+        let prefetch_bytes = order.bytes() - cache_bytes;
         // Plan for less cache than is available, because pages are not used in exactly the planned
         // order.
-        let units = self.files.order(order, (rows, self.needed()), ahead, share / 4 * 3);
-        let ahead = remote.prefetcher(units, self.files.units());
-        Box::new(LoaderGrants { ahead, _grants: grants })
+        let units = self.files.unit_order(order, (rows, self.needed_leaves()), prefetch_bytes, cache_bytes / 4 * 3);
+        let prefetcher = remote.prefetcher(units, self.files.units());
+        Box::new(LoaderGrants { prefetcher, _grants: grants })
     }
 }

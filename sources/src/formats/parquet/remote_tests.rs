@@ -42,10 +42,10 @@ fn image(row: u64) -> Vec<u8> {
 }
 
 /// Writes the test file, with pages of about 16 kB and row groups of 50 rows.
-fn write(path: &Path, indexed: bool, dictionary: bool) {
+fn write(path: &Path, has_page_index: bool, dictionary: bool) {
     let schema = parse_message_type("message m { required binary image; optional int64 label; }").unwrap();
     let properties = WriterProperties::builder()
-        .set_offset_index_disabled(!indexed)
+        .set_offset_index_disabled(!has_page_index)
         .set_statistics_enabled(EnabledStatistics::None)
         .set_dictionary_enabled(dictionary)
         .set_dictionary_page_size_limit(30_000)
@@ -80,7 +80,7 @@ struct StoreState {
     bytes: AtomicU64,
     requests: AtomicU64,
     /// Number of requests by the prefetcher.
-    ahead: AtomicU64,
+    prefetch_requests: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -103,20 +103,20 @@ impl Store for CachingStore {
     }
 
     fn fetch(&self, object: &Object, range: Range<u64>, reply: ReadCompletion) {
-        self.0.ahead.fetch_add(1, Ordering::Relaxed);
+        self.0.prefetch_requests.fetch_add(1, Ordering::Relaxed);
         let mut bytes = vec![0; (range.end - range.start) as usize];
         reply.done(self.read(object, range.start, &mut bytes).map(|()| bytes));
     }
 
     fn keep(&self, _set: u64, order: &Lookahead) -> Option<Arc<dyn ObjectCache>> {
-        let (place, units) = order.from(BatchIndex::default()).find(|(_, units)| !units.is_empty())?;
-        assert_eq!(order.next_use(units[0], place, 1), NextUse::At(place));
+        let (batch, units) = order.from(BatchIndex::default()).find(|(_, units)| !units.is_empty())?;
+        assert_eq!(order.next_use(units[0], batch, 1), NextUse::At(batch));
         (self.0.limit > 0).then(|| Arc::new(self.clone()) as Arc<dyn ObjectCache>)
     }
 }
 
 impl ObjectCache for CachingStore {
-    fn start(&self, _place: BatchIndex) {}
+    fn start(&self, _batch: BatchIndex) {}
 
     fn has(&self, _object: &Object, offset: u64, len: u64) -> bool {
         self.0.cached.lock().unwrap().0.contains_key(&(offset, len))
@@ -151,8 +151,8 @@ impl Order {
         match self {
             Order::Sequential => position,
             Order::Windowed => {
-                let (window, inside) = (position / 50, position % 50);
-                window * 50 + (49 + salt - inside) % 50
+                let (window, offset_in_window) = (position / 50, position % 50);
+                window * 50 + (49 + salt - offset_in_window) % 50
             }
             Order::Shuffled => (ROWS - 1 + 7 * salt - position % ROWS) % ROWS,
         }
@@ -183,10 +183,10 @@ fn open(file: &[u8], limit: usize) -> Result<(CachingStore, Arc<Parquet>)> {
         cached: Mutex::default(),
         bytes: AtomicU64::new(0),
         requests: AtomicU64::new(0),
-        ahead: AtomicU64::new(0),
+        prefetch_requests: AtomicU64::new(0),
     }));
-    let any: Arc<dyn Store> = Arc::new(store.clone());
-    let options = Options::new().store("mem", any);
+    let dyn_store: Arc<dyn Store> = Arc::new(store.clone());
+    let options = Options::new().store("mem", dyn_store);
     let set = Parquet::with(options.at(Path::new(URL))?, &options)?;
     Ok((store, Arc::new(set)))
 }
@@ -221,8 +221,8 @@ fn read_epochs(store: &CachingStore, set: &Parquet, expected: &[OwnedSample], or
 fn remote_samples_equal_local_samples() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
-    for (indexed, dictionary) in [(true, false), (true, true), (false, false), (false, true)] {
-        write(&path, indexed, dictionary);
+    for (has_page_index, dictionary) in [(true, false), (true, true), (false, false), (false, true)] {
+        write(&path, has_page_index, dictionary);
         let file = std::fs::read(&path).unwrap();
         let local = Parquet::open(&path).unwrap();
         let expected: Vec<_> = (0..ROWS).map(|row| read_owned(&local, row)).collect();
@@ -237,7 +237,7 @@ fn remote_samples_equal_local_samples() {
             for budget in [0, 30_000, 300_000, 8 << 20] {
                 for limit in [0, 200_000, 8 << 20] {
                     let (store, set) = open(&file, limit).unwrap();
-                    let case = format!("index {indexed}, dictionary {dictionary}, {order:?}, {budget}, {limit}");
+                    let case = format!("index {has_page_index}, dictionary {dictionary}, {order:?}, {budget}, {limit}");
                     let [cold, warm] = read_epochs(&store, &set, &expected, order, budget);
                     let network = set.network_stats().unwrap();
                     assert_eq!(network.cached, limit > 0 && budget > 0, "{case}");
@@ -246,7 +246,7 @@ fn remote_samples_equal_local_samples() {
                         // once.
                         assert!(50 * cold <= 51 * network.used_bytes && warm == 0, "{case}: {cold} {warm} {network:?}");
                         assert!(network.used_bytes <= file.len() as u64, "{case}: {network:?}");
-                        assert!(store.0.ahead.load(Ordering::Relaxed) > 0, "{case}");
+                        assert!(store.0.prefetch_requests.load(Ordering::Relaxed) > 0, "{case}");
                         // All requests have completed by now. The store did not count the request
                         // that looked up the object, so add 1.
                         let sent = [&store.0.bytes, &store.0.requests].map(|count| count.load(Ordering::Relaxed));
@@ -263,9 +263,9 @@ fn large_unindexed_column_is_checked_against_the_memory_plan() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.parquet");
     let schema = Arc::new(parse_message_type("message m { required binary image; }").unwrap());
-    let write = |indexed: bool| {
+    let write = |has_page_index: bool| {
         let properties = WriterProperties::builder()
-            .set_offset_index_disabled(!indexed)
+            .set_offset_index_disabled(!has_page_index)
             .set_statistics_enabled(EnabledStatistics::None)
             .set_dictionary_enabled(false)
             .set_write_batch_size(1)
@@ -316,11 +316,11 @@ fn page_index_that_does_not_match_its_pages_fails() {
     let mut file = std::fs::read(&path).unwrap();
     let (_, set) = open(&file, 0).unwrap();
     let samples: Vec<_> = (0..50).map(|row| read_owned(&set, row)).collect();
-    let column = set.files.parts[0].meta.row_group(0).column(0);
+    let column = set.files.parquet_files[0].meta.row_group(0).column(0);
     let offset = column.offset_index_offset().unwrap() as usize;
-    let listed = offset..offset + column.offset_index_length().unwrap() as usize;
-    let mut refused = 0;
-    for index in listed {
+    let index_range = offset..offset + column.offset_index_length().unwrap() as usize;
+    let mut error_count = 0;
+    for index in index_range {
         let before = file[index];
         for step in [1, 2, 0xfe] {
             file[index] = before.wrapping_add(step);
@@ -332,14 +332,14 @@ fn page_index_that_does_not_match_its_pages_fails() {
                     }
                     Err(e) => {
                         assert!(e.cause().contains("row group 0, column \"image\""), "{e}");
-                        refused += 1;
+                        error_count += 1;
                     }
                 }
             }
         }
         file[index] = before;
     }
-    assert!(refused > 0);
+    assert!(error_count > 0);
 }
 
 #[test]

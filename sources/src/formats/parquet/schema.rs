@@ -42,17 +42,17 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    pub(super) fn all(&self) -> &[i16] {
+    pub(super) fn element_levels(&self) -> &[i16] {
         &self.elements[..self.depth]
     }
 
-    fn with(mut self, element: i16) -> Result<Self, &'static str> {
+    fn with_list(mut self, element: i16) -> Result<Self, &'static str> {
         *self.elements.get_mut(self.depth).ok_or("lists of more than four levels")? = element;
         self.depth += 1;
         Ok(self)
     }
 
-    pub(super) fn nested(&self) -> bool {
+    pub(super) fn is_nested(&self) -> bool {
         self.depth > 1
     }
 }
@@ -61,11 +61,11 @@ impl Levels {
 pub(super) struct Leaf {
     /// Index of the leaf column within the file.
     pub(super) index: usize,
-    pub(super) holds: Plain,
+    pub(super) value_type: ValueType,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Plain {
+pub(super) enum ValueType {
     Bool,
     Number(Element),
     Half,
@@ -78,8 +78,8 @@ pub(super) enum Plain {
 pub(super) fn fields(schema: &SchemaDescriptor) -> Vec<Field> {
     let (mut fields, mut leaf) = (Vec::new(), 0);
     for column in schema.root_schema().get_fields() {
-        let inside = Inside { name: column.name().to_owned(), level: 0, lists: Levels::default() };
-        inside.add(column, leaf, &mut fields);
+        let path = SchemaPath { name: column.name().to_owned(), level: 0, lists: Levels::default() };
+        path.add_fields(column, leaf, &mut fields);
         leaf += count_leaves(column);
     }
     fields
@@ -89,110 +89,112 @@ fn count_leaves(column: &Type) -> usize {
     if column.is_primitive() { 1 } else { column.get_fields().iter().map(|field| count_leaves(field)).sum() }
 }
 
-fn repeated(column: &Type) -> bool {
+fn is_repeated(column: &Type) -> bool {
     column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REPEATED
 }
 
 /// Returns the number of definition levels that `column` adds: 1 if it is optional or repeated.
 fn definition_levels(column: &Type) -> i16 {
-    let required =
+    let is_required =
         column.get_basic_info().has_repetition() && column.get_basic_info().repetition() == Repetition::REQUIRED;
-    i16::from(!required)
+    i16::from(!is_required)
 }
 
-/// A position in the schema: the name and the levels that the enclosing structs and lists determine.
-struct Inside {
+/// A position in the schema: the name and the levels that the enclosing structs and lists
+/// determine.
+struct SchemaPath {
     name: String,
     /// Definition level of the enclosing group.
     level: i16,
     lists: Levels,
 }
 
-impl Inside {
+impl SchemaPath {
     /// Appends the fields in `column` to `fields`. `first` is the index of its first leaf column.
     /// Unsupported types become fields of the form `Unsupported`.
-    fn add(self, column: &Type, first: usize, fields: &mut Vec<Field>) {
+    fn add_fields(self, column: &Type, first_leaf: usize, fields: &mut Vec<Field>) {
         let name = self.name.clone();
-        if let Err(what) = self.try_add(column, first, fields) {
+        if let Err(what) = self.try_add(column, first_leaf, fields) {
             fields.push(Field { name, form: Form::Unsupported(what) });
         }
     }
 
-    fn try_add(self, column: &Type, first: usize, fields: &mut Vec<Field>) -> Result<(), &'static str> {
-        let Inside { name, lists, .. } = self;
-        if repeated(column) {
+    fn try_add(self, column: &Type, first_leaf: usize, fields: &mut Vec<Field>) -> Result<(), &'static str> {
+        let SchemaPath { name, lists, .. } = self;
+        if is_repeated(column) {
             return Err("repeated fields without a list");
         }
         let level = self.level + definition_levels(column);
         if column.is_primitive() {
-            let form = leaf_form(column, first, lists)?;
+            let form = leaf_form(column, first_leaf, lists)?;
             fields.push(Field { name, form });
             return Ok(());
         }
         let children = column.get_fields();
         if let [list] = children
-            && repeated(list)
+            && is_repeated(list)
         {
             if is_map(column) {
                 return Err("maps");
             }
-            let (level, lists) = (level + 1, lists.with(level + 1)?);
+            let (level, lists) = (level + 1, lists.with_list(level + 1)?);
             if list.is_primitive() {
-                let form = leaf_form(list, first, lists)?;
+                let form = leaf_form(list, first_leaf, lists)?;
                 fields.push(Field { name, form });
                 return Ok(());
             }
-            // Old writers omit the group of the element, so a group with several fields is the element.
+            // Old writers omit the group of the element, so a group with several fields is the
+            // element.
             return match list.get_fields() {
-                [element] => Inside { name, level, lists }.try_add(element, first, fields),
+                [element] => SchemaPath { name, level, lists }.try_add(element, first_leaf, fields),
                 elements => {
-                    Inside { name, level, lists }.add_all(elements, first, fields);
+                    SchemaPath { name, level, lists }.add_all(elements, first_leaf, fields);
                     Ok(())
                 }
             };
         }
-        if let Some(form) = file_form(children, first) {
+        if let Some(form) = file_form(children, first_leaf) {
             if lists.depth > 0 {
                 return Err("lists of files");
             }
             fields.push(Field { name, form });
             return Ok(());
         }
-        Inside { name, level, lists }.add_all(children, first, fields);
+        SchemaPath { name, level, lists }.add_all(children, first_leaf, fields);
         Ok(())
     }
 
-    fn add_all(&self, children: &[TypePtr], mut first: usize, fields: &mut Vec<Field>) {
+    fn add_all(&self, children: &[TypePtr], mut first_leaf: usize, fields: &mut Vec<Field>) {
         for child in children {
             let name = format!("{}.{}", self.name, child.name());
-            Inside { name, level: self.level, lists: self.lists }.add(child, first, fields);
-            first += count_leaves(child);
+            SchemaPath { name, level: self.level, lists: self.lists }.add_fields(child, first_leaf, fields);
+            first_leaf += count_leaves(child);
         }
     }
 }
 
 /// Returns the form of a leaf column. `levels` describe the enclosing lists.
 fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'static str> {
-    let leaf = Leaf { index, holds: plain(column)? };
-    match (levels.depth, leaf.holds) {
+    let leaf = Leaf { index, value_type: value_type(column)? };
+    match (levels.depth, leaf.value_type) {
         (0, _) => Ok(Form::Flat(leaf)),
-        (_, Plain::Bytes | Plain::Text) => Err("lists of bytes or text"),
+        (_, ValueType::Bytes | ValueType::Text) => Err("lists of bytes or text"),
         _ => Ok(Form::List { leaf, levels }),
     }
 }
 
 /// Returns the form of the struct in which Hugging Face's `datasets` stores files: `bytes`, an
 /// optional `path`, and no other field. Returns `None` for other structs.
-fn file_form(children: &[TypePtr], first: usize) -> Option<Form> {
-    let child = |name: &str, form: Plain| {
+fn file_form(children: &[TypePtr], first_leaf: usize) -> Option<Form> {
+    let child = |name: &str, form: ValueType| {
         let position = children.iter().position(|child| child.name() == name)?;
-        let fits = children[position].is_primitive()
-            && !repeated(&children[position])
-            && plain(&children[position]) == Ok(form);
+        let is_match = children[position].is_primitive()
+            && !is_repeated(&children[position])
+            && value_type(&children[position]) == Ok(form);
         // The result is used only if there are no other children, so all children are leaf columns.
-        fits.then_some(Leaf { index: first + position, holds: form })
+        is_match.then_some(Leaf { index: first_leaf + position, value_type: form })
     };
-    let (bytes, path) = (child("bytes", Plain::Bytes)?, child("path", Plain::Text));
+    let (bytes, path) = (child("bytes", ValueType::Bytes)?, child("path", ValueType::Text));
     (children.len() == 1 + usize::from(path.is_some())).then_some(Form::File { bytes, path })
 }
 
@@ -202,7 +204,7 @@ fn is_map(column: &Type) -> bool {
         || matches!(info.converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE)
 }
 
-fn plain(column: &Type) -> Result<Plain, &'static str> {
+fn value_type(column: &Type) -> Result<ValueType, &'static str> {
     let info = column.get_basic_info();
     let (logical, converted) = (info.logical_type_ref(), info.converted_type());
     if matches!(logical, Some(LogicalType::Decimal { .. })) || converted == ConvertedType::DECIMAL {
@@ -218,12 +220,12 @@ fn plain(column: &Type) -> Result<Plain, &'static str> {
         (64, true) => Element::I64,
         _ => Element::I32,
     };
-    let text = matches!(logical, Some(LogicalType::String | LogicalType::Enum | LogicalType::Json))
+    let is_text = matches!(logical, Some(LogicalType::String | LogicalType::Enum | LogicalType::Json))
         || matches!(converted, ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON);
     Ok(match column.get_physical_type() {
-        Physical::BOOLEAN => Plain::Bool,
-        physical @ (Physical::INT32 | Physical::INT64) => Plain::Number(match (logical, converted) {
-            (Some(LogicalType::Integer(about)), _) => integer(about.bit_width, about.is_signed),
+        Physical::BOOLEAN => ValueType::Bool,
+        physical @ (Physical::INT32 | Physical::INT64) => ValueType::Number(match (logical, converted) {
+            (Some(LogicalType::Integer(integer_type)), _) => integer(integer_type.bit_width, integer_type.is_signed),
             (_, ConvertedType::INT_8) => Element::I8,
             (_, ConvertedType::INT_16) => Element::I16,
             (_, ConvertedType::UINT_8) => Element::U8,
@@ -233,12 +235,12 @@ fn plain(column: &Type) -> Result<Plain, &'static str> {
             _ if physical == Physical::INT32 => Element::I32,
             _ => Element::I64,
         }),
-        Physical::FLOAT => Plain::Number(Element::F32),
-        Physical::DOUBLE => Plain::Number(Element::F64),
+        Physical::FLOAT => ValueType::Number(Element::F32),
+        Physical::DOUBLE => ValueType::Number(Element::F64),
         Physical::INT96 => return Err("INT96 timestamps"),
-        Physical::BYTE_ARRAY if text => Plain::Text,
-        Physical::BYTE_ARRAY => Plain::Bytes,
-        Physical::FIXED_LEN_BYTE_ARRAY if matches!(logical, Some(LogicalType::Float16)) => Plain::Half,
-        Physical::FIXED_LEN_BYTE_ARRAY => Plain::Bytes,
+        Physical::BYTE_ARRAY if is_text => ValueType::Text,
+        Physical::BYTE_ARRAY => ValueType::Bytes,
+        Physical::FIXED_LEN_BYTE_ARRAY if matches!(logical, Some(LogicalType::Float16)) => ValueType::Half,
+        Physical::FIXED_LEN_BYTE_ARRAY => ValueType::Bytes,
     })
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::cache::{Cache, PageLimit};
-use super::file::{Fetch, MAX_CHUNK, ParquetFile, Unit, fits};
-use super::files::{Files, NeededLeaf, OneRow, SampleRows};
+use super::file::{Fetch, MAX_CHUNK, ParquetFile, Unit, check_chunk_size};
+use super::files::{Files, NeededLeaf, RowPerSample, SampleRows};
 use super::input::{guarded, read};
-use super::pages::lists_fit;
-use super::schema::{Field, Form, Leaf, Levels, Plain, fields};
+use super::pages::check_list_memory;
+use super::schema::{Field, Form, Leaf, Levels, ValueType, fields};
 use crate::error::{Error, Result};
 use crate::machine::bytes::grow_to;
 use crate::machine::parallel::in_parallel;
@@ -47,20 +47,21 @@ pub struct Parquet {
     pub(super) columns: Columns,
     /// Whether image paths may point outside the dataset's folder. True only if the user names the
     /// image column, and thus trusts its paths.
-    anywhere: bool,
+    allows_outside_paths: bool,
     pub(super) cache: Arc<Cache>,
     pub(super) page_limit: Arc<PageLimit>,
     /// The largest column chunk that can only be read from the store in one piece.
     largest_unsplit: Option<Chunk>,
     /// The list column chunk that takes the most memory to decode.
-    lists: Option<Chunk>,
+    largest_list_chunk: Option<Chunk>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
-    /// For `largest_unsplit`, the size in the file; for `lists`, the memory needed for decoding.
+    /// For `largest_unsplit`, the size in the file; for `largest_list_chunk`, the memory needed for
+    /// decoding.
     bytes: u64,
-    lists: bool,
+    is_list: bool,
     file: u32,
     group: u32,
     column: usize,
@@ -95,22 +96,30 @@ impl Parquet {
         } else {
             vec![path.to_owned()]
         };
-        let parts = in_parallel(&files, |path| ParquetFile::open(location.storage.open(path)?))?;
+        let parquet_files = in_parallel(&files, |path| ParquetFile::open(location.storage.open(path)?))?;
         let folder = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
         let features = if location.storage.is_store() { None } else { Features::in_folder(folder)? };
-        Self::from_parts(path, parts, features, options)
+        Self::from_files(path, parquet_files, features, options)
     }
 
-    fn from_parts(path: &Path, parts: Vec<ParquetFile>, features: Option<Features>, options: &Options) -> Result<Self> {
-        let json = |part: &ParquetFile| {
-            let metadata = part.meta.file_metadata().key_value_metadata()?;
+    fn from_files(
+        path: &Path,
+        parquet_files: Vec<ParquetFile>,
+        features: Option<Features>,
+        options: &Options,
+    ) -> Result<Self> {
+        let features_json = |parquet_file: &ParquetFile| {
+            let metadata = parquet_file.meta.file_metadata().key_value_metadata()?;
             metadata.iter().find(|entry| entry.key == "huggingface")?.value.clone()
         };
-        let named: Vec<_> = parts.iter().filter_map(|part| Some((part.file.path.clone(), json(part)?))).collect();
+        let named: Vec<_> = parquet_files
+            .iter()
+            .filter_map(|parquet_file| Some((parquet_file.file.path.clone(), features_json(parquet_file)?)))
+            .collect();
         let features = FileFeatures::new(features, &named);
         let choice = options.column_choice();
-        let mut set = Self::without_columns(path, parts)?;
-        set.anywhere = choice.image.is_some();
+        let mut set = Self::without_columns(path, parquet_files)?;
+        set.allows_outside_paths = choice.image.is_some();
         let columns: Vec<Column> = (0..set.fields.len())
             .map(|column_index| {
                 Ok(Column::new(set.fields[column_index].name.clone(), set.column_type(column_index, features.all())?))
@@ -120,67 +129,75 @@ impl Parquet {
         let names = |column_index: usize| &*set.fields[column_index].name;
         let classes = features.classes(set.columns.used_columns().map(names), set.columns.label().map(names))?;
         set.prepare()?;
-        let uses = std::mem::take(&mut set.columns);
-        let find = |row, column_index, scratch: &mut Vec<u8>| set.find(row, column_index, scratch);
-        let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, set.len(), find);
-        set.columns = learned.map_err(|e| e.at_path(path))?;
+        let untyped_columns = std::mem::take(&mut set.columns);
+        let append_value = |row, column_index, scratch: &mut Vec<u8>| set.append_value(row, column_index, scratch);
+        let columns_with_types = untyped_columns.learned(
+            &columns,
+            classes,
+            options.classes.as_ref(),
+            options.lenient,
+            set.len(),
+            append_value,
+        );
+        set.columns = columns_with_types.map_err(|e| e.at_path(path))?;
         Ok(set)
     }
 
     /// Creates a source without columns: the caller selects them.
-    pub(super) fn without_columns(path: &Path, parts: Vec<ParquetFile>) -> Result<Self> {
-        let first =
-            parts.first().ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
+    pub(super) fn without_columns(path: &Path, parquet_files: Vec<ParquetFile>) -> Result<Self> {
+        let first = parquet_files
+            .first()
+            .ok_or_else(|| Error::in_source("the folder contains no .parquet files").at_path(path))?;
         let columns = guarded(|| Ok(fields(first.meta.file_metadata().schema_descr())))?;
-        let files = Files::new(parts, &columns)?;
+        let files = Files::new(parquet_files, &columns)?;
         if files.groups.is_empty() {
             return Err(Error::in_source("the files contain no rows").at_path(path));
         }
-        let remote = files.parts[0].file.object().map(|(_, remote)| remote.clone());
+        let remote = files.parquet_files[0].file.object().map(|(_, remote)| remote.clone());
         Ok(Parquet {
             files: Arc::new(files),
             remote,
             fields: columns.into(),
             columns: Columns::default(),
-            anywhere: false,
+            allows_outside_paths: false,
             cache: Arc::new(Cache::new()),
             page_limit: Arc::default(),
             largest_unsplit: None,
-            lists: None,
+            largest_list_chunk: None,
         })
     }
 
     pub(super) fn prepare(&mut self) -> Result<()> {
-        self.check_counts()?;
+        self.check_row_counts()?;
         if self.remote.is_some() {
-            self.files.load_indexes(&self.needed())?;
+            self.files.load_indexes(&self.needed_leaves())?;
         }
-        self.measure()
+        self.find_largest_chunks()
     }
 
     /// Returns a source that reads only `columns`, and shares the files and the cache.
-    pub(super) fn selecting(&self, columns: Columns) -> Result<Self> {
+    pub(super) fn with_columns(&self, columns: Columns) -> Result<Self> {
         let mut selection = Parquet {
             files: self.files.clone(),
             remote: self.remote.clone(),
             fields: self.fields.clone(),
             columns,
-            anywhere: self.anywhere,
+            allows_outside_paths: self.allows_outside_paths,
             cache: self.cache.clone(),
             page_limit: Arc::default(),
             largest_unsplit: None,
-            lists: None,
+            largest_list_chunk: None,
         };
-        selection.measure()?;
+        selection.find_largest_chunks()?;
         Ok(selection)
     }
 
     /// Checks that each used column, except list columns, has as many values as rows. Without this
     /// check, a row group that declares too few rows would silently lose rows.
-    fn check_counts(&self) -> Result<()> {
+    fn check_row_counts(&self) -> Result<()> {
         for &(file, group) in &self.files.groups {
-            let part = &self.files.parts[file as usize];
-            let row_group = part.meta.row_group(group as usize);
+            let parquet_file = &self.files.parquet_files[file as usize];
+            let row_group = parquet_file.meta.row_group(group as usize);
             for column_index in self.columns.used_columns() {
                 let leaves = match self.fields[column_index].form {
                     Form::Flat(leaf) => [Some(leaf), None],
@@ -195,7 +212,7 @@ impl Parquet {
                              again",
                             self.fields[column_index].name
                         );
-                        return Err(Error::in_source(cause).at_path(&part.file.path));
+                        return Err(Error::in_source(cause).at_path(&parquet_file.file.path));
                     }
                 }
             }
@@ -211,19 +228,19 @@ impl Parquet {
                 Some(column_type) => column_type,
                 None => self.sniff(column_index)?,
             },
-            Form::Flat(Leaf { holds: Plain::Bytes, .. }) => self.sniff(column_index)?,
-            Form::List { levels, .. } if levels.nested() => ColumnType::Json,
+            Form::Flat(Leaf { value_type: ValueType::Bytes, .. }) => self.sniff(column_index)?,
+            Form::List { levels, .. } if levels.is_nested() => ColumnType::Json,
             Form::List { .. } => ColumnType::Numbers,
-            Form::Flat(leaf) => match leaf.holds {
-                Plain::Text => ColumnType::Text,
-                Plain::Number(Element::F32 | Element::F64) | Plain::Half => ColumnType::Numbers,
+            Form::Flat(leaf) => match leaf.value_type {
+                ValueType::Text => ColumnType::Text,
+                ValueType::Number(Element::F32 | Element::F64) | ValueType::Half => ColumnType::Numbers,
                 _ => ColumnType::Integers,
             },
         })
     }
 
     fn sniff(&self, column_index: usize) -> Result<ColumnType> {
-        sniffed(self.len(), |row, scratch| self.find(row, column_index, scratch))
+        sniffed(self.len(), |row, scratch| self.append_value(row, column_index, scratch))
     }
 
     /// Returns the share of a loader's `bytes` for decoded pages: all for local files, and half for
@@ -233,13 +250,13 @@ impl Parquet {
     }
 
     pub(super) fn file_of(&self, row: usize) -> &ParquetFile {
-        &self.files.parts[self.files.groups[self.files.locate(row).0].0 as usize]
+        &self.files.parquet_files[self.files.groups[self.files.locate(row).0].0 as usize]
     }
 
-    pub(super) fn needed(&self) -> Vec<NeededLeaf> {
+    pub(super) fn needed_leaves(&self) -> Vec<NeededLeaf> {
         let used = self.columns.used_columns().map(|column_index| match self.fields[column_index].form {
-            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: false }),
-            Form::List { leaf, .. } => Some(NeededLeaf { leaf: leaf.index, lists: true }),
+            Form::Flat(leaf) | Form::File { bytes: leaf, .. } => Some(NeededLeaf { leaf: leaf.index, is_list: false }),
+            Form::List { leaf, .. } => Some(NeededLeaf { leaf: leaf.index, is_list: true }),
             Form::Unsupported(_) => None,
         });
         used.flatten().collect()
@@ -255,46 +272,59 @@ impl Parquet {
         let used: Vec<_> = self.columns.used_columns().filter_map(chunk_of).collect();
         self.files.groups.iter().flat_map(move |&(file, group)| {
             used.clone().into_iter().map(move |(column_index, leaf, levels)| {
-                (Chunk { bytes: 0, lists: levels.is_some(), file, group, column: column_index }, leaf, levels)
+                (Chunk { bytes: 0, is_list: levels.is_some(), file, group, column: column_index }, leaf, levels)
             })
         })
     }
 
-    fn measure(&mut self) -> Result<()> {
-        let (mut largest_unsplit, mut lists) = (None::<Chunk>, None::<Chunk>);
+    fn find_largest_chunks(&mut self) -> Result<()> {
+        let (mut largest_unsplit, mut largest_list_chunk) = (None::<Chunk>, None::<Chunk>);
         let update = |largest: &mut Option<Chunk>, chunk: Chunk, bytes: u64| {
             if largest.is_none_or(|largest| largest.bytes < bytes) {
                 *largest = Some(Chunk { bytes, ..chunk });
             }
         };
         for (chunk, leaf, levels) in self.chunks() {
-            let part = &self.files.parts[chunk.file as usize];
+            let parquet_file = &self.files.parquet_files[chunk.file as usize];
             if let Some(levels) = levels {
-                update(&mut lists, chunk, part.column(chunk.group, leaf, Some(levels), &self.page_limit).lists_need());
+                update(
+                    &mut largest_list_chunk,
+                    chunk,
+                    parquet_file.column_chunk(chunk.group, leaf, Some(levels), &self.page_limit).list_decode_bytes(),
+                );
             }
-            let len = self.remote.as_ref().map(|_| part.whole_size(chunk.group, leaf.index, chunk.lists)).transpose();
-            if let Some(len) = len.map_err(|e| self.in_chunk(chunk, &e))?.flatten() {
+            let len = self
+                .remote
+                .as_ref()
+                .map(|_| parquet_file.unsplit_chunk_len(chunk.group, leaf.index, chunk.is_list))
+                .transpose();
+            if let Some(len) = len.map_err(|e| self.chunk_error(chunk, &e))?.flatten() {
                 update(&mut largest_unsplit, chunk, len);
             }
         }
-        (self.largest_unsplit, self.lists) = (largest_unsplit, lists);
+        (self.largest_unsplit, self.largest_list_chunk) = (largest_unsplit, largest_list_chunk);
         self.page_limit = Arc::new(PageLimit::new(self.cache_share(self.prefetch_bytes())));
         Ok(())
     }
 
-    fn in_chunk(&self, chunk: Chunk, e: &Error) -> Error {
+    fn chunk_error(&self, chunk: Chunk, e: &Error) -> Error {
         let cause = format!("row group {}, column {:?}: {}", chunk.group, self.fields[chunk.column].name, e.cause());
-        Error::in_source(cause).at_path(&self.files.parts[chunk.file as usize].file.path)
+        Error::in_source(cause).at_path(&self.files.parquet_files[chunk.file as usize].file.path)
     }
 
-    pub(super) fn find(&self, row: usize, column_index: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+    pub(super) fn append_value(
+        &self,
+        row: usize,
+        column_index: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Found<'static>> {
         let field = &self.fields[column_index];
-        let plain = |leaf, scratch: &mut Vec<u8>| self.value(row, leaf, None, scratch);
+        let append_flat = |leaf, scratch: &mut Vec<u8>| self.append_leaf_value(row, leaf, None, scratch);
         let content = match field.form {
-            Form::Flat(leaf) => plain(leaf, scratch),
-            Form::List { leaf, levels } => self.value(row, leaf, Some(levels), scratch),
-            Form::File { bytes, path } => match (plain(bytes, scratch), path) {
-                (Ok(Found::Null), Some(path)) => plain(path, scratch).map(|content| match content {
+            Form::Flat(leaf) => append_flat(leaf, scratch),
+            Form::List { leaf, levels } => self.append_leaf_value(row, leaf, Some(levels), scratch),
+            Form::File { bytes, path } => match (append_flat(bytes, scratch), path) {
+                (Ok(Found::Null), Some(path)) => append_flat(path, scratch).map(|content| match content {
                     Found::Text(path) => Found::Path(path),
                     other => other,
                 }),
@@ -313,28 +343,35 @@ impl Parquet {
         })
     }
 
-    fn value(&self, row: usize, leaf: Leaf, levels: Option<Levels>, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
-        let (group_index, inside) = self.files.locate(row);
+    fn append_leaf_value(
+        &self,
+        row: usize,
+        leaf: Leaf,
+        levels: Option<Levels>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Found<'static>> {
+        let (group_index, row_in_group) = self.files.locate(row);
         let (file, group) = self.files.groups[group_index];
-        let (part, key) = (&self.files.parts[file as usize], (file, group, leaf.index as u32));
+        let (parquet_file, key) = (&self.files.parquet_files[file as usize], (file, group, leaf.index as u32));
         let number_of = |unit| self.files.unit_number(group_index, leaf.index, unit);
-        let bytes = |unit: Unit, offset: Range<u64>| {
+        let read_unit = |unit: Unit, range: Range<u64>| {
             if self.remote.is_none() {
-                return read(&part.file, offset.start, offset.end - offset.start).map(Cow::into_owned);
+                return read(&parquet_file.file, range.start, range.end - range.start).map(Cow::into_owned);
             }
             let mut bytes = Vec::new();
-            part.file.fill_for(number_of(unit), offset.start, grow_to(&mut bytes, offset.end - offset.start)?)?;
+            parquet_file.file.fill_for(number_of(unit), range.start, grow_to(&mut bytes, range.end - range.start)?)?;
             Ok(bytes)
         };
         let is_planned = |unit| self.remote.as_ref().is_some_and(|remote| remote.is_planned(number_of(unit)));
-        let fetch = Fetch { read: &bytes, is_planned: &is_planned };
-        let block = part.block((&self.cache, &self.page_limit), key, (leaf, levels), inside, &fetch)?;
-        block.find(inside, scratch)
+        let fetch = Fetch { read: &read_unit, is_planned: &is_planned };
+        let block =
+            parquet_file.load_block((&self.cache, &self.page_limit), key, (leaf, levels), row_in_group, &fetch)?;
+        block.append_value(row_in_group, scratch)
     }
 
     #[cfg(test)]
-    pub(super) fn decoded(&self) -> usize {
-        self.cache.decoded()
+    pub(super) fn decoded_pages(&self) -> usize {
+        self.cache.decoded_pages()
     }
 }
 
@@ -347,20 +384,20 @@ impl Source for Parquet {
         let file = &self.file_of(index).file;
         file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         let root = file.path.parent().unwrap_or(Path::new(""));
-        let stored = file.object().is_some();
+        let is_in_store = file.object().is_some();
         let sample = self.columns.read(index, scratch, |column_index, scratch| {
-            let content = self.find(index, column_index, scratch)?;
-            if stored && matches!(content, Found::Path(_)) {
+            let content = self.append_value(index, column_index, scratch)?;
+            if is_in_store && matches!(content, Found::Path(_)) {
                 return Err(Error::in_source("the image is in a separate file, which is not supported in a store"));
             }
-            let anywhere = self.anywhere && self.columns.image() == Some(column_index);
-            content.read_path(root, anywhere, scratch)
+            let allows_outside_paths = self.allows_outside_paths && self.columns.image() == Some(column_index);
+            content.read_path(root, allows_outside_paths, scratch)
         });
         sample.map_err(|e| e.at_path(&file.path))
     }
 
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        Some(self.follow_rows(&order, &(Arc::new(OneRow) as Arc<dyn SampleRows>)))
+        Some(self.row_prefetcher(&order, &(Arc::new(RowPerSample) as Arc<dyn SampleRows>)))
     }
 
     fn network_stats(&self) -> Option<NetworkStats> {
@@ -368,24 +405,24 @@ impl Source for Parquet {
     }
 
     fn prefetch_bytes(&self) -> usize {
-        let unpacked = |(chunk, leaf, levels): (Chunk, Leaf, Option<Levels>)| {
-            let part = &self.files.parts[chunk.file as usize];
-            part.column(chunk.group, leaf, levels, &self.page_limit).unpacked_bytes()
+        let decoded_bytes = |(chunk, leaf, levels): (Chunk, Leaf, Option<Levels>)| {
+            let parquet_file = &self.files.parquet_files[chunk.file as usize];
+            parquet_file.column_chunk(chunk.group, leaf, levels, &self.page_limit).decoded_bytes()
         };
-        let bytes = self.chunks().map(unpacked).fold(0, u64::saturating_add);
+        let bytes = self.chunks().map(decoded_bytes).fold(0, u64::saturating_add);
         let bytes = bytes.clamp(1 << 20, MAX_PREFETCH as u64);
         // For a store, only half of the bytes are cache. The cache must hold the largest column
         // chunk that is read in one piece, and some pages.
         let chunk = self.largest_unsplit.map_or(0, |unsplit| 2 * (unsplit.bytes.min(MAX_CHUNK) + EXTRA_CACHE));
-        let lists = self.lists.map_or(0, |lists| lists.bytes);
+        let lists = self.largest_list_chunk.map_or(0, |lists| lists.bytes);
         let lists = if self.remote.is_some() { lists.saturating_mul(2) } else { lists };
         usize::try_from(bytes.max(chunk).max(lists)).unwrap_or(usize::MAX)
     }
 
     fn select_fields(&self, fields: &[String]) -> Option<Arc<dyn Source>> {
-        // `selecting` cannot fail: opening has measured every column in use, and this selects a
+        // `with_columns` cannot fail: opening has measured every column in use, and this selects a
         // subset.
-        Some(Arc::new(self.selecting(self.columns.select_fields(fields)).ok()?))
+        Some(Arc::new(self.with_columns(self.columns.select_fields(fields)).ok()?))
     }
 
     fn check(&self) -> Result<()> {
@@ -394,17 +431,18 @@ impl Source for Parquet {
         // sample that uses it.
         let limit = self.page_limit.limit();
         if let Some(chunk) = self.largest_unsplit {
-            fits(chunk.bytes, chunk.lists, limit).map_err(|e| self.in_chunk(chunk, &e))?;
+            check_chunk_size(chunk.bytes, chunk.is_list, limit).map_err(|e| self.chunk_error(chunk, &e))?;
         }
-        if let Some(chunk) = self.lists {
-            lists_fit(chunk.bytes, limit, self.page_limit.max_grant()).map_err(|e| self.in_chunk(chunk, &e))?;
+        if let Some(chunk) = self.largest_list_chunk {
+            check_list_memory(chunk.bytes, limit, self.page_limit.max_grant())
+                .map_err(|e| self.chunk_error(chunk, &e))?;
         }
         Ok(())
     }
 
     fn is_unchanged(&self) -> bool {
         are_unchanged(
-            self.files.parts.iter().map(|part| &part.file),
+            self.files.parquet_files.iter().map(|parquet_file| &parquet_file.file),
             self.files.requested_checks.load(Ordering::Relaxed),
         )
     }
@@ -414,7 +452,7 @@ impl Source for Parquet {
         let file = &self.file_of(index).file;
         file.check_once(self.files.requested_checks.load(Ordering::Relaxed))?;
         scratch.clear();
-        let content = self.find(index, column_index, scratch)?;
+        let content = self.append_value(index, column_index, scratch)?;
         content.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 
@@ -442,7 +480,7 @@ impl Source for Parquet {
 impl std::fmt::Debug for Parquet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Parquet")
-            .field("files", &self.files.parts.len())
+            .field("files", &self.files.parquet_files.len())
             .field("columns", &self.columns)
             .finish_non_exhaustive()
     }
@@ -460,12 +498,15 @@ mod tests {
         let read = |row| assert!(set.read(row, &mut Vec::new()).unwrap().image().is_some());
         let grant = Grant::new(set.cache.clone(), 1 << 20);
         (0..set.len()).for_each(read);
-        let once = set.decoded();
+        let first_decoded_pages = set.decoded_pages();
         (0..set.len()).rev().for_each(read);
-        assert_eq!(set.decoded(), once);
+        assert_eq!(set.decoded_pages(), first_decoded_pages);
         drop(grant);
         let _grant = Grant::new(set.cache.clone(), 0);
         (0..set.len()).for_each(read);
-        assert!(set.decoded() >= once + 2 * set.len(), "each row decodes an image page and a label page");
+        assert!(
+            set.decoded_pages() >= first_decoded_pages + 2 * set.len(),
+            "each row decodes an image page and a label page"
+        );
     }
 }

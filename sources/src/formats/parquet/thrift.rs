@@ -29,19 +29,19 @@ const STRUCT: u8 = 12;
 const NUM_CHILDREN: i64 = 5;
 
 /// Parses an `OffsetIndex`, which contains the locations of a column chunk's pages.
-pub(super) fn locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
-    let mut reader = Compact::new(bytes);
-    let (field, kind) = reader.field(0)?;
+pub(super) fn page_locations(bytes: &[u8]) -> Option<Vec<PageLocation>> {
+    let mut reader = CompactReader::new(bytes);
+    let (field, kind) = reader.field_header(0)?;
     if (field, kind) != (1, LIST) {
         return None;
     }
-    let (count, STRUCT) = reader.list()? else { return None };
+    let (count, STRUCT) = reader.list_header()? else { return None };
     let mut pages = Vec::with_capacity(count.min(1 << 16));
     for _ in 0..count {
         let mut values = [0_i64; 3];
         let mut last = 0;
         loop {
-            let (field, kind) = reader.field(last)?;
+            let (field, kind) = reader.field_header(last)?;
             match (field, kind) {
                 (_, STOP) => break,
                 (1..=3, I32 | I64) => values[field as usize - 1] = reader.integer()?,
@@ -62,14 +62,14 @@ fn element_kind(kind: u8) -> u8 {
 }
 
 /// Methods return `None` if the bytes are damaged.
-pub(super) struct Compact<'a> {
+pub(super) struct CompactReader<'a> {
     bytes: &'a [u8],
     position: usize,
 }
 
-impl<'a> Compact<'a> {
+impl<'a> CompactReader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Compact { bytes, position: 0 }
+        CompactReader { bytes, position: 0 }
     }
 
     pub(super) fn position(&self) -> usize {
@@ -101,7 +101,7 @@ impl<'a> Compact<'a> {
 
     /// Returns the number and the type of the next field in a struct. `STOP` means that the struct
     /// has ended. `last` is the number of the previous field.
-    pub(super) fn field(&mut self, last: i64) -> Option<(i64, u8)> {
+    pub(super) fn field_header(&mut self, last: i64) -> Option<(i64, u8)> {
         let byte = self.byte()?;
         match (byte >> 4, byte & 15) {
             (_, STOP) => Some((last, STOP)),
@@ -110,7 +110,7 @@ impl<'a> Compact<'a> {
         }
     }
 
-    fn list(&mut self) -> Option<(usize, u8)> {
+    fn list_header(&mut self) -> Option<(usize, u8)> {
         let byte = self.byte()?;
         let count = match byte >> 4 {
             15 => usize::try_from(self.varint()?).ok()?,
@@ -123,7 +123,7 @@ impl<'a> Compact<'a> {
         fits.then_some((count, kind))
     }
 
-    fn take(&mut self, len: u64) -> Option<()> {
+    fn skip_bytes(&mut self, len: u64) -> Option<()> {
         let end = self.position.checked_add(usize::try_from(len).ok()?)?;
         self.position = end;
         (end <= self.bytes.len()).then_some(())
@@ -137,23 +137,23 @@ impl<'a> Compact<'a> {
             TRUE | FALSE => {}
             BYTE => _ = self.byte()?,
             I16 | I32 | I64 => _ = self.varint()?,
-            DOUBLE => self.take(8)?,
+            DOUBLE => self.skip_bytes(8)?,
             BINARY => {
                 let len = self.varint()?;
-                self.take(len)?;
+                self.skip_bytes(len)?;
             }
             LIST | SET => {
-                let (count, kind) = self.list()?;
+                let (count, kind) = self.list_header()?;
                 for _ in 0..count {
                     self.skip(element_kind(kind), depth + 1)?;
                 }
             }
             MAP => {
                 let count = self.varint()?;
-                let kinds = if count > 0 { self.byte()? } else { 0 };
+                let key_value_kinds = if count > 0 { self.byte()? } else { 0 };
                 for _ in 0..count {
-                    self.skip(element_kind(kinds >> 4), depth + 1)?;
-                    self.skip(element_kind(kinds & 15), depth + 1)?;
+                    self.skip(element_kind(key_value_kinds >> 4), depth + 1)?;
+                    self.skip(element_kind(key_value_kinds & 15), depth + 1)?;
                 }
             }
             STRUCT => _ = self.skip_struct(depth + 1, None)?,
@@ -162,20 +162,20 @@ impl<'a> Compact<'a> {
         Some(())
     }
 
-    /// Returns the depth of the schema in field number `schema`, or 0 if that field is missing or
-    /// not a list.
-    pub(super) fn skip_struct(&mut self, depth: usize, schema: Option<i64>) -> Option<usize> {
+    /// Returns the depth of the schema in field number `schema_field`, or 0 if that field is
+    /// missing or not a list.
+    pub(super) fn skip_struct(&mut self, depth: usize, schema_field: Option<i64>) -> Option<usize> {
         if depth > MAX_DEPTH {
             return None;
         }
-        let (mut last, mut deepest) = (0, 0);
+        let (mut last, mut max_depth) = (0, 0);
         loop {
-            let (field, kind) = self.field(last)?;
+            let (field, kind) = self.field_header(last)?;
             if kind == STOP {
-                return Some(deepest);
+                return Some(max_depth);
             }
-            if Some(field) == schema && kind == LIST {
-                deepest = self.schema_depth()?;
+            if Some(field) == schema_field && kind == LIST {
+                max_depth = self.schema_depth()?;
             } else {
                 self.skip(kind, depth)?;
             }
@@ -186,13 +186,13 @@ impl<'a> Compact<'a> {
     /// The elements of a schema are in depth-first order, and each element contains the number of
     /// its children.
     fn schema_depth(&mut self) -> Option<usize> {
-        let (count, STRUCT) = self.list()? else { return None };
+        let (count, STRUCT) = self.list_header()? else { return None };
         // The number of remaining children at each level.
-        let (mut open, mut deepest) = (Vec::<u64>::new(), 0);
+        let (mut remaining_children, mut max_depth) = (Vec::<u64>::new(), 0);
         for _ in 0..count {
             let (mut last, mut children) = (0, 0);
             loop {
-                let (field, kind) = self.field(last)?;
+                let (field, kind) = self.field_header(last)?;
                 match (field, kind) {
                     (_, STOP) => break,
                     (NUM_CHILDREN, I32) => children = u64::try_from(self.integer()?).ok()?,
@@ -200,10 +200,10 @@ impl<'a> Compact<'a> {
                 }
                 last = field;
             }
-            while open.last() == Some(&0) {
-                open.pop();
+            while remaining_children.last() == Some(&0) {
+                remaining_children.pop();
             }
-            if let Some(remaining) = open.last_mut() {
+            if let Some(remaining) = remaining_children.last_mut() {
                 *remaining -= 1;
             }
             if children > 0 {
@@ -211,13 +211,13 @@ impl<'a> Compact<'a> {
                 if children > count as u64 {
                     return None;
                 }
-                open.push(children);
+                remaining_children.push(children);
             }
-            deepest = deepest.max(open.len());
-            if deepest > MAX_DEPTH {
+            max_depth = max_depth.max(remaining_children.len());
+            if max_depth > MAX_DEPTH {
                 return None;
             }
         }
-        Some(deepest)
+        Some(max_depth)
     }
 }

@@ -20,26 +20,31 @@ use crate::values::record::{Columns, Found};
 pub(crate) struct Rows(Parquet);
 
 impl Rows {
-    /// Only columns for which `uses` returns true can be read.
-    pub(crate) fn open(path: &Path, storage: &Storage, files: &[PathBuf], uses: impl Fn(&str) -> bool) -> Result<Self> {
-        let parts = storage.in_parallel(files, |path| ParquetFile::open(storage.open(path)?))?;
-        let mut set = Parquet::without_columns(path, parts)?;
-        let mut used = Vec::new();
-        for (column, field) in set.fields.iter().enumerate().filter(|(_, field)| uses(&field.name)) {
+    /// Only columns for which `is_needed` returns true can be read.
+    pub(crate) fn open(
+        path: &Path,
+        storage: &Storage,
+        files: &[PathBuf],
+        is_needed: impl Fn(&str) -> bool,
+    ) -> Result<Self> {
+        let parquet_files = storage.in_parallel(files, |path| ParquetFile::open(storage.open(path)?))?;
+        let mut set = Parquet::without_columns(path, parquet_files)?;
+        let mut columns = Vec::new();
+        for (column, field) in set.fields.iter().enumerate().filter(|(_, field)| is_needed(&field.name)) {
             if let Form::Unsupported(what) = field.form {
                 let cause = format!("column {:?} holds {what}, which are not supported", field.name);
                 return Err(Error::in_source(cause).at_path(files.first().map_or(path, |file| file)));
             }
-            used.push(column);
+            columns.push(column);
         }
-        set.columns = Columns::of_indices(used);
+        set.columns = Columns::of_indices(columns);
         set.prepare()?;
         Ok(Rows(set))
     }
 
     /// Returns the same rows with only the columns at these indices.
     pub(crate) fn select_columns(&self, columns: impl IntoIterator<Item = usize>) -> Result<Self> {
-        self.0.selecting(Columns::of_indices(columns)).map(Rows)
+        self.0.with_columns(Columns::of_indices(columns)).map(Rows)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -51,7 +56,7 @@ impl Rows {
     }
 
     /// Returns the index of the leaf column that stores a column's values, for [`SampleRows`].
-    pub(crate) fn leaf(&self, column: usize) -> Option<usize> {
+    pub(crate) fn leaf_index(&self, column: usize) -> Option<usize> {
         match self.0.fields[column].form {
             Form::Flat(leaf) | Form::File { bytes: leaf, .. } | Form::List { leaf, .. } => Some(leaf.index),
             Form::Unsupported(_) => None,
@@ -63,8 +68,8 @@ impl Rows {
     }
 
     pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, u64)> {
-        let rows = |part: &ParquetFile| part.meta.file_metadata().num_rows().try_into().unwrap_or(0);
-        self.0.files.parts.iter().map(move |part| (&*part.file.path, rows(part)))
+        let rows = |file: &ParquetFile| file.meta.file_metadata().num_rows().try_into().unwrap_or(0);
+        self.0.files.parquet_files.iter().map(move |file| (&*file.file.path, rows(file)))
     }
 
     pub(crate) fn path(&self, row: usize) -> &Path {
@@ -76,14 +81,14 @@ impl Rows {
         self.0.file_of(row).file.check_once(self.0.files.requested_checks.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn find(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
-        self.0.find(row, column, scratch)
+    pub(crate) fn append_value(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
+        self.0.append_value(row, column, scratch)
     }
 
     /// Reads a value. Fails if it is not an integer.
-    pub(crate) fn integer(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<i64> {
+    pub(crate) fn read_integer(&self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<i64> {
         let start = scratch.len();
-        let content = self.find(row, column, scratch)?;
+        let content = self.append_value(row, column, scratch)?;
         let number = content.cell(scratch).map(|cell| cell.integer());
         scratch.truncate(start);
         number?.ok_or_else(|| self.error(row, column, format_args!("holds {}: expected an integer", content.kind())))
@@ -98,7 +103,7 @@ impl Rows {
     /// Grants memory to the cache, and starts prefetching for `order`. `rows` maps each sample to
     /// the rows that it needs.
     pub(crate) fn prefetcher(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
-        self.0.follow_rows(order, rows)
+        self.0.row_prefetcher(order, rows)
     }
 
     pub(crate) fn prefetch_bytes(&self) -> usize {
