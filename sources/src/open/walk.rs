@@ -205,7 +205,7 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
     if let Some(format) = by_layout(tree, DATA_FORMATS.iter())? {
         return format.open(location, options);
     }
-    let e = match Folder::with(&location, options) {
+    let e = match Folder::open_at(&location, options) {
         Err(e) if e.kind() == ErrorKind::Memory => return Err(e),
         Err(e) => e,
         Ok(folder) => {

@@ -18,7 +18,7 @@ pub(crate) const NPY: DataFormat = DataFormat {
         &["npy"],
         |location, options| {
             with_feature!("arrays", "a dataset of arrays", location, options => {
-                super::Arrays::with(&location, "npy", options)?
+                super::Arrays::open_at(&location, "npy", options)?
             })
         },
     )
@@ -28,7 +28,7 @@ pub(crate) const NPZ: DataFormat = DataFormat {
     has_parts: true,
     ..DataFormat::new("npz", "an `.npz` archive of NumPy", &["npz"], |location, options| {
         with_feature!("arrays", "a dataset of arrays", location, options => {
-            super::Arrays::with(&location, "npz", options)?
+            super::Arrays::open_at(&location, "npz", options)?
         })
     })
 };
@@ -37,7 +37,7 @@ pub(crate) const SAFETENSORS: DataFormat = DataFormat {
     has_parts: true,
     ..DataFormat::new("safetensors", "a `.safetensors` file", &["safetensors"], |location, options| {
         with_feature!("arrays", "a dataset of arrays", location, options => {
-            super::Arrays::with(&location, "safetensors", options)?
+            super::Arrays::open_at(&location, "safetensors", options)?
         })
     })
 };
@@ -46,7 +46,7 @@ pub(crate) const TORCH: DataFormat = DataFormat {
     has_parts: true,
     ..DataFormat::new("torch", "a `.pt` or `.pth` file of tensors", &["pt", "pth"], |location, options| {
         with_feature!("arrays", "a dataset of arrays", location, options => {
-            super::Arrays::with(&location, "torch", options)?
+            super::Arrays::open_at(&location, "torch", options)?
         })
     })
 };
@@ -61,7 +61,7 @@ pub(crate) const HDF5: DataFormat = DataFormat {
         &["h5", "hdf5"],
         |location, options| {
             with_feature!("hdf5", "an HDF5 file", location, options => {
-                super::Arrays::with(&location, "hdf5", options)?
+                super::Arrays::open_at(&location, "hdf5", options)?
             })
         },
     )

@@ -123,11 +123,11 @@ impl Arrays {
     /// of samples. Also fails if an array has an unsupported element type or memory order.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        Self::with(&DatasetLocation::local(path), kind_of(path)?, &Options::default())
+        Self::open_at(&DatasetLocation::local(path), kind_of(path)?, &Options::default())
     }
 
     /// `kind` is `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
-    pub(crate) fn with(location: &DatasetLocation, kind: &'static str, options: &Options) -> Result<Self> {
+    pub(crate) fn open_at(location: &DatasetLocation, kind: &'static str, options: &Options) -> Result<Self> {
         let choice = options.column_choice();
         let choose = |names: &[String]| select(names, location.part.as_deref(), &choice);
         let (files, columns) = load(location, kind, &choose).map_err(|e| e.at_path(&location.path))?;

@@ -17,7 +17,7 @@ use crate::values::record::Found;
 
 /// Maximum size of a value as JSON, in bytes. Lists may share elements, so even a small file can
 /// describe a huge value.
-const MAX_JSON: usize = 64 << 20;
+const MAX_JSON_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Form {
@@ -38,7 +38,7 @@ impl Form {
     /// The error describes an unsupported type.
     pub(super) fn for_field(field: &Field) -> Result<Form, &'static str> {
         match field.kind {
-            Kind::Other { name, .. } => Err(name),
+            Kind::Unsupported { name, .. } => Err(name),
             Kind::List { .. } | Kind::FixedList(_) => match is_numeric(&field.children[0], 1) {
                 true => Ok(Form::Numbers),
                 false => check_json(field).map(|()| Form::Json),
@@ -68,46 +68,46 @@ fn is_numeric(field: &Field, axes: usize) -> bool {
 
 fn check_json(field: &Field) -> Result<(), &'static str> {
     match field.kind {
-        Kind::Other { name, .. } => Err(name),
+        Kind::Unsupported { name, .. } => Err(name),
         Kind::Bytes { .. } | Kind::FixedBytes(_) => Err("bytes inside nested values"),
         _ => field.children.iter().try_for_each(check_json),
     }
 }
 
-const BLOCK: u64 = 4096;
-const BLOCKS: usize = 16;
+const BLOCK_BYTES: u64 = 4096;
+const MAX_BLOCKS: usize = 16;
 /// Maximum size of a value that is read through the block cache, in bytes.
-const MAX_SMALL: u64 = 64;
+const MAX_CACHED_VALUE_BYTES: u64 = 64;
 
 /// A cache of file blocks for reading one cell. Without it, each element of a list would need a
 /// system call.
 #[derive(Default)]
-pub(super) struct Blocks(RefCell<Loaded>);
+pub(super) struct BlockCache(RefCell<CachedBlocks>);
 
 /// The cached blocks, and the index of the block that is replaced next.
-type Loaded = (ArrayVec<(Range<u64>, Vec<u8>), BLOCKS>, usize);
+type CachedBlocks = (ArrayVec<(Range<u64>, Vec<u8>), MAX_BLOCKS>, usize);
 
-impl Blocks {
-    /// Calls `with` with the `len` bytes at `offset` of a file that ends at `end`. `len` is at most
+impl BlockCache {
+    /// Calls `read` with the `len` bytes at `offset` of a file that ends at `end`. `len` is at most
     /// the size of a block. `load` returns the bytes in a range of the file, or nothing if the file
     /// is mapped.
-    fn with<T>(
+    fn with_bytes<T>(
         &self,
         offset: u64,
         len: u64,
         end: u64,
         load: impl FnOnce(Range<u64>) -> Result<Vec<u8>>,
-        with: impl FnOnce(&[u8]) -> T,
+        read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         let (blocks, next) = &mut *self.0.borrow_mut();
         let index = blocks.iter().position(|(range, _)| range.start <= offset && offset + len <= range.end);
         let slot = match index {
             Some(slot) => slot,
             None => {
-                let start = offset / BLOCK * BLOCK;
-                let range = start..(offset + len).next_multiple_of(BLOCK).min(end);
+                let start = offset / BLOCK_BYTES * BLOCK_BYTES;
+                let range = start..(offset + len).next_multiple_of(BLOCK_BYTES).min(end);
                 let bytes = load(range.clone())?;
-                let slot = *next % BLOCKS;
+                let slot = *next % MAX_BLOCKS;
                 *next += 1;
                 match blocks.get_mut(slot) {
                     Some(block) => *block = (range, bytes),
@@ -117,62 +117,65 @@ impl Blocks {
             }
         };
         let (range, bytes) = &blocks[slot];
-        let from = (offset - range.start) as usize;
-        Ok(with(bytes.get(from..from + len as usize).unwrap_or_default()))
+        let start = (offset - range.start) as usize;
+        Ok(read(bytes.get(start..start + len as usize).unwrap_or_default()))
     }
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a, 'b> {
+pub(super) struct CellReader<'a, 'b> {
     pub(super) column: &'a str,
     pub(super) file: &'a OpenFile,
     pub(super) batch: &'a Batch,
-    pub(super) blocks: &'b Blocks,
+    pub(super) blocks: &'b BlockCache,
 }
 
-impl<'a> Rows<'a, '_> {
-    pub(super) fn cell(self, field: &Field, form: Form, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+impl<'a> CellReader<'a, '_> {
+    pub(super) fn read_cell(self, field: &Field, form: Form, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         if !self.is_valid(field, row)? {
             return Ok(Found::Null);
         }
         if field.kind == Kind::OneChild {
-            return self.cell(&field.children[0], form, row, scratch);
+            return self.read_cell(&field.children[0], form, row, scratch);
         }
         match form {
-            Form::Plain => self.plain(field, row, scratch),
+            Form::Plain => self.read_plain(field, row, scratch),
             Form::File { bytes, path } => {
-                let file = self.cell(&field.children[bytes], Form::Plain, row, scratch)?;
+                let file = self.read_cell(&field.children[bytes], Form::Plain, row, scratch)?;
                 match (file, path) {
-                    (Found::Null, Some(path)) => match self.cell(&field.children[path], Form::Plain, row, scratch)? {
-                        Found::Text(path) => Ok(Found::Path(path)),
-                        other => Ok(other),
-                    },
+                    (Found::Null, Some(path)) => {
+                        match self.read_cell(&field.children[path], Form::Plain, row, scratch)? {
+                            Found::Text(path) => Ok(Found::Path(path)),
+                            other => Ok(other),
+                        }
+                    }
                     (file, _) => Ok(file),
                 }
             }
-            Form::Numbers => self.numbers(field, row, scratch),
+            Form::Numbers => self.read_numbers(field, row, scratch),
             Form::Json => {
                 let start = scratch.len();
-                self.json(field, row, start, scratch)?;
+                self.append_json(field, row, start, scratch)?;
                 Ok(Found::Json(RowBytes::since(start, scratch)))
             }
         }
     }
 
-    fn plain(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn read_plain(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         match field.kind {
             Kind::Number(element) => {
                 let size = element.size() as u64;
-                Ok(Found::number(element, self.take(field.buffer + 1, row * size, size, scratch)?))
+                Ok(Found::number(element, self.read_bytes(field.first_buffer + 1, row * size, size, scratch)?))
             }
             Kind::Bool | Kind::Half => {
                 let start = scratch.len();
                 let element = self.append_converted(field, row..row + 1, scratch)?;
                 Ok(Found::number(element, RowBytes::since(start, scratch)))
             }
-            Kind::Bytes { large } | Kind::Text { large } => {
-                let (start, end) = self.value_range(field, large, row, self.batch.buffers[field.buffer + 2].1)?;
-                let bytes = self.take(field.buffer + 2, start, end - start, scratch)?;
+            Kind::Bytes { is_large } | Kind::Text { is_large } => {
+                let (start, end) =
+                    self.value_range(field, is_large, row, self.batch.buffers[field.first_buffer + 2].1)?;
+                let bytes = self.read_bytes(field.first_buffer + 2, start, end - start, scratch)?;
                 if matches!(field.kind, Kind::Bytes { .. }) {
                     return Ok(Found::Bytes(bytes));
                 }
@@ -182,14 +185,14 @@ impl<'a> Rows<'a, '_> {
                 }
             }
             Kind::FixedBytes(width) => {
-                self.take(field.buffer + 1, row * width as u64, width as u64, scratch).map(Found::Bytes)
+                self.read_bytes(field.first_buffer + 1, row * width as u64, width as u64, scratch).map(Found::Bytes)
             }
             _ => Ok(Found::Null),
         }
     }
 
-    fn numbers(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
-        let mut range = self.elements(field, row)?;
+    fn read_numbers(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+        let mut range = self.element_rows(field, row)?;
         let mut shape = ArrayVec::<usize, AXES>::new();
         shape.push((range.end - range.start) as usize);
         let mut inner = &field.children[0];
@@ -212,7 +215,8 @@ impl<'a> Rows<'a, '_> {
             return Ok(Found::Numbers { element, shape, data: RowBytes::since(start, scratch) });
         };
         let size = element.size() as u64;
-        let data = self.take(inner.buffer + 1, range.start * size, (range.end - range.start) * size, scratch)?;
+        let data =
+            self.read_bytes(inner.first_buffer + 1, range.start * size, (range.end - range.start) * size, scratch)?;
         Ok(Found::Numbers { element, shape, data })
     }
 
@@ -223,9 +227,9 @@ impl<'a> Rows<'a, '_> {
         scratch.try_reserve(needed).map_err(|_| self.damaged("a list is too long"))?;
         for row in range {
             if field.kind == Kind::Bool {
-                scratch.push(self.bit(field.buffer + 1, row)?.into());
+                scratch.push(self.bit(field.first_buffer + 1, row)?.into());
             } else {
-                let number = f16::from_ne_bytes(self.copy(field.buffer + 1, row * 2)?);
+                let number = f16::from_ne_bytes(self.read_array(field.first_buffer + 1, row * 2)?);
                 scratch.extend_from_slice(&number.to_f32().to_ne_bytes());
             }
         }
@@ -233,11 +237,12 @@ impl<'a> Rows<'a, '_> {
     }
 
     /// Returns the child rows that hold the elements of the list in `row`.
-    fn elements(self, field: &Field, row: u64) -> Result<Range<u64>> {
+    fn element_rows(self, field: &Field, row: u64) -> Result<Range<u64>> {
         match field.kind {
             Kind::FixedList(width) => Ok(row * width as u64..(row + 1) * width as u64),
-            Kind::List { large } => {
-                let (start, end) = self.value_range(field, large, row, self.batch.nodes[field.children[0].node])?;
+            Kind::List { is_large } => {
+                let (start, end) =
+                    self.value_range(field, is_large, row, self.batch.nodes[field.children[0].node_index])?;
                 Ok(start..end)
             }
             _ => unreachable!("only lists have elements"),
@@ -246,13 +251,13 @@ impl<'a> Rows<'a, '_> {
 
     /// Returns the start and the end of the variable-length value in `row`. Both are at most
     /// `limit`.
-    fn value_range(self, field: &Field, large: bool, row: u64, limit: u64) -> Result<(u64, u64)> {
-        let buffer = field.buffer + 1;
-        let (start, end) = if large {
-            let [start, end]: [i64; 2] = bytemuck::cast(self.copy::<16>(buffer, row * 8)?);
+    fn value_range(self, field: &Field, is_large: bool, row: u64, limit: u64) -> Result<(u64, u64)> {
+        let buffer = field.first_buffer + 1;
+        let (start, end) = if is_large {
+            let [start, end]: [i64; 2] = bytemuck::cast(self.read_array::<16>(buffer, row * 8)?);
             (start, end)
         } else {
-            let [start, end]: [i32; 2] = bytemuck::cast(self.copy::<8>(buffer, row * 4)?);
+            let [start, end]: [i32; 2] = bytemuck::cast(self.read_array::<8>(buffer, row * 4)?);
             (start.into(), end.into())
         };
         match (u64::try_from(start), u64::try_from(end)) {
@@ -264,13 +269,13 @@ impl<'a> Rows<'a, '_> {
     }
 
     fn is_valid(self, field: &Field, row: u64) -> Result<bool> {
-        let without = matches!(field.kind, Kind::Null | Kind::Other { .. });
-        Ok(!without && (self.batch.buffers[field.buffer].1 == 0 || self.bit(field.buffer, row)?))
+        let has_no_values = matches!(field.kind, Kind::Null | Kind::Unsupported { .. });
+        Ok(!has_no_values && (self.batch.buffers[field.first_buffer].1 == 0 || self.bit(field.first_buffer, row)?))
     }
 
     fn reject_nulls(self, field: &Field, range: Range<u64>) -> Result<()> {
         for row in range.clone() {
-            if self.batch.buffers[field.buffer].1 == 0 {
+            if self.batch.buffers[field.first_buffer].1 == 0 {
                 break;
             }
             if !self.is_valid(field, row)? {
@@ -282,8 +287,8 @@ impl<'a> Rows<'a, '_> {
     }
 
     /// `start` is the offset in `out` of the outermost value.
-    fn json(self, field: &Field, row: u64, start: usize, out: &mut Vec<u8>) -> Result<()> {
-        if out.len() - start > MAX_JSON {
+    fn append_json(self, field: &Field, row: u64, start: usize, out: &mut Vec<u8>) -> Result<()> {
+        if out.len() - start > MAX_JSON_BYTES {
             return Err(self.damaged("a nested value exceeds 64 MiB as JSON"));
         }
         if !self.is_valid(field, row)? {
@@ -293,15 +298,15 @@ impl<'a> Rows<'a, '_> {
         match field.kind {
             Kind::List { .. } | Kind::FixedList(_) => {
                 out.push(b'[');
-                for (position, element) in self.elements(field, row)?.enumerate() {
+                for (position, element) in self.element_rows(field, row)?.enumerate() {
                     if position > 0 {
                         out.push(b',');
                     }
-                    self.json(&field.children[0], element, start, out)?;
+                    self.append_json(&field.children[0], element, start, out)?;
                 }
                 out.push(b']');
             }
-            Kind::OneChild => self.json(&field.children[0], row, start, out)?,
+            Kind::OneChild => self.append_json(&field.children[0], row, start, out)?,
             Kind::Struct => {
                 out.push(b'{');
                 for (position, child) in field.children.iter().enumerate() {
@@ -310,14 +315,14 @@ impl<'a> Rows<'a, '_> {
                     }
                     write_json(out, &child.name);
                     out.push(b':');
-                    self.json(child, row, start, out)?;
+                    self.append_json(child, row, start, out)?;
                 }
                 out.push(b'}');
             }
-            Kind::Bool => write_json(out, &self.bit(field.buffer + 1, row)?),
+            Kind::Bool => write_json(out, &self.bit(field.first_buffer + 1, row)?),
             _ => {
                 let mut scratch = Vec::new();
-                let content = self.plain(field, row, &mut scratch)?;
+                let content = self.read_plain(field, row, &mut scratch)?;
                 match content.cell(&scratch)?.value() {
                     Some(Value::Text(text)) => write_json(out, text),
                     Some(Value::Numbers(number)) => number.write_json(out),
@@ -333,31 +338,32 @@ impl<'a> Rows<'a, '_> {
     }
 
     fn bit(self, buffer: usize, index: u64) -> Result<bool> {
-        let [byte] = self.copy(buffer, index / 8)?;
+        let [byte] = self.read_array(buffer, index / 8)?;
         Ok(byte >> (index % 8) & 1 == 1)
     }
 
     /// Returns the file offset of the `len` bytes at `offset` of a buffer. Fails if the buffer does
     /// not contain them.
     fn file_offset(self, buffer: usize, offset: u64, len: u64) -> Result<u64> {
-        let (start, have) = self.batch.buffers[buffer];
+        let (start, buffer_len) = self.batch.buffers[buffer];
         match offset.checked_add(len) {
-            Some(end) if end <= have => Ok(start + offset),
-            _ => Err(self
-                .damaged(&format!("{len} bytes at offset {offset} extend past the end of a buffer of {have} bytes"))),
+            Some(end) if end <= buffer_len => Ok(start + offset),
+            _ => Err(self.damaged(&format!(
+                "{len} bytes at offset {offset} extend past the end of a buffer of {buffer_len} bytes"
+            ))),
         }
     }
 
-    fn copy<const N: usize>(self, buffer: usize, offset: u64) -> Result<[u8; N]> {
+    fn read_array<const N: usize>(self, buffer: usize, offset: u64) -> Result<[u8; N]> {
         let offset = self.file_offset(buffer, offset, N as u64)?;
-        let mut copy = [0; N];
-        self.with_bytes(offset, N as u64, |bytes| copy.copy_from_slice(bytes))?;
-        Ok(copy)
+        let mut array = [0; N];
+        self.with_bytes(offset, N as u64, |bytes| array.copy_from_slice(bytes))?;
+        Ok(array)
     }
 
-    /// Calls `with` with the `len` bytes at `offset` of the file. `len` is at most the size of a
+    /// Calls `read` with the `len` bytes at `offset` of the file. `len` is at most the size of a
     /// block.
-    fn with_bytes<T>(self, offset: u64, len: u64, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    fn with_bytes<T>(self, offset: u64, len: u64, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let end = self.file.len();
         let Some(map) = self.file.map() else {
             let load = |range: Range<u64>| {
@@ -365,21 +371,21 @@ impl<'a> Rows<'a, '_> {
                 self.file.fill(range.start, grow_to(&mut bytes, range.end - range.start)?)?;
                 Ok(bytes)
             };
-            return self.blocks.with(offset, len, end, load, with);
+            return self.blocks.with_bytes(offset, len, end, load, read);
         };
         let load = |range: Range<u64>| {
             self.file.load(&map[range.start as usize..range.end as usize], range.end)?;
             Ok(Vec::new())
         };
-        self.blocks.with(offset, len, end, load, |_| ())?;
-        Ok(with(&map[offset as usize..][..len as usize]))
+        self.blocks.with_bytes(offset, len, end, load, |_| ())?;
+        Ok(read(&map[offset as usize..][..len as usize]))
     }
 
     /// Borrows the `len` bytes at `offset` of a buffer from the memory map, or reads them into
     /// `scratch`.
-    fn take(self, buffer: usize, offset: u64, len: u64, scratch: &mut Vec<u8>) -> Result<RowBytes<'a>> {
+    fn read_bytes(self, buffer: usize, offset: u64, len: u64, scratch: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let offset = self.file_offset(buffer, offset, len)?;
-        if len > MAX_SMALL {
+        if len > MAX_CACHED_VALUE_BYTES {
             return self.file.part(None, offset..offset + len, scratch);
         }
         if let Some(map) = self.file.map() {
@@ -403,13 +409,13 @@ mod tests {
     #[test]
     fn adjacent_values_are_loaded_once() {
         let file: Vec<u8> = (0..20_000_u32).map(|n| (n * 7 / 3) as u8).collect();
-        let (blocks, loads) = (Blocks::default(), std::cell::Cell::new(0));
+        let (blocks, loads) = (BlockCache::default(), std::cell::Cell::new(0));
         let get = |offset: u64, len: u64| {
             let load = |range: Range<u64>| {
                 loads.set(loads.get() + 1);
                 Ok(file[range.start as usize..range.end as usize].to_vec())
             };
-            blocks.with(offset, len, file.len() as u64, load, <[u8]>::to_vec).unwrap()
+            blocks.with_bytes(offset, len, file.len() as u64, load, <[u8]>::to_vec).unwrap()
         };
         for offset in 0..file.len() as u64 - 8 {
             assert_eq!(get(offset, 8), file[offset as usize..offset as usize + 8], "{offset}");

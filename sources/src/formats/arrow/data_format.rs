@@ -17,6 +17,6 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         "a folder written by `datasets.save_to_disk`, an `.arrow` file in the stream or file format, or a folder of \
          such files",
         &["arrow"],
-        |location, options| Ok(Arc::new(Arrow::with(&location, options)?)),
+        |location, options| Ok(Arc::new(Arrow::open_at(&location, options)?)),
     )
 };

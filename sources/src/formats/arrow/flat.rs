@@ -9,7 +9,7 @@ pub(super) struct Table<'a> {
     start: usize,
     /// Start and length of the vtable, which lists the offset of each field from the start of the
     /// table.
-    entries: (usize, usize),
+    vtable: (usize, usize),
 }
 
 #[derive(Clone, Copy)]
@@ -36,14 +36,14 @@ impl<'a> Table<'a> {
         let back = i32::from_le_bytes(bytes(buffer, offset)?);
         let start = usize::try_from(i64::try_from(offset).ok()? - i64::from(back)).ok()?;
         let len = usize::from(u16::from_le_bytes(bytes(buffer, start)?));
-        let inside = len >= 4 && start.checked_add(len)? <= buffer.len();
-        inside.then_some(Table { buffer, start: offset, entries: (start, len) })
+        let is_inside = len >= 4 && start.checked_add(len)? <= buffer.len();
+        is_inside.then_some(Table { buffer, start: offset, vtable: (start, len) })
     }
 
-    /// Returns the position of field `index`, or `Some(None)` if the field is absent. Returns
+    /// Returns the offset of field `index`, or `Some(None)` if the field is absent. Returns
     /// `None` if the vtable is out of bounds.
-    fn entry(&self, index: usize) -> Option<Option<usize>> {
-        let (start, len) = self.entries;
+    fn field_offset(&self, index: usize) -> Option<Option<usize>> {
+        let (start, len) = self.vtable;
         let offset = 4 + 2 * index;
         if offset + 2 > len {
             return Some(None);
@@ -55,7 +55,7 @@ impl<'a> Table<'a> {
     }
 
     fn scalar<const N: usize>(&self, index: usize) -> Option<Option<[u8; N]>> {
-        match self.entry(index)? {
+        match self.field_offset(index)? {
             Some(offset) => Some(Some(bytes(self.buffer, offset)?)),
             None => Some(None),
         }
@@ -78,7 +78,7 @@ impl<'a> Table<'a> {
     }
 
     pub(super) fn table(&self, index: usize) -> Option<Option<Table<'a>>> {
-        match self.entry(index)? {
+        match self.field_offset(index)? {
             Some(offset) => Some(Some(Self::at(self.buffer, follow(self.buffer, offset)?)?)),
             None => Some(None),
         }
@@ -87,7 +87,7 @@ impl<'a> Table<'a> {
     /// Returns the vector in field `index`, with elements of `size` bytes. An absent vector is
     /// empty.
     pub(super) fn list(&self, index: usize, size: usize) -> Option<List<'a>> {
-        let Some(offset) = self.entry(index)? else {
+        let Some(offset) = self.field_offset(index)? else {
             return Some(List { buffer: self.buffer, start: 0, len: 0 });
         };
         let offset = follow(self.buffer, offset)?;

@@ -8,11 +8,11 @@ const MAX_DEPTH: usize = 16;
 const MAX_FIELDS: usize = 4096;
 /// Maximum total length of all names, in bytes. Columns may share a table, so even a small file can
 /// claim many long names.
-const MAX_NAMES: usize = 1 << 20;
-const MAX_ENTRIES: usize = 4096;
+const MAX_NAME_BYTES: usize = 1 << 20;
+const MAX_METADATA_ENTRIES: usize = 4096;
 
-/// Value of `Kind::Other::name` for unions. Their number of buffers depends on the version of the
-/// format.
+/// Value of `Kind::Unsupported::name` for unions. Their number of buffers depends on the version of
+/// the format.
 pub(super) const UNIONS: &str = "unions";
 
 #[derive(Debug, Clone, PartialEq)]
@@ -21,9 +21,9 @@ pub(super) struct Field {
     pub(super) kind: Kind,
     pub(super) children: Vec<Field>,
     /// Index of the field's node in a batch. A node stores the number of values.
-    pub(super) node: usize,
+    pub(super) node_index: usize,
     /// Index of the field's first buffer in a batch.
-    pub(super) buffer: usize,
+    pub(super) first_buffer: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,26 +32,26 @@ pub(super) enum Kind {
     Bool,
     Number(Element),
     Half,
-    /// Bytes of variable length, with offsets of 4 bytes, or 8 bytes if `large`.
+    /// Bytes of variable length, with offsets of 4 bytes, or 8 bytes if `is_large`.
     Bytes {
-        large: bool,
+        is_large: bool,
     },
     Text {
-        large: bool,
+        is_large: bool,
     },
     FixedBytes(usize),
     /// Lists of variable length, with offsets into the only child.
     List {
-        large: bool,
+        is_large: bool,
     },
     FixedList(usize),
     Struct,
     /// A struct that is read as one of its children.
     OneChild,
     /// An unsupported layout, with this number of buffers per column.
-    Other {
+    Unsupported {
         name: &'static str,
-        buffers: usize,
+        buffer_count: usize,
     },
 }
 
@@ -60,16 +60,16 @@ impl Field {
     /// structs, becomes a separate column with a name such as `objects.bbox`, unless the struct is
     /// a file.
     pub(super) fn columns(&self) -> Vec<Field> {
-        let inside =
+        let with_child =
             |child: &Field, name: String| Field { name, children: vec![child.clone()], ..self.without_children() };
         match self.kind {
             Kind::Struct if !self.is_file() => {
                 let columns = self.children.iter().flat_map(Field::columns);
-                let part = |child: Field| {
+                let column = |child: Field| {
                     let name = format!("{}.{}", self.name, child.name);
-                    Field { kind: Kind::OneChild, ..inside(&child, name) }
+                    Field { kind: Kind::OneChild, ..with_child(&child, name) }
                 };
-                columns.map(part).collect()
+                columns.map(column).collect()
             }
             Kind::List { .. } | Kind::FixedList(_) => {
                 let parts = match self.children[0].kind {
@@ -79,7 +79,7 @@ impl Field {
                 let list = |part: &Field| {
                     // The column name omits the name of the list's elements, such as `element`.
                     let rest = part.name.strip_prefix(&self.children[0].name).unwrap_or(&part.name);
-                    inside(part, format!("{}{rest}", self.name))
+                    with_child(part, format!("{}{rest}", self.name))
                 };
                 parts.iter().map(list).collect()
             }
@@ -99,20 +99,20 @@ impl Field {
     /// `bytes`, and optionally `path`.
     pub(super) fn is_file(&self) -> bool {
         let child = |name: &str| self.children.iter().find(|child| child.name == name).map(|child| child.kind);
-        let path = matches!(child("path"), Some(Kind::Text { .. }));
-        matches!(child("bytes"), Some(Kind::Bytes { .. })) && self.children.len() == 1 + usize::from(path)
+        let has_path = matches!(child("path"), Some(Kind::Text { .. }));
+        matches!(child("bytes"), Some(Kind::Bytes { .. })) && self.children.len() == 1 + usize::from(has_path)
     }
 }
 
 impl Kind {
     /// Returns the number of buffers per batch of a column, without its children.
-    fn buffers(self) -> usize {
+    fn buffer_count(self) -> usize {
         match self {
             Kind::Null => 0,
             Kind::Struct | Kind::OneChild | Kind::FixedList(_) => 1,
             Kind::Bool | Kind::Number(_) | Kind::Half | Kind::FixedBytes(_) | Kind::List { .. } => 2,
             Kind::Bytes { .. } | Kind::Text { .. } => 3,
-            Kind::Other { buffers, .. } => buffers,
+            Kind::Unsupported { buffer_count, .. } => buffer_count,
         }
     }
 }
@@ -120,11 +120,11 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Schema {
     pub(super) fields: Vec<Field>,
-    pub(super) nodes: usize,
-    pub(super) buffers: usize,
+    pub(super) node_count: usize,
+    pub(super) buffer_count: usize,
     /// Total length of the names that have been read so far, in bytes.
-    names: usize,
-    pub(super) unions: bool,
+    name_bytes: usize,
+    pub(super) has_unions: bool,
     /// The metadata entry `huggingface`, which describes the features as JSON.
     pub(super) features: Option<String>,
 }
@@ -142,8 +142,8 @@ impl Schema {
         let mut schema = Schema::default();
         schema.fields = schema.read_fields(table.list(1, 4).ok_or(DAMAGED)?, 0)?;
         let metadata = table.list(2, 4).ok_or(DAMAGED)?;
-        if metadata.len > MAX_ENTRIES {
-            let cause = format!("its metadata has {} entries (the limit is {MAX_ENTRIES})", metadata.len);
+        if metadata.len > MAX_METADATA_ENTRIES {
+            let cause = format!("its metadata has {} entries (the limit is {MAX_METADATA_ENTRIES})", metadata.len);
             return Err(format!("{cause}: write the file with fewer entries"));
         }
         for index in 0..metadata.len {
@@ -166,39 +166,39 @@ impl Schema {
     }
 
     fn read_field(&mut self, table: Table<'_>, depth: usize) -> Result<Field, String> {
-        if self.nodes == MAX_FIELDS {
+        if self.node_count == MAX_FIELDS {
             return Err(format!("it has more than {MAX_FIELDS} columns: write the file with fewer columns"));
         }
         const DAMAGED: &str = "its schema is damaged";
         let name = table.text(0).ok_or(DAMAGED)?;
-        self.names += name.len();
-        if self.names > MAX_NAMES {
-            let cause = format!("its column names have more than {MAX_NAMES} bytes");
+        self.name_bytes += name.len();
+        if self.name_bytes > MAX_NAME_BYTES {
+            let cause = format!("its column names have more than {MAX_NAME_BYTES} bytes");
             return Err(format!("{cause}: write the file with shorter names or fewer columns"));
         }
         let name = text(name).ok_or(DAMAGED)?.to_owned();
         let kind = match table.table(4).ok_or(DAMAGED)? {
-            Some(_) => Kind::Other { name: "dictionary-encoded values", buffers: 2 },
+            Some(_) => Kind::Unsupported { name: "dictionary-encoded values", buffer_count: 2 },
             None => kind(&table).ok_or(DAMAGED)?,
         };
-        if let Kind::Other { name: what @ "views", .. } = kind {
+        if let Kind::Unsupported { name: what @ "views", .. } = kind {
             return Err(format!(
                 "column {name:?} contains {what}, which are not supported: cast it to binary or string"
             ));
         }
-        self.unions |= matches!(kind, Kind::Other { name: UNIONS, .. });
-        let (node, buffer) = (self.nodes, self.buffers);
-        self.nodes += 1;
-        self.buffers += kind.buffers();
-        let dictionary = matches!(kind, Kind::Other { name: "dictionary-encoded values", .. });
+        self.has_unions |= matches!(kind, Kind::Unsupported { name: UNIONS, .. });
+        let (node_index, first_buffer) = (self.node_count, self.buffer_count);
+        self.node_count += 1;
+        self.buffer_count += kind.buffer_count();
+        let is_dictionary = matches!(kind, Kind::Unsupported { name: "dictionary-encoded values", .. });
         // The children of a dictionary-encoded column describe its dictionary, which is not part of
         // batches.
         let children =
-            if dictionary { Vec::new() } else { self.read_fields(table.list(5, 4).ok_or(DAMAGED)?, depth + 1)? };
+            if is_dictionary { Vec::new() } else { self.read_fields(table.list(5, 4).ok_or(DAMAGED)?, depth + 1)? };
         if matches!(kind, Kind::List { .. } | Kind::FixedList(_)) && children.len() != 1 {
             return Err(format!("column {name:?} is a list with {} element types: expected 1", children.len()));
         }
-        Ok(Field { name, kind, children, node, buffer })
+        Ok(Field { name, kind, children, node_index, first_buffer })
     }
 }
 
@@ -209,14 +209,14 @@ fn text(bytes: &[u8]) -> Option<&str> {
 /// Returns the layout of `field`, or `None` if the table is damaged. The codes are those of the
 /// union `Type` in Arrow's `Schema.fbs`. The field must not be dictionary-encoded.
 fn kind(field: &Table<'_>) -> Option<Kind> {
-    let (code, about) = (field.byte(2)?, field.table(3)?);
+    let (code, type_table) = (field.byte(2)?, field.table(3)?);
     // If the table is absent, all its fields have their default values.
-    let int = |entry| about.map_or(Some(0), |table| table.int(entry));
-    let short = |entry, default| about.map_or(Some(default), |table| table.short(entry, default));
-    let other = |name, buffers| Kind::Other { name, buffers };
+    let int = |entry| type_table.map_or(Some(0), |table| table.int(entry));
+    let short = |entry, default| type_table.map_or(Some(default), |table| table.short(entry, default));
+    let unsupported = |name, buffer_count| Kind::Unsupported { name, buffer_count };
     Some(match code {
         1 => Kind::Null,
-        2 => match (int(0)?, about.map_or(Some(0), |table| table.byte(1))? != 0) {
+        2 => match (int(0)?, type_table.map_or(Some(0), |table| table.byte(1))? != 0) {
             (8, true) => Kind::Number(Element::I8),
             (16, true) => Kind::Number(Element::I16),
             (32, true) => Kind::Number(Element::I32),
@@ -233,26 +233,26 @@ fn kind(field: &Table<'_>) -> Option<Kind> {
             2 => Kind::Number(Element::F64),
             _ => return None,
         },
-        4 => Kind::Bytes { large: false },
-        5 => Kind::Text { large: false },
+        4 => Kind::Bytes { is_large: false },
+        5 => Kind::Text { is_large: false },
         6 => Kind::Bool,
-        7 => other("decimals", 2),
+        7 => unsupported("decimals", 2),
         // Dates and times are read as integers, in the unit of the file.
         8 if short(0, 1)? == 0 => Kind::Number(Element::I32),
-        9 if about.map_or(Some(0), |table| table.int(1))? != 64 => Kind::Number(Element::I32),
+        9 if type_table.map_or(Some(0), |table| table.int(1))? != 64 => Kind::Number(Element::I32),
         8 | 9 | 10 | 18 => Kind::Number(Element::I64),
-        11 => other("intervals", 2),
-        12 | 17 => Kind::List { large: false },
+        11 => unsupported("intervals", 2),
+        12 | 17 => Kind::List { is_large: false },
         13 => Kind::Struct,
-        14 => other(UNIONS, if short(0, 0)? == 1 { 2 } else { 1 }),
+        14 => unsupported(UNIONS, if short(0, 0)? == 1 { 2 } else { 1 }),
         15 => Kind::FixedBytes(usize::try_from(int(0)?).ok()?),
         16 => Kind::FixedList(usize::try_from(int(0)?).ok()?),
-        19 => Kind::Bytes { large: true },
-        20 => Kind::Text { large: true },
-        21 => Kind::List { large: true },
-        22 => other("run-length encoded values", 0),
-        23 | 24 => other("views", 2),
-        25 | 26 => other("list views", 3),
+        19 => Kind::Bytes { is_large: true },
+        20 => Kind::Text { is_large: true },
+        21 => Kind::List { is_large: true },
+        22 => unsupported("run-length encoded values", 0),
+        23 | 24 => unsupported("views", 2),
+        25 | 26 => unsupported("list views", 3),
         _ => return None,
     })
 }
@@ -292,9 +292,9 @@ mod tests {
         int(&mut buffer, 5);
         short(&mut buffer, &[8, 12, 4, 8]);
         int(&mut buffer, 8);
-        let key_at = texts + 4 + name.len();
-        int(&mut buffer, key_at - entry - 4);
-        int(&mut buffer, key_at - entry - 8);
+        let key_offset = texts + 4 + name.len();
+        int(&mut buffer, key_offset - entry - 4);
+        int(&mut buffer, key_offset - entry - 8);
         for text in [name, key] {
             int(&mut buffer, text.len());
             buffer.extend(text);
@@ -312,12 +312,12 @@ mod tests {
         assert_eq!((parsed.fields.len(), &*parsed.fields[2].name), (3, "image"));
         assert_eq!(parsed.features.as_deref(), Some("huggingface"));
         // Keys other than `huggingface` need not be valid UTF-8.
-        assert_eq!(read(&schema(1, b"image", MAX_ENTRIES, &[0xff; 100])).unwrap().features, None);
-        let long = vec![b'x'; MAX_NAMES / 4];
+        assert_eq!(read(&schema(1, b"image", MAX_METADATA_ENTRIES, &[0xff; 100])).unwrap().features, None);
+        let long = vec![b'x'; MAX_NAME_BYTES / 4];
         assert_eq!(read(&schema(4, &long, 0, b"")).unwrap().fields.len(), 4);
         let e = read(&schema(5, &long, 0, b"")).unwrap_err();
         assert!(e.contains("its column names have more than 1048576 bytes"), "{e}");
-        let e = read(&schema(1, b"image", MAX_ENTRIES + 1, b"huggingface")).unwrap_err();
+        let e = read(&schema(1, b"image", MAX_METADATA_ENTRIES + 1, b"huggingface")).unwrap_err();
         assert!(e.contains("its metadata has 4097 entries (the limit is 4096)"), "{e}");
     }
 }

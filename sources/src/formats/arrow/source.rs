@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::cells::{Blocks, Form, Rows};
+use super::cells::{BlockCache, CellReader, Form};
 use super::schema::{Field, Kind, Schema};
 use super::stream::{Batch, Stream};
 use crate::error::{Error, Result, push};
@@ -18,10 +18,10 @@ use crate::storage::{DatasetLocation, Files, OpenFile, delegate_to_files};
 use crate::values::features::{Features, FileFeatures};
 use crate::values::record::{Column, ColumnType, Columns, Found, other_columns, sniffed};
 
-const MAX_STATE: u64 = 64 << 20;
+const MAX_STATE_BYTES: u64 = 64 << 20;
 /// File name of the list of data files. `datasets.save_to_disk` writes it after the data files.
-const STATE: &str = "state.json";
-const SPLITS: &str = "dataset_dict.json";
+const STATE_FILE: &str = "state.json";
+const SPLITS_FILE: &str = "dataset_dict.json";
 
 /// A dataset in Arrow files, written by `datasets.save_to_disk` or taken from the cache of the
 /// `datasets` library.
@@ -63,42 +63,42 @@ pub struct Arrow {
     forms: Vec<Option<Form>>,
     columns: Columns,
     /// Whether image paths may point outside the folder.
-    anywhere: bool,
+    allows_outside_paths: bool,
 }
 
 struct Batches {
     batches: Vec<Batch>,
     /// Index of the first row of each batch, followed by the total number of rows.
-    starts: Vec<usize>,
+    batch_starts: Vec<usize>,
 }
 
 impl Batches {
     fn new(mut batches: Vec<Batch>) -> Result<Self> {
         batches.retain(|batch| batch.rows > 0);
-        let mut starts = vec![0_usize];
+        let mut batch_starts = vec![0_usize];
         for batch in &batches {
-            let end = starts[starts.len() - 1].checked_add(batch.rows);
+            let end = batch_starts[batch_starts.len() - 1].checked_add(batch.rows);
             push(
-                &mut starts,
+                &mut batch_starts,
                 end.ok_or_else(|| Error::in_source("the batches claim more rows than this machine can address"))?,
             )?;
         }
-        Ok(Batches { batches, starts })
+        Ok(Batches { batches, batch_starts })
     }
 
     fn len(&self) -> usize {
-        self.starts[self.batches.len()]
+        self.batch_starts[self.batches.len()]
     }
 
     fn locate(&self, row: usize) -> (&Batch, u64) {
-        let index = self.starts.partition_point(|&start| start <= row) - 1;
-        (&self.batches[index], (row - self.starts[index]) as u64)
+        let index = self.batch_starts.partition_point(|&start| start <= row) - 1;
+        (&self.batches[index], (row - self.batch_starts[index]) as u64)
     }
 }
 
 impl Arrow {
     pub(crate) fn is_saved(folder: Tree<'_>) -> Result<bool> {
-        Ok(folder.has_file(STATE)? || folder.has_file(SPLITS)?)
+        Ok(folder.has_file(STATE_FILE)? || folder.has_file(SPLITS_FILE)?)
     }
 
     /// Opens an `.arrow` file, a folder written by `datasets.save_to_disk`, or a folder of `.arrow`
@@ -108,37 +108,37 @@ impl Arrow {
     /// If a file cannot be read or is damaged, if there are no files or no rows, if the files have
     /// different columns, or if a folder contains several splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&DatasetLocation::local(path.as_ref()), &Options::new())
+        Self::open_at(&DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
-    pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
+    pub(crate) fn open_at(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         let opened = in_parallel(&files(path, location.part.as_deref())?, |path| {
             let (file, _) = OpenFile::open(path, options.mapped)?;
             let range = 0..file.len();
             Ok((file, range, None))
         })?;
-        Self::within("arrow", path, opened, options)
+        Self::open_embedded("arrow", path, opened, options)
     }
 
     /// Opens Arrow data that is embedded in other files. For each file, `files` contains the byte
     /// range of the data and, if known, the expected number of rows. `kind` is the format of the
     /// dataset at `path`.
-    pub(crate) fn within(
+    pub(crate) fn open_embedded(
         kind: &'static str,
         path: &Path,
         files: Vec<(OpenFile, Range<u64>, Option<u64>)>,
         options: &Options,
     ) -> Result<Self> {
         let folder = if file::is_folder(path)? { path } else { path.parent().unwrap_or(Path::new("")) };
-        let streams = in_parallel(&files, |(file, within, rows)| {
-            let read = Stream::read(file, within.clone());
-            read.and_then(|stream| stream.with_rows(*rows)).map_err(|e| e.at_path(&file.path))
+        let streams = in_parallel(&files, |(file, byte_range, rows)| {
+            let read = Stream::read(file, byte_range.clone());
+            read.and_then(|stream| stream.check_row_count(*rows)).map_err(|e| e.at_path(&file.path))
         })?;
         let first_path = files.first().map(|(file, ..)| file.path.clone()).unwrap_or_default();
         let mut schema: Option<Schema> = None;
-        let mut named = Vec::new();
-        let mut parts = Vec::new();
+        let mut features_json = Vec::new();
+        let mut files_with_batches = Vec::new();
         for ((file, ..), stream) in files.into_iter().zip(streams) {
             let first = schema.get_or_insert_with(|| stream.schema.clone());
             if first.fields != stream.schema.fields {
@@ -149,11 +149,11 @@ impl Arrow {
                 });
                 return Err(error.at_path(&file.path));
             }
-            named.extend(stream.schema.features.clone().map(|json| (file.path.clone(), json)));
+            features_json.extend(stream.schema.features.clone().map(|json| (file.path.clone(), json)));
             let batches = Batches::new(stream.batches).map_err(|e| e.at_path(&file.path))?;
-            push(&mut parts, (file, batches))?;
+            push(&mut files_with_batches, (file, batches))?;
         }
-        let files = Files::new(parts, Batches::len)?;
+        let files = Files::new(files_with_batches, Batches::len)?;
         let schema = schema.ok_or_else(|| Error::in_source("the folder contains no .arrow files").at_path(path))?;
         if files.len() == 0 {
             return Err(Error::in_source("the files contain no rows").at_path(path));
@@ -161,20 +161,34 @@ impl Arrow {
         let fields: Vec<Field> = schema.fields.iter().flat_map(Field::columns).collect();
         let forms = fields.iter().map(|field| Form::for_field(field).ok()).collect();
         let choice = options.column_choice();
-        let mut arrow =
-            Arrow { kind, files, fields, forms, columns: Columns::default(), anywhere: choice.image.is_some() };
-        let features = FileFeatures::new(Features::in_folder(folder)?, &named);
+        let mut arrow = Arrow {
+            kind,
+            files,
+            fields,
+            forms,
+            columns: Columns::default(),
+            allows_outside_paths: choice.image.is_some(),
+        };
+        let features = FileFeatures::new(Features::in_folder(folder)?, &features_json);
         let columns: Vec<Column> = (0..arrow.fields.len())
             .map(|column| {
                 Ok(Column::new(arrow.fields[column].name.clone(), arrow.column_type(column, features.all())?))
             })
             .collect::<Result<_>>()?;
-        let uses = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
+        let untyped_columns = Columns::new(&columns, &choice).map_err(|e| e.at_path(path))?;
         let names = |column: usize| &*arrow.fields[column].name;
-        let classes = features.classes(uses.used_columns().map(names), uses.label().map(names))?;
-        let find = |row, column, scratch: &mut Vec<u8>| arrow.find(row, column, scratch);
-        let learned = uses.learned(&columns, classes, options.classes.as_ref(), options.lenient, arrow.len(), find);
-        arrow.columns = learned.map_err(|e| e.at_path(path))?;
+        let classes =
+            features.classes(untyped_columns.used_columns().map(names), untyped_columns.label().map(names))?;
+        let read_value = |row, column, scratch: &mut Vec<u8>| arrow.read_value(row, column, scratch);
+        let columns_with_types = untyped_columns.learned(
+            &columns,
+            classes,
+            options.classes.as_ref(),
+            options.lenient,
+            arrow.len(),
+            read_value,
+        );
+        arrow.columns = columns_with_types.map_err(|e| e.at_path(path))?;
         Ok(arrow)
     }
 
@@ -185,13 +199,13 @@ impl Arrow {
             Err(what) => return Ok(ColumnType::Unsupported(what)),
         };
         let kind = field.value().kind;
-        let bytes = matches!(kind, Kind::Bytes { .. } | Kind::FixedBytes(_));
+        let is_bytes = matches!(kind, Kind::Bytes { .. } | Kind::FixedBytes(_));
         Ok(match (form, kind) {
             (Form::File { .. }, _) => match features.file(&field.name) {
                 Some(column_type) => column_type,
                 None => self.sniff(column)?,
             },
-            (Form::Plain, _) if bytes => self.sniff(column)?,
+            (Form::Plain, _) if is_bytes => self.sniff(column)?,
             (Form::Plain, Kind::Text { .. }) => ColumnType::Text,
             (Form::Plain, Kind::Number(Element::F32 | Element::F64) | Kind::Half) => ColumnType::Numbers,
             (Form::Plain, Kind::Null) => ColumnType::Unsupported("only nulls"),
@@ -202,16 +216,16 @@ impl Arrow {
     }
 
     fn sniff(&self, column: usize) -> Result<ColumnType> {
-        sniffed(self.len(), |row, scratch| self.find(row, column, scratch))
+        sniffed(self.len(), |row, scratch| self.read_value(row, column, scratch))
     }
 
-    fn find<'a>(&'a self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn read_value<'a>(&'a self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         let (file, batches, row) = self.files.locate(row);
-        let (batch, inside) = batches.locate(row);
+        let (batch, row_in_batch) = batches.locate(row);
         let (field, form): (&Field, _) = (&self.fields[column], self.forms[column]);
         let form = form.expect("`Columns` uses only supported columns");
-        let rows = Rows { column: &field.name, file, batch, blocks: &Blocks::default() };
-        rows.cell(field, form, inside, scratch).map_err(|e| e.at_path(&file.path))
+        let reader = CellReader { column: &field.name, file, batch, blocks: &BlockCache::default() };
+        reader.read_cell(field, form, row_in_batch, scratch).map_err(|e| e.at_path(&file.path))
     }
 }
 
@@ -228,13 +242,13 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
     }
     let read = |name: &str| {
         let path = path.join(name);
-        let text = file::read_text(&path, MAX_STATE).map_err(|e| Error::io(&path, &e))?;
+        let text = file::read_text(&path, MAX_STATE_BYTES).map_err(|e| Error::io(&path, &e))?;
         let json: serde_json::Value =
             serde_json::from_str(&text).map_err(|e| Error::in_source(format!("not valid JSON: {e}")).at_path(&path))?;
         Ok::<_, Error>((path, json))
     };
-    if file::is_file(path.join(SPLITS))? {
-        let (file, json) = read(SPLITS)?;
+    if file::is_file(path.join(SPLITS_FILE))? {
+        let (file, json) = read(SPLITS_FILE)?;
         let names = json["splits"].as_array().into_iter().flatten();
         let names: Vec<&str> = names.filter_map(|name| name.as_str().filter(|name| is_below(name))).collect();
         if names.is_empty() {
@@ -244,7 +258,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
         let folder = splits::choose(path, folders, split)?.remove(0);
         return files(&folder, None);
     }
-    if !file::is_file(path.join(STATE))? {
+    if !file::is_file(path.join(STATE_FILE))? {
         let files = splits::files_in(path, "arrow")?;
         // Files of cached results are not data: `datasets` writes the results of `map` next to the
         // dataset.
@@ -253,19 +267,19 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
         let grouped = splits::group(files.into_iter().filter(is_data_file).collect(), true, |path| {
             path.file_name().unwrap_or_default().to_string_lossy().into_owned()
         });
-        let chosen = splits::choose(path, grouped, split)?;
-        splits::check_complete(path, &chosen.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())?;
-        return Ok(chosen);
+        let split_files = splits::choose(path, grouped, split)?;
+        splits::check_complete(path, &split_files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())?;
+        return Ok(split_files);
     }
-    let (state, json) = read(STATE)?;
-    let listed = json["_data_files"].as_array().into_iter().flatten();
-    let names = listed.map(|entry| entry["filename"].as_str().filter(|name| is_below(name)));
+    let (state, json) = read(STATE_FILE)?;
+    let entries = json["_data_files"].as_array().into_iter().flatten();
+    let names = entries.map(|entry| entry["filename"].as_str().filter(|name| is_below(name)));
     let names: Vec<&str> = names
         .collect::<Option<_>>()
         .ok_or_else(|| Error::in_source("`_data_files` must list files under the folder").at_path(&state))?;
-    let mapped = json["_indices_data_files"].as_array().is_some_and(|files| !files.is_empty())
+    let has_row_indices = json["_indices_data_files"].as_array().is_some_and(|files| !files.is_empty())
         || json["_indices_files"].as_array().is_some_and(|files| !files.is_empty());
-    if mapped {
+    if has_row_indices {
         let cause = "an old version of `datasets` saved this dataset with its row indices in a separate file: load \
                      it, and call save_to_disk again";
         return Err(Error::in_source(cause).at_path(state));
@@ -278,8 +292,8 @@ impl Source for Arrow {
         let (file, _, _) = self.files.open(index)?;
         let root = file.path.parent().unwrap_or(Path::new(""));
         let sample = self.columns.read(index, scratch, |column, scratch| {
-            let anywhere = self.anywhere && self.columns.image() == Some(column);
-            self.find(index, column, scratch)?.read_path(root, anywhere, scratch)
+            let allows_outside_paths = self.allows_outside_paths && self.columns.image() == Some(column);
+            self.read_value(index, column, scratch)?.read_path(root, allows_outside_paths, scratch)
         });
         sample.map_err(|e| e.at_path(&file.path))
     }
@@ -290,7 +304,7 @@ impl Source for Arrow {
         let Some(column) = self.columns.label() else { return Ok(None) };
         let (file, _, _) = self.files.open(index)?;
         scratch.clear();
-        let content = self.find(index, column, scratch)?;
+        let content = self.read_value(index, column, scratch)?;
         content.cell(scratch).and_then(|cell| self.columns.label_of(cell)).map_err(|e| e.at_path(&file.path))
     }
 

@@ -23,9 +23,9 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
                 match in_folder {
                     true => {
                         let json = location.storage.join(&location.path, COCO_JSON);
-                        super::Coco::with(&location.storage, &json, Some(&location.path), options)?
+                        super::Coco::open_with(&location.storage, &json, Some(&location.path), options)?
                     }
-                    false => super::Coco::with(&location.storage, &location.path, None, options)?,
+                    false => super::Coco::open_with(&location.storage, &location.path, None, options)?,
                 }
             })
         },

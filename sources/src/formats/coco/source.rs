@@ -155,12 +155,12 @@ impl Coco {
     }
 
     fn open_local(json: &Path, folder: Option<&Path>) -> Result<Self> {
-        Self::with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
+        Self::open_with(&Storage::Machine { mapped: false }, json, folder, &Options::default())
     }
 
     /// Opens the annotations in `json`, with the images in `folder` or in a folder that is found.
     /// The images must be on the same storage as `json`: the local machine or one object store.
-    pub(crate) fn with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
+    pub(crate) fn open_with(storage: &Storage, json: &Path, folder: Option<&Path>, options: &Options) -> Result<Self> {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
         // Read the whole file at once, so that segmentations can be borrowed instead of copied.
         let bytes = storage.read(json, u64::MAX)?;

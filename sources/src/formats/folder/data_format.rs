@@ -11,6 +11,6 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat::new(
     &[],
     |mut location, options| {
         location.list()?;
-        Ok(Arc::new(Folder::with(&location, options)?))
+        Ok(Arc::new(Folder::open_at(&location, options)?))
     },
 );

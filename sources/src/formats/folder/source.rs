@@ -89,12 +89,12 @@ impl Folder {
     /// or if there are no images. In the last case, the message lists the supported extensions and
     /// extensions that were found.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&DatasetLocation::local(path.as_ref()), &Options::new())
+        Self::open_at(&DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
     /// If `options` requests an index, the listing of a local folder comes from the index file next
     /// to it. A missing or stale index is written again.
-    pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
+    pub(crate) fn open_at(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         if let Storage::Store { remote, listed } = &location.storage {
             let (names, object_indices) =

@@ -129,7 +129,7 @@ impl PackedReader {
     ) -> Result<Self> {
         let path = root.path_of(&packed.frames);
         let location = DatasetLocation { path: path.clone(), part: None, storage: root.storage.clone() };
-        let frames = Tar::with(&location)?;
+        let frames = Tar::open_at(&location)?;
         if frames.len() != rows {
             return Err(Error::in_source(format!(
                 "the file has {} frames, but {PACKED_INFO} lists {rows}; pack the dataset again",

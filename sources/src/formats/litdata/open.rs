@@ -34,7 +34,7 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     match (items.is_empty(), rows.first()) {
         (_, None) => Ok(Arc::new(Rows::new(path, Items::new(items)?, LitDataLayout::new(&index), options)?)),
         (true, Some(_)) if set.storage.is_store() => download(),
-        (true, Some(_)) => Ok(Arc::new(Arrow::within(LitDataLayout::KIND, path, rows, options)?)),
+        (true, Some(_)) => Ok(Arc::new(Arrow::open_embedded(LitDataLayout::KIND, path, rows, options)?)),
         (false, Some((file, ..))) => {
             let cause = format!(
                 "the chunk contains Arrow rows, but {} does not: write the dataset again",

@@ -21,13 +21,13 @@ pub(super) enum Encoding {
     Decimal,
     Number(Element),
     Half,
-    Array(Array),
+    Array(ArraySpec),
 }
 
 /// The array properties that an encoding's name specifies. If a property is `None`, each value
 /// specifies its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Array {
+pub(super) struct ArraySpec {
     dtype: Option<Dtype>,
     shape: Option<Vec<usize>>,
 }
@@ -35,35 +35,35 @@ pub(super) struct Array {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
     Half,
-    Of(Element),
+    Element(Element),
 }
 
 /// The supported element types: the name in NumPy, the number in arrays without a declared type,
 /// and the type itself.
 const DTYPES: [(&str, u8, Dtype); 11] = [
-    ("uint8", 8, Dtype::Of(Element::U8)),
-    ("int8", 9, Dtype::Of(Element::I8)),
-    ("uint16", 16, Dtype::Of(Element::U16)),
-    ("int16", 17, Dtype::Of(Element::I16)),
+    ("uint8", 8, Dtype::Element(Element::U8)),
+    ("int8", 9, Dtype::Element(Element::I8)),
+    ("uint16", 16, Dtype::Element(Element::U16)),
+    ("int16", 17, Dtype::Element(Element::I16)),
     ("float16", 18, Dtype::Half),
-    ("uint32", 32, Dtype::Of(Element::U32)),
-    ("int32", 33, Dtype::Of(Element::I32)),
-    ("float32", 34, Dtype::Of(Element::F32)),
-    ("uint64", 64, Dtype::Of(Element::U64)),
-    ("int64", 65, Dtype::Of(Element::I64)),
-    ("float64", 66, Dtype::Of(Element::F64)),
+    ("uint32", 32, Dtype::Element(Element::U32)),
+    ("int32", 33, Dtype::Element(Element::I32)),
+    ("float32", 34, Dtype::Element(Element::F32)),
+    ("uint64", 64, Dtype::Element(Element::U64)),
+    ("int64", 65, Dtype::Element(Element::I64)),
+    ("float64", 66, Dtype::Element(Element::F64)),
 ];
 
 impl Encoding {
-    pub(super) fn named(name: &str) -> Result<Self> {
-        let unsupported = |why: &str| {
+    pub(super) fn from_name(name: &str) -> Result<Self> {
+        let unsupported = |reason: &str| {
             let advice =
                 "select other columns with TableOptions::columns, or write the column with a different encoding";
-            Err(Error::in_source(format!("encoding {name:?} {why}: {advice}")))
+            Err(Error::in_source(format!("encoding {name:?} {reason}: {advice}")))
         };
         let (base, details) = name.split_once(':').map_or((name, None), |(base, details)| (base, Some(details)));
         Ok(match base {
-            "ndarray" => Encoding::Array(Array::parse(details.unwrap_or("")).ok_or_else(|| {
+            "ndarray" => Encoding::Array(ArraySpec::parse(details.unwrap_or("")).ok_or_else(|| {
                 Error::in_source(format!("encoding {name:?}: expected ndarray, ndarray:dtype or ndarray:dtype:shape"))
             })?),
             _ if details.is_some() => return unsupported("is unknown"),
@@ -80,7 +80,7 @@ impl Encoding {
                 return unsupported("stores several images in one value and is not supported");
             }
             _ => match DTYPES.iter().find(|dtype| dtype.0 == base) {
-                Some((_, _, Dtype::Of(element))) => Encoding::Number(*element),
+                Some((_, _, Dtype::Element(element))) => Encoding::Number(*element),
                 Some((_, _, Dtype::Half)) => Encoding::Half,
                 None => return unsupported("is unknown"),
             },
@@ -105,25 +105,25 @@ impl Encoding {
         match self {
             Encoding::Number(element) => Some(element.size()),
             Encoding::Half => Some(2),
-            Encoding::Array(Array { dtype: Some(dtype), shape: Some(shape) }) => {
+            Encoding::Array(ArraySpec { dtype: Some(dtype), shape: Some(shape) }) => {
                 shape.iter().try_fold(dtype.size(), |size, side| size.checked_mul(*side))
             }
             _ => None,
         }
     }
 
-    pub(super) fn find<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
-        let part = RowBytes::Borrowed(bytes);
+    pub(super) fn decode<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+        let row_bytes = RowBytes::Borrowed(bytes);
         Ok(match self {
-            Encoding::Image | Encoding::Bytes => Found::Bytes(part),
+            Encoding::Image | Encoding::Bytes => Found::Bytes(row_bytes),
             Encoding::Pil => pil(bytes, buffer)?,
-            Encoding::Text => Found::Text(part),
-            Encoding::Json => Found::Json(part),
+            Encoding::Text => Found::Text(row_bytes),
+            Encoding::Json => Found::Json(row_bytes),
             Encoding::Integer => decimal(bytes, true, buffer)?,
             Encoding::Decimal => decimal(bytes, false, buffer)?,
-            Encoding::Number(element) => Found::number(*element, part),
+            Encoding::Number(element) => Found::number(*element, row_bytes),
             Encoding::Half => f16_to_f32(bytes, &[], buffer),
-            Encoding::Array(array) => array.find(bytes, buffer)?,
+            Encoding::Array(array) => array.decode(bytes, buffer)?,
         })
     }
 }
@@ -132,16 +132,16 @@ impl Dtype {
     fn size(self) -> usize {
         match self {
             Dtype::Half => 2,
-            Dtype::Of(element) => element.size(),
+            Dtype::Element(element) => element.size(),
         }
     }
 }
 
-impl Array {
+impl ArraySpec {
     /// Parses the part of an encoding's name after `ndarray:`, such as `uint8:3,4`.
     fn parse(details: &str) -> Option<Self> {
         if details.is_empty() {
-            return Some(Array::default());
+            return Some(ArraySpec::default());
         }
         let (dtype, shape) = details.split_once(':').map_or((details, None), |(dtype, shape)| (dtype, Some(shape)));
         let dtype = DTYPES.iter().find(|entry| entry.0 == dtype)?.2;
@@ -151,44 +151,44 @@ impl Array {
             Some(shape) => Some(shape?),
             None => None,
         };
-        Some(Array { dtype: Some(dtype), shape })
+        Some(ArraySpec { dtype: Some(dtype), shape })
     }
 
     /// If the encoding's name does not specify type and shape, they precede the elements.
-    fn find<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+    fn decode<'a>(&self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut rest = bytes;
-        let mut take = |count: usize| {
-            let cut =
+        let mut take_bytes = |count: usize| {
+            let truncated =
                 || Error::in_source(format!("an array is truncated after {} bytes: the shard is damaged", bytes.len()));
-            let (content, after) = rest.split_at_checked(count).ok_or_else(cut)?;
+            let (content, after) = rest.split_at_checked(count).ok_or_else(truncated)?;
             rest = after;
             Ok::<_, Error>(content)
         };
         let dtype = match self.dtype {
             Some(dtype) => dtype,
             None => {
-                let number = take(1)?[0];
+                let number = take_bytes(1)?[0];
                 let dtype_entry = DTYPES.iter().find(|dtype| dtype.1 == number);
                 dtype_entry.ok_or_else(|| Error::in_source(format!("an array has the unknown type number {number}")))?.2
             }
         };
-        let read;
+        let sides_buffer;
         let shape: &[usize] = match &self.shape {
             Some(shape) => shape,
             None => {
-                let byte = usize::from(take(1)?[0]);
+                let byte = usize::from(take_bytes(1)?[0]);
                 let (axes, width) = (byte >> 2, 1 << (byte & 3));
                 let mut sides = [0; 3];
                 for axis in 0..axes {
                     let mut side = [0; 8];
-                    side[..width].copy_from_slice(take(width)?);
+                    side[..width].copy_from_slice(take_bytes(width)?);
                     let len = sides
                         .get_mut(axis)
                         .ok_or_else(|| Error::in_source(format!("an array has {axes} axes: expected at most 3")))?;
                     *len = usize::try_from(u64::from_le_bytes(side)).unwrap_or(usize::MAX);
                 }
-                read = sides;
-                &read[..axes]
+                sides_buffer = sides;
+                &sides_buffer[..axes]
             }
         };
         let available = rest.len();
@@ -201,7 +201,7 @@ impl Array {
         }
         Ok(match dtype {
             Dtype::Half => f16_to_f32(rest, shape, buffer),
-            Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(rest)),
+            Dtype::Element(element) => Found::array(element, shape, RowBytes::Borrowed(rest)),
         })
     }
 }
@@ -212,12 +212,12 @@ mod tests {
 
     #[test]
     fn unsupported_encodings_are_rejected_by_name() {
-        assert_eq!(Encoding::named("int").unwrap(), Encoding::Number(Element::I64));
-        assert_eq!(Encoding::named("float16").unwrap().size(), Some(2));
-        assert_eq!(Encoding::named("ndarray:int16:2,3").unwrap().size(), Some(12));
-        assert_eq!(Encoding::named("ndarray:int16").unwrap().size(), None);
-        assert_eq!(Encoding::named("ndarray").unwrap(), Encoding::Array(Array::default()));
-        for (name, why) in [
+        assert_eq!(Encoding::from_name("int").unwrap(), Encoding::Number(Element::I64));
+        assert_eq!(Encoding::from_name("float16").unwrap().size(), Some(2));
+        assert_eq!(Encoding::from_name("ndarray:int16:2,3").unwrap().size(), Some(12));
+        assert_eq!(Encoding::from_name("ndarray:int16").unwrap().size(), None);
+        assert_eq!(Encoding::from_name("ndarray").unwrap(), Encoding::Array(ArraySpec::default()));
+        for (name, reason) in [
             ("pkl", "can execute arbitrary code"),
             ("list[jpeg]", "several images"),
             ("jpeg_array", "several images"),
@@ -227,33 +227,33 @@ mod tests {
             ("ndarray:int8:2,x", "expected ndarray, ndarray:dtype"),
             ("ndarray:int8:99999999999999999999", "expected ndarray, ndarray:dtype"),
         ] {
-            let e = Encoding::named(name).unwrap_err();
-            assert!(e.cause().contains(why) && e.cause().contains(name), "{e}");
+            let e = Encoding::from_name(name).unwrap_err();
+            assert!(e.cause().contains(reason) && e.cause().contains(name), "{e}");
         }
     }
 
     #[test]
     fn arrays_contain_type_and_shape_if_the_encoding_does_not() {
-        let part = |encoding: &str, bytes: &[u8]| {
+        let decode = |encoding: &str, bytes: &[u8]| {
             let mut buffer = Vec::new();
-            let content = Encoding::named(encoding)?.find(bytes, &mut buffer)?;
+            let content = Encoding::from_name(encoding)?.decode(bytes, &mut buffer)?;
             Ok::<_, Error>(format!("{:?}", content.cell(&buffer)?))
         };
-        let expected = part("ndarray:uint8:2,1", &[7, 9]).unwrap();
-        assert_eq!(part("ndarray:uint8", &[8, 2, 1, 7, 9]).unwrap(), expected);
-        assert_eq!(part("ndarray", &[8, 8, 2, 1, 7, 9]).unwrap(), expected);
-        assert_eq!(part("ndarray", &[8, 9, 2, 0, 1, 0, 7, 9]).unwrap(), expected);
+        let expected = decode("ndarray:uint8:2,1", &[7, 9]).unwrap();
+        assert_eq!(decode("ndarray:uint8", &[8, 2, 1, 7, 9]).unwrap(), expected);
+        assert_eq!(decode("ndarray", &[8, 8, 2, 1, 7, 9]).unwrap(), expected);
+        assert_eq!(decode("ndarray", &[8, 9, 2, 0, 1, 0, 7, 9]).unwrap(), expected);
         for damaged in
             [&[][..], &[8], &[8, 8], &[8, 8, 2], &[8, 8, 2, 1, 7], &[8, 8, 2, 1, 7, 9, 9], &[7, 8, 2, 1, 7, 9]]
         {
-            assert!(part("ndarray", damaged).is_err(), "{damaged:?}");
+            assert!(decode("ndarray", damaged).is_err(), "{damaged:?}");
         }
-        let e = part("ndarray", &[8, 16, 1, 1, 1, 1, 7]).unwrap_err();
+        let e = decode("ndarray", &[8, 16, 1, 1, 1, 1, 7]).unwrap_err();
         assert!(e.cause().contains("4 axes: expected at most 3"), "{e}");
         // The half-precision floats 1.0 and -2.0.
-        assert_eq!(part("ndarray:float16:2", &[0, 0x3c, 0, 0xc0]).unwrap(), {
+        assert_eq!(decode("ndarray:float16:2", &[0, 0x3c, 0, 0xc0]).unwrap(), {
             let floats: Vec<u8> = [1.0_f32, -2.0].iter().flat_map(|f| f.to_le_bytes()).collect();
-            part("ndarray:float32:2", &floats).unwrap()
+            decode("ndarray:float32:2", &floats).unwrap()
         });
     }
 
@@ -261,7 +261,7 @@ mod tests {
     fn numbers_in_text_are_parsed() {
         let integer = |text: &[u8]| {
             let mut buffer = Vec::new();
-            let content = Encoding::Integer.find(text, &mut buffer)?;
+            let content = Encoding::Integer.decode(text, &mut buffer)?;
             Ok::<_, Error>(content.cell(&buffer)?.integer())
         };
         assert_eq!(integer(b"-12").unwrap(), Some(-12));

@@ -82,8 +82,8 @@ impl Index {
         }
         let mut index = Index { columns: Vec::new(), shards: Vec::new() };
         for (position, shard) in shards.into_iter().enumerate() {
-            let in_shard = |e: Error| Error::in_source(format!("shard {position}: {}", e.cause()));
-            let (columns, shard) = Self::shard(shard).map_err(in_shard)?;
+            let shard_error = |e: Error| Error::in_source(format!("shard {position}: {}", e.cause()));
+            let (columns, shard) = Self::parse_shard(shard).map_err(shard_error)?;
             if position == 0 {
                 index.columns = columns;
             } else if index.columns != columns {
@@ -103,7 +103,7 @@ impl Index {
         Ok(index)
     }
 
-    fn shard(shard: serde_json::Value) -> Result<(Vec<Column>, Shard)> {
+    fn parse_shard(shard: serde_json::Value) -> Result<(Vec<Column>, Shard)> {
         let text = |key: &str| shard.get(key).and_then(serde_json::Value::as_str).unwrap_or("").to_owned();
         let number = |key: &str| shard.get(key).and_then(serde_json::Value::as_u64);
         match &*text("format") {
@@ -130,7 +130,7 @@ impl Index {
         let columns = columns.map(|((name, encoding), size)| {
             // Size 0 means a variable size, as in MosaicML's library.
             let size = size.filter(|&size| size != 0).map(usize::try_from).transpose().unwrap_or(Some(usize::MAX));
-            let encoded_size = Encoding::named(&encoding).ok().and_then(|encoding| encoding.size());
+            let encoded_size = Encoding::from_name(&encoding).ok().and_then(|encoding| encoding.size());
             if let (Some(size), Some(encoded_size)) = (size, encoded_size)
                 && size != encoded_size
             {
@@ -182,13 +182,13 @@ mod tests {
     fn index_lists_shards_with_equal_columns() {
         let parsed = index(|_| ()).unwrap();
         assert_eq!((parsed.shards.len(), parsed.shards[1].samples, parsed.columns[1].size), (2, 3, Some(8)));
-        let zero = index(|json| json["shards"][0]["column_sizes"][0] = 0.into()).unwrap();
-        assert_eq!(zero.columns[0].size, None, "a size of 0 means that the size varies");
+        let index_with_size_zero = index(|json| json["shards"][0]["column_sizes"][0] = 0.into()).unwrap();
+        assert_eq!(index_with_size_zero.columns[0].size, None, "a size of 0 means that the size varies");
     }
 
     #[test]
     fn decompressing_a_shard_never_overwrites_a_shard() {
-        let with = |raw: &str| {
+        let index_with_raw_name = |raw: &str| {
             index(|json| {
                 let shard = &mut json["shards"][1];
                 shard["compression"] = "zstd:3".into();
@@ -196,9 +196,9 @@ mod tests {
                 shard["zip_data"] = serde_json::json!({"basename": "b.mds.zstd", "bytes": 10, "hashes": {}});
             })
         };
-        with("b.mds").unwrap();
+        index_with_raw_name("b.mds").unwrap();
         for raw in ["b.mds.zstd", "./b.mds.zstd", "shard.00000.mds"] {
-            let e = with(raw).unwrap_err();
+            let e = index_with_raw_name(raw).unwrap_err();
             assert!(e.cause().contains("shard 1: \"b.mds.zstd\" would be decompressed to"), "{raw}: {e}");
         }
     }

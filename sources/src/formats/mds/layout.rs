@@ -18,14 +18,14 @@ impl MdsLayout {
     pub(super) fn new(columns: &[Column]) -> Self {
         MdsLayout {
             names: columns.iter().map(|column| column.name.clone()).collect(),
-            encodings: columns.iter().map(|column| Encoding::named(&column.encoding)).collect(),
+            encodings: columns.iter().map(|column| Encoding::from_name(&column.encoding)).collect(),
             sizes: columns.iter().map(|column| column.size).collect(),
         }
     }
 
     fn encoding(&self, column: usize) -> Result<&Encoding> {
-        let named = |e: &Error| Error::in_source(format!("column {:?}: {}", self.names[column], e.cause()));
-        self.encodings[column].as_ref().map_err(named)
+        let column_error = |e: &Error| Error::in_source(format!("column {:?}: {}", self.names[column], e.cause()));
+        self.encodings[column].as_ref().map_err(column_error)
     }
 }
 
@@ -49,7 +49,7 @@ impl Layout for MdsLayout {
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
-        self.encoding(column)?.find(bytes, buffer)
+        self.encoding(column)?.decode(bytes, buffer)
     }
 }
 

@@ -28,9 +28,9 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
 fn open_shard(set: &Indexed, shard: &Shard) -> Result<(OpenFile, Samples)> {
     let path = set.file(&shard.raw.basename);
     if let Some((zip, compression)) = &shard.zip {
-        let packed = set.file(&zip.basename);
+        let zip_path = set.file(&zip.basename);
         let name = compression.split_once(':').map_or(&**compression, |(name, _level)| name);
-        decompress_file(&packed, &path, shard.raw.bytes, Unpack::named(name).map_err(|e| e.at_path(&packed))?)?;
+        decompress_file(&zip_path, &path, shard.raw.bytes, Unpack::named(name).map_err(|e| e.at_path(&zip_path))?)?;
     }
     let file = set.storage.open(&path)?;
     if file.len() != shard.raw.bytes {

@@ -10,6 +10,6 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         "parquet",
         "a `.parquet` file, or a folder that contains such files, directly or in subfolders",
         &["parquet"],
-        |location, options| with_feature!("parquet", "a Parquet dataset", location, options => super::Parquet::with(location, options)?),
+        |location, options| with_feature!("parquet", "a Parquet dataset", location, options => super::Parquet::open_at(location, options)?),
     )
 };

@@ -79,12 +79,12 @@ impl Parquet {
     /// If a file cannot be read or is damaged, if there are no files or no rows, if the files have
     /// different columns, or if a folder contains several splits.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(DatasetLocation::local(path.as_ref()), &Options::new())
+        Self::open_at(DatasetLocation::local(path.as_ref()), &Options::new())
     }
 
     /// A folder's own name may end in `.parquet`, as in Spark output. `location.part` selects a
     /// split.
-    pub(crate) fn with(mut location: DatasetLocation, options: &Options) -> Result<Self> {
+    pub(crate) fn open_at(mut location: DatasetLocation, options: &Options) -> Result<Self> {
         let is_folder = match location.part {
             Some(_) => location.list().map(|_| true)?,
             None => location.is_folder()?,

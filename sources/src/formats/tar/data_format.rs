@@ -17,6 +17,6 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         "a file that begins with a tar header, a folder of `.tar` files, a pattern such as `train-{000..099}.tar`, or \
          a manifest `train.manifest.json`",
         &["tar", "tgz", "gz"],
-        |location, _| Ok(Arc::new(Tar::with(&location)?)),
+        |location, _| Ok(Arc::new(Tar::open_at(&location)?)),
     )
 };

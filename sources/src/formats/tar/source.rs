@@ -74,7 +74,7 @@ impl Tar {
     /// class names, or if a folder contains several sets, unmerged parts, or tar files that do not
     /// belong to its set.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&DatasetLocation::local(path.as_ref()))
+        Self::open_at(&DatasetLocation::local(path.as_ref()))
     }
 
     /// Opens shards like [`open`](Tar::open), but without memory maps: samples are copied into the
@@ -91,12 +91,12 @@ impl Tar {
     pub fn open_unmapped(path: impl AsRef<Path>) -> Result<Self> {
         let location =
             DatasetLocation { storage: Storage::Machine { mapped: false }, ..DatasetLocation::local(path.as_ref()) };
-        Self::with(&location)
+        Self::open_at(&location)
     }
 
     /// In an object store, the location is a single shard, a pattern, a manifest, or a prefix of
     /// `.tar` objects.
-    pub(crate) fn with(location: &DatasetLocation) -> Result<Self> {
+    pub(crate) fn open_at(location: &DatasetLocation) -> Result<Self> {
         let path = &*location.path;
         let shards = match &location.storage {
             Storage::Machine { mapped } => in_parallel(&shards::expand(path)?, |(path, entry)| {

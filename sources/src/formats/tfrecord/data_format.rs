@@ -15,7 +15,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         &["tfrecord", "tfrecords", "tfrec"],
         |location, options| {
             with_feature!("arrays", "a TFRecord file", location, options => {
-                super::TfRecord::with(&location, options)?
+                super::TfRecord::open_at(&location, options)?
             })
         },
     )

@@ -63,10 +63,10 @@ impl TfRecord {
     /// missing, if there are no records, or if the first record is not a `tf.train.Example`
     /// message.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::with(&DatasetLocation::local(path.as_ref()), &Options::default())
+        Self::open_at(&DatasetLocation::local(path.as_ref()), &Options::default())
     }
 
-    pub(crate) fn with(location: &DatasetLocation, options: &Options) -> Result<Self> {
+    pub(crate) fn open_at(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let (path, storage) = (&*location.path, location.storage.clone());
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_folder = if storage.is_store() { !is_records_name(&name) } else { file::is_folder(path)? };
@@ -76,7 +76,7 @@ impl TfRecord {
             false => vec![path.to_owned()],
         };
         let opened = storage.in_parallel(&paths, |path| Offsets::open(&storage, path))?;
-        let download = || Self::with(&location.downloaded(&Companions::NONE, options.mapped)?, options);
+        let download = || Self::open_at(&location.downloaded(&Companions::NONE, options.mapped)?, options);
         let Some(opened) = opened.into_iter().collect::<Option<Vec<_>>>() else { return download() };
         let shards = Arc::new(Files::new(opened, Offsets::len)?);
         if shards.len() == 0 {
