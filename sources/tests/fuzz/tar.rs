@@ -178,7 +178,8 @@ fn manifest(manifests: &[Vec<u8>], tars: &BTreeMap<String, u64>, seed: u64) -> b
         b"[[[[[[[[",
     ];
     let bytes = Random::new(seed).mutated(manifests, &words);
-    let shards = Manifest::parse(&bytes).and_then(|manifest| manifest.choose("a.manifest.json", tars, true));
+    let shards =
+        Manifest::parse(&bytes).and_then(|manifest| manifest.into_checked_shards("a.manifest.json", tars, true));
     shards.is_ok_and(|shards| {
         assert!(shards.iter().all(|shard| tars.get(&shard.name) == Some(&shard.bytes)));
         true

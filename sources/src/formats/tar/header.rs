@@ -22,15 +22,15 @@ pub(super) struct Header<'a> {
 impl<'a> Header<'a> {
     /// The error contains only the cause; the caller adds the offset.
     pub(super) fn parse(block: &'a [u8; BLOCK]) -> Result<Self, String> {
-        let claimed = parse_number(&block[148..156])
+        let claimed_sum = parse_number(&block[148..156])
             .ok_or_else(|| format!("checksum {:?} is not a number", text(&block[148..156])))?;
         // The checksum field itself counts as spaces. Accept sums of signed bytes from old writers.
         let sum = |bytes: &[u8]| bytes.iter().map(|&b| u64::from(b)).sum::<u64>();
-        let unsigned = sum(block) - sum(&block[148..156]) + 8 * 32;
-        let negative = || block[..148].iter().chain(&block[156..]).filter(|&&b| b >= 0x80).count() as u64;
-        if claimed != unsigned && claimed.checked_add(256 * negative()) != Some(unsigned) {
+        let unsigned_sum = sum(block) - sum(&block[148..156]) + 8 * 32;
+        let high_byte_count = || block[..148].iter().chain(&block[156..]).filter(|&&b| b >= 0x80).count() as u64;
+        if claimed_sum != unsigned_sum && claimed_sum.checked_add(256 * high_byte_count()) != Some(unsigned_sum) {
             return Err(format!(
-                "the checksum is {unsigned}, but the header claims {claimed}: the header is damaged, or it is not a \
+                "the checksum is {unsigned_sum}, but the header claims {claimed_sum}: the header is damaged, or it is not a \
                  tar header"
             ));
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::header::{BLOCK, Header, Pax};
-use super::links::{Links, Unresolved};
+use super::links::{Links, UnresolvedLinks};
 use crate::error::{Error, Result};
 use crate::format;
 use crate::machine::bytes::Bytes;
@@ -18,20 +18,20 @@ pub const CLASSES_MEMBER: &str = "__classes__";
 pub(super) struct Index {
     /// The keys of all samples, concatenated.
     pub(super) keys: String,
-    pub(super) samples: Vec<End>,
+    pub(super) samples: Vec<SampleEnd>,
     pub(super) fields: Vec<Field>,
     /// Distinct field names, which are usually few.
     pub(super) names: Vec<String>,
     pub(super) classes: Vec<String>,
-    pub(super) unresolved: Unresolved,
+    pub(super) unresolved_links: UnresolvedLinks,
 }
 
 /// End of a sample in [`Index::keys`] and [`Index::fields`]. The sample starts at the end of the
 /// previous sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct End {
-    pub(super) key: u64,
-    pub(super) field: u64,
+pub(super) struct SampleEnd {
+    pub(super) key_end: u64,
+    pub(super) field_end: u64,
 }
 
 /// The location of one file in the tar, packed into 12 bytes because every process on a machine
@@ -52,18 +52,18 @@ impl Field {
     /// 32 TiB, the length must be below 64 GiB, and `name` below [`MAX_NAMES`].
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
         let block = offset / BLOCK as u64;
-        let fits = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
+        let is_in_range = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
         let packed = name | (((block >> 32) as u32) << 24) | (((len >> 32) as u32) << 28);
-        fits.then_some(Field { block: block as u32, len: len as u32, packed })
+        is_in_range.then_some(Field { block: block as u32, len: len as u32, packed })
     }
 
     /// The bytes of a link may be anywhere in the shard, and belong to a different member.
     pub(super) fn as_link(self) -> Self {
-        Field { packed: self.packed | LINKED, ..self }
+        Field { packed: self.packed | LINK_FLAG, ..self }
     }
 
     pub(super) fn is_linked(self) -> bool {
-        self.packed & LINKED != 0
+        self.packed & LINK_FLAG != 0
     }
 
     pub(super) fn offset(self) -> u64 {
@@ -96,9 +96,12 @@ impl Index {
     }
 
     pub(super) fn sample(&self, index: usize) -> (&str, &[Field]) {
-        let start = if index == 0 { End::default() } else { self.samples[index - 1] };
+        let start = if index == 0 { SampleEnd::default() } else { self.samples[index - 1] };
         let end = self.samples[index];
-        (&self.keys[start.key as usize..end.key as usize], &self.fields[start.field as usize..end.field as usize])
+        (
+            &self.keys[start.key_end as usize..end.key_end as usize],
+            &self.fields[start.field_end as usize..end.field_end as usize],
+        )
     }
 
     pub(super) fn shrink(&mut self) {
@@ -114,25 +117,25 @@ impl Index {
         let mut index = 0;
         for sample in 0..old.len() {
             let (key, fields) = old.sample(sample);
-            let before = self.fields.len();
+            let first_field = self.fields.len();
             for field in fields {
                 if removed.next_if_eq(&index).is_none() {
                     self.fields.push(*field);
                 }
                 index += 1;
             }
-            if self.fields.len() > before {
+            if self.fields.len() > first_field {
                 self.keys.push_str(key);
-                self.samples.push(End { key: self.keys.len() as u64, field: self.fields.len() as u64 });
+                self.samples.push(SampleEnd { key_end: self.keys.len() as u64, field_end: self.fields.len() as u64 });
             }
         }
-        (self.names, self.classes, self.unresolved) = (old.names, old.classes, old.unresolved);
+        (self.names, self.classes, self.unresolved_links) = (old.names, old.classes, old.unresolved_links);
     }
 
     /// Hashes the keys, and the name, offset and length of each field.
     pub(super) fn hash(&self) -> u64 {
         let hash = Hash::default().text(&self.keys);
-        let hash = self.samples.iter().fold(hash, |hash, end| hash.number(end.key).number(end.field));
+        let hash = self.samples.iter().fold(hash, |hash, end| hash.number(end.key_end).number(end.field_end));
         let add =
             |hash: Hash, field: &Field| hash.number(field.offset()).number(field.len()).text(&self.names[field.name()]);
         self.fields.iter().fold(hash, add).end()
@@ -145,7 +148,7 @@ impl Index {
     /// the same stem form a sample. Its key is the stem, or the [`KEY_RECORD`](super::KEY_RECORD)
     /// of its first member. Folders, hidden files and files without an extension are ignored. A
     /// link is read as the file that it refers to. Links that lead to no file in the tar are
-    /// omitted and [counted](Unresolved).
+    /// omitted and [counted](UnresolvedLinks).
     ///
     /// Every size is checked against the length of `bytes` before it is used. Errors about damage
     /// contain the offset.
@@ -155,8 +158,14 @@ impl Index {
                 "gzip-compressed tars do not support random access; decompress the file with gunzip",
             ));
         }
-        Scan { bytes, index: Index::default(), links: Links::default(), name_ids: HashMap::new(), stem: String::new() }
-            .run()
+        Scanner {
+            bytes,
+            index: Index::default(),
+            links: Links::default(),
+            name_ids: HashMap::new(),
+            stem: String::new(),
+        }
+        .run()
     }
 }
 
@@ -166,7 +175,7 @@ fn is_classes(name: &[u8]) -> bool {
 
 /// Returns the error for a tar of `len` bytes that has neither a header nor an end marker at
 /// `offset`.
-fn cut_short(offset: u64, len: u64) -> Error {
+fn truncation_error(offset: u64, len: u64) -> Error {
     // This advice may be wrong: a download that was interrupted between two members looks the same.
     let hint = if len == offset {
         "; if the file is complete and was written without the marker, append the marker: head -c 1024 /dev/zero >> \
@@ -183,13 +192,13 @@ fn cut_short(offset: u64, len: u64) -> Error {
 /// Maximum number of distinct field names per shard.
 const MAX_NAMES: u32 = 1 << 23;
 /// Bit of [`Field::packed`] that marks a link.
-const LINKED: u32 = MAX_NAMES;
+const LINK_FLAG: u32 = MAX_NAMES;
 
 /// Maximum size of metadata such as a PAX header, in bytes. Larger metadata is rejected before
 /// memory is allocated.
-const MAX_METADATA: u64 = 16 << 20;
+const MAX_METADATA_BYTES: u64 = 16 << 20;
 
-struct Scan<'a> {
+struct Scanner<'a> {
     bytes: &'a dyn Bytes,
     index: Index,
     links: Links,
@@ -200,13 +209,13 @@ struct Scan<'a> {
 
 /// Values that the preceding headers declare for the next member.
 #[derive(Default)]
-struct Declared {
+struct MemberOverrides {
     name: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     pax: Pax,
 }
 
-impl Declared {
+impl MemberOverrides {
     /// Returns the size in bytes of the data after this header.
     fn size(&self, header: &Header<'_>) -> u64 {
         match header.kind {
@@ -219,14 +228,14 @@ impl Declared {
     }
 }
 
-impl Scan<'_> {
+impl Scanner<'_> {
     fn run(mut self) -> Result<Index> {
         let (bytes, len) = (self.bytes, self.bytes.len());
         let (mut block, mut scratch) = (Vec::new(), Vec::new());
-        let (mut offset, mut declared) = (0, Declared::default());
+        let (mut offset, mut overrides) = (0, MemberOverrides::default());
         loop {
             if len - offset < BLOCK as u64 {
-                return Err(cut_short(offset, len));
+                return Err(truncation_error(offset, len));
             }
             let block: &[u8; BLOCK] =
                 bytes.get(offset, BLOCK, &mut block)?.first_chunk().expect("`get` returns `BLOCK` bytes");
@@ -238,36 +247,36 @@ impl Scan<'_> {
             }
             let error = |cause: String| Error::in_source(format!("tar header at offset {offset}: {cause}"));
             let header = Header::parse(block).map_err(error)?;
-            let size = declared.size(&header);
+            let size = overrides.size(&header);
             let start = offset + BLOCK as u64;
             let remaining = len - start;
             if size > remaining {
                 return Err(error(format!("claims {size} bytes, but {remaining} remain in the file")));
             }
             let data = |scratch| match size {
-                0..=MAX_METADATA => bytes.get(start, size as usize, scratch),
-                _ => Err(error(format!("the metadata has {size} bytes: expected at most {MAX_METADATA}"))),
+                0..=MAX_METADATA_BYTES => bytes.get(start, size as usize, scratch),
+                _ => Err(error(format!("the metadata has {size} bytes: expected at most {MAX_METADATA_BYTES}"))),
             };
-            let owned = |data: &[u8]| data.strip_suffix(b"\0").unwrap_or(data).to_vec();
+            let trimmed = |data: &[u8]| data.strip_suffix(b"\0").unwrap_or(data).to_vec();
             match header.kind {
-                b'L' => declared.name = Some(owned(data(&mut scratch)?)),
-                b'K' => declared.link = Some(owned(data(&mut scratch)?)),
-                b'x' => declared.pax = Pax::parse(data(&mut scratch)?).map_err(error)?,
+                b'L' => overrides.name = Some(trimmed(data(&mut scratch)?)),
+                b'K' => overrides.link = Some(trimmed(data(&mut scratch)?)),
+                b'x' => overrides.pax = Pax::parse(data(&mut scratch)?).map_err(error)?,
                 // A global header applies to every member, so a path or a size in it would make no
                 // sense.
                 b'g' => {}
                 b'S' => return Err(error("sparse files are not supported".into())),
                 kind => {
-                    let declared = std::mem::take(&mut declared);
-                    let name = declared.pax.path.as_deref().or(declared.name.as_deref()).unwrap_or(&header.name);
-                    let target = declared.pax.link.as_deref().or(declared.link.as_deref()).unwrap_or(header.link);
-                    let added = match kind {
-                        b'0' | b'7' | 0 if is_classes(name) => self.classes(data(&mut scratch)?),
-                        b'0' | b'7' | 0 => self.add_file(name, declared.pax.key.as_deref(), start, size),
-                        b'1' | b'2' => self.add_link(name, declared.pax.key.as_deref(), target, kind == b'1'),
+                    let overrides = std::mem::take(&mut overrides);
+                    let name = overrides.pax.path.as_deref().or(overrides.name.as_deref()).unwrap_or(&header.name);
+                    let target = overrides.pax.link.as_deref().or(overrides.link.as_deref()).unwrap_or(header.link);
+                    let result = match kind {
+                        b'0' | b'7' | 0 if is_classes(name) => self.read_classes(data(&mut scratch)?),
+                        b'0' | b'7' | 0 => self.add_file(name, overrides.pax.key.as_deref(), start, size),
+                        b'1' | b'2' => self.add_link(name, overrides.pax.key.as_deref(), target, kind == b'1'),
                         _ => Ok(()),
                     };
-                    added.map_err(|e| error(e.cause().to_owned()))?;
+                    result.map_err(|e| error(e.cause().to_owned()))?;
                 }
             }
             // Data is padded to whole blocks. If the file ends inside the last padding, the next
@@ -277,7 +286,7 @@ impl Scan<'_> {
     }
 
     /// `json` is the content of [`CLASSES_MEMBER`].
-    fn classes(&mut self, json: &[u8]) -> Result<()> {
+    fn read_classes(&mut self, json: &[u8]) -> Result<()> {
         let error = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
         self.index.classes = serde_json::from_slice(json).map_err(error)?;
         Ok(())
@@ -290,11 +299,11 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The field has no location until [`resolve_links`](Scan::resolve_links).
-    fn add_link(&mut self, name: &[u8], key: Option<&[u8]>, target: &[u8], hard: bool) -> Result<()> {
+    /// The field has no location until [`resolve_links`](Scanner::resolve_links).
+    fn add_link(&mut self, name: &[u8], key: Option<&[u8]>, target: &[u8], is_hard: bool) -> Result<()> {
         let path = text(name)?.trim_start_matches("./");
         let field = self.add_field(path, key, 0, 0)?;
-        self.links.add_link(path, target, hard, field);
+        self.links.add_link(path, target, is_hard, field);
         Ok(())
     }
 
@@ -302,18 +311,18 @@ impl Scan<'_> {
     /// the marker would be lost silently.
     fn check_end(&self, start: u64) -> Result<()> {
         let mut scratch = Vec::new();
-        let mut checked = start;
-        while checked < self.bytes.len() {
-            let piece = (self.bytes.len() - checked).min(64 << 10);
-            let piece = self.bytes.get(checked, piece as usize, &mut scratch)?;
-            if let Some(zeros) = piece.iter().position(|&byte| byte != 0) {
-                let zeros = checked - start + zeros as u64;
+        let mut position = start;
+        while position < self.bytes.len() {
+            let piece = (self.bytes.len() - position).min(64 << 10);
+            let piece = self.bytes.get(position, piece as usize, &mut scratch)?;
+            if let Some(first_nonzero) = piece.iter().position(|&byte| byte != 0) {
+                let zeros = position - start + first_nonzero as u64;
                 return Err(Error::in_source(format!(
                     "tar has data after {zeros} zero bytes at offset {start}: part of it is missing, or several \
                      archives were concatenated"
                 )));
             }
-            checked += piece.len() as u64;
+            position += piece.len() as u64;
         }
         Ok(())
     }
@@ -329,14 +338,14 @@ impl Scan<'_> {
                 Some(target) => *field = target.as_link(),
                 None => {
                     if unresolved.is_empty() {
-                        path.clone_into(&mut self.index.unresolved.first);
+                        path.clone_into(&mut self.index.unresolved_links.first_path);
                     }
                     unresolved.push(index);
                 }
             }
         }
         if !unresolved.is_empty() {
-            self.index.unresolved.count = unresolved.len() as u64;
+            self.index.unresolved_links.count = unresolved.len() as u64;
             self.index.remove(&unresolved);
         }
     }
@@ -352,7 +361,7 @@ impl Scan<'_> {
         if self.stem != stem || index.samples.is_empty() {
             let key = key.map_or(Ok(stem), text)?;
             index.keys.push_str(key);
-            index.samples.push(End { key: index.keys.len() as u64, field: index.fields.len() as u64 });
+            index.samples.push(SampleEnd { key_end: index.keys.len() as u64, field_end: index.fields.len() as u64 });
             self.stem.clear();
             self.stem.push_str(stem);
         }
@@ -375,7 +384,7 @@ impl Scan<'_> {
             ))
         })?;
         index.fields.push(field);
-        index.samples.last_mut().expect("the code above pushes a sample").field = index.fields.len() as u64;
+        index.samples.last_mut().expect("the code above pushes a sample").field_end = index.fields.len() as u64;
         // A repeated field, or too many fields, must not affect other samples: only reading this
         // sample fails.
         Ok(Some(index.fields.len() - 1))
@@ -400,9 +409,9 @@ mod tests {
     use super::*;
 
     /// A tar of which only the first bytes are stored. All remaining bytes are zero.
-    struct Hole(Vec<u8>, u64);
+    struct SparseBytes(Vec<u8>, u64);
 
-    impl Bytes for Hole {
+    impl Bytes for SparseBytes {
         fn len(&self) -> u64 {
             self.1
         }
@@ -435,7 +444,7 @@ mod tests {
             pax.resize(BLOCK, 0);
             let tar = [header("x", b'x', record.len()), pax, header("a.bin", b'0', 0)].concat();
             let len = tar.len() as u64 + size.next_multiple_of(BLOCK as u64) + 2 * BLOCK as u64;
-            let scanned = Index::scan(&Hole(tar, len));
+            let scanned = Index::scan(&SparseBytes(tar, len));
             match scanned {
                 Ok(index) => assert!(fits && index.fields[0].len() == size, "{index:?}"),
                 Err(e) => assert!(!fits && e.cause().contains("offset 1024: a file of 68719476736 bytes"), "{e}"),

@@ -14,7 +14,7 @@ pub(super) struct Links {
 
 struct File {
     /// End of the path in [`Links::paths`]. The path starts at the end of the previous file's path.
-    path: usize,
+    path_end: usize,
     start: u64,
     len: u64,
 }
@@ -29,10 +29,10 @@ struct Link {
 
 /// Counts the links that were omitted because they do not refer to a file in their shard.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(super) struct Unresolved {
+pub(super) struct UnresolvedLinks {
     pub(super) count: u64,
     /// Path of the first link.
-    pub(super) first: String,
+    pub(super) first_path: String,
 }
 
 /// Offset and length of a file.
@@ -41,15 +41,15 @@ type Extent = (u64, u64);
 impl Links {
     pub(super) fn add_file(&mut self, path: &str, start: u64, len: u64) {
         self.paths.push_str(path);
-        self.files.push(File { path: self.paths.len(), start, len });
+        self.files.push(File { path_end: self.paths.len(), start, len });
     }
 
     /// A hard link's target is relative to the root of the archive, and a symbolic link's target to
     /// the folder of the link.
-    pub(super) fn add_link(&mut self, path: &str, target: &[u8], hard: bool, field: Option<usize>) {
+    pub(super) fn add_link(&mut self, path: &str, target: &[u8], is_hard: bool, field: Option<usize>) {
         let target = std::str::from_utf8(target).ok();
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let target = target.and_then(|target| match (hard, target.starts_with('/')) {
+        let target = target.and_then(|target| match (is_hard, target.starts_with('/')) {
             (true, _) => normalize(target),
             (false, true) => None,
             (false, false) => normalize(&format!("{folder}/{target}")),
@@ -63,12 +63,12 @@ impl Links {
         if self.links.is_empty() {
             return Vec::new();
         }
-        let (mut files, mut begin) = (HashMap::new(), 0);
+        let (mut files, mut path_start) = (HashMap::new(), 0);
         for file in &self.files {
             // If several files have the same path, the last one wins, as when the archive is
             // unpacked.
-            files.extend(normalize(&self.paths[begin..file.path]).map(|path| (path, (file.start, file.len))));
-            begin = file.path;
+            files.extend(normalize(&self.paths[path_start..file.path_end]).map(|path| (path, (file.start, file.len))));
+            path_start = file.path_end;
         }
         let links: HashMap<String, &Link> =
             self.links.iter().filter_map(|link| Some((normalize(&link.path)?, link))).collect();

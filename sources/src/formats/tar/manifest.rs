@@ -20,16 +20,17 @@ use crate::storage::tree::Tree;
 
 /// The suffix of a manifest's file name.
 pub const MANIFEST_SUFFIX: &str = ".manifest.json";
-/// JSON key of the version number, which must occur in the first [`KEY_RANGE`] bytes of a manifest.
+/// JSON key of the version number, which must occur in the first [`KEY_SEARCH_BYTES`] bytes of a
+/// manifest.
 const KEY: &str = "\"warpfeed_set\"";
 /// The manifest format version that is read and written.
 pub const VERSION: u64 = 1;
 /// The suffix of a plan's file name. The plan of a set exists until its parts are merged.
 pub const PLAN_SUFFIX: &str = ".plan.partial";
-pub(super) const MAX_BYTES: u64 = 1 << 30;
+pub(super) const MAX_MANIFEST_BYTES: u64 = 1 << 30;
 /// Number of bytes at the start of a file that are searched for [`KEY`].
-pub(super) const KEY_RANGE: usize = 512;
-const MAX_NAMED: usize = 5;
+pub(super) const KEY_SEARCH_BYTES: usize = 512;
+const MAX_NAMED_SHARDS: usize = 5;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
@@ -51,7 +52,7 @@ pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
 
 /// Returns the manifest of a set that was packed to `path` (such as `train.tar`), if the manifest
 /// exists and `path` itself does not.
-pub(super) fn for_target(path: &Path) -> Result<Option<PathBuf>> {
+pub(super) fn find_for_target(path: &Path) -> Result<Option<PathBuf>> {
     let Some(manifest) = path.to_str().and_then(manifest_name) else { return Ok(None) };
     Ok((!file::exists(path)? && file::is_file(&manifest)?).then(|| manifest.into()))
 }
@@ -85,43 +86,52 @@ impl Manifest {
 
     /// Returns the shards, and checks that they exist and have the right sizes. `name` is the file
     /// name of the manifest. `tars` maps the name of each tar file in the folder to its size. If
-    /// `rejects_others` is true, fails if an unlisted tar file is not named like a shard of the
+    /// `reject_others` is true, fails if an unlisted tar file is not named like a shard of the
     /// set.
-    pub(super) fn choose(self, name: &str, tars: &BTreeMap<String, u64>, rejects_others: bool) -> Result<Vec<Entry>> {
-        let mut missing = Vec::new();
+    pub(super) fn into_checked_shards(
+        self,
+        name: &str,
+        tars: &BTreeMap<String, u64>,
+        reject_others: bool,
+    ) -> Result<Vec<Entry>> {
+        let mut changes = Vec::new();
         for shard in &self.shards {
             match tars.get(&shard.name) {
-                None => missing.push(format!("{} is missing", shard.name)),
+                None => changes.push(format!("{} is missing", shard.name)),
                 Some(&bytes) if bytes != shard.bytes => {
-                    missing.push(format!("{} has {bytes} bytes instead of {}", shard.name, shard.bytes));
+                    changes.push(format!("{} has {bytes} bytes instead of {}", shard.name, shard.bytes));
                 }
                 Some(_) => {}
             }
         }
-        if !missing.is_empty() {
-            let (count, shards) = (missing.len(), self.shards.len());
-            let more = if count > MAX_NAMED { format!(" and {} more", count - MAX_NAMED) } else { String::new() };
-            missing.truncate(MAX_NAMED);
+        if !changes.is_empty() {
+            let (count, shards) = (changes.len(), self.shards.len());
+            let more = if count > MAX_NAMED_SHARDS {
+                format!(" and {} more", count - MAX_NAMED_SHARDS)
+            } else {
+                String::new()
+            };
+            changes.truncate(MAX_NAMED_SHARDS);
             return Err(Error::in_source(format!(
                 "{count} of the {shards} shards in {name} have changed since packing: {}{more}",
-                missing.join(", ")
+                changes.join(", ")
             )));
         }
-        let mut listed = HashSet::new();
-        reservation_result(listed.try_reserve(self.shards.len()))?;
-        listed.extend(self.shards.iter().map(|shard| &*shard.name));
+        let mut listed_names = HashSet::new();
+        reservation_result(listed_names.try_reserve(self.shards.len()))?;
+        listed_names.extend(self.shards.iter().map(|shard| &*shard.name));
         let stem = name.strip_suffix(MANIFEST_SUFFIX).unwrap_or(name);
-        let (named, others): (Vec<&String>, Vec<&String>) =
-            tars.keys().filter(|tar| !listed.contains(&***tar)).partition(|tar| is_numbered(tar, stem));
-        if let (true, Some(first)) = (rejects_others, others.first()) {
+        let (numbered, others): (Vec<&String>, Vec<&String>) =
+            tars.keys().filter(|tar| !listed_names.contains(&***tar)).partition(|tar| is_numbered(tar, stem));
+        if let (true, Some(first)) = (reject_others, others.first()) {
             return Err(Error::in_source(format!(
                 "the folder contains {} that {name} does not list, such as {first}: open the manifest, or move the \
                  unlisted files to a separate folder",
                 counted(others.len(), "tar file", "tar files")
             )));
         }
-        if let Some(first) = named.first() {
-            let shards = counted(named.len(), "shard that is", "shards that are");
+        if let Some(first) = numbered.first() {
+            let shards = counted(numbered.len(), "shard that is", "shards that are");
             tracing::warn!("ignored {shards} not listed in {name}, such as {first}");
         }
         Ok(self.shards)
@@ -135,7 +145,7 @@ fn is_numbered(tar: &str, stem: &str) -> bool {
 }
 
 /// Returns a folder's only manifest, or `None` if the folder has none.
-pub(super) fn choose_only<T>(mut manifests: Vec<(String, T)>) -> Result<Option<(String, T)>> {
+pub(super) fn only_manifest<T>(mut manifests: Vec<(String, T)>) -> Result<Option<(String, T)>> {
     match manifests.len() {
         0 | 1 => Ok(manifests.pop()),
         count => Err(Error::in_source(format!(
@@ -148,25 +158,25 @@ pub(super) fn choose_only<T>(mut manifests: Vec<(String, T)>) -> Result<Option<(
 pub(super) fn open(path: &Path) -> Result<Vec<(PathBuf, Entry)>> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    shards_in(folder, &name, read(path)?, false).map_err(|e| e.at_path(path))
+    list_shards(folder, &name, read_manifest(path)?, false).map_err(|e| e.at_path(path))
 }
 
 /// Returns the shards in the folder's manifest, or `None` if the folder contains no manifest. Fails
 /// if the folder contains several sets or unmerged parts.
 pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>> {
     let mut manifests = Vec::new();
-    let names = names(folder)?;
+    let names = entry_names(folder)?;
     for name in names.iter().filter(|name| name.ends_with(MANIFEST_SUFFIX)) {
         // Check the content, because other programs may use the same file names.
         let path = folder.join(name);
-        if is_manifest(&path, &file::start(&path, KEY_RANGE)?) {
+        if is_manifest(&path, &file::start(&path, KEY_SEARCH_BYTES)?) {
             manifests.push((name.clone(), ()));
         }
     }
     check_merged(&names).map_err(|e| e.at_path(folder))?;
-    let Some((name, ())) = choose_only(manifests).map_err(|e| e.at_path(folder))? else { return Ok(None) };
+    let Some((name, ())) = only_manifest(manifests).map_err(|e| e.at_path(folder))? else { return Ok(None) };
     let path = folder.join(&name);
-    let shards = read(&path).and_then(|manifest| shards_in(folder, &name, manifest, true));
+    let shards = read_manifest(&path).and_then(|manifest| list_shards(folder, &name, manifest, true));
     shards.map(Some).map_err(|e| e.at_path(path))
 }
 
@@ -176,10 +186,10 @@ pub(crate) fn ensure_merged(folder: Tree<'_>) -> Result<()> {
 
 /// `names` is sorted.
 pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
-    let has = |required: &str| names.binary_search_by(|name| name.as_ref().cmp(required)).is_ok();
+    let exists = |required: &str| names.binary_search_by(|name| name.as_ref().cmp(required)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);
     let mut stems = names().filter_map(unmerged_stem);
-    match stems.find(|stem| !has(&format!("{stem}{MANIFEST_SUFFIX}"))) {
+    match stems.find(|stem| !exists(&format!("{stem}{MANIFEST_SUFFIX}"))) {
         None => Ok(()),
         Some(stem) => {
             let parts = names().filter(|name| name.starts_with(&format!("{stem}.part-")) && name.ends_with(".json"));
@@ -198,30 +208,30 @@ fn unmerged_stem(name: &str) -> Option<&str> {
     if let Some(stem) = name.strip_suffix(PLAN_SUFFIX) {
         return Some(stem);
     }
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (json, rest) = match name.strip_suffix(".json") {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (is_json, rest) = match name.strip_suffix(".json") {
         Some(rest) => (true, rest),
         None => (false, name.strip_suffix(".partial")?),
     };
     let (rest, plan) = rest.rsplit_once('.')?;
-    let hex = plan.len() == 16 && plan.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let (stem, numbers) = match json {
+    let has_plan_hash = plan.len() == 16 && plan.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (stem, numbers) = match is_json {
         true => rest.rsplit_once(".part-")?,
         false => rest.strip_suffix(".tar")?.rsplit_once('-')?,
     };
-    let sound = match json {
-        true => numbers.split_once("-of-").is_some_and(|(part, parts)| digits(part) && digits(parts)),
-        false => digits(numbers),
+    let has_valid_numbers = match is_json {
+        true => numbers.split_once("-of-").is_some_and(|(part, parts)| is_number(part) && is_number(parts)),
+        false => is_number(numbers),
     };
-    (hex && sound).then_some(stem)
+    (has_plan_hash && has_valid_numbers).then_some(stem)
 }
 
-fn read(path: &Path) -> Result<Manifest> {
-    let bytes = file::read(path, MAX_BYTES).map_err(|e| Error::io(path, &e))?;
+fn read_manifest(path: &Path) -> Result<Manifest> {
+    let bytes = file::read(path, MAX_MANIFEST_BYTES).map_err(|e| Error::io(path, &e))?;
     Manifest::parse(&bytes).map_err(|e| e.at_path(path))
 }
 
-fn shards_in(folder: &Path, name: &str, manifest: Manifest, rejects_others: bool) -> Result<Vec<(PathBuf, Entry)>> {
+fn list_shards(folder: &Path, name: &str, manifest: Manifest, reject_others: bool) -> Result<Vec<(PathBuf, Entry)>> {
     let mut tars = BTreeMap::new();
     for path in tars_in(folder)? {
         let bytes = fs::metadata(&path).map_err(|e| Error::io(&path, &e))?.len();
@@ -229,7 +239,7 @@ fn shards_in(folder: &Path, name: &str, manifest: Manifest, rejects_others: bool
             tars.insert(name.to_owned(), bytes);
         }
     }
-    let shards = manifest.choose(name, &tars, rejects_others)?;
+    let shards = manifest.into_checked_shards(name, &tars, reject_others)?;
     try_collect(shards.into_iter().map(|shard| Ok((folder.join(&shard.name), shard))))
 }
 
@@ -238,8 +248,8 @@ pub(super) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut tars = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
         let path = entry.map_err(|e| Error::io(folder, &e))?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tar")) {
+        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !is_hidden && path.extension().is_some_and(|e| e.eq_ignore_ascii_case("tar")) {
             push(&mut tars, path)?;
         }
     }
@@ -248,7 +258,7 @@ pub(super) fn tars_in(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the sorted names of the entries of `folder`, except names that are not UTF-8.
-fn names(folder: &Path) -> Result<Vec<String>> {
+fn entry_names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(|e| Error::io(folder, &e))? {
         if let Ok(name) = entry.map_err(|e| Error::io(folder, &e))?.file_name().into_string() {

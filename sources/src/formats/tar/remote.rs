@@ -23,20 +23,20 @@ use crate::storage::ahead::Remote;
 
 /// Maximum number of threads that open shards, with one request each.
 const MAX_REQUESTS: usize = 128;
-/// Maximum number of shards that are scanned concurrently, each in chunks of [`CHUNK`] bytes. All
-/// chunks together take at most 256 MiB.
+/// Maximum number of shards that are scanned concurrently, each in chunks of [`CHUNK_BYTES`] bytes.
+/// All chunks together take at most 256 MiB.
 const MAX_SCANS: usize = 16;
-const CHUNK: u64 = 16 << 20;
+const CHUNK_BYTES: u64 = 16 << 20;
 /// Minimum size of a shard, in bytes, for caching its index on the local disk.
-const MIN_CACHED: u64 = 1 << 20;
+const MIN_CACHED_BYTES: u64 = 1 << 20;
 /// Minimum length of a name that may be truncated, in bytes. A header has space for 100 bytes.
-const MAX_COMPLETE_NAME: usize = 96;
+const MIN_TRUNCATED_NAME: usize = 96;
 /// Number of bytes that are read to detect a manifest. Most manifests are smaller, so one round
 /// trip reads them completely.
-const MANIFEST_READ: u64 = 1 << 20;
+const MANIFEST_READ_BYTES: u64 = 1 << 20;
 /// Largest file size that a header can represent in octal.
-const MAX_OCTAL: u64 = (8 << 30) - 1;
-const MAX_INDEX: u64 = 1 << 30;
+const MAX_OCTAL_SIZE: u64 = (8 << 30) - 1;
+const MAX_INDEX_BYTES: u64 = 1 << 30;
 
 fn is_shard(url: &str) -> bool {
     url.as_bytes().last_chunk::<4>().is_some_and(|end| url.len() > 4 && end.eq_ignore_ascii_case(b".tar"))
@@ -48,23 +48,27 @@ fn is_hub(url: &str) -> bool {
 
 /// Returns whether an object belongs to the set at `base`. As in a local folder, hidden files and
 /// files in subfolders do not belong to it.
-fn is_own(base: &str, object: &Object) -> bool {
+fn is_in_set(base: &str, object: &Object) -> bool {
     let name = object.url.strip_prefix(base).unwrap_or(&object.url);
     is_shard(name) && !name.starts_with('.') && !name.contains('/')
 }
 
-fn in_parallel<T: Send, S: Sync>(threads: usize, items: &[S], make: impl Fn(&S) -> T + Sync + Send) -> Result<Vec<T>> {
+fn map_in_parallel<T: Send, S: Sync>(
+    threads: usize,
+    items: &[S],
+    map: impl Fn(&S) -> T + Sync + Send,
+) -> Result<Vec<T>> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(items.len().clamp(1, threads))
         .build()
         .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start threads: {e}")))?;
     let stop = CancelToken::current();
-    let make = |item| during(stop.clone(), || make(item));
-    Ok(pool.install(|| items.par_iter().with_max_len(1).map(make).collect()))
+    let map = |item| during(stop.clone(), || map(item));
+    Ok(pool.install(|| items.par_iter().with_max_len(1).map(map).collect()))
 }
 
 /// A shard, and the object with its index.
-type Pair = (Object, Option<Object>);
+type ShardObjects = (Object, Option<Object>);
 
 /// Opens the shards at `url`, which is a single shard, a pattern, a manifest, or a prefix. Below a
 /// prefix, opens the shards of the manifest if there is one, and otherwise the `.tar` objects that
@@ -76,21 +80,21 @@ type Pair = (Object, Option<Object>);
 pub(super) fn open(url: &str, remote: &Remote, listed: &[Object]) -> Result<Vec<(Object, Index)>> {
     let (pairs, entries) = if shards::has_braces(Path::new(url)) {
         let urls = shards::expand_braces(url).map_err(|cause| Error::config(cause).at_path(url))?;
-        (look_up(url, &urls, remote)?, Vec::new())
+        (look_up_shards(url, &urls, remote)?, Vec::new())
     } else if is_shard(url) {
-        match look_up(url, &[url.to_owned()], remote) {
+        match look_up_shards(url, &[url.to_owned()], remote) {
             // `pack` may have been called with `url`, and may have written several shards with
             // longer names.
             Err(e) if !e.is_transient() => match manifest::manifest_name(url) {
-                Some(manifest) if exists(remote, &manifest) => below(&manifest, remote, listed)?,
+                Some(manifest) if exists(remote, &manifest) => list_shards(&manifest, remote, listed)?,
                 _ => return Err(e),
             },
             pairs => (pairs?, Vec::new()),
         }
     } else {
-        below(url, remote, listed)?
+        list_shards(url, remote, listed)?
     };
-    let opened = with_indexes(pairs, remote)?;
+    let opened = load_indexes(pairs, remote)?;
     for (entry, (object, index)) in entries.iter().zip(&opened) {
         manifest::check_samples(entry, index.len()).map_err(|e| e.at_path(&object.url))?;
     }
@@ -110,29 +114,29 @@ fn find<'a>(objects: &'a [Object], url: &str) -> Option<&'a Object> {
 /// Lists the objects under `url`, and sorts them by URL, because sample indices must not depend on
 /// the order in which the store lists objects.
 fn list_sorted(remote: &Remote, url: &str) -> Result<Vec<Object>> {
-    let mut below = remote.list(url)?;
-    below.sort_by(|a, b| a.url.cmp(&b.url));
-    Ok(below)
+    let mut objects = remote.list(url)?;
+    objects.sort_by(|a, b| a.url.cmp(&b.url));
+    Ok(objects)
 }
 
 /// `urls` is the expansion of the pattern `url`.
-fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
+fn look_up_shards(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<ShardObjects>> {
     // The Hub versions whole datasets, so a single listing ensures that all shards come from the
     // same commit.
     if is_hub(url) {
         let start = &url[..url.find('{').unwrap_or(url.len())];
-        let below = list_sorted(remote, start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
-        let absent = |url: &str| Error::in_source("the commit contains no object at this URL").at_path(url);
+        let objects = list_sorted(remote, start.rsplit_once('/').map_or(start, |(folder, _)| folder))?;
+        let missing_error = |url: &str| Error::in_source("the commit contains no object at this URL").at_path(url);
         let pair = |url: &String| {
-            let shard = find(&below, url).ok_or_else(|| absent(url))?;
-            Ok((shard.clone(), find(&below, &format!("{url}.index")).cloned()))
+            let shard = find(&objects, url).ok_or_else(|| missing_error(url))?;
+            Ok((shard.clone(), find(&objects, &format!("{url}.index")).cloned()))
         };
         return urls.iter().map(pair).collect();
     }
     // Look up each shard and its index concurrently, to save a round trip.
     let candidates: Vec<_> =
         urls.iter().flat_map(|url| [(url.clone(), false), (format!("{url}.index"), true)]).collect();
-    let objects = in_parallel(MAX_REQUESTS, &candidates, |(url, is_index)| {
+    let objects = map_in_parallel(MAX_REQUESTS, &candidates, |(url, is_index)| {
         let (url, is_index) = (url.clone(), *is_index);
         remote.repeated(move |store| match store.object(&url) {
             // Most shards have no index, so a missing one is fine. Ignoring a transient error would
@@ -150,28 +154,28 @@ fn look_up(url: &str, urls: &[String], remote: &Remote) -> Result<Vec<Pair>> {
 
 /// If `url` is a manifest, returns its shards and entries. If not, returns the shards below `url`,
 /// with the entries of their manifest, if any.
-fn below(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<Pair>, Vec<Entry>)> {
+fn list_shards(url: &str, remote: &Remote, listed: &[Object]) -> Result<(Vec<ShardObjects>, Vec<Entry>)> {
     let is_manifest = manifest::is_named_manifest(Path::new(url));
     let base = if is_manifest { url.rfind('/').map_or("", |slash| &url[..slash]) } else { url };
     let base = format!("{}/", base.trim_end_matches('/'));
     let listing;
-    let below = if is_manifest || listed.is_empty() {
+    let objects = if is_manifest || listed.is_empty() {
         listing = list_sorted(remote, &base)?;
         &listing
     } else {
         listed
     };
-    let entries = in_manifest(remote, &base, is_manifest.then(|| &url[base.len()..]), below)?;
+    let entries = manifest_entries(remote, &base, is_manifest.then(|| &url[base.len()..]), objects)?;
     let shards: Vec<&Object> = match &entries[..] {
-        [] => below.iter().filter(|object| is_own(&base, object)).collect(),
-        entries => entries.iter().filter_map(|entry| find(below, &format!("{base}{}", entry.name))).collect(),
+        [] => objects.iter().filter(|object| is_in_set(&base, object)).collect(),
+        entries => entries.iter().filter_map(|entry| find(objects, &format!("{base}{}", entry.name))).collect(),
     };
-    let index = |shard: &Object| find(below, &format!("{}.index", shard.url)).cloned();
+    let index = |shard: &Object| find(objects, &format!("{}.index", shard.url)).cloned();
     Ok((shards.into_iter().map(|shard| (shard.clone(), index(shard))).collect(), entries))
 }
 
-fn with_indexes(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
-    let found_indexes = in_parallel(MAX_REQUESTS, &pairs, |(shard, index)| match (cached_index(shard), index) {
+fn load_indexes(pairs: Vec<ShardObjects>, remote: &Remote) -> Result<Vec<(Object, Index)>> {
+    let found_indexes = map_in_parallel(MAX_REQUESTS, &pairs, |(shard, index)| match (cached_index(shard), index) {
         (None, Some(index)) => adjacent_index(remote, shard, index),
         (cached, _) => Ok(cached),
     })?;
@@ -184,7 +188,7 @@ fn with_indexes(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)
         tracing::info!("{shards} no index; reading {bytes} bytes once to build it");
     }
     // The results are in the order of the shards, so the first invalid shard is reported.
-    let mut scanned = in_parallel(MAX_SCANS, &missing, |shard| scan(remote, shard))?.into_iter();
+    let mut scanned = map_in_parallel(MAX_SCANS, &missing, |shard| scan(remote, shard))?.into_iter();
     let opened = pairs.into_iter().zip(found_indexes).map(|((object, _), index)| {
         let index = index.map_or_else(|| scanned.next().expect("every shard without an index was scanned"), Ok)?;
         Ok((object, index))
@@ -194,48 +198,49 @@ fn with_indexes(pairs: Vec<Pair>, remote: &Remote) -> Result<Vec<(Object, Index)
 
 /// Returns the shards of the manifest `name` among the objects `below` the URL `base`. If `name` is
 /// `None`, returns the shards of the only manifest, or no shards if there is no manifest.
-fn in_manifest(remote: &Remote, base: &str, name: Option<&str>, below: &[Object]) -> Result<Vec<Entry>> {
+fn manifest_entries(remote: &Remote, base: &str, name: Option<&str>, objects: &[Object]) -> Result<Vec<Entry>> {
     let mut manifests = Vec::new();
-    for object in below.iter().filter(|object| manifest::is_named_manifest(Path::new(&object.url))) {
+    for object in objects.iter().filter(|object| manifest::is_named_manifest(Path::new(&object.url))) {
         let relative = object.url.strip_prefix(base).unwrap_or(&object.url);
         if name.map_or(relative.contains('/'), |name| name != relative) {
             continue;
         }
-        let start = remote.bytes(object, 0, object.len.min(MANIFEST_READ))?;
-        let key = &start[..start.len().min(manifest::KEY_RANGE)];
+        let start = remote.bytes(object, 0, object.len.min(MANIFEST_READ_BYTES))?;
+        let key = &start[..start.len().min(manifest::KEY_SEARCH_BYTES)];
         if name.is_some() || manifest::is_manifest(Path::new(&object.url), key) {
             manifests.push((relative.to_owned(), (object, start)));
         }
     }
     if name.is_none() {
-        let names: Vec<&str> = below.iter().filter_map(|object| object.url.strip_prefix(base)).collect();
+        let names: Vec<&str> = objects.iter().filter_map(|object| object.url.strip_prefix(base)).collect();
         manifest::check_merged(&names).map_err(|e| e.at_path(base))?;
     }
-    let chosen = manifest::choose_only(manifests).map_err(|e| e.at_path(base))?;
-    let Some((chosen_name, (object, start))) = chosen else {
+    let manifest = manifest::only_manifest(manifests).map_err(|e| e.at_path(base))?;
+    let Some((manifest_name, (object, start))) = manifest else {
         return name.map_or(Ok(Vec::new()), |name| {
             Err(Error::in_source(format!("the manifest {name} does not exist")).at_path(base))
         });
     };
-    let tars = below.iter().filter(|object| is_own(base, object));
+    let tars = objects.iter().filter(|object| is_in_set(base, object));
     let tars = tars.map(|tar| (tar.url.strip_prefix(base).unwrap_or(&tar.url).to_owned(), tar.len)).collect();
-    if object.len > manifest::MAX_BYTES {
+    if object.len > manifest::MAX_MANIFEST_BYTES {
         return Err(Error::in_source(format!(
             "the manifest has {} bytes: expected at most {}",
             object.len,
-            manifest::MAX_BYTES
+            manifest::MAX_MANIFEST_BYTES
         ))
         .at_path(&object.url));
     }
-    let bytes = if object.len > MANIFEST_READ { remote.bytes(object, 0, object.len)? } else { start };
-    let shards = Manifest::parse(&bytes).and_then(|manifest| manifest.choose(&chosen_name, &tars, name.is_none()));
-    shards.map_err(|e| e.at_path(format!("{base}{chosen_name}")))
+    let bytes = if object.len > MANIFEST_READ_BYTES { remote.bytes(object, 0, object.len)? } else { start };
+    let shards = Manifest::parse(&bytes)
+        .and_then(|manifest| manifest.into_checked_shards(&manifest_name, &tars, name.is_none()));
+    shards.map_err(|e| e.at_path(format!("{base}{manifest_name}")))
 }
 
 /// Returns the index in the object next to the shard, if it is valid for a tar of the shard's
 /// length. An index that the user has no permission to read counts as missing.
 fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
-    let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MAX_INDEX) else { return Ok(None) };
+    let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MAX_INDEX_BYTES) else { return Ok(None) };
     let mut bytes = vec![0; len];
     let result = match remote.read_direct(index, 0, &mut bytes) {
         Ok(()) => sidecar::decode_for(&bytes, shard.len, None),
@@ -264,17 +269,17 @@ fn version(shard: &Object) -> Option<u64> {
 /// `warpfeed/index` in the user's cache folder if the variable is not set.
 fn cache_path(shard: &Object) -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let user = || folder("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
-    let root = folder("WARPFEED_CACHE").or_else(|| Some(user()?.join("warpfeed")))?;
+    let user_cache = || folder("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
+    let root = folder("WARPFEED_CACHE").or_else(|| Some(user_cache()?.join("warpfeed")))?;
     let server = shard.server.as_ref().map_or(0, |server| fnv1a(server.as_bytes()).rotate_left(1));
     Some(root.join("index").join(format!("{:016x}.tar.index", fnv1a(shard.url.as_bytes()) ^ server)))
 }
 
 /// Caches the index locally.
 fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
-    let chunks = Chunks { remote, shard, chunk: Mutex::default() };
+    let chunks = ChunkReader { remote, shard, chunk: Mutex::default() };
     let index = Index::scan(&chunks).map_err(|e| e.at_path(&shard.url))?;
-    if shard.len >= MIN_CACHED
+    if shard.len >= MIN_CACHED_BYTES
         && let (Some(path), Some(version)) = (cache_path(shard), version(shard))
     {
         let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
@@ -286,14 +291,14 @@ fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
 }
 
 /// Reads a shard sequentially in large chunks.
-struct Chunks<'a> {
+struct ChunkReader<'a> {
     remote: &'a Remote,
     shard: &'a Object,
     /// The current chunk: its offset, and its bytes.
     chunk: Mutex<(u64, Vec<u8>)>,
 }
 
-impl Bytes for Chunks<'_> {
+impl Bytes for ChunkReader<'_> {
     fn len(&self) -> u64 {
         self.shard.len
     }
@@ -301,9 +306,10 @@ impl Bytes for Chunks<'_> {
     fn get<'a>(&'a self, offset: u64, len: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         let mut chunk = self.chunk.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, bytes) = &mut *chunk;
-        let inside = |start: u64, have: usize| offset >= start && offset + len as u64 <= start + have as u64;
-        if !inside(*start, bytes.len()) {
-            let length = (len as u64).max(CHUNK).min(self.shard.len - offset);
+        let is_in_chunk =
+            |start: u64, chunk_len: usize| offset >= start && offset + len as u64 <= start + chunk_len as u64;
+        if !is_in_chunk(*start, bytes.len()) {
+            let length = (len as u64).max(CHUNK_BYTES).min(self.shard.len - offset);
             // Don't reuse the buffer: a failed read would leave stale bytes behind, and a canceled
             // read may still be writing to it.
             *bytes = Vec::new();
@@ -320,11 +326,11 @@ impl Bytes for Chunks<'_> {
 /// are adjacent. The range includes the headers of the files, from which [`verify_field`] detects
 /// that the index belongs to a different tar. It excludes links, because their targets may be
 /// elsewhere. If all fields are links, returns the range of the first link.
-pub(super) fn span(fields: &[Field]) -> Range<u64> {
+pub(super) fn field_span(fields: &[Field]) -> Range<u64> {
     let unlinked = || fields.iter().filter(|field| !field.is_linked());
-    let spanned = || unlinked().chain(fields.first().filter(|_| unlinked().next().is_none()));
-    let start = spanned().map(|field| field.offset()).min().unwrap_or(0);
-    let end = spanned().map(|field| field.end()).max().unwrap_or(0);
+    let span_fields = || unlinked().chain(fields.first().filter(|_| unlinked().next().is_none()));
+    let start = span_fields().map(|field| field.offset()).min().unwrap_or(0);
+    let end = span_fields().map(|field| field.end()).max().unwrap_or(0);
     start.saturating_sub(BLOCK as u64)..end
 }
 
@@ -337,11 +343,11 @@ pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &st
         let header = Header::parse(bytes.get(offset.checked_sub(BLOCK)?..offset)?.first_chunk()?).ok()?;
         // For a huge file, the actual size is in a preceding PAX header. The same applies to a name
         // that is too long for this header.
-        let huge = field.len() > MAX_OCTAL && matches!(header.size, 0 | MAX_OCTAL);
-        let same = (header.size == field.len() || huge)
+        let is_huge = field.len() > MAX_OCTAL_SIZE && matches!(header.size, 0 | MAX_OCTAL_SIZE);
+        let is_match = (header.size == field.len() || is_huge)
             && matches!(header.kind, b'0' | b'7' | 0)
-            && (field.is_linked() || is_named(&header.name, key, name));
-        bytes.get(offset..offset.checked_add(usize::try_from(field.len()).ok()?)?).filter(|_| same)
+            && (field.is_linked() || may_be_field(&header.name, key, name));
+        bytes.get(offset..offset.checked_add(usize::try_from(field.len()).ok()?)?).filter(|_| is_match)
     };
     file().ok_or_else(|| {
         let (offset, len) = (field.offset(), field.len());
@@ -354,16 +360,16 @@ pub(super) fn verify_field<'a>(bytes: &'a [u8], start: u64, key: &str, name: &st
 
 /// Returns whether a file with the name `path` in its header may be the field `name` of sample
 /// `key`.
-fn is_named(path: &[u8], key: &str, name: &str) -> bool {
+fn may_be_field(path: &[u8], key: &str, name: &str) -> bool {
     let Some(path) = std::str::from_utf8(path).ok().filter(|path| path.is_ascii()) else { return true };
     // A long name is truncated here. The full name is in a preceding header.
-    if path.len() >= MAX_COMPLETE_NAME || key.len() + name.len() >= MAX_COMPLETE_NAME || !name.is_ascii() {
+    if path.len() >= MIN_TRUNCATED_NAME || key.len() + name.len() >= MIN_TRUNCATED_NAME || !name.is_ascii() {
         return true;
     }
     // If a file name cannot represent the key, this header contains only part of it.
-    let expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
+    let is_expressible = key.is_ascii() && !key.contains(['.', '\0']) && key.split('/').all(|part| !part.is_empty());
     index::split_name(path.trim_start_matches("./")).is_some_and(|(stem, extension)| {
-        format::field(&extension.to_lowercase()) == name && (stem == key || !expressible)
+        format::field(&extension.to_lowercase()) == name && (stem == key || !is_expressible)
     })
 }
 
@@ -377,14 +383,15 @@ pub(super) fn read<'a>(
     scratch: &'a mut Vec<u8>,
     sample: &mut Sample<'a>,
 ) -> Result<()> {
-    let span = span(fields);
+    let span = field_span(fields);
     let is_separate = |field: &Field| field.offset() < span.start + BLOCK as u64 || field.end() > span.end;
-    let separate = fields.iter().filter(|field| is_separate(field));
-    let more = separate.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK as u64 + field.len()));
+    let separate_fields = fields.iter().filter(|field| is_separate(field));
+    let separate_bytes =
+        separate_fields.clone().fold(0u64, |sum, field| sum.saturating_add(BLOCK as u64 + field.len()));
     let mut len = (span.end - span.start) as usize;
-    let buffer = grow_to(scratch, (len as u64).saturating_add(more))?;
+    let buffer = grow_to(scratch, (len as u64).saturating_add(separate_bytes))?;
     file.fill_for(index as u64, span.start, &mut buffer[..len])?;
-    for field in separate {
+    for field in separate_fields {
         let out = &mut buffer[len..][..BLOCK + field.len() as usize];
         file.fill(field.offset().saturating_sub(BLOCK as u64), out)?;
         len += out.len();
@@ -394,13 +401,13 @@ pub(super) fn read<'a>(
     for field in fields {
         let name = &names[field.name()];
         let mut start = span.start;
-        let from = if is_separate(field) {
+        let field_bytes = if is_separate(field) {
             start = field.offset().saturating_sub(BLOCK as u64);
             rest.split_off(..BLOCK + field.len() as usize).unwrap_or_default()
         } else {
             bytes
         };
-        sample.push(name, verify_field(from, start, sample.key(), name, field)?)?;
+        sample.push(name, verify_field(field_bytes, start, sample.key(), name, field)?)?;
     }
     Ok(())
 }
@@ -444,7 +451,7 @@ mod tests {
             ("\u{e9}.jpg", "e", "jpg", true),
             ("?.jpg", "\u{e9}", "jpg", true),
         ] {
-            assert_eq!(is_named(path.as_bytes(), key, name), same, "{path}: {key}.{name}");
+            assert_eq!(may_be_field(path.as_bytes(), key, name), same, "{path}: {key}.{name}");
         }
     }
 }

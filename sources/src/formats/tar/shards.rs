@@ -19,22 +19,22 @@ pub(super) fn expand(path: &Path) -> Result<Vec<(PathBuf, Option<Entry>)>> {
         let paths = expand_braces(pattern).map_err(|cause| Error::config(cause).at_path(path))?;
         return try_collect(paths.into_iter().map(|path| Ok((PathBuf::from(path), None))));
     }
-    let target = manifest::for_target(path)?;
-    let path = target.as_deref().unwrap_or(path);
+    let manifest = manifest::find_for_target(path)?;
+    let path = manifest.as_deref().unwrap_or(path);
     let metadata = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
-    let listed =
+    let with_entries =
         |shards: Vec<(PathBuf, Entry)>| try_collect(shards.into_iter().map(|(path, entry)| Ok((path, Some(entry)))));
     if !metadata.is_dir() {
         // A file that is named like a manifest is treated as a manifest, so that its error
         // describes a manifest.
         return if manifest::is_named_manifest(path) {
-            manifest::open(path).and_then(listed)
+            manifest::open(path).and_then(with_entries)
         } else {
             Ok(vec![(path.to_owned(), None)])
         };
     }
     if let Some(shards) = manifest::open_folder(path)? {
-        return listed(shards);
+        return with_entries(shards);
     }
     let tars = tars_in(path)?;
     if tars.is_empty() {
@@ -52,31 +52,32 @@ pub(crate) fn has_braces(path: &Path) -> bool {
 /// would go unnoticed. If the matching files are numbered consecutively, the error contains the
 /// equivalent pattern with braces.
 pub(crate) fn check_star(path: &Path) -> Result<()> {
-    let Some((before, after)) = path.to_str().and_then(|text| text.split_once('*')) else { return Ok(()) };
+    let Some((prefix, suffix)) = path.to_str().and_then(|text| text.split_once('*')) else { return Ok(()) };
     if file::exists(path)? {
         return Ok(());
     }
-    let (folder, name) = before.rsplit_once('/').unwrap_or((".", before));
+    let (folder, name) = prefix.rsplit_once('/').unwrap_or((".", prefix));
     let folder = Path::new(if folder.is_empty() { "/" } else { folder });
     let names = if file::is_folder(folder)? { Tree::Local(folder).file_names()? } else { Vec::new() };
     let middles: Vec<String> =
-        names.iter().filter_map(|file| Some(file.strip_prefix(name)?.strip_suffix(after)?.to_owned())).collect();
-    let instead = match brace_pattern(&middles) {
-        Some(braces) => format!("use the pattern {before}{braces}{after}, or the folder"),
+        names.iter().filter_map(|file| Some(file.strip_prefix(name)?.strip_suffix(suffix)?.to_owned())).collect();
+    let advice = match brace_pattern(&middles) {
+        Some(braces) => format!("use the pattern {prefix}{braces}{suffix}, or the folder"),
         None => "use the folder of the files, or a pattern such as train-{000..099}.tar".to_owned(),
     };
-    Err(Error::config(format!("no such file, and patterns with a star are not supported: {instead}")).at_path(path))
+    Err(Error::config(format!("no such file, and patterns with a star are not supported: {advice}")).at_path(path))
 }
 
 /// Returns a pattern with braces that expands to `texts`. Returns `None` unless they are sorted and
 /// end in consecutive numbers of the same width.
 fn brace_pattern(texts: &[String]) -> Option<String> {
-    let start = texts.first()?.trim_end_matches(|c: char| c.is_ascii_digit());
-    let digits: Vec<&str> = texts.iter().map(|text| text.strip_prefix(start)).collect::<Option<_>>()?;
+    let prefix = texts.first()?.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits: Vec<&str> = texts.iter().map(|text| text.strip_prefix(prefix)).collect::<Option<_>>()?;
     let numbers: Vec<u64> = digits.iter().map(|text| text.parse().ok()).collect::<Option<_>>()?;
     let (first, last) = (digits[0], digits[digits.len() - 1]);
-    let follow = numbers.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]));
-    (follow && digits.iter().all(|text| text.len() == first.len())).then(|| format!("{start}{{{first}..{last}}}"))
+    let is_consecutive = numbers.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]));
+    (is_consecutive && digits.iter().all(|text| text.len() == first.len()))
+        .then(|| format!("{prefix}{{{first}..{last}}}"))
 }
 
 /// Expands braces like a shell, but without nesting. `{000..099}` expands to numbers that are

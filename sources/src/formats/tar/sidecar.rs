@@ -18,17 +18,17 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-use super::index::{End, Field, Index};
-use super::links::Unresolved;
+use super::index::{Field, Index, SampleEnd};
+use super::links::UnresolvedLinks;
 use crate::error::push;
 use crate::machine::index_file::{self, Decoder, Encoder, modification_ns};
 
 /// Bit of a field's name index that marks a link.
-const LINKED: u32 = 1 << 31;
+const LINK_FLAG: u32 = 1 << 31;
 
 const MAGIC: [u8; 8] = *b"wfindex\x02";
 
-pub(super) fn path(tar: &Path) -> PathBuf {
+pub(super) fn sidecar_path(tar: &Path) -> PathBuf {
     let mut path = tar.as_os_str().to_owned();
     path.push(".index");
     path.into()
@@ -43,34 +43,38 @@ pub(super) fn load_bytes(path: &Path) -> Option<Vec<u8>> {
 /// Returns the index in the sidecar of `tar`, or `None` if the sidecar cannot be read, is damaged
 /// or is stale.
 pub(super) fn load(tar: &Path, metadata: &Metadata) -> Option<Index> {
-    let bytes = load_bytes(&path(tar))?;
+    let bytes = load_bytes(&sidecar_path(tar))?;
     let index = decode(&bytes, metadata.len(), modification_ns(metadata));
     if index.is_none() {
-        tracing::info!("{}: the index is stale or damaged; scanning the tar instead", path(tar).display());
+        tracing::info!("{}: the index is stale or damaged; scanning the tar instead", sidecar_path(tar).display());
     }
     index
 }
 
 pub(super) fn store(tar: &Path, metadata: &Metadata, index: &Index) -> std::io::Result<()> {
-    index_file::store(&path(tar), &encode(index, metadata.len(), modification_ns(metadata)))
+    index_file::store(&sidecar_path(tar), &encode(index, metadata.len(), modification_ns(metadata)))
 }
 
 pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     let mut out = Encoder::new(MAGIC);
     let counts = [index.samples.len(), index.fields.len(), index.names.len(), index.classes.len(), index.keys.len()];
     let counts = counts.map(|count| count as u64);
-    [tar_len, modified].into_iter().chain(counts).chain([index.unresolved.count]).for_each(|number| out.long(number));
+    [tar_len, modified]
+        .into_iter()
+        .chain(counts)
+        .chain([index.unresolved_links.count])
+        .for_each(|number| out.long(number));
     for end in &index.samples {
-        out.long(end.key);
-        out.long(end.field);
+        out.long(end.key_end);
+        out.long(end.field_end);
     }
     for field in &index.fields {
         out.long(field.offset());
         out.long(field.len());
-        out.word(field.name() as u32 | if field.is_linked() { LINKED } else { 0 });
+        out.word(field.name() as u32 | if field.is_linked() { LINK_FLAG } else { 0 });
     }
     index.names.iter().chain(&index.classes).for_each(|name| out.text(name));
-    out.text(&index.unresolved.first);
+    out.text(&index.unresolved_links.first_path);
     out.bytes(index.keys.as_bytes());
     out.finish()
 }
@@ -87,23 +91,23 @@ pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index>
 /// The bytes are untrusted: memory is reserved only for entries that exist, and every offset must
 /// be inside the tar.
 pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> Option<Index> {
-    let mut rest = Decoder::new(bytes, MAGIC)?;
-    let [len, time, samples, fields, names, classes, keys, unresolved] = rest.longs()?;
+    let mut decoder = Decoder::new(bytes, MAGIC)?;
+    let [len, time, samples, fields, names, classes, keys, unresolved] = decoder.longs()?;
     if len != tar_len || modified.is_some_and(|modified| time != modified) {
         return None;
     }
     let mut index = Index::default();
     for _ in 0..samples {
-        let [key, field] = rest.longs()?;
-        let before = index.samples.last().copied().unwrap_or_default();
-        if key < before.key || field <= before.field {
+        let [key, field] = decoder.longs()?;
+        let previous = index.samples.last().copied().unwrap_or_default();
+        if key < previous.key_end || field <= previous.field_end {
             return None;
         }
-        push(&mut index.samples, End { key, field }).ok()?;
+        push(&mut index.samples, SampleEnd { key_end: key, field_end: field }).ok()?;
     }
     for _ in 0..fields {
-        let ([offset, len], word) = (rest.longs()?, rest.word()?);
-        let name = word & !LINKED;
+        let ([offset, len], word) = (decoder.longs()?, decoder.word()?);
+        let name = word & !LINK_FLAG;
         if offset.checked_add(len)? > tar_len || u64::from(name) >= names {
             return None;
         }
@@ -111,20 +115,20 @@ pub(super) fn decode_for(bytes: &[u8], tar_len: u64, modified: Option<u64>) -> O
         push(&mut index.fields, if word == name { field } else { field.as_link() }).ok()?;
     }
     for _ in 0..names {
-        push(&mut index.names, rest.text()?.to_owned()).ok()?;
+        push(&mut index.names, decoder.text()?.to_owned()).ok()?;
     }
     for _ in 0..classes {
-        push(&mut index.classes, rest.text()?.to_owned()).ok()?;
+        push(&mut index.classes, decoder.text()?.to_owned()).ok()?;
     }
-    index.unresolved = Unresolved { count: unresolved, first: rest.text()?.to_owned() };
-    let text = rest.rest()?;
+    index.unresolved_links = UnresolvedLinks { count: unresolved, first_path: decoder.text()?.to_owned() };
+    let text = decoder.rest()?;
     index.keys.try_reserve_exact(text.len()).ok()?;
     index.keys.push_str(text);
     let last = index.samples.last().copied().unwrap_or_default();
-    let is_complete = last == End { key: keys, field: fields } && index.keys.len() as u64 == keys;
+    let is_complete = last == SampleEnd { key_end: keys, field_end: fields } && index.keys.len() as u64 == keys;
     index.shrink();
-    let cut = index.samples.iter().all(|end| index.keys.is_char_boundary(end.key as usize));
-    (is_complete && cut).then_some(index)
+    let ends_are_char_boundaries = index.samples.iter().all(|end| index.keys.is_char_boundary(end.key_end as usize));
+    (is_complete && ends_are_char_boundaries).then_some(index)
 }
 
 #[cfg(test)]
@@ -138,7 +142,7 @@ pub(super) mod tests {
     pub(in super::super) fn index() -> Index {
         Index {
             keys: "a/1é2".into(),
-            samples: vec![End { key: 3, field: 2 }, End { key: 6, field: 3 }],
+            samples: vec![SampleEnd { key_end: 3, field_end: 2 }, SampleEnd { key_end: 6, field_end: 3 }],
             fields: vec![
                 Field::new(512, 9, 0).unwrap(),
                 Field::new(1536, 1, 1).unwrap().as_link(),
@@ -146,7 +150,7 @@ pub(super) mod tests {
             ],
             names: vec!["jpg".into(), "cls".into()],
             classes: vec!["cat".into(), "dög".into()],
-            unresolved: Unresolved { count: 3, first: "ö.jpg".into() },
+            unresolved_links: UnresolvedLinks { count: 3, first_path: "ö.jpg".into() },
         }
     }
 
@@ -176,8 +180,8 @@ pub(super) mod tests {
         fn a_forged_sidecar_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
             let mut bytes = encode(&index(), 4096, 77);
             let body = bytes.len() - 8;
-            for (at, byte) in changes {
-                bytes[at % body] = byte;
+            for (offset, byte) in changes {
+                bytes[offset % body] = byte;
             }
             let hash = fnv1a(&bytes[..body]);
             bytes[body..].copy_from_slice(&hash.to_le_bytes());

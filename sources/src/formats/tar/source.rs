@@ -21,7 +21,7 @@ use crate::storage::{DatasetLocation, Files, OpenFile, Storage, delegate_to_file
 /// Minimum size of a shard for which an index is stored, in bytes. Smaller shards are scanned fast
 /// enough on a local disk. A larger shard may be copied to an object store together with its index,
 /// which saves a slow scan there.
-const MIN_INDEXED: u64 = 1 << 20;
+const MIN_INDEXED_BYTES: u64 = 1 << 20;
 
 /// The samples in tar files that follow the rules of WebDataset.
 ///
@@ -58,7 +58,7 @@ pub struct Tar {
     shards: Arc<Files<Index>>,
     classes: Vec<String>,
     /// Names of the fields to read, or `None` to read all fields.
-    only: Option<Vec<String>>,
+    selected_fields: Option<Vec<String>>,
 }
 
 impl Tar {
@@ -100,7 +100,7 @@ impl Tar {
         let path = &*location.path;
         let shards = match &location.storage {
             Storage::Machine { mapped } => in_parallel(&shards::expand(path)?, |(path, entry)| {
-                let (file, index) = open(path, *mapped)?;
+                let (file, index) = open_shard(path, *mapped)?;
                 entry
                     .as_ref()
                     .map_or(Ok(()), |entry| check_samples(entry, index.len()))
@@ -119,9 +119,9 @@ impl Tar {
     }
 
     fn from_shards(path: &Path, shards: Vec<(OpenFile, Index)>) -> Result<Self> {
-        let mut named: Option<&(OpenFile, Index)> = None;
+        let mut first_with_classes: Option<&(OpenFile, Index)> = None;
         for shard in shards.iter().filter(|(_, index)| !index.classes.is_empty()) {
-            let (first, index) = named.get_or_insert(shard);
+            let (first, index) = first_with_classes.get_or_insert(shard);
             if index.classes != shard.1.classes {
                 let cause = format!(
                     "the class names differ from the ones in {}: pack both shards with the same classes",
@@ -130,16 +130,17 @@ impl Tar {
                 return Err(Error::in_source(cause).at_path(&shard.0.path));
             }
         }
-        if let Some((first, index)) = shards.iter().find(|(_, index)| index.unresolved.count > 0) {
-            let links = counted(shards.iter().map(|(_, index)| index.unresolved.count).sum::<u64>(), "link", "links");
-            let (path, shard) = (&index.unresolved.first, first.path.display());
+        if let Some((first, index)) = shards.iter().find(|(_, index)| index.unresolved_links.count > 0) {
+            let links =
+                counted(shards.iter().map(|(_, index)| index.unresolved_links.count).sum::<u64>(), "link", "links");
+            let (path, shard) = (&index.unresolved_links.first_path, first.path.display());
             tracing::warn!(
                 "ignored {links} without a target in the tar, such as {path} in {shard}: pack the files instead of \
                  links (tar --dereference --hard-dereference)"
             );
         }
-        let classes = named.map_or_else(Vec::new, |(_, index)| index.classes.clone());
-        let tar = Tar { shards: Arc::new(Files::new(shards, Index::len)?), classes, only: None };
+        let classes = first_with_classes.map_or_else(Vec::new, |(_, index)| index.classes.clone());
+        let tar = Tar { shards: Arc::new(Files::new(shards, Index::len)?), classes, selected_fields: None };
         if tar.is_empty() {
             let shards = counted(tar.shards.entries().len(), "tar file", "tar files");
             let cause = format!("no samples in {shards}: no member has a file extension");
@@ -149,7 +150,7 @@ impl Tar {
     }
 }
 
-fn open(path: &Path, mapped: bool) -> Result<(OpenFile, Index)> {
+fn open_shard(path: &Path, mapped: bool) -> Result<(OpenFile, Index)> {
     let (file, metadata) = OpenFile::open(path, mapped)?;
     let len = file.len();
     let index = match sidecar::load(path, &metadata) {
@@ -158,7 +159,7 @@ fn open(path: &Path, mapped: bool) -> Result<(OpenFile, Index)> {
         Some(index) if metadata.len() == len => index,
         _ => {
             let index = Index::scan(&file).map_err(|e| e.at_path(path))?;
-            if len >= MIN_INDEXED
+            if len >= MIN_INDEXED_BYTES
                 && let Err(e) = sidecar::store(path, &metadata, &index)
             {
                 tracing::debug!("{}: cannot store the index: {e}", path.display());
@@ -214,14 +215,14 @@ fn copy_fields<'a>(
 }
 
 impl Tar {
-    /// If `only` is `None`, the view has all fields.
-    pub(crate) fn view(&self, only: Option<Vec<String>>) -> Self {
-        Tar { shards: self.shards.clone(), classes: self.classes.clone(), only }
+    /// If `selected_fields` is `None`, the view has all fields.
+    pub(crate) fn view(&self, selected_fields: Option<Vec<String>>) -> Self {
+        Tar { shards: self.shards.clone(), classes: self.classes.clone(), selected_fields }
     }
 
-    fn wanted<'f>(&self, names: &[String], fields: &'f [Field]) -> Cow<'f, [Field]> {
-        let Some(only) = &self.only else { return Cow::Borrowed(fields) };
-        fields.iter().filter(|field| only.contains(&names[field.name()])).copied().collect()
+    fn select_fields<'f>(&self, names: &[String], fields: &'f [Field]) -> Cow<'f, [Field]> {
+        let Some(selected_fields) = &self.selected_fields else { return Cow::Borrowed(fields) };
+        fields.iter().filter(|field| selected_fields.contains(&names[field.name()])).copied().collect()
     }
 
     fn load_fields<'a>(
@@ -237,14 +238,14 @@ impl Tar {
         }
         // Reading a sample with too many fields fails anyway. The `+ 1` is for the label, which
         // does not count as a field.
-        let read = if fields.len() > MAX_FIELDS + 1 {
+        let result = if fields.len() > MAX_FIELDS + 1 {
             Err(Error::in_source(format!("the sample has more than {MAX_FIELDS} fields: {}", fields.len())))
         } else if file.object().is_some() {
             remote::read(file, index, names, fields, scratch, sample)
         } else {
             copy_fields(file, names, fields, scratch, sample)
         };
-        read.map_err(|e| e.at_path(&file.path))
+        result.map_err(|e| e.at_path(&file.path))
     }
 }
 
@@ -253,15 +254,15 @@ impl Source for Tar {
         let (file, shard, sample_index) = self.shards.open(index)?;
         let (key, fields) = shard.sample(sample_index);
         let mut sample = Sample::new(key);
-        let fields = self.wanted(&shard.names, fields);
+        let fields = self.select_fields(&shard.names, fields);
         self.load_fields(index, (file, &shard.names), &fields, scratch, &mut sample)?;
         Ok(sample)
     }
 
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let view = self.view(self.only.clone());
+        let view = self.view(self.selected_fields.clone());
         self.shards.prefetcher(order, move |index, sample_index| {
-            remote::span(&view.wanted(&index.names, index.sample(sample_index).1))
+            remote::field_span(&view.select_fields(&index.names, index.sample(sample_index).1))
         })
     }
 
@@ -276,7 +277,7 @@ impl Source for Tar {
         let (cls, mut sample) = (&fields[cls..=cls], Sample::new(""));
         if file.object().is_some() {
             // Labels are not read in sample order, so their bytes have not been prefetched.
-            let (span, field) = (remote::span(cls), &cls[0]);
+            let (span, field) = (remote::field_span(cls), &cls[0]);
             let bytes = file.get(span.start, span.end - span.start, scratch)?;
             let name = &shard.names[field.name()];
             remote::verify_field(bytes, span.start, key, name, field).and_then(|cls| sample.push(name, cls))

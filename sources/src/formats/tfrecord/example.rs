@@ -14,7 +14,7 @@ enum Values<'a> {
     /// Little-endian floats. Each slice contains one element or a packed run of elements.
     Floats(Vec<&'a [u8]>),
     Ints(Vec<i64>),
-    Nothing,
+    Empty,
 }
 
 impl Values<'_> {
@@ -23,7 +23,7 @@ impl Values<'_> {
             Values::Bytes(values) => values.len(),
             Values::Floats(pieces) => pieces.iter().map(|piece| piece.len() / 4).sum(),
             Values::Ints(values) => values.len(),
-            Values::Nothing => 0,
+            Values::Empty => 0,
         }
     }
 }
@@ -59,13 +59,13 @@ fn for_each_feature<'a>(record: &'a [u8], mut visit: impl FnMut(&'a str, Values<
                 }
                 Ok(())
             })?;
-            visit(name, values(name, feature)?)
+            visit(name, parse_values(name, feature)?)
         })
     })
 }
 
-fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
-    let mut values = Values::Nothing;
+fn parse_values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
+    let mut values = Values::Empty;
     let error = || unexpected(&format!("feature {name:?}"));
     for_each_field(feature, |kind, field| {
         let Field::Bytes(list) = field else { return Err(error()) };
@@ -95,42 +95,47 @@ fn values<'a>(name: &str, feature: &'a [u8]) -> Result<Values<'a>> {
     Ok(values)
 }
 
-/// Adds the names of the features that have several values in `record` to `lists`.
-pub(super) fn find_lists(record: &[u8], lists: &mut BTreeSet<String>) -> Result<()> {
+/// Adds the names of the features that have several values in `record` to `list_features`.
+pub(super) fn find_lists(record: &[u8], list_features: &mut BTreeSet<String>) -> Result<()> {
     for_each_feature(record, |name, values| {
-        if values.len() > 1 && !lists.contains(name) {
-            lists.insert(name.to_owned());
+        if values.len() > 1 && !list_features.contains(name) {
+            list_features.insert(name.to_owned());
         }
         Ok(())
     })
 }
 
-/// Features in `lists` become arrays or lists even if they have a single value. Appends converted
-/// values to `page`. Fails if a feature that is not in `lists` has several values.
-pub(super) fn read_row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
+/// Features in `list_features` become arrays or lists even if they have a single value. Appends
+/// converted values to `buffer`. Fails if a feature that is not in `list_features` has several
+/// values.
+pub(super) fn read_row<'a>(
+    record: &'a [u8],
+    list_features: &BTreeSet<String>,
+    buffer: &mut Vec<u8>,
+) -> Result<Vec<Named<'a>>> {
     let mut row = Vec::new();
     for_each_feature(record, |name, values| {
-        let listed = lists.contains(name);
+        let is_list = list_features.contains(name);
         let count = values.len();
-        if count > 1 && !listed {
+        if count > 1 && !is_list {
             return Err(Error::in_source(format!(
                 "{name:?} has {count} values: expected at most one, as in the records that determine the columns"
             )));
         }
         let sides = [count];
-        let numbers = |element, data| Found::array(element, if listed { &sides[..] } else { &[] }, data);
-        let start = page.len();
+        let numbers = |element, data| Found::array(element, if is_list { &sides[..] } else { &[] }, data);
+        let start = buffer.len();
         let content = match values {
-            Values::Nothing => Found::Null,
-            _ if count == 0 && !listed => Found::Null,
-            Values::Bytes(values) if listed => {
+            Values::Empty => Found::Null,
+            _ if count == 0 && !is_list => Found::Null,
+            Values::Bytes(values) if is_list => {
                 let texts: std::result::Result<Vec<&str>, _> =
                     values.iter().map(|value| std::str::from_utf8(value)).collect();
                 let texts = texts.map_err(|_| {
                     Error::in_source(format!("{name:?} is a list of bytes: expected UTF-8 text in all of its items"))
                 })?;
-                serde_json::to_writer(&mut *page, &texts).expect("writing to a Vec succeeds");
-                Found::Json(RowBytes::since(start, page))
+                serde_json::to_writer(&mut *buffer, &texts).expect("writing to a Vec succeeds");
+                Found::Json(RowBytes::since(start, buffer))
             }
             Values::Bytes(values) => Found::Bytes(RowBytes::Borrowed(values[0])),
             Values::Floats(pieces) => {
@@ -138,15 +143,15 @@ pub(super) fn read_row<'a>(record: &'a [u8], lists: &BTreeSet<String>, page: &mu
                     [piece] if cfg!(target_endian = "little") => RowBytes::Borrowed(piece),
                     _ => {
                         let floats = pieces.iter().flat_map(|piece| piece.as_chunks::<4>().0);
-                        page.extend(floats.flat_map(|float| f32::from_le_bytes(*float).to_ne_bytes()));
-                        RowBytes::since(start, page)
+                        buffer.extend(floats.flat_map(|float| f32::from_le_bytes(*float).to_ne_bytes()));
+                        RowBytes::since(start, buffer)
                     }
                 };
                 numbers(Element::F32, data)
             }
             Values::Ints(values) => {
-                page.extend(values.iter().flat_map(|value| value.to_ne_bytes()));
-                numbers(Element::I64, RowBytes::since(start, page))
+                buffer.extend(values.iter().flat_map(|value| value.to_ne_bytes()));
+                numbers(Element::I64, RowBytes::since(start, buffer))
             }
         };
         row.push(Named { name: Cow::Borrowed(name), content });

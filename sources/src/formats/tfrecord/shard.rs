@@ -11,17 +11,17 @@ use crate::storage::{OpenFile, RowBytes, Storage};
 
 /// Minimum size in bytes of a file for which an index is stored. Smaller files can be scanned fast
 /// enough.
-const MIN_INDEXED: u64 = 16 << 20;
+const MIN_INDEXED_BYTES: u64 = 16 << 20;
 
 /// Size in bytes of a record's header: the length, and the checksum of the length.
-const HEADER: u64 = 12;
+const HEADER_BYTES: u64 = 12;
 /// Size in bytes of the checksum after a record.
-const TRAILER: u64 = 4;
+const TRAILER_BYTES: u64 = 4;
 
-const MAX_RECORD: u64 = 1 << 31;
+const MAX_RECORD_BYTES: u64 = 1 << 31;
 
 /// Maximum size of an index, in bytes. This is enough for more than 100 million records.
-const MAX_INDEX: u64 = 1 << 30;
+const MAX_INDEX_BYTES: u64 = 1 << 30;
 
 const MAGIC: [u8; 8] = *b"wftfrec\x01";
 
@@ -34,10 +34,10 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// Decodes the record length in `header`, which is at byte `start` of the file.
-fn length(header: &[u8], start: u64) -> Result<u64> {
+fn decode_length(header: &[u8], start: u64) -> Result<u64> {
     let Some((length, rest)) = header.split_first_chunk::<8>() else { return Err(truncated(start)) };
-    let Some((check, _)) = rest.split_first_chunk::<4>() else { return Err(truncated(start)) };
-    if checksum(length) != u32::from_le_bytes(*check) {
+    let Some((expected, _)) = rest.split_first_chunk::<4>() else { return Err(truncated(start)) };
+    if checksum(length) != u32::from_le_bytes(*expected) {
         return Err(Error::in_source(format!(
             "tfrecord: length checksum mismatch at byte {start}: the file is damaged"
         )));
@@ -56,7 +56,7 @@ impl Offsets {
     /// records would mean downloading all of it.
     pub(super) fn open(storage: &Storage, path: &Path) -> Result<Option<(OpenFile, Self)>> {
         let Storage::Machine { mapped } = storage else {
-            let Some(index) = storage.find(&index_path(path), MAX_INDEX)? else { return Ok(None) };
+            let Some(index) = storage.find(&index_path(path), MAX_INDEX_BYTES)? else { return Ok(None) };
             let file = storage.open(path)?;
             return Ok(decode(&index, file.len(), None).map(|starts| (file, Offsets(starts))));
         };
@@ -67,7 +67,7 @@ impl Offsets {
             Some(starts) if metadata.len() == file.len() => starts,
             _ => {
                 let starts = scan(&file).map_err(|e| e.at_path(path))?;
-                if file.len() >= MIN_INDEXED
+                if file.len() >= MIN_INDEXED_BYTES
                     && let Err(e) = index_file::store(&index_path(path), &encode(&starts, &metadata))
                 {
                     tracing::debug!("{}: cannot store the index: {e}", path.display());
@@ -88,34 +88,34 @@ impl Offsets {
     }
 
     /// Returns record number `record` of `file`, which is sample `index` of the dataset. Unless the
-    /// file is mapped, reads the record into `page`. Verifies both checksums.
-    pub(super) fn record<'a>(
+    /// file is mapped, reads the record into `buffer`. Verifies both checksums.
+    pub(super) fn read_record<'a>(
         &self,
         file: &'a OpenFile,
         record: usize,
         index: usize,
-        page: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
     ) -> Result<RowBytes<'a>> {
         let range = self.range(record);
-        let from = range.start;
-        let part = file.part(Some(index as u64), range, page)?;
-        let bytes = part.of(page);
-        let (header, rest) = bytes.split_at(HEADER as usize);
-        let (record, trailer) = rest.split_at(rest.len() - TRAILER as usize);
-        let sound = length(header, from)? == record.len() as u64
-            && trailer.first_chunk().is_some_and(|check| checksum(record) == u32::from_le_bytes(*check));
-        if !sound {
-            let offset = from + HEADER;
+        let start = range.start;
+        let row_bytes = file.part(Some(index as u64), range, buffer)?;
+        let bytes = row_bytes.of(buffer);
+        let (header, rest) = bytes.split_at(HEADER_BYTES as usize);
+        let (record, trailer) = rest.split_at(rest.len() - TRAILER_BYTES as usize);
+        let is_valid = decode_length(header, start)? == record.len() as u64
+            && trailer.first_chunk().is_some_and(|expected| checksum(record) == u32::from_le_bytes(*expected));
+        if !is_valid {
+            let offset = start + HEADER_BYTES;
             let cause = format!(
                 "tfrecord: checksum mismatch in the {}-byte record at byte {offset}: the file is damaged",
                 record.len()
             );
             return Err(Error::in_source(cause));
         }
-        let inside = HEADER as usize..HEADER as usize + record.len();
-        Ok(match part {
-            RowBytes::Borrowed(bytes) => RowBytes::Borrowed(&bytes[inside]),
-            RowBytes::Page(range) => RowBytes::Page(range.start + inside.start..range.start + inside.end),
+        let payload = HEADER_BYTES as usize..HEADER_BYTES as usize + record.len();
+        Ok(match row_bytes {
+            RowBytes::Borrowed(bytes) => RowBytes::Borrowed(&bytes[payload]),
+            RowBytes::Page(range) => RowBytes::Page(range.start + payload.start..range.start + payload.end),
         })
     }
 }
@@ -134,24 +134,24 @@ pub(super) fn scan(bytes: &dyn Bytes) -> Result<Vec<u64>> {
     let mut starts = vec![0];
     let mut offset = 0;
     while offset < len {
-        if len - offset < HEADER {
+        if len - offset < HEADER_BYTES {
             return Err(truncated(offset));
         }
-        let length = length(bytes.get(offset, HEADER as usize, &mut scratch)?, offset)?;
-        let remaining = len - offset - HEADER;
-        if length > MAX_RECORD {
+        let length = decode_length(bytes.get(offset, HEADER_BYTES as usize, &mut scratch)?, offset)?;
+        let remaining = len - offset - HEADER_BYTES;
+        if length > MAX_RECORD_BYTES {
             return Err(Error::in_source(format!(
-                "tfrecord: the record at byte {offset} claims {length} bytes: expected at most {MAX_RECORD}"
+                "tfrecord: the record at byte {offset} claims {length} bytes: expected at most {MAX_RECORD_BYTES}"
             )));
         }
-        let needed = length + TRAILER;
+        let needed = length + TRAILER_BYTES;
         if needed > remaining {
             return Err(Error::in_source(format!(
                 "tfrecord: the record at byte {offset} needs {needed} bytes, but only {remaining} remain: the file is \
                  truncated"
             )));
         }
-        offset += HEADER + length + TRAILER;
+        offset += HEADER_BYTES + length + TRAILER_BYTES;
         push(&mut starts, offset)?;
     }
     Ok(starts)
@@ -164,7 +164,7 @@ fn index_path(path: &Path) -> PathBuf {
 }
 
 fn load(path: &Path, metadata: &Metadata) -> Option<Vec<u64>> {
-    if metadata.len() < MIN_INDEXED {
+    if metadata.len() < MIN_INDEXED_BYTES {
         return None;
     }
     decode(&index_file::load(&index_path(path), MAGIC)?, metadata.len(), Some(index_file::modification_ns(metadata)))
@@ -190,7 +190,7 @@ pub(super) fn decode(bytes: &[u8], len: u64, modified: Option<u64>) -> Option<Ve
     let mut starts: Vec<u64> = Vec::new();
     for _ in 0..count {
         let start = rest.long()?;
-        let min_start = starts.last().map_or(Some(0), |last| last.checked_add(HEADER + TRAILER))?;
+        let min_start = starts.last().map_or(Some(0), |last| last.checked_add(HEADER_BYTES + TRAILER_BYTES))?;
         if start < min_start || starts.is_empty() && start != 0 {
             return None;
         }

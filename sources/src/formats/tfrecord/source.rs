@@ -49,11 +49,11 @@ pub struct TfRecord {
     /// Name of each shard in sample keys.
     names: Vec<String>,
     /// Features with several values in some records.
-    lists: BTreeSet<String>,
+    list_features: BTreeSet<String>,
     rows: Rows,
 }
 
-const MAX_SURVEYED: usize = 64;
+const MAX_SURVEYED_RECORDS: usize = 64;
 
 impl TfRecord {
     /// Opens the TFRecord file at `path`, or the shards in a folder.
@@ -82,7 +82,8 @@ impl TfRecord {
         if shards.len() == 0 {
             return Err(Error::in_source("the files contain no records").at_path(path));
         }
-        let mut set = TfRecord { shards, names: key_names(&paths), lists: BTreeSet::new(), rows: Rows::default() };
+        let mut set =
+            TfRecord { shards, names: key_names(&paths), list_features: BTreeSet::new(), rows: Rows::default() };
         match set.survey(&storage, options).map_err(|e| e.at_path(path))? {
             true => Ok(set),
             false => download(),
@@ -93,77 +94,86 @@ impl TfRecord {
     /// text, because finding the classes requires reading all records.
     fn survey(&mut self, storage: &Storage, options: &Options) -> Result<bool> {
         let len = self.len();
-        let count = len.min(MAX_SURVEYED);
+        let count = len.min(MAX_SURVEYED_RECORDS);
         // The records are evenly spaced, and include the first and the last.
-        let surveyed: Vec<usize> = (0..count).map(|n| n * (len - 1) / (count - 1).max(1)).collect();
-        let mut lists = BTreeSet::new();
-        let records = storage.in_parallel(&surveyed, |&index| {
+        let survey_indices: Vec<usize> = (0..count).map(|n| n * (len - 1) / (count - 1).max(1)).collect();
+        let mut list_features = BTreeSet::new();
+        let records = storage.in_parallel(&survey_indices, |&index| {
             let mut scratch = Vec::new();
-            Ok(self.record(index, &mut scratch).and_then(|part| try_copy(part.of(&scratch))))
+            Ok(self.read_record(index, &mut scratch).and_then(|row_bytes| try_copy(row_bytes.of(&scratch))))
         })?;
         for (position, record) in records.iter().enumerate() {
-            match record.as_ref().map_err(Error::clone).and_then(|record| example::find_lists(record, &mut lists)) {
+            match record
+                .as_ref()
+                .map_err(Error::clone)
+                .and_then(|record| example::find_lists(record, &mut list_features))
+            {
                 Err(e) if position == 0 => return Err(e),
                 // Reading the samples of damaged records fails anyway.
                 _ => {}
             }
         }
-        let (mut survey, mut page) = (Survey::with_text_in_bytes(), Vec::new());
+        let (mut survey, mut buffer) = (Survey::with_text_in_bytes(), Vec::new());
         for record in records.iter().flatten() {
-            page.clear();
-            if let Ok(row) = example::read_row(record, &lists, &mut page) {
-                survey.see(&row, &page)?;
+            buffer.clear();
+            if let Ok(row) = example::read_row(record, &list_features, &mut buffer) {
+                survey.see(&row, &buffer)?;
             }
         }
         // Sort, because the features of a record are in no particular order.
         survey.sort();
         let mut choice = options.column_choice();
-        let has = |name: &str, types: &[ColumnType]| {
+        let has_type = |name: &str, types: &[ColumnType]| {
             survey.column_type_of(name).is_some_and(|column_type| types.contains(&column_type))
         };
-        if choice.image.is_none() && has("image/encoded", &[ColumnType::Images, ColumnType::Bytes]) {
+        if choice.image.is_none() && has_type("image/encoded", &[ColumnType::Images, ColumnType::Bytes]) {
             choice.image = Some("image/encoded".to_owned());
         }
         // Labels with several values per sample become a field instead of the label.
         let labels = [ColumnType::Integers, ColumnType::Text];
-        if choice.label.is_none() && !choice.without_label && has("image/class/label", &labels) {
+        if choice.label.is_none() && !choice.without_label && has_type("image/class/label", &labels) {
             choice.label = Some("image/class/label".to_owned());
         }
         let mut rows = survey.finish(&choice)?;
         let mut is_complete = true;
-        rows.learn(options.classes.as_ref(), options.lenient, |label, see| {
+        rows.learn(options.classes.as_ref(), options.lenient, |label, visit| {
             is_complete = !storage.is_store();
             if !is_complete {
                 return Ok(());
             }
-            self.for_each_text(label, &lists, see)
+            self.for_each_text(label, &list_features, visit)
         })?;
-        (self.rows, self.lists) = (rows, lists);
+        (self.rows, self.list_features) = (rows, list_features);
         Ok(is_complete)
     }
 
-    fn for_each_text(&self, name: &str, lists: &BTreeSet<String>, see: &mut dyn FnMut(usize, &str)) -> Result<()> {
-        let (mut scratch, mut page) = (Vec::new(), Vec::new());
+    fn for_each_text(
+        &self,
+        name: &str,
+        list_features: &BTreeSet<String>,
+        visit: &mut dyn FnMut(usize, &str),
+    ) -> Result<()> {
+        let (mut scratch, mut buffer) = (Vec::new(), Vec::new());
         for index in 0..self.len() {
             scratch.clear();
-            page.clear();
+            buffer.clear();
             // Reading the samples of damaged records fails anyway.
-            let Ok(part) = self.record(index, &mut scratch) else { continue };
-            let Ok(row) = example::read_row(part.of(&scratch), lists, &mut page) else { continue };
+            let Ok(row_bytes) = self.read_record(index, &mut scratch) else { continue };
+            let Ok(row) = example::read_row(row_bytes.of(&scratch), list_features, &mut buffer) else { continue };
             for Named { name: field_name, content } in row {
-                if let (true, Found::Bytes(part)) = (field_name == name, content)
-                    && let Ok(text) = std::str::from_utf8(part.of(&page))
+                if let (true, Found::Bytes(value)) = (field_name == name, content)
+                    && let Ok(text) = std::str::from_utf8(value.of(&buffer))
                 {
-                    see(index, text);
+                    visit(index, text);
                 }
             }
         }
         Ok(())
     }
 
-    fn record<'a>(&'a self, index: usize, page: &mut Vec<u8>) -> Result<RowBytes<'a>> {
+    fn read_record<'a>(&'a self, index: usize, buffer: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let (file, offsets, record) = self.shards.open(index)?;
-        offsets.record(file, record, index, page).map_err(|e| e.at_path(&file.path))
+        offsets.read_record(file, record, index, buffer).map_err(|e| e.at_path(&file.path))
     }
 }
 
@@ -172,13 +182,13 @@ impl TfRecord {
 /// ambiguous.
 fn key_names(paths: &[PathBuf]) -> Vec<String> {
     let full_name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let short = |path: &PathBuf| {
+    let short_name = |path: &PathBuf| {
         let name = full_name(path);
         let Some((stem, end)) = name.rsplit_once(".tf") else { return name };
         let number = end.find('-').map_or("", |offset| &end[offset..]);
         format!("{stem}{number}")
     };
-    let names: Vec<String> = paths.iter().map(short).collect();
+    let names: Vec<String> = paths.iter().map(short_name).collect();
     match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
         true => names,
         false => paths.iter().map(full_name).collect(),
@@ -202,18 +212,20 @@ impl Source for TfRecord {
         write!(scratch, "{}/{record}", self.names[shard]).expect("writing to a Vec succeeds");
         let key = RowBytes::Page(0..scratch.len());
         let path = self.shards.path(index);
-        let named = |e: Error| Error::in_source(format!("record {record}: {}", e.cause())).at_path(path);
-        let row = match self.record(index, scratch)? {
-            RowBytes::Borrowed(record) => example::read_row(record, &self.lists, scratch).map_err(named)?,
+        let record_error = |e: Error| Error::in_source(format!("record {record}: {}", e.cause())).at_path(path);
+        let row = match self.read_record(index, scratch)? {
+            RowBytes::Borrowed(record) => {
+                example::read_row(record, &self.list_features, scratch).map_err(record_error)?
+            }
             RowBytes::Page(range) => {
                 // The cells borrow from the record while values are appended to `scratch`, so copy
                 // the record.
                 let record = try_copy(&scratch[range.clone()])?;
-                let row = example::read_row(&record, &self.lists, scratch).map_err(named)?;
+                let row = example::read_row(&record, &self.list_features, scratch).map_err(record_error)?;
                 row.into_iter().map(|cell| cell.moved(&record, range.start)).collect()
             }
         };
-        self.rows.sample(key, row, scratch).map_err(named)
+        self.rows.sample(key, row, scratch).map_err(record_error)
     }
 
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
