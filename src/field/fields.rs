@@ -45,7 +45,7 @@ fn check_view(name: &str, view: &Augment, augment: &Augment) -> Result<()> {
             "field {name:?} is a view, and boxes cannot follow a view: remove Augment::iou_crop"
         )));
     }
-    if let Some(step) = view.joins().next() {
+    if let Some(step) = view.joining_steps().next() {
         return Err(Error::config(format!(
             "field {name:?} is a view of a single sample, but {step} combines several: remove Augment::{step}"
         )));
@@ -63,7 +63,7 @@ fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
             "field {name:?} is a clip of {frames} frames, and clips cannot be mixed: remove Augment::mix"
         )));
     }
-    if let Some(step) = augment.joins().next() {
+    if let Some(step) = augment.joining_steps().next() {
         return Err(Error::config(format!(
             "field {name:?} is a clip of {frames} frames, which cannot show several samples: remove Augment::{step}"
         )));
@@ -139,7 +139,7 @@ impl Fields {
         split: Split,
     ) -> Result<(Fields, Vec<(Field, Role)>)> {
         let size = augment.at_epoch(epoch).output_size();
-        let label = label.with_joining_step(augment.joins().next());
+        let label = label.with_joining_step(augment.joining_steps().next());
         let mut arrays = Vec::new();
         let mut new_fields = Fields {
             images: Vec::new(),
@@ -308,7 +308,7 @@ impl Fields {
             }
         }
         if let Some(name) = &self.patches {
-            let step = if augment.mixes() { Some("mix") } else { augment.joins().next() };
+            let step = if augment.mixes() { Some("mix") } else { augment.joining_steps().next() };
             if let Some(step) = step {
                 return Err(Error::config(format!(
                     "field {name:?} has the patches of one image, which cannot be combined with other images: remove \
@@ -344,7 +344,7 @@ impl Fields {
                  Augment::iou_crop"
             )));
         }
-        augment.joins().try_for_each(|step| self.check_joins(augment, step))
+        augment.joining_steps().try_for_each(|step| self.check_joins(augment, step))
     }
 
     /// Rejects an augmentation that combines labeled samples into one image.

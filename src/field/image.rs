@@ -305,7 +305,7 @@ impl ImageField {
             plan.retouch(&mut finished);
         }
         if !transforms.is_empty() {
-            finished.within(plan.changeable(is_joined), spare, |original| {
+            finished.edit_area(plan.changeable_area(is_joined), spare, |original| {
                 transforms.iter().try_for_each(|transform| transform.apply(original, rng))
             })?;
         }

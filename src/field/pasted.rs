@@ -68,7 +68,7 @@ impl Pasted {
         boxes: impl ExactSizeIterator<Item = usize> + Clone,
         rng: &Rng,
     ) -> &[usize] {
-        Pasting::choose(boxes.len(), rng, &mut self.box_indices);
+        Pasting::choose_objects(boxes.len(), rng, &mut self.box_indices);
         self.box_indices.iter_mut().for_each(|index| *index = boxes.clone().nth(*index).expect("less than the length"));
         &self.box_indices
     }

@@ -118,12 +118,12 @@ impl DecoderBuilder {
                 "augment mixes images, but a decoder processes each image separately; remove the mixing",
             ));
         }
-        if let Some(step) = images.augment.joins().next() {
+        if let Some(step) = images.augment.joining_steps().next() {
             return Err(Error::config(format!(
                 "augment combines images ({step}), but a decoder processes each image separately; remove this step"
             )));
         }
-        if images.augment.changes_later() {
+        if images.augment.has_later_augments() {
             return Err(Error::config("augment has from_epoch, but a decoder has no epochs; remove from_epoch"));
         }
         if max_queued == 0 {

@@ -136,7 +136,7 @@ impl CheckedLoader {
             return Err(Error::config("channels(1): a device supports only 3 channels; use .host() for 1"));
         }
         check_sizes(&loader.sampling, augments.common(), &kinds)?;
-        let output_sizes = OutputSizes::of(
+        let output_sizes = OutputSizes::collect(
             [augment].into_iter().chain(kinds.iter().filter_map(|(_, AnyFieldType(kind))| kind.augment())),
         );
         let (fields, arrays) = (Vec::new(), Vec::new());
@@ -149,11 +149,14 @@ impl CheckedLoader {
     fn create_fields(&mut self) -> Result<()> {
         let ImageOptions { transform_moves_pixels, transforms, .. } = &self.loader.images;
         let (augments, may_move_pixels) = (&self.augments, *transform_moves_pixels && !transforms.is_empty());
-        let label = self.loader.label().with_joining_step(augments.iter().flat_map(Augment::joins).next());
+        let label = self.loader.label().with_joining_step(augments.iter().flat_map(Augment::joining_steps).next());
         let fields_for =
             |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
         let fields_of_sizes = if augments.variants().is_empty() || augments.depend_on_dataset() {
-            self.output_sizes.epochs().map(|epoch| fields_for(augments.common(), epoch)).collect::<Result<Vec<_>>>()?
+            self.output_sizes
+                .first_epochs()
+                .map(|epoch| fields_for(augments.common(), epoch))
+                .collect::<Result<Vec<_>>>()?
         } else {
             augments.variants().iter().map(|augment| fields_for(augment, 0)).collect::<Result<_>>()?
         };
@@ -272,7 +275,8 @@ impl OpenLoader {
             if augments.common().mixes() && !split.on_device { image_bytes * format.dtype.bytes() } else { 0 };
         let image_augments = fields[0].augments(augments.common()).chain(augments.variants());
         let effect_bytes = image_augments.map(Augment::effects_memory).max().unwrap_or(0) as usize;
-        let pasted_bytes = augments.iter().flat_map(Augment::pasted_outputs).map(Pasted::memory).max().unwrap_or(0);
+        let pasted_bytes =
+            augments.iter().flat_map(Augment::copy_paste_output_sizes).map(Pasted::memory).max().unwrap_or(0);
         let transform_bytes = images.transforms.iter().map(|transform| transform.memory(image_bytes));
         let transform_bytes = transform_bytes.fold(0, usize::saturating_add);
         let image_buffer = image_buffer_bytes(fields, !images.transforms.is_empty());
@@ -398,13 +402,13 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, AnyFiel
     if sizes.is_empty() {
         return Ok(());
     }
-    if augment.joins().next().is_some() {
+    if augment.joining_steps().next().is_some() {
         return Err(Error::config(
             "size_buckets and mosaic or copy_paste cannot be combined: the combined images may belong to different buckets",
         ));
     }
     let mut augments = kinds.iter().filter_map(|(_, AnyFieldType(kind))| kind.augment()).chain([augment]);
-    if augments.any(|augment| augment.changes().next().is_some()) {
+    if augments.any(|augment| augment.change_epochs().next().is_some()) {
         return Err(Error::config(
             "size_buckets and Augment::from_epoch cannot be combined: each of them decides the image size of a batch",
         ));

@@ -33,7 +33,7 @@ impl Augments {
             .enumerate()
             .try_for_each(|(dataset, augment)| augment.check().map_err(|e| in_dataset(dataset, e)))?;
         let common = augments[0].clone();
-        let epochs: Vec<u64> = augments.iter().flat_map(Augment::changes).chain([0]).collect();
+        let epochs: Vec<u64> = augments.iter().flat_map(Augment::change_epochs).chain([0]).collect();
         for (dataset, augment) in augments.iter().enumerate() {
             for &epoch in &epochs {
                 let [common_augment, augment_at_epoch] = [&common, augment].map(|augment| augment.at_epoch(epoch));

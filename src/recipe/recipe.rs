@@ -128,7 +128,7 @@ impl Recipe {
         let may_move = self.may_move_pixels && !self.transforms.is_empty();
         match (is_tiled, may_move) {
             (true, _) => Rect::full(plan.output),
-            (false, true) => plan.changeable(has_pasted_objects),
+            (false, true) => plan.changeable_area(has_pasted_objects),
             (false, false) => plan.shown(),
         }
     }
@@ -184,14 +184,14 @@ impl Recipe {
             // whole combined image.
             let previous_tile = earlier_images.last().filter(|_| tile.is_some_and(|(_, tile)| tile > 0));
             if previous_tile.is_some() {
-                rng = Pasting::rng(&rng);
+                rng = Pasting::partner_rng(&rng);
             }
             let mut plan = Plan { oriented, ..augment.plan_with(encoded.size(), boxes, &mut rng)? };
             if let Some(tile) = previous_tile {
                 plan.effects = tile.plan.effects.clone();
                 rng = tile.rng.clone();
             }
-            let (tile_count, tile) = tile.map_or((1, 0), |(join, tile)| (join.images(), tile));
+            let (tile_count, tile) = tile.map_or((1, 0), |(join, tile)| (join.image_count(), tile));
             Ok(SampleImage {
                 frames,
                 tile,

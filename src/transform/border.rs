@@ -39,7 +39,7 @@ impl Border {
     }
 
     /// Returns the index in `start..start + length` of the pixel that is repeated at `index`.
-    fn source(self, index: usize, start: usize, length: usize) -> usize {
+    fn source_index(self, index: usize, start: usize, length: usize) -> usize {
         let end = start + length;
         let skipped_edge = usize::from(self == Border::Reflect);
         match self {
@@ -50,21 +50,24 @@ impl Border {
         }
     }
 
-    /// Fills the border around `shown`, an area of an RGB image of size `output`. The fill adjoins
-    /// only edges of the source image, so the image can be flipped before or after filling.
-    pub(super) fn extend(self, image: &mut [u8], shown: Rect, output: Size) {
-        if self == Border::Constant || shown.size() == output {
+    /// Fills the border around `image_area`, an area of an RGB image of size `output`. The fill
+    /// adjoins only edges of the source image, so the image can be flipped before or after filling.
+    pub(super) fn extend(self, image: &mut [u8], image_area: Rect, output: Size) {
+        if self == Border::Constant || image_area.size() == output {
             return;
         }
         let [x, y, width, height, columns, rows] =
-            [shown.x, shown.y, shown.width, shown.height, output.width, output.height].map(|v| v as usize);
+            [image_area.x, image_area.y, image_area.width, image_area.height, output.width, output.height]
+                .map(|v| v as usize);
         let stride = columns * 3;
         for row in image.chunks_exact_mut(stride).skip(y).take(height) {
             let pixels = row.as_chunks_mut::<3>().0;
-            (0..x).chain(x + width..columns).for_each(|column| pixels[column] = pixels[self.source(column, x, width)]);
+            (0..x)
+                .chain(x + width..columns)
+                .for_each(|column| pixels[column] = pixels[self.source_index(column, x, width)]);
         }
         for row in (0..y).chain(y + height..rows) {
-            let source_start = self.source(row, y, height) * stride;
+            let source_start = self.source_index(row, y, height) * stride;
             image.copy_within(source_start..source_start + stride, row * stride);
         }
     }

@@ -16,7 +16,7 @@ pub(super) enum Crop {
     /// A random box, resized to the size of the output.
     Random { scale: Interval, ratio: Interval },
     /// The center of the image, after its shorter side has been resized to this many pixels.
-    Shorter(u32),
+    ShorterSide(u32),
     /// The center of the image, without resizing.
     Center,
     /// The whole image, stretched to the size of the output.
@@ -24,15 +24,15 @@ pub(super) enum Crop {
     /// The center of the image, resized to the smallest size that covers the output.
     Cover,
     /// The whole image, which must have the size of the output.
-    Exact,
+    PassThrough,
     /// The whole image in the upper left corner, at its own size. `shrink` resizes larger images to
     /// fit.
-    Own { shrink: bool },
+    OwnSize { shrink: bool },
     /// The whole image at the largest size that fits, centered.
     Letterbox,
     /// The whole image at the largest size that fits, multiplied by a random factor. A random area
     /// of a larger image is cropped. A smaller image is placed in the upper left corner.
-    Jitter(Interval),
+    ScaleJitter(Interval),
     /// A random area that overlaps enough with one of the sample's boxes, resized to the size of
     /// the output. The image may first be placed on a larger canvas.
     Iou(Option<Zoom>),
@@ -40,10 +40,10 @@ pub(super) enum Crop {
     Padded { padding: u32, border: Border, if_needed: bool },
     /// A random area of the output's size, after the shorter side has been resized to a random
     /// length in this half-open range. A smaller image is placed in the upper left corner.
-    Resized([u32; 2]),
+    RandomResize([u32; 2]),
     /// The whole image in the upper left corner. Its shorter side is resized to one of `sides`, or
     /// to less if the longer side would exceed `longest`.
-    Shortest { sides: Vec<u32>, longest: u32 },
+    ShortestSize { sides: Vec<u32>, longest: u32 },
 }
 
 impl Crop {
@@ -51,23 +51,23 @@ impl Crop {
         let Size { width, height } = output;
         match self {
             Crop::Padded { padding, border, .. } => check_padding(*padding, *border, output),
-            Crop::Resized([low, high]) if !(0 < *low && low < high && *high <= MAX_SIDE) => Err(Error::config(
+            Crop::RandomResize([low, high]) if !(0 < *low && low < high && *high <= MAX_SIDE) => Err(Error::config(
                 format!("augment: random_resize of {low} to {high}: expected 0 < low < high <= {MAX_SIDE}"),
             )),
             Crop::Iou(Some(zoom)) => zoom.check(),
-            Crop::Shortest { sides, longest } => check_sides(sides, *longest, output),
+            Crop::ShortestSize { sides, longest } => check_sides(sides, *longest, output),
             Crop::Random { scale: [low, high], .. } if !(0.0 < *low && low <= high && *high <= 1.0) => {
                 Err(Error::config(format!("augment: scale of {low} to {high}: expected 0 < low <= high <= 1")))
             }
             Crop::Random { ratio: [low, high], .. } if !(0.0 < *low && low <= high && high.is_finite()) => {
                 Err(Error::config(format!("augment: ratio of {low} to {high}: expected 0 < low <= high")))
             }
-            Crop::Shorter(shorter) if *shorter < width.max(height) || *shorter > MAX_SIDE => {
+            Crop::ShorterSide(shorter) if *shorter < width.max(height) || *shorter > MAX_SIDE => {
                 Err(Error::config(format!(
                     "augment: a shorter side of {shorter} pixels: expected at least the crop of {width}x{height}, and at most {MAX_SIDE}"
                 )))
             }
-            Crop::Jitter([low, high]) if !(0.0 < *low && low <= high && *high <= 100.0) => {
+            Crop::ScaleJitter([low, high]) if !(0.0 < *low && low <= high && *high <= 100.0) => {
                 Err(Error::config(format!("augment: scale_jitter of {low} to {high}: expected 0 < low <= high <= 100")))
             }
             _ => Ok(()),
@@ -83,7 +83,7 @@ impl Crop {
         rng: &mut Rng,
     ) -> Result<Plan> {
         let (full_area, full_output) = (Rect::full(size), Rect::full(output));
-        let part_of = |resized: Size, part: Rect| {
+        let plan_part = |resized: Size, part: Rect| {
             if part == Rect::full(resized) {
                 Plan::resized_crop(size, full_area, output, part)
             } else {
@@ -94,20 +94,20 @@ impl Crop {
             Crop::Random { scale, ratio } => {
                 Plan::resized_crop(size, geometry::random_box(size, *scale, *ratio, rng), output, full_output)
             }
-            Crop::Shorter(shorter) => {
+            Crop::ShorterSide(shorter) => {
                 let resized = geometry::resized_by_shorter_side(size, *shorter);
                 Plan::part_of_resized(size, resized, geometry::center_box(resized, output)?, output, resampling)
             }
             Crop::Cover => {
                 let resized = geometry::covering_size(size, output)?;
-                part_of(resized, geometry::center_box(resized, output)?)
+                plan_part(resized, geometry::center_box(resized, output)?)
             }
             Crop::Center => Plan::resized_crop(size, geometry::center_box(size, output)?, output, full_output),
-            Crop::Exact if size != output => {
+            Crop::PassThrough if size != output => {
                 return Err(wrong_size_error(size, "but Augment::pass_through expects", output, ""));
             }
-            Crop::Stretch | Crop::Exact => Plan::resized_crop(size, full_area, output, full_output),
-            Crop::Own { shrink } => {
+            Crop::Stretch | Crop::PassThrough => Plan::resized_crop(size, full_area, output, full_output),
+            Crop::OwnSize { shrink } => {
                 let is_fitting = size.width <= output.width && size.height <= output.height;
                 if !is_fitting && !shrink {
                     const HINT: &str = ": raise this size, or add Augment::shrink_larger";
@@ -117,17 +117,17 @@ impl Crop {
                 Plan::resized_crop(size, full_area, output, Rect::full(fitted_size))
             }
             Crop::Letterbox => Plan::resized_crop(size, full_area, output, geometry::letterbox_area(size, output)),
-            Crop::Jitter(factors) => {
+            Crop::ScaleJitter(factors) => {
                 let resized = geometry::jittered_size(size, output, *factors, MAX_SIDE, rng);
-                part_of(resized, geometry::corner_or_random_area(resized, output, rng))
+                plan_part(resized, geometry::corner_or_random_area(resized, output, rng))
             }
-            Crop::Resized([low, high]) => {
+            Crop::RandomResize([low, high]) => {
                 let shorter = low + rng.below(u64::from(high - low)) as u32;
                 let mut resized = geometry::resized_by_shorter_side(size, shorter);
                 (resized.width, resized.height) = (resized.width.min(MAX_SIDE), resized.height.min(MAX_SIDE));
-                part_of(resized, geometry::random_area(resized, output, rng))
+                plan_part(resized, geometry::random_area(resized, output, rng))
             }
-            Crop::Shortest { sides, longest } => {
+            Crop::ShortestSize { sides, longest } => {
                 let resized = geometry::shortest_size(size, sides, *longest, rng);
                 Plan::resized_crop(size, full_area, output, Rect::full(resized))
             }
@@ -140,13 +140,13 @@ impl Crop {
     }
 
     pub(super) fn may_leave_uncovered(&self) -> bool {
-        matches!(self, Crop::Letterbox | Crop::Jitter(_) | Crop::Padded { .. } | Crop::Iou(Some(_)))
+        matches!(self, Crop::Letterbox | Crop::ScaleJitter(_) | Crop::Padded { .. } | Crop::Iou(Some(_)))
             || self.keeps_corner()
     }
 
     /// Returns whether mirrored images stay in the upper left corner of the output.
     pub(super) fn keeps_corner(&self) -> bool {
-        matches!(self, Crop::Resized(_) | Crop::Shortest { .. } | Crop::Own { .. })
+        matches!(self, Crop::RandomResize(_) | Crop::ShortestSize { .. } | Crop::OwnSize { .. })
     }
 }
 
@@ -229,12 +229,12 @@ fn plan_padded_crop(
     let y = draw_start(size.height, output.height)?;
     let x = draw_start(size.width, output.width)?;
     // Computes the start of the visible section in the image and in the output, and its length.
-    let visible = |start: i64, length: u32, output_side: u32| {
+    let visible_section = |start: i64, length: u32, output_side: u32| {
         let end = (start + i64::from(output_side)).min(i64::from(length));
         (start.max(0) as u32, (-start).max(0) as u32, (end - start.max(0)) as u32)
     };
     let ((x, left, width), (y, top, height)) =
-        (visible(x, size.width, output.width), visible(y, size.height, output.height));
+        (visible_section(x, size.width, output.width), visible_section(y, size.height, output.height));
     let plan = Plan::resized_crop(size, Rect::new(x, y, width, height), output, Rect::new(left, top, width, height));
     Ok(Plan { border, is_bordered: true, ..plan })
 }

@@ -202,7 +202,7 @@ pub(super) fn source_window(size: Size, resized: Size, inner: Rect) -> Window {
 /// the same result as resizing the whole image before the crop.
 pub(super) fn support_region(size: Size, window: Window, output: Size, resampling: Resampling) -> Rect {
     let span = |start: f64, length: f64, outputs: u32, limit: u32| {
-        let radius = resampling.support() * resampling.width(length / f64::from(outputs));
+        let radius = resampling.support() * resampling.filter_scale(length / f64::from(outputs));
         let low = (start - radius).floor().max(0.0) as u32;
         let high = ((start + length + radius).ceil() as u32).min(limit);
         (low, high - low)

@@ -70,8 +70,8 @@ impl Resampling {
     /// The only resampling that devices support.
     pub(super) const DEFAULT: Self = Resampling { filter: Interpolation::Bilinear, antialias: true };
 
-    /// Returns half the width of the filter, in units of [`width`](Resampling::width) source
-    /// pixels.
+    /// Returns half the width of the filter, in units of [`filter_scale`](Resampling::filter_scale)
+    /// source pixels.
     pub(super) fn support(self) -> f64 {
         match self.filter {
             Interpolation::Bilinear | Interpolation::BilinearExact | Interpolation::Nearest => 1.0,
@@ -82,7 +82,7 @@ impl Resampling {
 
     /// Returns the number of source pixels per unit of [`support`](Resampling::support). `scale` is
     /// the number of source pixels per output pixel.
-    pub(super) fn width(self, scale: f64) -> f64 {
+    pub(super) fn filter_scale(self, scale: f64) -> f64 {
         if self.antialias { scale.max(1.0) } else { 1.0 }
     }
 

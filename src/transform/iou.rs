@@ -39,10 +39,10 @@ pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect
             let x = (f64::from(size.width - width) * rng.unit()) as u32;
             let y = (f64::from(size.height - height) * rng.unit()) as u32;
             let crop = Rect::new(x, y, width, height);
-            let centered =
+            let candidates =
                 boxes.iter().map(|corners| corners.map(f64::from)).filter(|corners| contains_center(crop, *corners));
-            let best = centered.map(|corners| iou(crop, corners)).reduce(f64::max);
-            if best.is_some_and(|best| best >= threshold) {
+            let max_iou = candidates.map(|corners| iou(crop, corners)).reduce(f64::max);
+            if max_iou.is_some_and(|max_iou| max_iou >= threshold) {
                 return Some(crop);
             }
         }
@@ -54,10 +54,10 @@ pub(super) fn draw(size: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Option<Rect
 fn iou(crop: Rect, [x1, y1, x2, y2]: [f64; 4]) -> f64 {
     let (left, top) = (f64::from(crop.x), f64::from(crop.y));
     let (width, height) = (f64::from(crop.width), f64::from(crop.height));
-    let across = (x2.min(left + width) - x1.max(left)).max(0.0);
-    let down = (y2.min(top + height) - y1.max(top)).max(0.0);
-    let union = width * height + (x2 - x1) * (y2 - y1) - across * down;
-    if union > 0.0 { across * down / union } else { 0.0 }
+    let overlap_width = (x2.min(left + width) - x1.max(left)).max(0.0);
+    let overlap_height = (y2.min(top + height) - y1.max(top)).max(0.0);
+    let union = width * height + (x2 - x1) * (y2 - y1) - overlap_width * overlap_height;
+    if union > 0.0 { overlap_width * overlap_height / union } else { 0.0 }
 }
 
 #[cfg(test)]

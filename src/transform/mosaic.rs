@@ -152,14 +152,14 @@ impl Tiling {
         let output = f64::from(side);
         let to_output = |canvas: f64| (self.scale * (canvas - output) + output * self.shift[axis]).round() as i64;
         let resized = (self.scale * f64::from(length)).round().clamp(1.0, MAX_SIDE) as i64;
-        let edge = to_output(output * self.center[axis]);
-        let start = if is_after { edge } else { edge - resized };
+        let meeting_point = to_output(output * self.center[axis]);
+        let start = if is_after { meeting_point } else { meeting_point - resized };
         // Clip to the canvas, which may end inside the output.
-        let (first, last) = (to_output(0.0).max(0), to_output(2.0 * output).min(i64::from(side)));
-        let from = start.max(first);
-        let length = ((start + resized).min(last) - from).max(0);
-        let (offset, from) = if length > 0 { (from - start, from) } else { (0, 0) };
-        Span { resized: resized as u32, offset: offset as u32, start: from as u32, length: length as u32 }
+        let (min_position, max_position) = (to_output(0.0).max(0), to_output(2.0 * output).min(i64::from(side)));
+        let visible_start = start.max(min_position);
+        let length = ((start + resized).min(max_position) - visible_start).max(0);
+        let (offset, visible_start) = if length > 0 { (visible_start - start, visible_start) } else { (0, 0) };
+        Span { resized: resized as u32, offset: offset as u32, start: visible_start as u32, length: length as u32 }
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     /// Computes Ultralytics' `Mosaic._mosaic4`: the area of the canvas that an image of `(w, h)`
     /// pixels covers, and the upper left corner of the image, which may be outside the canvas.
-    fn on_canvas(tile: usize, s: i64, (xc, yc): (i64, i64), (w, h): (i64, i64)) -> ([i64; 4], (i64, i64)) {
+    fn canvas_area(tile: usize, s: i64, (xc, yc): (i64, i64), (w, h): (i64, i64)) -> ([i64; 4], (i64, i64)) {
         let (a, b) = match tile {
             0 => ([(xc - w).max(0), (yc - h).max(0), xc, yc], [w - (xc - (xc - w).max(0)), h - (yc - (yc - h).max(0))]),
             1 => {
@@ -187,14 +187,14 @@ mod tests {
 
     /// Computes Ultralytics' `RandomPerspective.affine_transform` without rotation, shear and
     /// perspective, clipped to the output.
-    fn moved(canvas: [f64; 4], s: f64, scale: f64, translate: [f64; 2]) -> [f64; 4] {
+    fn project_to_output(canvas: [f64; 4], s: f64, scale: f64, translate: [f64; 2]) -> [f64; 4] {
         let matrix = |v: f64, axis: usize| ((v - s) * scale + translate[axis] * s).clamp(0.0, s);
         [matrix(canvas[0], 0), matrix(canvas[1], 1), matrix(canvas[2], 0), matrix(canvas[3], 1)]
     }
 
     #[test]
     fn boxes_match_ultralytics() {
-        let (mut shown, mut hidden, s) = (0, 0, 640);
+        let (mut visible_boxes, mut hidden_boxes, s) = (0, 0, 640);
         let mosaic = Mosaic::new();
         for sample in 0..3000 {
             let mut rng = Rng::new(1, 2, sample);
@@ -206,7 +206,7 @@ mod tests {
             let fitted = |side: u32| ((f64::from(side) * r).ceil() as i64).min(i64::from(s));
             let (w, h) = (fitted(size.width), fitted(size.height));
             let center = tiling.center.map(|v| (v * f64::from(s)) as i64);
-            let (canvas, (padw, padh)) = on_canvas(tile, i64::from(s), (center[0], center[1]), (w, h));
+            let (canvas, (padw, padh)) = canvas_area(tile, i64::from(s), (center[0], center[1]), (w, h));
             // This is a box in relative coordinates, as in Ultralytics.
             let mut edges = [rng.unit(), rng.unit(), rng.unit(), rng.unit()];
             (edges[0], edges[2]) = (edges[0].min(edges[2]), edges[0].max(edges[2]));
@@ -221,13 +221,13 @@ mod tests {
                 assert!(projected[axis] >= low.min(high) - 1e-9 && projected[axis + 2] <= high + 1e-9);
                 (projected[axis], projected[axis + 2]) = (projected[axis].max(low), projected[axis + 2].min(high));
             }
-            let expected = moved(projected, f64::from(s), tiling.scale, tiling.shift);
+            let expected = project_to_output(projected, f64::from(s), tiling.scale, tiling.shift);
             let sides = [size.width, size.height, size.width, size.height].map(f64::from);
             let actual = plan.clip_box(std::array::from_fn(|i| edges[i] * sides[i]));
-            let empty = expected[2] - expected[0] < 3.0 || expected[3] - expected[1] < 3.0;
-            let Some(actual) = actual.filter(|_| !empty) else {
-                assert!(empty, "{expected:?} {actual:?}");
-                hidden += 1;
+            let is_empty = expected[2] - expected[0] < 3.0 || expected[3] - expected[1] < 3.0;
+            let Some(actual) = actual.filter(|_| !is_empty) else {
+                assert!(is_empty, "{expected:?} {actual:?}");
+                hidden_boxes += 1;
                 continue;
             };
             // `fitted_size` may differ by one canvas pixel, and the position is rounded twice. The
@@ -235,14 +235,14 @@ mod tests {
             let tolerance = 1.0 + 2.0 * tiling.scale;
             let near = actual.corners.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance);
             assert!(near, "{:?} {expected:?} {plan:?}", actual.corners);
-            shown += 1;
+            visible_boxes += 1;
         }
-        assert!(shown > 1200 && hidden > 300, "{shown} {hidden}");
+        assert!(visible_boxes > 1200 && hidden_boxes > 300, "{visible_boxes} {hidden_boxes}");
     }
 
     #[test]
     fn the_images_of_a_mosaic_never_overlap() {
-        let (output, mut empty) = (Size::new(61, 40), 0);
+        let (output, mut empty_tiles) = (Size::new(61, 40), 0);
         for sample in 0..2000 {
             let mut rng = Rng::new(3, 2, sample);
             let tiling = Mosaic::new().scale(0.1, 3.0).translate(0.5).draw((5, 0, sample), 9).unwrap();
@@ -254,14 +254,14 @@ mod tests {
                 let Rect { x, y, width, height } = plan.target;
                 assert!(plan.region.fits(size) && (width * height == 0 || plan.target.fits(output)), "{plan:?}");
                 assert!(plan.offset.0 + width <= plan.resized.width && plan.offset.1 + height <= plan.resized.height);
-                empty += u32::from(width * height == 0);
+                empty_tiles += u32::from(width * height == 0);
                 (y..y + height)
                     .flat_map(|y| (x..x + width).map(move |x| (y * 61 + x) as usize))
                     .for_each(|pixel| area[pixel] += 1);
             }
             assert!(area.iter().all(|&shown| shown <= 1));
         }
-        assert!(empty > 200, "{empty}");
+        assert!(empty_tiles > 200, "{empty_tiles}");
     }
 
     #[test]

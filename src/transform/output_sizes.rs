@@ -9,36 +9,36 @@ use crate::transform::Augment;
 pub(crate) struct OutputSizes {
     /// First epoch and variant of each range of epochs in which no size changes.
     sections: Vec<(u64, usize)>,
-    first: Vec<u64>,
+    first_epochs: Vec<u64>,
 }
 
 impl OutputSizes {
     /// Collects the variants. `augments` yields one augmentation for each image of a sample.
-    pub(crate) fn of<'a>(augments: impl Iterator<Item = &'a Augment> + Clone) -> Self {
-        let mut starts: Vec<u64> = augments.clone().flat_map(Augment::changes).chain([0]).collect();
+    pub(crate) fn collect<'a>(augments: impl Iterator<Item = &'a Augment> + Clone) -> Self {
+        let mut starts: Vec<u64> = augments.clone().flat_map(Augment::change_epochs).chain([0]).collect();
         starts.sort_unstable();
         starts.dedup();
-        let (mut distinct, mut variants) =
-            (Vec::<Vec<Size>>::new(), OutputSizes { sections: Vec::new(), first: Vec::new() });
+        let (mut variant_sizes, mut output_sizes) =
+            (Vec::<Vec<Size>>::new(), OutputSizes { sections: Vec::new(), first_epochs: Vec::new() });
         for start in starts {
             let sizes: Vec<Size> = augments.clone().map(|augment| augment.at_epoch(start).output_size()).collect();
-            let variant = distinct.iter().position(|other| *other == sizes).unwrap_or_else(|| {
-                distinct.push(sizes);
-                variants.first.push(start);
-                distinct.len() - 1
+            let variant = variant_sizes.iter().position(|other| *other == sizes).unwrap_or_else(|| {
+                variant_sizes.push(sizes);
+                output_sizes.first_epochs.push(start);
+                variant_sizes.len() - 1
             });
-            variants.sections.push((start, variant));
+            output_sizes.sections.push((start, variant));
         }
-        variants
+        output_sizes
     }
 
-    pub(crate) fn at(&self, epoch: u64) -> usize {
+    pub(crate) fn variant(&self, epoch: u64) -> usize {
         self.sections[self.sections.partition_point(|(first, _)| *first <= epoch) - 1].1
     }
 
     /// Returns the first epoch of each variant.
-    pub(crate) fn epochs(&self) -> impl ExactSizeIterator<Item = u64> {
-        self.first.iter().copied()
+    pub(crate) fn first_epochs(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.first_epochs.iter().copied()
     }
 }
 
@@ -47,16 +47,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn epochs_of_equal_sizes_share_a_form() {
+    fn epochs_of_equal_sizes_share_a_variant() {
         let sized = |side: u32| Augment::train(side);
         let plain = sized(32).from_epoch(3, sized(40)).from_epoch(5, sized(40).flip(0.0)).from_epoch(9, sized(32));
-        let output_sizes = OutputSizes::of([&plain].into_iter());
-        assert_eq!((0..11).map(|epoch| output_sizes.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]);
-        assert_eq!(output_sizes.epochs().collect::<Vec<_>>(), [0, 3]);
+        let output_sizes = OutputSizes::collect([&plain].into_iter());
+        assert_eq!(
+            (0..11).map(|epoch| output_sizes.variant(epoch)).collect::<Vec<_>>(),
+            [0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
+        );
+        assert_eq!(output_sizes.first_epochs().collect::<Vec<_>>(), [0, 3]);
         // A view that grows at epoch 5, and one with a constant size.
         let view = sized(8).from_epoch(5, sized(16));
-        let output_sizes = OutputSizes::of([&plain, &view, &sized(7)].into_iter());
-        assert_eq!((0..11).map(|epoch| output_sizes.at(epoch)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]);
-        assert_eq!((output_sizes.epochs().collect::<Vec<_>>(), output_sizes.at(u64::MAX)), (vec![0, 3, 5, 9], 3));
+        let output_sizes = OutputSizes::collect([&plain, &view, &sized(7)].into_iter());
+        assert_eq!(
+            (0..11).map(|epoch| output_sizes.variant(epoch)).collect::<Vec<_>>(),
+            [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]
+        );
+        assert_eq!(
+            (output_sizes.first_epochs().collect::<Vec<_>>(), output_sizes.variant(u64::MAX)),
+            (vec![0, 3, 5, 9], 3)
+        );
     }
 }

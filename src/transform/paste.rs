@@ -92,7 +92,7 @@ pub(crate) struct Pasting {
 impl Pasting {
     /// Draws torchvision's `unique(randint(0, count, (count,)))`, where `count` is the number of
     /// the partner's objects. `rng` is the sample's generator.
-    pub(crate) fn choose(count: usize, rng: &Rng, out: &mut Vec<usize>) {
+    pub(crate) fn choose_objects(count: usize, rng: &Rng, out: &mut Vec<usize>) {
         let mut rng = rng.named("pasted objects");
         out.clear();
         out.extend((0..count).map(|_| rng.below(count as u64) as usize));
@@ -101,7 +101,7 @@ impl Pasting {
     }
 
     /// Returns the generator for the crop and the flips of the partner.
-    pub(crate) fn rng(rng: &Rng) -> Rng {
+    pub(crate) fn partner_rng(rng: &Rng) -> Rng {
         rng.named("pasted image")
     }
 }
@@ -125,13 +125,13 @@ mod tests {
         // Each of n objects is left out with probability (1 - 1/n)^n.
         let (mut chosen, mut counts) = (Vec::new(), [0; 4]);
         for sample in 0..4000 {
-            Pasting::choose(4, &Rng::new(1, 2, sample), &mut chosen);
+            Pasting::choose_objects(4, &Rng::new(1, 2, sample), &mut chosen);
             assert!(!chosen.is_empty() && chosen.is_sorted_by(|a, b| a < b));
             chosen.iter().for_each(|&object| counts[object] += 1);
         }
         let expected = 4000.0 * (1.0 - 0.75_f64.powi(4));
         assert!(counts.iter().all(|&count| (f64::from(count) - expected).abs() < 150.0), "{counts:?} {expected}");
-        Pasting::choose(0, &Rng::new(1, 2, 3), &mut chosen);
+        Pasting::choose_objects(0, &Rng::new(1, 2, 3), &mut chosen);
         assert!(chosen.is_empty());
     }
 }

@@ -173,16 +173,16 @@ impl Plan {
 
     /// Returns the columns and rows that the resize maps to the target, relative to the corner of
     /// the region. Returns `None` if the window is empty.
-    pub(crate) fn filter(&self) -> Option<((f64, f64), (f64, f64))> {
+    pub(crate) fn source_spans(&self) -> Option<((f64, f64), (f64, f64))> {
         let Window { x, y, width, height } = self.window;
         let clip_span = |start: f64, length: f64, origin: u32, limit: u32| {
             let start = (start - f64::from(origin)).max(0.0);
             (start, start + length.min(f64::from(limit) - start))
         };
-        let across = clip_span(x, width, self.region.x, self.region.width);
-        let down = clip_span(y, height, self.region.y, self.region.height);
+        let columns = clip_span(x, width, self.region.x, self.region.width);
+        let rows = clip_span(y, height, self.region.y, self.region.height);
         let is_finite = [x, y, width, height].iter().all(|v| v.is_finite());
-        (is_finite && across.0 < across.1 && down.0 < down.1).then_some((across, down))
+        (is_finite && columns.0 < columns.1 && rows.0 < rows.1).then_some((columns, rows))
     }
 
     /// Runs the effects on pixels, such as color jitter, on the resized image, which must have the
@@ -201,7 +201,7 @@ impl Plan {
     /// Returns the area of the output that custom transforms may change: the image without the fill
     /// around it. The area is the whole output if the fill is a border of the image, if geometric
     /// operations have moved the image, or if the output combines several images (`joins`).
-    pub(crate) fn changeable(&self, joins: bool) -> Rect {
+    pub(crate) fn changeable_area(&self, joins: bool) -> Rect {
         if joins || self.is_bordered || self.is_warped() { Rect::full(self.output) } else { self.shown() }
     }
 

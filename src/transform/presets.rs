@@ -26,7 +26,7 @@ pub(super) const NAMES: [&str; 16] = [
 ];
 
 /// The ImageNet mean color, which torchvision's detection reference uses as the fill color.
-const MEAN: [u8; 3] = [123, 117, 104];
+const MEAN_COLOR: [u8; 3] = [123, 117, 104];
 
 impl Augment {
     /// Creates the augmentation from one of torchvision's reference training scripts, for outputs
@@ -59,29 +59,29 @@ impl Augment {
         };
         let shortest = |sides: &[u32]| {
             let sides: Vec<u32> = sides.iter().map(|&base| scaled(base, 1333)).collect();
-            Self::shortest_size(&sides, side).fill(MEAN)
+            Self::shortest_size(&sides, side).fill(MEAN_COLOR)
         };
         let train = Self::train(side);
-        let with = |policy: Policy| Self::train(side).policy(policy.interpolation(Interpolation::Bilinear));
+        let train_with = |policy: Policy| Self::train(side).policy(policy.interpolation(Interpolation::Bilinear));
         match name {
             "classification" => train,
             "classification-eval" => Self::eval(scaled(8, 7), side),
-            "classification-ra" => with(Policy::rand_augment(2, 9)),
-            "classification-ta_wide" => with(Policy::trivial_augment_wide()),
-            "classification-augmix" => with(Policy::aug_mix()),
-            "classification-imagenet" => with(Policy::auto_augment(AutoAugment::ImageNet)),
-            "classification-cifar10" => with(Policy::auto_augment(AutoAugment::Cifar10)),
-            "classification-svhn" => with(Policy::auto_augment(AutoAugment::Svhn)),
+            "classification-ra" => train_with(Policy::rand_augment(2, 9)),
+            "classification-ta_wide" => train_with(Policy::trivial_augment_wide()),
+            "classification-augmix" => train_with(Policy::aug_mix()),
+            "classification-imagenet" => train_with(Policy::auto_augment(AutoAugment::ImageNet)),
+            "classification-cifar10" => train_with(Policy::auto_augment(AutoAugment::Cifar10)),
+            "classification-svhn" => train_with(Policy::auto_augment(AutoAugment::Svhn)),
             "classification-v2" => {
-                let wide = with(Policy::trivial_augment_wide());
+                let wide = train_with(Policy::trivial_augment_wide());
                 wide.erase(RandomErasing::new(0.1)).mix(Mix::either(0.2, 1.0))
             }
             "detection-eval" => shortest(&[800]),
             "detection-hflip" => shortest(&[800]).flip(0.5),
             "detection-multiscale" => shortest(&[480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800]).flip(0.5),
-            "detection-lsj" => Self::scale_jitter(side, 0.1, 2.0).fill(MEAN).flip(0.5),
+            "detection-lsj" => Self::scale_jitter(side, 0.1, 2.0).fill(MEAN_COLOR).flip(0.5),
             "detection-ssd" => {
-                let crop = Self::iou_crop(side, side).zoom_out(0.5, 1.0, 4.0).fill(MEAN);
+                let crop = Self::iou_crop(side, side).zoom_out(0.5, 1.0, 4.0).fill(MEAN_COLOR);
                 crop.photometric_distort(0.5).flip(0.5)
             }
             "detection-ssdlite" => Self::iou_crop(side, side).flip(0.5),
@@ -130,9 +130,12 @@ impl Augment {
     /// `global` by `global` pixels, each covering 0.4 to 1 of the image's area, and `count` local
     /// views of `local` by `local` pixels, each covering 0.05 to 0.4 of the area.
     pub fn dino_views(global: u32, local: u32, count: usize) -> Vec<Self> {
-        let large = |blur, solarize| Self::train(global).scale(0.4, 1.0).dino(blur, solarize);
-        let small = Self::train(local).scale(0.05, 0.4).dino(0.5, 0.0);
-        [large(1.0, 0.0), large(0.1, 0.2)].into_iter().chain(std::iter::repeat_n(small, count)).collect()
+        let global_view = |blur, solarize| Self::train(global).scale(0.4, 1.0).dino(blur, solarize);
+        let local_view = Self::train(local).scale(0.05, 0.4).dino(0.5, 0.0);
+        [global_view(1.0, 0.0), global_view(0.1, 0.2)]
+            .into_iter()
+            .chain(std::iter::repeat_n(local_view, count))
+            .collect()
     }
 }
 

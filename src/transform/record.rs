@@ -9,9 +9,9 @@ use crate::decode::Rect;
 pub(crate) trait Record: Sized {
     const WORDS: usize;
 
-    fn put(&self, out: &mut [u32]);
+    fn write_words(&self, out: &mut [u32]);
 
-    fn take(from: &[u32]) -> Self;
+    fn read_words(from: &[u32]) -> Self;
 
     /// Returns the C type of a field, and the suffix after the field's name, such as `[3]`.
     #[cfg(test)]
@@ -27,11 +27,11 @@ pub(crate) trait Record: Sized {
 impl Record for u32 {
     const WORDS: usize = 1;
 
-    fn put(&self, out: &mut [u32]) {
+    fn write_words(&self, out: &mut [u32]) {
         out[0] = *self;
     }
 
-    fn take(from: &[u32]) -> Self {
+    fn read_words(from: &[u32]) -> Self {
         from[0]
     }
 
@@ -44,11 +44,11 @@ impl Record for u32 {
 impl Record for f32 {
     const WORDS: usize = 1;
 
-    fn put(&self, out: &mut [u32]) {
+    fn write_words(&self, out: &mut [u32]) {
         out[0] = self.to_bits();
     }
 
-    fn take(from: &[u32]) -> Self {
+    fn read_words(from: &[u32]) -> Self {
         f32::from_bits(from[0])
     }
 
@@ -63,12 +63,12 @@ impl Record for f32 {
 impl Record for f64 {
     const WORDS: usize = 2;
 
-    fn put(&self, out: &mut [u32]) {
+    fn write_words(&self, out: &mut [u32]) {
         let bits = self.to_bits();
         (out[0], out[1]) = (bits as u32, (bits >> 32) as u32);
     }
 
-    fn take(from: &[u32]) -> Self {
+    fn read_words(from: &[u32]) -> Self {
         f64::from_bits(u64::from(from[0]) | u64::from(from[1]) << 32)
     }
 
@@ -81,12 +81,12 @@ impl Record for f64 {
 impl<T: Record, const N: usize> Record for [T; N] {
     const WORDS: usize = N * T::WORDS;
 
-    fn put(&self, out: &mut [u32]) {
-        self.iter().zip(out.chunks_exact_mut(T::WORDS)).for_each(|(value, out)| value.put(out));
+    fn write_words(&self, out: &mut [u32]) {
+        self.iter().zip(out.chunks_exact_mut(T::WORDS)).for_each(|(value, out)| value.write_words(out));
     }
 
-    fn take(from: &[u32]) -> Self {
-        std::array::from_fn(|i| T::take(&from[i * T::WORDS..]))
+    fn read_words(from: &[u32]) -> Self {
+        std::array::from_fn(|i| T::read_words(&from[i * T::WORDS..]))
     }
 
     #[cfg(test)]
@@ -99,11 +99,11 @@ impl<T: Record, const N: usize> Record for [T; N] {
 impl Record for Rect {
     const WORDS: usize = 4;
 
-    fn put(&self, out: &mut [u32]) {
-        [self.x, self.y, self.width, self.height].put(out);
+    fn write_words(&self, out: &mut [u32]) {
+        [self.x, self.y, self.width, self.height].write_words(out);
     }
 
-    fn take(from: &[u32]) -> Self {
+    fn read_words(from: &[u32]) -> Self {
         Rect::new(from[0], from[1], from[2], from[3])
     }
 
@@ -136,18 +136,18 @@ macro_rules! record {
         impl $crate::transform::Record for $name {
             const WORDS: usize = 0 $(+ <$type as $crate::transform::Record>::WORDS)+;
 
-            fn put(&self, to: &mut [u32]) {
+            fn write_words(&self, to: &mut [u32]) {
                 $(
                     let (now, to) = to.split_at_mut(<$type as $crate::transform::Record>::WORDS);
-                    $crate::transform::Record::put(&self.$field, now);
+                    $crate::transform::Record::write_words(&self.$field, now);
                 )+
                 let _ = to;
             }
 
-            fn take(from: &[u32]) -> Self {
+            fn read_words(from: &[u32]) -> Self {
                 $(
                     let ($field, from) = from.split_at(<$type as $crate::transform::Record>::WORDS);
-                    let $field = <$type as $crate::transform::Record>::take($field);
+                    let $field = <$type as $crate::transform::Record>::read_words($field);
                 )+
                 let _ = from;
                 $name { $($field),+ }
@@ -199,11 +199,11 @@ mod tests {
         let rects = [Rect::new(1, 2, 3, 4), Rect::new(5, 6, 7, 8)];
         let sample = Sample { word: 9, floats: [0.5, -1.0, 3e9], wide: [1.5, -2e-9], rects };
         let mut words = [0; Sample::WORDS];
-        sample.put(&mut words);
+        sample.write_words(&mut words);
         let wide = [1.5f64, -2e-9].map(f64::to_bits).map(|bits| [bits as u32, (bits >> 32) as u32]).concat();
         let floats = [0.5f32, -1.0, 3e9].map(f32::to_bits);
         assert_eq!(words[..], [&[9], &floats[..], &wide, &[1, 2, 3, 4, 5, 6, 7, 8]].concat());
-        assert_eq!(Sample::take(&words), sample);
+        assert_eq!(Sample::read_words(&words), sample);
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Augment {
     }
 
     /// Returns the epochs in which a different augmentation begins.
-    pub(crate) fn changes(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn change_epochs(&self) -> impl Iterator<Item = u64> {
         self.later.iter().map(|(first, _)| *first)
     }
 
@@ -96,7 +96,7 @@ impl Augment {
         self.all_augments().map(bytes).max().unwrap_or(0)
     }
 
-    pub(crate) fn pasted_outputs(&self) -> impl Iterator<Item = Size> {
+    pub(crate) fn copy_paste_output_sizes(&self) -> impl Iterator<Item = Size> {
         self.all_augments()
             .filter(|augment| augment.settings.copy_paste.is_some())
             .map(|augment| augment.settings.output)
@@ -113,7 +113,7 @@ impl Augment {
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     pub(crate) fn without_device_code(&self) -> Vec<&'static str> {
         let borders = self.repeats_borders().then_some("border");
-        self.all_ops().filter_map(|op| op.without_device_code()).chain(borders).chain(self.joins()).collect()
+        self.all_ops().filter_map(|op| op.without_device_code()).chain(borders).chain(self.joining_steps()).collect()
     }
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
@@ -141,7 +141,7 @@ impl Augment {
         self.settings.mix == other.settings.mix
     }
 
-    pub(crate) fn changes_later(&self) -> bool {
+    pub(crate) fn has_later_augments(&self) -> bool {
         !self.later.is_empty()
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            crop: Crop::Exact,
+            crop: Crop::PassThrough,
             output: Size::new(0, 0),
             fill: [0; 3],
             interpolation: Interpolation::Bilinear,
@@ -60,21 +60,21 @@ impl Setting {
         let random = || Crop::Random { scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] };
         Some(match *self {
             Setting::Train { side } | Setting::Preset { side, .. } => (random(), square(side)),
-            Setting::Eval { shorter, side } => (Crop::Shorter(shorter), square(side)),
+            Setting::Eval { shorter, side } => (Crop::ShorterSide(shorter), square(side)),
             Setting::CenterCrop { side } => (Crop::Center, square(side)),
             Setting::RandomCrop { side } => {
                 (Crop::Padded { padding: 0, border: Border::Constant, if_needed: false }, square(side))
             }
-            Setting::RandomResize { side, low, high } => (Crop::Resized([low, high]), square(side)),
+            Setting::RandomResize { side, low, high } => (Crop::RandomResize([low, high]), square(side)),
             Setting::ShortestSize { ref sides, longest } => {
-                (Crop::Shortest { sides: sides.clone(), longest }, square(longest))
+                (Crop::ShortestSize { sides: sides.clone(), longest }, square(longest))
             }
             Setting::Resize { size } => (Crop::Stretch, size),
             Setting::Cover { size } => (Crop::Cover, size),
-            Setting::PassThrough { size } => (Crop::Exact, size),
-            Setting::OwnSize { size } => (Crop::Own { shrink: false }, size),
+            Setting::PassThrough { size } => (Crop::PassThrough, size),
+            Setting::OwnSize { size } => (Crop::OwnSize { shrink: false }, size),
             Setting::Letterbox { size } => (Crop::Letterbox, size),
-            Setting::ScaleJitter { side, low, high } => (Crop::Jitter([low, high]), square(side)),
+            Setting::ScaleJitter { side, low, high } => (Crop::ScaleJitter([low, high]), square(side)),
             Setting::IouCrop { size } => (Crop::Iou(None), size),
             _ => return None,
         })
@@ -102,9 +102,9 @@ impl Setting {
 impl Settings {
     pub(super) fn set(&mut self, setting: &Setting) {
         match (setting, &mut self.crop) {
-            (Setting::ShrinkLarger {}, Crop::Own { shrink }) => *shrink = true,
+            (Setting::ShrinkLarger {}, Crop::OwnSize { shrink }) => *shrink = true,
             (&Setting::ZoomOut { probability, low, high }, Crop::Iou(zoom)) => {
-                *zoom = Some(Zoom { probability, sides: [low, high] });
+                *zoom = Some(Zoom { probability, scale: [low, high] });
             }
             (&Setting::Padding { pixels }, Crop::Padded { padding, .. }) => *padding = pixels,
             (&Setting::Border { shows }, Crop::Padded { border, .. }) => *border = shows,

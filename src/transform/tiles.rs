@@ -102,17 +102,17 @@ impl Augment {
         self.all_augments().map(Augment::max_images).max().unwrap_or(1)
     }
 
-    pub(crate) fn ever_tiles(&self) -> bool {
+    pub(crate) fn has_mosaic(&self) -> bool {
         self.all_augments().any(|augment| augment.settings.mosaic.is_some())
     }
 
-    pub(crate) fn ever_pastes(&self) -> bool {
+    pub(crate) fn has_copy_paste(&self) -> bool {
         self.all_augments().any(|augment| augment.settings.copy_paste.is_some())
     }
 
-    pub(crate) fn joins(&self) -> impl Iterator<Item = &'static str> {
-        let mosaic = self.ever_tiles().then_some("mosaic");
-        mosaic.into_iter().chain(self.ever_pastes().then_some("copy_paste"))
+    pub(crate) fn joining_steps(&self) -> impl Iterator<Item = &'static str> {
+        let mosaic = self.has_mosaic().then_some("mosaic");
+        mosaic.into_iter().chain(self.has_copy_paste().then_some("copy_paste"))
     }
 
     pub(super) fn check_joins(&self) -> Result<()> {
@@ -145,7 +145,7 @@ impl Join {
     }
 
     /// Returns the number of combined images, including the sample's own.
-    pub(crate) fn images(&self) -> usize {
+    pub(crate) fn image_count(&self) -> usize {
         1 + self.partners().len()
     }
 }

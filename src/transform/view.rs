@@ -56,25 +56,25 @@ impl<'a> ImageMut<'a> {
         self.data.chunks_exact_mut(self.size.width as usize * 3)
     }
 
-    /// Calls `f` on a view of the area `part`. `spare` must be at least as long as the area in
+    /// Calls `edit` on a view of the area `area`. `buffer` must be at least as long as the area in
     /// bytes.
-    pub(crate) fn within(
+    pub(crate) fn edit_area(
         &mut self,
-        part: Rect,
-        spare: &mut [u8],
-        f: impl FnOnce(&mut ImageMut<'_>) -> Result<()>,
+        area: Rect,
+        buffer: &mut [u8],
+        edit: impl FnOnce(&mut ImageMut<'_>) -> Result<()>,
     ) -> Result<()> {
-        if part == Rect::full(self.size) {
-            return f(self);
+        if area == Rect::full(self.size) {
+            return edit(self);
         }
-        let (y, left, bytes) = (part.y as usize, part.x as usize * 3, part.width as usize * 3);
-        let spare = &mut spare[..part.size().area() as usize * 3];
-        for (to, from) in spare.chunks_exact_mut(bytes).zip(self.rows_mut().skip(y)) {
-            to.copy_from_slice(&from[left..][..bytes]);
+        let (y, left, row_bytes) = (area.y as usize, area.x as usize * 3, area.width as usize * 3);
+        let buffer = &mut buffer[..area.size().area() as usize * 3];
+        for (to, from) in buffer.chunks_exact_mut(row_bytes).zip(self.rows_mut().skip(y)) {
+            to.copy_from_slice(&from[left..][..row_bytes]);
         }
-        f(&mut ImageMut::new(spare, part.width, part.height))?;
-        for (from, to) in spare.chunks_exact(bytes).zip(self.rows_mut().skip(y)) {
-            to[left..][..bytes].copy_from_slice(from);
+        edit(&mut ImageMut::new(buffer, area.width, area.height))?;
+        for (from, to) in buffer.chunks_exact(row_bytes).zip(self.rows_mut().skip(y)) {
+            to[left..][..row_bytes].copy_from_slice(from);
         }
         Ok(())
     }

@@ -11,13 +11,13 @@ const MAX_SCALE: f64 = 100.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Zoom {
     pub(super) probability: f64,
-    /// Width and height of the canvas, relative to the image.
-    pub(super) sides: [f64; 2],
+    /// Range of the size of the canvas, relative to the image.
+    pub(super) scale: [f64; 2],
 }
 
 impl Zoom {
     pub(super) fn check(&self) -> Result<()> {
-        let Zoom { probability, sides: [low, high] } = self;
+        let Zoom { probability, scale: [low, high] } = self;
         if !(0.0..=1.0).contains(probability) {
             return Err(Error::config(format!(
                 "augment: zoom_out with a probability of {probability}: expected 0 to 1"
@@ -37,7 +37,7 @@ impl Zoom {
         if !rng.chance(self.probability) {
             return (Rect::full(size), size);
         }
-        let factor = rng.range(self.sides[0], self.sides[1]);
+        let factor = rng.range(self.scale[0], self.scale[1]);
         let side = |length: u32| ((f64::from(length) * factor) as u32).max(length);
         let canvas = Size::new(side(size.width), side(size.height));
         let x = (f64::from(canvas.width - size.width) * rng.unit()) as u32;
@@ -73,14 +73,19 @@ pub(super) fn plan(zoom: Option<Zoom>, size: Size, output: Size, boxes: &[[f32; 
 }
 
 /// Returns the section of an image in a crop of the canvas along one axis: its start and length in
-/// the image, and its start and length in the output, rounded to whole pixels. `place` and `length`
-/// are the start and length of the image on the canvas, and `start` and `shown` the start and length
-/// of the crop.
-fn output_span((place, length): (u32, u32), (start, shown): (u32, u32), output: u32) -> ((u32, u32), (u32, u32)) {
-    let first_pixel = start.saturating_sub(place).min(length - 1);
-    let end_pixel = (start + shown).saturating_sub(place).clamp(first_pixel + 1, length);
+/// the image, and its start and length in the output, rounded to whole pixels. `image_start` and
+/// `image_length` are the start and length of the image on the canvas, and `crop_start` and
+/// `crop_length` the start and length of the crop.
+fn output_span(
+    (image_start, image_length): (u32, u32),
+    (crop_start, crop_length): (u32, u32),
+    output: u32,
+) -> ((u32, u32), (u32, u32)) {
+    let first_pixel = crop_start.saturating_sub(image_start).min(image_length - 1);
+    let end_pixel = (crop_start + crop_length).saturating_sub(image_start).clamp(first_pixel + 1, image_length);
     let edge = |offset: u32| {
-        let scaled_position = (f64::from(place + offset) - f64::from(start)) * f64::from(output) / f64::from(shown);
+        let scaled_position =
+            (f64::from(image_start + offset) - f64::from(crop_start)) * f64::from(output) / f64::from(crop_length);
         scaled_position.round().clamp(0.0, f64::from(output)) as u32
     };
     let from = edge(first_pixel).min(output - 1);
@@ -91,11 +96,11 @@ fn output_span((place, length): (u32, u32), (start, shown): (u32, u32), output: 
 mod tests {
     use super::*;
 
-    const ZOOM: Zoom = Zoom { probability: 0.5, sides: [1.0, 4.0] };
+    const ZOOM: Zoom = Zoom { probability: 0.5, scale: [1.0, 4.0] };
 
     /// Computes torchvision's three transforms without rounding, with the draws of [`plan`]. A box
     /// is `None` if the crop removes it.
-    fn chain(size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Vec<Option<[f64; 4]>> {
+    fn torchvision_boxes(size: Size, output: Size, boxes: &[[f32; 4]], rng: &mut Rng) -> Vec<Option<[f64; 4]>> {
         let (mut canvas, mut left, mut top) = (size, 0, 0);
         if rng.chance(0.5) {
             let r = 1.0 + 3.0 * rng.unit();
@@ -106,16 +111,16 @@ mod tests {
         let moved = |[x1, y1, x2, y2]: [f32; 4]| [x1 + left as f32, y1 + top as f32, x2 + left as f32, y2 + top as f32];
         let moved: Vec<_> = boxes.iter().map(|&corners| moved(corners)).collect();
         let crop = iou::draw(canvas, &moved, rng);
-        let shown = crop.unwrap_or(Rect::full(canvas));
-        let (w, h) = (f64::from(shown.width), f64::from(shown.height));
+        let crop_area = crop.unwrap_or(Rect::full(canvas));
+        let (w, h) = (f64::from(crop_area.width), f64::from(crop_area.height));
         let after = |clipped: &[f32; 4]| {
             let [x1, y1, x2, y2] = clipped.map(f64::from);
-            let (cx, cy) = ((x1 + x2) / 2.0 - f64::from(shown.x), (y1 + y2) / 2.0 - f64::from(shown.y));
+            let (cx, cy) = ((x1 + x2) / 2.0 - f64::from(crop_area.x), (y1 + y2) / 2.0 - f64::from(crop_area.y));
             if crop.is_some() && !(0.0 < cx && cx < w && 0.0 < cy && cy < h) {
                 return None;
             }
-            let x = [x1, x2].map(|v| (v - f64::from(shown.x)).clamp(0.0, w) * f64::from(output.width) / w);
-            let y = [y1, y2].map(|v| (v - f64::from(shown.y)).clamp(0.0, h) * f64::from(output.height) / h);
+            let x = [x1, x2].map(|v| (v - f64::from(crop_area.x)).clamp(0.0, w) * f64::from(output.width) / w);
+            let y = [y1, y2].map(|v| (v - f64::from(crop_area.y)).clamp(0.0, h) * f64::from(output.height) / h);
             Some([x[0], y[0], x[1], y[1]])
         };
         moved.iter().map(after).collect()
@@ -123,7 +128,7 @@ mod tests {
 
     #[test]
     fn boxes_match_torchvisions_transforms() {
-        let (output, mut kept_boxes, mut removed, mut smaller) = (Size::new(300, 280), 0, 0, 0);
+        let (output, mut kept_boxes, mut removed_boxes, mut smaller_targets) = (Size::new(300, 280), 0, 0, 0);
         for sample in 0..3000 {
             let mut rng = Rng::new(8, 1, sample);
             let size = Size::new(20 + rng.below(600) as u32, 20 + rng.below(600) as u32);
@@ -140,8 +145,8 @@ mod tests {
             let draws = || Rng::new(3, 0, sample);
             let plan = plan(Some(ZOOM), size, output, &boxes, &mut draws());
             assert!(plan.crop.fits(size) && plan.target.fits(output) && plan.target.size().area() > 0, "{plan:?}");
-            smaller += u32::from(plan.target.size() != output);
-            for (corners, expected) in boxes.iter().zip(chain(size, output, &boxes, &mut draws())) {
+            smaller_targets += u32::from(plan.target.size() != output);
+            for (corners, expected) in boxes.iter().zip(torchvision_boxes(size, output, &boxes, &mut draws())) {
                 let actual = plan.clip_box(corners.map(f64::from)).map(|actual| actual.corners);
                 match (actual, expected) {
                     (Some(actual), Some(expected)) => {
@@ -154,24 +159,27 @@ mod tests {
                     }
                     (actual, None) => {
                         assert_eq!(actual, None);
-                        removed += 1;
+                        removed_boxes += 1;
                     }
                 }
             }
         }
-        assert!(kept_boxes > 1500 && removed > 100 && smaller > 800, "{kept_boxes} {removed} {smaller}");
+        assert!(
+            kept_boxes > 1500 && removed_boxes > 100 && smaller_targets > 800,
+            "{kept_boxes} {removed_boxes} {smaller_targets}"
+        );
     }
 
     #[test]
     fn a_canvas_without_zoom_equals_the_image() {
         let (size, output) = (Size::new(90, 70), Size::new(32, 32));
-        let never = Zoom { probability: 0.0, ..ZOOM };
+        let no_zoom = Zoom { probability: 0.0, ..ZOOM };
         for sample in 0..100 {
             let boxes = [[10.0, 10.0, 40.0, 60.0_f32]];
             let mut rng = Rng::new(1, 0, sample);
             let _ = rng.chance(0.0);
             let plain = plan(None, size, output, &boxes, &mut rng);
-            assert_eq!(plan(Some(never), size, output, &boxes, &mut Rng::new(1, 0, sample)), plain);
+            assert_eq!(plan(Some(no_zoom), size, output, &boxes, &mut Rng::new(1, 0, sample)), plain);
             assert_eq!(plain.target, Rect::full(output));
         }
     }

@@ -170,7 +170,7 @@ impl DecodeOps {
     }
 
     pub(crate) fn supports(plan: &Plan) -> bool {
-        let Some((across, down)) = plan.filter() else { return false };
+        let Some((across, down)) = plan.source_spans() else { return false };
         let taps = |(start, end): (f64, f64), outputs: u32| 2.0 * ((end - start) / f64::from(outputs)).ceil() + 1.0;
         let border = plan.border == Border::Constant || plan.target.size() == plan.output;
         plan.target.fits(plan.output)
@@ -246,7 +246,7 @@ impl DecodeOps {
         let Encoded { place, offset, bytes, block } = encoded;
         u32::try_from(offset.checked_add(bytes)?).ok()?;
         u32::try_from(block.checked_add(blocks)?).ok()?;
-        let (across, down) = plan.filter().unwrap_or_default();
+        let (across, down) = plan.source_spans().unwrap_or_default();
         Some(DecodeOps {
             at: offset as u32,
             bytes: bytes as u32,
@@ -266,7 +266,7 @@ impl DecodeOps {
 
     /// Returns the all-zero record, which the kernels skip.
     pub(crate) fn nothing() -> Self {
-        Self::take(&[0; Self::WORDS])
+        Self::read_words(&[0; Self::WORDS])
     }
 
     pub(crate) fn read(from: &[u8; Self::BYTES]) -> Self {
@@ -274,12 +274,12 @@ impl DecodeOps {
         for (word, bytes) in words.iter_mut().zip(from.as_chunks().0) {
             *word = u32::from_le_bytes(*bytes);
         }
-        Self::take(&words)
+        Self::read_words(&words)
     }
 
     pub(crate) fn write(&self, out: &mut [u8; Self::BYTES]) {
         let mut words = [0; Self::WORDS];
-        self.put(&mut words);
+        self.write_words(&mut words);
         for (out, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
             *out = word.to_le_bytes();
         }

@@ -89,7 +89,7 @@ impl SampleOps {
     /// Serializes the record for the kernels.
     pub fn write(&self, out: &mut [u8; Self::BYTES]) {
         let mut words = [0; Self::WORDS];
-        self.put(&mut words);
+        self.write_words(&mut words);
         for (out, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *out = word.to_ne_bytes();
         }
@@ -98,7 +98,7 @@ impl SampleOps {
     fn read(record: &[u8; Self::BYTES]) -> Self {
         let mut words = [0; Self::WORDS];
         words.iter_mut().zip(record.as_chunks().0).for_each(|(word, bytes)| *word = u32::from_ne_bytes(*bytes));
-        Self::take(&words)
+        Self::read_words(&words)
     }
 
     pub(crate) fn read_values(record: &[u8; Self::BYTES]) -> ArrayVec<AnyValueEffect, MAX_VALUE_EFFECTS> {

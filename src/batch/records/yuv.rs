@@ -142,7 +142,7 @@ mod region {
         pub(crate) fn write(&self, out: &mut [u8]) {
             let (head, samples) = out.split_at_mut(YuvHead::WORDS * 4);
             let mut words = [0; YuvHead::WORDS];
-            self.head.put(&mut words);
+            self.head.write_words(&mut words);
             for (out, word) in head.as_chunks_mut().0.iter_mut().zip(words) {
                 *out = word.to_le_bytes();
             }

@@ -111,7 +111,7 @@ impl Coordinator {
     ) {
         let recipe = &self.shared.recipe;
         let batch_variant = self.shared.schedule.image_size_index(index.epoch, index.batch);
-        let variant = batch_variant.unwrap_or_else(|| recipe.output_sizes.at(index.epoch));
+        let variant = batch_variant.unwrap_or_else(|| recipe.output_sizes.variant(index.epoch));
         let schema = slot.schemas().variant(variant);
         let mut part_len = Settings::samples_per_part(schema.batch, self.shared.run.settings.workers);
         if recipe.can_copy && !self.read_stage.reader_switch.readers_enabled() {

@@ -27,9 +27,9 @@ fn expected(augment: &Augment, epoch: u64, sample: u64, margin: i64) -> Shown {
     let partner = Shuffled::new(LEN, SEED).index(epoch, pasting.partner[0]);
     let own_rng = Rng::new(SEED, epoch, sample);
     let mut sample_content = alone(sample, own_rng.clone());
-    let other = alone(partner, Pasting::rng(&own_rng));
+    let other = alone(partner, Pasting::partner_rng(&own_rng));
     let mut chosen = Vec::new();
-    Pasting::choose(other.boxes.len(), &own_rng, &mut chosen);
+    Pasting::choose_objects(other.boxes.len(), &own_rng, &mut chosen);
     if chosen.is_empty() {
         return sample_content;
     }

@@ -70,56 +70,59 @@ fn warps_reject_filters_that_only_the_resize_supports() {
         let affine = RandomAffine::new().rotate(-9.0, 9.0).interpolation(interpolation);
         let policy = Policy::rand_augment(2, 9).interpolation(interpolation);
         for augment in [Augment::train(32).affine(affine), Augment::train(32).policy(policy)] {
-            let refused = augment.check().err().map(|e| e.cause().to_owned());
-            assert_eq!(refused.is_none(), matches!(interpolation, Nearest | Bilinear), "{refused:?}");
+            let assert_refused = augment.check().err().map(|e| e.cause().to_owned());
+            assert_eq!(assert_refused.is_none(), matches!(interpolation, Nearest | Bilinear), "{assert_refused:?}");
             let advice = "rotations and other warps use nearest or bilinear";
-            assert!(refused.is_none_or(|cause| cause.contains(advice)));
+            assert!(assert_refused.is_none_or(|cause| cause.contains(advice)));
         }
     }
 }
 
 #[test]
 fn invalid_options_are_refused() {
-    let refused = |augment: Augment, word: &str| {
+    let assert_refused = |augment: Augment, word: &str| {
         let e = augment.check().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(word), "{e}");
     };
-    refused(Augment::train(0), "0x0");
-    refused(Augment::train(224).scale(0.5, 0.1), "scale of 0.5 to 0.1");
-    refused(Augment::train(224).scale(0.0, 1.0), "scale");
-    refused(Augment::train(224).ratio(2.0, f64::NAN), "ratio");
-    refused(Augment::train(224).flip(1.5), "flip of 1.5");
-    refused(Augment::eval(200, 224), "shorter side of 200");
-    refused(Augment::eval(256, 224).ratio(1.0, 1.0), "ratio needs the random crop");
-    refused(Augment::train(224).fill([114; 3]), "fill needs letterbox, scale_jitter, random_crop");
-    refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter of 0 to 2");
-    refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter of 0.1 to inf");
-    refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) is too large for crops of 32x32");
-    refused(Augment::random_crop(32).padding(16).border(Border::Reflect), "2 * padding must be less than 32");
-    refused(Augment::train(32).shrink_larger(), "shrink_larger needs Augment::own_size");
-    refused(Augment::train(32).padding(4), "padding needs Augment::random_crop");
-    refused(Augment::train(32).border(Border::Edge), "border needs Augment::random_crop");
-    refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
-    refused(Augment::train(32).zoom_out(0.5, 1.0, 4.0), "zoom_out needs Augment::iou_crop");
-    refused(Augment::iou_crop(32, 32).zoom_out(1.5, 1.0, 4.0), "zoom_out with a probability of 1.5");
-    refused(Augment::iou_crop(32, 32).zoom_out(0.5, 0.5, 4.0), "zoom_out by 0.5 to 4: expected 1 <= low");
-    refused(Augment::train(32).photometric_distort(2.0), "photometric_distort: a probability of 2: expected 0 to 1");
-    refused(Augment::random_resize(32, 40, 40), "random_resize of 40 to 40");
-    refused(Augment::random_resize(32, 0, 40), "random_resize of 0 to 40");
-    refused(Augment::shortest_size(&[], 640), "sides of []");
-    refused(
+    assert_refused(Augment::train(0), "0x0");
+    assert_refused(Augment::train(224).scale(0.5, 0.1), "scale of 0.5 to 0.1");
+    assert_refused(Augment::train(224).scale(0.0, 1.0), "scale");
+    assert_refused(Augment::train(224).ratio(2.0, f64::NAN), "ratio");
+    assert_refused(Augment::train(224).flip(1.5), "flip of 1.5");
+    assert_refused(Augment::eval(200, 224), "shorter side of 200");
+    assert_refused(Augment::eval(256, 224).ratio(1.0, 1.0), "ratio needs the random crop");
+    assert_refused(Augment::train(224).fill([114; 3]), "fill needs letterbox, scale_jitter, random_crop");
+    assert_refused(Augment::scale_jitter(640, 0.0, 2.0), "scale_jitter of 0 to 2");
+    assert_refused(Augment::scale_jitter(640, 0.1, f64::INFINITY), "scale_jitter of 0.1 to inf");
+    assert_refused(Augment::random_crop(32).padding(32), "padding of 32 (constant) is too large for crops of 32x32");
+    assert_refused(Augment::random_crop(32).padding(16).border(Border::Reflect), "2 * padding must be less than 32");
+    assert_refused(Augment::train(32).shrink_larger(), "shrink_larger needs Augment::own_size");
+    assert_refused(Augment::train(32).padding(4), "padding needs Augment::random_crop");
+    assert_refused(Augment::train(32).border(Border::Edge), "border needs Augment::random_crop");
+    assert_refused(Augment::train(32).pad_if_needed(), "pad_if_needed needs Augment::random_crop");
+    assert_refused(Augment::train(32).zoom_out(0.5, 1.0, 4.0), "zoom_out needs Augment::iou_crop");
+    assert_refused(Augment::iou_crop(32, 32).zoom_out(1.5, 1.0, 4.0), "zoom_out with a probability of 1.5");
+    assert_refused(Augment::iou_crop(32, 32).zoom_out(0.5, 0.5, 4.0), "zoom_out by 0.5 to 4: expected 1 <= low");
+    assert_refused(
+        Augment::train(32).photometric_distort(2.0),
+        "photometric_distort: a probability of 2: expected 0 to 1",
+    );
+    assert_refused(Augment::random_resize(32, 40, 40), "random_resize of 40 to 40");
+    assert_refused(Augment::random_resize(32, 0, 40), "random_resize of 0 to 40");
+    assert_refused(Augment::shortest_size(&[], 640), "sides of []");
+    assert_refused(
         Augment::shortest_size(&[480, 700], 640),
         "sides of [480, 700]: expected at least one side, each from 1 to 640",
     );
-    refused(
+    assert_refused(
         Augment::shortest_size(&[480], 640).output(640, 639),
         "an output of 640x640 or more, not an output of 640x639",
     );
-    refused(
+    assert_refused(
         Augment::preset("classification-v3", 224),
         "unknown preset \"classification-v3\": expected one of classification,",
     );
-    refused(Augment::train(32).erase(RandomErasing::new(0.5).noise(f32::NAN)), "deviation of NaN");
+    assert_refused(Augment::train(32).erase(RandomErasing::new(0.5).noise(f32::NAN)), "deviation of NaN");
     Augment::train(224).output(320, 160).check().unwrap();
 }
 
@@ -142,15 +145,18 @@ fn later_epochs_can_have_different_augmentations() {
         assert_eq!(augment.mixing(5, epoch, 2), mixed.mixing(5, epoch, 2).filter(|_| epoch < 3));
     }
     assert!(augment.mixes() && augment.changes_pixels() && augment.effects_memory() == weak.effects_memory());
-    let refused = |augment: Augment, words: &str| {
+    let assert_refused = |augment: Augment, words: &str| {
         let e = augment.check().unwrap_err();
         assert!(e.kind() == ErrorKind::Config && e.cause().contains(words), "{e}");
     };
-    refused(mixed.clone().from_epoch(0, weak.clone()), "from_epoch of 0 after epoch 0");
-    refused(augment.clone().from_epoch(7, weak.clone()), "from_epoch of 7 after epoch 7");
-    refused(mixed.clone().from_epoch(2, Augment::train(0)), "from_epoch of 2: augment: an output of 0x0");
-    refused(mixed.clone().from_epoch(2, augment), "from_epoch of 2 with an augmentation that contains a from_epoch");
-    refused(mixed.from_epoch(2, weak.flip(2.0)), "from_epoch of 2: augment: flip of 2");
+    assert_refused(mixed.clone().from_epoch(0, weak.clone()), "from_epoch of 0 after epoch 0");
+    assert_refused(augment.clone().from_epoch(7, weak.clone()), "from_epoch of 7 after epoch 7");
+    assert_refused(mixed.clone().from_epoch(2, Augment::train(0)), "from_epoch of 2: augment: an output of 0x0");
+    assert_refused(
+        mixed.clone().from_epoch(2, augment),
+        "from_epoch of 2 with an augmentation that contains a from_epoch",
+    );
+    assert_refused(mixed.from_epoch(2, weak.flip(2.0)), "from_epoch of 2: augment: flip of 2");
 }
 
 #[test]
@@ -189,13 +195,13 @@ fn effects_run_in_the_order_of_the_calls() {
 #[test]
 fn the_chains_of_aug_mix_do_not_move_annotations() {
     let affine = || RandomAffine::new().rotate(-60.0, 60.0);
-    let (plain, mut moved) = (plan(&Augment::resize(40, 30).affine(affine()), (80, 60)), 0);
+    let (plain, mut warp_count) = (plan(&Augment::resize(40, 30).affine(affine()), (80, 60)), 0);
     for policy in [Policy::aug_mix(), Policy::timm("augmix-m5-w3-d2")] {
         for sample in 0..20 {
             let mut rng = Rng::new(1, 0, sample);
             let mixed = Augment::resize(40, 30).policy(policy.clone());
             let plan = mixed.plan(Size::new(80, 60), &mut rng).unwrap();
-            moved += plan
+            warp_count += plan
                 .effects
                 .pixels
                 .iter()
@@ -207,7 +213,7 @@ fn the_chains_of_aug_mix_do_not_move_annotations() {
         let both = plan(&Augment::resize(40, 30).affine(affine()).policy(policy), (80, 60));
         assert!(both.is_warped() && both.point(20.0, 10.0) == plain.point(20.0, 10.0));
     }
-    assert!(moved > 20, "{moved}");
+    assert!(warp_count > 20, "{warp_count}");
 }
 
 #[test]
@@ -243,7 +249,7 @@ fn augmentations_round_trip_through_their_steps() {
     let rows: Vec<String> = effect_descriptions().iter().map(EffectDescription::step).collect();
     let text = format!("{CALLS} {}", rows.join(" "));
     let calls = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>().map(Result::unwrap);
-    let begins = [
+    let constructors = [
         "train",
         "eval",
         "center_crop",
@@ -257,23 +263,24 @@ fn augmentations_round_trip_through_their_steps() {
         "scale_j",
         "iou",
     ];
-    let mut seen = 0;
+    let mut call_count = 0;
     for call in calls {
         let text = call.to_string();
-        let begun = text.contains("preset") || begins.iter().any(|name| text.starts_with(&format!("{{\"{name}")));
+        let is_constructor =
+            text.contains("preset") || constructors.iter().any(|name| text.starts_with(&format!("{{\"{name}")));
         let base = if text.contains("zoom_out") { "iou_crop" } else { "letterbox" };
-        let list = if begun { format!("[{text}]") } else { format!("[{{\"{base}\": [[32, 32]]}}, {text}]") };
+        let list = if is_constructor { format!("[{text}]") } else { format!("[{{\"{base}\": [[32, 32]]}}, {text}]") };
         let parsed: Augment = serde_json::from_str(&list).unwrap_or_else(|e| panic!("{list}: {e}"));
         let written = serde_json::to_string(&parsed).unwrap();
-        let again: Augment = serde_json::from_str(&written).unwrap_or_else(|e| panic!("{written}: {e}"));
-        assert!(again == parsed && again.steps() == parsed.steps(), "{list} {written}");
-        assert_eq!(again.to_string(), parsed.to_string());
-        assert!(begun || parsed != Augment::letterbox(32, 32), "{list} does nothing");
-        seen += 1;
+        let reparsed: Augment = serde_json::from_str(&written).unwrap_or_else(|e| panic!("{written}: {e}"));
+        assert!(reparsed == parsed && reparsed.steps() == parsed.steps(), "{list} {written}");
+        assert_eq!(reparsed.to_string(), parsed.to_string());
+        assert!(is_constructor || parsed != Augment::letterbox(32, 32), "{list} does nothing");
+        call_count += 1;
     }
     let missing = Op::NAMES.iter().filter(|name| !text.contains(&format!("\"{name}\":")) && **name != "halve");
     assert_eq!(missing.collect::<Vec<_>>(), [&"policy"], "policies are added by methods with different names");
-    assert_eq!(seen, 45 + rows.len());
+    assert_eq!(call_count, 45 + rows.len());
 }
 
 #[test]
@@ -284,16 +291,19 @@ fn steps_print_as_calls_and_errors_name_them() {
         "Augment.train(side=32).output(size={height=30, width=40}).blur(kernel=5, sigma=[0.1,2.0], probability=0.5)\
          .policy(form={timm=\"rand-m9\"}, bins=10, sampling={bilinear=true, fill=[124,116,104]})"
     );
-    let refused = |json: &str, words: &str| {
+    let assert_refused = |json: &str, words: &str| {
         let e = serde_json::from_str::<Augment>(json).unwrap_err().to_string();
         assert!(e.contains(words), "{json}: {e}");
     };
-    refused("[]", "there are no steps: begin with a step such as train");
-    refused(r#"[{"flip": [0.5]}]"#, "flip(probability=0.5) cannot be the first step");
-    refused(r#"[{"train": [32]}, {"eval": [40, 32]}]"#, "eval(shorter=40, side=32) can only be the first step");
-    refused(r#"[{"train": [32]}, {"flop": [0.5]}]"#, "unknown variant `flop`");
-    refused(r#"[{"train": [32]}, {"flip": ["x"]}]"#, "invalid type: string \"x\", expected f64");
-    refused(r#"[{"train": [32]}, {"flip": {"p": 0.5}}]"#, "unknown field `p`, expected `probability`");
-    refused(r#"[{"train": [32]}, {"solarize": {"p": 0.5}}]"#, "unknown field `p`, expected `threshold`");
-    refused(r#"[{"train": [32]}, {"interpolation": ["area"]}]"#, "unknown variant `area`, expected one of `bilinear`");
+    assert_refused("[]", "there are no steps: begin with a step such as train");
+    assert_refused(r#"[{"flip": [0.5]}]"#, "flip(probability=0.5) cannot be the first step");
+    assert_refused(r#"[{"train": [32]}, {"eval": [40, 32]}]"#, "eval(shorter=40, side=32) can only be the first step");
+    assert_refused(r#"[{"train": [32]}, {"flop": [0.5]}]"#, "unknown variant `flop`");
+    assert_refused(r#"[{"train": [32]}, {"flip": ["x"]}]"#, "invalid type: string \"x\", expected f64");
+    assert_refused(r#"[{"train": [32]}, {"flip": {"p": 0.5}}]"#, "unknown field `p`, expected `probability`");
+    assert_refused(r#"[{"train": [32]}, {"solarize": {"p": 0.5}}]"#, "unknown field `p`, expected `threshold`");
+    assert_refused(
+        r#"[{"train": [32]}, {"interpolation": ["area"]}]"#,
+        "unknown variant `area`, expected one of `bilinear`",
+    );
 }

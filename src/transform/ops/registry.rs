@@ -31,7 +31,7 @@ impl Effect {
 
     pub(super) fn new(code: u32, record: &impl Record) -> Self {
         let mut effect = Effect { code, ..Effect::NONE };
-        record.put(&mut effect.words);
+        record.write_words(&mut effect.words);
         effect
     }
 }
@@ -101,7 +101,7 @@ macro_rules! registry {
             #[cfg(test)]
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
-                    $($(#[$on])* code if code == PixelCode::$peffect as u32 => Some(AnyPixelEffect::$peffect(Record::take(&effect.words))),)+
+                    $($(#[$on])* code if code == PixelCode::$peffect as u32 => Some(AnyPixelEffect::$peffect(Record::read_words(&effect.words))),)+
                     _ => None,
                 }
             }
@@ -130,7 +130,7 @@ macro_rules! registry {
             /// [`Effect::NONE`] and for an unknown code.
             pub(crate) fn read(effect: &Effect) -> Option<Self> {
                 match effect.code {
-                    $(code if code == ValueCode::$veffect as u32 => Some(AnyValueEffect::$veffect(Record::take(&effect.words))),)+
+                    $(code if code == ValueCode::$veffect as u32 => Some(AnyValueEffect::$veffect(Record::read_words(&effect.words))),)+
                     _ => None,
                 }
             }

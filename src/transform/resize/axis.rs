@@ -28,7 +28,7 @@ pub(super) struct Axis {
     precision: u32,
     max_taps: usize,
     span: (u32, u32),
-    copy: bool,
+    is_copy: bool,
 }
 
 /// The parameters that determine the filter of an axis.
@@ -40,25 +40,25 @@ pub(super) struct Key {
     pub(super) window: (f64, f64),
     /// Number of positions in the output.
     pub(super) outputs: u32,
-    pub(super) mirrored: bool,
+    pub(super) is_mirrored: bool,
     /// The filter. [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest) uses
     /// [`Axis::pick`] instead.
     pub(super) resampling: Resampling,
     /// The numbers of source and output positions of the whole resize, if the output is only a part
     /// of it. They determine the number of fractional bits.
-    pub(super) larger: Option<(u32, u32)>,
+    pub(super) full_resize: Option<(u32, u32)>,
 }
 
 /// The first source position of one output, and the range of its coefficients.
 #[derive(Debug, Clone, Copy)]
 struct Taps {
     start: u32,
-    from: u32,
-    end: u32,
+    first_weight: u32,
+    end_weight: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct Filter {
     resampling: Resampling,
     /// Number of source positions per output position.
     scale: f64,
@@ -67,13 +67,13 @@ struct Step {
     /// Half the width of the filter in source positions.
     radius: f64,
     /// Factor that converts a distance in source positions to the unit of the filter.
-    narrow: f64,
+    inverse_scale: f64,
 }
 
-impl Step {
+impl Filter {
     fn new(resampling: Resampling, scale: f64, length: u32) -> Self {
-        let (support, wide) = (resampling.support(), resampling.width(scale));
-        Step { resampling, scale, length, support, radius: support * wide, narrow: 1.0 / wide }
+        let (support, filter_scale) = (resampling.support(), resampling.filter_scale(scale));
+        Filter { resampling, scale, length, support, radius: support * filter_scale, inverse_scale: 1.0 / filter_scale }
     }
 }
 
@@ -92,34 +92,41 @@ impl Axis {
             // Without a resize, each output equals one source position, because all filters have
             // the weight 0 at a distance of one position.
             let (first, last) = (start as u32, start as u32 + key.outputs - 1);
-            self.pick((0..key.outputs).map(|output| if key.mirrored { last - output } else { first + output }));
+            self.pick_positions(
+                (0..key.outputs).map(|output| if key.is_mirrored { last - output } else { first + output }),
+            );
             self.key = Some(key);
             return true;
         }
         self.key = Some(key);
         self.taps.clear();
         self.weights.clear();
-        let step = Step::new(key.resampling, (end - start) / f64::from(key.outputs), key.length);
+        let filter = Filter::new(key.resampling, (end - start) / f64::from(key.outputs), key.length);
         (self.max_taps, self.precision) = (0, 0);
-        let mut largest: f64 = 0.0;
+        let mut max_weight: f64 = 0.0;
         for output in 0..key.outputs {
-            let from = self.weights.len();
-            let first = self.push_weights(step, start + (f64::from(output) + 0.5) * step.scale);
-            largest = self.weights[from..].iter().fold(largest, |largest, &weight| largest.max(weight));
-            self.max_taps = self.max_taps.max(self.weights.len() - from);
-            self.taps.push(Taps { start: first, from: from as u32, end: self.weights.len() as u32 });
+            let first_weight = self.weights.len();
+            let first = self.push_weights(filter, start + (f64::from(output) + 0.5) * filter.scale);
+            max_weight =
+                self.weights[first_weight..].iter().fold(max_weight, |max_weight, &weight| max_weight.max(weight));
+            self.max_taps = self.max_taps.max(self.weights.len() - first_weight);
+            self.taps.push(Taps {
+                start: first,
+                first_weight: first_weight as u32,
+                end_weight: self.weights.len() as u32,
+            });
         }
-        if let Some((length, outputs)) = key.larger {
-            let step = Step::new(key.resampling, f64::from(length) / f64::from(outputs), length);
+        if let Some((length, outputs)) = key.full_resize {
+            let filter = Filter::new(key.resampling, f64::from(length) / f64::from(outputs), length);
             let start = self.weights.len();
             for output in 0..outputs {
-                self.push_weights(step, (f64::from(output) + 0.5) * step.scale);
-                largest = self.weights.drain(start..).fold(largest, f64::max);
+                self.push_weights(filter, (f64::from(output) + 0.5) * filter.scale);
+                max_weight = self.weights.drain(start..).fold(max_weight, f64::max);
             }
         }
         // Use as many fractional bits as possible while the largest coefficient is less than 2^15.
         // With at most 21 bits, sums stay below 2^31.
-        while self.precision < 21 && (largest * f64::from(2u32 << self.precision)).round() < 32768.0 {
+        while self.precision < 21 && (max_weight * f64::from(2u32 << self.precision)).round() < 32768.0 {
             self.precision += 1;
         }
         let unit = f64::from(1u32 << self.precision);
@@ -127,73 +134,83 @@ impl Axis {
         self.coefficients.extend(self.weights.iter().map(|weight| (weight * unit + 0.5_f64.copysign(*weight)) as i16));
         // Neither the start nor the end of the taps decreases from one output to the next.
         let (first, last) = (self.taps[0], self.taps[self.taps.len() - 1]);
-        self.span = (first.start, last.start + last.end - last.from);
-        if key.mirrored {
+        self.span = (first.start, last.start + last.end_weight - last.first_weight);
+        if key.is_mirrored {
             self.taps.reverse();
         }
-        self.copy = false;
+        self.is_copy = false;
         true
     }
 
-    /// Appends the weights of the output with the center `middle`, and returns the source position
+    /// Appends the weights of the output with the center `center`, and returns the source position
     /// of the first one.
     #[inline]
-    fn push_weights(&mut self, Step { resampling, length, support, narrow, radius, .. }: Step, middle: f64) -> u32 {
+    fn push_weights(
+        &mut self,
+        Filter { resampling, length, support, inverse_scale, radius, .. }: Filter,
+        center: f64,
+    ) -> u32 {
         // `as` truncates, which equals `floor` for a number that is not negative.
-        let low = (middle - radius).max(0.0) as u32;
-        let high = ceil((middle + radius).min(f64::from(length)));
-        let from = self.weights.len();
+        let low = (center - radius).max(0.0) as u32;
+        let high = ceil((center + radius).min(f64::from(length)));
+        let first_weight = self.weights.len();
         let mut first = low;
         let mut sum = 0.0;
         for x in low..high {
-            let t = ((f64::from(x) - (middle - 0.5)) * narrow).abs();
+            let t = ((f64::from(x) - (center - 0.5)) * inverse_scale).abs();
             if t < support {
                 let weight = resampling.weight(t);
                 self.weights.push(weight);
                 sum += weight;
-            } else if self.weights.len() == from {
+            } else if self.weights.len() == first_weight {
                 first = x + 1;
             }
         }
         if !resampling.antialias {
-            sum += self.extend_edges((resampling, length), middle, from, first);
+            sum += self.extend_edges((resampling, length), center, first_weight, first);
         }
-        for weight in &mut self.weights[from..] {
+        for weight in &mut self.weights[first_weight..] {
             *weight /= sum;
         }
         first
     }
 
     /// Adds the weights beyond the edges of the source to the weights of the edge positions, and
-    /// returns their sum. `middle` is the center of the output, `from` is the index of its first
-    /// weight, and `first` is the source position of this weight.
-    fn extend_edges(&mut self, (resampling, length): (Resampling, u32), middle: f64, from: usize, first: u32) -> f64 {
-        let weights = &mut self.weights[from..];
+    /// returns their sum. `center` is the center of the output, `first_weight` is the index of its
+    /// first weight, and `first` is the source position of this weight.
+    fn extend_edges(
+        &mut self,
+        (resampling, length): (Resampling, u32),
+        center: f64,
+        first_weight: usize,
+        first: u32,
+    ) -> f64 {
+        let weights = &mut self.weights[first_weight..];
         let (last, length) = (weights.len() - 1, i64::from(length));
-        let mut beyond = |edge: usize, positions: Range<i64>| {
-            let distances = positions.map(|x| (x as f64 - (middle - 0.5)).abs()).filter(|&t| t < resampling.support());
+        let mut add_beyond = |edge: usize, positions: Range<i64>| {
+            let distances = positions.map(|x| (x as f64 - (center - 0.5)).abs()).filter(|&t| t < resampling.support());
             let sum: f64 = distances.map(|t| resampling.weight(t)).sum();
             weights[edge] += sum;
             sum
         };
         // The widest filter extends three positions to each side.
-        let before = if first == 0 { beyond(0, -3..0) } else { 0.0 };
-        let ends = i64::from(first) + last as i64 + 1 == length;
-        before + if ends { beyond(last, length..length + 3) } else { 0.0 }
+        let start_sum = if first == 0 { add_beyond(0, -3..0) } else { 0.0 };
+        let reaches_end = i64::from(first) + last as i64 + 1 == length;
+        start_sum + if reaches_end { add_beyond(last, length..length + 3) } else { 0.0 }
     }
 
     /// Maps each output to the single source position in `positions`, which must not be empty.
-    pub(super) fn pick(&mut self, positions: impl Iterator<Item = u32>) {
+    pub(super) fn pick_positions(&mut self, positions: impl Iterator<Item = u32>) {
         (self.key, self.max_taps, self.precision) = (None, 1, 14);
         self.taps.clear();
-        self.taps.extend(positions.map(|start| Taps { start, from: 0, end: 1 }));
+        self.taps.extend(positions.map(|start| Taps { start, first_weight: 0, end_weight: 1 }));
         self.weights.clear();
         self.weights.push(1.0);
         self.coefficients.clear();
         self.coefficients.push(1 << self.precision);
         let starts = || self.taps.iter().map(|taps| taps.start);
         let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
-        self.copy = starts().zip(first..).all(|(start, copied)| start == copied);
+        self.is_copy = starts().zip(first..).all(|(start, copied)| start == copied);
         self.span = (first, last + 1);
     }
 
@@ -209,14 +226,14 @@ impl Axis {
     /// following ones.
     pub(super) fn taps(&self, output: usize) -> (usize, &[i16]) {
         let taps = self.taps[output];
-        (taps.start as usize, &self.coefficients[taps.from as usize..taps.end as usize])
+        (taps.start as usize, &self.coefficients[taps.first_weight as usize..taps.end_weight as usize])
     }
 
     /// Returns the first source position of `output`, and the weights of this position and the
     /// following ones.
     pub(super) fn weights(&self, output: usize) -> (usize, &[f64]) {
         let taps = self.taps[output];
-        (taps.start as usize, &self.weights[taps.from as usize..taps.end as usize])
+        (taps.start as usize, &self.weights[taps.first_weight as usize..taps.end_weight as usize])
     }
 
     /// Returns the number of fractional bits.
@@ -230,7 +247,7 @@ impl Axis {
 
     /// Returns whether the outputs are consecutive source positions.
     pub(super) fn is_copy(&self) -> bool {
-        self.copy
+        self.is_copy
     }
 }
 
@@ -288,33 +305,33 @@ mod tests {
                 length,
                 window: (from, end.min(length.into())),
                 outputs,
-                mirrored: case % 2 == 1,
+                is_mirrored: case % 2 == 1,
                 resampling,
-                larger: None,
+                full_resize: None,
             };
             axis.prepare(key);
             for output in 0..outputs {
-                let expected = interpolated(key, if key.mirrored { outputs - 1 - output } else { output });
+                let expected = interpolated(key, if key.is_mirrored { outputs - 1 - output } else { output });
                 let (start, weights) = axis.weights(output as usize);
                 let mut ours = vec![0.0; length as usize];
                 ours[start..start + weights.len()].copy_from_slice(weights);
-                let off = ours.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-                assert!(off < 1e-9, "output {output} of {key:?}: {ours:?}, not {expected:?}");
+                let max_difference = ours.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(max_difference < 1e-9, "output {output} of {key:?}: {ours:?}, not {expected:?}");
             }
         }
     }
 
     #[test]
     fn upscaling_ignores_antialiasing() {
-        let (mut with, mut without) = (Axis::default(), Axis::default());
+        let (mut antialiased, mut aliased) = (Axis::default(), Axis::default());
         for (length, outputs) in [(7, 7), (7, 8), (30, 41), (1, 9)] {
             let key = |filter, antialias| {
                 let resampling = Resampling { filter, antialias };
-                Key { length, window: (0.0, length.into()), outputs, mirrored: false, resampling, larger: None }
+                Key { length, window: (0.0, length.into()), outputs, is_mirrored: false, resampling, full_resize: None }
             };
-            with.prepare(key(Interpolation::Bilinear, true));
-            without.prepare(key(Interpolation::Bilinear, false));
-            (0..outputs as usize).for_each(|output| assert_eq!(with.taps(output), without.taps(output)));
+            antialiased.prepare(key(Interpolation::Bilinear, true));
+            aliased.prepare(key(Interpolation::Bilinear, false));
+            (0..outputs as usize).for_each(|output| assert_eq!(antialiased.taps(output), aliased.taps(output)));
         }
     }
 }

@@ -75,7 +75,7 @@ macro_rules! lanes {
             const GROUP: usize = 4 * LANES;
             let depth = if DEPTH == 0 { table.depth } else { DEPTH };
             let groups = table.outputs.div_ceil(GROUP);
-            assert!(out.len() == table.outputs * 3 && row.len() >= table.reach && depth == table.depth);
+            assert!(out.len() == table.outputs * 3 && row.len() >= table.min_row_bytes && depth == table.depth);
             assert!(table.starts.len() == groups * GROUP && table.pairs.len() * 4 == groups * GROUP * depth);
             let (near, far, squeeze) = (shuffle_indices(&NEAR), shuffle_indices(&FAR), shuffle_indices(&SQUEEZE));
             let (half, shift) = (set_i32(1 << (table.precision - 1)), set_i32(table.precision as i32));
@@ -85,8 +85,8 @@ macro_rules! lanes {
                     let lane = (group * 4 + vector) * LANES;
                     for quad in 0..depth.div_ceil(2) {
                         // SAFETY: invariant 2; `starts` has the length asserted above, and `row`
-                        // has at least `reach` bytes, which include all loads for every start
-                        // (invariant of `Table`).
+                        // has at least `min_row_bytes` bytes, which include all loads for every
+                        // start (invariant of `Table`).
                         let pixels = unsafe { gather(row.as_ptr().add(quad * 12), table.starts.as_ptr().add(lane)) };
                         // SAFETY: invariant 2; `pairs` has the length asserted above, and a lane
                         // has 16 bytes.

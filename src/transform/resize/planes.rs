@@ -10,8 +10,8 @@ use crate::transform::{Interpolation, Plan};
 /// like a float image in torchvision's `resize`.
 #[derive(Debug, Default)]
 pub(crate) struct Planes {
-    across: Axis,
-    down: Axis,
+    x_axis: Axis,
+    y_axis: Axis,
     row: Vec<f32>,
 }
 
@@ -30,32 +30,38 @@ impl Planes {
         out: &mut [f32],
     ) {
         let Rect { x, y, width, height } = plan.region;
-        let within = |start: f64, length: f64, origin: u32, limit: u32| {
+        let clip_span = |start: f64, length: f64, origin: u32, limit: u32| {
             let start = (start - f64::from(origin)).max(0.0);
             (start, start + length.min(f64::from(limit) - start))
         };
         let Plan { window, target, .. } = plan;
-        let across = within(window.x, window.width, x, width);
-        let down = within(window.y, window.height, y, height);
+        let columns = clip_span(window.x, window.width, x, width);
+        let rows = clip_span(window.y, window.height, y, height);
         let resampling = Resampling { filter: Interpolation::Bilinear, antialias: plan.antialias };
-        let key =
-            |length, window, outputs, mirrored| Key { length, window, outputs, mirrored, resampling, larger: None };
-        self.across.prepare(key(width, across, target.width, plan.flip));
-        self.down.prepare(key(height, down, target.height, plan.vertical_flip));
-        let (x, y, span, shown) = (x as usize, y as usize, self.across.span(), plan.shown());
+        let key = |length, window, outputs, is_mirrored| Key {
+            length,
+            window,
+            outputs,
+            is_mirrored,
+            resampling,
+            full_resize: None,
+        };
+        self.x_axis.prepare(key(width, columns, target.width, plan.flip));
+        self.y_axis.prepare(key(height, rows, target.height, plan.vertical_flip));
+        let (x, y, span, image_area) = (x as usize, y as usize, self.x_axis.span(), plan.shown());
         resize(&mut self.row, span.len() * channels, 0.0);
         let stride = plan.output.width as usize * channels;
-        let rows = out.chunks_exact_mut(stride).skip(shown.y as usize).take(shown.height as usize);
+        let rows = out.chunks_exact_mut(stride).skip(image_area.y as usize).take(image_area.height as usize);
         for (output, out) in rows.enumerate() {
-            let (first, weights) = self.down.weights(output);
+            let (first, weights) = self.y_axis.weights(output);
             for (index, sum) in self.row.iter_mut().enumerate() {
                 let (column, channel) = (x + span.start + index / channels, index % channels);
                 let value = |(tap, weight): (usize, &f64)| weight * f64::from(pixel(column, y + first + tap, channel));
                 *sum = weights.iter().enumerate().map(value).sum::<f64>() as f32;
             }
-            let out = out.chunks_exact_mut(channels).skip(shown.x as usize).take(shown.width as usize);
+            let out = out.chunks_exact_mut(channels).skip(image_area.x as usize).take(image_area.width as usize);
             for (output, out) in out.enumerate() {
-                let (first, weights) = self.across.weights(output);
+                let (first, weights) = self.x_axis.weights(output);
                 let sums = &self.row[(first - span.start) * channels..];
                 for (channel, out) in out.iter_mut().enumerate() {
                     let value = |(tap, weight): (usize, &f64)| weight * f64::from(sums[tap * channels + channel]);

@@ -18,12 +18,12 @@ use crate::transform::{Interpolation, Plan};
 /// [`Interpolation`] describes all filters.
 #[derive(Debug)]
 pub struct Resizer {
-    across: Axis,
-    down: Axis,
+    x_axis: Axis,
+    y_axis: Axis,
     /// The row between the two passes, padded for vector loads past its end.
     row: Vec<u8>,
     /// Horizontally resized rows, for filters that resize horizontally first.
-    lines: Vec<u8>,
+    resized_rows: Vec<u8>,
     table: Table,
     /// The vector code, or `None` if the CPU supports none.
     kernels: Option<Kernels>,
@@ -53,8 +53,8 @@ impl Resizer {
     }
 
     fn with(kernels: Option<Kernels>) -> Self {
-        let (across, down, table) = Default::default();
-        Resizer { across, down, row: Vec::new(), lines: Vec::new(), table, kernels }
+        let (x_axis, y_axis, table) = Default::default();
+        Resizer { x_axis, y_axis, row: Vec::new(), resized_rows: Vec::new(), table, kernels }
     }
 
     /// Crops, resizes and flips `pixels` according to `plan`, fills the rest of the output, and
@@ -90,7 +90,7 @@ impl Resizer {
                 ),
             ));
         }
-        let Some((across, down)) = plan.filter() else {
+        let Some((x_axis, y_axis)) = plan.source_spans() else {
             let cause = format!("the plan's window is empty: {:?} in {:?}", plan.window, plan.region);
             return Err(Error::new(ErrorKind::Transform, cause));
         };
@@ -101,125 +101,133 @@ impl Resizer {
             return Err(Error::new(ErrorKind::Transform, cause));
         }
         let filter = plan.interpolation;
-        let nearest = filter == Interpolation::Nearest;
-        let changed = if nearest {
+        let is_nearest = filter == Interpolation::Nearest;
+        let has_new_x_axis = if is_nearest {
             self.pick_nearest(plan)?;
             true
         } else {
             let resampling = plan.resampling();
             let (target, crop, resized) = (plan.target, plan.crop, plan.resized);
-            let key = |length, window, (outputs, mirrored), larger: (u32, u32)| {
-                let larger = Some(larger)
+            let key = |length, window, (outputs, is_mirrored), full_resize: (u32, u32)| {
+                let full_resize = Some(full_resize)
                     .filter(|(_, resized_length)| filter.resizes_horizontally_first() && *resized_length != outputs);
-                Key { length, window, outputs, mirrored, resampling, larger }
+                Key { length, window, outputs, is_mirrored, resampling, full_resize }
             };
-            let down = (down, (target.height, plan.vertical_flip), (crop.height, resized.height));
-            self.down.prepare(key(region.height, down.0, down.1, down.2));
-            let across = (across, (target.width, plan.flip), (crop.width, resized.width));
-            self.across.prepare(key(region.width, across.0, across.1, across.2))
+            let y_axis = (y_axis, (target.height, plan.vertical_flip), (crop.height, resized.height));
+            self.y_axis.prepare(key(region.height, y_axis.0, y_axis.1, y_axis.2));
+            let x_axis = (x_axis, (target.width, plan.flip), (crop.width, resized.width));
+            self.x_axis.prepare(key(region.width, x_axis.0, x_axis.1, x_axis.2))
         };
-        if let Some(kernels) = self.kernels.filter(|_| changed && !self.across.is_copy()) {
-            self.table.build(&self.across, kernels.lanes);
+        if let Some(kernels) = self.kernels.filter(|_| has_new_x_axis && !self.x_axis.is_copy()) {
+            self.table.build(&self.x_axis, kernels.lanes);
         }
         let stride = pixels.size().width as usize * 3;
         let source = &pixels.data()[region.y as usize * stride + region.x as usize * 3..];
-        let outs = target_rows(plan, dst, fill);
+        let out_rows = target_rows(plan, dst, fill);
         if filter.resizes_horizontally_first() {
-            self.resize_horizontally_first(source, stride, (outs, plan.vertical_flip));
+            self.resize_horizontally_first(source, stride, (out_rows, plan.vertical_flip));
         } else {
-            self.resize_vertically_first(source, stride, outs);
+            self.resize_vertically_first(source, stride, out_rows);
         }
         Ok(())
     }
 
     fn pick_nearest(&mut self, plan: &Plan) -> Result<()> {
-        let (shown, region) = (plan.shown(), plan.region);
-        let outside = |axis: &Axis, length: u32| axis.span().end > length as usize;
-        self.across.pick(
-            (shown.x..shown.x + shown.width)
+        let (image_area, region) = (plan.shown(), plan.region);
+        let is_outside = |axis: &Axis, length: u32| axis.span().end > length as usize;
+        self.x_axis.pick_positions(
+            (image_area.x..image_area.x + image_area.width)
                 .map(|x| plan.column(x).and_then(|x| x.checked_sub(region.x)).unwrap_or(u32::MAX - 1)),
         );
-        self.down.pick(
-            (shown.y..shown.y + shown.height)
+        self.y_axis.pick_positions(
+            (image_area.y..image_area.y + image_area.height)
                 .map(|y| plan.row(y).and_then(|y| y.checked_sub(region.y)).unwrap_or(u32::MAX - 1)),
         );
-        if outside(&self.across, region.width) || outside(&self.down, region.height) {
+        if is_outside(&self.x_axis, region.width) || is_outside(&self.y_axis, region.height) {
             let cause = format!("the plan's crop {:?} is not inside its region {region:?}", plan.crop);
             return Err(Error::new(ErrorKind::Transform, cause));
         }
         Ok(())
     }
 
-    /// Writes the rows of the target to `outs`. `source` starts at the first pixel of the region.
-    /// `mirrored` flips vertically: the rows are written from last to first.
+    /// Writes the rows of the target to `out_rows`. `source` starts at the first pixel of the
+    /// region. `is_mirrored` flips vertically: the rows are written from last to first.
     fn resize_horizontally_first<'a>(
         &mut self,
         source: &[u8],
         stride: usize,
-        (outs, mirrored): (impl DoubleEndedIterator<Item = &'a mut [u8]> + ExactSizeIterator, bool),
+        (out_rows, is_mirrored): (impl DoubleEndedIterator<Item = &'a mut [u8]> + ExactSizeIterator, bool),
     ) {
-        let columns = self.across.span();
-        let (left, length, line) = (columns.start * 3, columns.len() * 3, self.across.outputs() * 3);
-        let longer = self.row.len().max(self.table.reach);
-        resize(&mut self.row, longer, 0);
+        let columns = self.x_axis.span();
+        let (left, length, row_bytes) = (columns.start * 3, columns.len() * 3, self.x_axis.outputs() * 3);
+        let new_length = self.row.len().max(self.table.min_row_bytes);
+        resize(&mut self.row, new_length, 0);
         // The buffer holds twice as many rows as an output row reads, so that rows rarely have to
         // be moved to the front.
-        let max_rows = 2 * self.down.max_taps();
-        let longer = self.lines.len().max(max_rows * line);
-        resize(&mut self.lines, longer, 0);
-        // `lines` contains the source rows `first..end`.
-        let (mut first, mut end) = (0, 0);
+        let max_rows = 2 * self.y_axis.max_taps();
+        let new_length = self.resized_rows.len().max(max_rows * row_bytes);
+        resize(&mut self.resized_rows, new_length, 0);
+        // `resized_rows` contains the source rows `first_row..end_row`.
+        let (mut first_row, mut end_row) = (0, 0);
         let mut write = |output: usize, out: &mut [u8]| {
-            let (start, taps) = self.down.taps(output);
-            if start >= end {
-                (first, end) = (start, start);
-            } else if start + taps.len() - first > max_rows {
-                self.lines.copy_within((start - first) * line..(end - first) * line, 0);
-                first = start;
+            let (start, taps) = self.y_axis.taps(output);
+            if start >= end_row {
+                (first_row, end_row) = (start, start);
+            } else if start + taps.len() - first_row > max_rows {
+                self.resized_rows.copy_within((start - first_row) * row_bytes..(end_row - first_row) * row_bytes, 0);
+                first_row = start;
             }
-            while end < start + taps.len() {
-                let row = &source[end * stride + left..];
-                let out = &mut self.lines[(end - first) * line..][..line];
+            while end_row < start + taps.len() {
+                let row = &source[end_row * stride + left..];
+                let out = &mut self.resized_rows[(end_row - first_row) * row_bytes..][..row_bytes];
                 match self.kernels {
-                    _ if self.across.is_copy() => out.copy_from_slice(&row[..length]),
-                    None => scalar::horizontal(row, &self.across, out),
-                    Some(kernels) if row.len() >= self.table.reach => (kernels.horizontal)(row, &self.table, out),
+                    _ if self.x_axis.is_copy() => out.copy_from_slice(&row[..length]),
+                    None => scalar::horizontal(row, &self.x_axis, out),
+                    Some(kernels) if row.len() >= self.table.min_row_bytes => {
+                        (kernels.horizontal)(row, &self.table, out)
+                    }
                     Some(kernels) => {
                         // The vector code reads past the end of the row.
                         self.row[..length].copy_from_slice(&row[..length]);
                         (kernels.horizontal)(&self.row, &self.table, out);
                     }
                 }
-                end += 1;
+                end_row += 1;
             }
-            let (rows, precision) = (&self.lines[(start - first) * line..], self.down.precision());
+            let (rows, precision) = (&self.resized_rows[(start - first_row) * row_bytes..], self.y_axis.precision());
             match (taps, self.kernels) {
-                ([_], _) => out.copy_from_slice(&rows[..line]),
-                (_, Some(kernels)) => (kernels.vertical)(rows, line, taps, precision, out),
-                (_, None) => scalar::vertical(rows, line, taps, precision, out),
+                ([_], _) => out.copy_from_slice(&rows[..row_bytes]),
+                (_, Some(kernels)) => (kernels.vertical)(rows, row_bytes, taps, precision, out),
+                (_, None) => scalar::vertical(rows, row_bytes, taps, precision, out),
             }
         };
-        let outs = outs.enumerate();
-        if mirrored {
-            outs.rev().for_each(|(output, out)| write(output, out));
+        let out_rows = out_rows.enumerate();
+        if is_mirrored {
+            out_rows.rev().for_each(|(output, out)| write(output, out));
         } else {
-            outs.for_each(|(output, out)| write(output, out));
+            out_rows.for_each(|(output, out)| write(output, out));
         }
     }
 
-    /// Writes the rows of the target to `outs`. `source` starts at the first pixel of the region.
-    fn resize_vertically_first<'a>(&mut self, source: &[u8], stride: usize, outs: impl Iterator<Item = &'a mut [u8]>) {
-        let columns = self.across.span();
+    /// Writes the rows of the target to `out_rows`. `source` starts at the first pixel of the
+    /// region.
+    fn resize_vertically_first<'a>(
+        &mut self,
+        source: &[u8],
+        stride: usize,
+        out_rows: impl Iterator<Item = &'a mut [u8]>,
+    ) {
+        let columns = self.x_axis.span();
         let (first, length) = (columns.start * 3, columns.len() * 3);
-        let copy = self.across.is_copy();
-        if self.row.len() < self.table.reach.max(length) {
-            resize(&mut self.row, self.table.reach.max(length), 0);
+        let is_copy = self.x_axis.is_copy();
+        if self.row.len() < self.table.min_row_bytes.max(length) {
+            resize(&mut self.row, self.table.min_row_bytes.max(length), 0);
         }
-        let precision = self.down.precision();
-        for (output, out) in outs.enumerate() {
-            let (start, taps) = self.down.taps(output);
+        let precision = self.y_axis.precision();
+        for (output, out) in out_rows.enumerate() {
+            let (start, taps) = self.y_axis.taps(output);
             let rows = &source[start * stride + first..];
-            let sum = if copy { &mut *out } else { &mut self.row[..length] };
+            let sum = if is_copy { &mut *out } else { &mut self.row[..length] };
             match taps {
                 [_] => sum.copy_from_slice(&rows[..length]),
                 _ => match self.kernels {
@@ -228,9 +236,9 @@ impl Resizer {
                 },
             }
             match self.kernels {
-                _ if copy => {}
+                _ if is_copy => {}
                 Some(kernels) => (kernels.horizontal)(&self.row, &self.table, out),
-                None => scalar::horizontal(&self.row, &self.across, out),
+                None => scalar::horizontal(&self.row, &self.x_axis, out),
             }
         }
     }
@@ -242,23 +250,23 @@ fn target_rows<'a>(
     dst: &'a mut [u8],
     fill: Option<[u8; 3]>,
 ) -> impl DoubleEndedIterator<Item = &'a mut [u8]> + ExactSizeIterator + use<'a> {
-    let paint = move |bytes: &mut [u8]| {
+    let fill_pixels = move |bytes: &mut [u8]| {
         if let Some(fill) = fill {
             bytes.as_chunks_mut().0.fill(fill);
         }
     };
-    let shown = plan.shown();
+    let image_area = plan.shown();
     let [x, y, width, height, outputs] =
-        [shown.x, shown.y, shown.width, shown.height, plan.output.width].map(|v| v as usize);
+        [image_area.x, image_area.y, image_area.width, image_area.height, plan.output.width].map(|v| v as usize);
     let (above, rest) = dst.split_at_mut(y * outputs * 3);
     let (rows, below) = rest.split_at_mut(height * outputs * 3);
-    paint(above);
-    paint(below);
+    fill_pixels(above);
+    fill_pixels(below);
     rows.chunks_exact_mut(outputs * 3).map(move |row| {
         let (before, rest) = row.split_at_mut(x * 3);
         let (target, right) = rest.split_at_mut(width * 3);
-        paint(before);
-        paint(right);
+        fill_pixels(before);
+        fill_pixels(right);
         target
     })
 }
@@ -358,9 +366,9 @@ mod tests {
                 length,
                 window: (0.0, length.into()),
                 outputs,
-                mirrored: false,
+                is_mirrored: false,
                 resampling,
-                larger: None,
+                full_resize: None,
             });
             axis
         };
@@ -369,18 +377,18 @@ mod tests {
             let sum: i64 = taps.iter().zip(start..).map(|(&tap, index)| i64::from(tap) * i64::from(value(index))).sum();
             ((sum + (1 << (axis.precision() - 1))) >> axis.precision()).clamp(0, 255) as u8
         };
-        let (across, down) = (axis(size.width, output.width), axis(size.height, output.height));
-        let (width, wide) = (size.width as usize, output.width as usize);
-        let rows: Vec<u8> = (0..size.height as usize * wide * 3)
+        let (x_axis, y_axis) = (axis(size.width, output.width), axis(size.height, output.height));
+        let (width, output_width) = (size.width as usize, output.width as usize);
+        let rows: Vec<u8> = (0..size.height as usize * output_width * 3)
             .map(|i| {
-                let (y, x, c) = (i / 3 / wide, i / 3 % wide, i % 3);
-                sum(&across, x, &|index| pixels.data()[(y * width + index) * 3 + c])
+                let (y, x, c) = (i / 3 / output_width, i / 3 % output_width, i % 3);
+                sum(&x_axis, x, &|index| pixels.data()[(y * width + index) * 3 + c])
             })
             .collect();
-        (0..output.height as usize * wide * 3)
+        (0..output.height as usize * output_width * 3)
             .map(|i| {
-                let (y, x, c) = (i / 3 / wide, i / 3 % wide, i % 3);
-                sum(&down, y, &|index| rows[(index * wide + x) * 3 + c])
+                let (y, x, c) = (i / 3 / output_width, i / 3 % output_width, i % 3);
+                sum(&y_axis, y, &|index| rows[(index * output_width + x) * 3 + c])
             })
             .collect()
     }
@@ -405,7 +413,7 @@ mod tests {
     /// resizing.
     #[test]
     fn resizing_a_part_equals_resizing_the_whole_image() {
-        let (mut rng, mut resizers, mut drawn) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);
+        let (mut rng, mut resizers, mut case_counts) = (Rng::new(6, 9, 9), backends(), [[0; 3]; 2]);
         resizers.push(Resizer::with(None));
         for case in 0..600 {
             let mut size = || Size::new(rng.below(60) as u32 + 1, rng.below(60) as u32 + 1);
@@ -426,7 +434,7 @@ mod tests {
             for (axis, (from, to)) in
                 [(size.width, resized.width), (size.height, resized.height)].into_iter().enumerate()
             {
-                drawn[axis][(from.cmp(&to) as i8 + 1) as usize] += u32::from(part.size() != resized);
+                case_counts[axis][(from.cmp(&to) as i8 + 1) as usize] += u32::from(part.size() != resized);
             }
             let pixels = image(size, case);
             let whole_image = if filter.resizes_horizontally_first() {
@@ -440,21 +448,24 @@ mod tests {
             };
             // With the default filter, the precision of the coefficients depends on the crop (as on
             // a device), so each of the two passes may round differently.
-            let max_off = if filter.resizes_horizontally_first() { 0 } else { 2 };
+            let max_difference = if filter.resizes_horizontally_first() { 0 } else { 2 };
             for resizer in &mut resizers {
                 let mut ours = vec![0; part.size().area() as usize * 3];
                 resizer.run(&pixels, &plan, &mut ours).unwrap();
-                for (place, ours) in ours.as_chunks::<3>().0.iter().enumerate() {
-                    let (column, row) = (place as u32 % width, place as u32 / width);
+                for (index, ours) in ours.as_chunks::<3>().0.iter().enumerate() {
+                    let (column, row) = (index as u32 % width, index as u32 / width);
                     let column = x + if plan.flip { width - 1 - column } else { column };
                     let row = y + if plan.vertical_flip { height - 1 - row } else { row };
                     let theirs = &whole_image[(row * resized.width + column) as usize * 3..][..3];
-                    let off = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max();
-                    assert!(off <= Some(max_off), "case {case} at ({column}, {row}) of {size:?}: {plan:?}");
+                    let difference = ours.iter().zip(theirs).map(|(a, b)| a.abs_diff(*b)).max();
+                    assert!(
+                        difference <= Some(max_difference),
+                        "case {case} at ({column}, {row}) of {size:?}: {plan:?}"
+                    );
                 }
             }
         }
-        assert!(drawn.iter().flatten().all(|&count| count > 60), "shrinks, stays, grows: {drawn:?}");
+        assert!(case_counts.iter().flatten().all(|&count| count > 60), "shrinks, stays, grows: {case_counts:?}");
     }
 
     #[test]
@@ -474,8 +485,8 @@ mod tests {
             for resizer in &mut resizers {
                 let mut ours = vec![0; plan.output.area() as usize * 3];
                 resizer.run(&pixels, &plan, &mut ours).unwrap();
-                for (place, ours) in ours.as_chunks::<3>().0.iter().enumerate() {
-                    let (x, y) = (place as u32 % plan.output.width, place as u32 / plan.output.width);
+                for (index, ours) in ours.as_chunks::<3>().0.iter().enumerate() {
+                    let (x, y) = (index as u32 % plan.output.width, index as u32 / plan.output.width);
                     let from = plan.column(x).zip(plan.row(y)).map(|(x, y)| (y * size.width + x) as usize * 3);
                     let theirs = from.map_or(plan.fill, |offset| [0, 1, 2].map(|c| pixels.data()[offset + c]));
                     assert_eq!(*ours, theirs, "sample {sample} at ({x}, {y}): {plan:?}");

@@ -3,7 +3,7 @@
 //! **Invariant.** The vector code relies on the following, which [`build`](Table::build)
 //! establishes. No other function modifies the taps.
 //! - Each 16-byte load for the taps of a lane, which begin at its element of `starts`, ends within
-//!   the first `reach` bytes after the start of the axis's span in the row.
+//!   the first `min_row_bytes` bytes after the start of the axis's span in the row.
 
 use crate::error::resize;
 use std::ops::Deref;
@@ -35,7 +35,7 @@ pub(super) struct Taps {
     pub(super) outputs: usize,
     /// Number of bytes of the row, from the start of the axis's span, that the vector code may
     /// read.
-    pub(super) reach: usize,
+    pub(super) min_row_bytes: usize,
 }
 
 /// A pair of coefficients, repeated for red, green, blue and an unused fourth channel.
@@ -59,7 +59,7 @@ impl Table {
         table.starts.clear();
         table.pairs.clear();
         resize(&mut table.pairs, groups * lanes * table.depth, Block::default());
-        let mut furthest = 0;
+        let mut max_start = 0;
         for group in 0..groups {
             for vector in 0..4 {
                 let outputs = (0..lanes).map(|lane| group * 4 * lanes + 4 * lane + vector);
@@ -71,7 +71,7 @@ impl Table {
                     }
                     let (start, taps) = axis.taps(output);
                     let start = (start - origin) * 3;
-                    furthest = furthest.max(start);
+                    max_start = max_start.max(start);
                     table.starts.push(start as u32);
                     for (pair, taps) in taps.chunks(2).enumerate() {
                         let lane = first_lane + pair * lanes + lane;
@@ -81,7 +81,7 @@ impl Table {
             }
         }
         // Each 16-byte load covers two pairs of taps, which read four pixels (12 bytes).
-        table.reach = furthest + (table.depth.div_ceil(2) - 1) * 12 + 16;
+        table.min_row_bytes = max_start + (table.depth.div_ceil(2) - 1) * 12 + 16;
     }
 }
 
