@@ -9,7 +9,7 @@
 # each run (default 40). The exit code is 1 if a tool reports an error, a test fails, or no test
 # runs.
 set -u
-[ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//p' "$0" | head -10; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }
 gpu=$1 library=$2 damaged=${3:-}
 sanitizer=${COMPUTE_SANITIZER:-compute-sanitizer}
 # Without a driver, all tests would be skipped, so require one.

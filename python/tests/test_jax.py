@@ -52,10 +52,13 @@ def test_batches_are_sharded_over_four_devices(mini: str) -> None:
         one = warpfeed.jax.sharded(warpfeed.Loader(sys.argv[1], **options), NamedSharding(mesh, P("batch")))
         assert [np.array_equal(np.asarray(batch["image"]), plain[2 + n]["image"]) for n, batch in
                 enumerate(one.epoch_from(0, 2))] == [True, True] and len(one) == 4
+        large = warpfeed.jax.shard(np.full(8, 2**32 - 1, "u8"), NamedSharding(mesh, P("batch")))
+        assert np.asarray(large).tolist() == [2**32 - 1] * 8
         # Batches that cannot be divided and integers that JAX would truncate must be rejected.
         for wrong, text in [
             (np.zeros((6, 2), "f4"), "does not fit an array of shape (6, 2)"),
             (np.full(8, 2**40), "do not fit in the 32 bits"),
+            (np.full(8, 2**32, "u8"), "do not fit in the 32 bits"),
         ]:
             try:
                 warpfeed.jax.shard(wrong, NamedSharding(jax.make_mesh((4,), ("batch",)), P("batch")))

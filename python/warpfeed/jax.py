@@ -110,7 +110,8 @@ def _check_range(array: Any, jax: Any) -> None:
     if array.dtype.itemsize < 8 or array.dtype.kind not in "iu" or jax.config.jax_enable_x64 or array.size == 0:
         return
     low, high = int(array.min()), int(array.max())
-    if low < -(1 << 31) or high >= 1 << 31:
+    limits = (0, 1 << 32) if array.dtype.kind == "u" else (-(1 << 31), 1 << 31)
+    if low < limits[0] or high >= limits[1]:
         raise ConfigError(
             f"integers from {low} to {high} do not fit in the 32 bits that JAX uses by default; call "
             "jax.config.update('jax_enable_x64', True)"
