@@ -14,12 +14,12 @@ pub use warpfeed_sources::{
 pub use warpfeed_sources::{Clips, ClipsOptions};
 #[cfg(feature = "annotations")]
 pub use warpfeed_sources::{Coco, Voc, Yolo};
-pub use warpfeed_sources::{Divided, Sample, Source, Value, VideoInfo, Zip, labels, sample_error};
 #[cfg(feature = "parquet")]
 pub use warpfeed_sources::{FeatureStats, LeRobot, LeRobotOptions, Parquet};
 #[cfg(feature = "lmdb")]
 pub use warpfeed_sources::{Lmdb, MsgPack, RawValues, ValueFormat};
 pub use warpfeed_sources::{Location, Object, ObjectCache, ReadCompletion, ReadParts, Store, Tier, Upload};
+pub use warpfeed_sources::{Sample, Source, SplitEpisodes, Value, VideoInfo, Zip, labels, sample_error};
 #[cfg(feature = "tables")]
 pub use warpfeed_sources::{Table, TableOptions};
 

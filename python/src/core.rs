@@ -512,8 +512,8 @@ impl Core {
     }
 
     /// Returns the index of the concatenated or mixed dataset that contains sample `id`.
-    fn part(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
-        self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.source().part(id))))
+    fn dataset_index(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
+        self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.source().dataset_index(id))))
     }
 
     /// Returns the rank and the number of ranks.

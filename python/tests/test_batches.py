@@ -178,7 +178,7 @@ def test_subsets_weights_and_mixtures(mini: str, packed: str) -> None:
     assert set(drawn) == {0}
     mixture = Loader([(mini, 0.75), (packed, 0.25)], seed=1, **options)
     ids = sum((c[2] for c in contents(mixture)), [])
-    assert len(ids) == 128 and sum(mixture.part(i) for i in ids) == pytest.approx(32, abs=12)
+    assert len(ids) == 128 and sum(mixture.dataset_index(i) for i in ids) == pytest.approx(32, abs=12)
     assert len(Loader(mini, repeat=3, **options)) == 24
     padded = Loader(mini, last_batch="pad", **{**options, "batch_size": 24})
     assert [sum(batch.valid) for batch in padded] == [24, 24, 16]

@@ -194,10 +194,10 @@ def test_datasets_have_class_names_of_their_own(data: Path, tmp_path: Path) -> N
     coco = warpfeed.Coco(data, images=moved)
     assert contents(Loader(coco, **options)) == expected
     joined = Loader(warpfeed.Concat([coco, coco]), **options)
-    assert len(joined.dataset) == 2 * len(Loader(coco, **options).dataset) and joined.part(0) == 0
-    assert joined.part(len(joined.dataset) - 1) == 1
+    assert len(joined.dataset) == 2 * len(Loader(coco, **options).dataset) and joined.dataset_index(0) == 0
+    assert joined.dataset_index(len(joined.dataset) - 1) == 1
     mixed = Loader([(coco, 1.0), (coco, 3.0)], **options)
-    assert {mixed.part(id) for batch in mixed for id in batch.ids} == {0, 1}
+    assert {mixed.dataset_index(id) for batch in mixed for id in batch.ids} == {0, 1}
 
     drawn(tmp_path / "voc", "voc")
     named = Loader(warpfeed.Voc(tmp_path / "voc"), **{**options, "fields": {"boxes": Boxes(20)}})

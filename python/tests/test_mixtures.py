@@ -174,7 +174,7 @@ while train.epoch < 6:
         names = [f"{folder}/{step}.{other}.{world}" for other in range(world)]
         while not all(map(os.path.exists, names)):
             time.sleep(0.001)
-        seen = [train.part(id) for name in names for id in json.load(open(name))]
+        seen = [train.dataset_index(id) for name in names for id in json.load(open(name))]
         losses = [0.7 * loss + seen.count(part) % 4 for part, loss in enumerate(losses)]
         train.set_mixture([loss + 0.1 for loss in losses], after=step % 3)
         if rank == 0:

@@ -121,7 +121,7 @@ def test_epochs_batches_and_samples_are_whole_numbers_from_0() -> None:
         ("num_batches", loader.skip_first_batches),
         ("n", loader.replay),
         ("id", loader.sample),
-        ("id", loader.part),
+        ("id", loader.dataset_index),
     ]
     for name, call in calls:
         for invalid in (1.5, 1.0, True, np.True_, "1", None):

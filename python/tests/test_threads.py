@@ -113,7 +113,7 @@ def test_a_loader_answers_queries_while_other_threads_iterate(packed: str) -> No
         while not ends.is_set() or queries == 0:
             state, stats = loader.state_dict(), loader.stats()
             assert state and stats["samples"] >= 0 and str(loader.verdict())
-            assert len(loader) == 8 and loader.classes and loader.part(3) == 0
+            assert len(loader) == 8 and loader.classes and loader.dataset_index(3) == 0
             queries += 1
         return queries
 

@@ -772,10 +772,10 @@ class Loader(_other_names.EarlierNames):
 
         return np.frombuffer(self._core.labels(ids), np.int64).copy()
 
-    def part(self, id: int) -> int:
+    def dataset_index(self, id: int) -> int:
         """Returns the index of the dataset that contains sample ``id``, within the mixture or the
         :class:`Concat`. For other datasets, the index is 0."""
-        return int(self._core.part(_options.integer("id", id)))
+        return int(self._core.dataset_index(_options.integer("id", id)))
 
     @property
     def rank(self) -> int:

@@ -72,8 +72,8 @@ pub use machine::{CancelToken, append_file, is_stopped};
 pub use model::{
     BatchIndex, Classes, Concat, Frames, Lists, Lookahead, Memory, NextUse, Number, Numbers, OwnedSample, Prefetcher,
 };
-pub use model::{Divided, Sample, Source, Value, VideoInfo, Zip, labels, sample_error};
 pub use model::{Location, Object, ObjectCache, Position, ReadCompletion, ReadParts, Store, Tier, Upload};
+pub use model::{Sample, Source, SplitEpisodes, Value, VideoInfo, Zip, labels, sample_error};
 pub use open::open;
 #[cfg(feature = "tables")]
 pub use options::TableOptions;

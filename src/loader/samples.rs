@@ -37,7 +37,7 @@ impl Loader {
     /// differ by at most 1; see [`sampler::Mixture`](Mixture). Within 10,000 draws, a dataset that
     /// is smaller than its share repeats some samples before it has used all of them. By default,
     /// the number of draws per epoch is the total number of selected samples in all datasets.
-    /// `batches.source().part(id)` returns the index of the dataset that contains the sample `id`.
+    /// `batches.source().dataset_index(id)` returns the index of the dataset that contains the sample `id`.
     ///
     /// Samples keep their labels. If two datasets have different class names for the same label,
     /// opening fails unless [`match_labels_by_name`](Loader::match_labels_by_name) or

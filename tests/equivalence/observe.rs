@@ -74,7 +74,7 @@ fn samples(source: &dyn Source, root: &Path) -> Vec<String> {
     let sample = |n: usize| {
         let label = source.label(n, &mut Vec::new()).map_err(|e| e.to_string());
         let key = source.key(n, &mut Vec::new()).map_err(|e| e.to_string());
-        let mut line = format!("{n} {key:?} {label:?} {:?} {}", source.path(n), source.part(n));
+        let mut line = format!("{n} {key:?} {label:?} {:?} {}", source.path(n), source.dataset_index(n));
         match source.read(n, &mut scratch) {
             Err(e) => write!(line, " {e}").unwrap(),
             Ok(sample) => {

@@ -394,7 +394,10 @@ fn a_mixture_keeps_its_proportions_on_any_ranks_and_resumed() {
             for batch in batches.epoch(epoch) {
                 let batch = batch.unwrap();
                 for ((id, key), &label) in batch.ids().zip(batch.keys()).zip(batch.labels().unwrap()) {
-                    assert_eq!((source.part(id as usize), &key[..1]), [(0, "a"), (1, "b")][label as usize - 1]);
+                    assert_eq!(
+                        (source.dataset_index(id as usize), &key[..1]),
+                        [(0, "a"), (1, "b")][label as usize - 1]
+                    );
                 }
                 seen.push(BatchContent::from(&batch));
             }

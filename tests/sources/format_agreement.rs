@@ -316,7 +316,7 @@ fn a_loader_accepts_a_shared_source() {
     }
     let shared = open(root.path()).unwrap();
     let other: &dyn Source = &shared.clone();
-    assert_eq!((other.len(), other.is_empty(), other.kind(), other.part(1)), (2, false, "folder", 0));
+    assert_eq!((other.len(), other.is_empty(), other.kind(), other.dataset_index(1)), (2, false, "folder", 0));
     assert_eq!((other.classes(), other.path(1)), (shared.classes(), Some(root.path().join("dog/x.png"))));
     assert_eq!(other.label(1, &mut Vec::new()).unwrap(), Some(1));
     assert!(other.check().is_ok());

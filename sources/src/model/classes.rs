@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::forward::forward;
 use super::relabel::Relabel;
-use super::source::{Divided, VideoInfo};
+use super::source::{SplitEpisodes, VideoInfo};
 use super::{Lookahead, Prefetcher, Sample, Source};
 use crate::error::{Error, Result, counted};
 use crate::machine::file::{self, MAX_FILE};
@@ -197,11 +197,11 @@ impl Source for Relabeled {
         fn key(index: usize, scratch: &mut Vec<u8>) -> Result<String>;
         fn fingerprint() -> Option<u64>;
         fn path(index: usize) -> Option<PathBuf>;
-        fn part(index: usize) -> usize;
+        fn dataset_index(index: usize) -> usize;
         fn has_images() -> Option<bool>;
         fn fields() -> Option<Vec<String>>;
         fn images() -> Vec<String>;
-        fn split_episodes(packed: &str) -> Result<Option<Divided>>;
+        fn split_episodes(packed: &str) -> Result<Option<SplitEpisodes>>;
         fn network_stats() -> Option<NetworkStats>;
         fn kind() -> &'static str;
     }

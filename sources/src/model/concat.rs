@@ -271,7 +271,7 @@ impl Source for Concat {
         self.parts[part].path(index)
     }
 
-    fn part(&self, index: usize) -> usize {
+    fn dataset_index(&self, index: usize) -> usize {
         self.locate(index).0
     }
 
@@ -388,7 +388,7 @@ mod tests {
             let sample = all.read(i, &mut scratch).unwrap();
             assert_eq!(sample.label().unwrap(), Some(label));
             assert_eq!(sample.field("note.txt").as_deref(), Some(sample.key().as_bytes()));
-            seen.push((sample.key().to_owned(), label, all.part(i)));
+            seen.push((sample.key().to_owned(), label, all.dataset_index(i)));
         }
         let expected = [("a/0", 0, 0), ("a/1", 1, 0), ("b/0", 0, 2), ("b/1", 1, 2), ("b/2", 2, 2)];
         assert_eq!(seen, expected.map(|(key, label, part)| (key.to_owned(), label, part)));

@@ -45,7 +45,7 @@ pub use position::Position;
 pub use sample::Sample;
 pub use sample::are_one;
 pub use sample_error::sample_error;
-pub use source::{Divided, Source, VideoInfo};
+pub use source::{Source, SplitEpisodes, VideoInfo};
 pub use store::Stores;
 pub use store::{Location, Object, ObjectCache, ReadCompletion, ReadParts, Store, Tier, Upload};
 pub use value::{Lists, Number, Numbers, Value};

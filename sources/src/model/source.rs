@@ -240,7 +240,7 @@ pub trait Source: Send + Sync {
 
     /// Returns the index of the joined dataset that contains sample `index`, as in
     /// [`Concat`](super::Concat). The default returns 0.
-    fn part(&self, _index: usize) -> usize {
+    fn dataset_index(&self, _index: usize) -> usize {
         0
     }
 
@@ -288,7 +288,7 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     /// If the dataset cannot be read, or if its options do not allow packing it.
-    fn split_episodes(&self, packed: &str) -> Result<Option<Divided>> {
+    fn split_episodes(&self, packed: &str) -> Result<Option<SplitEpisodes>> {
         let _ = packed;
         Ok(None)
     }
@@ -319,17 +319,17 @@ pub trait Source: Send + Sync {
 }
 
 /// A dataset of robot episodes, as split by [`Source::split_episodes`].
-pub struct Divided {
+pub struct SplitEpisodes {
     /// The images and texts of each frame. Each frame is a sample.
     pub frames: Arc<dyn Source>,
     /// The paths and contents of all other files. Paths are relative to the folder of the dataset.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
-impl std::fmt::Debug for Divided {
+impl std::fmt::Debug for SplitEpisodes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let files: Vec<_> = self.files.iter().map(|(path, _)| path).collect();
-        f.debug_struct("Divided").field("frames", &self.frames.len()).field("files", &files).finish()
+        f.debug_struct("SplitEpisodes").field("frames", &self.frames.len()).field("files", &files).finish()
     }
 }
 
@@ -357,13 +357,13 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         fn key(index: usize, scratch: &mut Vec<u8>) -> Result<String>;
         fn fingerprint() -> Option<u64>;
         fn path(index: usize) -> Option<PathBuf>;
-        fn part(index: usize) -> usize;
+        fn dataset_index(index: usize) -> usize;
         fn classes() -> &[String];
         fn category_ids() -> Vec<i64>;
         fn has_images() -> Option<bool>;
         fn fields() -> Option<Vec<String>>;
         fn images() -> Vec<String>;
-        fn split_episodes(packed: &str) -> Result<Option<Divided>>;
+        fn split_episodes(packed: &str) -> Result<Option<SplitEpisodes>>;
         fn select_fields(fields: &[String]) -> Option<Arc<dyn Source>>;
         fn network_stats() -> Option<NetworkStats>;
         fn kind() -> &'static str;

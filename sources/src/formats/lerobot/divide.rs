@@ -7,7 +7,7 @@ use super::stats;
 use super::text::{DatasetFolder, MAX_FILE_BYTES};
 use crate::error::{Error, Result, append};
 use crate::model::value::npy_header;
-use crate::model::{Divided, Source, Value};
+use crate::model::{Source, SplitEpisodes, Value};
 
 /// The files in the `meta` folder that are copied, apart from the tables of episodes.
 const METADATA_FILES: [&str; 6] = [
@@ -25,7 +25,7 @@ pub(super) fn divide(
     (root, features): (&DatasetFolder, &[Feature]),
     episodes: Vec<u64>,
     packed: &str,
-) -> Result<Divided> {
+) -> Result<SplitEpisodes> {
     if let Some(feature) = features.iter().find(|feature| feature.deltas.is_some()) {
         return Err(Error::config(format!(
             "feature {:?} has deltas, but packing stores each frame once; pack without deltas, and set them when you \
@@ -54,7 +54,7 @@ pub(super) fn divide(
     let frames = set
         .select_fields(&encoded)
         .ok_or_else(|| Error::in_source("the source cannot read only the images and texts"))?;
-    Ok(Divided { frames, files })
+    Ok(SplitEpisodes { frames, files })
 }
 
 fn read_metadata_files(root: &DatasetFolder) -> Result<Vec<(String, Vec<u8>)>> {

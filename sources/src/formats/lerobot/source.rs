@@ -18,7 +18,7 @@ use super::stats::{self, FeatureStats};
 use super::text::DatasetFolder;
 use crate::error::{Error, Result};
 use crate::model::sample::are_one;
-use crate::model::{Divided, Lookahead, Prefetcher, Sample, Source, VideoInfo};
+use crate::model::{Lookahead, Prefetcher, Sample, Source, SplitEpisodes, VideoInfo};
 use crate::options::Options;
 use crate::stats::NetworkStats;
 use crate::storage::DatasetLocation;
@@ -305,7 +305,7 @@ impl Source for LeRobot {
         cameras.map(|feature| feature.field.clone()).collect()
     }
 
-    fn split_episodes(&self, packed: &str) -> Result<Option<Divided>> {
+    fn split_episodes(&self, packed: &str) -> Result<Option<SplitEpisodes>> {
         let episodes = self.frames.episodes().iter().map(|episode| episode.index).collect();
         divide::divide(self, (&self.root, self.features()), episodes, packed).map(Some)
     }
