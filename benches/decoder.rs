@@ -1,13 +1,13 @@
 //! Measures the latency and throughput of `Decoder`. Run with
 //! `cargo bench --bench decoder -- PATH [--seconds N] [--workers N]`.
 //!
-//! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. The batches are 224x224
+//! Each request contains 1, 8, 64 or 256 JPEGs from the dataset at PATH. A batch contains 224x224
 //! center crops, normalized, as `f16` in the layout (N, C, H, W). With a CUDA driver, the batches
-//! are in device memory, and each request size is measured twice: decoded on the GPU, and decoded
-//! on the CPU. "median ms" and "99 % ms" are latencies from the call until the batch is in memory,
-//! with one request at a time. "images/s" is the rate with one request at a time. "in flight:
-//! images/s" is the rate with four requests in flight. "on the device" is the percentage of images
-//! that the GPU decodes.
+//! are in device memory, and each request size is measured with decoding on the GPU and with
+//! decoding on the CPU. "median ms" and "p99 ms" are latencies from the call until the batch is in
+//! host or device memory, with one request at a time. "images/s" is the rate with one request at a
+//! time. "in flight: images/s" is the rate with four requests in flight. "on the device" is the
+//! percentage of images that workers sent to the GPU for decoding.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn main() -> Result<()> {
     };
     let (seconds, workers) = (option("--seconds", 2.0), option("--workers", 0.0) as usize);
     let Some(path) = arguments.first().filter(|path| !path.starts_with("--")) else {
-        println!("skipped: no dataset; pass the path of a dataset of JPEGs");
+        println!("skipped: pass the path of a dataset of JPEGs");
         return Ok(());
     };
     let source = source::open(path)?;
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     println!("{} images of {} bytes on average", images.len(), bytes / images.len());
     println!(
         "{:<22} {:>7} {:>10} {:>10} {:>12} {:>16} {:>14}",
-        "", "request", "median ms", "99 % ms", "images/s", "in flight: images/s", "on the device"
+        "", "request", "median ms", "p99 ms", "images/s", "in flight: images/s", "on the device"
     );
     let stream = cuda::stream(0);
     for size in [1, 8, 64, 256] {

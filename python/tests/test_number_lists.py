@@ -53,7 +53,7 @@ def test_every_list_type_gives_the_same_subset_and_weights(torch: Any) -> None:
         (np.zeros((2, 2), int), TypeError, r"subset: the shape is \(2, 2\)"),
         ([1 << 64], ConfigError, f"subset: entry 0 is {1 << 64}"),
         ([40], ConfigError, "subset: entry 0 is sample 40, but the source has 40 samples"),
-        ([], ConfigError, "subset: no samples"),
+        ([], ConfigError, "subset: the list of indices is empty"),
     ],
 )
 def test_an_invalid_index_fails_with_its_position(subset: Any, error: type[Exception], message: str) -> None:

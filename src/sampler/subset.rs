@@ -8,9 +8,10 @@ use super::rng::mix;
 use super::{Occurrence, Position, Sampler};
 use crate::error::{Error, Result};
 
-/// A sampler over a list of sample indices. An inner sampler chooses positions in that list.
+/// A sampler over a list of sample indices. An inner sampler determines the order in which the
+/// positions of the list are visited.
 ///
-/// An index in the list takes 8 bytes, 4 more if any sample is listed more than once, and 8 more
+/// Each index in the list takes 8 bytes, plus 4 if any sample is listed more than once, plus 8
 /// once [`position`](Sampler::position) has been called. A sample that is listed more than once is
 /// augmented differently each time.
 #[derive(Debug, Clone)]
@@ -25,14 +26,15 @@ pub struct Subset<O> {
 }
 
 impl<O: Sampler> Subset<O> {
-    /// Creates a sampler over the samples `indices`. `inner` returns positions in `indices`.
+    /// Creates a sampler over the samples `indices`. `inner` must return only positions below the
+    /// length of the list; the sampler panics if it returns a larger one.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the list is empty.
     pub fn new(indices: impl Into<Arc<[u64]>>, inner: O) -> Result<Self> {
         let indices = indices.into();
         if indices.is_empty() {
-            return Err(Error::config("subset: no samples"));
+            return Err(Error::config("subset: the list of indices is empty"));
         }
         let mut copy_numbers = Vec::new();
         if has_repetitions(&indices) {
@@ -58,7 +60,7 @@ impl<O> Subset<O> {
     }
 }
 
-/// Returns whether an index occurs twice. Unless the list is ascending, uses a bitmap or, if the
+/// Returns whether an index occurs twice. If the list is not ascending, uses a bitmap or, if the
 /// indices are too sparse for a bitmap, a sorted copy.
 fn has_repetitions(indices: &[u64]) -> bool {
     if indices.is_sorted_by(|a, b| a < b) {

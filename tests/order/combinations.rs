@@ -309,7 +309,7 @@ fn invalid_choices_are_refused() {
     };
     let make = || loader(NumberSource::new(10));
     refused(make().subset([0, 10]), "subset: entry 1 is sample 10, but the source has 10 samples");
-    refused(make().subset([]), "subset: no samples");
+    refused(make().subset([]), "subset: the list of indices is empty");
     refused(make().weights([1.0; 9]), "9 weights, but the source has 10 samples");
     refused(make().subset([1, 2]).weights([1.0; 2]), "2 weights, but the source has 10 samples; even with a subset");
     refused(make().weights([0.0; 10]), "all 10 weights are 0");

@@ -1,12 +1,12 @@
-"""Compares whole-image decoders with imread-benchmark's own measurement.
+"""Compares decoders of whole images, using imread-benchmark's own measurement code.
 
     python measure.py FOLDER warpfeed simplejpeg torchvision [--passes 3] [--rounds 3]
 
 Images that some decoder cannot decode to three channels are excluded and counted. Each run is a
 fresh process on one core. imread-benchmark's `decode-memory` protocol validates the output, warms
 up, and times passes over JPEGs held in memory, with the garbage collector off. Rounds alternate
-between the decoders. The table lists images per second (median and range over all passes), and how
-many images have different pixels from those of the first decoder.
+between the decoders. The table lists images per second (median and range over all passes), and how many
+images decode to different pixels, or to a different size, than with the first decoder.
 """
 
 import argparse
@@ -24,34 +24,35 @@ def main():
     parser.add_argument("folder", type=pathlib.Path, help="a folder of JPEGs")
     parser.add_argument("decoders", nargs="+", help="names that `imread-benchmark list-decoders` prints")
     parser.add_argument("--passes", type=int, default=3, help="timed passes of each process")
-    parser.add_argument("--rounds", type=int, default=3, help="processes for each decoder")
+    parser.add_argument("--rounds", type=int, default=3, help="timed processes of each decoder")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--exclude", nargs="*", default=[], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        return one(options)
-    rates, notes, excluded = {name: [] for name in options.decoders}, {}, set()
+        return measure_here(options)
+    rates, last_results, excluded = {name: [] for name in options.decoders}, {}, set()
     for name in options.decoders:
         excluded.update(run(options, name, excluded, "--check")["unsupported"])
     for _ in range(options.rounds):
         for name in options.decoders:
-            notes[name] = run(options, name, excluded)
-            rates[name] += notes[name]["rates"]
+            last_results[name] = run(options, name, excluded)
+            rates[name] += last_results[name]["rates"]
     first = statistics.median(rates[options.decoders[0]])
-    print(f"{notes[options.decoders[0]]['images']} images on one core ({len(excluded)} unsupported images skipped)\n")
-    print("| decoder | version | images/s (range) | relative | images that differ from the first decoder's |")
-    print("|---|---|---|---|---|")
-    for name, result in rates.items():
-        middle = statistics.median(result)
-        spread = f"{min(result):,.0f} to {max(result):,.0f}"
-        levels = f"by at most {notes[name]['levels']} levels" if notes[name]["levels"] else "in size"
-        different = f"{notes[name]['different']}, {levels}" if notes[name]["different"] else "0"
-        print(f"| {name} | {notes[name]['version']} | {middle:,.0f} ({spread}) | {middle / first:.2f} | {different} |")
+    images = last_results[options.decoders[0]]["images"]
+    print(f"{images} images on one core ({len(excluded)} unsupported images skipped)\n")
+    print("| decoder | version | images/s (range) | relative | other pixels than the first decoder | other size |")
+    print("|---|---|---|---|---|---|")
+    for name, decoder_rates in rates.items():
+        result, middle = last_results[name], statistics.median(decoder_rates)
+        spread = f"{min(decoder_rates):,.0f} to {max(decoder_rates):,.0f}"
+        levels = f" (by at most {result['levels']} of 255)" if result["levels"] else ""
+        different = f"{result['other_pixels']}{levels} | {result['other_size']}"
+        print(f"| {name} | {result['version']} | {middle:,.0f} ({spread}) | {middle / first:.2f} | {different} |")
 
 
 def run(options, name, excluded, *extra):
-    """Measures one decoder in a new process."""
+    """Runs this script for one decoder in a new process, and returns the JSON that it prints."""
     command = [sys.executable, __file__, str(options.folder), name, options.decoders[0], "--one", *extra]
     command += ["--passes", str(options.passes), "--exclude", *sorted(excluded)]
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -60,8 +61,8 @@ def run(options, name, excluded, *extra):
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def one(options):
-    """Measures one decoder on one core of this process, and prints the result as JSON."""
+def measure_here(options):
+    """Pins this process to one core, checks or measures one decoder, and prints the result as JSON."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import importlib.metadata
 
@@ -86,13 +87,14 @@ def one(options):
                 unsupported.append(item.item_id)
         print(json.dumps({"unsupported": unsupported}))
         return
-    different = levels = 0
+    other_pixels = other_size = levels = 0
     for item in items:
         actual, expected = decoder.decode(item.data), first.decode(item.data)
-        if actual.shape != expected.shape or not np.array_equal(actual, expected):
-            different += 1
-            if actual.shape == expected.shape:
-                levels = max(levels, int(np.abs(actual.astype(int) - expected.astype(int)).max()))
+        if actual.shape != expected.shape:
+            other_size += 1
+        elif not np.array_equal(actual, expected):
+            other_pixels += 1
+            levels = max(levels, int(np.abs(actual.astype(int) - expected.astype(int)).max()))
     configuration = SimpleNamespace(
         protocol_id="decode-memory",
         warmup_passes=1,
@@ -104,8 +106,8 @@ def one(options):
     result = run_decode_memory_measurement(decoder, items, configuration, effective_threads=threads)
     rates = [sample.items_processed / sample.elapsed_seconds for sample in result.samples]
     version = importlib.metadata.version(decoder.package_name)
-    result = {"rates": rates, "images": len(items), "version": version, "different": different, "levels": levels}
-    print(json.dumps(result))
+    counts = {"images": len(items), "other_pixels": other_pixels, "other_size": other_size, "levels": levels}
+    print(json.dumps({"rates": rates, "version": version, **counts}))
 
 
 if __name__ == "__main__":

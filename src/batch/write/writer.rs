@@ -12,28 +12,28 @@ use crate::batch::{Dtype, Layout, Normalize};
 use crate::decode::{Rect, Size};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Normalizes and casts finished images, and writes them into their rows of a batch. The images are
-/// `u8` HWC, with three channels or one.
+/// Normalizes and casts transformed images, and writes them into their rows of a batch. The images
+/// are `u8` HWC, with three channels or one.
 #[derive(Debug, Clone)]
 pub struct BatchWriter {
     pub(super) size: Size,
     pub(super) channels: usize,
     pub(super) cast: Cast,
-    /// The normalized value of each pixel value, per channel.
+    /// The normalized value of each pixel value, per channel. With `U8`, the pixel value itself.
     pub(super) values: Arc<[[f32; 256]; 3]>,
     /// The bits of the output element for each pixel value, per channel.
     table: Arc<[[u32; 256]; 3]>,
-    /// The vector path, or `None` if the CPU has none or the images have one channel.
+    /// The vector path. `None` if there is none for this CPU, or if the images have one channel.
     pub(super) vector: Option<Vector>,
 }
 
 impl BatchWriter {
-    /// Creates a writer for images of size `size`. With [`Dtype::U8`], pixel values are unchanged,
-    /// and `normalize` has no effect.
+    /// Creates a writer for images of size `size`. With [`Dtype::U8`], `normalize` is checked but
+    /// not applied.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if `normalize` is invalid, or if `dtype` is not `U8`, `F32`, `F16` or
-    /// `Bf16`.
+    /// [`ErrorKind::Config`] if `normalize` is invalid or overflows `f32`, or if `dtype` is not
+    /// `U8`, `F32`, `F16` or `Bf16`.
     pub fn new(size: Size, dtype: Dtype, layout: Layout, normalize: Normalize) -> Result<Self> {
         normalize.check()?;
         let kind = match dtype {
@@ -57,7 +57,10 @@ impl BatchWriter {
         }
         // Normalization is monotonic, so checking the pixel values 0 and 255 is enough.
         if values.iter().any(|v| !v[0].is_finite() || !v[255].is_finite()) {
-            return Err(Error::config(format!("normalize: a std of {:?} is too small", normalize.std)));
+            let Normalize { mean, std } = normalize;
+            return Err(Error::config(format!(
+                "normalize: with mean {mean:?} and std {std:?}, normalized values overflow f32"
+            )));
         }
         let (scale, bias) = if kind == Kind::U8 { ([1.0; 3], [0.0; 3]) } else { (scale, bias) };
         if kind == Kind::U8 {
@@ -81,8 +84,8 @@ impl BatchWriter {
         BatchWriter { size, ..self.clone() }
     }
 
-    /// Converts this writer into one for images with one channel, which is normalized like the
-    /// first of the three channels.
+    /// Converts this writer into one for images with one channel. It normalizes them like the first
+    /// of the three channels.
     #[must_use]
     pub fn of_one_channel(mut self) -> Self {
         (self.channels, self.vector) = (1, None);
@@ -124,8 +127,11 @@ impl BatchWriter {
         if rect.width == 0 || rect.height == 0 || rect.fits(self.size) {
             return Ok(());
         }
-        let Size { width, height } = self.size;
-        Err(Error::new(ErrorKind::Transform, format!("{what} {rect:?} is not inside the {width}x{height} image")))
+        let (Size { width, height }, Rect { x, y, width: columns, height: rows }) = (self.size, rect);
+        Err(Error::new(
+            ErrorKind::Transform,
+            format!("{what}, {columns}x{rows} at ({x}, {y}), is not inside the {width}x{height} image"),
+        ))
     }
 
     pub(super) fn check(&self, what: &str, actual: usize, expected: usize) -> Result<()> {
@@ -139,8 +145,7 @@ impl BatchWriter {
         ))
     }
 
-    /// Writes the pixels starting at index `first_pixel`. This is the portable path, and the
-    /// reference for the vector path.
+    /// Writes the pixels starting at index `first_pixel`. The vector path produces the same bits.
     fn write_table(&self, image: &[u8], dst: &mut [u8], first_pixel: usize) {
         match self.cast.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, first_pixel),
