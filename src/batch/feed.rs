@@ -9,46 +9,46 @@ use crate::source::BatchIndex;
 /// Which batches to deliver. A **run** delivers the batches of one epoch, and then those of every
 /// epoch that is prepared in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Course {
+pub(crate) struct RunPlan {
     /// Number of the run, starting at 1.
     pub(crate) run: u64,
     pub(crate) first: BatchIndex,
-    /// Number of batches in the epoch of `first`.
-    pub(crate) batches: u64,
+    /// Number of batches in the epoch that the run has begun last: at first, the epoch of `first`.
+    pub(crate) batch_count: u64,
     /// Whether the run repeats the epoch of `first`, because the program had just finished that
     /// epoch when it began it again.
-    pub(crate) repeats: bool,
+    pub(crate) repeats_epoch: bool,
     /// Epochs from this one on are not prepared in advance.
-    pub(crate) epochs: u64,
+    pub(crate) epoch_limit: u64,
 }
 
-impl Course {
+impl RunPlan {
     #[cfg(test)]
-    pub(crate) fn one(epoch: u64, batches: std::ops::Range<u64>) -> Self {
+    pub(crate) fn one_epoch(epoch: u64, batches: std::ops::Range<u64>) -> Self {
         static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let run = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let first = BatchIndex { epoch, batch: batches.start };
-        Course { run, first, batches: batches.end, repeats: false, epochs: 0 }
+        RunPlan { run, first, batch_count: batches.end, repeats_epoch: false, epoch_limit: 0 }
     }
 
     /// Returns the position after `index`, or `None` if the run ends there. A returned position
-    /// with batch 0 begins a new epoch, which exists only if [`enter`](Course::enter) then returns
-    /// true.
-    pub(crate) fn after(&self, index: BatchIndex) -> Option<BatchIndex> {
+    /// with batch 0 begins a new epoch, which exists only if [`begin_epoch`](RunPlan::begin_epoch)
+    /// then returns true.
+    pub(crate) fn next_after(&self, index: BatchIndex) -> Option<BatchIndex> {
         let batch = index.batch + 1;
-        if batch < self.batches {
+        if batch < self.batch_count {
             return Some(BatchIndex { batch, ..index });
         }
-        let next = index.epoch.checked_add(1).filter(|&next| next < self.epochs)?;
-        Some(BatchIndex { epoch: if self.repeats { index.epoch } else { next }, batch: 0 })
+        let next = index.epoch.checked_add(1).filter(|&next| next < self.epoch_limit)?;
+        Some(BatchIndex { epoch: if self.repeats_epoch { index.epoch } else { next }, batch: 0 })
     }
 
-    /// Enters the next epoch, after [`after`](Course::after) has returned its first batch. `length`
-    /// is the epoch's number of batches, or `None` if the source or the order failed. Returns
-    /// whether the epoch has any batches.
-    pub(crate) fn enter(&mut self, length: Option<u64>) -> bool {
-        self.batches = length.unwrap_or(0);
-        self.batches > 0
+    /// Begins the next epoch, after [`next_after`](RunPlan::next_after) has returned its first
+    /// batch. `batch_count` is the epoch's number of batches, or `None` if the source or the order
+    /// failed. Returns whether the epoch has any batches.
+    pub(crate) fn begin_epoch(&mut self, batch_count: Option<u64>) -> bool {
+        self.batch_count = batch_count.unwrap_or(0);
+        self.batch_count > 0
     }
 }
 
@@ -86,7 +86,7 @@ pub(crate) trait Feed: Send {
     type Batch;
 
     /// Starts a run, and cancels the batches in flight.
-    fn start(&mut self, course: Course);
+    fn start(&mut self, run_plan: RunPlan);
 
     /// Returns the position of the run's next batch, or `None` if no run is in progress.
     fn position(&self) -> Option<BatchIndex>;
@@ -153,14 +153,17 @@ pub(crate) trait Delivered {
 mod tests {
     use super::*;
 
-    fn all_batches(mut course: Course, lengths: &[u64]) -> Vec<(u64, u64)> {
-        let mut next = Some(course.first);
+    fn all_batches(mut run_plan: RunPlan, lengths: &[u64]) -> Vec<(u64, u64)> {
+        let mut next = Some(run_plan.first);
         let positions = std::iter::from_fn(|| {
             let index = next?;
-            if index != course.first && index.batch == 0 && !course.enter(lengths.get(index.epoch as usize).copied()) {
+            if index != run_plan.first
+                && index.batch == 0
+                && !run_plan.begin_epoch(lengths.get(index.epoch as usize).copied())
+            {
                 return None;
             }
-            next = course.after(index);
+            next = run_plan.next_after(index);
             Some((index.epoch, index.batch))
         });
         positions.take(9).collect()
@@ -169,19 +172,23 @@ mod tests {
     #[test]
     fn a_run_ends_after_the_last_epoch_or_before_an_empty_one() {
         let first = BatchIndex { epoch: 0, batch: 1 };
-        let course = Course { run: 1, first, batches: 3, repeats: false, epochs: u64::MAX };
-        assert_eq!(all_batches(course, &[3, 1, 2, 0, 4]), [(0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]);
-        assert_eq!(all_batches(course, &[3, 1]), [(0, 1), (0, 2), (1, 0)], "the length of epoch 2 is an error");
-        for (epochs, batches) in [(0, 2), (1, 2), (2, 3), (3, 5)] {
-            assert_eq!(all_batches(Course { epochs, ..course }, &[3, 1, 2, 0]).len(), batches, "{epochs}");
+        let run_plan = RunPlan { run: 1, first, batch_count: 3, repeats_epoch: false, epoch_limit: u64::MAX };
+        assert_eq!(all_batches(run_plan, &[3, 1, 2, 0, 4]), [(0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]);
+        assert_eq!(all_batches(run_plan, &[3, 1]), [(0, 1), (0, 2), (1, 0)], "the length of epoch 2 is an error");
+        for (epoch_limit, batches) in [(0, 2), (1, 2), (2, 3), (3, 5)] {
+            assert_eq!(all_batches(RunPlan { epoch_limit, ..run_plan }, &[3, 1, 2, 0]).len(), batches, "{epoch_limit}");
         }
-        let repeats = Course { repeats: true, ..course };
+        let repeats = RunPlan { repeats_epoch: true, ..run_plan };
         assert_eq!(
             all_batches(repeats, &[2]),
             [(0, 1), (0, 2), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0), (0, 1), (0, 0)]
         );
-        assert_eq!(all_batches(Course { epochs: 1, ..repeats }, &[3]).len(), 2, "the run ends after the last epoch");
-        let last = Course { first: BatchIndex { epoch: u64::MAX, batch: 0 }, batches: 2, ..course };
+        assert_eq!(
+            all_batches(RunPlan { epoch_limit: 1, ..repeats }, &[3]).len(),
+            2,
+            "the run ends after the last epoch"
+        );
+        let last = RunPlan { first: BatchIndex { epoch: u64::MAX, batch: 0 }, batch_count: 2, ..run_plan };
         assert_eq!(all_batches(last, &[]).len(), 2);
     }
 }

@@ -75,7 +75,7 @@ use self::shared::{Message, POLL, Slot, TICK};
 use self::thread::Thread;
 use super::Gpu;
 use super::spec::Spec;
-use crate::batch::{BatchInfo, Course, Feed, Wait};
+use crate::batch::{BatchInfo, Feed, RunPlan, Wait};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::BatchIndex;
 use crate::trace;
@@ -98,7 +98,7 @@ const GRACE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Ring<G: Gpu, B = ConsumerBatch<G>> {
     shared: Arc<Shared<G>>,
-    starts: Option<Sender<Course>>,
+    run_sender: Option<Sender<RunPlan>>,
     messages: Receiver<Message<G>>,
     thread: Option<JoinHandle<()>>,
     /// A channel that closes once the thread has dropped the feed, which ends the engine's threads.
@@ -173,13 +173,13 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
         // Capacity for all slots, an error, and the end of a run.
         let (sender, messages) = bounded(plan.slots + 2);
         let request = gpu.timed_event()?;
-        let (starts, courses) = unbounded();
+        let (run_sender, run_receiver) = unbounded();
         let (end_sender, ended) = bounded(0);
         let thread = Thread {
             shared: shared.clone(),
             feed: Some(feed),
             end_sender: Some(end_sender),
-            courses,
+            run_receiver,
             freed_slots,
             messages: sender,
             kernels,
@@ -197,7 +197,7 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
             .map_err(|e| Error::new(ErrorKind::Io, format!("cannot start the copy thread: {e}")))?;
         Ok(Ring {
             shared,
-            starts: Some(starts),
+            run_sender: Some(run_sender),
             messages,
             thread: Some(thread),
             ended,
@@ -292,12 +292,12 @@ impl<G: Gpu, B> Ring<G, B> {
 impl<G: Gpu, B: From<ConsumerBatch<G>>> Feed for Ring<G, B> {
     type Batch = B;
 
-    fn start(&mut self, course: Course) {
+    fn start(&mut self, run_plan: RunPlan) {
         self.stop();
-        (self.run, self.next) = (course.run, Some(course.first));
-        self.shared.current_run.store(course.run, Ordering::Relaxed);
+        (self.run, self.next) = (run_plan.run, Some(run_plan.first));
+        self.shared.current_run.store(run_plan.run, Ordering::Relaxed);
         // If the send fails, the thread has ended after an error, which `next` reports.
-        let _ = self.starts.as_ref().expect("the channel is open until the ring is dropped").send(course);
+        let _ = self.run_sender.as_ref().expect("the channel is open until the ring is dropped").send(run_plan);
     }
 
     fn position(&self) -> Option<BatchIndex> {
@@ -358,7 +358,7 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Feed for Ring<G, B> {
 impl<G: Gpu, B> Drop for Ring<G, B> {
     fn drop(&mut self) {
         self.end_run();
-        drop(self.starts.take());
+        drop(self.run_sender.take());
         // The thread can no longer block on a send.
         self.messages = crossbeam::channel::never();
         self.join();

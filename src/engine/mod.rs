@@ -24,7 +24,7 @@ pub(crate) use settings::{Balance, Bounds, MAX_WORKERS, Scratch, ScratchPlan, Se
 pub use settings::{DecodeOn, MemoryPlan};
 pub(crate) use state::Shared;
 pub use state::{Checkpoint, LoaderHandle, OnError, SampleError};
-pub(crate) use state::{MAX_READERS, Run, check_not_empty};
+pub(crate) use state::{MAX_READERS, Runtime, check_not_empty};
 pub(crate) use working::BatchSampler;
 #[cfg(test)]
 pub(crate) use working::{DeviceImages, fill_slot};

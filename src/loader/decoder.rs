@@ -130,7 +130,7 @@ impl DecoderBuilder {
             return Err(Error::config("max_queued(0): expected at least 1"));
         }
         let ImageOptions { prefetch, timeout, decode_on, max_sample_bytes, .. } = images;
-        let limits = Limits { max_images: batch_size, image_bytes: max_sample_bytes, max_queued, timeout };
+        let limits = Limits { max_images: batch_size, max_image_bytes: max_sample_bytes, max_queued, timeout };
         let requests = Arc::new(Requests::new(limits));
         let source: Arc<dyn Source> = requests.clone();
         let batch_sampler: Arc<dyn BatchSampler> = requests.clone();

@@ -61,7 +61,7 @@ impl Loader {
         specs.iter().try_for_each(Spec::check)?;
         // Only the number of host slots adapts automatically. Host slots suffice to even out
         // variations in speed, and device memory should be left to the model.
-        let (prefetch, timeout) = (config.shared.run.settings.prefetch.min, config.timeout);
+        let (prefetch, timeout) = (config.shared.runtime.settings.prefetch.min, config.timeout);
         let memory = config.shared.memory;
         let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, config.schemas.bytes());
         config.shared.memory = MemoryPlan {
@@ -76,13 +76,13 @@ impl Loader {
         let trace = config.trace.take();
         let engine = Engine::to_device(config, slots)?;
         let shared = engine.shared().clone();
-        let counters = shared.run.counters.clone();
+        let counters = shared.runtime.counters.clone();
         let ring = Ring::new(gpu, consumer, specs, prefetch, timeout, engine, counters)?;
         if is_decoder {
             ring.order_when_taken();
         }
         begin_trace(trace, &shared)?;
-        let _ = shared.device.set(ring.device_counters());
+        let _ = shared.device_counters.set(ring.device_counters());
         Ok(DeviceLoader { ring, shared })
     }
 

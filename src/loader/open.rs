@@ -16,7 +16,7 @@ use crate::batch::{Field, HostBatch, Role, Schemas, Slots};
 use crate::decode::DecodedCache;
 use crate::engine::{
     Balance, Batches, Bounds, Checkpoint, Engine, EngineConfig, IntoIter, MAX_READERS, MAX_WORKERS, MemoryPlan,
-    OnError, Run, Scratch, ScratchPlan, Settings, Shared, check_not_empty,
+    OnError, Runtime, Scratch, ScratchPlan, Settings, Shared, check_not_empty,
 };
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -339,15 +339,15 @@ impl OpenLoader {
         // The workers of a decoder keep their priority, because callers wait for their results.
         let settings = if split.on_device && !is_decoder { settings.for_device() } else { settings };
         let balance = Balance::new(decode_on.unwrap_or_default(), decode_share, workers);
-        let run = Run::new(Arc::new(settings), Scratch::new(scratch), balance, computed_names)?;
-        let resume = loader.resume.map(|state| state.check(&recipe, &run.counters, &schedule)).transpose()?;
+        let runtime = Runtime::new(Arc::new(settings), Scratch::new(scratch), balance, computed_names)?;
+        let resume = loader.resume.map(|state| state.check(&recipe, &runtime.counters, &schedule)).transpose()?;
         let (position, restored_order) = resume.unwrap_or_default();
         if let (Some(restored_order), Some(live_order)) = (restored_order, schedule.live_order()) {
             live_order.set(restored_order);
         }
         let memory = MemoryPlan::new(Settings::slots_for(prefetch.max), schemas.bytes(), &scratch);
         let epoch_limit = if is_decoder { 0 } else { loader.images.epochs };
-        let shared = Shared::new((recipe, run, schedule), memory, (loader.on_error, epoch_limit), position);
+        let shared = Shared::new((recipe, runtime, schedule), memory, (loader.on_error, epoch_limit), position);
         Ok(EngineConfig { shared, schemas, batch_sampler: loader.batch_sampler, timeout, trace: loader.images.trace })
     }
 }
@@ -432,9 +432,9 @@ fn can_copy(source: &dyn Source, fields: &Fields) -> bool {
 /// loader that cannot be opened does not overwrite an existing file.
 pub(super) fn begin_trace(trace: Option<(PathBuf, trace::Schedule)>, shared: &Shared) -> Result<()> {
     if let Some((path, schedule)) = trace {
-        let (run, source) = (&shared.run, shared.recipe.source.clone());
+        let (runtime, source) = (&shared.runtime, shared.recipe.source.clone());
         let network = Box::new(move || guarded(|| Ok(source.network_stats())).unwrap_or_default());
-        run.counters.set_trace(Trace::new(&path, schedule, (run.settings.workers, MAX_READERS), network)?);
+        runtime.counters.set_trace(Trace::new(&path, schedule, (runtime.settings.workers, MAX_READERS), network)?);
     }
     Ok(())
 }

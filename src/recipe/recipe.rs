@@ -173,7 +173,7 @@ impl Recipe {
                 let mut sample_image = SampleImage { tile, tile_count: TILES, ..SampleImage::new(encoded, plan, rng) };
                 // In an invisible tile, damage is an error only for a strict loader.
                 if !sample_image.is_visible() && !self.is_strict {
-                    sample_image.skip();
+                    sample_image.skip_decoding();
                 }
                 return Ok(sample_image);
             }

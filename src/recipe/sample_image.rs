@@ -84,12 +84,12 @@ impl<'a> SampleImage<'a> {
         }
     }
 
-    pub(crate) fn skip(&mut self) {
+    pub(crate) fn skip_decoding(&mut self) {
         (self.encoded_image, self.encoded_bytes) = (None, 0);
     }
 
     pub(crate) fn use_cached(&mut self, cached: Arc<Pixels>) {
-        self.skip();
+        self.skip_decoding();
         (self.pixel_bytes, self.decode_ns) = (self.region.size().area() as usize * 3, Some(0));
         self.cached_pixels = Some(cached);
     }
@@ -146,7 +146,7 @@ pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
         });
         if let Some((_, source, joint_region, joint_total)) = candidates.min_by_key(|(extra_cost, ..)| *extra_cost) {
             earlier_images[source].region = joint_region;
-            image.skip();
+            image.skip_decoding();
             (image.pixel_source, image.decode_ns, total_memory) = (Some(source), Some(0), joint_total);
         }
     }

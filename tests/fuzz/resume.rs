@@ -175,8 +175,8 @@ fn checkpoint(saved_runs: &[Saved], texts: &[Vec<u8>], seed: u64) -> bool {
     let again = serde_json::to_vec(&state).expect("plain data serializes");
     assert!(serde_json::from_slice::<Checkpoint>(&again).expect("a serialized checkpoint parses") == state);
 
-    let Shared { recipe, run, schedule, .. } = &saved.opening.shared;
-    let position = match state.check(recipe, &run.counters, schedule) {
+    let Shared { recipe, runtime, schedule, .. } = &saved.opening.shared;
+    let position = match state.check(recipe, &runtime.counters, schedule) {
         Ok((position, _)) => position,
         Err(e) => {
             assert!(e.kind() == ErrorKind::Config && e.cause().starts_with("resume: "), "{e}");

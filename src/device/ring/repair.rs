@@ -16,7 +16,7 @@ pub(crate) trait HostFeed: Feed<Batch: FullSlot> {
     ///
     /// # Errors
     /// If samples failed and the policy does not allow this.
-    fn repaired(&mut self, batch: Self::Batch) -> Result<Self::Batch>;
+    fn finish_repair(&mut self, batch: Self::Batch) -> Result<Self::Batch>;
 }
 
 /// A batch that workers are decoding. Dropping it cancels their work.
@@ -24,14 +24,14 @@ pub(crate) struct Repair<B> {
     receiver: Receiver<B>,
     /// The result: `None` until the batch has arrived, and `Some(None)` if the workers have ended.
     received: Option<Option<B>>,
-    _wanted: Arc<()>,
+    _live_token: Arc<()>,
 }
 
 impl<B> Repair<B> {
     /// Creates a repair for a batch that the workers send through `receiver`. They stop decoding
-    /// its images once `alive` is dropped.
-    pub(crate) fn new(receiver: Receiver<B>, alive: Arc<()>) -> Self {
-        Repair { receiver, received: None, _wanted: alive }
+    /// its images once `live_token` is dropped.
+    pub(crate) fn new(receiver: Receiver<B>, live_token: Arc<()>) -> Self {
+        Repair { receiver, received: None, _live_token: live_token }
     }
 
     /// Returns whether the batch has arrived or the workers have ended. Required before

@@ -102,7 +102,7 @@ impl<G: Gpu> Shared<G> {
         &self.variants[info.header.variant]
     }
 
-    pub(super) fn is_wanted(&self, run: u64) -> bool {
+    pub(super) fn is_current(&self, run: u64) -> bool {
         self.current_run.load(Ordering::Relaxed) == run
     }
 

@@ -69,7 +69,7 @@ fn consume(sim: &Sim, spec: Spec, epochs: u64, loader_delay: u64, consumer_delay
     let seen = Seen::default();
     let mut rng = Rng::new(3, 3, 3);
     for epoch in 0..epochs {
-        ring.start(Course::one(epoch, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(epoch, 0..BATCHES));
         while let Some(batch) = next(&mut ring) {
             let batch = batch.unwrap();
             read(&batch, &seen);
@@ -139,7 +139,7 @@ fn the_consumer_waits_for_its_own_batch_and_nothing_else() {
         let sim = Sim::new(Mistake::None, 5);
         let mut ring = open(&sim, dtype, 0).unwrap();
         let me = std::thread::current().id();
-        ring.start(Course::one(0, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(0, 0..BATCHES));
         let mut expected = Vec::new();
         while let Some(batch) = next(&mut ring) {
             // Each slot has two events, numbered in the order of the slots. The even ones are
@@ -159,7 +159,7 @@ fn steady_state_allocates_nothing_and_never_blocks_the_host() {
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let mut counts = Vec::new();
     for epoch in 0..4 {
-        ring.start(Course::one(epoch, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(epoch, 0..BATCHES));
         while let Some(batch) = next(&mut ring) {
             drop(batch.unwrap());
         }
@@ -196,7 +196,7 @@ fn timed(sim: &Sim, dtype: Dtype, trace: Option<Arc<trace::Trace>>) -> Arc<trace
     let (mut ring, times) = open_timed(sim, dtype, trace);
     for epoch in 0..3 {
         times.begin();
-        ring.start(Course::one(epoch, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(epoch, 0..BATCHES));
         // Wait for the device after each batch, so that every duration is read as soon as it is
         // known.
         while next_timed(sim, &mut ring, &times).is_some() {}
@@ -275,7 +275,7 @@ fn copies_run_during_the_step_of_an_earlier_batch() {
     let (mut ring, times) = open_timed(&sim, CONVERTED, Some(trace));
     let slots = SLOTS as u64;
     times.begin();
-    ring.start(Course::one(0, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     while let Some(batch) = next_timed(&sim, &mut ring, &times) {
         let due = (batch.info().number() + 1 + slots).min(BATCHES - 1);
         let (gate, open) = bounded::<()>(0);
@@ -310,7 +310,7 @@ fn copies_run_during_the_step_of_an_earlier_batch() {
 fn a_consumer_that_holds_every_batch_gets_an_error() {
     let sim = Sim::new(Mistake::None, 0);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
-    ring.start(Course::one(0, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     let mut batches = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect::<Vec<_>>();
     let since = Instant::now();
     let e = next(&mut ring).unwrap().err().unwrap();
@@ -327,7 +327,7 @@ fn a_consumer_that_holds_every_batch_gets_an_error() {
 fn an_interrupted_wait_keeps_its_timeout() {
     let sim = Sim::new(Mistake::None, 0);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
-    ring.start(Course::one(0, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     let _kept = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect::<Vec<_>>();
     let (since, mut slices) = (Instant::now(), 0);
     let error = loop {
@@ -351,7 +351,7 @@ fn an_epoch_can_be_abandoned_at_any_batch() {
     let mut expected = Vec::new();
     for epoch in 0..30 {
         let (first, end) = (epoch % 7, epoch % 7 + epoch % 11);
-        ring.start(Course::one(epoch, first..BATCHES));
+        ring.start(RunPlan::one_epoch(epoch, first..BATCHES));
         for number in first..end {
             read(&next(&mut ring).unwrap().unwrap(), &seen);
             expected.push((epoch, number, true));
@@ -371,7 +371,7 @@ fn a_ring_can_be_dropped_at_any_batch() {
         let sim = Sim::new(Mistake::None, 20);
         let mut ring = open(&sim, CONVERTED, 100).unwrap();
         let seen = Seen::default();
-        ring.start(Course::one(0, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(0, 0..BATCHES));
         let mut last = None;
         for _ in 0..count {
             last = Some(next(&mut ring).unwrap().unwrap());
@@ -400,7 +400,7 @@ fn a_driver_error_is_reported_once_and_ends_the_ring() {
                 continue;
             }
         };
-        ring.start(Course::one(0, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(0, 0..BATCHES));
         let mut errors = 0;
         while let Some(batch) = next(&mut ring) {
             match batch {
@@ -412,7 +412,7 @@ fn a_driver_error_is_reported_once_and_ends_the_ring() {
             }
         }
         // If a call fails after the last batch was delivered, the next epoch reports the error.
-        ring.start(Course::one(1, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(1, 0..BATCHES));
         errors += usize::from(next(&mut ring).is_some_and(|b| b.is_err()));
         let calls = sim.state().calls.load(Relaxed);
         assert!(errors >= 1 || calls < n + 20, "call {n} of {calls}: {errors} errors");
@@ -431,13 +431,13 @@ fn a_bad_sample_ends_the_epoch_but_not_the_loader() {
     let consumer = sim.stream().unwrap();
     let mut ring: Ring<Sim> = Ring::new(sim, consumer, vec![spec], 2, Duration::from_secs(1), feed, times()).unwrap();
     for epoch in 0..3 {
-        ring.start(Course::one(epoch, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(epoch, 0..BATCHES));
         for number in 0..5 {
             assert_eq!(next(&mut ring).unwrap().unwrap().info().number(), number);
         }
         assert_eq!(next(&mut ring).unwrap().err().unwrap().kind(), ErrorKind::Decode);
         assert!(next(&mut ring).is_none());
-        ring.start(Course::one(epoch, 6..BATCHES));
+        ring.start(RunPlan::one_epoch(epoch, 6..BATCHES));
         assert_eq!(next(&mut ring).unwrap().unwrap().info().header.entries[0].sample, 60);
     }
 }
@@ -447,7 +447,7 @@ fn next_and_drop_during_a_capture_resume_after_it() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let seen = Seen::default();
-    ring.start(Course::one(0, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     for round in 0..BATCHES {
         let batch = next(&mut ring).unwrap().unwrap();
         assert_eq!(batch.info().number(), round, "no batch is lost");
@@ -474,7 +474,7 @@ fn dropping_the_ring_does_not_wait_for_the_consumer() {
         let sim = Sim::new(Mistake::None, 0);
         let mut ring = open(&sim, CONVERTED, 0).unwrap();
         let (gate, open) = bounded::<()>(0);
-        ring.start(Course::one(0, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(0, 0..BATCHES));
         for number in 0..count {
             drop(next(&mut ring).unwrap().unwrap());
             if number == 0 {
@@ -500,14 +500,14 @@ fn a_reclaimed_slot_waits_for_its_preparation() {
     let sim = Sim::new(Mistake::None, 40);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     for epoch in 0..20 {
-        ring.start(Course::one(epoch, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(epoch, 0..BATCHES));
         drop(next(&mut ring).unwrap().unwrap());
         while ring.ready() == 0 {
             std::thread::yield_now();
         }
         ring.stop();
     }
-    ring.start(Course::one(20, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(20, 0..BATCHES));
     while let Some(batch) = next(&mut ring) {
         batch.unwrap();
     }

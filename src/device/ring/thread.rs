@@ -18,7 +18,7 @@ use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
 use super::shared::{FullSlot, Message, Shared, Slot};
 use super::timing::{Pair, TimedKind, TimedOp};
-use crate::batch::{BatchInfo, Course, DecodeOps, Wait, threads_ended_error};
+use crate::batch::{BatchInfo, DecodeOps, RunPlan, Wait, threads_ended_error};
 use crate::device::spec::{DecodeStep, Location, SlotLayout, Upload};
 use crate::device::{Decode, Gpu, Job};
 use crate::error::Result;
@@ -57,7 +57,7 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) shared: Arc<Shared<G>>,
     pub(super) feed: Option<F>,
     pub(super) end_sender: Option<Sender<()>>,
-    pub(super) courses: Receiver<Course>,
+    pub(super) run_receiver: Receiver<RunPlan>,
     pub(super) freed_slots: Receiver<Box<Slot<G>>>,
     pub(super) messages: Sender<Message<G>>,
     pub(super) kernels: Vec<G::Kernels>,
@@ -80,19 +80,19 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     pub(super) fn run(mut self) {
         // If this fails, the first device call also fails, and reports the error.
         let _guard = self.shared.gpu.call_guard();
-        while let Ok(course) = self.courses.recv() {
-            let run = course.run;
-            if !self.shared.is_wanted(run) {
+        while let Ok(run_plan) = self.run_receiver.recv() {
+            let run = run_plan.run;
+            if !self.shared.is_current(run) {
                 continue;
             }
             if self.shared.is_ordered_when_taken() {
                 wake_on_time();
             }
-            self.feed().start(course);
+            self.feed().start(run_plan);
             let result = self.batches(run);
             self.take_back();
             self.feed().stop();
-            if self.shared.is_wanted(run) {
+            if self.shared.is_current(run) {
                 let _ = self.messages.send((run, result.err().map(Err)));
             }
             if self.shared.failure().is_some() {
@@ -127,7 +127,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             };
             let (mut failure, mut has_due) = (None, false);
             let mut idle = || {
-                if !shared.is_wanted(run) {
+                if !shared.is_current(run) {
                     return None;
                 }
                 let wait = shared
@@ -150,7 +150,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 Some(Ok(host)) => host,
                 // Deliver the earlier batches first.
                 Some(Err(e)) => return self.deliver_all(run).and(Err(e)),
-                None if has_due && self.shared.is_wanted(run) => continue,
+                None if has_due && self.shared.is_current(run) => continue,
                 None => return self.deliver_all(run),
             };
             let Some(slot) = self.free_slot(run)? else { return Ok(()) };
@@ -178,7 +178,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     }
 
     fn deliver_all(&mut self, run: u64) -> Result<()> {
-        while !self.queue.is_empty() && self.shared.is_wanted(run) {
+        while !self.queue.is_empty() && self.shared.is_current(run) {
             self.deliver(run)?;
             if !self.queue.is_empty() {
                 std::thread::sleep(self.shared.poll());
@@ -231,7 +231,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Sends a batch to the device again, after workers have decoded some of its images.
     fn finish_repair(&mut self, repair: Repair<F::Batch>, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
-        match repair.take().ok_or_else(threads_ended_error).and_then(|batch| self.feed().repaired(batch)) {
+        match repair.take().ok_or_else(threads_ended_error).and_then(|batch| self.feed().finish_repair(batch)) {
             Ok(host) => {
                 slot.is_taken_back = true;
                 self.send(host, slot).inspect_err(|e| self.shared.fail(e))
@@ -258,7 +258,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     fn wait_for_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
         loop {
-            if !self.shared.is_wanted(run) {
+            if !self.shared.is_current(run) {
                 return Ok(None);
             }
             self.shared.check()?;

@@ -65,11 +65,11 @@ impl<B> Batches<B> {
     /// Returns the number of batches that are prepared ahead of the consumer. This is the current
     /// value if [`Loader::prefetch`](crate::Loader::prefetch) is automatic.
     pub fn prefetch(&self) -> usize {
-        self.shared().run.settings.prefetch()
+        self.shared().runtime.settings.prefetch()
     }
 
     /// Returns the number of worker threads.
     pub fn workers(&self) -> usize {
-        self.shared().run.settings.workers
+        self.shared().runtime.settings.workers
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::batch::{BatchInfo, Course, Delivered, Feed, Wait, is_recoverable};
+use crate::batch::{BatchInfo, Delivered, Feed, RunPlan, Wait, is_recoverable};
 use crate::engine::state::{self, Checkpoint, LoaderHandle, SampleError, Shared};
 use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
 use crate::sampler::UpdatableOrder;
@@ -17,7 +17,7 @@ use crate::source::BatchIndex;
 use crate::trace::{self, Stats, WAIT};
 
 /// Interval at which a waiting consumer checks whether its batch can still arrive.
-pub(crate) const TICK: Duration = Duration::from_millis(100);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An open loader: its workers are running, and its buffers are allocated.
 /// [`epoch`](Batches::epoch) iterates over the batches of an epoch.
@@ -52,8 +52,8 @@ pub struct Batches<B> {
 pub(super) enum NextStep {
     Batch,
     /// Returns the next batch of a run that began in an earlier epoch. If that run has ended,
-    /// starts a run with this course instead.
-    Prepared(Course),
+    /// starts a run with this plan instead.
+    Prepared(RunPlan),
     /// Skips the failed batch at the current position.
     AfterFailed,
     /// Returns the error, which ends the epoch.
@@ -165,7 +165,7 @@ impl<B> Batches<B> {
     pub(super) fn start(&mut self, epoch: u64, first: u64) -> u64 {
         self.end();
         let batch_count = match state::count_batches(&self.shared().schedule, epoch)
-            .and_then(|batch_count| self.check().and(Ok(batch_count)))
+            .and_then(|batch_count| self.check_source().and(Ok(batch_count)))
         {
             Ok(batch_count) => batch_count,
             Err(e) => {
@@ -176,34 +176,34 @@ impl<B> Batches<B> {
         };
         let first = BatchIndex { epoch, batch: first.min(batch_count) };
         self.batches_left = batch_count - first.batch;
-        let is_prepared = self.feed().is_some_and(|feed| feed.position() == Some(first)) && self.is_unchanged();
+        let is_prepared = self.feed().is_some_and(|feed| feed.position() == Some(first)) && self.is_source_unchanged();
         let is_prepared = is_prepared & !self.shared().take_outdated();
         tracing::debug!(epoch, first = first.batch, end = batch_count, ahead = is_prepared, "epoch begins");
         if !is_prepared {
             self.stop();
         }
         if self.feed().is_some() {
-            self.shared().run.begin();
+            self.shared().runtime.begin();
         }
         if self.batches_left > 0 {
-            let course = self.course(first);
+            let run_plan = self.plan_run(first);
             if is_prepared {
-                self.next_step = NextStep::Prepared(course);
+                self.next_step = NextStep::Prepared(run_plan);
             } else if let Some(feed) = self.feed() {
-                feed.start(course);
+                feed.start(run_plan);
             }
         }
         first.batch
     }
 
-    pub(super) fn course(&mut self, first: BatchIndex) -> Course {
+    pub(super) fn plan_run(&mut self, first: BatchIndex) -> RunPlan {
         self.run_count += 1;
-        let (batches, repeats) = (first.batch + self.batches_left, self.finished_epoch == Some(first.epoch));
-        Course { run: self.run_count, first, batches, repeats, epochs: self.shared().epoch_limit }
+        let (batch_count, repeats_epoch) = (first.batch + self.batches_left, self.finished_epoch == Some(first.epoch));
+        RunPlan { run: self.run_count, first, batch_count, repeats_epoch, epoch_limit: self.shared().epoch_limit }
     }
 
     /// Makes the source, which may be user code, check its files.
-    fn check(&mut self) -> Result<()> {
+    fn check_source(&mut self) -> Result<()> {
         // A forked child must not take the parent's locks.
         if self.feed().is_none() {
             return Ok(());
@@ -212,7 +212,7 @@ impl<B> Batches<B> {
             .map_err(|e| panicked(e, || "the source panicked when it was checked".to_owned()))
     }
 
-    fn is_unchanged(&mut self) -> bool {
+    fn is_source_unchanged(&mut self) -> bool {
         self.feed().is_some() && guarded(|| Ok(self.shared().recipe.read_source.is_unchanged())).unwrap_or(false)
     }
 
@@ -223,7 +223,7 @@ impl<B> Batches<B> {
         (self.batches_left, self.next_step, self.earlier_wait) = (0, NextStep::Batch, None);
         // A forked child must not take the parent's locks.
         if self.feed().is_some() {
-            self.shared().run.end();
+            self.shared().runtime.end();
         }
         if !is_over {
             self.stop();
@@ -270,8 +270,8 @@ impl<B> Batches<B> {
             self.next_step = NextStep::Batch;
             let first = self.finish_batch();
             if self.batches_left > 0 {
-                let course = self.course(first);
-                self.feed()?.start(course);
+                let run_plan = self.plan_run(first);
+                self.feed()?.start(run_plan);
             }
         }
         if self.batches_left > 0
@@ -284,7 +284,7 @@ impl<B> Batches<B> {
             // Stop the clock when the iterator ends, because the program may keep the `Epoch`
             // longer.
             if self.feed().is_some() {
-                self.shared().run.end();
+                self.shared().runtime.end();
             }
             return None;
         }
@@ -294,7 +294,7 @@ impl<B> Batches<B> {
                 let position = self.finish_batch();
                 if self.batches_left > 0 && self.feed.as_ref()?.position() != Some(position) {
                     self.stop();
-                    self.next_step = NextStep::Error(other_length(position, self.batches_left));
+                    self.next_step = NextStep::Error(changed_length_error(position, self.batches_left));
                 }
             }
             // The position stays at the failed batch until the program requests the next batch.
@@ -331,17 +331,17 @@ impl<B> Batches<B> {
         };
         let _range = trace::range(WAIT);
         let wait_start = match *earlier_wait {
-            None => shared.run.counters.record_request(feed.ready()),
+            None => shared.runtime.counters.record_request(feed.ready()),
             Some(previous_wait) => Instant::now().checked_sub(previous_wait).unwrap_or_else(Instant::now),
         };
         let mut wait = Wait::new(wait_start, earlier_wait.is_some(), idle);
         // Take the index from the feed, because `replay` does not move the loader's own position.
         let mut index = feed.position();
         let mut result = feed.next(&mut wait);
-        if let (None, false, NextStep::Prepared(course)) = (&result, wait.given_up, &next_step) {
+        if let (None, false, NextStep::Prepared(run_plan)) = (&result, wait.given_up, &next_step) {
             // The epoch could not be prepared in advance. `start` has checked the epoch since then,
             // so its run can begin now.
-            feed.start(*course);
+            feed.start(*run_plan);
             (index, *next_step) = (feed.position(), NextStep::Batch);
             result = feed.next(&mut wait);
         }
@@ -369,7 +369,7 @@ impl<B> Batches<B> {
         match &batch {
             Ok(batch) => {
                 *next_step = NextStep::Batch;
-                shared.run.record_delivery((self.info)(batch), feed.delayed_since(wait_start));
+                shared.runtime.record_delivery((self.info)(batch), feed.delayed_since(wait_start));
             }
             Err(_) if are_samples_at_fault => *next_step = NextStep::AfterFailed,
             Err(_) => {}
@@ -406,8 +406,8 @@ impl<B> Batches<B> {
     /// Returns the position at which the loader would continue from `state`, and the order if the
     /// program can change it.
     fn resume_position(&self, state: &Checkpoint) -> Result<(BatchIndex, Option<Arc<dyn UpdatableOrder>>)> {
-        let Shared { recipe, run, schedule, .. } = self.shared();
-        state.check(recipe, &run.counters, schedule)
+        let Shared { recipe, runtime, schedule, .. } = self.shared();
+        state.check(recipe, &runtime.counters, schedule)
     }
 
     /// Returns the first epoch to run: the checkpoint's epoch after
@@ -468,16 +468,16 @@ impl<B> Batches<B> {
 impl<G: crate::device::Gpu> Batches<crate::device::DeviceBatch<G>> {
     /// Returns the memory used on the device, and the number of bytes copied to it.
     pub fn device_stats(&self) -> crate::device::DeviceStats {
-        self.shared().device.get().expect("batches on a device have a ring").stats()
+        self.shared().device_counters.get().expect("batches on a device have a ring").stats()
     }
 }
 
 /// Returns the error for an order that changed its length after an epoch was prepared.
-fn other_length(next: BatchIndex, remaining: u64) -> Error {
+fn changed_length_error(next: BatchIndex, remaining_batches: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
-    let began = batch + remaining;
+    let new_batch_count = batch + remaining_batches;
     Error::config(format!(
-        "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {began} when it \
+        "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {new_batch_count} when it \
          began; an order must always return the same length"
     ))
 }
@@ -493,7 +493,7 @@ impl<B> Drop for Batches<B> {
         self.end();
         drop(self.feed.take());
         // A `LoaderHandle` may keep the counters alive, so end the trace here.
-        self.shared().run.counters.end_trace();
+        self.shared().runtime.counters.end_trace();
     }
 }
 
@@ -519,21 +519,21 @@ mod tests {
         let samples = (0..8).map(|n| OwnedSample::new(n.to_string()).field("x.json", "1")).collect();
         let loader = Loader::source(Memory::new(samples)).drop_field("image").drop_field("label");
         let loader = loader.field("x", crate::field::NdArray::new(crate::Dtype::F32, [])).batch_size(2).workers(1);
-        let (done, received) = channel();
+        let (count_sender, count_receiver) = channel();
         std::thread::spawn(move || {
             let mut batches = loader.host().unwrap();
             assert_eq!(batches.epoch(0).filter(|batch| batch.is_ok()).count(), 4);
             let shared = batches.handle.0.clone();
-            let guards = (shared.position.lock().unwrap(), shared.faults.lock().unwrap());
+            let guards = (shared.position.lock().unwrap(), shared.sample_errors.lock().unwrap());
             batches.process += 1;
             assert!(batches.epoch(1).next().is_some_and(|batch| batch.is_err()));
             assert!(batches.epoch_from(1, 2).next().is_some_and(|batch| batch.is_err()));
             batches.end();
             batches.process -= 1;
             drop(guards);
-            done.send(batches.epoch(2).filter(|batch| batch.is_ok()).count()).unwrap();
+            count_sender.send(batches.epoch(2).filter(|batch| batch.is_ok()).count()).unwrap();
         });
-        let received = received.recv_timeout(std::time::Duration::from_secs(60));
-        assert_eq!(received, Ok(4), "the thread must not block on a lock or fail");
+        let batch_count = count_receiver.recv_timeout(std::time::Duration::from_secs(60));
+        assert_eq!(batch_count, Ok(4), "the thread must not block on a lock or fail");
     }
 }

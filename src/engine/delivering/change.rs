@@ -128,10 +128,10 @@ impl<B> Batches<B> {
             return;
         }
         self.stop();
-        let course = self.course(self.shared().position());
+        let run_plan = self.plan_run(self.shared().position());
         self.next_step = NextStep::Batch;
         if let Some(feed) = self.feed() {
-            feed.start(course);
+            feed.start(run_plan);
         }
     }
 }

@@ -2,8 +2,8 @@
 //! policy.
 //!
 //! A *slot* is the memory of one batch. A *part* is a group of rows of a slot that one worker
-//! fills. A *course* describes a run: its number, its first batch, and the epochs that it may
-//! continue with. A *keeper* holds slots back while a device may still be reading them.
+//! fills. A *run plan* contains the number of a run, its first batch, and the epochs that it may
+//! prepare in advance. A *keeper* holds slots back while a device may still be reading them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::batch::{
-    Course, Feed, Free, Full, HostBatch, MakeKeeper, Schema, Schemas, SlotReturn, Wait, threads_ended_error,
+    Feed, Free, Full, HostBatch, MakeKeeper, RunPlan, Schema, Schemas, SlotReturn, Wait, threads_ended_error,
 };
 use crate::device::CAPTURE;
 use crate::engine::reading::{PrefetchNotifier, ReadStage};
 use crate::engine::settings::Settings;
 use crate::engine::state::{OnError, Shared};
 #[cfg(feature = "_device")]
-use crate::engine::working::Redecode;
-use crate::engine::working::{BatchSampler, Coordinator, EndReason, Outcome, Pool, Task, WorkSender};
+use crate::engine::working::RedecodeRequest;
+use crate::engine::working::{BatchSampler, Coordinator, EndReason, FillResult, Pool, Task, WorkSender};
 use crate::error::{Error, ErrorKind, Result, guarded, panicked};
 use crate::source::BatchIndex;
 use crate::trace;
@@ -52,8 +52,8 @@ type Arrival = std::result::Result<Full, Option<Error>>;
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
     pub(crate) deliver: Deliver<B>,
-    course_sender: Option<Sender<Course>>,
-    outcomes: Receiver<Outcome>,
+    run_sender: Option<Sender<RunPlan>>,
+    fill_results: Receiver<FillResult>,
     slot_return: SlotReturn,
     /// Full slots, and possibly the end of the run, that wait for an earlier batch. The index of an
     /// entry is the sequence number of its batch, modulo the length.
@@ -79,8 +79,8 @@ pub(crate) struct Engine<B> {
     read_stage: Arc<ReadStage>,
     /// Error of a thread that panicked. Its work is lost, so every later batch fails.
     thread_error: Option<Error>,
-    // Declared last: dropping the pool joins the workers, which end only after the coordinator has
-    // dropped their channel.
+    // Declared last: dropping the pool joins the workers, which end only after all other handles to
+    // the pool have been dropped.
     _pool: Pool,
 }
 
@@ -94,14 +94,15 @@ impl Engine<HostBatch> {
 
 /// Starts the coordinator thread. If it panics, the engine receives the panic as an error.
 fn spawn_coordinator(coordinator: Coordinator) -> Result<JoinHandle<()>> {
-    let (outcome_sender, read_stage) = (coordinator.outcome_sender.clone(), coordinator.read_stage.clone());
+    let (fill_result_sender, read_stage) = (coordinator.fill_result_sender.clone(), coordinator.read_stage.clone());
     let run = move || {
         let result = guarded(|| {
             coordinator.run();
             Ok(())
         });
         if let Err(e) = result {
-            let _ = outcome_sender.send(Err(EndReason::Thread(panicked(e, || "the coordinator panicked".to_owned()))));
+            let _ =
+                fill_result_sender.send(Err(EndReason::Thread(panicked(e, || "the coordinator panicked".to_owned()))));
         }
     };
     std::thread::Builder::new().name("warpfeed-order".into()).spawn(run).map_err(|e| {
@@ -110,7 +111,7 @@ fn spawn_coordinator(coordinator: Coordinator) -> Result<JoinHandle<()>> {
     })
 }
 
-/// Creates the reader stage. The source may prefetch only if there is a schedule.
+/// Creates the read stage. The source may prefetch only if there is a schedule.
 fn create_read_stage(shared: &Shared, max_parts: usize, has_schedule: bool) -> Result<Arc<ReadStage>> {
     if !has_schedule {
         let read_stage = ReadStage::new(shared, max_parts, PrefetchNotifier::none());
@@ -135,13 +136,13 @@ impl<B> Engine<B> {
     ) -> Result<Self> {
         let EngineConfig { shared, batch_sampler, timeout, .. } = config;
         let (shared, slot_count) = (Arc::new(shared), slots.len());
-        let settings = shared.run.settings.clone();
+        let settings = shared.runtime.settings.clone();
         // Each channel is large enough for all items that can exist at once, so no send blocks.
-        let (course_sender, course_receiver) = unbounded();
+        let (run_sender, run_receiver) = unbounded();
         let (slot_sender, slot_receiver) = bounded(slot_count);
         // The channel has room for every slot, for two end-of-run messages (of the current run and
         // of a canceled one), and for one panic message from each worker and from the coordinator.
-        let (outcome_sender, outcomes) = bounded(slot_count + 3 + settings.workers);
+        let (fill_result_sender, fill_results) = bounded(slot_count + 3 + settings.workers);
         let max_parts = slot_count * parts_per_slot(&slots, &settings);
         settings.distribute_slots(slots, slot_sender.clone());
         let keeper = keeper.map(|make| make(slot_sender.clone())).transpose()?;
@@ -150,7 +151,7 @@ impl<B> Engine<B> {
 
         let pool = Pool::new(settings.workers, settings)?;
         let read_stage = create_read_stage(&shared, max_parts, batch_sampler.is_none())?;
-        let work_sender = WorkSender::new(&shared, &read_stage, &pool, max_parts, &outcome_sender, &slot_sender);
+        let work_sender = WorkSender::new(&shared, &read_stage, &pool, max_parts, &fill_result_sender, &slot_sender);
         let part_sender = work_sender.clone();
         read_stage.open(Arc::new(move |part, prefetched_samples| {
             part_sender.send(Task { part, prefetched_samples: Some(prefetched_samples), redecode: None })
@@ -158,18 +159,18 @@ impl<B> Engine<B> {
         let coordinator = Coordinator {
             shared: shared.clone(),
             batch_sampler: batch_sampler.clone(),
-            course_receiver,
+            run_receiver,
             slot_receiver,
             slot_sender,
             work_sender: work_sender.clone(),
             read_stage: read_stage.clone(),
-            outcome_sender,
+            fill_result_sender,
         };
         Ok(Engine {
             shared,
             deliver,
-            course_sender: Some(course_sender),
-            outcomes,
+            run_sender: Some(run_sender),
+            fill_results,
             slot_return,
             // There is one more entry than slots, because the end-of-run message may also arrive
             // out of order.
@@ -202,26 +203,27 @@ impl<B> Engine<B> {
         (seq % self.arrivals.len() as u64) as usize
     }
 
-    /// Returns an error if the next batch cannot arrive because the consumer holds all slots. Logs
-    /// long waits. `waited` is the time that the consumer has waited so far.
+    /// Returns an error if the next batch cannot arrive because the consumer or the keeper holds
+    /// all slots, or if the keeper fails. Logs long waits. `waited` is the time that the consumer
+    /// has waited so far.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let batch = self.next_batch.map_or(0, |batch| batch.batch);
-        let (held_count, keeper) = (self.slot_return.held.load(Ordering::Relaxed), &self.slot_return.keeper);
+        let (consumer_slots, keeper) = (self.slot_return.held.load(Ordering::Relaxed), &self.slot_return.keeper);
         keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true))?;
-        let kept_count = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
-        if held_count + kept_count >= self.shared.run.settings.slots_in_use()
+        let keeper_slots = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
+        if consumer_slots + keeper_slots >= self.shared.runtime.settings.slots_in_use()
             && waited > CAPTURE
             && keeper.as_ref().is_some_and(|keeper| keeper.is_blocked_by_capture())
         {
             let cause = format!(
-                "batch {batch} cannot be filled: a stream is being captured into a CUDA graph, so {kept_count} slots \
+                "batch {batch} cannot be filled: a stream is being captured into a CUDA graph, so {keeper_slots} slots \
                  of dropped batches cannot be reused; end the capture before requesting more batches, or raise prefetch"
             );
             return Err(Error::new(ErrorKind::Capturing, cause));
         }
-        if held_count >= self.shared.run.settings.slots_in_use() && waited > self.timeout {
+        if consumer_slots >= self.shared.runtime.settings.slots_in_use() && waited > self.timeout {
             let cause = format!(
-                "batch {batch} cannot be filled: for {:.0} s, all {held_count} slots have been held by batches that \
+                "batch {batch} cannot be filled: for {:.0} s, all {consumer_slots} slots have been held by batches that \
                  are still alive; drop some before requesting more, or raise prefetch",
                 waited.as_secs_f64()
             );
@@ -232,10 +234,10 @@ impl<B> Engine<B> {
             tracing::warn!(
                 batch,
                 waited_seconds = waited.as_secs(),
-                slots_held_by_the_consumer = held_count,
-                slots_that_a_device_may_read = kept_count,
+                slots_held_by_the_consumer = consumer_slots,
+                slots_that_a_device_may_read = keeper_slots,
                 "waiting for a batch: {}",
-                self.shared.run.counters.activity().join(", ")
+                self.shared.runtime.counters.activity().join(", ")
             );
         }
         Ok(())
@@ -252,16 +254,16 @@ impl<B> Engine<B> {
                     self.next_batch = None;
                 }
                 if let Some(start) = self.behind_start.take() {
-                    self.shared.run.counters.behind.add(trace::nanos(Instant::now(), start), 0);
+                    self.shared.runtime.counters.behind.add(trace::nanos(Instant::now(), start), 0);
                 }
                 return arrival.map_or_else(|error| error.map(Err), |full| Some(Ok(full)));
             }
-            let settings = &self.shared.run.settings;
+            let settings = &self.shared.runtime.settings;
             if self.behind_start.is_none() && self.arrivals.iter().flatten().flatten().count() >= settings.prefetch() {
                 self.behind_start = Some(Instant::now());
             }
             settings.lend(self.slot_return.held.load(Ordering::Relaxed));
-            match self.outcomes.recv_timeout(wait.pause()?) {
+            match self.fill_results.recv_timeout(wait.pause()?) {
                 Ok(Ok(full)) if full.header().run != self.run => drop(self.slot_return.free.send(full.release())),
                 Ok(Ok(full)) => {
                     let index = self.arrival_index(full.header().seq);
@@ -283,8 +285,8 @@ impl<B> Engine<B> {
     /// Sends the samples of `request` back to the workers. Does not block: the workers have already
     /// taken the original parts of the slot from the queue.
     #[cfg(feature = "_device")]
-    pub(crate) fn redecode(&self, full: Full, request: &Redecode) {
-        let part_len = Settings::samples_per_part(full.schema().batch, self.shared.run.settings.workers);
+    pub(crate) fn redecode(&self, full: Full, request: &RedecodeRequest) {
+        let part_len = Settings::samples_per_part(full.schema().batch, self.shared.runtime.settings.workers);
         let work_sender = self.work_sender.as_ref().expect("only drop takes the sender");
         for part in full.split_again(part_len, &request.rows) {
             work_sender.send(Task { part, prefetched_samples: None, redecode: Some(request.clone()) });
@@ -292,17 +294,17 @@ impl<B> Engine<B> {
     }
 
     /// Applies the error policy. Returns an error and releases the slot if a sample failed and the
-    /// policy is to stop, if every sample failed, or if the machine ran out of memory or file
-    /// descriptors. Other failures are recorded only when the program receives the batch
-    /// ([`Shared::record_failures`]). With a batch sampler, returns the slot unchanged.
-    pub(crate) fn check_failures(&mut self, full: Full) -> Result<Full> {
+    /// policy is to stop, if every sample failed, or if the process or the machine ran out of
+    /// memory or file descriptors. Other failures are recorded only when the program receives the
+    /// batch ([`Shared::record_failures`]). With a batch sampler, returns the slot unchanged.
+    pub(crate) fn apply_error_policy(&mut self, full: Full) -> Result<Full> {
         let mut failures: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
         let (None, Some((_, last_error))) = (&self.batch_sampler, failures.last().cloned()) else { return Ok(full) };
         let error = if let OnError::Stop = self.shared.on_error {
             failures.truncate(1);
             failures[0].1.clone()
         } else if let Some((_, error)) = failures.iter().find(|(_, error)| error.is_exhausted()) {
-            // The machine ran out of memory or file descriptors, so the samples may be intact.
+            // Memory or file descriptors ran out, so the samples may be intact.
             error.clone()
         } else if failures.len() < full.len() {
             return Ok(full);
@@ -320,20 +322,20 @@ impl<B> Engine<B> {
 impl<B> Feed for Engine<B> {
     type Batch = B;
 
-    fn start(&mut self, mut course: Course) {
+    fn start(&mut self, mut run_plan: RunPlan) {
         self.stop();
-        (self.run, self.next_batch, self.next_seq) = (course.run, Some(course.first), 0);
-        self.shared.run.set_current(course.run);
-        self.shared.run.balance.begin();
+        (self.run, self.next_batch, self.next_seq) = (run_plan.run, Some(run_plan.first), 0);
+        self.shared.runtime.set_current(run_plan.run);
+        self.shared.runtime.balance.begin();
         (self.logged_wait, self.behind_start) = (Duration::ZERO, None);
-        if course.repeats && self.read_stage.notifier.is_some() {
+        if run_plan.repeats_epoch && self.read_stage.notifier.is_some() {
             // Do not prepare the next epoch: this run repeats the current epoch, but the source
             // would prefetch the samples of the next one.
-            course.epochs = 0;
+            run_plan.epoch_limit = 0;
         }
-        let course_sender = self.course_sender.as_ref().expect("open until drop");
-        let result = self.read_stage.notifier.start(course.run, course.first);
-        if let Err(e) = result.and_then(|()| course_sender.send(course).map_err(|_| threads_ended_error())) {
+        let run_sender = self.run_sender.as_ref().expect("open until drop");
+        let result = self.read_stage.notifier.start(run_plan.run, run_plan.first);
+        if let Err(e) = result.and_then(|()| run_sender.send(run_plan).map_err(|_| threads_ended_error())) {
             // The consumer receives this error in place of the first batch.
             self.arrivals[0] = Some(Err(Some(e)));
         }
@@ -353,8 +355,8 @@ impl<B> Feed for Engine<B> {
         let _ = keeper.map(|keeper| keeper.set_waiting(false));
         let result = result?;
         self.logged_wait = Duration::ZERO;
-        Some(result.and_then(|full| self.check_failures(full)).map(|full| {
-            self.shared.run.balance.record_batch(self.next_seq);
+        Some(result.and_then(|full| self.apply_error_policy(full)).map(|full| {
+            self.shared.runtime.balance.record_batch(self.next_seq);
             (self.next_batch, self.next_seq) = (full.header().next, self.next_seq + 1);
             (self.deliver)(full, &self.slot_return)
         }))
@@ -362,7 +364,7 @@ impl<B> Feed for Engine<B> {
 
     /// Cancels the run. A slot that is being filled becomes free once its remaining parts are done.
     fn stop(&mut self) {
-        self.shared.run.set_current(0);
+        self.shared.runtime.set_current(0);
         if self.next_batch.take().is_some() {
             self.read_stage.notifier.stop();
         }
@@ -371,8 +373,8 @@ impl<B> Feed for Engine<B> {
                 let _ = self.slot_return.free.send(full.release());
             }
         }
-        for outcome in self.outcomes.try_iter() {
-            match outcome {
+        for fill_result in self.fill_results.try_iter() {
+            match fill_result {
                 Ok(full) => drop(self.slot_return.free.send(full.release())),
                 Err(EndReason::Thread(e)) => self.thread_error = Some(e),
                 Err(EndReason::Run { .. }) => {}
@@ -381,11 +383,11 @@ impl<B> Feed for Engine<B> {
     }
 
     fn set_batches_ahead(&self, batches: usize) {
-        self.shared.run.balance.set_batches_ahead(batches);
+        self.shared.runtime.balance.set_batches_ahead(batches);
     }
 
     fn ready(&self) -> usize {
-        self.outcomes.len() + self.arrivals.iter().flatten().flatten().count()
+        self.fill_results.len() + self.arrivals.iter().flatten().flatten().count()
     }
 
     fn delayed_since(&self, requested: Instant) -> Instant {
@@ -407,7 +409,7 @@ impl<B> Drop for Engine<B> {
         let _ = self.slot_return.keeper.as_ref().map(|keeper| keeper.set_waiting(true));
         // Closing its channel ends the coordinator, which then drops its handle to the pool, so
         // that the pool's threads can be joined.
-        drop(self.course_sender.take());
+        drop(self.run_sender.take());
         if let Some(batch_sampler) = &self.batch_sampler {
             batch_sampler.end();
         }
@@ -417,6 +419,6 @@ impl<B> Drop for Engine<B> {
         self.read_stage.close();
         self.work_sender = None;
         // A `LoaderHandle` may outlive the loader, but must not keep the memory of slots alive.
-        self.shared.run.settings.clear_reserve();
+        self.shared.runtime.settings.clear_reserve();
     }
 }

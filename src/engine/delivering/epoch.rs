@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use super::batches::{Batches, TICK};
+use super::batches::{Batches, POLL_INTERVAL};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
@@ -108,7 +108,7 @@ impl<B> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        self.batches.next_interruptible(&mut || Some(TICK))
+        self.batches.next_interruptible(&mut || Some(POLL_INTERVAL))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

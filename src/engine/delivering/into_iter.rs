@@ -1,6 +1,6 @@
 //! The iterator of a loader that is used directly in a `for` loop.
 
-use super::batches::{Batches, TICK};
+use super::batches::{Batches, POLL_INTERVAL};
 use crate::batch::HostBatch;
 use crate::error::{Error, Result};
 
@@ -26,7 +26,7 @@ impl Iterator for IntoIter {
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.0 {
-            Ok(batches) => batches.next_interruptible(&mut || Some(TICK)),
+            Ok(batches) => batches.next_interruptible(&mut || Some(POLL_INTERVAL)),
             Err(error) => error.take().map(Err),
         }
     }

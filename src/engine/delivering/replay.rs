@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batches::{Batches, TICK};
+use super::batches::{Batches, POLL_INTERVAL};
 use crate::error::{Error, Result};
 
 impl<B> Batches<B> {
@@ -30,7 +30,7 @@ impl<B> Batches<B> {
     /// or exceeds the configured [prefetch](crate::Loader::prefetch) plus 1. If prefetch is
     /// automatic, the maximum is 3, or 2 if there is not enough memory for two batches ahead.
     pub fn replay(&mut self, n: usize) -> Result<Replay<B>> {
-        Ok(self.replay_while(n, &mut || Some(TICK))?.expect("idle never gives up"))
+        Ok(self.replay_while(n, &mut || Some(POLL_INTERVAL))?.expect("idle never gives up"))
     }
 
     /// Like [`replay`](Batches::replay), but calls `idle` before each wait, as
@@ -40,15 +40,17 @@ impl<B> Batches<B> {
     /// # Errors
     /// See [`replay`](Batches::replay).
     pub fn replay_while(&mut self, n: usize, idle: &mut dyn FnMut() -> Option<Duration>) -> Result<Option<Replay<B>>> {
-        let max = self.shared().run.settings.prefetch.min + 1;
-        if n == 0 || n > max {
-            return Err(Error::config(format!("replay({n}): expected 1 to {max} batches; raise prefetch for more")));
+        let max_batches = self.shared().runtime.settings.prefetch.min + 1;
+        if n == 0 || n > max_batches {
+            return Err(Error::config(format!(
+                "replay({n}): expected 1 to {max_batches} batches; raise prefetch for more"
+            )));
         }
         // Receive the batches below without `next_interruptible`, which would move the position of
         // the run.
         self.start(0, 0);
-        let count = self.left().min(n as u64);
-        let received = (0..count).map(|_| Some(self.receive(idle)?.map(Arc::new)));
+        let batch_count = self.left().min(n as u64);
+        let received = (0..batch_count).map(|_| Some(self.receive(idle)?.map(Arc::new)));
         let batches = received.collect::<Option<Result<Vec<_>>>>();
         self.end();
         let Some(batches) = batches.transpose()? else { return Ok(None) };

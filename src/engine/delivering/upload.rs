@@ -8,7 +8,7 @@ use crossbeam::channel::{Sender, bounded};
 use super::engine::{Engine, EngineConfig};
 use crate::batch::{BatchInfo, Free, Full, Role, SampleOps, SlotReturn};
 use crate::device::{FullSlot, HostFeed, Repair};
-use crate::engine::working::Redecode;
+use crate::engine::working::RedecodeRequest;
 use crate::error::Result;
 use crate::transform::Mixing;
 
@@ -76,19 +76,19 @@ impl HostFeed for Engine<UploadingSlot> {
         rows.sort_unstable();
         rows.dedup();
         let (sender, receiver) = bounded(1);
-        let (wanted_token, slot_return) = (Arc::new(()), batch.slot_return.clone());
+        let (live_token, slot_return) = (Arc::new(()), batch.slot_return.clone());
         // If the batch was canceled, sending fails, and dropping the batch returns its slot.
         let on_done =
             move |full| drop(sender.send(UploadingSlot { full: Some(full), slot_return: slot_return.clone() }));
         let request =
-            Redecode { rows: rows.into(), is_canceled: Arc::downgrade(&wanted_token), on_done: Arc::new(on_done) };
+            RedecodeRequest { rows: rows.into(), live_token: Arc::downgrade(&live_token), on_done: Arc::new(on_done) };
         self.redecode(full, &request);
-        Repair::new(receiver, wanted_token)
+        Repair::new(receiver, live_token)
     }
 
-    fn repaired(&mut self, mut batch: UploadingSlot) -> Result<UploadingSlot> {
+    fn finish_repair(&mut self, mut batch: UploadingSlot) -> Result<UploadingSlot> {
         let full = batch.full.take().expect("the slot is taken only when the batch is repaired or dropped");
-        self.check_failures(full).map(|full| (self.deliver)(full, self.slot_return()))
+        self.apply_error_policy(full).map(|full| (self.deliver)(full, self.slot_return()))
     }
 }
 

@@ -84,7 +84,7 @@ impl PrefetchNotifier {
             }
             guarded(|| Ok(next_schedule.next_batch_of_sample(epoch, sample, batch))).unwrap_or(Position::Unknown)
         };
-        let prefetch_bytes = shared.run.scratch.plan().source_bytes;
+        let prefetch_bytes = shared.runtime.scratch.plan().source_bytes;
         let lookahead = Lookahead::drawn(prefetch_bytes, batch_count, list_samples).with_next(next_position);
         let prefetcher = guarded(|| Ok(recipe.read_source.prefetcher(lookahead)));
         if let (Ok(Some(_)), Some(live_order)) = (&prefetcher, schedule.live_order()) {

@@ -31,7 +31,7 @@ use super::reader_count::{FIRST_READERS, ReaderCount};
 use super::storage_wait::{BlockTimer, ReaderSwitch};
 use crate::batch::Part;
 use crate::decode::MAX_GROUP;
-use crate::engine::state::{Run, Shared};
+use crate::engine::state::{Runtime, Shared};
 use crate::error::{Result, guarded};
 use crate::recipe::Recipe;
 use crate::source::{self, Sample};
@@ -73,7 +73,7 @@ pub(crate) struct ReadStage {
     /// Notifies the source of the next samples if the source prefetches.
     pub(crate) notifier: PrefetchNotifier,
     recipe: Arc<Recipe>,
-    run: Arc<Run>,
+    runtime: Arc<Runtime>,
     max_parts: usize,
     budget: Mutex<Budget>,
     /// Notified when bytes of the budget are released, and when the stage is closed.
@@ -149,7 +149,7 @@ impl Budget {
 impl ReadStage {
     /// Creates a stage without threads. `max_parts` is the maximum number of parts in flight.
     pub(crate) fn new(shared: &Shared, max_parts: usize, notifier: PrefetchNotifier) -> Arc<Self> {
-        let max_bytes = shared.run.scratch.plan().read_ahead_bytes;
+        let max_bytes = shared.runtime.scratch.plan().read_ahead_bytes;
         let budget = Budget {
             max_bytes,
             reserved_bytes: 0,
@@ -163,7 +163,7 @@ impl ReadStage {
             reader_switch: ReaderSwitch::new(),
             notifier,
             recipe: shared.recipe.clone(),
-            run: shared.run.clone(),
+            runtime: shared.runtime.clone(),
             max_parts,
             budget: Mutex::new(budget),
             space_freed: Condvar::new(),
@@ -289,7 +289,7 @@ impl ReadStage {
             // `Source::read` is guarded separately. If something else panics, such as the user's
             // `tracing` subscriber, the worker reads the remaining samples of the part.
             let _ = guarded(|| {
-                let cancel_token = self.run.cancel_token(part.header().run);
+                let cancel_token = self.runtime.cancel_token(part.header().run);
                 cancel_token.during(|| self.read_part(index, part_receiver, &part, &mut prefetched_samples));
                 Ok(())
             });
@@ -297,8 +297,8 @@ impl ReadStage {
         }
     }
 
-    fn is_wanted(&self, part: &Part) -> bool {
-        self.run.is_wanted(part.header().run)
+    fn is_current(&self, part: &Part) -> bool {
+        self.runtime.is_current(part.header().run)
     }
 
     /// Waits for the next part and for space in the budget. Returns `None` once the stage is closed
@@ -308,10 +308,10 @@ impl ReadStage {
         let part = part_receiver.recv().ok()?;
         let mut prefetched_samples = PrefetchedSamples { buffers: None, reserved_bytes: 0, stage: self.clone() };
         let mut budget = self.budget();
-        while !budget.has_space() && self.is_wanted(&part) {
+        while !budget.has_space() && self.is_current(&part) {
             budget = self.space_freed.wait(budget).expect("no code panics while holding this lock");
         }
-        if !budget.is_closed && self.is_wanted(&part) {
+        if !budget.is_closed && self.is_current(&part) {
             budget.part_count += 1;
             let buffers = budget.idle_buffers.pop();
             budget.idle_bytes -= buffers.as_ref().map_or(0, |buffers| buffers.capacity());
@@ -336,7 +336,7 @@ impl ReadStage {
         prefetched_samples: &mut PrefetchedSamples,
     ) {
         let Some(buffers) = &mut prefetched_samples.buffers else { return };
-        let counters = &self.run.counters;
+        let counters = &self.runtime.counters;
         let mut block_timer = BlockTimer::new();
         let mut sample_bytes = 0;
         let (first_row, header) = (part.range().start, part.header());
@@ -349,11 +349,12 @@ impl ReadStage {
             ids.enumerate().map(move |(number, id)| ((row - first_row, number), id, draw))
         });
         for (index, id, draw) in requests {
-            if !self.is_wanted(part) {
+            if !self.is_current(part) {
                 break;
             }
             counters.begin_read(reader, id);
-            let (ns, bytes) = buffers.read(index, (id, draw), self.recipe.retries, || self.run.may_retry(header.run));
+            let (ns, bytes) =
+                buffers.read(index, (id, draw), self.recipe.retries, || self.runtime.may_retry(header.run));
             counters.end_read(reader, ns, bytes);
             self.count_sample(part_receiver);
             if let Some(trace) = counters.tracing() {

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::reply::Reply;
 use super::requests::{Image, OwnedBytes, Requests};
+use super::response::Response;
 use crate::batch::{Delivered, is_recoverable};
 use crate::engine::delivering::Batches;
 use crate::engine::settings::MemoryPlan;
@@ -156,15 +156,21 @@ impl<B: Send + 'static> Decoder<B> {
     {
         check_process("decoder", self.process)?;
         let images = images.into_iter().map(|image| Box::new(image) as OwnedBytes).collect();
-        Ok(self.pending(self.requests.submit(images)?))
+        Ok(self.create_pending(self.requests.submit(images)?))
     }
 
     pub(super) fn submit_dynamic(&self, images: Vec<Image>) -> Pending<B> {
-        self.pending(self.requests.submit_dynamic(images))
+        self.create_pending(self.requests.submit_dynamic(images))
     }
 
-    fn pending(&self, (ticket, reply): (u64, Arc<Reply<B>>)) -> Pending<B> {
-        Pending { reply, requests: self.requests.clone(), ticket, on_receive: self.on_receive, process: self.process }
+    fn create_pending(&self, (ticket, response): (u64, Arc<Response<B>>)) -> Pending<B> {
+        Pending {
+            response,
+            requests: self.requests.clone(),
+            ticket,
+            on_receive: self.on_receive,
+            process: self.process,
+        }
     }
 }
 
@@ -237,7 +243,7 @@ impl<B> fmt::Debug for Decoder<B> {
 /// Dropping this value cancels the request. Images that are already being decoded are finished.
 #[must_use = "dropping it cancels the request"]
 pub struct Pending<B> {
-    reply: Arc<Reply<B>>,
+    response: Arc<Response<B>>,
     requests: Arc<Requests<B>>,
     ticket: u64,
     on_receive: fn(&B) -> Result<()>,
@@ -264,7 +270,7 @@ impl<B> Pending<B> {
     /// be received.
     fn take(&self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
         check_process("decoder", self.process)?;
-        self.reply.wait(on_batch)
+        self.response.wait(on_batch)
     }
 
     /// Returns whether [`wait`](Pending::wait) would return without blocking.
@@ -275,14 +281,14 @@ impl<B> Pending<B> {
     /// Waits at most `timeout` for the batch. Returns whether [`wait`](Pending::wait) would now
     /// return without blocking.
     pub fn is_ready_within(&self, timeout: Duration) -> bool {
-        check_process("decoder", self.process).is_err() || self.reply.is_set(timeout)
+        check_process("decoder", self.process).is_err() || self.response.wait_timeout(timeout)
     }
 
     /// Returns `Ready` if [`wait`](Pending::wait) would return without blocking. Otherwise, stores
     /// the waker of `context`, and wakes it as soon as `wait` would no longer block. A later call
     /// replaces the waker.
     pub fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
-        if check_process("decoder", self.process).is_err() { Poll::Ready(()) } else { self.reply.poll(context) }
+        if check_process("decoder", self.process).is_err() { Poll::Ready(()) } else { self.response.poll(context) }
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::reply::Reply;
+use super::response::Response;
 use crate::engine::working::BatchSampler;
 use crate::error::{Error, ErrorKind, Result, counted, guarded};
 use crate::sampler::Entry;
@@ -29,7 +29,7 @@ pub(super) enum Image {
 pub(crate) struct Limits {
     pub(crate) max_images: usize,
     /// Maximum size of an encoded image, in bytes.
-    pub(crate) image_bytes: u64,
+    pub(crate) max_image_bytes: u64,
     pub(crate) max_queued: usize,
     /// Maximum time that a request may wait while the program holds every batch.
     pub(crate) timeout: Duration,
@@ -49,7 +49,7 @@ impl Limits {
             // `as_ref` is user code. Ignore a panic here, because it will panic again, and fail the
             // image, when the image is read.
             match guarded(|| Ok((*image).as_ref().len())) {
-                Ok(bytes) if bytes as u64 > self.image_bytes => Image::TooLarge(bytes),
+                Ok(bytes) if bytes as u64 > self.max_image_bytes => Image::TooLarge(bytes),
                 _ => Image::Bytes(image),
             }
         });
@@ -96,7 +96,7 @@ struct State<B> {
 struct Request<B> {
     submit_time: Instant,
     images: Arc<[Image]>,
-    reply: Arc<Reply<B>>,
+    response: Arc<Response<B>>,
 }
 
 struct BegunRequest<B> {
@@ -144,7 +144,7 @@ impl<B> Requests<B> {
     }
 
     /// Fails if there are no images, if there are too many images, or if the queue is full.
-    pub(crate) fn submit(&self, images: Vec<OwnedBytes>) -> Result<(u64, Arc<Reply<B>>)> {
+    pub(crate) fn submit(&self, images: Vec<OwnedBytes>) -> Result<(u64, Arc<Response<B>>)> {
         let images = self.limits.check_request(images)?;
         let state = self.state();
         if !state.is_closed && state.queued_requests.len() >= self.limits.max_queued {
@@ -156,23 +156,25 @@ impl<B> Requests<B> {
 
     /// Queues the images of a dynamic batch, even if the queue is full, because the dynamic batcher
     /// bounds its own queue.
-    pub(super) fn submit_dynamic(&self, images: Vec<Image>) -> (u64, Arc<Reply<B>>) {
+    pub(super) fn submit_dynamic(&self, images: Vec<Image>) -> (u64, Arc<Response<B>>) {
         self.push(self.state(), images)
     }
 
-    fn push(&self, mut state: MutexGuard<'_, State<B>>, images: Vec<Image>) -> (u64, Arc<Reply<B>>) {
-        let (ticket, reply) = (state.next_ticket, Arc::new(Reply::default()));
+    fn push(&self, mut state: MutexGuard<'_, State<B>>, images: Vec<Image>) -> (u64, Arc<Response<B>>) {
+        let (ticket, response) = (state.next_ticket, Arc::new(Response::default()));
         if state.is_closed {
             drop(state);
-            reply.set(Err(ended_error()));
-            return (ticket, reply);
+            response.set(Err(ended_error()));
+            return (ticket, response);
         }
         let images = images.into();
         state.next_ticket += 1;
-        state.queued_requests.insert(ticket, Request { submit_time: Instant::now(), images, reply: reply.clone() });
+        state
+            .queued_requests
+            .insert(ticket, Request { submit_time: Instant::now(), images, response: response.clone() });
         drop(state);
         self.changed.notify_all();
-        (ticket, reply)
+        (ticket, response)
     }
 
     pub(crate) fn cancel(&self, ticket: u64) {
@@ -204,8 +206,8 @@ impl<B> Requests<B> {
             None => None,
         };
         drop(state);
-        if let Some(Request { reply, .. }) = request {
-            reply.set(batch);
+        if let Some(Request { response, .. }) = request {
+            response.set(batch);
         }
     }
 
@@ -222,7 +224,7 @@ impl<B> Requests<B> {
             late_requests.extend(state.queued_requests.pop_first().map(|(_, request)| request));
         }
         drop(state);
-        for Request { submit_time, reply, .. } in late_requests {
+        for Request { submit_time, response, .. } in late_requests {
             let timeout_text = || {
                 format!(
                     "the request waited {:.1} s for a batch: the program holds all {capacity} batches of the decoder; drop \
@@ -231,7 +233,7 @@ impl<B> Requests<B> {
                 )
             };
             let is_timeout = cause.kind() == ErrorKind::Timeout;
-            reply.set(Err(if is_timeout { Error::new(ErrorKind::Timeout, timeout_text()) } else { cause.clone() }));
+            response.set(Err(if is_timeout { Error::new(ErrorKind::Timeout, timeout_text()) } else { cause.clone() }));
         }
     }
 
@@ -263,7 +265,7 @@ impl<B> Requests<B> {
         let requests: Vec<_> = begun_requests.chain(std::mem::take(&mut state.queued_requests).into_values()).collect();
         drop(state);
         self.changed.notify_all();
-        requests.into_iter().for_each(|request| request.reply.set(Err(ended_error())));
+        requests.into_iter().for_each(|request| request.response.set(Err(ended_error())));
     }
 }
 
@@ -313,8 +315,8 @@ impl<B: Send> Source for Requests<B> {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let index = index as u64;
         let state = self.state();
-        let end = state.begun_requests.partition_point(|begun| begun.first_image <= index);
-        let begun = end.checked_sub(1).and_then(|position| state.begun_requests.get(position));
+        let begun_count = state.begun_requests.partition_point(|begun| begun.first_image <= index);
+        let begun = begun_count.checked_sub(1).and_then(|position| state.begun_requests.get(position));
         let location =
             begun.and_then(|begun| Some((index - begun.first_image, begun.request.as_ref()?.images.clone())));
         drop(state);
@@ -326,7 +328,7 @@ impl<B: Send> Source for Requests<B> {
                 Sample::new("").with_field(Self::FIELD, scratch)
             }
             Image::TooLarge(bytes) => {
-                let max_bytes = self.limits.image_bytes;
+                let max_bytes = self.limits.max_image_bytes;
                 Err(Error::in_source(format!("the image has {bytes} bytes, but max_sample_bytes is {max_bytes}")))
             }
         }

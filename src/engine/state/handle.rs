@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::resume::{self, Checkpoint, Probe};
-use super::run::Run;
-use super::sample_errors::{Faults, OnError, SampleError};
+use super::runtime::Runtime;
+use super::sample_errors::{OnError, SampleError, SampleErrors};
 use crate::decode::{Codecs, DecodedCache};
 use crate::device::DeviceCounters;
 use crate::engine::settings::{MemoryPlan, Settings};
@@ -19,16 +19,16 @@ use crate::trace::{Stats, Verdict};
 /// State that an open loader shares with its handles and its threads.
 pub(crate) struct Shared {
     pub(crate) recipe: Arc<Recipe>,
-    pub(crate) run: Arc<Run>,
+    pub(crate) runtime: Arc<Runtime>,
     pub(crate) schedule: Schedule,
     pub(crate) on_error: OnError,
-    pub(crate) faults: Mutex<Faults>,
+    pub(crate) sample_errors: Mutex<SampleErrors>,
     pub(crate) memory: MemoryPlan,
     /// Epochs before this one may be prepared ahead.
     pub(crate) epoch_limit: u64,
     /// Counters of the device's ring, if there is a device.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
-    pub(crate) device: OnceLock<DeviceCounters>,
+    pub(crate) device_counters: OnceLock<DeviceCounters>,
     /// Position of the first batch that has not been delivered yet.
     pub(crate) position: Mutex<BatchIndex>,
     /// The samples that checkpoints identify by their keys, to detect a different dataset. Their
@@ -40,20 +40,20 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(
-        (recipe, run, schedule): (Recipe, Run, Schedule),
+        (recipe, runtime, schedule): (Recipe, Runtime, Schedule),
         memory: MemoryPlan,
         (on_error, epoch_limit): (OnError, u64),
         position: BatchIndex,
     ) -> Self {
         Shared {
             recipe: Arc::new(recipe),
-            run: Arc::new(run),
+            runtime: Arc::new(runtime),
             schedule,
             on_error,
-            faults: Mutex::default(),
+            sample_errors: Mutex::default(),
             memory,
             epoch_limit,
-            device: OnceLock::new(),
+            device_counters: OnceLock::new(),
             position: Mutex::new(position),
             probes: OnceLock::new(),
             is_outdated: AtomicBool::new(false),
@@ -99,20 +99,20 @@ impl Shared {
         if failures.peek().is_none() || self.recipe.blanks_failed {
             return Ok(());
         }
-        let mut faults = self.faults.lock().expect("no code panics while holding this lock");
+        let mut sample_errors = self.sample_errors.lock().expect("no code panics while holding this lock");
         let (mut last_error, mut skipped) = (None, Vec::new());
         for (sample, error) in failures {
             if error.is_exhausted() {
                 return Err(error.clone());
             }
-            if faults.add(sample, SampleError { epoch, batch, error: error.clone() }, max_skipped) {
+            if sample_errors.record(sample, SampleError { epoch, batch, error: error.clone() }, max_skipped) {
                 skipped.push(error.clone());
             }
             last_error = Some(error);
         }
-        let exceeding_error = last_error.filter(|_| faults.is_over_limit(max_skipped));
+        let exceeding_error = last_error.filter(|_| sample_errors.is_over_limit(max_skipped));
         // Release the lock first, because the user's logger may panic or request the list.
-        drop(faults);
+        drop(sample_errors);
         for error in skipped {
             let _ = guarded(|| {
                 tracing::warn!(epoch, batch, "skipped: {error}");
@@ -156,20 +156,20 @@ pub struct LoaderHandle(pub(crate) Arc<Shared>);
 impl LoaderHandle {
     /// Returns a checkpoint of the run; see [`Batches::checkpoint`](crate::Batches::checkpoint).
     pub fn checkpoint(&self) -> Checkpoint {
-        let Shared { recipe, run, schedule, probes, .. } = &*self.0;
+        let Shared { recipe, runtime, schedule, probes, .. } = &*self.0;
         // An order that depends on state requires `Loader::epochs(0)`.
         let stateful = self.0.epoch_limit == 0;
-        let probes =
-            probes.get_or_init(|| resume::read_probes(recipe, &run.counters, &schedule.without_changes(), stateful));
+        let probes = probes
+            .get_or_init(|| resume::read_probes(recipe, &runtime.counters, &schedule.without_changes(), stateful));
         let probes = probes.clone();
         Checkpoint::new(recipe, schedule, self.0.position(), stateful, probes)
     }
 
     /// Returns the statistics of each stage so far; see [`Batches::stats`](crate::Batches::stats).
     pub fn stats(&self) -> Stats {
-        let Shared { recipe, run, memory, .. } = &*self.0;
-        let settings = &run.settings;
-        let mut stats = run.counters.stats();
+        let Shared { recipe, runtime, memory, .. } = &*self.0;
+        let settings = &runtime.settings;
+        let mut stats = runtime.counters.stats();
         stats.options.clone_from(&settings.options);
         stats.workers = settings.workers;
         stats.on_request = recipe.blanks_failed;
@@ -194,7 +194,7 @@ impl LoaderHandle {
     /// Returns the samples that were skipped so far; see
     /// [`Batches::sample_errors`](crate::Batches::sample_errors).
     pub fn sample_errors(&self) -> Vec<SampleError> {
-        self.0.faults.lock().expect("no code panics while holding this lock").errors().to_vec()
+        self.0.sample_errors.lock().expect("no code panics while holding this lock").errors().to_vec()
     }
 
     /// Reads sample `id` as the source stores it, and calls `take` with the sample and the loader's

@@ -42,22 +42,22 @@ pub struct SampleError {
 /// The samples that failed. Each sample is listed once. The list has at most `max_skipped` + 1
 /// samples, and the last of these exceeds the limit.
 #[derive(Default)]
-pub(crate) struct Faults {
+pub(crate) struct SampleErrors {
     errors: Vec<SampleError>,
-    samples: HashSet<u64>,
+    listed_samples: HashSet<u64>,
 }
 
-impl Faults {
+impl SampleErrors {
     pub(crate) fn errors(&self) -> &[SampleError] {
         &self.errors
     }
 
     /// Adds a sample of the source to the list, unless it is already listed or the list is full.
     /// Returns whether it was added.
-    pub(crate) fn add(&mut self, sample: u64, fault: SampleError, max_skipped: u64) -> bool {
-        let is_new = !self.is_over_limit(max_skipped) && self.samples.insert(sample);
+    pub(crate) fn record(&mut self, sample: u64, error: SampleError, max_skipped: u64) -> bool {
+        let is_new = !self.is_over_limit(max_skipped) && self.listed_samples.insert(sample);
         if is_new {
-            self.errors.push(fault);
+            self.errors.push(error);
         }
         is_new
     }

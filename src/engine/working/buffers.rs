@@ -27,15 +27,15 @@ impl PartFiller<'_> {
     /// Returns the number of bytes needed to decode `region` of an image.
     pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
         let pixel_bytes = encoded.size().area().saturating_mul(3);
-        let memory = if self.counts_pixels(pixel_bytes) { pixel_bytes } else { encoded.memory(region) };
+        let memory = if self.counts_only_pixels(pixel_bytes) { pixel_bytes } else { encoded.memory(region) };
         let memory = if self.recipe.is_strict { memory.saturating_add(encoded.check_memory()) } else { memory };
         usize::try_from(memory).unwrap_or(usize::MAX)
     }
 
     /// Returns whether only the pixels of an image of `bytes` bytes count as memory use. The
     /// codecs' scratch memory matters only for large images or if memory is scarce.
-    pub(super) fn counts_pixels(&self, bytes: u64) -> bool {
-        let has_ample_memory = self.run.scratch.share().decode_bytes as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
+    pub(super) fn counts_only_pixels(&self, bytes: u64) -> bool {
+        let has_ample_memory = self.runtime.scratch.share().decode_bytes as u64 >= SMALL_IMAGE_BYTES * MAX_GROUP as u64;
         has_ample_memory && bytes <= SMALL_IMAGE_BYTES
     }
 
@@ -56,7 +56,7 @@ impl PartFiller<'_> {
             sum = sum.saturating_add(capacity(sample_buffers).max(sample.memory));
             remaining_buffers = later_buffers;
         }
-        if sum.saturating_add(capacity(remaining_buffers)) > self.run.scratch.share().decode_bytes {
+        if sum.saturating_add(capacity(remaining_buffers)) > self.runtime.scratch.share().decode_bytes {
             self.pixels.iter_mut().for_each(Pixels::release);
         }
     }
@@ -76,7 +76,7 @@ impl PartFiller<'_> {
         let (other_buffers, frames) = self.pixels.split_at(used_buffers);
         let other_buffers: usize = other_buffers.iter().map(Pixels::capacity).sum();
         let frames = frames.iter().enumerate().map(|(index, pixels)| pixels.capacity().max(needed_bytes(index)));
-        if frames.fold(other_buffers, usize::saturating_add) > memory.max(self.run.scratch.share().decode_bytes) {
+        if frames.fold(other_buffers, usize::saturating_add) > memory.max(self.runtime.scratch.share().decode_bytes) {
             self.pixels[used_buffers..].iter_mut().for_each(Pixels::release);
         }
     }

@@ -54,7 +54,7 @@ impl<'a> PartFiller<'a> {
                     copy_bytes = copy_bytes.max(encoded.bitstream_memory(sample_image.plan.region, free_bytes));
                 }
             }
-            sample_image.skip();
+            sample_image.skip_decoding();
             sample_image.decode_ns = Some(0);
         }
         Ok((max_memory, copy_bytes))
@@ -78,7 +78,7 @@ impl<'a> PartFiller<'a> {
         for group in groups(frame_count) {
             // If only pixels count, all frames need the same memory, because they have the same
             // size.
-            let memory = if self.counts_pixels(pixel_bytes) {
+            let memory = if self.counts_only_pixels(pixel_bytes) {
                 self.decoding_memory(first_frame, region).saturating_add(cached_bytes).saturating_mul(group.len())
             } else {
                 group.into_iter().try_fold(0_usize, |sum, frame| -> Result<usize> {
@@ -140,7 +140,7 @@ impl<'a> PartFiller<'a> {
             frames.push(encoded);
         }
         let is_stored = self.store_images(&frames, sample_image, (sample.row, group.start));
-        self.bitstream.keep(self.run.scratch.share().retained_bytes / 2);
+        self.bitstream.keep(self.runtime.scratch.share().retained_bytes / 2);
         let (count, ns) = (is_stored.iter().filter(|&&is_stored| is_stored).count() as u64, self.meter.lap());
         for _ in 0..count {
             self.meter.add_time(Stage::Decode, &mut sample.timing, ns / count, 0);
@@ -223,20 +223,20 @@ impl<'a> PartFiller<'a> {
         used_buffers: usize,
         group: impl Iterator<Item = (usize, Option<Arc<Pixels>>)>,
     ) -> Result<()> {
-        let PartFiller { recipe, pixels, image, resizer, part, meter, .. } = self;
+        let PartFiller { recipe, pixels, image_buffer, resizer, part, meter, .. } = self;
         for ((frame, cached_pixels), pixels) in group.zip(&pixels[used_buffers..]) {
             let pixels = cached_pixels.as_deref().unwrap_or(pixels);
             meter.enter(Stage::Transform, sample.timing.id);
             let (mut rng, mut row) = (sample_image.rng.clone(), Row::new(part, sample.row).at_frame(frame));
             let result = guarded(|| {
-                let scratch = (&mut **resizer, &mut **image);
+                let scratch = (&mut **resizer, &mut **image_buffer);
                 field.transform(pixels, &sample_image.plan, &mut rng, &recipe.transforms, scratch, &mut row)
             });
             result.map_err(|e| frame_error(&field.name, sample_image.frames, frame, e))?;
             let ns = meter.lap();
             meter.add_time(Stage::Transform, &mut sample.timing, ns, field.rgb_bytes());
             meter.enter(Stage::Write, sample.timing.id);
-            guarded(|| field.write(image, &sample_image.plan, &mut row))?;
+            guarded(|| field.write(image_buffer, &sample_image.plan, &mut row))?;
             let ns = meter.lap();
             meter.add_uncounted_time(Stage::Write, &mut sample.timing, ns);
         }

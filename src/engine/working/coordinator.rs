@@ -7,10 +7,10 @@ use crossbeam::channel::{Receiver, Sender};
 use crossbeam::select;
 
 use super::copier;
-use super::outcome::{EndReason, Outcome};
+use super::fill_result::{EndReason, FillResult};
 use super::queue::WorkSender;
 use super::task::Task;
-use crate::batch::{Course, Free};
+use crate::batch::{Free, RunPlan};
 use crate::engine::reading::ReadStage;
 use crate::engine::settings::Settings;
 use crate::engine::state::{self, Shared};
@@ -34,66 +34,67 @@ pub(crate) trait BatchSampler: Send + Sync {
 pub(crate) struct Coordinator {
     pub(crate) shared: Arc<Shared>,
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
-    pub(crate) course_receiver: Receiver<Course>,
+    pub(crate) run_receiver: Receiver<RunPlan>,
     pub(crate) slot_receiver: Receiver<Free>,
     pub(crate) slot_sender: Sender<Free>,
     pub(crate) work_sender: WorkSender,
     pub(crate) read_stage: Arc<ReadStage>,
-    pub(crate) outcome_sender: Sender<Outcome>,
+    pub(crate) fill_result_sender: Sender<FillResult>,
 }
 
 impl Coordinator {
-    /// Runs until the sender of `course_receiver` is dropped.
+    /// Runs until the sender of `run_receiver` is dropped.
     pub(crate) fn run(self) {
         let mut entries = Vec::new();
-        let mut next_course = self.course_receiver.recv().ok();
-        while let Some(mut course) = next_course.take() {
-            let (run, mut next_batch, mut seq) = (course.run, Some(course.first), 0);
-            while let Some(index) = next_batch.filter(|_| self.shared.run.is_wanted(run)) {
-                // `length` may call slow user code. This does not delay the previous epoch, because
-                // the workers or readers already have all its batches.
-                let may_continue = index.batch > 0 || seq == 0 || course.enter(self.length(index.epoch));
+        let mut next_run_plan = self.run_receiver.recv().ok();
+        while let Some(mut run_plan) = next_run_plan.take() {
+            let (run, mut next_batch, mut seq) = (run_plan.run, Some(run_plan.first), 0);
+            while let Some(index) = next_batch.filter(|_| self.shared.runtime.is_current(run)) {
+                // `batch_count` may call slow user code. This does not delay the previous epoch,
+                // because the workers or readers already have all its batches.
+                let may_continue = index.batch > 0 || seq == 0 || run_plan.begin_epoch(self.batch_count(index.epoch));
                 let result =
                     if may_continue { self.choose_samples(run, index, &mut entries).map_err(Some) } else { Err(None) };
                 if let Err(error) = result {
-                    if self.shared.run.is_wanted(run) {
-                        let _ = self.outcome_sender.send(Err(EndReason::Run { run, seq, error }));
+                    if self.shared.runtime.is_current(run) {
+                        let _ = self.fill_result_sender.send(Err(EndReason::Run { run, seq, error }));
                     }
                     break;
                 }
                 if entries.is_empty() {
                     break;
                 }
-                next_batch = course.after(index);
+                next_batch = run_plan.next_after(index);
                 // `seconds()` does not advance between epochs, so time that the program spends
                 // between epochs does not count as waiting for a slot.
-                let (wait_start, seconds_before) = (Instant::now(), self.shared.run.settings.seconds());
+                let (wait_start, seconds_before) = (Instant::now(), self.shared.runtime.settings.seconds());
                 let range = trace::range(WAIT_FOR_SLOT);
                 let slot = loop {
                     select! {
-                        recv(self.course_receiver) -> start => match start {
-                            Ok(start) => { next_course = Some(start); break None }
+                        recv(self.run_receiver) -> run_plan => match run_plan {
+                            Ok(run_plan) => { next_run_plan = Some(run_plan); break None }
                             Err(_) => return,
                         },
                         recv(self.slot_receiver) -> slot => match slot {
-                            Ok(slot) => if let Some(slot) = self.shared.run.settings.keep(slot) { break Some(slot) },
+                            Ok(slot) => if let Some(slot) = self.shared.runtime.settings.keep(slot) { break Some(slot) },
                             Err(_) => return,
                         },
                     }
                 };
                 drop(range);
                 let Some(slot) = slot else { break };
-                let wait_time = Duration::from_secs_f64((self.shared.run.settings.seconds() - seconds_before).max(0.0));
-                self.shared.run.counters.record_slot_wait(index.epoch, index.batch, wait_start, wait_time);
-                if !self.shared.run.is_wanted(run) {
+                let wait_time =
+                    Duration::from_secs_f64((self.shared.runtime.settings.seconds() - seconds_before).max(0.0));
+                self.shared.runtime.counters.record_slot_wait(index.epoch, index.batch, wait_start, wait_time);
+                if !self.shared.runtime.is_current(run) {
                     let _ = self.slot_sender.send(slot);
                     break;
                 }
                 self.begin_batch(slot, run, seq, index, next_batch, &mut entries);
                 seq += 1;
             }
-            if next_course.is_none() {
-                next_course = self.course_receiver.recv().ok();
+            if next_run_plan.is_none() {
+                next_run_plan = self.run_receiver.recv().ok();
             }
         }
     }
@@ -113,7 +114,7 @@ impl Coordinator {
         let batch_variant = self.shared.schedule.image_size_index(index.epoch, index.batch);
         let variant = batch_variant.unwrap_or_else(|| recipe.output_sizes.variant(index.epoch));
         let schema = slot.schemas().variant(variant);
-        let mut part_len = Settings::samples_per_part(schema.batch, self.shared.run.settings.workers);
+        let mut part_len = Settings::samples_per_part(schema.batch, self.shared.runtime.settings.workers);
         if recipe.can_copy && !self.read_stage.reader_switch.readers_enabled() {
             part_len = copier::part_len(part_len, schema.batch, schema.sample_bytes());
         }
@@ -136,7 +137,7 @@ impl Coordinator {
 
     /// Returns the number of batches in `epoch`, or `None` if the source or the sampler fails. The
     /// program gets that error when it requests the epoch.
-    fn length(&self, epoch: u64) -> Option<u64> {
+    fn batch_count(&self, epoch: u64) -> Option<u64> {
         guarded(|| self.shared.recipe.read_source.check()).ok()?;
         state::count_batches(&self.shared.schedule, epoch).ok()
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::meter::Meter;
 use crate::batch::Part;
-use crate::engine::state::Run;
+use crate::engine::state::Runtime;
 use crate::error::guarded;
 use crate::recipe::Recipe;
 use crate::trace::Stage;
@@ -25,13 +25,13 @@ pub(super) fn part_len(min_len: usize, batch_len: usize, sample_bytes: usize) ->
 /// Copies the samples at the start of `rows`, and removes their rows from `rows`. Stops before the
 /// first sample that must be read, or if the run is canceled. Copies nothing while a trace is
 /// recorded. The metadata of the rows must be clear.
-pub(super) fn copy(recipe: &Recipe, run: &Run, worker: usize, part: &mut Part, rows: &mut Range<usize>) {
-    if !recipe.can_copy || run.counters.tracing().is_some() {
+pub(super) fn copy(recipe: &Recipe, runtime: &Runtime, worker: usize, part: &mut Part, rows: &mut Range<usize>) {
+    if !recipe.can_copy || runtime.counters.tracing().is_some() {
         return;
     }
-    let mut meter = Meter::new(&run.counters, worker, part.header());
+    let mut meter = Meter::new(&runtime.counters, worker, part.header());
     let (first_row, mut copied_bytes) = (rows.start, 0);
-    while rows.start < rows.end && run.is_wanted(part.header().run) {
+    while rows.start < rows.end && runtime.is_current(part.header().run) {
         let (row, id) = (rows.start, part.header().entries[rows.start].sample);
         meter.enter(Stage::Write, id);
         let result = guarded(|| Ok(recipe.copy(id, part, row)));

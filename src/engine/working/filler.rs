@@ -15,7 +15,7 @@ use crate::decode::decode_planes;
 use crate::decode::{Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::PrefetchedSamples;
 use crate::engine::settings::Share;
-use crate::engine::state::Run;
+use crate::engine::state::Runtime;
 use crate::error::{Error, Result, guarded};
 use crate::field::{Image, ImageContext, NO_OBJECTS, Pasted};
 use crate::recipe::{self, Partners, Recipe, SampleImage};
@@ -102,9 +102,9 @@ impl<'a> Group<'a> {
 
 pub(super) struct PartFiller<'a> {
     pub(super) recipe: &'a Recipe,
-    pub(super) run: &'a Run,
+    pub(super) runtime: &'a Runtime,
     pub(super) pixels: &'a mut [Pixels; MAX_PLANNED],
-    pub(super) image: &'a mut [u8],
+    pub(super) image_buffer: &'a mut [u8],
     pub(super) resizer: &'a mut Resizer,
     pub(super) pasted: &'a mut Pasted,
     pub(super) boxes: &'a mut Vec<[f32; 4]>,
@@ -118,17 +118,17 @@ pub(super) struct PartFiller<'a> {
 impl<'a> PartFiller<'a> {
     pub(super) fn read_group(
         &mut self,
-        encoded: &'a mut [Box<[Vec<u8>]>],
+        encoded_buffers: &'a mut [Box<[Vec<u8>]>],
         prefetched_samples: Option<&'a PrefetchedSamples>,
         rows: &mut Range<usize>,
     ) -> Group<'a> {
-        let share = self.run.scratch.share();
+        let share = self.runtime.scratch.share();
         let epoch = self.part.header().epoch;
         let tiles = self.recipe.max_tiles(epoch);
         let mut group = Group::default();
         // Size of the buffers that the source may have filled, in bytes.
         let mut buffered_bytes = 0;
-        for buffers in encoded.chunks_mut(tiles).take(self.max_samples(tiles)) {
+        for buffers in encoded_buffers.chunks_mut(tiles).take(self.max_samples(tiles)) {
             let Some(row) = rows.next() else { break };
             let (entry, first_image) = (self.part.header().entries[row], group.sample_images.len());
             let mut timing =
@@ -185,7 +185,7 @@ impl<'a> PartFiller<'a> {
         key: &mut &'a str,
         group: &mut Group<'a>,
     ) -> Result<(Sample<'a>, PartnerSamples<'a>, usize, Option<Box<Plan>>)> {
-        let (recipe, run, header) = (self.recipe, self.run, self.part.header());
+        let (recipe, runtime, header) = (self.recipe, self.runtime, self.part.header());
         let (epoch, run_number, entry_index) = (header.epoch, header.run, row - self.part.range().start);
         let entry = &header.entries[row].clone();
         let mut buffers = buffers.iter_mut();
@@ -200,7 +200,7 @@ impl<'a> PartFiller<'a> {
                 }
                 // Prefetched samples count toward a separate budget.
                 None => recipe
-                    .read((id, entry), buffers, || run.may_retry(run_number))
+                    .read((id, entry), buffers, || runtime.may_retry(run_number))
                     .inspect(|sample| cost.buffer_bytes += sample.memory()),
             };
             // Name partners by their source index, because a number that the user assigned applies
@@ -244,7 +244,7 @@ impl<'a> PartFiller<'a> {
         partners: Option<&Partners>,
         group: &mut Group<'a>,
     ) -> Result<(usize, Option<Box<Plan>>)> {
-        let share = self.run.scratch.share();
+        let share = self.runtime.scratch.share();
         let &Header { epoch, variant, .. } = self.part.header();
         let (fields, first_image) = (&self.recipe.any_fields().images, group.sample_images.len());
         for (index, field) in fields.iter().enumerate() {
@@ -453,7 +453,7 @@ impl<'a> PartFiller<'a> {
                 }
             }
         }
-        self.bitstream.keep(self.run.scratch.share().retained_bytes / 2);
+        self.bitstream.keep(self.runtime.scratch.share().retained_bytes / 2);
     }
 
     /// Copies the data of `images` for the device: `sample_image`, or consecutive frames of it.
@@ -502,14 +502,13 @@ impl<'a> PartFiller<'a> {
         is_stored
     }
 
-    /// Copies the data of `encoded` for the device: `sample_image`, or one of its frames. `place`
-    /// is the row of the sample and the index of the frame. Returns `false` if a worker must decode
-    /// the image.
+    /// Copies the data of `encoded` for the device: `sample_image`, or one of its frames. Returns
+    /// `false` if a worker must decode the image.
     fn store_image(
         &mut self,
         encoded: &EncodedImage<'a>,
         sample_image: &SampleImage<'a>,
-        place: (usize, usize),
+        row_and_frame: (usize, usize),
     ) -> bool {
         let PartFiller { recipe, bitstream, part, meter, .. } = self;
         let (field, plan) = (&recipe.fields_of(part.header()).images[sample_image.field], &sample_image.plan);
@@ -519,7 +518,7 @@ impl<'a> PartFiller<'a> {
         let free_bytes = part.free_encoded_bytes().saturating_sub(DecodeOps::SLACK);
         let result = guarded(|| {
             let grid = encoded.bitstream(plan.region, free_bytes, bitstream);
-            Ok(grid.map(|grid| field.store_encoded(&grid, bitstream, plan, part, place)))
+            Ok(grid.map(|grid| field.store_encoded(&grid, bitstream, plan, part, row_and_frame)))
         });
         // After a panic, a worker decodes the image instead.
         let result = result.unwrap_or_default();
@@ -589,7 +588,7 @@ impl<'a> PartFiller<'a> {
             let used_buffers = first_image + sample_images.len();
             return self.write_clip(sample, &mut sample_images[index], used_buffers);
         }
-        let PartFiller { recipe, pixels, image, resizer, pasted, part, meter, .. } = self;
+        let PartFiller { recipe, pixels, image_buffer, resizer, pasted, part, meter, .. } = self;
         let source_index = sample_images[index].pixel_source.unwrap_or(index);
         let (must_decode_separately, bytes) =
             (sample_images[source_index].must_decode_separately, sample_images[source_index].bytes);
@@ -612,13 +611,13 @@ impl<'a> PartFiller<'a> {
         meter.enter(Stage::Transform, id);
         let field = &recipe.fields_of(part.header()).images[sample_image.field];
         let pixels = cached_pixels.as_deref().unwrap_or(pixels);
-        recipe.transform(field, pixels, sample_image, ((resizer, image), pasted), (part, sample.row))?;
+        recipe.transform(field, pixels, sample_image, ((resizer, image_buffer), pasted), (part, sample.row))?;
         if !sample_image.is_last_tile() {
             return Ok(());
         }
         meter.finish_stage(Stage::Transform, &mut sample.timing, field.rgb_bytes());
         meter.enter(Stage::Write, id);
-        guarded(|| field.write(image, &sample_image.plan, &mut Row::new(part, sample.row)))
+        guarded(|| field.write(image_buffer, &sample_image.plan, &mut Row::new(part, sample.row)))
     }
 
     fn epoch_and_entry(&self, row: usize) -> (u64, Entry) {

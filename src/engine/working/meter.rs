@@ -89,7 +89,7 @@ impl<'a> Meter<'a> {
         let group_ns = lap_ns.saturating_sub(timed_ns);
         let untimed_images = images.iter().filter(|image| image.decode_ns.is_none());
         let group_bytes: usize = untimed_images.map(|image| image.encoded_bytes).sum();
-        let is_each_timed = images.iter().all(|image| image.decode_ns.is_some());
+        let are_all_timed = images.iter().all(|image| image.decode_ns.is_some());
         let trace = self.counters.tracing();
         let mut start = trace.map_or(0, |trace| trace.timestamp(self.lap_start).saturating_sub(lap_ns));
         let mut remaining_images = images.iter();
@@ -100,7 +100,7 @@ impl<'a> Meter<'a> {
                 self.add_time(Stage::Decode, sample, ns, image.pixel_bytes);
                 let Some(trace) = trace else { continue };
                 let (row, name) = (Row::Worker(self.worker), Stage::Decode.name());
-                if is_each_timed {
+                if are_all_timed {
                     trace.record_at(row, name, start, start + ns, self.args(sample, image.encoded_bytes));
                     start += ns;
                 } else if std::ptr::eq(image, &raw const images[0]) {

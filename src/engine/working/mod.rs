@@ -5,7 +5,7 @@
 //! coordinator sends the reason.
 //!
 //! 1. `task`: the messages in the workers' queue, each of which contains a part of a batch.
-//! 2. `outcome`: a full slot, or why no more slots will be filled.
+//! 2. `fill_result`: a full slot, or why no more slots will be filled.
 //! 3. `meter`: measures how long a worker spends in each stage.
 //! 4. `worker`: the state of a worker thread. `filler`: turns the samples of a part into rows of the
 //!    batch. `clips`: does the same for clips. `buffers`: limits the memory of a worker's buffers.
@@ -18,22 +18,22 @@ mod buffers;
 mod clips;
 mod coordinator;
 mod copier;
+mod fill_result;
 mod filler;
 mod meter;
-mod outcome;
 mod pool;
 mod queue;
 mod task;
 mod worker;
 
 pub(crate) use coordinator::{BatchSampler, Coordinator};
+pub(crate) use fill_result::{EndReason, FillResult};
 #[cfg(test)]
 pub(crate) use filler::DeviceImages;
-pub(crate) use outcome::{EndReason, Outcome};
 pub(crate) use pool::Pool;
 pub(crate) use queue::WorkSender;
 #[cfg(feature = "_device")]
-pub(crate) use task::Redecode;
+pub(crate) use task::RedecodeRequest;
 pub(crate) use task::Task;
 #[cfg(test)]
 pub(crate) use worker::fill_slot;

@@ -29,7 +29,7 @@ impl Pool {
         self.0.shared().clone()
     }
 
-    pub(crate) fn threads(&self) -> usize {
+    pub(crate) fn thread_count(&self) -> usize {
         self.0.current_num_threads()
     }
 }
@@ -48,17 +48,17 @@ mod tests {
 
     #[test]
     fn dropping_the_pool_finishes_its_tasks_despite_a_panic() {
-        let ran = Arc::new(AtomicUsize::new(0));
+        let finished_count = Arc::new(AtomicUsize::new(0));
         let workers = pool(3);
         for index in 0..50 {
-            let count = ran.clone();
+            let count = finished_count.clone();
             workers.spawner().spawn_fifo(move || {
                 assert!(index != 7, "task 7 panics");
                 count.fetch_add(1, Ordering::SeqCst);
             });
         }
         drop(workers);
-        assert_eq!(ran.load(Ordering::SeqCst), 49);
+        assert_eq!(finished_count.load(Ordering::SeqCst), 49);
     }
 
     #[test]

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
+use super::fill_result::{EndReason, FillResult};
 use super::filler::DeviceImages;
-use super::outcome::{EndReason, Outcome};
 use super::pool::{Pool, Spawner};
 use super::task::Task;
 use super::worker::Worker;
@@ -35,13 +35,13 @@ const MIN_LAST_WAIT: Duration = Duration::from_millis(8);
 
 struct WorkQueue {
     shared: Arc<Shared>,
-    parts: Receiver<Task>,
+    task_receiver: Receiver<Task>,
     read_stage: Arc<ReadStage>,
     /// Number of pool tasks that are running or waiting for a thread.
     pool_task_count: AtomicUsize,
     /// One worker per thread, created for its first part.
     workers: Box<[Mutex<Option<Worker>>]>,
-    outcome_sender: Sender<Outcome>,
+    fill_result_sender: Sender<FillResult>,
     slot_sender: Sender<Free>,
 }
 
@@ -49,81 +49,81 @@ struct WorkQueue {
 #[derive(Clone)]
 pub(crate) struct WorkSender {
     queue: Arc<WorkQueue>,
-    parts: Sender<Task>,
+    task_sender: Sender<Task>,
     pool: Spawner,
 }
 
 impl WorkSender {
-    /// Creates a queue for `parts` parts, which the threads of `pool` process. The pool tasks end
-    /// once this sender and all its clones have been dropped.
+    /// Creates a queue for `max_parts` parts, which the threads of `pool` process. The pool tasks
+    /// end once this sender and all its clones have been dropped.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         read_stage: &Arc<ReadStage>,
         pool: &Pool,
-        parts: usize,
-        outcome_sender: &Sender<Outcome>,
+        max_parts: usize,
+        fill_result_sender: &Sender<FillResult>,
         slot_sender: &Sender<Free>,
     ) -> Self {
-        let (sender, parts) = bounded(parts);
+        let (task_sender, task_receiver) = bounded(max_parts);
         let queue = WorkQueue {
             shared: shared.clone(),
-            parts,
+            task_receiver,
             read_stage: read_stage.clone(),
             pool_task_count: AtomicUsize::new(0),
-            workers: (0..pool.threads()).map(|_| Mutex::default()).collect(),
-            outcome_sender: outcome_sender.clone(),
+            workers: (0..pool.thread_count()).map(|_| Mutex::default()).collect(),
+            fill_result_sender: fill_result_sender.clone(),
             slot_sender: slot_sender.clone(),
         };
-        WorkSender { queue: Arc::new(queue), parts: sender, pool: pool.spawner() }
+        WorkSender { queue: Arc::new(queue), task_sender, pool: pool.spawner() }
     }
 
     pub(crate) fn send(&self, task: Task) {
-        self.parts.send(task).expect("the queue holds the receiver");
-        if self.queue.reserve_task() {
+        self.task_sender.send(task).expect("the queue holds the receiver");
+        if self.queue.reserve_pool_task() {
             let queue = self.queue.clone();
-            self.pool.spawn_fifo(move || queue.work());
+            self.pool.spawn_fifo(move || queue.run_pool_task());
         }
     }
 }
 
 thread_local! {
-    static IN_TASK: Cell<bool> = const { Cell::new(false) };
+    static IN_POOL_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
 impl WorkQueue {
     /// Reserves a pool task if there are fewer of them than threads. Returns whether the caller may
     /// start one.
-    fn reserve_task(&self) -> bool {
+    fn reserve_pool_task(&self) -> bool {
         let increment = |pool_task_count: usize| (pool_task_count < self.workers.len()).then_some(pool_task_count + 1);
         self.pool_task_count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment).is_ok()
     }
 
-    fn work(self: Arc<Self>) {
+    fn run_pool_task(self: Arc<Self>) {
         let index = rayon::current_thread_index().expect("tasks run in the pool");
-        if IN_TASK.get() {
+        if IN_POOL_TASK.get() {
             self.pool_task_count.fetch_sub(1, Ordering::SeqCst);
             return;
         }
-        IN_TASK.set(true);
+        IN_POOL_TASK.set(true);
         loop {
             while let Some(task) = self.next_task() {
                 // Rayon may have run a pool task that was meant for an idle thread on this thread
                 // instead, inside `next_task` or the previous part, where the task ended
                 // immediately. Start a replacement, so that the idle thread gets work.
-                if !self.parts.is_empty() && self.reserve_task() {
+                if !self.task_receiver.is_empty() && self.reserve_pool_task() {
                     let queue = self.clone();
-                    rayon::spawn_fifo(move || queue.work());
+                    rayon::spawn_fifo(move || queue.run_pool_task());
                 }
                 self.process(index, task);
             }
             self.pool_task_count.fetch_sub(1, Ordering::SeqCst);
             // While this task was still counted, a sender may have added a part without starting a
             // pool task.
-            if self.parts.is_empty() || !self.reserve_task() {
+            if self.task_receiver.is_empty() || !self.reserve_pool_task() {
                 break;
             }
         }
-        IN_TASK.set(false);
+        IN_POOL_TASK.set(false);
     }
 
     /// Returns the next part, or `None` if the queue stays empty for about 26 ms. The wait is
@@ -133,7 +133,7 @@ impl WorkQueue {
         let mut wait = SHORTEST_WAIT;
         loop {
             while rayon::yield_now() == Some(rayon::Yield::Executed) {}
-            match self.parts.recv_timeout(wait) {
+            match self.task_receiver.recv_timeout(wait) {
                 Ok(task) => return Some(task),
                 Err(RecvTimeoutError::Timeout) if wait < MIN_LAST_WAIT => wait *= 2,
                 Err(_) => return None,
@@ -149,9 +149,10 @@ impl WorkQueue {
                 let Some(part) = self.read_stage.divert(task.part) else { return Ok(()) };
                 task.part = part;
             }
-            let (shared, run) = (&self.shared, &self.shared.run);
+            let (shared, runtime) = (&self.shared, &self.shared.runtime);
             let mut worker = self.workers[index].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let worker = worker.get_or_insert_with(|| Worker::new(shared.recipe.clone(), shared.run.clone(), index));
+            let worker =
+                worker.get_or_insert_with(|| Worker::new(shared.recipe.clone(), shared.runtime.clone(), index));
             if let Some(redecode) = task.redecode {
                 if let Some(full) = worker.redecode(task.part, &redecode) {
                     (redecode.on_done)(full);
@@ -159,25 +160,25 @@ impl WorkQueue {
                 return Ok(());
             }
             let (run_number, seq) = (task.part.header().run, task.part.header().seq);
-            let (balance, device_ns) = (&run.balance, run.counters.device_decode.ns());
+            let (balance, device_ns) = (&runtime.balance, runtime.counters.device_decode.ns());
             let start = balance.clock();
             // The parts of a canceled run are not processed, so do not record their time.
-            let device_images = match run.is_wanted(run_number) {
+            let device_images = match runtime.is_current(run_number) {
                 false => DeviceImages::None,
                 true if balance.should_device_decode(seq, device_ns) => DeviceImages::All,
                 true if balance.may_device_decode_large(device_ns) => DeviceImages::Large,
                 true => DeviceImages::None,
             };
-            let full = worker.run(task, &self.read_stage.reader_switch, device_images);
-            if run.is_wanted(run_number) {
+            let full = worker.fill_part(task, &self.read_stage.reader_switch, device_images);
+            if runtime.is_current(run_number) {
                 balance.record_part(device_images == DeviceImages::All, start);
             }
             let Some(full) = full else { return Ok(()) };
             let header = full.header();
-            if run.is_wanted(run_number) {
+            if runtime.is_current(run_number) {
                 let batch = BatchIndex { epoch: header.epoch, batch: header.number };
                 self.read_stage.notifier.finish_batch(run_number, seq, batch);
-                let _ = self.outcome_sender.send(Ok(full));
+                let _ = self.fill_result_sender.send(Ok(full));
             } else {
                 let _ = self.slot_sender.send(full.release());
             }
@@ -186,7 +187,7 @@ impl WorkQueue {
         if let Err(e) = result {
             // A full channel contains an earlier panic already.
             let panic = panicked(e, || format!("worker {index} panicked"));
-            let _ = self.outcome_sender.try_send(Err(EndReason::Thread(panic)));
+            let _ = self.fill_result_sender.try_send(Err(EndReason::Thread(panic)));
         }
     }
 }

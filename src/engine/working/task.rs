@@ -14,23 +14,23 @@ pub(crate) struct Task {
     pub(crate) prefetched_samples: Option<PrefetchedSamples>,
     /// The request to decode images that the device could not decode. If it is set, the part is
     /// full except for these images.
-    pub(crate) redecode: Option<Redecode>,
+    pub(crate) redecode: Option<RedecodeRequest>,
 }
 
 /// A request to decode samples of a full batch that the device could not decode. Each part of the
 /// batch carries a copy.
 #[derive(Clone)]
-pub(crate) struct Redecode {
+pub(crate) struct RedecodeRequest {
     /// Rows of these samples, in ascending order.
     pub(crate) rows: Arc<[usize]>,
     /// A reference to a value that is dropped when the batch is canceled.
-    pub(crate) is_canceled: Weak<()>,
+    pub(crate) live_token: Weak<()>,
     /// The callback that receives the full slot. It must not block.
     pub(crate) on_done: Arc<dyn Fn(Full) + Send + Sync>,
 }
 
-impl Redecode {
+impl RedecodeRequest {
     pub(crate) fn is_wanted(&self) -> bool {
-        self.is_canceled.strong_count() > 0
+        self.live_token.strong_count() > 0
     }
 }

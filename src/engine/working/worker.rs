@@ -10,12 +10,12 @@ use super::buffers::count_fitting;
 use super::copier;
 use super::filler::{DeviceImages, PartFiller};
 use super::meter::Meter;
-use super::task::{Redecode, Task};
+use super::task::{RedecodeRequest, Task};
 use crate::batch::{Full, Header, Part};
 use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::{BlockTimer, PrefetchedSamples, ReaderSwitch};
 use crate::engine::settings::Share;
-use crate::engine::state::Run;
+use crate::engine::state::Runtime;
 #[cfg(test)]
 use crate::engine::state::Shared;
 use crate::error::{Result, guarded, panicked};
@@ -31,14 +31,14 @@ use crate::transform::Resizer;
 /// share of the memory ([`Scratch`](crate::engine::Scratch)) is freed.
 pub(crate) struct Worker {
     recipe: Arc<Recipe>,
-    run: Arc<Run>,
+    runtime: Arc<Runtime>,
     index: usize,
     /// One buffer per sample and read attempt. To the borrow checker, a failed read still borrows
     /// its buffer, so a retry needs a different one.
-    encoded: [Box<[Vec<u8>]>; MAX_GROUP],
+    encoded_buffers: [Box<[Vec<u8>]>; MAX_GROUP],
     /// One buffer per decoded image. Output images that are cut from it share the buffer.
     pixels: [Pixels; MAX_PLANNED],
-    image: Vec<u8>,
+    image_buffer: Vec<u8>,
     resizer: Resizer,
     pasted: Pasted,
     mixing: MixScratch,
@@ -49,26 +49,26 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(recipe: Arc<Recipe>, run: Arc<Run>, index: usize) -> Self {
+    pub(crate) fn new(recipe: Arc<Recipe>, runtime: Arc<Runtime>, index: usize) -> Self {
         Worker {
             index,
-            encoded: std::array::from_fn(|_| vec![Vec::new(); recipe.retries + 1].into_boxed_slice()),
+            encoded_buffers: std::array::from_fn(|_| vec![Vec::new(); recipe.retries + 1].into_boxed_slice()),
             pixels: Default::default(),
-            image: vec![0; recipe.image_buffer_bytes()],
+            image_buffer: vec![0; recipe.image_buffer_bytes()],
             resizer: Resizer::new(),
             pasted: Pasted::default(),
             mixing: MixScratch::default(),
             boxes: Vec::new(),
             bitstream: Bitstream::default(),
             recipe,
-            run,
+            runtime,
         }
     }
 
     /// Fills the part of `task`, unless its run has been canceled. `device_images` selects the
     /// images that the device decodes. The last worker to finish a part of the batch returns the
     /// full slot.
-    pub(crate) fn run(
+    pub(crate) fn fill_part(
         &mut self,
         task: Task,
         reader_switch: &ReaderSwitch,
@@ -86,9 +86,10 @@ impl Worker {
         });
         // User code is guarded separately, so a panic here is a bug or comes from the user's
         // logger. Finish the batch anyway, so that its slot is not lost.
-        let cancel_token = self.run.cancel_token(part.header().run);
+        let cancel_token = self.runtime.cancel_token(part.header().run);
         let result = guarded(|| {
-            cancel_token.during(|| self.fill(&mut part, prefetched_samples.as_ref(), reader_switch, device_images));
+            cancel_token
+                .during(|| self.fill_rows(&mut part, prefetched_samples.as_ref(), reader_switch, device_images));
             Ok(())
         });
         if let Err(e) = result {
@@ -106,7 +107,7 @@ impl Worker {
         }
         drop(prefetched_samples);
         let mut full = part.finish()?;
-        if !self.run.is_wanted(full.header().run) {
+        if !self.runtime.is_current(full.header().run) {
             return Some(full);
         }
         let start = Instant::now();
@@ -116,7 +117,7 @@ impl Worker {
         });
         self.recipe.fields_of(full.header()).find_largest_images(&mut full);
         if full.header().mixing.is_some() {
-            self.run.counters.worker(self.index).add_uncounted_time(Stage::Write, nanos(Instant::now(), start));
+            self.runtime.counters.worker(self.index).add_uncounted_time(Stage::Write, nanos(Instant::now(), start));
         }
         if let Err(e) = finish_result {
             let number = full.header().number;
@@ -129,13 +130,13 @@ impl Worker {
     /// Decodes the images of `part` that a device could not decode. Records errors on the affected
     /// sample, as if a worker had decoded the image in the first place. Returns the full slot if
     /// this was the last part of the batch.
-    pub(crate) fn redecode(&mut self, mut part: Part, request: &Redecode) -> Option<Full> {
+    pub(crate) fn redecode(&mut self, mut part: Part, request: &RedecodeRequest) -> Option<Full> {
         let range = part.range();
         for row in request.rows.iter().copied().filter(|row| range.contains(row)) {
             if !request.is_wanted() {
                 break;
             }
-            self.run.counters.worker(self.index).counts().decoded_again.bump();
+            self.runtime.counters.worker(self.index).counts().decoded_again.bump();
             let watched_request = request.clone();
             let cancel_token = CancelToken::new(move || !watched_request.is_wanted());
             let result = guarded(|| cancel_token.during(|| self.redecode_sample(&mut part, row, request)));
@@ -144,7 +145,7 @@ impl Worker {
             }
             self.trim();
         }
-        self.run.counters.worker(self.index).set_idle();
+        self.runtime.counters.worker(self.index).set_idle();
         let mut full = part.finish()?;
         if request.is_wanted() {
             let result = guarded(|| {
@@ -160,12 +161,12 @@ impl Worker {
     }
 
     /// Decodes the images of the sample in row `row`, after its other fields have been written.
-    fn redecode_sample(&mut self, part: &mut Part, row: usize, request: &Redecode) -> Result<()> {
-        let Worker { recipe, run, index, encoded, pixels: [pixels, ..], resizer, boxes, .. } = self;
+    fn redecode_sample(&mut self, part: &mut Part, row: usize, request: &RedecodeRequest) -> Result<()> {
+        let Worker { recipe, runtime, index, encoded_buffers, pixels: [pixels, ..], resizer, boxes, .. } = self;
         let &Header { epoch, variant, .. } = part.header();
-        let (entry, share) = (part.header().entries[row], run.scratch.share());
-        run.counters.worker(*index).enter(Stage::Decode, entry.sample);
-        let sample = recipe.read((entry.sample, &entry), &mut encoded[0], || request.is_wanted());
+        let (entry, share) = (part.header().entries[row], runtime.scratch.share());
+        runtime.counters.worker(*index).enter(Stage::Decode, entry.sample);
+        let sample = recipe.read((entry.sample, &entry), &mut encoded_buffers[0], || request.is_wanted());
         let sample = sample.map_err(|e| recipe.sample_error(entry.sample, "", e))?;
         recipe.check_size(&sample, entry.sample)?;
         // Combined images are never decoded on the device, so only this sample has to be read.
@@ -194,7 +195,7 @@ impl Worker {
                     // memory as possible.
                     pixels.release();
                     decode::release();
-                    run.scratch.take(memory)
+                    runtime.scratch.take(memory)
                 });
                 let result = guarded(|| {
                     encoded.decode(region, pixels)?;
@@ -220,7 +221,7 @@ impl Worker {
         Ok(())
     }
 
-    fn fill(
+    fn fill_rows(
         &mut self,
         part: &mut Part,
         prefetched_samples: Option<&PrefetchedSamples>,
@@ -229,11 +230,11 @@ impl Worker {
     ) {
         let mut rows = part.range();
         let (fill_start, mut wait_ns) = (Instant::now(), 0);
-        while !rows.is_empty() && self.run.is_wanted(part.header().run) {
+        while !rows.is_empty() && self.runtime.is_current(part.header().run) {
             if prefetched_samples.is_none() && self.recipe.can_copy {
                 let mut timer = BlockTimer::new();
                 let rows_before = rows.len();
-                copier::copy(&self.recipe, &self.run, self.index, part, &mut rows);
+                copier::copy(&self.recipe, &self.runtime, self.index, part, &mut rows);
                 wait_ns += timer.blocked_ns(rows_before - rows.len());
                 if rows.is_empty() {
                     break;
@@ -245,14 +246,14 @@ impl Worker {
         if prefetched_samples.is_none() {
             reader_switch.record_worker(wait_ns, nanos(Instant::now(), fill_start));
         }
-        self.run.counters.worker(self.index).set_idle();
+        self.runtime.counters.worker(self.index).set_idle();
     }
 
     fn trim(&mut self) {
-        let share = self.run.scratch.share();
-        let encoded_capacity = self.encoded.iter().flatten().map(Vec::capacity).sum::<usize>();
+        let share = self.runtime.scratch.share();
+        let encoded_capacity = self.encoded_buffers.iter().flatten().map(Vec::capacity).sum::<usize>();
         if encoded_capacity > share.encoded_bytes {
-            self.encoded.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
+            self.encoded_buffers.iter_mut().flatten().for_each(|buffer| *buffer = Vec::new());
         }
         trim_pixels(&mut self.pixels, share.decode_bytes);
         trim_decoders(&mut self.bitstream, share);
@@ -267,17 +268,40 @@ impl Worker {
         rows: &mut Range<usize>,
         device_images: DeviceImages,
     ) -> u64 {
-        let Worker { recipe, run, index, encoded, pixels, image, resizer, pasted, boxes, bitstream, .. } = self;
-        let (recipe, run): (&Recipe, &Run) = (recipe, run);
-        let meter = Meter::new(&run.counters, *index, part.header());
+        let Worker {
+            recipe,
+            runtime,
+            index,
+            encoded_buffers,
+            pixels,
+            image_buffer,
+            resizer,
+            pasted,
+            boxes,
+            bitstream,
+            ..
+        } = self;
+        let (recipe, runtime): (&Recipe, &Runtime) = (recipe, runtime);
+        let meter = Meter::new(&runtime.counters, *index, part.header());
         let may_decode_on_device = recipe.any_fields().images.iter().any(ImageField::may_decode_on_device);
         let device_images = if may_decode_on_device { device_images } else { DeviceImages::None };
-        let mut filler =
-            PartFiller { recipe, run, pixels, image, resizer, pasted, boxes, bitstream, device_images, part, meter };
+        let mut filler = PartFiller {
+            recipe,
+            runtime,
+            pixels,
+            image_buffer,
+            resizer,
+            pasted,
+            boxes,
+            bitstream,
+            device_images,
+            part,
+            meter,
+        };
         let mut timer = prefetched_samples.is_none().then(BlockTimer::new);
-        let mut group = filler.read_group(encoded, prefetched_samples, rows);
+        let mut group = filler.read_group(encoded_buffers, prefetched_samples, rows);
         let wait_ns = timer.as_mut().map_or(0, |timer| timer.blocked_ns(group.samples.len()));
-        let share = run.scratch.share();
+        let share = runtime.scratch.share();
         while !group.samples.is_empty() {
             let total_memory = group.samples.iter().fold(0, |sum: usize, sample| sum.saturating_add(sample.memory));
             if total_memory <= share.decode_bytes {
@@ -286,17 +310,17 @@ impl Worker {
                 break;
             }
             let first_memory = group.samples[0].memory;
-            let (count, reservation) = match run.scratch.try_take(total_memory) {
+            let (count, reservation) = match runtime.scratch.try_take(total_memory) {
                 Some(reservation) => (group.samples.len(), Some(reservation)),
                 None if first_memory <= share.decode_bytes => (count_fitting(&group.samples, share), None),
                 None => {
                     // Release the buffers before blocking, so that a waiting worker holds as little
                     // memory as possible.
                     filler.release();
-                    (1, Some(run.scratch.take(first_memory)))
+                    (1, Some(runtime.scratch.take(first_memory)))
                 }
             };
-            if !run.is_wanted(filler.part.header().run) {
+            if !runtime.is_current(filler.part.header().run) {
                 return wait_ns;
             }
             // Without shared memory, these samples and the buffers from earlier images must fit
@@ -344,14 +368,15 @@ pub(crate) fn fill_slot(
     mixing: Option<crate::transform::Mixing>,
     device_images: DeviceImages,
 ) -> (Full, Worker) {
-    let mut worker = Worker::new(shared.recipe.clone(), shared.run.clone(), 0);
+    let mut worker = Worker::new(shared.recipe.clone(), shared.runtime.clone(), 0);
     let entries = (0..sample_count).map(|sample| Entry { sample, variant: 0, valid: true });
     let begin = |header: &mut crate::batch::Header| {
         header.entries.extend(entries);
         header.mixing = mixing;
     };
     let part = slot.begin(sample_count as usize, begin).next().expect("the slot has one part");
-    let full = worker.run(Task { part, prefetched_samples: None, redecode: None }, &ReaderSwitch::new(), device_images);
+    let full =
+        worker.fill_part(Task { part, prefetched_samples: None, redecode: None }, &ReaderSwitch::new(), device_images);
     (full.expect("finishing the only part returns the slot"), worker)
 }
 
@@ -360,44 +385,45 @@ pub(crate) fn fill_slot(
 /// memory quota.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sample_count: u64) -> (u64, usize, usize) {
-    let run = &shared.run;
+    let runtime = &shared.runtime;
     let (full, worker) = fill_slot(shared, slot, sample_count, None, DeviceImages::All);
     assert!((0..full.len()).all(|row| full.meta(row).fault.is_none()));
-    let encoded_capacity: usize = worker.encoded.iter().flatten().map(Vec::capacity).sum();
+    let encoded_capacity: usize = worker.encoded_buffers.iter().flatten().map(Vec::capacity).sum();
     let pixel_capacity: usize = worker.pixels.iter().map(Pixels::capacity).sum();
-    let Share { decode_bytes, encoded_bytes, retained_bytes } = run.scratch.share();
+    let Share { decode_bytes, encoded_bytes, retained_bytes } = runtime.scratch.share();
     (
-        run.counters.stats().decoded_on_device,
+        runtime.counters.stats().decoded_on_device,
         encoded_capacity + pixel_capacity + worker.bitstream.memory(),
         decode_bytes + encoded_bytes + retained_bytes,
     )
 }
 
-/// Fills the first `samples` rows of a slot. Returns the number of images that workers have left to
-/// the device since the loader was opened.
+/// Fills the first `sample_count` rows of a slot. Returns the number of images that workers have
+/// left to the device since the loader was opened.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn images_left_to_device(
     shared: &Shared,
     slot: crate::batch::Free,
-    samples: u64,
+    sample_count: u64,
     device_images: DeviceImages,
 ) -> u64 {
-    let (full, _) = fill_slot(shared, slot, samples, None, device_images);
-    assert!((0..full.len()).all(|place| full.meta(place).fault.is_none()));
-    shared.run.counters.stats().decoded_on_device
+    let (full, _) = fill_slot(shared, slot, sample_count, None, device_images);
+    assert!((0..full.len()).all(|row| full.meta(row).fault.is_none()));
+    shared.runtime.counters.stats().decoded_on_device
 }
 
 /// Fills a slot with the first sample, and decodes its images again, as if a device had failed.
 /// Returns how many bytes the second decode took from the shared memory.
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usize {
-    let run = &shared.run;
+    let runtime = &shared.runtime;
     let (full, mut worker) = fill_slot(shared, slot, 1, None, DeviceImages::All);
-    run.scratch.take_largest_grant();
+    runtime.scratch.take_largest_grant();
     let token = Arc::new(());
-    let request = Redecode { rows: Arc::from([0]), is_canceled: Arc::downgrade(&token), on_done: Arc::new(|_| {}) };
+    let request =
+        RedecodeRequest { rows: Arc::from([0]), live_token: Arc::downgrade(&token), on_done: Arc::new(|_| {}) };
     let part = full.split_again(1, &request.rows).next().expect("the slot has one part");
     let full = worker.redecode(part, &request).expect("finishing the only part returns the slot");
     assert!(full.meta(0).fault.is_none(), "{:?}", full.meta(0).fault);
-    run.scratch.take_largest_grant()
+    runtime.scratch.take_largest_grant()
 }

@@ -12,7 +12,7 @@ use jpeg_encoder::SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_4_1};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::*;
-use crate::batch::{Course, Feed, Wait};
+use crate::batch::{Feed, RunPlan, Wait};
 use crate::decode::{CacheFormat, Condition, check};
 use crate::device::Variant;
 use crate::device::tests::coded::oriented;
@@ -93,7 +93,7 @@ fn loader(originals: &[Vec<u8>]) -> Loader {
 
 impl<G: Gpu, B: From<ConsumerBatch<G>>> DeviceLoader<G, B> {
     fn start(&mut self, epoch: u64, first: u64) {
-        self.ring.start(Course::one(epoch, first..self.shared.schedule.num_batches(epoch)));
+        self.ring.start(RunPlan::one_epoch(epoch, first..self.shared.schedule.num_batches(epoch)));
     }
 }
 
@@ -112,7 +112,7 @@ fn field_on_device(loader: Loader, epoch: u64, first: u64, name: Option<&str>) -
     while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
         batches.push(pixels_of(&sim, &batch?, name));
     }
-    let decoded = opened.shared.run.counters.stats().decoded_on_device;
+    let decoded = opened.shared.runtime.counters.stats().decoded_on_device;
     Ok((batches, decoded))
 }
 
@@ -548,7 +548,7 @@ fn images_that_the_device_decodes_are_not_uploaded() {
         while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
             batch.unwrap();
         }
-        (opened.shared.run.counters.stats().decoded_on_device, opened.ring.device_counters().stats().copied_bytes)
+        (opened.shared.runtime.counters.stats().decoded_on_device, opened.ring.device_counters().stats().copied_bytes)
     };
     let pixel_bytes = 48 * 224 * 224 * 3;
     let (decoded, copied) = decoded_and_copied(DecodeOn::Gpu);
@@ -771,7 +771,7 @@ fn decode_share_limits_decoding_on_the_device() {
                 batch.unwrap();
             }
         }
-        opened.shared.run.counters.stats().decoded_on_device
+        opened.shared.runtime.counters.stats().decoded_on_device
     };
     let (unlimited, some) = (decoded(1.0), decoded(0.0001));
     assert!(unlimited > 20 * 24, "the device decoded only {unlimited} of 960 images without a limit");

@@ -10,7 +10,7 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 use super::super::super::spec::{Array, Lanes, Origin, Spec};
 use super::super::super::{SoftLabels, Target};
 use super::super::{FullSlot, HostFeed, Repair};
-use crate::batch::{BatchInfo, Course, Dtype, Feed, Field, Layout, Normalize, Role, SampleOps, Schema, Wait};
+use crate::batch::{BatchInfo, Dtype, Feed, Field, Layout, Normalize, Role, RunPlan, SampleOps, Schema, Wait};
 use crate::device::tests::sim::{converted, sample_bytes};
 use crate::error::{Error, Result};
 use crate::sampler::{Entry, Rng};
@@ -190,9 +190,9 @@ impl TestFeed {
 impl Feed for TestFeed {
     type Batch = HostSlot;
 
-    fn start(&mut self, course: Course) {
-        assert_eq!(course.batches, BATCHES);
-        (self.epoch, self.next) = (course.first.epoch, course.first.batch);
+    fn start(&mut self, run_plan: RunPlan) {
+        assert_eq!(run_plan.batch_count, BATCHES);
+        (self.epoch, self.next) = (run_plan.first.epoch, run_plan.first.batch);
     }
 
     fn position(&self) -> Option<BatchIndex> {
@@ -246,7 +246,7 @@ impl HostFeed for TestFeed {
     fn repair(&mut self, _: HostSlot, _: &[usize]) -> Repair<HostSlot> {
         unreachable!("nothing is decoded on the device")
     }
-    fn repaired(&mut self, _: HostSlot) -> Result<HostSlot> {
+    fn finish_repair(&mut self, _: HostSlot) -> Result<HostSlot> {
         unreachable!("nothing is decoded on the device")
     }
 }

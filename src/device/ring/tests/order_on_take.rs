@@ -36,7 +36,7 @@ fn torn(streams: usize, is_mistaken: bool) -> usize {
     let (streams, seen): (Vec<_>, _) = ((0..streams).map(|_| sim.stream().unwrap()).collect(), Seen::default());
     let (sender, batches) = bounded(1);
     let answers = std::thread::spawn(move || {
-        ring.start(Course::one(0, 0..BATCHES));
+        ring.start(RunPlan::one_epoch(0, 0..BATCHES));
         while let Some(batch) = next(&mut ring) {
             sender.send(batch.unwrap()).unwrap();
         }
@@ -79,7 +79,7 @@ fn a_batch_without_a_stream_is_taken_on_the_consumers_stream() {
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
     let seen = Seen::default();
-    ring.start(Course::one(0, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     while let Some(batch) = next(&mut ring) {
         let batch = batch.unwrap();
         batch.take_on(None).unwrap();
@@ -96,7 +96,7 @@ fn no_call_becomes_part_of_a_capture() {
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     ring.order_when_taken();
     ring.shared.consumer.capturing.store(true, Relaxed);
-    ring.start(Course::one(0, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     let (first, second) = (next(&mut ring).unwrap().unwrap(), next(&mut ring).unwrap().unwrap());
     assert_eq!(first.take_on(None).unwrap_err().kind(), ErrorKind::Capturing);
     // The batch was not taken, so its slot is reused without recording an event.
@@ -128,7 +128,7 @@ fn a_dropped_foreign_batch_frees_its_slot_without_more_calls() {
     let sim = Sim::new(Mistake::None, 5);
     let (mut ring, _gate) = open_busy(&sim);
     let side = sim.stream().unwrap();
-    ring.start(Course::one(0, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     let batches: Vec<_> = (0..SLOTS).map(|_| next(&mut ring).unwrap().unwrap()).collect();
     for batch in &batches {
         batch.take_on(Some(side.twin())).unwrap();

@@ -59,7 +59,7 @@ fn run(drawn: &Drawn, mistake: Mistake) -> [u64; 2] {
     let mut ring = open_spec(&sim, kind(drawn.what), drawn.loader).unwrap();
     let (seen, mut expected, mut held_batches) = (Seen::default(), Vec::new(), std::collections::VecDeque::new());
     for (epoch, &(first, count, ends)) in (0..).zip(&drawn.runs) {
-        ring.start(Course::one(epoch, first..BATCHES));
+        ring.start(RunPlan::one_epoch(epoch, first..BATCHES));
         for number in first..first + count {
             let Some(batch) = next(&mut ring) else {
                 assert_eq!(number, BATCHES, "a batch is missing");

@@ -35,7 +35,7 @@ fn torn_elsewhere(streams: usize, registration: Registration) -> usize {
     let sim = Sim::new(Mistake::None, 60);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let (others, seen): (Vec<_>, _) = ((0..streams).map(|_| sim.stream().unwrap()).collect(), Seen::default());
-    ring.start(Course::one(0, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     while let Some(batch) = next(&mut ring) {
         let batch = batch.unwrap();
         if registration == Registration::Exported {
@@ -84,7 +84,7 @@ fn use_on_does_not_wait_for_the_consumers_stream() {
     ring.shared.consumer.run(move |_| {
         let _ = open.recv();
     });
-    ring.start(Course::one(0, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     for _ in 0..BATCHES {
         let batch = next(&mut ring).unwrap().unwrap();
         batch.use_on(other.twin()).unwrap();
@@ -100,7 +100,7 @@ fn a_batch_dropped_during_a_capture_is_released_after_it() {
     let sim = Sim::new(Mistake::None, 5);
     let mut ring = open(&sim, CONVERTED, 0).unwrap();
     let other = sim.stream().unwrap();
-    ring.start(Course::one(0, 0..BATCHES));
+    ring.start(RunPlan::one_epoch(0, 0..BATCHES));
     let batch = next(&mut ring).unwrap().unwrap();
     let used = other.twin();
     used.capturing.store(true, Relaxed);

@@ -242,16 +242,16 @@ fn the_batch_that_exceeds_max_skipped_fails() {
 fn canceled_parts_are_not_timed() {
     let slow = Recorded { pause: Duration::from_millis(1), ..Arc::into_inner(Recorded::new()).unwrap() };
     let (mut batches, _sim) = opened(loader(&Arc::new(slow)).decode_on(DecodeOn::Auto));
-    let run = batches.handle().0.run.clone();
+    let runtime = batches.handle().0.runtime.clone();
     for epoch in 0..15 {
         drop(batches.epoch(epoch));
         let _ = batches.epoch(epoch).next().unwrap().unwrap();
-        let [decoding, copying] = run.balance.mean_part_times();
+        let [decoding, copying] = runtime.balance.mean_part_times();
         for time in [decoding, copying] {
             assert!(time == 0.0 || time >= 1e6, "a part takes more than 1 ms, but {time} ns were recorded");
         }
     }
-    assert!(run.balance.mean_part_times() != [0.0, 0.0]);
+    assert!(runtime.balance.mean_part_times() != [0.0, 0.0]);
 }
 
 #[test]

@@ -23,13 +23,13 @@ fn run(loader: Loader, names: &[&str]) -> (Vec<Vec<Vec<u8>>>, u64) {
     let mut opened = loader.open_device::<_, ConsumerBatch<Sim>>(sim.clone(), consumer).unwrap();
     let batches = opened.shared.schedule.num_batches(0);
     let first = BatchIndex { epoch: 0, batch: 0 };
-    opened.ring.start(Course { run: 1, first, batches, repeats: false, epochs: 4 });
+    opened.ring.start(RunPlan { run: 1, first, batch_count: batches, repeats_epoch: false, epoch_limit: 4 });
     let mut contents = Vec::new();
     while let Some(batch) = opened.ring.next(&mut Wait::begins(&mut || Some(Duration::from_millis(100)))) {
         let batch = batch.unwrap();
         contents.push(names.iter().map(|name| pixels_of(&sim, &batch, Some(name))).collect());
     }
-    (contents, opened.shared.run.counters.stats().decoded_on_device)
+    (contents, opened.shared.runtime.counters.stats().decoded_on_device)
 }
 
 fn on_host(loader: Loader, names: &[&str]) -> Vec<Vec<Vec<u8>>> {

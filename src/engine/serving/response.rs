@@ -7,54 +7,54 @@ use std::time::Duration;
 use crate::error::{Error, Result, guarded};
 
 /// The response to a request, which is set once and taken once.
-pub(crate) struct Reply<B> {
+pub(crate) struct Response<B> {
     state: Mutex<State<B>>,
     changed: Condvar,
 }
 
 struct State<B> {
-    answer: Answer<B>,
+    response: ResponseState<B>,
     waker: Option<Waker>,
 }
 
-enum Answer<B> {
+enum ResponseState<B> {
     Pending,
     Ready(Result<B>),
     Taken,
 }
 
-impl<B> Default for Reply<B> {
+impl<B> Default for Response<B> {
     fn default() -> Self {
-        Reply { state: Mutex::new(State { answer: Answer::Pending, waker: None }), changed: Condvar::new() }
+        Response { state: Mutex::new(State { response: ResponseState::Pending, waker: None }), changed: Condvar::new() }
     }
 }
 
 impl<B> State<B> {
     fn is_pending(&self) -> bool {
-        matches!(self.answer, Answer::Pending)
+        matches!(self.response, ResponseState::Pending)
     }
 
     /// Takes the response, which must have been set. Calls `on_batch` with a batch first. If
     /// `on_batch` fails, the batch is not taken.
     fn take(&mut self, on_batch: impl FnOnce(&B) -> Result<()>) -> Result<B> {
-        if let Answer::Ready(Ok(batch)) = &self.answer {
+        if let ResponseState::Ready(Ok(batch)) = &self.response {
             on_batch(batch)?;
         }
-        match std::mem::replace(&mut self.answer, Answer::Taken) {
-            Answer::Ready(answer) => answer,
+        match std::mem::replace(&mut self.response, ResponseState::Taken) {
+            ResponseState::Ready(response) => response,
             _ => Err(Error::config("the batch has already been taken; store it when you take it")),
         }
     }
 }
 
-impl<B> Reply<B> {
+impl<B> Response<B> {
     fn state(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().expect("no code panics while holding this lock")
     }
 
     pub(crate) fn set(&self, batch: Result<B>) {
         let mut state = self.state();
-        state.answer = Answer::Ready(batch);
+        state.response = ResponseState::Ready(batch);
         let waker = state.waker.take();
         drop(state);
         self.changed.notify_all();
@@ -73,7 +73,7 @@ impl<B> Reply<B> {
     }
 
     /// Waits for the response, but at most for `timeout`. Returns whether it has been set.
-    pub(crate) fn is_set(&self, timeout: Duration) -> bool {
+    pub(crate) fn wait_timeout(&self, timeout: Duration) -> bool {
         let state = self.changed.wait_timeout_while(self.state(), timeout, |state| state.is_pending());
         !state.expect("no code panics while holding this lock").0.is_pending()
     }

@@ -4,7 +4,7 @@ use crate::batch::Full;
 use crate::error::Error;
 
 /// A full slot, or the reason why no more slots will follow.
-pub(crate) type Outcome = Result<Full, EndReason>;
+pub(crate) type FillResult = Result<Full, EndReason>;
 
 /// The reason why no more slots will follow.
 pub(crate) enum EndReason {

@@ -13,7 +13,7 @@ use crate::trace::Counters;
 /// Maximum number of reader threads: enough for 10,000 reads per second at 50 ms each.
 pub(crate) const MAX_READERS: usize = 512;
 
-pub(crate) struct Run {
+pub(crate) struct Runtime {
     /// Number of the current run, or 0 if there is none. Threads discard work that belongs to a
     /// different run.
     current_run: Arc<AtomicU64>,
@@ -26,7 +26,7 @@ pub(crate) struct Run {
     pub(crate) balance: Balance,
 }
 
-impl Run {
+impl Runtime {
     /// Creates the state. `fields` contains the names of the fields that workers compute, which
     /// have their own counters.
     ///
@@ -43,7 +43,7 @@ impl Run {
         let current_run = Arc::new(AtomicU64::new(0));
         let current = current_run.clone();
         let is_ended = Arc::new(move |run| current.load(Ordering::Relaxed) != run);
-        Ok(Run { current_run, is_ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
+        Ok(Runtime { current_run, is_ended, counters, tuner: Tuner::new(&settings), settings, scratch, balance })
     }
 
     /// Makes `run` the current run. 0 means that there is none.
@@ -51,7 +51,7 @@ impl Run {
         self.current_run.store(run, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_wanted(&self, run: u64) -> bool {
+    pub(crate) fn is_current(&self, run: u64) -> bool {
         self.current_run.load(Ordering::Relaxed) == run
     }
 
@@ -63,7 +63,7 @@ impl Run {
     /// Returns whether `run` is current, so that a failed read should be retried. If it is, counts
     /// the retry.
     pub(crate) fn may_retry(&self, run: u64) -> bool {
-        let is_current = self.is_wanted(run);
+        let is_current = self.is_current(run);
         if is_current {
             self.counters.retries.add(1);
         }
