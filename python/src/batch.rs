@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 
 /// Fields of at most this many bytes are copied by default, so that a user who keeps labels does
 /// not keep the batch's slot in use.
-const ALWAYS_COPIED: usize = 1 << 16;
+const MAX_SMALL_BYTES: usize = 1 << 16;
 
 either! {
     #[derive(Clone)]
@@ -40,14 +40,14 @@ impl Batch {
     fn tensor(&self, py: Python<'_>, name: &str, channels_last: bool, own: bool) -> PyResult<Tensor> {
         match &self.delivered {
             Delivered::Host(batch) => {
-                let Some(view) = batch.field(name) else { return Err(self.missing(py, name)) };
-                let copy = self.copy.unwrap_or(view.bytes().len() <= ALWAYS_COPIED);
+                let Some(view) = batch.field(name) else { return Err(self.missing_field(py, name)) };
+                let copy = self.copy.unwrap_or(view.bytes().len() <= MAX_SMALL_BYTES);
                 let make = || Tensor::host(batch, name, view, channels_last, copy);
-                Ok(if copy && view.bytes().len() > ALWAYS_COPIED { py.detach(make) } else { make() })
+                Ok(if copy && view.bytes().len() > MAX_SMALL_BYTES { py.detach(make) } else { make() })
             }
             #[cfg(feature = "cuda")]
             Delivered::Cuda(batch) => {
-                let Some(tensor) = batch.field(name) else { return Err(self.missing(py, name)) };
+                let Some(tensor) = batch.field(name) else { return Err(self.missing_field(py, name)) };
                 let own = own && self.copied();
                 py.detach(|| Tensor::cuda(batch, name, &tensor, channels_last, own)).raised(py)
             }
@@ -60,7 +60,7 @@ impl Batch {
         match &self.delivered {
             Delivered::Host(_) => false,
             #[cfg(feature = "cuda")]
-            Delivered::Cuda(_) => self.copy.unwrap_or(nbytes <= ALWAYS_COPIED),
+            Delivered::Cuda(_) => self.copy.unwrap_or(nbytes <= MAX_SMALL_BYTES),
         }
     }
 
@@ -128,7 +128,7 @@ impl Batch {
 }
 
 impl Batch {
-    fn missing(&self, py: Python<'_>, name: &str) -> PyErr {
+    fn missing_field(&self, py: Python<'_>, name: &str) -> PyErr {
         if name == "label" {
             let labels = match_either!(Delivered, &self.delivered, batch => batch.labels().map(|_| ()));
             if let Err(e) = labels.raised(py) {

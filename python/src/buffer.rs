@@ -23,8 +23,8 @@ pub(crate) enum Buffer<'py> {
 impl<'py> Buffer<'py> {
     /// Reads `value`. Returns `None` if it has no buffer or its elements have an unsupported type.
     /// `bytes`, `bytearray` and `memoryview` objects with one axis of bytes count as encoded files.
-    /// If `encoded` is true, so do all other one-dimensional arrays of bytes.
-    pub(crate) fn of(value: &Bound<'py, PyAny>, encoded: bool) -> PyResult<Option<Self>> {
+    /// If `is_encoded` is true, so do all other one-dimensional arrays of bytes.
+    pub(crate) fn from_object(value: &Bound<'py, PyAny>, is_encoded: bool) -> PyResult<Option<Self>> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Some(Buffer::Bytes(bytes.clone())));
         }
@@ -34,23 +34,23 @@ impl<'py> Buffer<'py> {
         let shape: Bound<'_, PyTuple> = view.getattr("shape")?.extract()?;
         let data = || Ok::<_, PyErr>(view.call_method0("tobytes")?.cast_into::<PyBytes>()?);
         let is_bytes =
-            encoded || format == "c" || value.is_instance_of::<PyByteArray>() || value.is_instance(&memoryview)?;
+            is_encoded || format == "c" || value.is_instance_of::<PyByteArray>() || value.is_instance(&memoryview)?;
         if shape.len() == 1 && matches!(&*format, "B" | "b" | "c") && is_bytes {
             return Ok(Some(Buffer::Bytes(data()?)));
         }
-        let Some(kind) = kind(&format) else { return Ok(None) };
-        let size: usize = view.getattr("itemsize")?.extract()?;
-        let descr = match (size, format.starts_with(['>', '!']) != cfg!(target_endian = "big")) {
-            (1, _) => format!("|{kind}1"),
-            (_, false) => format!("<{kind}{size}"),
-            (_, true) => format!(">{kind}{size}"),
+        let Some(type_code) = type_code(&format) else { return Ok(None) };
+        let item_bytes: usize = view.getattr("itemsize")?.extract()?;
+        let descr = match (item_bytes, format.starts_with(['>', '!']) != cfg!(target_endian = "big")) {
+            (1, _) => format!("|{type_code}1"),
+            (_, false) => format!("<{type_code}{item_bytes}"),
+            (_, true) => format!(">{type_code}{item_bytes}"),
         };
-        Ok(Some(Buffer::Array { header: header(&descr, &shape.to_string()), data: data()?, axes: shape.len() }))
+        Ok(Some(Buffer::Array { header: npy_header(&descr, &shape.to_string()), data: data()?, axes: shape.len() }))
     }
 }
 
 /// Converts a format of Python's `struct` module to the type code of `.npy` files.
-fn kind(format: &str) -> Option<char> {
+fn type_code(format: &str) -> Option<char> {
     match format.trim_start_matches(['@', '=', '<', '>', '!']) {
         "?" => Some('b'),
         "b" | "h" | "i" | "l" | "q" => Some('i'),
@@ -61,7 +61,7 @@ fn kind(format: &str) -> Option<char> {
 }
 
 /// Returns the header of an `.npy` file, padded to a multiple of 64 bytes.
-fn header(descr: &str, shape: &str) -> Vec<u8> {
+fn npy_header(descr: &str, shape: &str) -> Vec<u8> {
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let padding = 63 - (10 + text.len()) % 64;
     text.extend(std::iter::repeat_n(' ', padding));

@@ -20,29 +20,31 @@ use warpfeed::{Batches, Error, HostBatch, Loader, LoaderHandle, MemoryPlan};
 use crate::batch::{Batch, Delivered};
 use crate::either::{either, match_either};
 use crate::error::{Raised as _, raised};
-use crate::function::{Calls, Function};
+use crate::function::{Function, FunctionRunner};
 use crate::gpu;
 use crate::lending::HeldBatches;
 use crate::option_names::in_python;
 use crate::options::{self, Delivery};
 use crate::order::PythonOrder;
-use crate::stored::{self, Stored};
+use crate::stored::{self, StoredSample};
 use crate::traced::{TracedRef, collecting_refs};
-use crate::waiting::{Process, SLICE, TimedMutex, end_threads, run_on_thread, spawn_shutdown, wait_interruptibly};
+use crate::waiting::{
+    OwnerProcess, TimedMutex, WAIT_SLICE, end_threads, run_on_thread, spawn_shutdown, wait_interruptibly,
+};
 
 either! {
-    Open of Batches
+    OpenLoader of Batches
 }
 
 /// State that one thread at a time uses, while it is detached from the interpreter.
 struct State {
     /// The open loader, or `None` once it is closed.
-    open: Option<Open>,
+    open: Option<OpenLoader>,
     generation: u64,
 }
 
 impl State {
-    fn open(&mut self) -> warpfeed::Result<&mut Open> {
+    fn open(&mut self) -> warpfeed::Result<&mut OpenLoader> {
         self.open.as_mut().ok_or_else(closed)
     }
 }
@@ -60,9 +62,9 @@ struct Inner {
     state: TimedMutex<State>,
     /// Set when closing begins, so that threads that wait for a batch release `state`.
     closing: AtomicBool,
-    function: Option<Arc<Calls>>,
+    function: Option<Arc<FunctionRunner>>,
     close_lock: TimedMutex<()>,
-    ended: AtomicBool,
+    has_stopped: AtomicBool,
 }
 
 impl Inner {
@@ -86,7 +88,7 @@ impl Inner {
                 let open = state.open.take();
                 drop(state);
                 drop(open);
-                return self.ended.store(true, Ordering::Relaxed);
+                return self.has_stopped.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -97,7 +99,7 @@ pub(crate) struct Core {
     inner: Arc<Inner>,
     next: Mutex<NextEpoch>,
     monitor: LoaderHandle,
-    process: Process,
+    process: OwnerProcess,
     lending: HeldBatches,
     device: Option<usize>,
     order: Option<Arc<PythonOrder>>,
@@ -111,7 +113,7 @@ pub(crate) struct Core {
 
 impl Core {
     /// Runs `call` with exclusive use of the loader, detached from the interpreter.
-    fn with<T: Send>(
+    fn with_state<T: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&mut State) -> warpfeed::Result<T> + Send,
@@ -125,33 +127,33 @@ impl Core {
         called?.raised(py)
     }
 
-    fn lock(&self) -> MutexGuard<'_, NextEpoch> {
+    fn lock_next(&self) -> MutexGuard<'_, NextEpoch> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares `checkpoint` with this loader and, if `moves` is set, continues from it. If they do
+    /// Compares `checkpoint` with this loader and, if `resumes` is set, continues from it. If they do
     /// not match and the sampler function may depend on state, calls the function again, because
     /// the user may have restored its state since the first call.
-    fn compare(&self, py: Python<'_>, checkpoint: &str, moves: bool) -> PyResult<()> {
+    fn compare_checkpoint(&self, py: Python<'_>, checkpoint: &str, resumes: bool) -> PyResult<()> {
         let checkpoint = options::checkpoint(checkpoint)?;
         let epoch = checkpoint.epoch();
         let order = self.order.as_ref().filter(|_| checkpoint.batch() > 0);
         let cached = order.map(|order| order.prepare(py, epoch)).transpose()?;
-        let compare = |renewed: Option<_>| {
-            self.with(py, |state| {
+        let compare = |new_order: Option<_>| {
+            self.with_state(py, |state| {
                 // An order that is in use must not be replaced.
-                if moves || renewed.is_some() {
-                    match_either!(Open, state.open()?, epochs => epochs.end());
+                if resumes || new_order.is_some() {
+                    match_either!(OpenLoader, state.open()?, epochs => epochs.end());
                 }
                 if let Some(order) = order {
-                    order.replace(epoch, renewed);
+                    order.replace(epoch, new_order);
                 }
-                if !moves {
-                    return match_either!(Open, state.open()?, epochs => epochs.fits(&checkpoint));
+                if !resumes {
+                    return match_either!(OpenLoader, state.open()?, epochs => epochs.fits(&checkpoint));
                 }
-                match_either!(Open, state.open()?, epochs => epochs.resume(&checkpoint)?);
+                match_either!(OpenLoader, state.open()?, epochs => epochs.resume(&checkpoint)?);
                 self.order.iter().for_each(|order| order.begin(epoch));
-                (_, state.generation) = self.change(|_| epoch);
+                (_, state.generation) = self.change_epoch(|_| epoch);
                 Ok(())
             })
         };
@@ -159,28 +161,30 @@ impl Core {
             return compare(None);
         };
         compare(None).or_else(|first| {
-            let renewed = order.refresh(py, epoch)?;
-            if renewed == cached {
+            let new_order = order.refresh(py, epoch)?;
+            if new_order == cached {
                 return Err(first);
             }
-            compare(Some(renewed)).inspect_err(|_| order.replace(epoch, Some(cached)))
+            compare(Some(new_order)).inspect_err(|_| order.replace(epoch, Some(cached)))
         })
     }
 
     /// Changes the next epoch. Returns the previous state and the new generation.
-    fn change(&self, epoch: impl FnOnce(u64) -> u64) -> (NextEpoch, u64) {
-        let mut next = self.lock();
-        let before = *next;
-        *next = NextEpoch { epoch: epoch(before.epoch), generation: before.generation + 1 };
-        (before, next.generation)
+    fn change_epoch(&self, epoch: impl FnOnce(u64) -> u64) -> (NextEpoch, u64) {
+        let mut next = self.lock_next();
+        let previous = *next;
+        *next = NextEpoch { epoch: epoch(previous.epoch), generation: previous.generation + 1 };
+        (previous, next.generation)
     }
 
     /// Returns the index of the first batch to deliver in `epoch`: the batch in `start`, if set.
     /// Returns `None` if a resumed run is already past the epoch.
-    fn first(&self, py: Python<'_>, epoch: u64, start: Option<(u64, u64)>) -> PyResult<Option<u64>> {
+    fn first_batch(&self, py: Python<'_>, epoch: u64, start: Option<(u64, u64)>) -> PyResult<Option<u64>> {
         match start {
             Some((_, first)) => Ok(Some(first)),
-            None => self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.first_batch(epoch)))),
+            None => self.with_state(py, |state| {
+                Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.first_batch(epoch)))
+            }),
         }
     }
 
@@ -212,29 +216,29 @@ impl Core {
             Some(function) => Some(function.cast::<Function>()?.get().0.clone()),
             None => None,
         };
-        let (loader, mut sources) = collecting_refs(|| options::loader(options, order.as_ref()));
+        let (loader, mut sources) = collecting_refs(|| options::build_loader(options, order.as_ref()));
         sources.extend(function.as_ref().and_then(|function| function.in_process_function()));
         let loader = loader?;
         let (open, monitor, plan) = run_on_thread(py, move |_| match device {
             None => {
                 let batches = loader.host()?;
                 let (monitor, plan) = (batches.handle(), batches.memory_plan());
-                Ok((Open::Host(batches), monitor, plan))
+                Ok((OpenLoader::Host(batches), monitor, plan))
             }
             Some(ordinal) => on_device(loader, ordinal, stream),
         })?;
         let advice = "open the loader in the process that uses it, or start processes with the method \"spawn\"";
-        let epoch = match_either!(Open, &open, epochs => epochs.first_epoch());
+        let epoch = match_either!(OpenLoader, &open, epochs => epochs.first_epoch());
         // The epoch of a resumed run uses the order that was compared with the checkpoint.
         order.iter().for_each(|order| order.begin(epoch));
         let state = TimedMutex::new(State { open: Some(open), generation: 0 });
-        let (closing, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        let inner = Inner { state, closing, close_lock: TimedMutex::new(()), ended, function };
+        let (closing, has_stopped) = (AtomicBool::new(false), AtomicBool::new(false));
+        let inner = Inner { state, closing, close_lock: TimedMutex::new(()), has_stopped, function };
         Ok(Core {
             inner: Arc::new(inner),
             next: Mutex::new(NextEpoch { epoch, generation: 0 }),
             monitor,
-            process: Process::new("loader", advice),
+            process: OwnerProcess::new("loader", advice),
             lending: HeldBatches::for_loader(copy, &plan),
             device,
             order,
@@ -252,26 +256,26 @@ impl Core {
     #[pyo3(signature = (start=None))]
     fn begin(&self, py: Python<'_>, start: Option<(u64, u64)>) -> PyResult<(u64, u64)> {
         self.process.check().raised(py)?;
-        let (before, generation) = self.change(|next| start.map_or(next, |(epoch, _)| epoch).saturating_add(1));
-        let epoch = start.map_or(before.epoch, |(epoch, _)| epoch);
-        let renewed = self.first(py, epoch, start).and_then(|first| match (&self.order, first) {
+        let (previous, generation) = self.change_epoch(|next| start.map_or(next, |(epoch, _)| epoch).saturating_add(1));
+        let epoch = start.map_or(previous.epoch, |(epoch, _)| epoch);
+        let new_order = self.first_batch(py, epoch, start).and_then(|first| match (&self.order, first) {
             (Some(order), Some(0)) if self.calls_sampler_each_epoch => order.refresh(py, epoch).map(Some),
             // A resumed epoch keeps its order. A finished epoch needs no order.
             (Some(order), Some(_)) => order.prepare(py, epoch).map(|_| None),
             _ => Ok(None),
         });
-        let started = renewed.and_then(|renewed| {
-            self.with(py, |state| {
+        let begin_result = new_order.and_then(|new_order| {
+            self.with_state(py, |state| {
                 if state.generation > generation {
                     return superseded();
                 }
                 if let Some(order) = &self.order {
                     // The run in progress may use an earlier order of the same epoch.
-                    match_either!(Open, state.open()?, epochs => epochs.end());
-                    order.replace(epoch, renewed);
+                    match_either!(OpenLoader, state.open()?, epochs => epochs.end());
+                    order.replace(epoch, new_order);
                     order.begin(epoch);
                 }
-                let count = match_either!(Open, state.open()?, epochs => {
+                let count = match_either!(OpenLoader, state.open()?, epochs => {
                     match start {
                         None => epochs.begin(epoch),
                         Some((_, first)) => epochs.begin_from(epoch, first),
@@ -282,13 +286,13 @@ impl Core {
                 Ok((generation, count))
             })
         });
-        if started.is_err() {
-            let mut next = self.lock();
+        if begin_result.is_err() {
+            let mut next = self.lock_next();
             if next.generation == generation {
-                next.epoch = before.epoch;
+                next.epoch = previous.epoch;
             }
         }
-        started
+        begin_result
     }
 
     /// Returns the number of batches of an iterator over the next epoch, or of an iterator that
@@ -296,7 +300,7 @@ impl Core {
     #[pyo3(signature = (start=None))]
     fn batches_from(&self, py: Python<'_>, start: Option<(u64, u64)>) -> PyResult<u64> {
         let epoch = start.map_or_else(|| self.epoch(), |(epoch, _)| epoch);
-        let Some(first) = self.first(py, epoch, start)? else { return Ok(0) };
+        let Some(first) = self.first_batch(py, epoch, start)? else { return Ok(0) };
         Ok(self.num_batches(py, epoch)?.saturating_sub(first))
     }
 
@@ -319,11 +323,11 @@ impl Core {
             Ok(batches)
         }
         self.process.check().raised(py)?;
-        let (inner, (_, generation)) = (self.inner.clone(), self.change(|epoch| epoch));
+        let (inner, (_, generation)) = (self.inner.clone(), self.change_epoch(|epoch| epoch));
         self.prepare(py, 0)?;
         let order = self.order.clone();
         let delivered: Vec<Delivered> = run_on_thread(py, move |stop| {
-            let mut idle = || (!stop.load(Ordering::Relaxed) && !inner.is_closing()).then_some(SLICE);
+            let mut idle = || (!stop.load(Ordering::Relaxed) && !inner.is_closing()).then_some(WAIT_SLICE);
             let mut state = loop {
                 match inner.state.try_lock_for_slice() {
                     Some(state) => break state,
@@ -336,9 +340,13 @@ impl Core {
             state.generation = generation;
             order.iter().for_each(|order| order.replay(0));
             Ok(match state.open()? {
-                Open::Host(epochs) => all_batches(epochs, count, &mut idle)?.into_iter().map(Delivered::Host).collect(),
+                OpenLoader::Host(epochs) => {
+                    all_batches(epochs, count, &mut idle)?.into_iter().map(Delivered::Host).collect()
+                }
                 #[cfg(feature = "cuda")]
-                Open::Cuda(epochs) => all_batches(epochs, count, &mut idle)?.into_iter().map(Delivered::Cuda).collect(),
+                OpenLoader::Cuda(epochs) => {
+                    all_batches(epochs, count, &mut idle)?.into_iter().map(Delivered::Cuda).collect()
+                }
             })
         })?;
         Ok(delivered.into_iter().map(|delivered| Batch { delivered, copy: Some(false) }).collect())
@@ -355,18 +363,18 @@ impl Core {
             if state.generation != generation {
                 return Some(Some(superseded()));
             }
-            let (until, mut gave_up) = (Instant::now() + SLICE, false);
+            let (until, mut gave_up) = (Instant::now() + WAIT_SLICE, false);
             let mut idle = || {
                 let remaining = until.saturating_duration_since(Instant::now());
                 gave_up = remaining.is_zero() || self.inner.is_closing();
                 (!gave_up).then_some(remaining)
             };
             let next = match &mut state.open {
-                Some(Open::Host(epochs)) => {
+                Some(OpenLoader::Host(epochs)) => {
                     epochs.next_interruptible(&mut idle).map(|batch| Ok(Delivered::Host(Arc::new(batch?))))
                 }
                 #[cfg(feature = "cuda")]
-                Some(Open::Cuda(epochs)) => {
+                Some(OpenLoader::Cuda(epochs)) => {
                     epochs.next_interruptible(&mut idle).map(|batch| Ok(Delivered::Cuda(Arc::new(batch?))))
                 }
                 None => Some(Err(closed())),
@@ -388,7 +396,7 @@ impl Core {
                 if let Some(mut state) = self.inner.state.try_lock_for_slice()
                     && state.generation == generation
                 {
-                    state.open.iter_mut().for_each(|open| match_either!(Open, open, epochs => epochs.end()));
+                    state.open.iter_mut().for_each(|open| match_either!(OpenLoader, open, epochs => epochs.end()));
                 }
             });
         }
@@ -410,7 +418,7 @@ impl Core {
 
     /// Starts to stop all threads. Returns whether all of them have stopped.
     fn begin_close(&self) -> bool {
-        if !self.process.is_this() || self.inner.ended.load(Ordering::Relaxed) {
+        if !self.process.is_this() || self.inner.has_stopped.load(Ordering::Relaxed) {
             return true;
         }
         if !self.inner.closing.swap(true, Ordering::Relaxed) {
@@ -422,7 +430,7 @@ impl Core {
 
     fn running_callbacks(&self) -> Vec<String> {
         let callbacks = self.order.iter().map(|order| order.function()).chain(&self.sources);
-        callbacks.filter(|callback| callback.is_called()).map(|callback| callback.name().to_owned()).collect()
+        callbacks.filter(|callback| callback.is_running()).map(|callback| callback.name().to_owned()).collect()
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -453,46 +461,46 @@ impl Core {
 
     /// The epoch of the next iterator.
     fn epoch(&self) -> u64 {
-        self.lock().epoch
+        self.lock_next().epoch
     }
 
     fn set_epoch(&self, epoch: u64) {
-        self.change(|_| epoch);
+        self.change_epoch(|_| epoch);
     }
 
     fn num_batches(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
-        self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.num_batches(epoch))))
+        self.with_state(py, |state| Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.num_batches(epoch))))
     }
 
     /// Returns the total number of samples of all ranks in `epoch`.
     fn epoch_len(&self, py: Python<'_>, epoch: u64) -> PyResult<u64> {
         self.prepare(py, epoch)?;
-        self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.epoch_len(epoch))))
+        self.with_state(py, |state| Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.epoch_len(epoch))))
     }
 
     fn source_len(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.source_len())))
+        self.with_state(py, |state| Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.source_len())))
     }
 
     /// Returns whether the dataset is a flat folder, in which images have no labels.
     fn lacks_labels(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |state| {
+        self.with_state(py, |state| {
             let flat = |source: &dyn Source| source.kind() == "folder" && source.classes().is_empty();
-            Ok(match_either!(Open, state.open()?, epochs => flat(&**epochs.source())))
+            Ok(match_either!(OpenLoader, state.open()?, epochs => flat(&**epochs.source())))
         })
     }
 
     fn classes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.classes().to_vec())))
+        self.with_state(py, |state| Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.classes().to_vec())))
     }
 
     /// Returns the dataset's own id for each class, indexed by label.
     fn category_ids(&self, py: Python<'_>) -> PyResult<Vec<i64>> {
-        self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.category_ids())))
+        self.with_state(py, |state| Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.category_ids())))
     }
 
-    fn sample(&self, py: Python<'_>, id: u64) -> PyResult<Stored> {
+    fn sample(&self, py: Python<'_>, id: u64) -> PyResult<StoredSample> {
         self.process.check().raised(py)?;
         let monitor = self.monitor.clone();
         run_on_thread(py, move |_| monitor.sample(id, stored::stored_sample))
@@ -513,13 +521,15 @@ impl Core {
 
     /// Returns the index of the concatenated or mixed dataset that contains sample `id`.
     fn dataset_index(&self, py: Python<'_>, id: usize) -> PyResult<usize> {
-        self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.source().dataset_index(id))))
+        self.with_state(py, |state| {
+            Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.source().dataset_index(id)))
+        })
     }
 
     /// Returns the rank and the number of ranks.
     fn rank(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
-        self.with(py, |state| {
-            let rank = match_either!(Open, state.open()?, epochs => epochs.rank());
+        self.with_state(py, |state| {
+            let rank = match_either!(OpenLoader, state.open()?, epochs => epochs.rank());
             Ok((rank.rank, rank.world_size))
         })
     }
@@ -527,37 +537,44 @@ impl Core {
     /// Changes the proportions of the mixture. Returns the epoch and the index of the first batch
     /// with the new proportions.
     fn set_mixture(&self, py: Python<'_>, shares: Vec<f64>, after: u64) -> PyResult<(u64, u64)> {
-        let place =
-            self.with(py, |state| match_either!(Open, state.open()?, epochs => epochs.set_mixture(&shares, after)))?;
-        Ok((place.epoch, place.batch))
+        let change_position = self.with_state(
+            py,
+            |state| match_either!(OpenLoader, state.open()?, epochs => epochs.set_mixture(&shares, after)),
+        )?;
+        Ok((change_position.epoch, change_position.batch))
     }
 
     /// Changes the weights of the samples. `weights` is an object of `warpfeed._number_lists`.
     /// Returns the epoch and the index of the first batch with the new weights.
     fn set_weights(&self, py: Python<'_>, weights: &Bound<'_, PyAny>, after: u64) -> PyResult<(u64, u64)> {
         let weights = options::numbers(weights, f64::from_ne_bytes)?;
-        let place =
-            self.with(py, |state| match_either!(Open, state.open()?, epochs => epochs.set_weights(&weights, after)))?;
-        Ok((place.epoch, place.batch))
+        let change_position = self.with_state(
+            py,
+            |state| match_either!(OpenLoader, state.open()?, epochs => epochs.set_weights(&weights, after)),
+        )?;
+        Ok((change_position.epoch, change_position.batch))
     }
 
     /// Returns the current numbers of worker threads and of prefetched batches.
     fn settings(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
-        self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => (epochs.workers(), epochs.prefetch()))))
+        self.with_state(py, |state| {
+            Ok(match_either!(OpenLoader, state.open()?, epochs => (epochs.workers(), epochs.prefetch())))
+        })
     }
 
     /// Returns the memory plan as JSON and as a sentence.
     fn memory_plan(&self, py: Python<'_>) -> PyResult<(String, String)> {
-        let plan = self.with(py, |state| Ok(match_either!(Open, state.open()?, epochs => epochs.memory_plan())))?;
+        let plan =
+            self.with_state(py, |state| Ok(match_either!(OpenLoader, state.open()?, epochs => epochs.memory_plan())))?;
         Ok((json(&plan), plan.to_string()))
     }
 
     /// Returns the statistics of device memory as JSON, or `None` for host batches.
     fn device_stats(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.with(py, |state| match state.open()? {
-            Open::Host(_) => Ok(None),
+        self.with_state(py, |state| match state.open()? {
+            OpenLoader::Host(_) => Ok(None),
             #[cfg(feature = "cuda")]
-            Open::Cuda(epochs) => Ok(Some(json(&epochs.device_stats()))),
+            OpenLoader::Cuda(epochs) => Ok(Some(json(&epochs.device_stats()))),
         })
     }
 
@@ -581,14 +598,14 @@ impl Core {
     }
 
     fn resume(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
-        self.compare(py, checkpoint, true)
+        self.compare_checkpoint(py, checkpoint, true)
     }
 
     /// Checks that [`resume`](Core::resume) would accept `checkpoint`. The epoch in progress
     /// continues, unless the sampler function now returns a different order for the checkpoint's
     /// epoch.
     fn check(&self, py: Python<'_>, checkpoint: &str) -> PyResult<()> {
-        self.compare(py, checkpoint, false)
+        self.compare_checkpoint(py, checkpoint, false)
     }
 
     /// Returns the epoch, the batch and the exception of the first failure of each skipped sample.
@@ -627,14 +644,18 @@ pub(crate) fn json(value: &impl serde::Serialize) -> String {
 }
 
 #[cfg(feature = "cuda")]
-fn on_device(loader: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open, LoaderHandle, MemoryPlan)> {
+fn on_device(
+    loader: Loader,
+    ordinal: usize,
+    stream: usize,
+) -> warpfeed::Result<(OpenLoader, LoaderHandle, MemoryPlan)> {
     let batches = loader.cuda(&gpu::stream(ordinal, stream)?)?;
     let (monitor, plan) = (batches.handle(), batches.memory_plan());
-    Ok((Open::Cuda(batches), monitor, plan))
+    Ok((OpenLoader::Cuda(batches), monitor, plan))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_device(_: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(Open, LoaderHandle, MemoryPlan)> {
+fn on_device(_: Loader, ordinal: usize, stream: usize) -> warpfeed::Result<(OpenLoader, LoaderHandle, MemoryPlan)> {
     match gpu::stream(ordinal, stream)? {}
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use crate::answer::{Answer, PendingBatch, Shared, bytes};
 use crate::either::{either, match_either};
 use crate::error::Raised as _;
+use crate::response::{DecoderState, PendingBatch, PendingResponse, image_bytes};
 use crate::waiting::drop_detached;
 
 type DynamicBatcher<B> = warpfeed::DynamicBatcher<B, Py<PyAny>>;
@@ -18,16 +18,16 @@ either! {
 
 /// A batch that is being decoded: its pending response, and the `value` and the number of images of
 /// each request.
-type StartedBatch = (Answer, Vec<(Py<PyAny>, usize)>);
+type StartedBatch = (PendingResponse, Vec<(Py<PyAny>, usize)>);
 
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct DynamicBatcherCore {
     requests: Option<Requests>,
-    shared: Arc<Shared>,
+    shared: Arc<DecoderState>,
 }
 
 impl DynamicBatcherCore {
-    pub(crate) fn new(requests: Requests, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(requests: Requests, shared: Arc<DecoderState>) -> Self {
         DynamicBatcherCore { requests: Some(requests), shared }
     }
 
@@ -41,7 +41,7 @@ impl DynamicBatcherCore {
     /// Queues a request with `images`, and returns its id. [`next`](Self::next) returns `value`
     /// together with the batch that contains the images.
     fn submit(&self, py: Python<'_>, images: Vec<Bound<'_, PyAny>>, value: Py<PyAny>) -> PyResult<u64> {
-        let images = images.iter().map(bytes).collect::<PyResult<Vec<_>>>()?;
+        let images = images.iter().map(image_bytes).collect::<PyResult<Vec<_>>>()?;
         py.detach(|| match_either!(Requests, self.requests(), requests => requests.submit(images, value))).raised(py)
     }
 
@@ -63,7 +63,7 @@ impl DynamicBatcherCore {
             }
         })?;
         let requests = requests.into_iter().map(|(value, positions)| (value, positions.len())).collect();
-        Some((Answer::new(pending, self.shared.clone()), requests))
+        Some((PendingResponse::new(pending, self.shared.clone()), requests))
     }
 
     /// Rejects new requests, and starts to decode the requests that are still queued.

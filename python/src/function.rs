@@ -30,7 +30,7 @@ use warpfeed::{Error, ErrorKind, Result};
 use crate::error::{Raised as _, user_error};
 use crate::thread_state::{attached, call};
 use crate::traced::{TracedRef, name_of};
-use crate::waiting::SLICE;
+use crate::waiting::WAIT_SLICE;
 
 /// Size of a request in bytes: width, height, and two words of random numbers.
 const REQUEST_LEN: usize = 24;
@@ -40,31 +40,31 @@ const RESPONSE_LEN: usize = 16;
 /// Maximum length of a pickled exception in bytes.
 const MAX_EXCEPTION_LEN: u64 = 1 << 20;
 
-struct Process {
+struct WorkerProcess {
     index: usize,
     pid: u32,
     owner: u32,
     socket: UnixStream,
-    shared: File,
-    len: u64,
+    shared_file: File,
+    shared_len: u64,
     /// Whether the process has responded to a call. Until then, it may still be starting.
     has_responded: bool,
 }
 
 #[derive(Default)]
 struct Pool {
-    idle: Vec<Process>,
+    idle: Vec<WorkerProcess>,
     /// Number of processes that have not ended.
-    alive: usize,
+    alive_count: usize,
     /// Error of the process that ended most recently.
     last_error: Option<Error>,
 }
 
 enum Executor {
-    /// `returned` is notified when a process becomes idle or ends.
+    /// `process_available` is notified when a process becomes idle or ends.
     Processes {
         pool: Mutex<Pool>,
-        returned: Condvar,
+        process_available: Condvar,
     },
     Threads(Arc<TracedRef>),
 }
@@ -72,7 +72,7 @@ enum Executor {
 /// The socket and the shared file of a worker process.
 type ChildFds = (UnixStream, File);
 
-pub(crate) struct Calls {
+pub(crate) struct FunctionRunner {
     executor: Executor,
     descriptors: Mutex<Vec<ChildFds>>,
     stopped: AtomicBool,
@@ -93,13 +93,13 @@ fn nanos(since: Instant) -> u64 {
 /// Creates the shared file. Unlike a file in `/dev/shm`, a memfd does not count toward the size
 /// limit of that file system.
 #[cfg(target_os = "linux")]
-fn shared() -> std::io::Result<File> {
+fn create_shared_file() -> std::io::Result<File> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     Ok(File::from(rustix::fs::memfd_create("warpfeed-transform", flags)?))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn shared() -> std::io::Result<File> {
+fn create_shared_file() -> std::io::Result<File> {
     tempfile::tempfile()
 }
 
@@ -113,9 +113,9 @@ fn allocate(mut file: &File, bytes: u64) -> std::io::Result<()> {
     std::io::copy(&mut std::io::repeat(0).take(bytes), &mut file).map(drop)
 }
 
-impl Calls {
+impl FunctionRunner {
     fn new(executor: Executor, descriptors: Vec<ChildFds>) -> Self {
-        Calls {
+        FunctionRunner {
             executor,
             descriptors: Mutex::new(descriptors),
             stopped: AtomicBool::new(false),
@@ -129,10 +129,10 @@ impl Calls {
     /// Makes all waiting calls fail, and stops the processes.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Relaxed);
-        if let Executor::Processes { pool, returned } = &self.executor {
+        if let Executor::Processes { pool, process_available } = &self.executor {
             // A process exits when its socket is shut down.
             lock(pool).idle.clear();
-            returned.notify_all();
+            process_available.notify_all();
         }
     }
 
@@ -148,65 +148,65 @@ impl Calls {
         if self.stopped.load(Relaxed) { Err(Error::config("the loader is closed")) } else { Ok(()) }
     }
 
-    fn take(&self, pool: &Mutex<Pool>, returned: &Condvar) -> Result<Process> {
+    fn take_process(&self, pool: &Mutex<Pool>, process_available: &Condvar) -> Result<WorkerProcess> {
         let mut pool = lock(pool);
         loop {
             self.check()?;
             if let Some(process) = pool.idle.pop() {
                 return Ok(process);
             }
-            if pool.alive == 0 {
+            if pool.alive_count == 0 {
                 return Err(pool
                     .last_error
                     .clone()
                     .unwrap_or_else(|| Error::config("image_transform: no worker process is running")));
             }
-            pool = returned.wait_timeout(pool, SLICE).unwrap_or_else(PoisonError::into_inner).0;
+            pool = process_available.wait_timeout(pool, WAIT_SLICE).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     fn call_in_process(
         &self,
         pool: &Mutex<Pool>,
-        returned: &Condvar,
+        process_available: &Condvar,
         image: &mut ImageMut<'_>,
         words: [u64; 2],
     ) -> Result<()> {
         let start = Instant::now();
-        let mut process = self.take(pool, returned)?;
-        let waited = nanos(start);
+        let mut process = self.take_process(pool, process_available)?;
+        let waiting_ns = nanos(start);
         let is_starting = !process.has_responded;
-        let done = process.call(image, words, || self.check());
+        let response = process.call(image, words, || self.check());
         process.has_responded = true;
         let mut pool = lock(pool);
-        let called = match done {
-            Ok(called) => {
+        let result = match response {
+            Ok(result) => {
                 if !self.stopped.load(Relaxed) {
                     pool.idle.push(process);
                 }
-                called
+                result
             }
             Err(e) => {
-                pool.alive -= 1;
+                pool.alive_count -= 1;
                 let e = process.ended_error(&e);
                 pool.last_error = Some(e.clone());
                 Err(e)
             }
         };
         drop(pool);
-        returned.notify_one();
-        let ns = called?;
+        process_available.notify_one();
+        let ns = result?;
         self.calls.fetch_add(1, Relaxed);
         self.ns_in_function.fetch_add(ns, Relaxed);
         // Do not count the time that a process takes to start.
-        self.ns_total.fetch_add(if is_starting { waited + ns } else { nanos(start) }, Relaxed);
-        self.ns_waiting.fetch_add(waited, Relaxed);
+        self.ns_total.fetch_add(if is_starting { waiting_ns + ns } else { nanos(start) }, Relaxed);
+        self.ns_waiting.fetch_add(waiting_ns, Relaxed);
         Ok(())
     }
 
     fn call_in_thread(&self, f: &TracedRef, image: &mut ImageMut<'_>, words: [u64; 2]) -> Result<()> {
         let start = Instant::now();
-        let called = attached(|py| {
+        let result = attached(|py| {
             let user_function = f.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
             let pixels = PyByteArray::new(py, image.data());
             let called = || {
@@ -220,7 +220,7 @@ impl Calls {
             image.data_mut().copy_from_slice(&pixels.to_vec());
             Ok(())
         });
-        called.unwrap_or_else(|| Err(Error::config("the interpreter is shutting down")))?;
+        result.unwrap_or_else(|| Err(Error::config("the interpreter is shutting down")))?;
         let ns = nanos(start);
         self.calls.fetch_add(1, Relaxed);
         self.ns_in_function.fetch_add(ns, Relaxed);
@@ -233,7 +233,7 @@ fn function_error(py: Python<'_>, e: PyErr) -> Error {
     user_error(py, ErrorKind::Transform, "", e)
 }
 
-impl Process {
+impl WorkerProcess {
     /// Returns the nanoseconds spent in the function, or the function's error. Calls `check_open`
     /// regularly while waiting.
     ///
@@ -247,8 +247,8 @@ impl Process {
         check_open: impl Fn() -> Result<()>,
     ) -> std::result::Result<Result<u64>, NoResponse> {
         let bytes = image.data().len() as u64;
-        if self.len < bytes {
-            if let Err(e) = allocate(&self.shared, bytes) {
+        if self.shared_len < bytes {
+            if let Err(e) = allocate(&self.shared_file, bytes) {
                 let cause = format!(
                     "cannot allocate {bytes} bytes of shared memory for worker process {} of image_transform: {e}; the \
                      machine or its container is out of memory, or a process limit was reached",
@@ -256,9 +256,9 @@ impl Process {
                 );
                 return Ok(Err(Error::new(ErrorKind::Memory, cause)));
             }
-            self.len = bytes;
+            self.shared_len = bytes;
         }
-        self.shared.write_all_at(image.data(), 0)?;
+        self.shared_file.write_all_at(image.data(), 0)?;
         let mut request = [0; REQUEST_LEN];
         request[..4].copy_from_slice(&image.width().to_ne_bytes());
         request[4..8].copy_from_slice(&image.height().to_ne_bytes());
@@ -278,7 +278,7 @@ impl Process {
         let (status, length) = (word(0), word(4));
         let ns = u64::from_ne_bytes(response[8..].try_into().expect("eight bytes"));
         if status == 0 {
-            self.shared.read_exact_at(image.data_mut(), 0)?;
+            self.shared_file.read_exact_at(image.data_mut(), 0)?;
             return Ok(Ok(ns));
         }
         if u64::from(length) > MAX_EXCEPTION_LEN {
@@ -286,24 +286,24 @@ impl Process {
                 "its response claims a pickled exception of {length} bytes; the limit is {MAX_EXCEPTION_LEN}"
             ))));
         }
-        let mut raised = vec![0; length as usize];
-        self.read(&mut raised, &check_open)?;
-        let rebuilt = attached(|py| {
+        let mut pickled_exception = vec![0; length as usize];
+        self.read(&mut pickled_exception, &check_open)?;
+        let error = attached(|py| {
             let rebuild = || {
                 let rebuild = py.import("warpfeed._image_transform_process")?.getattr("unpack_exception")?;
-                Ok::<_, PyErr>(PyErr::from_value(rebuild.call1((PyBytes::new(py, &raised),))?))
+                Ok::<_, PyErr>(PyErr::from_value(rebuild.call1((PyBytes::new(py, &pickled_exception),))?))
             };
             function_error(py, rebuild().unwrap_or_else(|e| e))
         });
-        Ok(Err(rebuilt.unwrap_or_else(|| Error::config("the interpreter is shutting down"))))
+        Ok(Err(error.unwrap_or_else(|| Error::config("the interpreter is shutting down"))))
     }
 
     fn read(&mut self, bytes: &mut [u8], check_open: &impl Fn() -> Result<()>) -> std::result::Result<(), NoResponse> {
-        let mut read = 0;
-        while read < bytes.len() {
-            match self.socket.read(&mut bytes[read..]) {
+        let mut read_bytes = 0;
+        while read_bytes < bytes.len() {
+            match self.socket.read(&mut bytes[read_bytes..]) {
                 Ok(0) => return Err(NoResponse::Io(Io::UnexpectedEof.into())),
-                Ok(n) => read += n,
+                Ok(n) => read_bytes += n,
                 Err(e) if matches!(e.kind(), Io::WouldBlock | Io::TimedOut) => {
                     check_open().map_err(NoResponse::Stopped)?
                 }
@@ -333,7 +333,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for WorkerProcess {
     /// Shuts the socket down, which stops the process. Closing the socket does not suffice, because
     /// a forked child may have a copy.
     fn drop(&mut self) {
@@ -355,7 +355,7 @@ impl From<std::io::Error> for NoResponse {
 }
 
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
-pub(crate) struct Function(pub(crate) Arc<Calls>);
+pub(crate) struct Function(pub(crate) Arc<FunctionRunner>);
 
 #[pymethods]
 impl Function {
@@ -365,15 +365,26 @@ impl Function {
     fn new(py: Python<'_>, function: Py<PyAny>, count: usize) -> PyResult<Self> {
         if count == 0 {
             let name = format!("image_transform={}", name_of(function.bind(py)));
-            return Ok(Function(Arc::new(Calls::new(Executor::Threads(TracedRef::new(function, name)), Vec::new()))));
+            return Ok(Function(Arc::new(FunctionRunner::new(
+                Executor::Threads(TracedRef::new(function, name)),
+                Vec::new(),
+            ))));
         }
         let pair = |index: usize| {
             let (socket, child_socket) = UnixStream::pair()?;
-            socket.set_read_timeout(Some(SLICE))?;
-            let shared = shared()?;
-            let child_fds = (child_socket, shared.try_clone()?);
+            socket.set_read_timeout(Some(WAIT_SLICE))?;
+            let shared_file = create_shared_file()?;
+            let child_fds = (child_socket, shared_file.try_clone()?);
             Ok((
-                Process { index, pid: 0, owner: std::process::id(), socket, shared, len: 0, has_responded: false },
+                WorkerProcess {
+                    index,
+                    pid: 0,
+                    owner: std::process::id(),
+                    socket,
+                    shared_file,
+                    shared_len: 0,
+                    has_responded: false,
+                },
                 child_fds,
             ))
         };
@@ -382,9 +393,9 @@ impl Function {
             Error::new(ErrorKind::Io, format!("image_transform: cannot share memory with {count} processes: {e}"))
         });
         let (idle, descriptors): (Vec<_>, Vec<_>) = pairs.raised(py)?.into_iter().unzip();
-        let pool = Pool { alive: idle.len(), idle, last_error: None };
-        Ok(Function(Arc::new(Calls::new(
-            Executor::Processes { pool: Mutex::new(pool), returned: Condvar::new() },
+        let pool = Pool { alive_count: idle.len(), idle, last_error: None };
+        Ok(Function(Arc::new(FunctionRunner::new(
+            Executor::Processes { pool: Mutex::new(pool), process_available: Condvar::new() },
             descriptors,
         ))))
     }
@@ -421,13 +432,13 @@ impl Function {
 }
 
 /// The user's function as a [`Transform`](warpfeed::transform::Transform) step of a loader.
-pub(crate) struct UserTransform(pub(crate) Arc<Calls>);
+pub(crate) struct UserTransform(pub(crate) Arc<FunctionRunner>);
 
 impl Transform for UserTransform {
     /// Returns the total size of the shared files. Each has space for one image.
     fn memory(&self, image: usize) -> usize {
         match &self.0.executor {
-            Executor::Processes { pool, .. } => lock(pool).alive.saturating_mul(image),
+            Executor::Processes { pool, .. } => lock(pool).alive_count.saturating_mul(image),
             Executor::Threads(_) => 0,
         }
     }
@@ -436,7 +447,9 @@ impl Transform for UserTransform {
         let words = [rng.next_u64(), rng.next_u64()];
         self.0.check()?;
         match &self.0.executor {
-            Executor::Processes { pool, returned } => self.0.call_in_process(pool, returned, image, words),
+            Executor::Processes { pool, process_available } => {
+                self.0.call_in_process(pool, process_available, image, words)
+            }
             Executor::Threads(function) => self.0.call_in_thread(function, image, words),
         }
     }

@@ -8,7 +8,7 @@
 //! 2. `core` is an open loader, `batch` is one of its batches, and `tensor` is a field of a batch,
 //!    shared through DLPack. `stored` is a sample without augmentation, or one image without a
 //!    loader. `decoder` decodes one batch per request, `dynamic_batcher` combines requests into
-//!    batches, and `answer` is a response that may not be ready yet. `either` defines types with
+//!    batches, and `response` is a response that may not be ready yet. `either` defines types with
 //!    variants for host batches and for device batches. `gpu` defines the device types and opens
 //!    streams.
 //! 3. `error` converts errors to `warpfeed.WarpfeedError`, and `log` passes messages to `logging`.
@@ -20,7 +20,6 @@
 //! 5. `stats` reports statistics and records the user's own spans. `pack` packs a dataset.
 //! 6. `program` contains the command-line tool and functions that do not need a loader.
 
-mod answer;
 mod augment;
 mod batch;
 mod buffer;
@@ -38,6 +37,7 @@ mod options;
 mod order;
 mod pack;
 mod program;
+mod response;
 mod source;
 mod stats;
 mod stored;
@@ -54,8 +54,6 @@ mod wake;
 /// or protected by a mutex, and only the thread that created a [`stats::Span`] may call it.
 #[pyo3::pymodule(gil_used = false)]
 mod _warpfeed {
-    #[pymodule_export]
-    use super::answer::Answer;
     #[pymodule_export]
     use super::batch::Batch;
     #[pymodule_export]
@@ -74,6 +72,8 @@ mod _warpfeed {
     use super::pack::{merge, pack, pack_progress, part_from_env};
     #[pymodule_export]
     use super::program::{image_sizes, in_python, labels, rank_from_env, run_program, split, version};
+    #[pymodule_export]
+    use super::response::PendingResponse;
     #[pymodule_export]
     use super::source::{lerobot_episodes, lerobot_stats};
     #[pymodule_export]

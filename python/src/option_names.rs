@@ -7,10 +7,10 @@
 
 use warpfeed_cli::respell;
 
-use crate::options::rows;
+use crate::options::single_value_options;
 
-/// Setters with the same name as their keyword argument. [`rows`] contains the options with a
-/// single value.
+/// Setters with the same name as their keyword argument. [`single_value_options`] contains the
+/// options with a single value.
 const OPTIONS: [&str; 17] = [
     "balanced",
     "budget",
@@ -102,8 +102,10 @@ const NAMES: [(&str, &str); 62] = [
 
 pub(crate) fn in_python(message: &str) -> String {
     respell(message, &NAMES, |name, value| {
-        let plain = rows().find(|(setter, keyword)| [setter, keyword].contains(&&name)).map(|(_, keyword)| keyword);
-        let option = plain.or_else(|| OPTIONS.contains(&name).then_some(name))?;
+        let keyword = single_value_options()
+            .find(|(setter, keyword)| [setter, keyword].contains(&&name))
+            .map(|(_, keyword)| keyword);
+        let option = keyword.or_else(|| OPTIONS.contains(&name).then_some(name))?;
         let value = match value {
             "" | "true" => "True".to_owned(),
             "false" => "False".to_owned(),

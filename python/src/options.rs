@@ -26,18 +26,18 @@ use crate::value::{from_value, parse_value};
 /// stream.
 pub(crate) type Delivery = (Option<bool>, Option<usize>, usize);
 
-pub(crate) fn loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder>>) -> PyResult<Loader> {
+pub(crate) fn build_loader(options: &Bound<'_, PyDict>, order: Option<&Arc<PythonOrder>>) -> PyResult<Loader> {
     let data = options
         .get_item("data")?
         .ok_or_else(|| PyTypeError::new_err("data is missing; pass the path of a dataset or a Python dataset"))?;
-    let mut loader = input(&data, options)?;
+    let mut loader = loader_of(&data, options)?;
     if let Some(order) = order {
         loader = loader.sampler(order.clone());
         if !prepares_next_epoch(options)? {
             loader = loader.epochs(0);
         }
     }
-    set_all(loader, options)
+    set_options(loader, options)
 }
 
 /// Returns whether the loader may prepare the first batches of the next epoch. With a sampler
@@ -50,8 +50,8 @@ pub(crate) fn prepares_next_epoch(options: &Bound<'_, PyDict>) -> PyResult<bool>
     }
 }
 
-pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
-    let mut decoder = set_all(Loader::new(""), options)?.decoder();
+pub(crate) fn decoder_builder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
+    let mut decoder = set_options(Loader::new(""), options)?.decoder();
     if let Some(geometry) = options.get_item("geometry")?
         && geometry.extract()?
     {
@@ -66,7 +66,7 @@ pub(crate) fn decoder(options: &Bound<'_, PyDict>) -> PyResult<DecoderBuilder> {
 }
 
 /// Sets the options that the other functions in this file do not handle.
-fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
+fn set_options(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     for (name, value) in options.iter() {
         let name: String = name.extract()?;
         if !matches!(
@@ -82,7 +82,7 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
                 | "masks"
                 | "table"
         ) {
-            loader = set(loader, &name, &value).map_err(|e| match &*name {
+            loader = set_option(loader, &name, &value).map_err(|e| match &*name {
                 // The errors of these options already name the call or the field.
                 "augment" | "augment_for" | "views" | "fields" => e,
                 _ => in_option(&name, &value, e),
@@ -93,43 +93,43 @@ fn set_all(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> 
 }
 
 /// Creates a loader of `data`, which is a path, a source, or a mixture of these.
-fn input(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
-    let opening = opening(options)?;
+fn loader_of(data: &Bound<'_, PyAny>, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
+    let source_options = source_options(options)?;
     // Only a list is a mixture. Other sequences of pairs are Python datasets, which return images
     // with labels.
     let Ok(parts) = data.cast::<PyList>() else {
         return match data.extract::<PathBuf>() {
-            Ok(path) => opened_with(Loader::new(path), options),
+            Ok(path) => set_open_options(Loader::new(path), options),
             Err(_) => {
-                let source = source::open_source(data, &opening)?;
-                opening.check_used().raised(data.py())?;
+                let source = source::open_source(data, &source_options)?;
+                source_options.check_used().raised(data.py())?;
                 Ok(Loader::source(source))
             }
         };
     };
     // If all parts are paths, the loader opens the datasets itself.
     if let Ok(paths) = parts.extract::<Vec<(PathBuf, f64)>>() {
-        return opened_with(Loader::mixture(paths), options);
+        return set_open_options(Loader::mixture(paths), options);
     }
     let parts: Vec<(Bound<'_, PyAny>, f64)> = parts.extract()?;
     let parts: Vec<_> = parts
         .into_iter()
-        .map(|(part, share)| Ok((source::open_source(&part, &opening)?, share)))
+        .map(|(part, share)| Ok((source::open_source(&part, &source_options)?, share)))
         .collect::<PyResult<_>>()?;
-    opening.check_used().raised(data.py())?;
+    source_options.check_used().raised(data.py())?;
     Ok(Loader::mixture(parts))
 }
 
-fn opened_with(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
+fn set_open_options(mut loader: Loader, options: &Bound<'_, PyDict>) -> PyResult<Loader> {
     loader = loader.stores(stores(options)?);
-    if let Some(indexed) = options.get_item("index")? {
-        loader = loader.index(indexed.extract()?);
+    if let Some(index) = options.get_item("index")? {
+        loader = loader.index(index.extract()?);
     }
     if let Some(masks) = options.get_item("masks")? {
         loader = loader.masks(masks.extract::<PathBuf>().map_err(|e| in_option("masks", &masks, e))?);
     }
     if let Some(columns) = options.get_item("table")? {
-        loader = loader.table(source::columns(&columns).map_err(|e| in_option("table", &columns, e))?);
+        loader = loader.table(source::table_options(&columns).map_err(|e| in_option("table", &columns, e))?);
     }
     Ok(loader)
 }
@@ -142,9 +142,10 @@ fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn St
         None => None,
     };
     let Some(bytes) = bytes else {
-        let refreshed = options.get_item("cache_refresh")?.is_some_and(|renewed| renewed.is_truthy().unwrap_or(true));
+        let wants_refresh =
+            options.get_item("cache_refresh")?.is_some_and(|refresh| refresh.is_truthy().unwrap_or(true));
         return match folder {
-            None if refreshed => Err(config_error(
+            None if wants_refresh => Err(config_error(
                 options.py(),
                 "cache_refresh needs cache_bytes, the maximum size of the cache".to_owned(),
             )),
@@ -157,29 +158,29 @@ fn stores(options: &Bound<'_, PyDict>) -> PyResult<Vec<(&'static str, Arc<dyn St
     let bytes = bytes.extract().map_err(|e| in_option("cache_bytes", &bytes, e))?;
     let folder = folder.map_or_else(Cache::default_path, Ok).raised(options.py())?;
     let cache = Cache::open(&folder, bytes).raised(options.py())?;
-    if let Some(renewed) = options.get_item("cache_refresh")?
-        && renewed.extract().map_err(|e| in_option("cache_refresh", &renewed, e))?
+    if let Some(refresh) = options.get_item("cache_refresh")?
+        && refresh.extract().map_err(|e| in_option("cache_refresh", &refresh, e))?
     {
         warpfeed_stores::refresh(&folder, "").raised(options.py())?;
     }
     Ok(cache.stores(warpfeed_stores::all()))
 }
 
-pub(crate) fn opening(options: &Bound<'_, PyDict>) -> PyResult<Options> {
-    let mut opening = Options::new().stores(stores(options)?);
-    if let Some(mapped) = options.get_item("mmap")? {
-        opening = opening.mmap(mapped.extract()?);
+pub(crate) fn source_options(options: &Bound<'_, PyDict>) -> PyResult<Options> {
+    let mut source_options = Options::new().stores(stores(options)?);
+    if let Some(mmap) = options.get_item("mmap")? {
+        source_options = source_options.mmap(mmap.extract()?);
     }
-    if let Some(indexed) = options.get_item("index")? {
-        opening = opening.index(indexed.extract()?);
+    if let Some(index) = options.get_item("index")? {
+        source_options = source_options.index(index.extract()?);
     }
     if let Some(masks) = options.get_item("masks")? {
-        opening = opening.masks(masks.extract::<PathBuf>().map_err(|e| in_option("masks", &masks, e))?);
+        source_options = source_options.masks(masks.extract::<PathBuf>().map_err(|e| in_option("masks", &masks, e))?);
     }
     if let Some(columns) = options.get_item("table")? {
-        opening = opening.table(source::columns(&columns)?);
+        source_options = source_options.table(source::table_options(&columns)?);
     }
-    Ok(opening)
+    Ok(source_options)
 }
 
 /// Reads an object from `warpfeed._number_lists`, which yields chunks of bytes. `convert` converts
@@ -194,7 +195,7 @@ pub(crate) fn numbers<T>(value: &Bound<'_, PyAny>, convert: fn([u8; 8]) -> T) ->
     Ok(numbers)
 }
 
-fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
+fn set_option(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
     Ok(match name {
         "max_batch" => loader.batch_size(value.extract()?),
         "rank" => {
@@ -259,19 +260,19 @@ fn set(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader>
             loader.trace(path, Schedule { wait, warmup, active, repeat })
         }
         "resume" => loader.resume(checkpoint(value.extract()?)?),
-        other => return plain(loader, other, value),
+        other => return set_single_value(loader, other, value),
     })
 }
 
-fn plain(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
-    let Some((setter, _)) = rows().find(|(_, keyword)| *keyword == name) else {
+fn set_single_value(loader: Loader, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Loader> {
+    let Some((setter, _)) = single_value_options().find(|(_, keyword)| *keyword == name) else {
         return Err(PyTypeError::new_err(format!("unknown option {name:?}")));
     };
     parse_value(value, |json| loader.set(setter, json).expect("the setter has a row"))
 }
 
 /// Lists the setter and the keyword of each option with a single value.
-pub(crate) fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(crate) fn single_value_options() -> impl Iterator<Item = (&'static str, &'static str)> {
     Loader::OPTIONS.iter().map(|&[setter, keyword, ..]| (setter, if keyword.is_empty() { setter } else { keyword }))
 }
 

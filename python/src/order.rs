@@ -89,12 +89,12 @@ impl PythonOrder {
         let result = call(&function, &args);
         drop(calling);
         let indices: Vec<u64> = result?.extract()?;
-        let mut times = HashMap::<u64, u64>::with_capacity(indices.len());
+        let mut repeat_counts = HashMap::<u64, u64>::with_capacity(indices.len());
         let occurrence = |index: u64| {
-            let time = times.entry(index).or_default();
+            let repetition = repeat_counts.entry(index).or_default();
             // Give each repetition of a sample a different augmentation.
-            let variant = epoch ^ time.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            *time += 1;
+            let variant = epoch ^ repetition.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            *repetition += 1;
             Occurrence { index, variant }
         };
         Ok(indices.into_iter().map(occurrence).collect())
@@ -110,11 +110,11 @@ impl PythonOrder {
     }
 
     /// Replaces the cached order of `epoch`, which must not be in use.
-    pub(crate) fn replace(&self, epoch: u64, renewed: Option<Arc<[Occurrence]>>) {
-        if let Some(renewed) = renewed {
+    pub(crate) fn replace(&self, epoch: u64, new_order: Option<Arc<[Occurrence]>>) {
+        if let Some(new_order) = new_order {
             let mut orders = self.lock();
             orders.cached.retain(|(cached_epoch, _)| *cached_epoch != epoch);
-            orders.insert(epoch, renewed);
+            orders.insert(epoch, new_order);
         }
     }
 
@@ -167,8 +167,8 @@ impl Orders {
         while self.cached.len() >= MAX_CACHED_EPOCHS
             || (self.cached.len() >= MIN_CACHED_EPOCHS && samples(&self.cached) > MAX_CACHED_SAMPLES)
         {
-            let used = |epoch: u64| self.position == Some(epoch) || self.replayed == Some(epoch);
-            let Some(oldest) = self.cached.iter().position(|(epoch, _)| !used(*epoch)) else { break };
+            let is_in_use = |epoch: u64| self.position == Some(epoch) || self.replayed == Some(epoch);
+            let Some(oldest) = self.cached.iter().position(|(epoch, _)| !is_in_use(*epoch)) else { break };
             self.cached.remove(oldest);
         }
         self.cached.push_back((epoch, occurrences));

@@ -12,7 +12,7 @@ use warpfeed::pack::{Merge, Pack, Progress, RawSize, Recode, Refused, Report};
 
 use crate::error::Raised as _;
 use crate::option_names::in_python;
-use crate::options::opening;
+use crate::options::source_options;
 use crate::source;
 use crate::waiting::run_reporting;
 
@@ -27,14 +27,14 @@ pub(crate) fn pack<'py>(
     options: &Bound<'py, PyDict>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let opening = opening(options)?;
-    let source = source::open_source(data, &opening)?;
-    opening.check_used().raised(py)?;
+    let source_options = source_options(options)?;
+    let source = source::open_source(data, &source_options)?;
+    source_options.check_used().raised(py)?;
     let get = |name: &str| {
         let missing = || PyTypeError::new_err(format!("missing option {name:?}"));
         options.get_item(name).and_then(|value| value.ok_or_else(missing))
     };
-    let recode = options.get_item("recode")?.map(|description| recode(&description)).transpose()?;
+    let recode = options.get_item("recode")?.map(|description| parse_recode(&description)).transpose()?;
     let (frames, images): (bool, Option<Vec<String>>) =
         (get("frames")?.extract()?, options.get_item("images")?.map(|names| names.extract()).transpose()?);
     let workers: Option<usize> = options.get_item("num_workers")?.map(|threads| threads.extract()).transpose()?;
@@ -48,8 +48,8 @@ pub(crate) fn pack<'py>(
     let convert_to_u8: bool = get("convert_to_u8")?.extract()?;
     let background: Option<[u8; 3]> = options.get_item("background")?.map(|color| color.extract()).transpose()?;
     // The number of finished samples, and the total.
-    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-    let (counters, mut reported) = (counts.clone(), 0);
+    let progress_counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let (counters, mut reported) = (progress_counts.clone(), 0);
     let work = move |_: &_| {
         let record = |done: &Progress| {
             counters[1].store(done.total, Ordering::Relaxed);
@@ -83,17 +83,17 @@ pub(crate) fn pack<'py>(
         }
         pack.progress(record).to(&target)
     };
-    let packed = run_reporting(py, work, |py| {
-        let done = counts[0].load(Ordering::Acquire);
+    let report = run_reporting(py, work, |py| {
+        let done = progress_counts[0].load(Ordering::Acquire);
         match &progress {
             Some(progress) if done != reported => {
                 reported = done;
-                progress.call1(py, (done, counts[1].load(Ordering::Relaxed))).map(drop)
+                progress.call1(py, (done, progress_counts[1].load(Ordering::Relaxed))).map(drop)
             }
             _ => Ok(()),
         }
     })?;
-    report_dict(py, &packed)
+    report_dict(py, &report)
 }
 
 #[pyfunction]
@@ -125,7 +125,7 @@ pub(crate) fn part_from_env(py: Python<'_>, parts: Option<u64>) -> PyResult<(u64
 }
 
 /// Parses a recoding from `warpfeed._pack`, such as `("quality", 90, None)`.
-fn recode(value: &Bound<'_, PyAny>) -> PyResult<Recode> {
+fn parse_recode(value: &Bound<'_, PyAny>) -> PyResult<Recode> {
     let (name, first, second): (String, Option<u32>, Option<u32>) = value.extract()?;
     Ok(match (&*name, first, second) {
         ("keep_bytes", ..) => Recode::KeepBytes,

@@ -21,19 +21,19 @@ use crate::traced::{TracedRef, register};
 use crate::waiting::run_on_thread;
 
 /// Opens `data`, which is a path, an object of `warpfeed._sources`, or a Python dataset.
-pub(crate) fn open_source(data: &Bound<'_, PyAny>, opening: &Options) -> PyResult<Arc<dyn Source>> {
+pub(crate) fn open_source(data: &Bound<'_, PyAny>, source_options: &Options) -> PyResult<Arc<dyn Source>> {
     let py = data.py();
     if let Ok(path) = data.extract::<PathBuf>() {
-        let opening = opening.clone();
-        return run_on_thread(py, move |_| opening.open_part(path));
+        let source_options = source_options.clone();
+        return run_on_thread(py, move |_| source_options.open_part(path));
     }
     let is_concat = data.get_type().name().is_ok_and(|name| name == "Concat" || name == "Zip");
-    if opening.has_masks() && !is_concat {
+    if source_options.has_masks() && !is_concat {
         let cause = "masks is supported only if data is the path of a folder of images";
         return Err(PyTypeError::new_err(cause));
     }
     if let Some(describe) = data.getattr_opt("_describe_source")? {
-        return open_described(describe.call0()?.cast::<PyDict>()?, opening);
+        return open_described(describe.call0()?.cast::<PyDict>()?, source_options);
     }
     let expected =
         "expected the path of a dataset, or an object with __len__ and __getitem__ that returns encoded images";
@@ -66,7 +66,7 @@ pub(crate) fn open_source(data: &Bound<'_, PyAny>, opening: &Options) -> PyResul
 
 /// Opens the source that `description`, a result of `_describe_source` in `warpfeed._sources`,
 /// describes.
-fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResult<Arc<dyn Source>> {
+fn open_described(description: &Bound<'_, PyDict>, source_options: &Options) -> PyResult<Arc<dyn Source>> {
     let py = description.py();
     let get = |name: &str| {
         let value = description.get_item(name)?;
@@ -75,7 +75,7 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
     let kind: String = get("kind")?.extract()?;
     if kind == "concat" {
         let parts = get("parts")?.extract::<Vec<Bound<'_, PyAny>>>()?;
-        let parts = parts.iter().map(|part| open_source(part, opening)).collect::<PyResult<Vec<_>>>()?;
+        let parts = parts.iter().map(|part| open_source(part, source_options)).collect::<PyResult<Vec<_>>>()?;
         let joined = match get("labels")?.extract::<&str>()? {
             "match_labels_by_name" => Concat::match_labels_by_name(parts),
             "keep_labels" => Concat::keep_labels(parts),
@@ -85,7 +85,7 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
     }
     if kind == "zip" {
         let parts = get("parts")?.extract::<Vec<Bound<'_, PyAny>>>()?;
-        let parts = parts.iter().map(|part| open_source(part, opening)).collect::<PyResult<Vec<_>>>()?;
+        let parts = parts.iter().map(|part| open_source(part, source_options)).collect::<PyResult<Vec<_>>>()?;
         let zipped = if get("check_keys")?.extract()? { Zip::new(parts) } else { Zip::by_index(parts) };
         let names = get("names")?.extract::<Vec<String>>()?;
         let named = names.iter().enumerate().filter(|(_, name)| !name.is_empty());
@@ -97,7 +97,7 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
         "coco" => {
             let images: Option<PathBuf> = get("images")?.extract()?;
             run_on_thread(py, move |_| {
-                shared(match images {
+                arc_source(match images {
                     Some(folder) => Coco::with_images(path, folder),
                     None => Coco::open(path),
                 })
@@ -106,7 +106,7 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
         "yolo" => {
             let split: Option<String> = get("split")?.extract()?;
             run_on_thread(py, move |_| {
-                shared(match split {
+                arc_source(match split {
                     Some(split) => Yolo::split(path, &split),
                     None => Yolo::open(path),
                 })
@@ -116,15 +116,15 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
             let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
             let (length, stride) = (get("length")?.extract()?, get("stride")?.extract()?);
             let mapped: bool = get("mmap")?.extract()?;
-            run_on_thread(py, move |_| shared(TokenFile::with(path, kind, (length, stride), mapped)))
+            run_on_thread(py, move |_| arc_source(TokenFile::with(path, kind, (length, stride), mapped)))
         }
         "lerobot" => {
-            let (options, opening) = (lerobot_options(description)?, opening.clone());
-            run_on_thread(py, move |_| shared(LeRobot::with(path, &options, &opening)))
+            let (options, source_options) = (lerobot_options(description)?, source_options.clone());
+            run_on_thread(py, move |_| arc_source(LeRobot::with(path, &options, &source_options)))
         }
         "clips" => {
-            let (options, opening) = (clips_options(description)?, opening.clone());
-            run_on_thread(py, move |_| shared(Clips::with(path, &options, &opening)))
+            let (options, source_options) = (clips_options(description)?, source_options.clone());
+            run_on_thread(py, move |_| arc_source(Clips::with(path, &options, &source_options)))
         }
         "packed_tokens" => {
             let kind = if get("dtype")?.eq("u32")? { TokenType::U32 } else { TokenType::U16 };
@@ -133,11 +133,11 @@ fn open_described(description: &Bound<'_, PyDict>, opening: &Options) -> PyResul
                 .window(get("window")?.extract()?)
                 .max_documents(get("max_documents")?.extract()?)
                 .padding(get("padding")?.extract()?);
-            run_on_thread(py, move |_| shared(PackedTokens::with(path, kind, packing, mapped)))
+            run_on_thread(py, move |_| arc_source(PackedTokens::with(path, kind, packing, mapped)))
         }
         "voc" => {
             let from_zero: bool = get("from_zero")?.extract()?;
-            run_on_thread(py, move |_| shared(if from_zero { Voc::from_zero(path) } else { Voc::open(path) }))
+            run_on_thread(py, move |_| arc_source(if from_zero { Voc::from_zero(path) } else { Voc::open(path) }))
         }
         other => Err(PyTypeError::new_err(format!("unknown kind of dataset {other:?}"))),
     }
@@ -212,11 +212,11 @@ pub(crate) fn lerobot_episodes(py: Python<'_>, description: &Bound<'_, PyDict>) 
     })
 }
 
-fn shared(opened: Result<impl Source + 'static>) -> Result<Arc<dyn Source>> {
+fn arc_source(opened: Result<impl Source + 'static>) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(opened?))
 }
 
-pub(crate) fn columns(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
+pub(crate) fn table_options(options: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     let options: Bound<'_, PyDict> = options.call_method0("_describe")?.extract()?;
     let mut columns = TableOptions::new();
     for (name, value) in options.iter() {
@@ -249,7 +249,7 @@ struct PythonSource {
 
 /// A sample in the scratch buffer.
 #[derive(Default)]
-struct Parts {
+struct SampleRanges {
     key: Range<usize>,
     /// Ranges of the name and of the content of each field.
     fields: Vec<(Range<usize>, Range<usize>)>,
@@ -269,21 +269,26 @@ const VALUES: &str = "a number, a list of numbers, an array, bytes, a string or 
 
 /// Appends a field to the scratch buffer: bytes unchanged, strings as `.txt` files, arrays as `.npy`
 /// files, and numbers and lists as JSON.
-fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut Vec<u8>) -> PyResult<()> {
+fn append_field(
+    name: &str,
+    value: &Bound<'_, PyAny>,
+    ranges: &mut SampleRanges,
+    scratch: &mut Vec<u8>,
+) -> PyResult<()> {
     let is_image = ANY_FIELDS.contains(&name);
     let is_file = is_image || warpfeed::format::is_image(suffix(name));
     // A uint8 array is an encoded file if the field is an image or its name has a suffix, and the
     // value itself otherwise.
-    let encoded = is_file || name.contains('.');
+    let is_encoded = is_file || name.contains('.');
     let name_range = append(scratch, name.as_bytes());
-    if let Some(images) = frames(value, is_file)? {
+    if let Some(images) = clip_frames(value, is_file)? {
         let start = scratch.len();
-        Frames::append(scratch, images.len(), |number, out| frame(&images[number], number, out))?;
-        parts.fields.push((name_range, start..scratch.len()));
+        Frames::append(scratch, images.len(), |number, out| append_frame(&images[number], number, out))?;
+        ranges.fields.push((name_range, start..scratch.len()));
         return Ok(());
     }
     let is_text = value.is_instance_of::<PyString>();
-    let value = &convert(value, is_file)?;
+    let value = &convert_value(value, is_file)?;
     if let Ok(json) = value.cast::<PyString>()
         && !is_file
     {
@@ -295,17 +300,17 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
         }
         let end = if name.ends_with(".json") { name_range.end } else { append(scratch, b".json").end };
         let bytes = append(scratch, json.to_str()?.as_bytes());
-        parts.fields.push((name_range.start..end, bytes));
+        ranges.fields.push((name_range.start..end, bytes));
         return Ok(());
     }
     if let Ok(path) = value.extract::<PathBuf>() {
-        parts.files.push((parts.fields.len(), path));
-        parts.fields.push((name_range, 0..0));
+        ranges.files.push((ranges.fields.len(), path));
+        ranges.fields.push((name_range, 0..0));
         return Ok(());
     }
-    let (name, bytes) = match Buffer::of(value, encoded)? {
+    let (name, bytes) = match Buffer::from_object(value, is_encoded)? {
         Some(Buffer::Bytes(bytes)) => {
-            let end = if is_text && !encoded { append(scratch, b".txt").end } else { name_range.end };
+            let end = if is_text && !is_encoded { append(scratch, b".txt").end } else { name_range.end };
             (name_range.start..end, append(scratch, bytes.as_bytes()))
         }
         // An image has at least two dimensions.
@@ -320,13 +325,13 @@ fn field(name: &str, value: &Bound<'_, PyAny>, parts: &mut Parts, scratch: &mut 
             return Err(PyTypeError::new_err(format!("{}; expected {expected_fields}", type_name(value))));
         }
     };
-    parts.fields.push((name, bytes));
+    ranges.fields.push((name, bytes));
     Ok(())
 }
 
 /// Returns the frames, if `value` is a clip. `is_image` is true if the field has the name of an
 /// image.
-fn frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+fn clip_frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
     if value.is_instance_of::<PyBytes>() {
         return Ok(None);
     }
@@ -334,13 +339,13 @@ fn frames<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Option<Vec
 }
 
 /// Appends frame `number` of a clip to `out`, as an encoded file or an `.npy` file.
-fn frame(value: &Bound<'_, PyAny>, number: usize, out: &mut Vec<u8>) -> PyResult<()> {
+fn append_frame(value: &Bound<'_, PyAny>, number: usize, out: &mut Vec<u8>) -> PyResult<()> {
     let py = value.py();
-    let converted = convert(value, true).map_err(|e| in_frame(py, number, e))?;
+    let converted = convert_value(value, true).map_err(|e| in_frame(py, number, e))?;
     if let Ok(path) = converted.extract::<PathBuf>() {
         return py.detach(|| source::append_file(&path, out).map(drop)).raised(py);
     }
-    match Buffer::of(&converted, true)? {
+    match Buffer::from_object(&converted, true)? {
         Some(Buffer::Bytes(bytes)) => out.extend_from_slice(bytes.as_bytes()),
         Some(Buffer::Array { header, data, axes }) if axes > 1 => {
             out.extend_from_slice(&header);
@@ -379,7 +384,7 @@ fn suffix(name: &str) -> &str {
 }
 
 /// Converts `value` to bytes, an array, a path, or JSON as a `str`.
-fn convert<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py, PyAny>> {
+fn convert_value<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py, PyAny>> {
     if value.is_instance_of::<PyBytes>() {
         return Ok(value.clone());
     }
@@ -388,7 +393,7 @@ fn convert<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bound<'py
 }
 
 /// Adds to the error that `__getitem__` returned `value`, if it has the wrong type.
-fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
+fn with_getitem_context(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     let message = e.value(value.py()).to_string();
     if message.starts_with("frame ") {
         return PyTypeError::new_err(format!("__getitem__ returned {}: {message}", type_name(value)));
@@ -401,11 +406,11 @@ fn not_an_image(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     ))
 }
 
-fn label(value: &Bound<'_, PyAny>) -> PyResult<i64> {
+fn parse_label(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     value.extract().map_err(|e: PyErr| {
-        let shown = value.repr().map_or_else(|_| type_name(value), |shown| shown.to_string());
+        let repr = value.repr().map_or_else(|_| type_name(value), |repr| repr.to_string());
         let cause =
-            format!("the label is {}; expected a class index or None", shown.chars().take(80).collect::<String>());
+            format!("the label is {}; expected a class index or None", repr.chars().take(80).collect::<String>());
         let error = PyTypeError::new_err(cause);
         error.set_cause(value.py(), Some(e));
         error
@@ -413,8 +418,8 @@ fn label(value: &Bound<'_, PyAny>) -> PyResult<i64> {
 }
 
 /// Copies the result of `__getitem__(index)` to the scratch buffer.
-fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResult<Parts> {
-    let mut parts = Parts::default();
+fn append_sample(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResult<SampleRanges> {
+    let mut ranges = SampleRanges::default();
     if let Ok(fields) = item.cast::<PyDict>() {
         for (name, value) in fields.iter() {
             let name: String = name.extract().map_err(|_| {
@@ -424,10 +429,10 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
                 ))
             })?;
             match &*name {
-                "key" | "__key__" => parts.key = append(scratch, value.str()?.to_string_lossy().as_bytes()),
+                "key" | "__key__" => ranges.key = append(scratch, value.str()?.to_string_lossy().as_bytes()),
                 "label" | "cls" if value.is_none() => {}
-                "label" | "cls" => parts.label = Some(label(&value)?),
-                _ => field(&name, &value, &mut parts, scratch).map_err(|e| in_field(item.py(), &name, e))?,
+                "label" | "cls" => ranges.label = Some(parse_label(&value)?),
+                _ => append_field(&name, &value, &mut ranges, scratch).map_err(|e| in_field(item.py(), &name, e))?,
             }
         }
     } else {
@@ -441,13 +446,13 @@ fn parts(item: &Bound<'_, PyAny>, index: usize, scratch: &mut Vec<u8>) -> PyResu
             }
             Err(_) => (item.clone(), None),
         };
-        field(ANY_FIELDS[0], &image, &mut parts, scratch).map_err(|e| not_an_image(&image, e))?;
-        parts.label = label_value.filter(|value| !value.is_none()).map(|value| label(&value)).transpose()?;
+        append_field(ANY_FIELDS[0], &image, &mut ranges, scratch).map_err(|e| with_getitem_context(&image, e))?;
+        ranges.label = label_value.filter(|value| !value.is_none()).map(|value| parse_label(&value)).transpose()?;
     }
-    if parts.key.is_empty() {
-        parts.key = append(scratch, index.to_string().as_bytes());
+    if ranges.key.is_empty() {
+        ranges.key = append(scratch, index.to_string().as_bytes());
     }
-    Ok(parts)
+    Ok(ranges)
 }
 
 impl Source for PythonSource {
@@ -457,26 +462,26 @@ impl Source for PythonSource {
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         scratch.clear();
-        let read = attached(|py| {
+        let result = attached(|py| {
             let object = self.object.get(py).ok_or_else(|| Error::in_source("the loader was garbage-collected"))?;
             let calling = self.object.begin_call();
-            let read = item(&object, index).and_then(|item| parts(&item, index, scratch));
+            let result = item(&object, index).and_then(|item| append_sample(&item, index, scratch));
             drop(calling);
-            read.map_err(|e| user_error(py, ErrorKind::Source, "", e))
+            result.map_err(|e| user_error(py, ErrorKind::Source, "", e))
         });
-        let mut parts = read.unwrap_or_else(|| Err(Error::in_source("the interpreter is shutting down")))?;
-        for (field, path) in &parts.files {
+        let mut ranges = result.unwrap_or_else(|| Err(Error::in_source("the interpreter is shutting down")))?;
+        for (field, path) in &ranges.files {
             let start = scratch.len();
             source::append_file(path, scratch)?;
-            parts.fields[*field].1 = start..scratch.len();
+            ranges.fields[*field].1 = start..scratch.len();
         }
         let scratch = &scratch[..];
         let text = |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("Python's text is UTF-8");
-        let mut sample = Sample::new(text(&parts.key));
-        for (name, bytes) in &parts.fields {
+        let mut sample = Sample::new(text(&ranges.key));
+        for (name, bytes) in &ranges.fields {
             sample = sample.with_field(text(name), &scratch[bytes.clone()])?;
         }
-        Ok(match parts.label {
+        Ok(match ranges.label {
             Some(label) => sample.with_label(label),
             None => sample,
         })

@@ -12,28 +12,28 @@ use crate::core::json;
 use crate::error::Raised as _;
 use crate::option_names::in_python;
 
-fn parse(text: &str) -> PyResult<Stats> {
+fn parse_stats(text: &str) -> PyResult<Stats> {
     serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not loader statistics: {e}")))
 }
 
 /// Returns the statistics since `earlier` as JSON and as a table.
 #[pyfunction]
 pub(crate) fn stats_since(now: &str, earlier: &str) -> PyResult<(String, String)> {
-    let stats = parse(now)?.since(&parse(earlier)?);
+    let stats = parse_stats(now)?.since(&parse_stats(earlier)?);
     Ok((json(&stats), stats.to_string()))
 }
 
 /// Returns the verdict as JSON and as text.
 #[pyfunction]
 pub(crate) fn verdict_of(stats: &str) -> PyResult<(String, String)> {
-    let verdict = parse(stats)?.verdict();
+    let verdict = parse_stats(stats)?.verdict();
     Ok((json(&verdict), in_python(&verdict.to_string())))
 }
 
 #[pyfunction]
 #[pyo3(signature = (out, title, stats, trace=None))]
 pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, trace: Option<PathBuf>) -> PyResult<()> {
-    let stats = parse(stats)?;
+    let stats = parse_stats(stats)?;
     py.detach(|| warpfeed_cli::report(&out, title, &stats, trace.as_deref())).raised(py)
 }
 
@@ -42,25 +42,25 @@ pub(crate) fn report(py: Python<'_>, out: PathBuf, title: &str, stats: &str, tra
 #[pyclass(unsendable, module = "warpfeed._warpfeed")]
 pub(crate) struct Span {
     name: &'static str,
-    open: Vec<trace::Span>,
+    open_spans: Vec<trace::Span>,
 }
 
 #[pymethods]
 impl Span {
     #[new]
     fn new(name: &str) -> Self {
-        Span { name: intern(name), open: Vec::new() }
+        Span { name: intern(name), open_spans: Vec::new() }
     }
 
     fn __enter__(mut this: PyRefMut<'_, Self>) -> PyRefMut<'_, Self> {
         let span = trace::span(this.name);
-        this.open.push(span);
+        this.open_spans.push(span);
         this
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&mut self, _exception: &Bound<'_, pyo3::types::PyTuple>) {
-        self.open.pop();
+        self.open_spans.pop();
     }
 }
 

@@ -13,9 +13,9 @@ use crate::buffer::{Buffer, type_name};
 use crate::error::Raised as _;
 
 /// Maximum size in bytes of a pixel buffer that a thread keeps for the next image.
-const MAX_REUSED: usize = 64 << 20;
+const MAX_REUSED_BYTES: usize = 64 << 20;
 
-pub(crate) struct Stored {
+pub(crate) struct StoredSample {
     key: String,
     label: Option<i64>,
     image: Option<Image>,
@@ -29,7 +29,7 @@ struct Image {
     pixels: Vec<u8>,
 }
 
-pub(crate) fn stored_sample(sample: &Sample<'_>, codecs: &Codecs) -> warpfeed::Result<Stored> {
+pub(crate) fn stored_sample(sample: &Sample<'_>, codecs: &Codecs) -> warpfeed::Result<StoredSample> {
     let image_field = codecs.image(sample);
     let image = image_field.map(|(name, bytes)| {
         let mut opened = codecs.open(bytes)?;
@@ -39,7 +39,7 @@ pub(crate) fn stored_sample(sample: &Sample<'_>, codecs: &Codecs) -> warpfeed::R
     });
     let is_other = |name: &str| image_field.is_none_or(|(image, _)| image != name);
     let others = sample.fields().iter().filter(|(name, _)| is_other(name));
-    Ok(Stored {
+    Ok(StoredSample {
         key: sample.key().to_owned(),
         label: sample.label()?,
         image: image.transpose()?,
@@ -47,7 +47,7 @@ pub(crate) fn stored_sample(sample: &Sample<'_>, codecs: &Codecs) -> warpfeed::R
     })
 }
 
-impl<'py> IntoPyObject<'py> for Stored {
+impl<'py> IntoPyObject<'py> for StoredSample {
     type Target = pyo3::types::PyTuple;
     type Output = Bound<'py, Self::Target>;
     type Error = PyErr;
@@ -72,7 +72,7 @@ pub(crate) fn decode_image<'py>(data: &Bound<'py, PyAny>) -> PyResult<(u32, u32,
         static REUSED: RefCell<Pixels> = RefCell::new(Pixels::new());
     }
     let py = data.py();
-    let Some(Buffer::Bytes(encoded)) = Buffer::of(data, true)? else {
+    let Some(Buffer::Bytes(encoded)) = Buffer::from_object(data, true)? else {
         return Err(PyTypeError::new_err(format!(
             "data is a value of type {}: expected the bytes of an encoded image",
             type_name(data)
@@ -87,7 +87,7 @@ pub(crate) fn decode_image<'py>(data: &Bound<'py, PyAny>) -> PyResult<(u32, u32,
     })
     .raised(py)?;
     let decoded = (pixels.size().height, pixels.size().width, PyByteArray::new(py, pixels.data()));
-    if pixels.capacity() <= MAX_REUSED {
+    if pixels.capacity() <= MAX_REUSED_BYTES {
         REUSED.set(pixels);
     }
     Ok(decoded)

@@ -1,7 +1,7 @@
 //! A field of a batch that other frameworks access through DLPack or the array interface.
 //!
 //! **Invariants**
-//! 1. `address` points to the tensor's elements, which stay valid as long as `memory` lives.
+//! 1. `address` points to the tensor's elements, which stay valid as long as `owner` lives.
 //! 2. An unconsumed capsule owns its tensor. A consumer renames the capsule and takes ownership.
 
 use std::ffi::{CStr, c_void};
@@ -64,7 +64,7 @@ impl HostCopy {
 /// memory of the tensor.
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
 pub(crate) struct Tensor {
-    memory: TensorOwner,
+    owner: TensorOwner,
     address: usize,
     device: DlDevice,
     dtype: Dtype,
@@ -103,19 +103,19 @@ impl Tensor {
             let exported = batch.dlpack(name).expect("`view` is the field with this name");
             (TensorOwner::Host(batch.clone()), exported.tensor().data as usize)
         };
-        Tensor { memory, address, device: DlDevice::Host, dtype, stored_shape, axes }
+        Tensor { owner: memory, address, device: DlDevice::Host, dtype, stored_shape, axes }
     }
 
-    /// Copies the memory if `copies` is set, and shares it otherwise.
+    /// Copies the memory if `copy` is set, and shares it otherwise.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(
         batch: &Arc<crate::gpu::DeviceBatch>,
         name: &str,
         tensor: &crate::gpu::DeviceTensor<'_>,
         channels_last: bool,
-        copies: bool,
+        copy: bool,
     ) -> warpfeed::Result<Self> {
-        let (memory, address) = if copies {
+        let (memory, address) = if copy {
             // SAFETY: the legacy default stream lives as long as the process.
             let copy = unsafe { batch.copy_on(name, DEFAULT_STREAM) }?;
             let copy = Arc::new(copy.expect("`tensor` is the field with this name"));
@@ -125,7 +125,7 @@ impl Tensor {
         };
         let stored_shape = tensor.shape().to_vec();
         Ok(Tensor {
-            memory,
+            owner: memory,
             address: address as usize,
             device: DlDevice::Cuda(tensor.device()),
             dtype: tensor.dtype(),
@@ -134,11 +134,11 @@ impl Tensor {
         })
     }
 
-    fn exported(&self) -> DlpackTensor {
-        let (data, memory) = (self.address as *mut c_void, self.memory.clone());
-        // SAFETY: the elements are valid as long as `memory` lives (invariant 1), and the loader
-        // writes to them only after `memory` is dropped.
-        let tensor = unsafe { DlpackTensor::new(data, self.device, self.dtype, &self.stored_shape, memory) };
+    fn export(&self) -> DlpackTensor {
+        let (data, owner) = (self.address as *mut c_void, self.owner.clone());
+        // SAFETY: the elements are valid as long as `owner` lives (invariant 1), and the loader
+        // writes to them only after `owner` is dropped.
+        let tensor = unsafe { DlpackTensor::new(data, self.device, self.dtype, &self.stored_shape, owner) };
         tensor.permuted(&self.axes)
     }
 
@@ -158,7 +158,7 @@ impl Tensor {
             None | Some(1) => DEFAULT_STREAM,
             // The consumer does its own synchronization, on streams unknown to the exporter.
             Some(-1) => {
-                if let TensorOwner::Cuda(batch) = &self.memory {
+                if let TensorOwner::Cuda(batch) = &self.owner {
                     batch.use_anywhere();
                 }
                 return Ok(());
@@ -170,7 +170,7 @@ impl Tensor {
         };
         // SAFETY: DLPack requires that the consumer's stream lives as long as it uses the tensor.
         let used = unsafe {
-            match &self.memory {
+            match &self.owner {
                 TensorOwner::Cuda(batch) => batch.use_on(stream),
                 TensorOwner::CudaCopy(copy) => copy.use_on(stream),
                 TensorOwner::Host(_) | TensorOwner::HostCopy(_) => Ok(()),
@@ -241,17 +241,17 @@ impl Tensor {
             ));
         }
         self.order_stream(py, stream)?;
-        let exported = self.exported();
+        let exported = self.export();
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);
-        let (pointer, name, end): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
+        let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
             (exported.into_raw().cast(), VERSIONED, free_versioned)
         } else {
             (exported.into_raw_unversioned().cast(), UNVERSIONED, free_unversioned)
         };
         let pointer = NonNull::new(pointer).expect("a leaked box has an address");
-        // SAFETY: `end` is the destructor for capsules with this name, and `pointer` is a tensor of
-        // the corresponding version.
-        unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(end)) }
+        // SAFETY: `destructor` is the destructor for capsules with this name, and `pointer` is a
+        // tensor of the corresponding version.
+        unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destructor)) }
     }
 
     /// Returns the array interface. NumPy has no bfloat16, so bfloat16 elements are described as
@@ -261,7 +261,7 @@ impl Tensor {
         if self.device != DlDevice::Host {
             return Err(pyo3::exceptions::PyAttributeError::new_err("the tensor is in device memory"));
         }
-        let described = match self.dtype {
+        let typestr = match self.dtype {
             Dtype::U8 => "|u1",
             Dtype::F32 => "<f4",
             Dtype::F64 => "<f8",
@@ -280,7 +280,7 @@ impl Tensor {
         };
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
-        interface.set_item("typestr", described)?;
+        interface.set_item("typestr", typestr)?;
         interface.set_item("shape", pyo3::types::PyTuple::new(py, self.shape())?)?;
         let bytes = self.dtype.bytes();
         let strides: Vec<usize> = self.strides().iter().map(|stride| stride * bytes).collect();
@@ -301,7 +301,7 @@ const UNVERSIONED: &CStr = c"dltensor";
 ///
 /// # Safety
 /// `capsule` must be a capsule, and the thread must be attached to the interpreter.
-unsafe fn unconsumed(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<c_void>> {
+unsafe fn unconsumed_pointer(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: the caller guarantees that `capsule` is a capsule and that the thread is attached.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 0 {
@@ -315,7 +315,7 @@ unsafe extern "C" fn free_versioned(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with the capsule on an attached thread. The pointer comes from
     // `__dlpack__`, and the unconsumed capsule owns it (invariant 2).
     unsafe {
-        if let Some(pointer) = unconsumed(capsule, VERSIONED) {
+        if let Some(pointer) = unconsumed_pointer(capsule, VERSIONED) {
             let managed = pointer.cast::<DlManagedTensorVersioned>().as_ptr();
             if let Some(deleter) = (*managed).deleter {
                 deleter(managed);
@@ -328,7 +328,7 @@ unsafe extern "C" fn free_unversioned(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with the capsule on an attached thread. The pointer comes from
     // `__dlpack__`, and the unconsumed capsule owns it (invariant 2).
     unsafe {
-        if let Some(pointer) = unconsumed(capsule, UNVERSIONED) {
+        if let Some(pointer) = unconsumed_pointer(capsule, UNVERSIONED) {
             let managed = pointer.cast::<DlManagedTensor>().as_ptr();
             if let Some(deleter) = (*managed).deleter {
                 deleter(managed);

@@ -14,7 +14,7 @@ pub(crate) struct TracedRef {
     object: Mutex<Option<Py<PyAny>>>,
     /// Name of the object or of the called method, for error messages.
     name: String,
-    calls: AtomicUsize,
+    active_calls: AtomicUsize,
 }
 
 /// A call in progress, which ends when the guard is dropped.
@@ -22,13 +22,13 @@ pub(crate) struct CallGuard<'a>(&'a TracedRef);
 
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        self.0.calls.fetch_sub(1, Ordering::Relaxed);
+        self.0.active_calls.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl TracedRef {
     pub(crate) fn new(object: Py<PyAny>, name: String) -> Arc<Self> {
-        Arc::new(TracedRef { object: Mutex::new(Some(object)), name, calls: AtomicUsize::new(0) })
+        Arc::new(TracedRef { object: Mutex::new(Some(object)), name, active_calls: AtomicUsize::new(0) })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -36,12 +36,12 @@ impl TracedRef {
     }
 
     pub(crate) fn begin_call(&self) -> CallGuard<'_> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.active_calls.fetch_add(1, Ordering::Relaxed);
         CallGuard(self)
     }
 
-    pub(crate) fn is_called(&self) -> bool {
-        self.calls.load(Ordering::Relaxed) > 0
+    pub(crate) fn is_running(&self) -> bool {
+        self.active_calls.load(Ordering::Relaxed) > 0
     }
 
     /// Returns the object, or `None` if the collector has cleared the reference.

@@ -20,9 +20,9 @@ use crate::log;
 use crate::thread_state::is_loader_thread;
 
 /// Maximum duration of a wait between two checks for signals.
-pub(crate) const SLICE: Duration = Duration::from_millis(25);
+pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(25);
 
-/// Repeats `attempt`, which should wait for at most one [`SLICE`] while detached from the
+/// Repeats `attempt`, which should wait for at most one [`WAIT_SLICE`] while detached from the
 /// interpreter, until it returns a value or a signal interrupts the wait.
 pub(crate) fn wait_interruptibly<T: Send>(
     py: Python<'_>,
@@ -38,11 +38,11 @@ pub(crate) fn wait_interruptibly<T: Send>(
 }
 
 /// Maximum time to wait for interrupted work to remove its files.
-const GRACE: Duration = Duration::from_secs(1);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Background threads that may still read the user's dataset, with their process ids. They run
 /// interrupted calls, or close a loader on behalf of one of its own threads.
-static STILL_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
+static LEFT_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, sets the flag that `work`
 /// receives, and cancels its reads from object stores. If no thread can be started, `work` runs on
@@ -54,15 +54,15 @@ pub(crate) fn run_on_thread<T: Send + 'static>(
     run_with_grace(py, Duration::ZERO, work, |_| Ok(()))
 }
 
-/// Like [`run_on_thread`], for `work` that writes files. After a signal, waits up to [`GRACE`] for
-/// `work` to remove its files. `report` is called between slices and at the end; an error from
-/// `report` has the same effect as a signal.
+/// Like [`run_on_thread`], for `work` that writes files. After a signal, waits up to
+/// [`CLEANUP_TIMEOUT`] for `work` to remove its files. `report` is called between slices and at the
+/// end; an error from `report` has the same effect as a signal.
 pub(crate) fn run_reporting<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,
     report: impl FnMut(Python<'_>) -> PyResult<()>,
 ) -> PyResult<T> {
-    run_with_grace(py, GRACE, work, report)
+    run_with_grace(py, CLEANUP_TIMEOUT, work, report)
 }
 
 fn run_with_grace<T: Send + 'static>(
@@ -95,7 +95,7 @@ fn run_with_grace<T: Send + 'static>(
     // The channel is empty, so this does not block.
     let _ = work_sender.send(Box::new(work));
     let value = loop {
-        let value = py.detach(|| receive(&mut result, SLICE));
+        let value = py.detach(|| receive(&mut result, WAIT_SLICE));
         if let Err(e) = report(py).and_then(|()| match value {
             None => log::flush(py).and_then(|()| py.check_signals()),
             Some(_) => Ok(()),
@@ -151,7 +151,7 @@ pub(crate) fn spawn_shutdown(work: impl FnOnce() + Send + 'static) -> Option<Joi
 ///
 /// Leaks `value` in a forked child, which does not have these threads, and during interpreter
 /// shutdown.
-pub(crate) fn drop_detached<T: Send + 'static>(process: &Process, mut value: Option<T>) {
+pub(crate) fn drop_detached<T: Send + 'static>(process: &OwnerProcess, mut value: Option<T>) {
     if process.is_this() {
         Python::try_attach(|py| {
             let value = value.take();
@@ -162,21 +162,21 @@ pub(crate) fn drop_detached<T: Send + 'static>(process: &Process, mut value: Opt
 }
 
 fn leave_running(thread: JoinHandle<()>) {
-    let mut threads = STILL_RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut threads = LEFT_RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     threads.retain(|(_, thread)| !thread.is_finished());
     threads.push((std::process::id(), thread));
 }
 
-/// Waits at most `max_seconds` for the threads in [`STILL_RUNNING`]. The package calls this before
+/// Waits at most `max_seconds` for the threads in [`LEFT_RUNNING`]. The package calls this before
 /// the interpreter shuts down, because a thread that returns to it later could abort the process.
 #[pyfunction]
 pub(crate) fn wait_for_calls(py: Python<'_>, max_seconds: f64) -> PyResult<()> {
     let current = std::process::id();
-    let threads = std::mem::take(&mut *STILL_RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
+    let threads = std::mem::take(&mut *LEFT_RUNNING.lock().unwrap_or_else(PoisonError::into_inner));
     let deadline = Instant::now() + Duration::from_secs_f64(max_seconds.max(0.0));
     for (_, thread) in threads.into_iter().filter(|(process, _)| *process == current) {
         while !thread.is_finished() && Instant::now() < deadline {
-            py.detach(|| std::thread::sleep(SLICE));
+            py.detach(|| std::thread::sleep(WAIT_SLICE));
             py.check_signals()?;
         }
         if thread.is_finished() {
@@ -199,7 +199,7 @@ fn receive<T>(result: &mut Receiver<Result<T>>, slice: Duration) -> Option<Resul
 
 /// The process that opened a loader or decoder. A forked child must not use the loader or decoder,
 /// because its threads do not exist there, and a lock may have been held during the fork.
-pub(crate) struct Process {
+pub(crate) struct OwnerProcess {
     id: u32,
     /// "loader" or "decoder", for the error message.
     kind: &'static str,
@@ -207,9 +207,9 @@ pub(crate) struct Process {
     advice: &'static str,
 }
 
-impl Process {
+impl OwnerProcess {
     pub(crate) fn new(kind: &'static str, advice: &'static str) -> Self {
-        Process { id: std::process::id(), kind, advice }
+        OwnerProcess { id: std::process::id(), kind, advice }
     }
 
     pub(crate) fn is_this(&self) -> bool {
@@ -220,7 +220,7 @@ impl Process {
         if self.is_this() {
             return Ok(());
         }
-        let (Process { id, kind, advice }, process) = (self, std::process::id());
+        let (OwnerProcess { id, kind, advice }, process) = (self, std::process::id());
         Err(Error::config(format!(
             "the {kind} was opened in process {id}, but this is process {process}: worker threads do not survive fork; \
              {advice}"
@@ -228,7 +228,7 @@ impl Process {
     }
 }
 
-/// A mutex for which a thread waits at most one [`SLICE`] at a time, to check for signals in
+/// A mutex for which a thread waits at most one [`WAIT_SLICE`] at a time, to check for signals in
 /// between.
 pub(crate) struct TimedMutex<T> {
     /// The value, or `None` while the mutex is locked.
@@ -252,7 +252,7 @@ impl<T> TimedMutex<T> {
 
     /// Locks the mutex. Returns `None` if other threads hold it for longer than a slice.
     pub(crate) fn try_lock_for_slice(&self) -> Option<TimedGuard<'_, T>> {
-        let result = self.released.wait_timeout_while(self.lock(), SLICE, |value| value.is_none());
+        let result = self.released.wait_timeout_while(self.lock(), WAIT_SLICE, |value| value.is_none());
         let value = result.unwrap_or_else(PoisonError::into_inner).0.take()?;
         Some(TimedGuard { mutex: self, value: Some(value) })
     }

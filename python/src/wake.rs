@@ -18,21 +18,21 @@ type Callback = Py<PyAny>;
 /// The thread that calls callbacks. It is started for the first waker, and ends after the decoder
 /// and all wakers are dropped.
 #[derive(Default)]
-pub(crate) struct Caller(Mutex<Option<Sender<Callback>>>);
+pub(crate) struct CallbackThread(Mutex<Option<Sender<Callback>>>);
 
-impl Caller {
+impl CallbackThread {
     /// Returns a waker that calls `callback` once.
     pub(crate) fn waker(&self, callback: Callback) -> Result<Waker> {
         let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = match &*sender {
             Some(sender) => sender.clone(),
-            None => sender.insert(start()?).clone(),
+            None => sender.insert(start_thread()?).clone(),
         };
         Ok(Waker::from(Arc::new(CallbackWaker { callback: Mutex::new(Some(callback)), sender })))
     }
 }
 
-fn start() -> Result<Sender<Callback>> {
+fn start_thread() -> Result<Sender<Callback>> {
     let (sender, receiver) = channel::<Callback>();
     let serve = move || {
         while let Ok(first) = receiver.recv() {

@@ -45,20 +45,20 @@ def _close_all() -> None:
     closables = [closable for reference in list(_open_objects.values()) if (closable := reference()) is not None]
     pause = 0.001
     while closables:
-        waiting = []
+        running = []
         for closable in closables:
             if closable._begin_close():
                 closable.close()
             else:
-                waiting.append(closable)
-        closables = waiting
+                running.append(closable)
+        closables = running
         if not closables or time.monotonic() > deadline:
             break
         time.sleep(pause)
         pause = min(2 * pause, 0.025)
     for closable in closables:
-        running = ", ".join(closable._running_callbacks()) or "a thread"
-        _log.warning("exiting anyway: %s is still running %.0f s after it was asked to stop", running, _GRACE_SECONDS)
+        names = ", ".join(closable._running_callbacks()) or "a thread"
+        _log.warning("exiting anyway: %s is still running %.0f s after it was asked to stop", names, _GRACE_SECONDS)
     _warpfeed.wait_for_calls(deadline - time.monotonic())
 
 

@@ -92,8 +92,8 @@ class Pending:
     The request is canceled if this object is dropped, or if the task that awaits it is canceled.
     """
 
-    def __init__(self, decoder: Decoder, answer: _warpfeed.Answer) -> None:
-        self._decoder, self._answer = decoder, answer
+    def __init__(self, decoder: Decoder, response: _warpfeed.PendingResponse) -> None:
+        self._decoder, self._response = decoder, response
         self._awaited = False
 
     def wait(self) -> Decoded:
@@ -106,11 +106,11 @@ class Pending:
                 with kind ``"cuda"`` if the driver reports an error; with kind ``"config"`` if the
                 batch was already taken, the request was canceled, or the decoder is closed.
         """
-        return self._decoder._to_decoded(self._answer.wait(self._decoder._delivery.stream()))
+        return self._decoder._to_decoded(self._response.wait(self._decoder._delivery.stream()))
 
     def cancel(self) -> None:
         """Cancels the request. A batch that was already taken stays valid."""
-        self._answer.cancel()
+        self._response.cancel()
 
     def __await__(self) -> Generator[Any, None, Decoded]:
         return self._wait().__await__()
@@ -122,13 +122,13 @@ class Pending:
             raise WarpfeedError("config: another task already awaits this batch", "config")
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
-        if self._answer.when_ready(lambda: loop.call_soon_threadsafe(_finish, ready)):
+        if self._response.when_ready(lambda: loop.call_soon_threadsafe(_finish, ready)):
             self._awaited = True
             try:
                 await ready
             except BaseException:
                 # The task was canceled.
-                self._answer.cancel()
+                self._response.cancel()
                 raise
             finally:
                 self._awaited = False
@@ -296,10 +296,10 @@ class Decoder(_other_names.EarlierNames):
         """
         core = self._core.dynamic_batcher(checked_delay(f, max_delay_ms))
 
-        def decoded(answer: _warpfeed.Answer) -> Decoded:
-            return self._to_decoded(answer.wait(self._delivery.stream()))
+        def to_decoded(response: _warpfeed.PendingResponse) -> Decoded:
+            return self._to_decoded(response.wait(self._delivery.stream()))
 
-        return DynamicBatcher(core, decoded, f)
+        return DynamicBatcher(core, to_decoded, f)
 
     def stats(self) -> Stats:
         """Returns the statistics so far, as a dict that prints as a table."""

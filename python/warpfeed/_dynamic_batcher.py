@@ -29,10 +29,10 @@ class DynamicBatcher:
     def __init__(
         self,
         core: _warpfeed.DynamicBatcherCore,
-        decoded: Callable[[_warpfeed.Answer], Decoded],
+        to_decoded: Callable[[_warpfeed.PendingResponse], Decoded],
         f: Callable[[Decoded], Any],
     ) -> None:
-        self._core, self._decoded, self._f = core, decoded, f
+        self._core, self._to_decoded, self._f = core, to_decoded, f
         # The thread must not keep this object alive: dropping the object ends the thread.
         weakref.finalize(self, core.close).atexit = False
         self._thread = threading.Thread(target=_run, args=(weakref.ref(self), core), name="warpfeed-run", daemon=True)
@@ -60,7 +60,7 @@ class DynamicBatcher:
         def cancel(done: Future[list[Any]]) -> None:
             batcher = keep_alive.pop()
             if done.cancelled() and batcher._core.cancel(request):
-                # Wakes `concurrent.futures.wait`. (Otherwise, `_answer` does this.)
+                # Wakes `concurrent.futures.wait`. (Otherwise, `_complete` does this.)
                 done.set_running_or_notify_cancel()
 
         future.add_done_callback(cancel)
@@ -91,12 +91,12 @@ class DynamicBatcher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _answer(self, answer: _warpfeed.Answer, requests: list[tuple[Any, int]]) -> None:
+    def _complete(self, response: _warpfeed.PendingResponse, requests: list[tuple[Any, int]]) -> None:
         """Calls the function on a batch, and resolves the futures of its requests."""
         running = [future.set_running_or_notify_cancel() for future, _ in requests]
         results: list[Any] | BaseException
         try:
-            results = self._results(self._decoded(answer))
+            results = self._results(self._to_decoded(response))
         except BaseException as e:
             # A stored exception would keep the batch alive through this frame.
             results = e.with_traceback(e.__traceback__ and e.__traceback__.tb_next)
@@ -141,7 +141,7 @@ def _run(batcher_ref: weakref.ref[DynamicBatcher], core: _warpfeed.DynamicBatche
         if batcher is None:
             _reject(batch[1])
         else:
-            batcher._answer(*batch)
+            batcher._complete(*batch)
         del batch, batcher
 
 

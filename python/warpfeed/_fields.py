@@ -274,7 +274,7 @@ class DenseMap(Arguments):
     def __post_init__(self) -> None:
         _check_frames("DenseMap", self.frames)
 
-    def _laid_out(self, layout: str) -> DenseMap:
+    def _with_layout(self, layout: str) -> DenseMap:
         return replace(self, _layout=layout)
 
     @classmethod
@@ -599,7 +599,7 @@ class Patches(Arguments):
         }  # fmt: skip
 
 
-def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
+def reject_moved_fields(fields: Mapping[str, Any], moves_pixels: bool | None) -> None:
     """Raises an error if a field must be transformed with the image. ``image_transform`` may move
     pixels without moving such a field."""
     for name, kind in fields.items():
@@ -608,22 +608,22 @@ def check_none_follows(fields: Mapping[str, Any], moves: bool | None) -> None:
                 f"fields={{{name!r}: {type(kind).__name__}(...)}} must be transformed with the image, but "
                 "image_transform=f "
                 + ("moves pixels (image_transform_moves_pixels=True) without moving the field: use augment instead"
-                   if moves else
+                   if moves_pixels else
                    "may move pixels without moving the field: if f does not move pixels, for example because it only "
                    "changes colors, pass image_transform_moves_pixels=False; otherwise use augment instead")
             )  # fmt: skip
 
 
 def check_images(
-    given: Mapping[str, Any],
+    values: Mapping[str, Any],
     defaults: Mapping[str, Any],
     fields: Mapping[str, Any],
     drop_field: Sequence[str],
     views: Any,
 ) -> None:
     """Raises an error if ``augment`` is set, but the loader does not read images."""
-    reads = any(isinstance(kind, (Geometry, Image, DenseMap, Mask)) for kind in fields.values())
-    if "image" not in drop_field or views is not None or reads:
+    reads_images = any(isinstance(kind, (Geometry, Image, DenseMap, Mask)) for kind in fields.values())
+    if "image" not in drop_field or views is not None or reads_images:
         return
-    if given["augment"] is not defaults["augment"]:
+    if values["augment"] is not defaults["augment"]:
         raise ConfigError("augment has no effect, because the loader reads no images; leave augment out")

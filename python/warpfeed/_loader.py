@@ -21,7 +21,7 @@ from ._batch_transform import BatchTransform, Collate, Fields
 from ._buckets import Buckets, SizeBuckets
 from ._closing import close_at_exit
 from ._error import ConfigError, WarpfeedError
-from ._fields import DenseMap, Image, NdArray, PackedIds, Text, TokenIds, check_images, check_none_follows
+from ._fields import DenseMap, Image, NdArray, PackedIds, Text, TokenIds, check_images, reject_moved_fields
 from ._image_transform import ImageTransform
 from ._mixture import Mixture, shares_of
 from ._number_lists import Floats, SampleSelection
@@ -424,7 +424,7 @@ class Loader(_other_names.EarlierNames):
         self._arguments.update((name, options[name].values) for name in ("subset", "weights") if name in options)
         maps = {name: kind for name, kind in (fields or {}).items() if isinstance(kind, DenseMap)}
         if maps:
-            maps_in_layout = {name: kind._laid_out(delivery.layout) for name, kind in maps.items()}
+            maps_in_layout = {name: kind._with_layout(delivery.layout) for name, kind in maps.items()}
             options["fields"] = {**options["fields"], **maps_in_layout}
             # The extension module rejects an image layout if there are no images.
             has_images = views or any(isinstance(kind, Image) for kind in (fields or {}).values())
@@ -468,7 +468,7 @@ class Loader(_other_names.EarlierNames):
                 "leave it out"
             )
         if image_transform is not None and image_transform_moves_pixels is not False:
-            check_none_follows(fields or {}, image_transform_moves_pixels)
+            reject_moved_fields(fields or {}, image_transform_moves_pixels)
         self._image_transform = None
         if image_transform is not None:
             self._image_transform = ImageTransform(image_transform, processes, num_workers)

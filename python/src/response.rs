@@ -14,14 +14,14 @@ use crate::buffer::{Buffer, IMAGE, type_name};
 use crate::either::{either, match_either};
 use crate::error::Raised as _;
 use crate::lending::HeldBatches;
-use crate::waiting::{Process, SLICE, wait_interruptibly};
-use crate::wake::Caller;
+use crate::waiting::{OwnerProcess, WAIT_SLICE, wait_interruptibly};
+use crate::wake::CallbackThread;
 
 /// State shared by a decoder and its pending responses.
-pub(crate) struct Shared {
+pub(crate) struct DecoderState {
     pub(crate) lending: HeldBatches,
-    pub(crate) caller: Caller,
-    pub(crate) process: Process,
+    pub(crate) callback_thread: CallbackThread,
+    pub(crate) process: OwnerProcess,
 }
 
 either! {
@@ -32,7 +32,7 @@ impl PendingBatch {
     /// For a device batch, `stream` waits instead of the host.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     #[allow(unsafe_code)]
-    fn take(&self, stream: usize) -> Result<Delivered> {
+    fn take_batch(&self, stream: usize) -> Result<Delivered> {
         Ok(match self {
             PendingBatch::Host(pending) => Delivered::Host(Arc::new(pending.wait()?)),
             #[cfg(feature = "cuda")]
@@ -44,15 +44,15 @@ impl PendingBatch {
 }
 
 #[pyclass(frozen, module = "warpfeed._warpfeed")]
-pub(crate) struct Answer {
+pub(crate) struct PendingResponse {
     /// The pending batch, or `None` once the request has been canceled.
     pending: Mutex<Option<Arc<PendingBatch>>>,
-    shared: Arc<Shared>,
+    shared: Arc<DecoderState>,
 }
 
-impl Answer {
-    pub(crate) fn new(pending: PendingBatch, shared: Arc<Shared>) -> Self {
-        Answer { pending: Mutex::new(Some(Arc::new(pending))), shared }
+impl PendingResponse {
+    pub(crate) fn new(pending: PendingBatch, shared: Arc<DecoderState>) -> Self {
+        PendingResponse { pending: Mutex::new(Some(Arc::new(pending))), shared }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<PendingBatch>>> {
@@ -66,7 +66,7 @@ impl Answer {
 }
 
 #[pymethods]
-impl Answer {
+impl PendingResponse {
     /// Waits for the batch and takes it, which is possible only once. For a device batch, `stream`
     /// waits instead of the host. If `stream` is capturing a CUDA graph, this fails, and the batch
     /// can be taken later.
@@ -75,18 +75,18 @@ impl Answer {
         let ready = || {
             let ready = self
                 .pending()
-                .map(|pending| match_either!(PendingBatch, &*pending, pending => pending.is_ready_within(SLICE)));
+                .map(|pending| match_either!(PendingBatch, &*pending, pending => pending.is_ready_within(WAIT_SLICE)));
             if let Ok(false) = ready { None } else { Some(ready) }
         };
         wait_interruptibly(py, ready)?.raised(py)?;
-        let result = py.detach(|| self.pending()?.take(stream));
+        let result = py.detach(|| self.pending()?.take_batch(stream));
         Ok(self.shared.lending.lend(result.raised(py)?))
     }
 
     /// Registers `callback`, which a separate thread calls when the response is ready. Returns
     /// false, and does not register it, if the response is ready already.
     fn when_ready(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<bool> {
-        let waker = self.shared.caller.waker(callback).raised(py)?;
+        let waker = self.shared.callback_thread.waker(callback).raised(py)?;
         let pending = self.pending().raised(py)?;
         let mut context = Context::from_waker(&waker);
         Ok(match_either!(PendingBatch, &*pending, pending => pending.poll_ready(&mut context).is_pending()))
@@ -103,12 +103,12 @@ impl Answer {
 
 /// Converts a requested image to the bytes of an encoded image or an `.npy` file. Copies the image
 /// unless it is `bytes`.
-pub(crate) fn bytes(image: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
+pub(crate) fn image_bytes(image: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {
     if image.is_instance_of::<PyBytes>() || image.is_instance_of::<PyByteArray>() {
         return Ok(image.extract()?);
     }
     let image = &image.py().import("warpfeed._samples")?.getattr("requested_image")?.call1((image,))?;
-    match Buffer::of(image, true)? {
+    match Buffer::from_object(image, true)? {
         Some(Buffer::Bytes(bytes)) => Ok(bytes.into()),
         Some(Buffer::Array { header, data, axes }) if axes > 1 => {
             Ok(PyBytes::new(image.py(), &[&header, data.as_bytes()].concat()).into())
