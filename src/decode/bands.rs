@@ -8,18 +8,19 @@ use super::{Pixels, Rect};
 
 /// Maximum height of an undivided region. Smaller bands would cost more time, because upsampling
 /// requires decoding one or two rows of MCUs around each band a second time.
-const ROWS: u32 = 512;
+const MAX_BAND_ROWS: u32 = 512;
 /// Row alignment of bands. Two bands that begin at a multiple of this number rarely share a row
 /// of MCUs.
-const ALIGN: u32 = 32;
+const ROW_ALIGN: u32 = 32;
 
-/// Decodes `region` of an image into `out`. `rows` decodes the pixels of one band, and returns
-/// whether decoding succeeded. Returns `false` if any band is damaged. The caller must then decode
-/// the whole region in one pass, because damage in one band may change the pixels of other bands.
-pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
+/// Decodes `region` of an image into `out`. `decode_band` decodes the pixels of one band, and
+/// returns whether decoding succeeded. Returns `false` if any band is damaged. The caller must then
+/// decode the whole region in one pass, because damage in one band may change the pixels of other
+/// bands.
+pub(super) fn decode(region: Rect, out: &mut Pixels, decode_band: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     #[cfg(test)]
     BANDED.lock().unwrap().push(region);
-    let is_sound = decode_halves(region, out.reset(region.size()), rows);
+    let is_sound = decode_halves(region, out.reset(region.size()), decode_band);
     out.set_origin(region.x, region.y);
     is_sound
 }
@@ -28,16 +29,16 @@ pub(super) fn decode(region: Rect, out: &mut Pixels, rows: &(impl Fn(Rect, &mut 
 #[cfg(test)]
 pub(crate) static BANDED: std::sync::Mutex<Vec<Rect>> = std::sync::Mutex::new(Vec::new());
 
-fn decode_halves(region: Rect, out: &mut [u8], rows: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
-    if region.height <= ROWS {
-        return rows(region, out);
+fn decode_halves(region: Rect, out: &mut [u8], decode_band: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
+    if region.height <= MAX_BAND_ROWS {
+        return decode_band(region, out);
     }
-    let middle = (region.y + region.height / 2).next_multiple_of(ALIGN);
+    let middle = (region.y + region.height / 2).next_multiple_of(ROW_ALIGN);
     let top = Rect { height: middle - region.y, ..region };
     let bottom = Rect { y: middle, height: region.height - top.height, ..region };
     let (top_rows, bottom_rows) = out.split_at_mut(top.size().area() as usize * 3);
     let (top_rows, bottom_rows) =
-        rayon::join(|| decode_halves(top, top_rows, rows), || decode_halves(bottom, bottom_rows, rows));
+        rayon::join(|| decode_halves(top, top_rows, decode_band), || decode_halves(bottom, bottom_rows, decode_band));
     top_rows && bottom_rows
 }
 
@@ -73,11 +74,11 @@ mod tests {
     }
 
     fn decode_both_ways(bytes: &[u8], region: Rect) -> (bool, Pixels, Pixels) {
-        let (jpeg, mut apart, mut whole_image) = (Jpeg::open(bytes).unwrap(), Pixels::new(), Pixels::new());
+        let (jpeg, mut banded_pixels, mut whole_image) = (Jpeg::open(bytes).unwrap(), Pixels::new(), Pixels::new());
         let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
-        let sound = pool.install(|| banded(&jpeg, region, &mut apart));
+        let is_sound = pool.install(|| banded(&jpeg, region, &mut banded_pixels));
         standard().open(bytes).unwrap().decode(region, &mut whole_image).unwrap();
-        (sound, apart, whole_image)
+        (is_sound, banded_pixels, whole_image)
     }
 
     #[test]
@@ -87,14 +88,22 @@ mod tests {
             for restart in [1, 4, 7] {
                 let jpeg = photo(size, &Options { restart, ..Options::new(85, h, v) });
                 for exif in [1, 2, 3, 6, 8] {
-                    let (jpeg, turned) = (oriented(&jpeg, exif), exif > 4);
-                    let size = if turned { Size::new(size.height, size.width) } else { size };
+                    let (jpeg, is_turned) = (oriented(&jpeg, exif), exif > 4);
+                    let size = if is_turned { Size::new(size.height, size.width) } else { size };
                     let inner = Rect::new(33, 17, size.width - 50, size.height - 19);
                     for region in [Rect::full(size), inner] {
-                        let (sound, apart, whole_image) = decode_both_ways(&jpeg, region);
+                        let (is_sound, banded_pixels, whole_image) = decode_both_ways(&jpeg, region);
                         let what = format!("{h}x{v}, {restart} MCUs, orientation {exif}, {region:?}");
-                        assert!(sound && (apart.size(), apart.origin()) == (region.size(), (region.x, region.y)));
-                        assert!(apart.data() == whole_image.data() && whole_image.origin() == apart.origin(), "{what}");
+                        assert!(
+                            is_sound
+                                && (banded_pixels.size(), banded_pixels.origin())
+                                    == (region.size(), (region.x, region.y))
+                        );
+                        assert!(
+                            banded_pixels.data() == whole_image.data()
+                                && whole_image.origin() == banded_pixels.origin(),
+                            "{what}"
+                        );
                     }
                 }
             }
@@ -106,7 +115,7 @@ mod tests {
         let (size, mut rng) = (Size::new(300, 1400), Rng::new(4, 0, 0));
         let jpeg = photo(size, &Options { restart: 3, ..Options::new(85, 2, 2) });
         let start = jpeg.windows(2).position(|marker| marker == [0xff, 0xda]).unwrap() + 14;
-        let mut damaged = 0;
+        let mut damaged_files = 0;
         for _ in 0..60 {
             let mut jpeg = jpeg.clone();
             let offset = start + rng.below((jpeg.len() - start - 2) as u64) as usize;
@@ -119,12 +128,12 @@ mod tests {
             let Ok(mut image) = standard().open(jpeg) else { continue };
             let mut whole_image = Pixels::new();
             let decoded = image.decode(region, &mut whole_image);
-            let mut apart = Pixels::new();
-            let sound = banded(&Jpeg::open(jpeg).unwrap(), region, &mut apart);
-            damaged += u32::from(!sound);
-            assert!(!sound || decoded.is_ok() && apart.data() == whole_image.data(), "byte {offset}");
-            assert!(!sound || whole_image.damage().is_none(), "byte {offset}");
+            let mut banded_pixels = Pixels::new();
+            let is_sound = banded(&Jpeg::open(jpeg).unwrap(), region, &mut banded_pixels);
+            damaged_files += u32::from(!is_sound);
+            assert!(!is_sound || decoded.is_ok() && banded_pixels.data() == whole_image.data(), "byte {offset}");
+            assert!(!is_sound || whole_image.damage().is_none(), "byte {offset}");
         }
-        assert!(damaged > 20, "only {damaged} of 60 files are damaged");
+        assert!(damaged_files > 20, "only {damaged_files} of 60 files are damaged");
     }
 }

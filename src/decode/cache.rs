@@ -23,9 +23,9 @@ use crate::trace::DecodedCacheStats;
 const SHARDS: usize = 64;
 /// Maximum overhead of a cached image in bytes: a key and a pointer, doubled because a growing
 /// table is copied, and the headers of the allocations.
-const ENTRY: usize = 256;
+const ENTRY_BYTES: usize = 256;
 /// Size of a page, to which allocators round larger allocations up.
-const PAGE: usize = 4096;
+const PAGE_BYTES: usize = 4096;
 
 /// How [`Loader::cache_decoded`](crate::Loader::cache_decoded) stores JPEGs in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
@@ -141,8 +141,8 @@ impl DecodedCache {
 
     fn reserve(&self, pixels: u64) -> Option<usize> {
         let bytes = footprint(usize::try_from(pixels).ok()?, 1)?;
-        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
-        self.used.fetch_update(Relaxed, Relaxed, fits).ok().map(|_| bytes)
+        let reserve_bytes = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
+        self.used.fetch_update(Relaxed, Relaxed, reserve_bytes).ok().map(|_| bytes)
     }
 
     fn shard(&self, key: u128) -> MutexGuard<'_, Shard> {
@@ -163,8 +163,8 @@ impl DecodedCache {
 /// Returns how much memory an entry takes if its data has `bytes` bytes in `large_lists`
 /// allocations.
 fn footprint(bytes: usize, large_lists: usize) -> Option<usize> {
-    let rounding = if bytes < 16 * PAGE { 0 } else { large_lists * (PAGE - 1) };
-    bytes.checked_add(rounding + ENTRY)
+    let rounding = if bytes < 16 * PAGE_BYTES { 0 } else { large_lists * (PAGE_BYTES - 1) };
+    bytes.checked_add(rounding + ENTRY_BYTES)
 }
 
 impl Admission<'_> {
@@ -247,17 +247,17 @@ mod tests {
         assert!(hit.data() == pixels.data() && hit.size() == pixels.size() && hit.origin() == (0, 0));
         let stats = cache.stats();
         assert_eq!((stats.hits, stats.misses, stats.images), (1, 4, 1));
-        assert_eq!(stats.bytes as usize, 120 * 90 * 3 + ENTRY);
+        assert_eq!(stats.bytes as usize, 120 * 90 * 3 + ENTRY_BYTES);
     }
 
     #[test]
     fn images_are_admitted_while_they_fit() {
-        let (codecs, each) = (Codecs::new(), 120 * 90 * 3 + ENTRY);
-        let cache = DecodedCache::new(3 * each + each / 2, CacheFormat::Pixels);
+        let (codecs, image_bytes) = (Codecs::new(), 120 * 90 * 3 + ENTRY_BYTES);
+        let cache = DecodedCache::new(3 * image_bytes + image_bytes / 2, CacheFormat::Pixels);
         let files: Vec<_> = (0..6).map(jpeg).collect();
         let admitted: Vec<_> = files.iter().map(|file| cache.find(&mut codecs.open(file).unwrap())).collect();
         let count = admitted.iter().filter(|lookup| matches!(lookup, Lookup::Admitted(_))).count();
-        assert_eq!((count, cache.stats().bytes as usize), (3, 3 * each));
+        assert_eq!((count, cache.stats().bytes as usize), (3, 3 * image_bytes));
     }
 
     /// Decodes the whole image, and keeps its coefficients if the cache stores them.
@@ -298,7 +298,7 @@ mod tests {
             assert_eq!(image.coefficients().is_some(), as_coefficients);
             assert!(decoded(&mut image, Rect::full(size)).data() == pixels.data());
             let stats = cache.stats();
-            assert_eq!((stats.hits, stats.misses, stats.images, stats.bytes as usize), (1, 1, 1, bytes + ENTRY));
+            assert_eq!((stats.hits, stats.misses, stats.images, stats.bytes as usize), (1, 1, 1, bytes + ENTRY_BYTES));
         }
     }
 }

@@ -8,7 +8,7 @@ use warpfeed_jpeg::Orientation;
 use warpfeed_sources::format;
 
 #[cfg(feature = "formats")]
-use super::tiff::{Meaning, Numbers, Tiff};
+use super::tiff::{Photometric, SampleFormat, Tiff};
 use super::{Oriented, Png, Size};
 use crate::error::{Error, Result};
 
@@ -33,10 +33,10 @@ impl<'a> FloatImage<'a> {
 
     pub(crate) fn open(bytes: &'a [u8]) -> Result<Self> {
         if Png::matches(bytes) {
-            return Self::png(bytes);
+            return Self::open_png(bytes);
         }
         #[cfg(feature = "formats")]
-        return Self::tiff(bytes);
+        return Self::open_tiff(bytes);
         #[cfg(not(feature = "formats"))]
         Err(Error::decode("this build of warpfeed lacks the Cargo feature \"formats\" that decodes a tiff"))
     }
@@ -75,7 +75,7 @@ impl<'a> FloatImage<'a> {
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {
             File::Png(_) => self.bytes,
-            File::Tiff(tiff) => tiff.largest_part(),
+            File::Tiff(tiff) => tiff.max_chunk_bytes(),
         }
     }
 
@@ -84,7 +84,7 @@ impl<'a> FloatImage<'a> {
     pub(crate) fn check(self) -> Result<()> {
         match self.file {
             File::Png(_) => self.read(&mut Vec::new()),
-            File::Tiff(tiff) => tiff.parts(|_, _| {}).map_err(|e| tiff_error(&e)),
+            File::Tiff(tiff) => tiff.for_each_chunk(|_, _| {}).map_err(|e| tiff_error(&e)),
         }
     }
 
@@ -110,7 +110,7 @@ impl<'a> FloatImage<'a> {
         }
     }
 
-    fn png(bytes: &'a [u8]) -> Result<Self> {
+    fn open_png(bytes: &'a [u8]) -> Result<Self> {
         let reader = png::Decoder::new(Cursor::new(bytes)).read_info().map_err(png_error)?;
         let info = reader.info();
         if info.color_type == png::ColorType::Indexed || (info.bit_depth as u8) < 8 {
@@ -125,18 +125,18 @@ impl<'a> FloatImage<'a> {
     }
 
     #[cfg(feature = "formats")]
-    fn tiff(bytes: &'a [u8]) -> Result<Self> {
+    fn open_tiff(bytes: &'a [u8]) -> Result<Self> {
         let tiff = Tiff::open(bytes).map_err(|e| tiff_error(&e))?;
-        if !matches!(tiff.meaning, Meaning::Gray | Meaning::Inverted | Meaning::Rgb) {
-            let kind = tiff.kind();
+        if !matches!(tiff.photometric, Photometric::Gray | Photometric::Inverted | Photometric::Rgb) {
+            let kind = tiff.description();
             return Err(Error::decode(format!(
                 "tiff of {kind}: expected gray or RGB, with any number of additional channels"
             )));
         }
-        if !matches!(tiff.bits, 8 | 16 | 32 | 64) || tiff.numbers == Numbers::Float && tiff.bits == 8 {
-            return Err(Error::decode(format!("tiff of {}: expected 8, 16, 32 or 64 bits", tiff.kind())));
+        if !matches!(tiff.bits, 8 | 16 | 32 | 64) || tiff.sample_format == SampleFormat::Float && tiff.bits == 8 {
+            return Err(Error::decode(format!("tiff of {}: expected 8, 16, 32 or 64 bits", tiff.description())));
         }
-        let (size, channels, exif, bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.all());
+        let (size, channels, exif, bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.pixel_bytes());
         Ok(FloatImage { file: File::Tiff(Box::new(tiff)), size, channels, exif: valid_orientation(exif), bytes })
     }
 }
@@ -149,27 +149,29 @@ fn valid_orientation(exif: u8) -> u8 {
 /// Reads the values of a TIFF. If 0 is white, values are subtracted from the maximum.
 #[cfg(feature = "formats")]
 fn tiff_values(tiff: &Tiff<'_>, out: &mut Vec<f32>) -> std::result::Result<(), String> {
-    let inverted = tiff.meaning == Meaning::Inverted;
-    match (tiff.numbers, tiff.bits) {
-        (Numbers::Unsigned, 8) => tiff_floats(tiff, out, |[b]: [u8; 1]| f32::from(if inverted { !b } else { b })),
-        (Numbers::Unsigned, 16) => tiff_floats(tiff, out, |b| {
+    let inverted = tiff.photometric == Photometric::Inverted;
+    match (tiff.sample_format, tiff.bits) {
+        (SampleFormat::Unsigned, 8) => tiff_floats(tiff, out, |[b]: [u8; 1]| f32::from(if inverted { !b } else { b })),
+        (SampleFormat::Unsigned, 16) => tiff_floats(tiff, out, |b| {
             let value = u16::from_ne_bytes(b);
             f32::from(if inverted { !value } else { value })
         }),
-        (Numbers::Unsigned, 32) => tiff_floats(tiff, out, |b| {
+        (SampleFormat::Unsigned, 32) => tiff_floats(tiff, out, |b| {
             let value = u32::from_ne_bytes(b);
             (if inverted { !value } else { value }) as f32
         }),
-        (Numbers::Unsigned, _) => tiff_floats(tiff, out, |b| {
+        (SampleFormat::Unsigned, _) => tiff_floats(tiff, out, |b| {
             let value = u64::from_ne_bytes(b);
             (if inverted { !value } else { value }) as f32
         }),
-        (Numbers::Signed, _) if inverted => Err(format!("{} with 0 as white are not supported", tiff.kind())),
-        (Numbers::Signed, 8) => tiff_floats(tiff, out, |b| f32::from(i8::from_ne_bytes(b))),
-        (Numbers::Signed, 16) => tiff_floats(tiff, out, |b| f32::from(i16::from_ne_bytes(b))),
-        (Numbers::Signed, 32) => tiff_floats(tiff, out, |b| i32::from_ne_bytes(b) as f32),
-        (Numbers::Signed, _) => tiff_floats(tiff, out, |b| i64::from_ne_bytes(b) as f32),
-        (Numbers::Float, bits) => {
+        (SampleFormat::Signed, _) if inverted => {
+            Err(format!("{} with 0 as white are not supported", tiff.description()))
+        }
+        (SampleFormat::Signed, 8) => tiff_floats(tiff, out, |b| f32::from(i8::from_ne_bytes(b))),
+        (SampleFormat::Signed, 16) => tiff_floats(tiff, out, |b| f32::from(i16::from_ne_bytes(b))),
+        (SampleFormat::Signed, 32) => tiff_floats(tiff, out, |b| i32::from_ne_bytes(b) as f32),
+        (SampleFormat::Signed, _) => tiff_floats(tiff, out, |b| i64::from_ne_bytes(b) as f32),
+        (SampleFormat::Float, bits) => {
             match bits {
                 16 => tiff_floats(tiff, out, |b| f32::from(half::f16::from_ne_bytes(b)))?,
                 32 => tiff_floats(tiff, out, f32::from_ne_bytes)?,
@@ -191,12 +193,12 @@ fn tiff_floats<const N: usize>(
 ) -> std::result::Result<(), String> {
     let (channels, width) = (tiff.channels, tiff.size.width as usize);
     crate::error::resize(out, tiff.size.area() as usize * channels, 0.0);
-    tiff.parts(|part, values| {
-        for (row, from) in values.chunks_exact(part.stride).take(part.height).enumerate() {
-            let first = ((part.y + row) * width + part.x) * channels;
-            let pixels = out[first..first + part.width * channels].chunks_exact_mut(channels);
-            for (to, from) in pixels.zip(from.chunks_exact(part.channels * N)) {
-                let out = &mut to[part.channel..part.channel + part.channels];
+    tiff.for_each_chunk(|chunk, values| {
+        for (row, from) in values.chunks_exact(chunk.stride).take(chunk.height).enumerate() {
+            let first = ((chunk.y + row) * width + chunk.x) * channels;
+            let pixels = out[first..first + chunk.width * channels].chunks_exact_mut(channels);
+            for (to, from) in pixels.zip(from.chunks_exact(chunk.channels * N)) {
+                let out = &mut to[chunk.channel..chunk.channel + chunk.channels];
                 out.iter_mut().zip(from.as_chunks::<N>().0).for_each(|(to, &value)| *to = float(value));
             }
         }

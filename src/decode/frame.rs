@@ -94,12 +94,12 @@ impl Oriented {
             (false, true) => AnnotationFrame::Upright,
             (false, false) => {
                 let Size { width, height } = declared.unwrap_or(upright);
-                let turned = match stored == upright {
+                let stored_text = match stored == upright {
                     true => String::new(),
                     false => format!(", or {}x{} before EXIF rotates it", stored.width, stored.height),
                 };
                 return Err(Error::in_source(format!(
-                    "annotations are for {width}x{height} pixels, but the image has {}x{}{turned}",
+                    "annotations are for {width}x{height} pixels, but the image has {}x{}{stored_text}",
                     upright.width, upright.height
                 )));
             }

@@ -13,15 +13,15 @@ use crate::error::{Error, Result, guarded};
 
 pub(crate) struct Indexed<'a> {
     bytes: &'a [u8],
-    form: Form<'a>,
+    content: Content<'a>,
     size: Size,
 }
 
-enum Form<'a> {
-    /// The image is decoded to RGB. The value of a pixel is its color if `colors` is set, and
+enum Content<'a> {
+    /// The image is decoded to RGB. The value of a pixel is its color if `reads_colors` is set, and
     /// otherwise its gray level. The channels of gray pixels are equal.
     Colors {
-        colors: bool,
+        reads_colors: bool,
     },
     Indices(AnyDecoder<'a>),
     /// A gray TIFF with more than 8 bits per value.
@@ -33,9 +33,9 @@ impl<'a> Indexed<'a> {
         format::of(bytes).is_some()
     }
 
-    /// Opens a mask. If `colors` is set, the value of a pixel is its color, as a 24-bit integer
-    /// with red in the highest bits. JPEG and lossy WebP are rejected.
-    pub(crate) fn open(bytes: &'a [u8], colors: bool) -> Result<Self> {
+    /// Opens a mask. If `reads_colors` is set, the value of a pixel is its color, as a 24-bit
+    /// integer with red in the highest bits. JPEG and lossy WebP are rejected.
+    pub(crate) fn open(bytes: &'a [u8], reads_colors: bool) -> Result<Self> {
         let has_format = |format: format::Format| (format.matches)(bytes);
         if has_format(format::JPEG) || (has_format(format::WEBP) && is_lossy(bytes)) {
             let name = if has_format(format::JPEG) { "jpeg" } else { "lossy webp" };
@@ -43,9 +43,9 @@ impl<'a> Indexed<'a> {
         }
         let readers: [(format::Format, Open); 3] =
             [(format::GIF, formats::gif), (format::BMP, formats::bmp), (format::TIFF, formats::tiff)];
-        if colors || has_format(format::WEBP) {
+        if reads_colors || has_format(format::WEBP) {
             let size = standard().open(bytes)?.size();
-            return Ok(Indexed { bytes, form: Form::Colors { colors }, size });
+            return Ok(Indexed { bytes, content: Content::Colors { reads_colors }, size });
         }
         let Some((reader, open)) = readers.into_iter().find(|(reader, _)| (reader.matches)(bytes)) else {
             let prefix = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]);
@@ -54,10 +54,10 @@ impl<'a> Indexed<'a> {
             )));
         };
         let name = reader.name;
-        let reader = match guarded(|| Ok(open(bytes, allocation_limit(standard().most_pixels()))))? {
+        let reader = match guarded(|| Ok(open(bytes, allocation_limit(standard().pixel_limit()))))? {
             Ok(reader) if reader.is_indexed() => {
                 let size = reader.size();
-                return Ok(Indexed { bytes, form: Form::Indices(reader), size });
+                return Ok(Indexed { bytes, content: Content::Indices(reader), size });
             }
             reader => reader,
         };
@@ -72,7 +72,7 @@ impl<'a> Indexed<'a> {
             return Err(Error::decode(format!("this tiff has {} channels, but {ONE_NUMBER}", stored.channels())));
         }
         let size = stored.size();
-        Ok(Indexed { bytes, form: Form::Values(Box::new(stored)), size })
+        Ok(Indexed { bytes, content: Content::Values(Box::new(stored)), size })
     }
 
     pub(crate) fn size(&self) -> Size {
@@ -85,16 +85,16 @@ impl<'a> Indexed<'a> {
     }
 
     pub(crate) fn read(self, out: &mut Vec<u32>) -> Result<()> {
-        let Indexed { bytes, form, size } = self;
+        let Indexed { bytes, content, size } = self;
         let area = size.area() as usize;
         out.clear();
-        match form {
-            Form::Colors { colors } => {
+        match content {
+            Content::Colors { reads_colors } => {
                 let (mut image, mut pixels) = (standard().open(bytes)?, Pixels::new());
                 image.decode(Rect::full(size), &mut pixels)?;
                 let color = |&[red, green, blue]: &[u8; 3]| u32::from_be_bytes([0, red, green, blue]);
                 let rgb = pixels.data().as_chunks::<3>().0;
-                if colors {
+                if reads_colors {
                     out.extend(rgb.iter().map(color));
                 } else if let Some([red, green, blue]) = rgb.iter().find(|[r, g, b]| r != g || g != b) {
                     return Err(Error::decode(format!("a pixel has the color ({red}, {green}, {blue}): {ONE_NUMBER}")));
@@ -102,13 +102,13 @@ impl<'a> Indexed<'a> {
                     out.extend(rgb.iter().map(|pixel| u32::from(pixel[0])));
                 }
             }
-            Form::Indices(reader) => {
+            Content::Indices(reader) => {
                 let mut indices = vec![0; area];
                 // The decoder may panic on damaged data.
                 guarded(|| reader.read_indices(&mut indices).map_err(Error::decode))?;
                 out.extend(indices.into_iter().map(u32::from));
             }
-            Form::Values(stored) => {
+            Content::Values(stored) => {
                 let mut values = Vec::new();
                 guarded(|| stored.read(&mut values))?;
                 if let Some(value) =

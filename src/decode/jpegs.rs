@@ -26,11 +26,11 @@ impl Codec for Jpegs {
     }
 
     fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
-        opened(image).memory(region)
+        jpeg_header(image).memory(region)
     }
 
     fn decode(&self, image: &mut EncodedImage<'_>, region: Rect, out: &mut Pixels) -> Result<()> {
-        decode(opened(image), region, out)
+        decode(jpeg_header(image), region, out)
     }
 
     fn decode_group(&self, jobs: &mut [Job<'_>]) {
@@ -38,7 +38,7 @@ impl Codec for Jpegs {
             && job.is_divided
         {
             let start = Instant::now();
-            let jpeg = opened(&job.image);
+            let jpeg = jpeg_header(&job.image);
             if !bands::decode(job.region, job.out, &|region, rows| decode_rows(jpeg, region, rows)) {
                 job.result = decode(jpeg, job.region, job.out);
             }
@@ -48,7 +48,7 @@ impl Codec for Jpegs {
         for jobs in jobs.chunks_mut(MAX_GROUP) {
             let mut group = ArrayVec::<_, MAX_GROUP>::new();
             for Job { image, region, out, max_coefficient_bytes, .. } in &mut *jobs {
-                group.push(jpeg::Job::new(opened(image), *region, out).keep_coefficients(*max_coefficient_bytes));
+                group.push(jpeg::Job::new(jpeg_header(image), *region, out).keep_coefficients(*max_coefficient_bytes));
             }
             DECODER.with_borrow_mut(|decoder| decoder.decode_group(&mut group));
             let results: ArrayVec<_, MAX_GROUP> = group.into_iter().map(|job| (job.result, job.coefficients)).collect();
@@ -59,7 +59,7 @@ impl Codec for Jpegs {
     }
 
     fn damage(&self, image: &mut EncodedImage<'_>) -> Result<Option<String>> {
-        DECODER.with_borrow_mut(|decoder| decoder.damage(opened(image))).map_err(from_jpeg)
+        DECODER.with_borrow_mut(|decoder| decoder.damage(jpeg_header(image))).map_err(from_jpeg)
     }
 }
 
@@ -71,7 +71,7 @@ fn decode_rows(jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
     DECODER.with_borrow_mut(|decoder| decoder.decode_rows(jpeg, region, rows))
 }
 
-fn opened<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
+fn jpeg_header<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     match &image.header {
         Header::Jpeg(jpeg) => jpeg,
         _ => unreachable!("a registry always passes an image to the codec that opened it"),

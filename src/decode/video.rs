@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result, guarded, reserve};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VideoFrames(pub(super) Options);
 
-struct State {
+struct DecoderState {
     decoder: FrameDecoder,
     max_pixels: u32,
     gpu: usize,
@@ -39,7 +39,7 @@ struct Buffers {
 }
 
 thread_local! {
-    static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
+    static STATE: RefCell<Option<DecoderState>> = const { RefCell::new(None) };
     static IN_GROUP: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -153,7 +153,7 @@ impl VideoFrames {
             if state.as_ref().is_none_or(|state| (state.max_pixels, state.gpu) != (max_pixels, gpu)) {
                 *state = None;
             }
-            let State { decoder, bytes, buffers, .. } = state.get_or_insert_with(|| State {
+            let DecoderState { decoder, bytes, buffers, .. } = state.get_or_insert_with(|| DecoderState {
                 decoder: FrameDecoder::new(max_pixels, gpu),
                 max_pixels,
                 gpu,
@@ -189,7 +189,7 @@ pub(crate) fn decode_planes(images: &[EncodedImage<'_>], mut store: impl FnMut(u
 /// Frees the calling thread's decoder if it exceeds `limit` bytes, and returns its remaining bytes.
 pub(super) fn trim(limit: usize) -> usize {
     STATE.with_borrow_mut(|state| match state {
-        Some(State { bytes, .. }) if *bytes <= limit as u64 => *bytes as usize,
+        Some(DecoderState { bytes, .. }) if *bytes <= limit as u64 => *bytes as usize,
         _ => {
             *state = None;
             0

@@ -60,10 +60,10 @@ impl Sampler {
         let mut passes = png.passes().peekable();
         while let Some(pass) = passes.next() {
             plane.columns(pass, columns);
-            png.begin(pass);
+            png.begin_pass(pass);
             let mut rows = 0;
             for (line, source) in plane.rows(pass) {
-                png.read(source + 1 - rows)?;
+                png.read_rows(source + 1 - rows)?;
                 rows = source + 1;
                 let values = png.values();
                 if is_wide {
@@ -76,7 +76,7 @@ impl Sampler {
                 }
             }
             if passes.peek().is_some() {
-                png.read(pass.rows(size) - rows)?;
+                png.read_rows(pass.rows(size) - rows)?;
             }
         }
         Ok(())
@@ -147,7 +147,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         columns.clear();
         columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(line, column)| {
             let offset = column.checked_sub(pass.x)?;
-            offset.is_multiple_of(pass.across).then_some((line, offset / pass.across))
+            offset.is_multiple_of(pass.column_step).then_some((line, offset / pass.column_step))
         }));
     }
 
@@ -159,7 +159,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         std::iter::from_fn(move || if is_descending { axis.next_back() } else { axis.next() }).filter_map(
             move |(line, row)| {
                 let offset = row.checked_sub(pass.y)?;
-                offset.is_multiple_of(pass.down).then_some((line, offset / pass.down))
+                offset.is_multiple_of(pass.row_step).then_some((line, offset / pass.row_step))
             },
         )
     }

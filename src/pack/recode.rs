@@ -187,7 +187,7 @@ impl Scratch {
         let size = original.size();
         let output = output_size(size);
         // A larger image could be written but not read again.
-        let max_pixels = codecs.most_pixels();
+        let max_pixels = codecs.pixel_limit();
         if output.area() > max_pixels {
             let Size { width, height } = output;
             return Err(Error::decode(format!(

@@ -65,11 +65,11 @@ fn renumber_mask(sample: &Sample<'_>, first_class: i64, bytes: &[u8]) -> Result<
     let (width, mut values) = (size.width as usize, vec![0; size.area() as usize]);
     let mut mapping = [None; 256];
     for pass in png.passes() {
-        png.begin(pass);
+        png.begin_pass(pass);
         for row in 0..pass.rows(size) {
-            png.read(1)?;
-            let y = (pass.y + row * pass.down) as usize;
-            let out = values[y * width..][..width].iter_mut().skip(pass.x as usize).step_by(pass.across as usize);
+            png.read_rows(1)?;
+            let y = (pass.y + row * pass.row_step) as usize;
+            let out = values[y * width..][..width].iter_mut().skip(pass.x as usize).step_by(pass.column_step as usize);
             for (out, &old_value) in out.zip(png.values()) {
                 let cached_value = &mut mapping[usize::from(old_value)];
                 *out = match *cached_value {

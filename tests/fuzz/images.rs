@@ -198,17 +198,17 @@ fn values_of(file: &[u8]) -> Option<(Size, Vec<u16>)> {
     let mut values = vec![0; size.area() as usize];
     let passes: Vec<Pass> = mask.passes().collect();
     for pass in passes {
-        mask.begin(pass);
+        mask.begin_pass(pass);
         for row in 0..pass.rows(size) {
-            mask.read(1).ok()?;
+            mask.read_rows(1).ok()?;
             let wide = mask.is_wide();
-            for (place, column) in (pass.x..size.width).step_by(pass.across as usize).enumerate() {
+            for (place, column) in (pass.x..size.width).step_by(pass.column_step as usize).enumerate() {
                 let bytes = mask.values();
                 let value = match wide {
                     true => u16::from_be_bytes([bytes[2 * place], bytes[2 * place + 1]]),
                     false => u16::from(bytes[place]),
                 };
-                values[((pass.y + row * pass.down) * size.width + column) as usize] = value;
+                values[((pass.y + row * pass.row_step) * size.width + column) as usize] = value;
             }
         }
     }

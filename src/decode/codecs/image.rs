@@ -54,13 +54,13 @@ impl Image {
     /// form, and an error if the values exceed a limit. The largest strip or tile may take as much
     /// memory as the largest allowed image.
     fn open_map_only<'a>(&self, image: &EncodedImage<'a>) -> Option<Result<FloatImage<'a>>> {
-        let unread = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
-        let stored = FloatImage::open(image.bytes()).ok().filter(|_| unread)?;
+        let is_map = matches!(&image.header, Header::Image(opened) if opened.check_memory() > 0);
+        let stored = FloatImage::open(image.bytes()).ok().filter(|_| is_map)?;
         let (bytes, part) = (stored.bytes(), stored.check_memory());
-        for (what, bytes, each) in
+        for (what, bytes, max_bytes_per_pixel) in
             [("values", bytes, MAX_STORED_BYTES_PER_PIXEL), ("a strip or tile", part, 3 + SCRATCH_BYTES_PER_PIXEL)]
         {
-            let limit = self.options.max_pixels.saturating_mul(each);
+            let limit = self.options.max_pixels.saturating_mul(max_bytes_per_pixel);
             if bytes > limit {
                 let name = self.format.name;
                 return Some(Err(Error::decode(format!(

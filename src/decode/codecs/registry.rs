@@ -33,7 +33,7 @@ use crate::source::Sample;
 #[derive(Clone)]
 pub struct Codecs {
     /// The custom codecs, most recently added first.
-    added: Vec<Arc<dyn Codec>>,
+    custom: Vec<Arc<dyn Codec>>,
     built_in: Vec<Arc<dyn Codec>>,
     options: Options,
 }
@@ -58,7 +58,7 @@ fn images(options: Options) -> impl Iterator<Item = Arc<dyn Codec>> {
 
 impl Default for Codecs {
     fn default() -> Self {
-        Codecs { added: Vec::new(), built_in: built_in(Options::default()), options: Options::default() }
+        Codecs { custom: Vec::new(), built_in: built_in(Options::default()), options: Options::default() }
     }
 }
 
@@ -78,13 +78,13 @@ impl Codecs {
 
     /// Creates a registry of only `codec`, with the limit on pixels of [`new`](Codecs::new).
     pub fn only(codec: impl Codec + 'static) -> Self {
-        Codecs { added: vec![Arc::new(codec)], built_in: Vec::new(), options: Options::default() }
+        Codecs { custom: vec![Arc::new(codec)], built_in: Vec::new(), options: Options::default() }
     }
 
     /// Adds a codec, which takes precedence over all other codecs, including built-in ones.
     #[must_use]
     pub fn with(mut self, codec: impl Codec + 'static) -> Self {
-        self.added.insert(0, Arc::new(codec));
+        self.custom.insert(0, Arc::new(codec));
         self
     }
 
@@ -128,7 +128,7 @@ impl Codecs {
         self
     }
 
-    pub(crate) fn most_pixels(&self) -> u64 {
+    pub(crate) fn pixel_limit(&self) -> u64 {
         self.options.max_pixels
     }
 
@@ -139,19 +139,19 @@ impl Codecs {
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<dyn Codec>> {
-        self.added.iter().chain(&self.built_in)
+        self.custom.iter().chain(&self.built_in)
     }
 
     /// Returns the formats of the custom codecs.
     pub fn formats(&self) -> impl Iterator<Item = Format> {
-        self.added.iter().map(|codec| codec.format())
+        self.custom.iter().map(|codec| codec.format())
     }
 
     /// Returns the name and the bytes of a sample's image: the first field that is called `img` or
     /// `image`, or whose name matches a format of the codecs ([`format::is_image`]).
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_image =
-            |name: &str| format::is_image(name) || self.added.iter().any(|codec| codec.format().has_field(name));
+            |name: &str| format::is_image(name) || self.custom.iter().any(|codec| codec.format().has_field(name));
         sample.bytes_named(is_image)
     }
 

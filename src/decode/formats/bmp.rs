@@ -24,25 +24,25 @@ enum Coding {
     /// Blue, green and red, in 3 or 4 bytes per pixel.
     Bytes(usize),
     /// Pixels of 2 or 4 bytes, with bit fields for red, green, blue and alpha.
-    Fields(usize, [Field; 4]),
+    Fields(usize, [BitField; 4]),
 }
 
 /// The palette. Colors that the file does not contain are black.
 type Palette = Box<[[u8; 3]; 256]>;
 
 #[derive(Clone, Copy)]
-struct Field {
+struct BitField {
     shift: u32,
     bits: u32,
 }
 
-impl Field {
+impl BitField {
     fn of_mask(mask: u32, width: u32) -> Result<Self, String> {
         let (shift, bits) = (mask.trailing_zeros() % 32, mask.count_ones());
         if mask >> shift != ((1u64 << bits) - 1) as u32 || 32 - mask.leading_zeros() > width {
             return Err(format!("color mask {mask:08x} is invalid for {width}-bit pixels"));
         }
-        Ok(Field { shift, bits })
+        Ok(BitField { shift, bits })
     }
 
     /// Returns the value of the field, scaled to 0 to 255 and rounded down as in Pillow.
@@ -68,14 +68,14 @@ fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
 
 /// Reads the bit fields of the pixels. The masks are in the bitmap header, or directly after it if
 /// the header has 40 bytes.
-fn read_fields(bytes: &[u8], header: usize, bits: u32) -> Result<[Field; 4], String> {
+fn read_fields(bytes: &[u8], header_bytes: usize, bits: u32) -> Result<[BitField; 4], String> {
     let u32_at = |offset| number::<4>(bytes, offset);
-    let alpha = if header < 56 { 0 } else { u32_at(MASKS + 12)? };
+    let alpha = if header_bytes < 56 { 0 } else { u32_at(MASKS + 12)? };
     let masks = [u32_at(MASKS)?, u32_at(MASKS + 4)?, u32_at(MASKS + 8)?, alpha];
     if masks[..3].contains(&0) {
         return Err("a color mask is empty".into());
     }
-    let [red, green, blue, alpha] = masks.map(|mask| Field::of_mask(mask, bits));
+    let [red, green, blue, alpha] = masks.map(|mask| BitField::of_mask(mask, bits));
     Ok([red?, green?, blue?, alpha?])
 }
 
@@ -111,7 +111,7 @@ fn read(bytes: &[u8]) -> Result<Bmp<'_>, String> {
         }
         Ok::<_, String>((palette, from + stored.len()))
     };
-    let field = |shift, bits| Field { shift, bits };
+    let field = |shift, bits| BitField { shift, bits };
     let coding = match (compression, bits) {
         (0, 1 | 2 | 4 | 8) | (1, 8) | (2, 4) => {
             let (palette, end) = palette()?;
@@ -179,22 +179,22 @@ impl Bmp<'_> {
     fn decode_rows(&self, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
         match &self.coding {
-            Coding::Runs(bits, _) => self.runs(*bits, out),
+            Coding::Runs(bits, _) => self.decode_runs(*bits, out),
             Coding::Indices(bits, _) => {
                 let bits = *bits as usize;
-                self.each_row(bits, 1, out, |from, indices| {
+                self.for_each_row(bits, 1, out, |from, indices| {
                     for (x, index) in indices.iter_mut().enumerate() {
                         let byte = from[x * bits / 8] >> (8 - bits - x * bits % 8);
                         *index = byte & ((1 << bits) - 1) as u8;
                     }
                 })
             }
-            Coding::Bytes(bytes) => self.each_row(bytes * 8, channels, out, |from, pixels| {
+            Coding::Bytes(bytes) => self.for_each_row(bytes * 8, channels, out, |from, pixels| {
                 for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
                     pixel.copy_from_slice(&[from[2], from[1], from[0]]);
                 }
             }),
-            Coding::Fields(bytes, fields) => self.each_row(bytes * 8, channels, out, |from, pixels| {
+            Coding::Fields(bytes, fields) => self.for_each_row(bytes * 8, channels, out, |from, pixels| {
                 for (pixel, from) in pixels.chunks_exact_mut(channels).zip(from.chunks_exact(*bytes)) {
                     let from = from.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
                     pixel.iter_mut().zip(fields).for_each(|(to, field)| *to = field.extract(from));
@@ -204,7 +204,7 @@ impl Bmp<'_> {
     }
 
     /// Calls `row` with each stored row and the part of `out` for its pixels.
-    fn each_row(
+    fn for_each_row(
         &self,
         bits: usize,
         channels: usize,
@@ -225,7 +225,7 @@ impl Bmp<'_> {
     }
 
     /// Decodes run-length-encoded palette indices. Skipped pixels have the index 0, as in Pillow.
-    fn runs(&self, bits: u32, out: &mut [u8]) -> Result<(), String> {
+    fn decode_runs(&self, bits: u32, out: &mut [u8]) -> Result<(), String> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         out.fill(0);
         let mut write = |x: usize, y: usize, index: u8| out[(height - 1 - y) * width + x] = index;
@@ -235,19 +235,19 @@ impl Bmp<'_> {
             _ => bytes[i / 2 % bytes.len()] >> (4 * (1 - i % 2)) & 15,
         };
         let mut data = self.data;
-        let mut take = |count: usize| {
+        let mut read_bytes = |count: usize| {
             let (content, rest) = data.split_at_checked(count).ok_or("the runs end early")?;
             data = rest;
             Ok::<_, String>(content)
         };
         let (mut x, mut y) = (0, 0);
         while y < height {
-            let pair = take(2)?;
+            let pair = read_bytes(2)?;
             match *pair {
                 [0, 0] => (x, y) = (0, y + 1),
                 [0, 1] => break,
                 [0, 2] => {
-                    let skipped = take(2)?;
+                    let skipped = read_bytes(2)?;
                     (x, y) = (x + usize::from(skipped[0]), y + usize::from(skipped[1]));
                     if x > width || y >= height {
                         return Err("a delta escape moves outside the bitmap".into());
@@ -255,7 +255,7 @@ impl Bmp<'_> {
                 }
                 [0, count] => {
                     let count = usize::from(count);
-                    let literal = take((count * bits as usize).div_ceil(16) * 2)?;
+                    let literal = read_bytes((count * bits as usize).div_ceil(16) * 2)?;
                     if x + count > width {
                         return Err("a run extends past its row".into());
                     }

@@ -47,7 +47,7 @@ impl Decoder for Gif<'_> {
     /// the index is the transparent one, or 0 if there is none.
     fn read(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
         let channels = usize::from(self.color().channels);
-        let indices = self.canvas()?;
+        let indices = self.read_canvas()?;
         let palette = self.decoder.palette().map_err(|e| e.to_string())?.as_chunks::<3>().0;
         for (out, index) in out.chunks_exact_mut(channels).zip(indices) {
             // As in Pillow, an index outside the palette is a gray value.
@@ -63,22 +63,22 @@ impl Decoder for Gif<'_> {
     }
 
     fn read_indices(mut self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
-        out.copy_from_slice(&self.canvas()?);
+        out.copy_from_slice(&self.read_canvas()?);
         Ok(())
     }
 }
 
 impl Gif<'_> {
-    fn canvas(&mut self) -> Result<Vec<u8>, String> {
+    fn read_canvas(&mut self) -> Result<Vec<u8>, String> {
         let mut frame = vec![0; self.frame.area() as usize];
         self.decoder.read_into_buffer(&mut frame).map_err(|e| e.to_string())?;
         if self.frame == self.canvas {
             return Ok(frame);
         }
-        let (width, across) = (self.canvas.width as usize, self.frame.width as usize);
+        let (width, frame_width) = (self.canvas.width as usize, self.frame.width as usize);
         let mut canvas = vec![self.transparent.unwrap_or(0); self.canvas.area() as usize];
-        for (y, row) in frame.chunks_exact(across.max(1)).enumerate() {
-            canvas[(self.top + y) * width + self.left..][..across].copy_from_slice(row);
+        for (y, row) in frame.chunks_exact(frame_width.max(1)).enumerate() {
+            canvas[(self.top + y) * width + self.left..][..frame_width].copy_from_slice(row);
         }
         Ok(canvas)
     }

@@ -2,7 +2,7 @@
 
 use crate::decode::Size;
 use crate::decode::decoder::{AnyDecoder, Color, Decoder, Depth};
-use crate::decode::tiff::{Extra, Meaning, Numbers, Tiff};
+use crate::decode::tiff::{ExtraSamples, Photometric, SampleFormat, Tiff};
 
 struct Page<'a> {
     tiff: Tiff<'a>,
@@ -13,32 +13,32 @@ struct Page<'a> {
 
 pub(in crate::decode) fn open(bytes: &[u8], limit: usize) -> Result<AnyDecoder<'_>, String> {
     let tiff = Tiff::open(bytes)?;
-    let depth = match (tiff.bits, tiff.numbers) {
-        (1 | 2 | 4 | 8, Numbers::Unsigned) => Some(Depth::U8),
-        (16, Numbers::Unsigned) => Some(Depth::U16),
-        (32, Numbers::Float) => Some(Depth::F32),
+    let depth = match (tiff.bits, tiff.sample_format) {
+        (1 | 2 | 4 | 8, SampleFormat::Unsigned) => Some(Depth::U8),
+        (16, SampleFormat::Unsigned) => Some(Depth::U16),
+        (32, SampleFormat::Float) => Some(Depth::F32),
         _ => None,
     };
-    let alpha = u8::from(matches!(tiff.extra, Extra::Associated | Extra::Unassociated));
-    let channels = match (tiff.meaning, tiff.channels) {
-        (Meaning::Gray | Meaning::Inverted, 1) => Some(1),
-        (Meaning::Gray | Meaning::Inverted, 2) if alpha == 1 && tiff.bits >= 8 => Some(2),
-        (Meaning::Rgb, 3) => Some(3),
+    let alpha = u8::from(matches!(tiff.extra, ExtraSamples::Associated | ExtraSamples::Unassociated));
+    let channels = match (tiff.photometric, tiff.channels) {
+        (Photometric::Gray | Photometric::Inverted, 1) => Some(1),
+        (Photometric::Gray | Photometric::Inverted, 2) if alpha == 1 && tiff.bits >= 8 => Some(2),
+        (Photometric::Rgb, 3) => Some(3),
         // Like Pillow, drop unspecified channels.
-        (Meaning::Rgb, 4..) if tiff.extra != Extra::None => Some(3 + alpha),
-        (Meaning::YCbCr, 3) if tiff.converts() => Some(3),
-        (Meaning::Palette, 1) if depth == Some(Depth::U8) => Some(3),
-        (Meaning::Cmyk, 4..) if depth != Some(Depth::F32) && tiff.bits >= 8 => Some(3),
+        (Photometric::Rgb, 4..) if tiff.extra != ExtraSamples::None => Some(3 + alpha),
+        (Photometric::YCbCr, 3) if tiff.converts() => Some(3),
+        (Photometric::Palette, 1) if depth == Some(Depth::U8) => Some(3),
+        (Photometric::Cmyk, 4..) if depth != Some(Depth::F32) && tiff.bits >= 8 => Some(3),
         _ => None,
     };
     let Some((depth, channels)) = depth.zip(channels) else {
-        return Err(format!("{} cannot be read as an image", tiff.kind()));
+        return Err(format!("{} cannot be read as an image", tiff.description()));
     };
-    let largest = tiff.largest_part();
+    let largest = tiff.max_chunk_bytes();
     if largest > limit as u64 {
         return Err(format!("the header claims a strip or tile of {largest} bytes, but the limit is {limit}"));
     }
-    let palette = if tiff.meaning == Meaning::Palette { tiff.palette()? } else { Vec::new() };
+    let palette = if tiff.photometric == Photometric::Palette { tiff.palette()? } else { Vec::new() };
     Ok(Box::new(Page { tiff, color: Color { channels, depth }, palette }))
 }
 
@@ -57,8 +57,8 @@ impl Decoder for Page<'_> {
 
     fn read(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
         let Page { tiff, color, palette } = *self;
-        match tiff.meaning {
-            Meaning::Palette => {
+        match tiff.photometric {
+            Photometric::Palette => {
                 let pixels = tiff.size.area() as usize;
                 tiff.read(1, &mut out[..pixels])?;
                 // Expand in place, from the last pixel to the first.
@@ -67,7 +67,7 @@ impl Decoder for Page<'_> {
                     out[3 * i..3 * i + 3].copy_from_slice(&color);
                 }
             }
-            Meaning::Cmyk => {
+            Photometric::Cmyk => {
                 let mut inks = vec![0; out.len() / 3 * 4];
                 tiff.read(4, &mut inks)?;
                 match color.depth {
@@ -91,10 +91,10 @@ impl Decoder for Page<'_> {
                     let white = (1u8 << tiff.bits) - 1;
                     out.iter_mut().for_each(|value| *value *= 255 / white);
                 }
-                if tiff.meaning == Meaning::Inverted {
+                if tiff.photometric == Photometric::Inverted {
                     invert(color, out);
                 }
-                if tiff.extra == Extra::Associated {
+                if tiff.extra == ExtraSamples::Associated {
                     divide(color, out);
                 }
             }
@@ -103,13 +103,14 @@ impl Decoder for Page<'_> {
     }
 
     fn is_indexed(&self) -> bool {
-        let is_single = matches!(self.tiff.meaning, Meaning::Palette | Meaning::Gray | Meaning::Inverted);
+        let is_single =
+            matches!(self.tiff.photometric, Photometric::Palette | Photometric::Gray | Photometric::Inverted);
         is_single && self.tiff.channels == 1 && self.color.depth == Depth::U8
     }
 
     fn read_indices(self: Box<Self>, out: &mut [u8]) -> Result<(), String> {
         self.tiff.read(1, out)?;
-        if self.tiff.meaning == Meaning::Inverted {
+        if self.tiff.photometric == Photometric::Inverted {
             let white = 255 >> (8 - self.tiff.bits);
             out.iter_mut().for_each(|value| *value = white - *value);
         }

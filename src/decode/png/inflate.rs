@@ -7,12 +7,12 @@
 
 use fdeflate::Decompressor;
 
-use super::chunk::span;
+use super::chunk::find_chunk;
 use super::filter;
 use crate::error::{Error, Result, resize};
 
 /// Maximum back-reference distance in a zlib stream.
-const HISTORY: usize = 32 << 10;
+const HISTORY_BYTES: usize = 32 << 10;
 /// Minimum number of bytes that are decompressed before the history is moved to the front. Typical
 /// masks are smaller, so their history is never moved.
 const MIN_NEW_BYTES: usize = 256 << 10;
@@ -27,19 +27,19 @@ pub(crate) struct Scratch {
     values: Vec<u8>,
 }
 
-pub(super) struct Inflated<'a> {
+pub(super) struct RowReader<'a> {
     bytes: &'a [u8],
     chunk: usize,
     /// The unread bytes of the current chunk.
     data: &'a [u8],
     inflater: Decompressor,
     scratch: &'a mut Scratch,
-    from: usize,
-    end: usize,
+    unread_start: usize,
+    unread_end: usize,
     depth: u8,
 }
 
-impl<'a> Inflated<'a> {
+impl<'a> RowReader<'a> {
     /// Creates the decompressor. `chunk` is the offset of the first data chunk. The caller must
     /// have verified all chunks.
     pub(super) fn new(bytes: &'a [u8], chunk: usize, depth: u8, scratch: &'a mut Scratch) -> Self {
@@ -47,11 +47,11 @@ impl<'a> Inflated<'a> {
         // Do not verify the stream's own checksum: a crop reads only a part of the stream, and the
         // checksums of the chunks already detect damage.
         inflater.ignore_adler32();
-        Inflated { bytes, chunk, data: &[], inflater, scratch, from: 0, end: 0, depth }
+        RowReader { bytes, chunk, data: &[], inflater, scratch, unread_start: 0, unread_end: 0, depth }
     }
 
     /// Begins a pass with rows of `bytes` bytes.
-    pub(super) fn begin(&mut self, bytes: usize) {
+    pub(super) fn begin_pass(&mut self, bytes: usize) {
         let Scratch { row, above, .. } = &mut *self.scratch;
         for row in [row, above] {
             row.clear();
@@ -59,45 +59,45 @@ impl<'a> Inflated<'a> {
         }
     }
 
-    pub(super) fn next(&mut self) -> Result<()> {
+    pub(super) fn next_row(&mut self) -> Result<()> {
         let bytes = self.scratch.row.len() + 1;
-        while self.end - self.from < bytes {
-            self.more(bytes)?;
+        while self.unread_end - self.unread_start < bytes {
+            self.inflate_more(bytes)?;
         }
         let Scratch { window, row, above, .. } = &mut *self.scratch;
-        let (kind, filtered) = (window[self.from], &window[self.from + 1..self.from + bytes]);
+        let (kind, filtered) = (window[self.unread_start], &window[self.unread_start + 1..self.unread_start + bytes]);
         std::mem::swap(row, above);
         row.copy_from_slice(filtered);
-        self.from += bytes;
+        self.unread_start += bytes;
         let undo = if self.depth == 16 { filter::undo::<2> } else { filter::undo::<1> };
         undo(kind, row, above)
             .ok_or_else(|| Error::decode(format!("the png has the row filter {kind}: expected 0 to 4")))
     }
 
-    fn more(&mut self, bytes: usize) -> Result<()> {
+    fn inflate_more(&mut self, bytes: usize) -> Result<()> {
         let window = &mut self.scratch.window;
-        let capacity = HISTORY + bytes.max(MIN_NEW_BYTES);
+        let capacity = HISTORY_BYTES + bytes.max(MIN_NEW_BYTES);
         if window.len() < capacity {
             resize(window, capacity, 0);
         }
         // A wider image may have left a larger window than `capacity`.
-        if self.end >= capacity {
-            let keep = self.from.min(self.end - HISTORY);
-            window.copy_within(keep..self.end, 0);
-            (self.from, self.end) = (self.from - keep, self.end - keep);
+        if self.unread_end >= capacity {
+            let keep = self.unread_start.min(self.unread_end - HISTORY_BYTES);
+            window.copy_within(keep..self.unread_end, 0);
+            (self.unread_start, self.unread_end) = (self.unread_start - keep, self.unread_end - keep);
         }
-        let mut more = true;
-        while self.data.is_empty() && more {
-            let (kind, next) = span(self.bytes, self.chunk)?;
-            more = kind == b"IDAT";
-            if more {
+        let mut has_more_chunks = true;
+        while self.data.is_empty() && has_more_chunks {
+            let (kind, next) = find_chunk(self.bytes, self.chunk)?;
+            has_more_chunks = kind == b"IDAT";
+            if has_more_chunks {
                 (self.data, self.chunk) = (&self.bytes[self.chunk + 8..next - 4], next);
             }
         }
-        let read = self.inflater.read(self.data, &mut window[..capacity], self.end, !more);
+        let read = self.inflater.read(self.data, &mut window[..capacity], self.unread_end, !has_more_chunks);
         let (consumed, produced) = read.map_err(|e| Error::decode(format!("the data of the png is damaged: {e:?}")))?;
-        (self.data, self.end) = (&self.data[consumed..], self.end + produced);
-        if consumed == 0 && produced == 0 && (!more || self.inflater.is_done()) {
+        (self.data, self.unread_end) = (&self.data[consumed..], self.unread_end + produced);
+        if consumed == 0 && produced == 0 && (!has_more_chunks || self.inflater.is_done()) {
             return Err(Error::decode("png: the data ends before the last row"));
         }
         Ok(())

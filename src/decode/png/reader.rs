@@ -1,7 +1,7 @@
 //! [`Png`]: reads the header and the rows of a PNG with one channel.
 
-use super::chunk::chunk;
-use super::inflate::{Inflated, Scratch};
+use super::chunk::checked_chunk;
+use super::inflate::{RowReader, Scratch};
 use crate::decode::{ONE_NUMBER, Size};
 use crate::error::{Error, Result};
 
@@ -11,37 +11,37 @@ pub(crate) struct Png<'a> {
     size: Size,
     /// Bits per value: 1, 2, 4, 8 or 16.
     depth: u8,
-    interlaced: bool,
-    rows: Inflated<'a>,
+    is_interlaced: bool,
+    rows: RowReader<'a>,
 }
 
-/// A pass of an interlaced image: every `across`-th column of every `down`-th row, starting at
-/// column `x` and row `y`.
+/// A pass of an interlaced image: every `column_step`-th column of every `row_step`-th row,
+/// starting at column `x` and row `y`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pass {
     pub(crate) x: u32,
     pub(crate) y: u32,
-    pub(crate) across: u32,
-    pub(crate) down: u32,
+    pub(crate) column_step: u32,
+    pub(crate) row_step: u32,
 }
 
 impl Pass {
     /// The only pass of an image without interlacing.
-    pub(crate) const WHOLE: Pass = Pass { x: 0, y: 0, across: 1, down: 1 };
+    pub(crate) const WHOLE: Pass = Pass { x: 0, y: 0, column_step: 1, row_step: 1 };
 
     pub(crate) fn rows(self, size: Size) -> u32 {
-        (size.height - self.y).div_ceil(self.down)
+        (size.height - self.y).div_ceil(self.row_step)
     }
 }
 
 const ADAM7: [Pass; 7] = [
-    Pass { x: 0, y: 0, across: 8, down: 8 },
-    Pass { x: 4, y: 0, across: 8, down: 8 },
-    Pass { x: 0, y: 4, across: 4, down: 8 },
-    Pass { x: 2, y: 0, across: 4, down: 4 },
-    Pass { x: 0, y: 2, across: 2, down: 4 },
-    Pass { x: 1, y: 0, across: 2, down: 2 },
-    Pass { x: 0, y: 1, across: 1, down: 2 },
+    Pass { x: 0, y: 0, column_step: 8, row_step: 8 },
+    Pass { x: 4, y: 0, column_step: 8, row_step: 8 },
+    Pass { x: 0, y: 4, column_step: 4, row_step: 8 },
+    Pass { x: 2, y: 0, column_step: 4, row_step: 4 },
+    Pass { x: 0, y: 2, column_step: 2, row_step: 4 },
+    Pass { x: 1, y: 0, column_step: 2, row_step: 2 },
+    Pass { x: 0, y: 1, column_step: 1, row_step: 2 },
 ];
 
 impl<'a> Png<'a> {
@@ -53,13 +53,13 @@ impl<'a> Png<'a> {
     pub(crate) fn open(bytes: &'a [u8], scratch: &'a mut Scratch) -> Result<Self> {
         let error = |cause: &str| Error::decode(format!("png: {cause}"));
         let mut offset = SIGNATURE.len();
-        let (kind, first) = chunk(bytes, offset)?;
+        let (kind, first) = checked_chunk(bytes, offset)?;
         let header = bytes[offset + 8..first - 4].as_array::<13>().filter(|_| kind == b"IHDR");
         let header = header.ok_or_else(|| error("the header is not the first chunk"))?;
         let mut data = None;
         offset = first;
         loop {
-            let (kind, next) = chunk(bytes, offset)?;
+            let (kind, next) = checked_chunk(bytes, offset)?;
             match kind {
                 b"IEND" => break,
                 b"IDAT" if data.is_none() => data = Some(offset),
@@ -88,7 +88,7 @@ impl<'a> Png<'a> {
             )));
         }
         let data = data.ok_or_else(|| error("there is no pixel data"))?;
-        Ok(Png { size, depth, interlaced: interlace == 1, rows: Inflated::new(bytes, data, depth, scratch) })
+        Ok(Png { size, depth, is_interlaced: interlace == 1, rows: RowReader::new(bytes, data, depth, scratch) })
     }
 
     pub(crate) fn size(&self) -> Size {
@@ -102,20 +102,20 @@ impl<'a> Png<'a> {
 
     /// Returns the non-empty passes in file order.
     pub(crate) fn passes(&self) -> impl Iterator<Item = Pass> + use<> {
-        let (size, passes) = (self.size(), if self.interlaced { &ADAM7[..] } else { &[Pass::WHOLE] });
+        let (size, passes) = (self.size(), if self.is_interlaced { &ADAM7[..] } else { &[Pass::WHOLE] });
         passes.iter().copied().filter(move |pass| pass.x < size.width && pass.y < size.height)
     }
 
-    pub(crate) fn begin(&mut self, pass: Pass) {
-        let values = u64::from((self.size.width - pass.x).div_ceil(pass.across));
-        // `begin` also sets the previous row to zeros, for the filter of the first row.
-        self.rows.begin((values * u64::from(self.depth)).div_ceil(8) as usize);
+    pub(crate) fn begin_pass(&mut self, pass: Pass) {
+        let values = u64::from((self.size.width - pass.x).div_ceil(pass.column_step));
+        // `begin_pass` also sets the previous row to zeros, for the filter of the first row.
+        self.rows.begin_pass((values * u64::from(self.depth)).div_ceil(8) as usize);
     }
 
     /// Reads the next `count` rows. [`values`](Png::values) then returns the last row.
-    pub(crate) fn read(&mut self, count: u32) -> Result<()> {
+    pub(crate) fn read_rows(&mut self, count: u32) -> Result<()> {
         for _ in 0..count {
-            self.rows.next()?;
+            self.rows.next_row()?;
         }
         if count > 0 {
             self.rows.unpack();

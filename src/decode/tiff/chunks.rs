@@ -1,10 +1,10 @@
 //! Decodes strips and tiles.
 
 use super::decompress;
-use super::page::{Meaning, Numbers, Tiff};
+use super::page::{Photometric, SampleFormat, Tiff};
 use crate::decode::Size;
 
-const MAX_PART_BYTES: u64 = 1 << 31;
+const MAX_CHUNK_BYTES: u64 = 1 << 31;
 
 /// Position and size of a strip or tile in the image.
 pub(in crate::decode) struct Chunk {
@@ -24,53 +24,58 @@ pub(in crate::decode) struct Chunk {
 impl Tiff<'_> {
     /// Returns whether decoding converts YCbCr to RGB, which only the JPEG decoder does.
     pub(in crate::decode) fn converts(&self) -> bool {
-        self.compression == JPEG && !self.planar
+        self.compression == JPEG && !self.is_planar
     }
 
     /// Returns the number of channels in a strip or tile.
-    fn together(&self) -> usize {
-        if self.planar { 1 } else { self.channels }
+    fn chunk_channels(&self) -> usize {
+        if self.is_planar { 1 } else { self.channels }
     }
 
     /// Returns the number of bytes of a decoded value. Values of fewer than 8 bits take one byte.
-    pub(in crate::decode) fn value(&self) -> usize {
+    pub(in crate::decode) fn value_bytes(&self) -> usize {
         (self.bits as usize).div_ceil(8)
     }
 
-    fn row(&self) -> u64 {
-        (u64::from(self.part.width) * self.together() as u64).saturating_mul(self.bits.into()).div_ceil(8)
+    fn row_bytes(&self) -> u64 {
+        (u64::from(self.chunk_size.width) * self.chunk_channels() as u64).saturating_mul(self.bits.into()).div_ceil(8)
     }
 
-    pub(in crate::decode) fn largest_part(&self) -> u64 {
-        self.row().saturating_mul(self.part.height.into())
+    pub(in crate::decode) fn max_chunk_bytes(&self) -> u64 {
+        self.row_bytes().saturating_mul(self.chunk_size.height.into())
     }
 
-    pub(in crate::decode) fn all(&self) -> u64 {
-        self.size.area().saturating_mul((self.channels * self.value()) as u64)
+    pub(in crate::decode) fn pixel_bytes(&self) -> u64 {
+        self.size.area().saturating_mul((self.channels * self.value_bytes()) as u64)
     }
 
-    /// Decodes each strip or tile, in native byte order, and calls `on_part` with it. Values of
+    /// Decodes each strip or tile, in native byte order, and calls `on_chunk` with it. Values of
     /// fewer than 8 bits take one byte.
-    pub(in crate::decode) fn parts(&self, mut on_part: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
+    pub(in crate::decode) fn for_each_chunk(&self, mut on_chunk: impl FnMut(&Chunk, &[u8])) -> Result<(), String> {
         if !matches!(self.bits, 1 | 2 | 4 | 8 | 16 | 32 | 64) {
-            return Err(format!("{} are not supported", self.kind()));
+            return Err(format!("{} are not supported", self.description()));
         }
-        let (Size { width, height }, part) = (self.size, self.part);
-        let (across, down) = (width.div_ceil(part.width) as usize, height.div_ceil(part.height) as usize);
-        if self.largest_part() > MAX_PART_BYTES {
+        let (Size { width, height }, chunk_size) = (self.size, self.chunk_size);
+        let (chunk_columns, chunk_rows) =
+            (width.div_ceil(chunk_size.width) as usize, height.div_ceil(chunk_size.height) as usize);
+        if self.max_chunk_bytes() > MAX_CHUNK_BYTES {
             return Err(format!(
-                "a strip or tile has {} bytes, but the limit is {MAX_PART_BYTES}",
-                self.largest_part()
+                "a strip or tile has {} bytes, but the limit is {MAX_CHUNK_BYTES}",
+                self.max_chunk_bytes()
             ));
         }
         let (mut raw, mut values) = (Vec::new(), Vec::new());
-        let row = usize::try_from(self.row()).map_err(|e| e.to_string())?;
+        let row = usize::try_from(self.row_bytes()).map_err(|e| e.to_string())?;
         for index in 0..self.offsets.len() {
-            let (place, plane) = (index % (across * down), index / (across * down));
-            let (x, y) = ((place % across) as u32 * part.width, (place / across) as u32 * part.height);
-            let inside = Size::new(part.width.min(width - x), part.height.min(height - y));
+            let (position, plane) = (index % (chunk_columns * chunk_rows), index / (chunk_columns * chunk_rows));
+            let (x, y) = (
+                (position % chunk_columns) as u32 * chunk_size.width,
+                (position / chunk_columns) as u32 * chunk_size.height,
+            );
+            let visible_size = Size::new(chunk_size.width.min(width - x), chunk_size.height.min(height - y));
             // Only the last strip may be shorter than the others.
-            let stored = Size::new(part.width, if self.tiled { part.height } else { inside.height });
+            let stored =
+                Size::new(chunk_size.width, if self.is_tiled { chunk_size.height } else { visible_size.height });
             let bytes = row * stored.height as usize;
             if raw.len() != bytes {
                 // A new zeroed buffer gets memory pages only where it is written, while `resize`
@@ -79,12 +84,12 @@ impl Tiff<'_> {
             }
             self.unpack(index, stored, &mut raw)?;
             if self.compression != JPEG {
-                raw.chunks_exact_mut(row).try_for_each(|row| self.undo(row, &mut values))?;
+                raw.chunks_exact_mut(row).try_for_each(|row| self.undo_predictor(row, &mut values))?;
             }
             let mut stride = row;
             let mut values_of_part = &raw;
             if self.bits < 8 {
-                stride = part.width as usize * self.together();
+                stride = chunk_size.width as usize * self.chunk_channels();
                 values.clear();
                 for row in raw.chunks_exact(row) {
                     let bits = self.bits as usize;
@@ -93,36 +98,36 @@ impl Tiff<'_> {
                 }
                 values_of_part = &values;
             }
-            let part = Chunk {
+            let chunk = Chunk {
                 x: x as usize,
                 y: y as usize,
-                width: inside.width as usize,
-                height: inside.height as usize,
+                width: visible_size.width as usize,
+                height: visible_size.height as usize,
                 channel: plane,
-                channels: self.together(),
+                channels: self.chunk_channels(),
                 stride,
             };
-            on_part(&part, values_of_part);
+            on_chunk(&chunk, values_of_part);
         }
         Ok(())
     }
 
     pub(in crate::decode) fn read(&self, kept_channels: usize, out: &mut [u8]) -> Result<(), String> {
-        let (value, width) = (self.value(), self.size.width as usize);
-        self.parts(|part, values| {
-            let channels = kept_channels.min(part.channel + part.channels).saturating_sub(part.channel);
+        let (value, width) = (self.value_bytes(), self.size.width as usize);
+        self.for_each_chunk(|chunk, values| {
+            let channels = kept_channels.min(chunk.channel + chunk.channels).saturating_sub(chunk.channel);
             if channels == 0 {
                 return;
             }
-            for (row, from) in values.chunks_exact(part.stride).take(part.height).enumerate() {
-                let first = ((part.y + row) * width + part.x) * kept_channels * value;
-                let out = &mut out[first..first + part.width * kept_channels * value];
-                if channels == kept_channels && part.channels == kept_channels {
+            for (row, from) in values.chunks_exact(chunk.stride).take(chunk.height).enumerate() {
+                let first = ((chunk.y + row) * width + chunk.x) * kept_channels * value;
+                let out = &mut out[first..first + chunk.width * kept_channels * value];
+                if channels == kept_channels && chunk.channels == kept_channels {
                     out.copy_from_slice(&from[..out.len()]);
                     continue;
                 }
-                let pixels = out.chunks_exact_mut(kept_channels * value).zip(from.chunks_exact(part.channels * value));
-                let place = part.channel * value..(part.channel + channels) * value;
+                let pixels = out.chunks_exact_mut(kept_channels * value).zip(from.chunks_exact(chunk.channels * value));
+                let place = chunk.channel * value..(chunk.channel + channels) * value;
                 pixels.for_each(|(to, from)| to[place.clone()].copy_from_slice(&from[..channels * value]));
             }
         })
@@ -136,30 +141,30 @@ impl Tiff<'_> {
             let end = self.file.bytes.len();
             format!("strip or tile {index} has {length} bytes starting at byte {offset}, but the file ends at {end}")
         })?;
-        let turned: Vec<u8>;
-        let data = match self.reversed && self.compression != JPEG {
+        let reversed_data: Vec<u8>;
+        let data = match self.has_reversed_bits && self.compression != JPEG {
             true => {
-                turned = data.iter().map(|byte| byte.reverse_bits()).collect();
-                &turned
+                reversed_data = data.iter().map(|byte| byte.reverse_bits()).collect();
+                &reversed_data
             }
             false => data,
         };
         match self.compression {
             1 => {
-                let ends = || format!("strip or tile {index} has {} bytes: expected {}", data.len(), raw.len());
-                let data = data.get(..raw.len()).ok_or_else(ends)?;
+                let length_error = || format!("strip or tile {index} has {} bytes: expected {}", data.len(), raw.len());
+                let data = data.get(..raw.len()).ok_or_else(length_error)?;
                 raw.copy_from_slice(data);
                 Ok(())
             }
             5 => decompress::lzw(data, raw),
             8 | 32946 => decompress::inflate(data, raw),
             32773 => decompress::packbits(data, raw),
-            JPEG if self.bits == 8 && matches!(self.together(), 1 | 3) => {
+            JPEG if self.bits == 8 && matches!(self.chunk_channels(), 1 | 3) => {
                 let tables = self.directory.bytes(347)?;
-                let from_ycbcr = self.meaning == Meaning::YCbCr;
-                decompress::jpeg(data, tables, (stored, self.together()), from_ycbcr, raw)
+                let from_ycbcr = self.photometric == Photometric::YCbCr;
+                decompress::jpeg(data, tables, (stored, self.chunk_channels()), from_ycbcr, raw)
             }
-            JPEG => Err(format!("{} in JPEGs are not supported", self.kind())),
+            JPEG => Err(format!("{} in JPEGs are not supported", self.description())),
             other => {
                 let name = match other {
                     2..=4 | 32771 => "CCITT",
@@ -175,12 +180,12 @@ impl Tiff<'_> {
         }
     }
 
-    fn undo(&self, row: &mut [u8], copy: &mut Vec<u8>) -> Result<(), String> {
-        let together = self.together();
-        match (self.predictor, self.value()) {
-            (3, size @ (2 | 4 | 8)) if self.numbers == Numbers::Float => {
-                for i in together..row.len() {
-                    row[i] = row[i].wrapping_add(row[i - together]);
+    fn undo_predictor(&self, row: &mut [u8], copy: &mut Vec<u8>) -> Result<(), String> {
+        let channels = self.chunk_channels();
+        match (self.predictor, self.value_bytes()) {
+            (3, size @ (2 | 4 | 8)) if self.sample_format == SampleFormat::Float => {
+                for i in channels..row.len() {
+                    row[i] = row[i].wrapping_add(row[i - channels]);
                 }
                 // The row contains the most significant byte of every value, followed by the second
                 // byte of every value, and so on.
@@ -197,21 +202,21 @@ impl Tiff<'_> {
             }
             (1, _) => {}
             (2, _) if self.bits >= 8 => {}
-            (other, _) => return Err(format!("{} with predictor {other} are not supported", self.kind())),
+            (other, _) => return Err(format!("{} with predictor {other} are not supported", self.description())),
         }
-        if self.value() > 1 && self.file.big_endian != cfg!(target_endian = "big") {
-            row.chunks_exact_mut(self.value()).for_each(<[u8]>::reverse);
+        if self.value_bytes() > 1 && self.file.big_endian != cfg!(target_endian = "big") {
+            row.chunks_exact_mut(self.value_bytes()).for_each(<[u8]>::reverse);
         }
         if self.predictor == 2 {
-            match self.value() {
-                1 => predict(row, together, |[a], [b]| [a.wrapping_add(b)]),
-                2 => predict(row, together, |a, b| {
+            match self.value_bytes() {
+                1 => predict(row, channels, |[a], [b]| [a.wrapping_add(b)]),
+                2 => predict(row, channels, |a, b| {
                     u16::from_ne_bytes(a).wrapping_add(u16::from_ne_bytes(b)).to_ne_bytes()
                 }),
-                4 => predict(row, together, |a, b| {
+                4 => predict(row, channels, |a, b| {
                     u32::from_ne_bytes(a).wrapping_add(u32::from_ne_bytes(b)).to_ne_bytes()
                 }),
-                _ => predict(row, together, |a, b| {
+                _ => predict(row, channels, |a, b| {
                     u64::from_ne_bytes(a).wrapping_add(u64::from_ne_bytes(b)).to_ne_bytes()
                 }),
             }

@@ -8,7 +8,7 @@ use warpfeed_jpeg::Jpeg;
 
 use crate::decode::{Pixels, Rect, Size, jpegs};
 
-fn ends(written: usize, out: &[u8]) -> String {
+fn truncated_error(written: usize, out: &[u8]) -> String {
     format!("a strip or tile ends after {written} of {} bytes", out.len())
 }
 
@@ -21,7 +21,7 @@ pub(super) fn inflate(data: &[u8], out: &mut [u8]) -> Result<(), String> {
             break;
         }
     }
-    if filled < out.len() { Err(ends(filled, out)) } else { Ok(()) }
+    if filled < out.len() { Err(truncated_error(filled, out)) } else { Ok(()) }
 }
 
 /// Decompresses LZW. In TIFF, the code length grows one code earlier than in GIF.
@@ -37,14 +37,14 @@ pub(super) fn lzw(data: &[u8], out: &mut [u8]) -> Result<(), String> {
             Err(e) => return Err(format!("lzw: {e}")),
         }
     }
-    if filled < out.len() { Err(ends(filled, out)) } else { Ok(()) }
+    if filled < out.len() { Err(truncated_error(filled, out)) } else { Ok(()) }
 }
 
 /// Decompresses PackBits (TIFF 6.0, section 9).
 pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
     let mut filled = 0;
     while filled < out.len() {
-        let Some((&head, rest)) = data.split_first() else { return Err(ends(filled, out)) };
+        let Some((&head, rest)) = data.split_first() else { return Err(truncated_error(filled, out)) };
         let head = head as i8;
         // The head -128 has no effect.
         let (length, count) = match head {
@@ -52,7 +52,7 @@ pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
             -127..0 => ((1 - isize::from(head)) as usize, 1),
             -128 => (0, 0),
         };
-        let Some((values, rest)) = rest.split_at_checked(count) else { return Err(ends(filled, out)) };
+        let Some((values, rest)) = rest.split_at_checked(count) else { return Err(truncated_error(filled, out)) };
         let length = length.min(out.len() - filled);
         let part = &mut out[filled..filled + length];
         if head >= 0 {
@@ -69,7 +69,7 @@ pub(super) fn packbits(mut data: &[u8], out: &mut [u8]) -> Result<(), String> {
 pub(super) fn jpeg(
     data: &[u8],
     tables: Option<&[u8]>,
-    (part, channels): (Size, usize),
+    (chunk_size, channels): (Size, usize),
     from_ycbcr: bool,
     dest: &mut [u8],
 ) -> Result<(), String> {
@@ -85,20 +85,20 @@ pub(super) fn jpeg(
     };
     let mut jpeg = Jpeg::open(bytes).map_err(|e| e.to_string())?;
     let (size, components) = (jpeg.stored_size(), jpeg.components());
-    if size.width != part.width || size.height < part.height || components != channels {
+    if size.width != chunk_size.width || size.height < chunk_size.height || components != channels {
         return Err(format!(
             "a JPEG has {}x{} pixels and {components} components, but its strip or tile has {}x{} and {channels} channels",
-            size.width, size.height, part.width, part.height
+            size.width, size.height, chunk_size.width, chunk_size.height
         ));
     }
     jpeg.as_stored(from_ycbcr);
     let mut out = Pixels::new();
-    jpegs::decode(&jpeg, Rect::full(part), &mut out).map_err(|e| e.cause().to_owned())?;
+    jpegs::decode(&jpeg, Rect::full(chunk_size), &mut out).map_err(|e| e.cause().to_owned())?;
     if let Some(damage) = out.damage() {
         return Err(damage.to_owned());
     }
     let stride = out.size().width as usize * 3;
-    let rows = dest.chunks_exact_mut(part.width as usize * channels).zip(out.data().chunks_exact(stride));
+    let rows = dest.chunks_exact_mut(chunk_size.width as usize * channels).zip(out.data().chunks_exact(stride));
     for (dest, row) in rows {
         // Gray JPEGs are decoded to three equal channels, so copy only as many as the strip or tile
         // has.

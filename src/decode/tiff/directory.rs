@@ -27,11 +27,12 @@ impl<'a> File<'a> {
             return Err("the header of a BigTIFF does not declare 64-bit offsets".into());
         }
         let first = if file.is_big { file.number(8, 8) } else { file.number(4, 4) };
-        let first = first.and_then(|offset| file.directory(offset)).ok_or_else(|| file.ends("the first directory"))?;
+        let first =
+            first.and_then(|offset| file.directory(offset)).ok_or_else(|| file.end_error("the first directory"))?;
         Ok((file, first))
     }
 
-    fn ends(self, what: &str) -> String {
+    fn end_error(self, what: &str) -> String {
         format!("{what} is beyond the end of the file at byte {}", self.bytes.len())
     }
 
@@ -43,12 +44,12 @@ impl<'a> File<'a> {
     }
 
     fn directory(self, start: u64) -> Option<Directory<'a>> {
-        let (head, each, offset) = if self.is_big { (8, 20, 8) } else { (2, 12, 4) };
-        let length = self.number(start, head)?.checked_mul(each)?;
-        let from = start.checked_add(head as u64)?;
+        let (count_bytes, entry_bytes, offset_bytes) = if self.is_big { (8, 20, 8) } else { (2, 12, 4) };
+        let length = self.number(start, count_bytes)?.checked_mul(entry_bytes)?;
+        let from = start.checked_add(count_bytes as u64)?;
         let next = from.checked_add(length)?;
         let entries = self.bytes.get(usize::try_from(from).ok()?..usize::try_from(next).ok()?)?;
-        Some(Directory { file: self, entries, next: self.number(next, offset)? })
+        Some(Directory { file: self, entries, next: self.number(next, offset_bytes)? })
     }
 }
 
@@ -59,30 +60,31 @@ impl<'a> Directory<'a> {
 
     /// Returns the type of the values of `tag`, and their bytes.
     fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
-        let (file, each) = (self.file, if self.file.is_big { 20 } else { 12 });
-        let (count, inline) = if file.is_big { (8, 8) } else { (4, 4) };
+        let (file, entry_bytes) = (self.file, if self.file.is_big { 20 } else { 12 });
+        let (count_bytes, inline_bytes) = if file.is_big { (8, 8) } else { (4, 4) };
         let file_of = |entry: &'a [u8]| File { bytes: entry, ..file };
-        let entry = self.entries.chunks_exact(each).find(|entry| file_of(entry).number(0, 2) == Some(tag.into()));
+        let entry =
+            self.entries.chunks_exact(entry_bytes).find(|entry| file_of(entry).number(0, 2) == Some(tag.into()));
         let Some(entry) = entry else { return Ok(None) };
         let number = |offset, length| file_of(entry).number(offset, length).unwrap_or(0);
         let kind = number(2, 2);
-        let size = match kind {
+        let value_bytes = match kind {
             1 | 2 | 6 | 7 => 1,
             3 | 8 => 2,
             4 | 9 | 11 | 13 => 4,
             5 | 10 | 12 | 16 | 17 | 18 => 8,
             _ => return Err(format!("tag {tag} has values of the unknown type {kind}")),
         };
-        let values = number(4, count);
-        let length = values.checked_mul(size).and_then(|length| usize::try_from(length).ok());
+        let values = number(4, count_bytes);
+        let length = values.checked_mul(value_bytes).and_then(|length| usize::try_from(length).ok());
         let offset = match length {
-            Some(length) if length <= inline => entry.get(4 + count..4 + count + length),
-            Some(length) => usize::try_from(number(4 + count as u64, inline))
+            Some(length) if length <= inline_bytes => entry.get(4 + count_bytes..4 + count_bytes + length),
+            Some(length) => usize::try_from(number(4 + count_bytes as u64, inline_bytes))
                 .ok()
                 .and_then(|offset| file.bytes.get(offset..offset.checked_add(length)?)),
             None => None,
         };
-        offset.map(|bytes| Some((kind, bytes))).ok_or_else(|| file.ends(&format!("tag {tag}")))
+        offset.map(|bytes| Some((kind, bytes))).ok_or_else(|| file.end_error(&format!("tag {tag}")))
     }
 
     pub(super) fn bytes(&self, tag: u16) -> Result<Option<&'a [u8]>, String> {
@@ -91,7 +93,7 @@ impl<'a> Directory<'a> {
 
     fn integers(&self, tag: u16) -> Result<Option<impl ExactSizeIterator<Item = u64> + use<'a>>, String> {
         let Some((kind, bytes)) = self.find(tag)? else { return Ok(None) };
-        let size = match kind {
+        let value_bytes = match kind {
             1 => 1,
             3 => 2,
             4 | 13 => 4,
@@ -99,8 +101,8 @@ impl<'a> Directory<'a> {
             _ => return Err(format!("tag {tag} has type {kind}: expected unsigned integers")),
         };
         let file = self.file;
-        let value = move |value| File { bytes: value, ..file }.number(0, size).expect("as long as its type");
-        Ok(Some(bytes.chunks_exact(size).map(value)))
+        let value = move |value| File { bytes: value, ..file }.number(0, value_bytes).expect("as long as its type");
+        Ok(Some(bytes.chunks_exact(value_bytes).map(value)))
     }
 
     /// Returns the values of `tag` as unsigned integers. There must be at most `max_values`.

@@ -15,4 +15,4 @@ mod decompress;
 mod directory;
 mod page;
 
-pub(super) use page::{Extra, Meaning, Numbers, Tiff};
+pub(super) use page::{ExtraSamples, Photometric, SampleFormat, Tiff};

@@ -10,7 +10,7 @@ const MAX_PAGES: u32 = 100;
 
 /// The meaning of the channels (tag PhotometricInterpretation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decode) enum Meaning {
+pub(in crate::decode) enum Photometric {
     Inverted,
     Gray,
     Rgb,
@@ -23,7 +23,7 @@ pub(in crate::decode) enum Meaning {
 
 /// The type of the values (tag SampleFormat).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decode) enum Numbers {
+pub(in crate::decode) enum SampleFormat {
     Unsigned,
     Signed,
     Float,
@@ -31,7 +31,7 @@ pub(in crate::decode) enum Numbers {
 
 /// The meaning of the channel after the color channels (tag ExtraSamples).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decode) enum Extra {
+pub(in crate::decode) enum ExtraSamples {
     None,
     /// Premultiplied alpha.
     Associated,
@@ -49,57 +49,57 @@ pub(in crate::decode) struct Tiff<'a> {
     pub(in crate::decode) channels: usize,
     /// Bits per value.
     pub(in crate::decode) bits: u32,
-    pub(in crate::decode) numbers: Numbers,
-    pub(in crate::decode) meaning: Meaning,
-    pub(in crate::decode) extra: Extra,
+    pub(in crate::decode) sample_format: SampleFormat,
+    pub(in crate::decode) photometric: Photometric,
+    pub(in crate::decode) extra: ExtraSamples,
     /// EXIF orientation. Values other than 1 to 8 mean 1 (upright).
     pub(in crate::decode) orientation: u8,
     pub(super) compression: u64,
     pub(super) predictor: u64,
     /// Whether each channel has its own strips or tiles.
-    pub(super) planar: bool,
+    pub(super) is_planar: bool,
     /// Whether the bits of each byte are in reverse order (tag FillOrder).
-    pub(super) reversed: bool,
+    pub(super) has_reversed_bits: bool,
     /// Size of a strip or tile.
-    pub(super) part: Size,
-    pub(super) tiled: bool,
+    pub(super) chunk_size: Size,
+    pub(super) is_tiled: bool,
     pub(super) offsets: Vec<u64>,
     pub(super) lengths: Vec<u64>,
 }
 
-impl Meaning {
+impl Photometric {
     fn of(number: u64) -> Self {
         match number {
-            0 => Meaning::Inverted,
-            1 => Meaning::Gray,
-            2 => Meaning::Rgb,
-            3 => Meaning::Palette,
-            5 => Meaning::Cmyk,
-            6 => Meaning::YCbCr,
-            other => Meaning::Other(other),
+            0 => Photometric::Inverted,
+            1 => Photometric::Gray,
+            2 => Photometric::Rgb,
+            3 => Photometric::Palette,
+            5 => Photometric::Cmyk,
+            6 => Photometric::YCbCr,
+            other => Photometric::Other(other),
         }
     }
 }
 
-impl Numbers {
+impl SampleFormat {
     fn of(number: u64) -> Result<Self, String> {
         match number {
-            1 | 4 => Ok(Numbers::Unsigned),
-            2 => Ok(Numbers::Signed),
-            3 => Ok(Numbers::Float),
+            1 | 4 => Ok(SampleFormat::Unsigned),
+            2 => Ok(SampleFormat::Signed),
+            3 => Ok(SampleFormat::Float),
             other => Err(format!("the sample format {other} (tag 339) is unknown")),
         }
     }
 }
 
-impl Extra {
-    fn of(number: Option<u64>, meaning: Meaning, channels: u16) -> Self {
-        match (number, meaning, channels) {
-            (Some(1), ..) => Extra::Associated,
+impl ExtraSamples {
+    fn of(number: Option<u64>, photometric: Photometric, channels: u16) -> Self {
+        match (number, photometric, channels) {
+            (Some(1), ..) => ExtraSamples::Associated,
             // Corel Draw writes 999. Other programs omit the tag.
-            (Some(2 | 999), ..) | (None, Meaning::Rgb, 4) => Extra::Unassociated,
-            (Some(_), ..) => Extra::Unspecified,
-            (None, ..) => Extra::None,
+            (Some(2 | 999), ..) | (None, Photometric::Rgb, 4) => ExtraSamples::Unassociated,
+            (Some(_), ..) => ExtraSamples::Unspecified,
+            (None, ..) => ExtraSamples::None,
         }
     }
 }
@@ -126,10 +126,12 @@ fn common_value(directory: &Directory<'_>, (tag, channels): (u16, u16), what: &s
     }
 }
 
-fn read_numbers(directory: &Directory<'_>, tag: u16, parts: u64) -> Result<Vec<u64>, String> {
-    match directory.numbers(tag, parts)? {
-        Some(values) if values.len() as u64 == parts => Ok(values),
-        values => Err(format!("tag {tag} has {} values for {parts} strips or tiles", values.map_or(0, |v| v.len()))),
+fn read_numbers(directory: &Directory<'_>, tag: u16, chunk_count: u64) -> Result<Vec<u64>, String> {
+    match directory.numbers(tag, chunk_count)? {
+        Some(values) if values.len() as u64 == chunk_count => Ok(values),
+        values => {
+            Err(format!("tag {tag} has {} values for {chunk_count} strips or tiles", values.map_or(0, |v| v.len())))
+        }
     }
 }
 
@@ -152,43 +154,45 @@ impl<'a> Tiff<'a> {
         if !(1..=64).contains(&bits) {
             return Err(format!("values of {bits} bits: expected 1 to 64"));
         }
-        let numbers = Numbers::of(common_value(&directory, (339, channels), "types")?)?;
-        let meaning = Meaning::of(directory.number(262)?.ok_or("tag 262 (meaning of the channels) is missing")?);
+        let sample_format = SampleFormat::of(common_value(&directory, (339, channels), "types")?)?;
+        let photometric =
+            Photometric::of(directory.number(262)?.ok_or("tag 262 (meaning of the channels) is missing")?);
         let extra = directory.numbers(338, channels.into())?.unwrap_or_default();
-        let extra = Extra::of(extra.first().copied(), meaning, channels);
-        let planar = match number(284, 1)? {
+        let extra = ExtraSamples::of(extra.first().copied(), photometric, channels);
+        let is_planar = match number(284, 1)? {
             1 => false,
             2 => channels > 1,
             other => return Err(format!("unknown planar configuration {other}")),
         };
-        let tiled = directory.number(322)?.is_some();
-        let part = match tiled {
+        let is_tiled = directory.number(322)?.is_some();
+        let chunk_size = match is_tiled {
             true => Size::new(side(322)?, side(323)?),
             false => Size::new(size.width, number(278, u64::MAX)?.min(size.height.into()) as u32),
         };
-        if part.height == 0 {
+        if chunk_size.height == 0 {
             return Err("the strips have 0 rows".into());
         }
-        let planes = if planar { u64::from(channels) } else { 1 };
-        let parts = u64::from(size.width.div_ceil(part.width)) * u64::from(size.height.div_ceil(part.height));
-        let numbers_of = |tag| read_numbers(&directory, tag, parts.saturating_mul(planes));
-        let [offsets, lengths] = if tiled { [324, 325] } else { [273, 279] };
+        let planes = if is_planar { u64::from(channels) } else { 1 };
+        let chunk_count =
+            u64::from(size.width.div_ceil(chunk_size.width)) * u64::from(size.height.div_ceil(chunk_size.height));
+        let read_chunk_numbers = |tag| read_numbers(&directory, tag, chunk_count.saturating_mul(planes));
+        let [offsets, lengths] = if is_tiled { [324, 325] } else { [273, 279] };
         Ok(Tiff {
             size,
             channels: channels.into(),
             bits: bits as u32,
-            numbers,
-            meaning,
+            sample_format,
+            photometric,
             extra,
             orientation: number(274, 1)?.try_into().unwrap_or(1),
             compression: number(259, 1)?,
             predictor: number(317, 1)?,
-            planar,
-            reversed: number(266, 1)? == 2,
-            part,
-            tiled,
-            offsets: numbers_of(offsets)?,
-            lengths: numbers_of(lengths)?,
+            is_planar,
+            has_reversed_bits: number(266, 1)? == 2,
+            chunk_size,
+            is_tiled,
+            offsets: read_chunk_numbers(offsets)?,
+            lengths: read_chunk_numbers(lengths)?,
             file,
             directory,
         })
@@ -204,22 +208,24 @@ impl<'a> Tiff<'a> {
     }
 
     /// Describes the values for error messages, for example `16-bit gray values`.
-    pub(in crate::decode) fn kind(&self) -> String {
-        let color = match self.meaning {
-            Meaning::Inverted | Meaning::Gray if self.channels > 1 => format!("values in {} channels", self.channels),
-            Meaning::Inverted | Meaning::Gray => "gray values".into(),
-            Meaning::Rgb if self.channels > 4 => format!("RGB values with {} more channels", self.channels - 3),
-            Meaning::Rgb => "RGB values".into(),
-            Meaning::Palette => "palette values".into(),
-            Meaning::Cmyk => "CMYK values".into(),
-            Meaning::YCbCr => "YCbCr values".into(),
-            Meaning::Other(8..=10) => "CIELab values".into(),
-            Meaning::Other(number) => format!("values with photometric interpretation {number}"),
+    pub(in crate::decode) fn description(&self) -> String {
+        let color = match self.photometric {
+            Photometric::Inverted | Photometric::Gray if self.channels > 1 => {
+                format!("values in {} channels", self.channels)
+            }
+            Photometric::Inverted | Photometric::Gray => "gray values".into(),
+            Photometric::Rgb if self.channels > 4 => format!("RGB values with {} more channels", self.channels - 3),
+            Photometric::Rgb => "RGB values".into(),
+            Photometric::Palette => "palette values".into(),
+            Photometric::Cmyk => "CMYK values".into(),
+            Photometric::YCbCr => "YCbCr values".into(),
+            Photometric::Other(8..=10) => "CIELab values".into(),
+            Photometric::Other(number) => format!("values with photometric interpretation {number}"),
         };
-        let numbers = match self.numbers {
-            Numbers::Unsigned => "",
-            Numbers::Signed => "signed ",
-            Numbers::Float => "floating-point ",
+        let numbers = match self.sample_format {
+            SampleFormat::Unsigned => "",
+            SampleFormat::Signed => "signed ",
+            SampleFormat::Float => "floating-point ",
         };
         format!("{}-bit {numbers}{color}", self.bits)
     }
