@@ -15,7 +15,7 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
         |location, options| {
             with_feature!("video", "a folder of videos", location, options => {
                 let _ = options;
-                super::Clips::at(location, &super::ClipsOptions::default())?
+                super::Clips::open_at(location, &super::ClipsOptions::default())?
             })
         },
     )

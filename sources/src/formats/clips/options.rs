@@ -17,7 +17,7 @@ pub struct ClipsOptions {
     fps: Option<f64>,
     pub(super) per_video: usize,
     pub(super) jitter: usize,
-    pub(super) pads: bool,
+    pub(super) can_pad: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,7 +38,7 @@ impl Default for ClipsOptions {
 impl ClipsOptions {
     /// Creates the options for clips of `frames` consecutive frames, and one clip per video.
     pub fn new(frames: usize) -> Self {
-        ClipsOptions { frames, stride: None, fps: None, per_video: 1, jitter: 0, pads: true }
+        ClipsOptions { frames, stride: None, fps: None, per_video: 1, jitter: 0, can_pad: true }
     }
 
     /// Sets the number of frames of a clip.
@@ -94,8 +94,8 @@ impl ClipsOptions {
     /// Sets whether a video that is shorter than a clip repeats its last frame. The default is
     /// `true`. With `false`, reading such a sample fails.
     #[must_use]
-    pub fn pad(mut self, pads: bool) -> Self {
-        self.pads = pads;
+    pub fn pad(mut self, can_pad: bool) -> Self {
+        self.can_pad = can_pad;
         self
     }
 

@@ -22,16 +22,16 @@ const TOLERANCE_S: f64 = 1e-6;
 pub(super) struct ClipPlan {
     pub(super) starts: RangeInclusive<usize>,
     /// The first frame if the start is not jittered.
-    pub(super) base: usize,
-    last: usize,
+    pub(super) base_start: usize,
+    last_frame: usize,
 }
 
 impl ClipPlan {
     /// Fails if the video has no frames, or is too short without padding.
     pub(super) fn new(track: &Track, clip: usize, options: &ClipsOptions) -> Result<Self> {
         let last = track.len().checked_sub(1).ok_or_else(|| Error::in_source("the video has no frames"))?;
-        let end = last_start(track, last, options);
-        if end.is_none() && !options.pads {
+        let max_start = last_start(track, last, options);
+        if max_start.is_none() && !options.can_pad {
             let (len, frames) = (track.len(), options.frames);
             let step = match options.step() {
                 Step::Frames(stride) => format!("stride={stride}"),
@@ -43,25 +43,26 @@ impl ClipPlan {
                 track.time(last).seconds()
             )));
         }
-        let end = end.unwrap_or(0);
-        let base = match options.per_video {
-            1 => end / 2,
-            clips => ((clip as u128 * end as u128 + (clips as u128 - 1) / 2) / (clips as u128 - 1)) as usize,
+        let max_start = max_start.unwrap_or(0);
+        let base_start = match options.per_video {
+            1 => max_start / 2,
+            clips => ((clip as u128 * max_start as u128 + (clips as u128 - 1) / 2) / (clips as u128 - 1)) as usize,
         };
-        let starts = base.saturating_sub(options.jitter)..=base.saturating_add(options.jitter).min(end);
-        Ok(ClipPlan { starts, base, last })
+        let starts =
+            base_start.saturating_sub(options.jitter)..=base_start.saturating_add(options.jitter).min(max_start);
+        Ok(ClipPlan { starts, base_start, last_frame: last })
     }
 
-    pub(super) fn choices(&self) -> usize {
+    pub(super) fn choice_count(&self) -> usize {
         self.starts.end() - self.starts.start() + 1
     }
 
     pub(super) fn drawn_start(&self, draw: u64) -> usize {
-        self.starts.start() + drawn(self.choices(), draw)
+        self.starts.start() + drawn(self.choice_count(), draw)
     }
 
     pub(super) fn frames(&self, start: usize, track: &Track, options: &ClipsOptions) -> impl Iterator<Item = usize> {
-        let (last, step) = (self.last, options.step());
+        let (last, step) = (self.last_frame, options.step());
         (0..options.frames).map(move |index| match step {
             Step::Frames(stride) => start.saturating_add(index.saturating_mul(stride)).min(last),
             Step::Rate(fps) => {
@@ -75,17 +76,17 @@ impl ClipPlan {
     /// Returns the frames of the clips that start at each choice, one clip after the other.
     pub(super) fn all_frames(&self, track: &Track, options: &ClipsOptions) -> Result<Vec<usize>> {
         let mut frames = Vec::new();
-        reserve(&mut frames, self.choices().saturating_mul(options.frames))?;
+        reserve(&mut frames, self.choice_count().saturating_mul(options.frames))?;
         self.starts.clone().for_each(|start| frames.extend(self.frames(start, track, options)));
         Ok(frames)
     }
 
     pub(super) fn is_pad(&self, index: usize, track: &Track, options: &ClipsOptions) -> bool {
         match options.step() {
-            Step::Frames(stride) => index.saturating_mul(stride) > self.last - self.starts.start(),
+            Step::Frames(stride) => index.saturating_mul(stride) > self.last_frame - self.starts.start(),
             Step::Rate(fps) => {
                 let first = track.time(*self.starts.start()).seconds();
-                first + index as f64 / fps > track.time(self.last).seconds() + TOLERANCE_S
+                first + index as f64 / fps > track.time(self.last_frame).seconds() + TOLERANCE_S
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::model::store::Stores;
 use crate::storage::referenced::FolderListing;
 use crate::values::annotated::below;
 
-pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
+pub(super) fn find_folder(json: &Path, name: &str) -> Result<PathBuf> {
     let candidates = candidates(json);
     for folder in &candidates {
         if file::is_file(folder.join(name))? {
@@ -25,10 +25,10 @@ pub(super) fn folder_of(json: &Path, name: &str) -> Result<PathBuf> {
 }
 
 /// Maximum number of images that are looked up in a folder that the user has specified.
-const MAX_TRIED: usize = 100;
+const MAX_TRIED_IMAGES: usize = 100;
 
-/// Checks that `folder` contains at least one of the first [`MAX_TRIED`] images of `json`. `names`
-/// yields the names of all images.
+/// Checks that `folder` contains at least one of the first [`MAX_TRIED_IMAGES`] images of `json`.
+/// `names` yields the names of all images.
 pub(super) fn check_folder<'a>(
     json: &Path,
     folder: &Path,
@@ -38,8 +38,8 @@ pub(super) fn check_folder<'a>(
         let cause = format!("the image folder {} is not a folder", display(folder));
         return Err(Error::in_source(cause).at_path(json));
     }
-    let (tried, mut first) = (names.len().min(MAX_TRIED), None);
-    for name in names.take(MAX_TRIED) {
+    let (tried_count, mut first) = (names.len().min(MAX_TRIED_IMAGES), None);
+    for name in names.take(MAX_TRIED_IMAGES) {
         // Invalid paths are reported when the sample is read.
         if below(name).is_err() || file::exists(folder.join(name))? {
             return Ok(folder.to_owned());
@@ -47,9 +47,9 @@ pub(super) fn check_folder<'a>(
         first.get_or_insert(name);
     }
     let (first, folder) = (first.unwrap_or_default(), display(folder));
-    let cause = match tried {
+    let cause = match tried_count {
         1 => format!("the image {first:?} was not found in {folder}"),
-        _ => format!("the first {tried} images, such as {first:?}, were not found in {folder}"),
+        _ => format!("the first {tried_count} images, such as {first:?}, were not found in {folder}"),
     };
     Err(Error::in_source(cause).at_path(json))
 }
@@ -60,8 +60,8 @@ fn display(folder: &Path) -> String {
 }
 
 /// The result ends in `/`.
-pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<String> {
-    let candidates: Vec<String> = candidates(Path::new(json)).iter().filter_map(|path| resolved(path)).collect();
+pub(super) fn find_url_folder(json: &str, name: &str, stores: &Stores) -> Result<String> {
+    let candidates: Vec<String> = candidates(Path::new(json)).iter().filter_map(|path| resolve_url(path)).collect();
     for folder in &candidates {
         if FolderListing::new(folder).contains(&format!("{folder}{name}"), stores)? {
             return Ok(folder.clone());
@@ -72,7 +72,7 @@ pub(super) fn url_folder_of(json: &str, name: &str, stores: &Stores) -> Result<S
 }
 
 /// Resolves `..` in a URL, and appends a `/`. Returns `None` if the URL points outside its bucket.
-fn resolved(url: &Path) -> Option<String> {
+fn resolve_url(url: &Path) -> Option<String> {
     let url = normalize_separators(url.to_str()?);
     let (scheme, path) = url.split_once("://")?;
     let mut parts = Vec::new();
@@ -95,12 +95,12 @@ fn resolved(url: &Path) -> Option<String> {
 /// 3. Folders with these names in a folder `images` next to F, and then `images` itself.
 /// 4. The same folders in F instead of next to F.
 fn candidates(json: &Path) -> Vec<PathBuf> {
-    let beside = json.parent().unwrap_or(Path::new("")).to_owned();
-    let above = if beside.as_os_str().is_empty() { PathBuf::from("..") } else { beside.join("..") };
+    let json_folder = json.parent().unwrap_or(Path::new("")).to_owned();
+    let parent_folder = if json_folder.as_os_str().is_empty() { PathBuf::from("..") } else { json_folder.join("..") };
     let stem = json.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let split = stem.split_once('_').map(|(_, split)| split).into_iter().chain([stem]);
-    let mut candidates = vec![beside.clone()];
-    for base in [&above, &beside] {
+    let mut candidates = vec![json_folder.clone()];
+    for base in [&parent_folder, &json_folder] {
         for images in [base.clone(), base.join("images")] {
             candidates.extend(split.clone().map(|split| images.join(split)));
         }
@@ -115,12 +115,13 @@ mod tests {
 
     #[test]
     fn no_candidate_is_outside_the_bucket() {
-        let resolve =
-            |json: &str| -> Vec<_> { candidates(Path::new(json)).iter().filter_map(|path| resolved(path)).collect() };
+        let resolve = |json: &str| -> Vec<_> {
+            candidates(Path::new(json)).iter().filter_map(|path| resolve_url(path)).collect()
+        };
         let in_root = ["", "train/", "x_train/", "images/train/", "images/x_train/", "images/"];
         assert_eq!(resolve("s3://b/x_train.json"), in_root.map(|folder| format!("s3://b/{folder}")));
-        let below = resolve("https://host/set/x_train.json");
-        assert!(below.contains(&"https://host/train/".to_owned()), "{below:?}");
-        assert_eq!(below.len(), 11);
+        let folders = resolve("https://host/set/x_train.json");
+        assert!(folders.contains(&"https://host/train/".to_owned()), "{folders:?}");
+        assert_eq!(folders.len(), 11);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::value::RawValue;
 
-use super::images::{check_folder, folder_of, url_folder_of};
+use super::images::{check_folder, find_folder, find_url_folder};
 use super::json::{self, Id, Object};
 use crate::error::{Error, Result, counted, reservation_result, reserve, try_collect};
 use crate::format::Format;
@@ -69,25 +69,25 @@ pub struct Coco {
     json: OpenFile,
     /// Folder of the images, with a trailing `/`.
     root: String,
-    set: Content,
+    set: ParsedFile,
     formats: Vec<Format>,
     stored: Option<ReferencedFiles>,
 }
 
 /// The contents of the JSON file that stay in memory.
 #[derive(Debug)]
-struct Content {
+struct ParsedFile {
     images: Vec<Image>,
     /// Annotations, grouped by image in the order of the images.
     annotations: Vec<Annotation>,
     /// IDs of the categories, in ascending order.
     categories: Vec<i64>,
     classes: Vec<String>,
-    masks: bool,
+    has_masks: bool,
     /// Whether any annotation of the file has an area.
-    areas: bool,
+    has_areas: bool,
     /// Keypoints per box, or 0 if the dataset has none.
-    points: usize,
+    points_per_box: usize,
     /// The x, y and visibility of all keypoints of all annotations.
     coordinates: Vec<f32>,
 }
@@ -98,8 +98,8 @@ struct Image {
     name: Box<str>,
     width: u32,
     height: u32,
-    /// End of this image's annotations in [`Content::annotations`].
-    end: usize,
+    /// End of this image's annotations in [`ParsedFile::annotations`].
+    annotation_end: usize,
 }
 
 impl Image {
@@ -112,7 +112,7 @@ impl Image {
 
 #[derive(Debug)]
 struct Annotation {
-    image: u32,
+    image_index: u32,
     /// Index of the annotation in the file.
     index: u32,
     /// ID of the annotation, or its index if it has none.
@@ -122,12 +122,12 @@ struct Annotation {
     edges: [f64; 4],
     /// Area in pixels, or the area of the box if the file contains no area.
     area: f32,
-    crowd: bool,
-    offset: u64,
+    is_crowd: bool,
+    segmentation_offset: u64,
     /// Length of the segmentation's text in bytes, or 0 if there is no segmentation.
-    len: u32,
+    segmentation_len: u32,
     /// Index of the annotation's first value in `coordinates`, if it has keypoints.
-    points: Option<usize>,
+    first_coordinate: Option<usize>,
 }
 
 impl Coco {
@@ -164,13 +164,13 @@ impl Coco {
         let file = if storage.is_store() { storage.open(json)? } else { OpenFile::open(json, false)?.0 };
         // Read the whole file at once, so that segmentations can be borrowed instead of copied.
         let bytes = storage.read(json, u64::MAX)?;
-        let mut set = Content::parse(&bytes, json).map_err(|e| e.at_path(json))?;
+        let mut set = ParsedFile::parse(&bytes, json).map_err(|e| e.at_path(json))?;
         let formats = options.formats.clone();
         if storage.is_store() {
             let (stores, url) = (&options.stores, json.to_str().unwrap_or_default());
             let root = match folder.and_then(Path::to_str) {
                 Some(folder) => format!("{}/", folder.trim_end_matches('/')),
-                None => url_folder_of(url, &set.images[0].name, stores)?,
+                None => find_url_folder(url, &set.images[0].name, stores)?,
             };
             let url = |image: &Image| below(&image.name).is_ok().then(|| format!("{root}{}", image.name));
             let urls: Vec<Option<String>> = set.images.iter().map(url).collect();
@@ -180,7 +180,7 @@ impl Coco {
         }
         let folder = match folder {
             Some(folder) => check_folder(json, folder, set.images.iter().map(|image| &*image.name))?,
-            None => folder_of(json, &set.images[0].name)?,
+            None => find_folder(json, &set.images[0].name)?,
         };
         Ok(Coco { json: file, root: root(&folder)?, set, formats, stored: None })
     }
@@ -213,29 +213,29 @@ impl Source for Coco {
         parts.array("boxes.npy", &[n, 4], edges.map(|edge| edge as f32));
         let classes = annotations.iter().map(|annotation| self.set.class(annotation).expect("checked above"));
         parts.array("boxes.class.npy", &[n], classes);
-        parts.array("boxes.crowd.npy", &[n], annotations.iter().map(|annotation| u8::from(annotation.crowd)));
-        if self.set.areas {
+        parts.array("boxes.crowd.npy", &[n], annotations.iter().map(|annotation| u8::from(annotation.is_crowd)));
+        if self.set.has_areas {
             parts.array("boxes.area.npy", &[n], annotations.iter().map(|annotation| annotation.area));
         }
-        if self.set.points > 0 {
+        if self.set.points_per_box > 0 {
             let numbers = annotations.iter().flat_map(|annotation| {
-                let none = annotation.points.is_none();
-                let start = annotation.points.unwrap_or(0);
-                (start..start + 3 * self.set.points)
-                    .map(move |index| if none { 0.0 } else { self.set.coordinates[index] })
+                let has_no_keypoints = annotation.first_coordinate.is_none();
+                let start = annotation.first_coordinate.unwrap_or(0);
+                (start..start + 3 * self.set.points_per_box)
+                    .map(move |index| if has_no_keypoints { 0.0 } else { self.set.coordinates[index] })
             });
-            parts.array("boxes.points.npy", &[n, self.set.points, 3], numbers);
+            parts.array("boxes.points.npy", &[n, self.set.points_per_box, 3], numbers);
         }
-        if self.set.masks {
+        if self.set.has_masks {
             let json = parts.begin("boxes.masks.json");
             for (position, annotation) in annotations.iter().enumerate() {
                 json.push(if position == 0 { b'[' } else { b',' });
                 let start = json.len();
-                if annotation.len == 0 {
+                if annotation.segmentation_len == 0 {
                     json.extend_from_slice(b"null");
                 } else {
-                    json.resize(start + annotation.len as usize, 0);
-                    self.json.fill(annotation.offset, &mut json[start..])?;
+                    json.resize(start + annotation.segmentation_len as usize, 0);
+                    self.json.fill(annotation.segmentation_offset, &mut json[start..])?;
                 }
             }
             json.extend_from_slice(if n == 0 { b"[]" } else { b"]" });
@@ -284,9 +284,9 @@ impl Source for Coco {
             return None;
         }
         let mut names = vec!["boxes.npy", "boxes.class.npy", "boxes.crowd.npy"];
-        names.extend(self.set.areas.then_some("boxes.area.npy"));
-        names.extend((self.set.points > 0).then_some("boxes.points.npy"));
-        names.extend(self.set.masks.then_some("boxes.masks.json"));
+        names.extend(self.set.has_areas.then_some("boxes.area.npy"));
+        names.extend((self.set.points_per_box > 0).then_some("boxes.points.npy"));
+        names.extend(self.set.has_masks.then_some("boxes.masks.json"));
         names.extend(["boxes.image_size.txt", "image_id.txt"]);
         Some(names.into_iter().map(str::to_owned).collect())
     }
@@ -296,56 +296,57 @@ impl Source for Coco {
     }
 }
 
-impl Content {
+impl ParsedFile {
     fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
         let content: json::File<'_> =
             serde_json::from_slice(bytes).map_err(|e| Error::in_source(format!("not a COCO file: {e}")))?;
         if content.images.is_empty() {
             return Err(Error::in_source("the file lists no images"));
         }
-        Content::from_json(content, bytes, path)
+        ParsedFile::from_json(content, bytes, path)
     }
 
     fn from_json(mut content: json::File<'_>, bytes: &[u8], path: &Path) -> Result<Self> {
         sort(&mut content)?;
         let mut coordinates = Vec::new();
-        let (mut annotations, areas, points) = {
-            let mut indices = HashMap::<&Id<'_>, u32>::new();
-            reservation_result(indices.try_reserve(content.images.len()))?;
-            indices.extend(content.images.iter().map(|image| &image.id).zip(0..));
-            let listed = |object: &&Object<'_>| indices.contains_key(&object.image_id);
-            check_listed(&content.annotations, listed, path)?;
-            let named = content.categories.iter().map(|category| category.keypoints.len()).max();
-            let with_points = content.annotations.iter().filter(|object| object.keypoints.is_some()).filter(listed);
+        let (mut annotations, has_areas, points_per_box) = {
+            let mut image_indices = HashMap::<&Id<'_>, u32>::new();
+            reservation_result(image_indices.try_reserve(content.images.len()))?;
+            image_indices.extend(content.images.iter().map(|image| &image.id).zip(0..));
+            let is_listed = |object: &&Object<'_>| image_indices.contains_key(&object.image_id);
+            check_listed(&content.annotations, is_listed, path)?;
+            let category_points = content.categories.iter().map(|category| category.keypoints.len()).max();
+            let with_points = content.annotations.iter().filter(|object| object.keypoints.is_some()).filter(is_listed);
             let point_count = with_points.filter_map(|object| Some(object.keypoints.as_ref()?.len() / 3)).max();
-            let points = named.filter(|&named| named > 0).or(point_count).unwrap_or(0);
-            let areas = content.annotations.iter().any(|object| object.area.is_some() && listed(&object));
+            let points_per_box =
+                category_points.filter(|&category_points| category_points > 0).or(point_count).unwrap_or(0);
+            let has_areas = content.annotations.iter().any(|object| object.area.is_some() && is_listed(&object));
             let objects = content.annotations.into_iter().enumerate();
             let annotations = objects.filter_map(|(index, object)| {
-                let &image = indices.get(&object.image_id)?;
-                Some(Annotation::new(object, index, image, points, &mut coordinates, bytes))
+                let &image_index = image_indices.get(&object.image_id)?;
+                Some(Annotation::new(object, index, image_index, points_per_box, &mut coordinates, bytes))
             });
-            (try_collect(annotations)?, areas, points)
+            (try_collect(annotations)?, has_areas, points_per_box)
         };
         // The index keeps the annotations of an image in the order of the file. A stable sort would
         // do the same, but allocate memory.
-        annotations.sort_unstable_by_key(|annotation| (annotation.image, annotation.index));
+        annotations.sort_unstable_by_key(|annotation| (annotation.image_index, annotation.index));
         let images = content.images.into_iter().enumerate().map(|(index, image)| {
             Ok(Image {
                 id: image.id.into_owned(),
                 name: image.file_name.into(),
                 width: image.width,
                 height: image.height,
-                end: annotations.partition_point(|annotation| annotation.image as usize <= index),
+                annotation_end: annotations.partition_point(|annotation| annotation.image_index as usize <= index),
             })
         });
-        Ok(Content {
+        Ok(ParsedFile {
             images: try_collect(images)?,
             categories: content.categories.iter().map(|category| category.id).collect(),
             classes: content.categories.into_iter().map(|category| category.name.into_owned()).collect(),
-            masks: annotations.iter().any(|annotation| annotation.len > 0),
-            areas,
-            points,
+            has_masks: annotations.iter().any(|annotation| annotation.segmentation_len > 0),
+            has_areas,
+            points_per_box,
             coordinates,
             annotations,
         })
@@ -354,17 +355,19 @@ impl Content {
     /// Makes the annotations refer to the returned copy of all segmentations.
     fn segmentations(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
-        for annotation in self.annotations.iter_mut().filter(|annotation| annotation.len > 0) {
+        for annotation in self.annotations.iter_mut().filter(|annotation| annotation.segmentation_len > 0) {
             let start = text.len() as u64;
-            text.extend_from_slice(&bytes[annotation.offset as usize..][..annotation.len as usize]);
-            annotation.offset = start;
+            text.extend_from_slice(
+                &bytes[annotation.segmentation_offset as usize..][..annotation.segmentation_len as usize],
+            );
+            annotation.segmentation_offset = start;
         }
         text
     }
 
     fn annotations(&self, index: usize) -> &[Annotation] {
-        let start = if index == 0 { 0 } else { self.images[index - 1].end };
-        &self.annotations[start..self.images[index].end]
+        let start = if index == 0 { 0 } else { self.images[index - 1].annotation_end };
+        &self.annotations[start..self.images[index].annotation_end]
     }
 
     fn class(&self, annotation: &Annotation) -> Result<i64> {
@@ -381,22 +384,22 @@ impl Content {
 fn sort(content: &mut json::File<'_>) -> Result<()> {
     content.categories.sort_unstable_by_key(|category| category.id);
     content.images.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-    if let Some(twice) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        let (id, first, other) = (twice[0].id, &twice[0].name, &twice[1].name);
+    if let Some(duplicates) = content.categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        let (id, first, other) = (duplicates[0].id, &duplicates[0].name, &duplicates[1].name);
         return Err(Error::in_source(format!("category id {id} is used by both {first:?} and {other:?}")));
     }
-    if let Some(twice) = content.images.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        let (id, first, other) = (&twice[0].id, &twice[0].file_name, &twice[1].file_name);
+    if let Some(duplicates) = content.images.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        let (id, first, other) = (&duplicates[0].id, &duplicates[0].file_name, &duplicates[1].file_name);
         return Err(Error::in_source(format!("image id {id} is used by both {first:?} and {other:?}")));
     }
     Ok(())
 }
 
 /// Logs a warning if some annotations belong to images that the file does not list, and fails if
-/// all do. `listed` returns whether the image of an annotation is listed.
-fn check_listed(annotations: &[Object<'_>], listed: impl Fn(&&Object<'_>) -> bool, path: &Path) -> Result<()> {
-    let Some(first) = annotations.iter().find(|object| !listed(object)) else { return Ok(()) };
-    let (total, count) = (annotations.len(), annotations.iter().filter(|object| !listed(object)).count());
+/// all do. `is_listed` returns whether the image of an annotation is listed.
+fn check_listed(annotations: &[Object<'_>], is_listed: impl Fn(&&Object<'_>) -> bool, path: &Path) -> Result<()> {
+    let Some(first) = annotations.iter().find(|object| !is_listed(object)) else { return Ok(()) };
+    let (total, count) = (annotations.len(), annotations.iter().filter(|object| !is_listed(object)).count());
     let image = &first.image_id;
     let id = first.id.as_ref().map_or("without an id".to_owned(), Id::to_string);
     let cause = format!(
@@ -415,21 +418,21 @@ impl Annotation {
     fn new(
         object: Object<'_>,
         index: usize,
-        image: u32,
-        points: usize,
+        image_index: u32,
+        points_per_box: usize,
         coordinates: &mut Vec<f32>,
         bytes: &[u8],
     ) -> Result<Self> {
         let id = object.id.map_or(Id::Number(index as i64), Id::into_owned);
         let keypoints = object.keypoints.unwrap_or_default();
-        if !keypoints.is_empty() && keypoints.len() != 3 * points {
-            let (actual, needed) = (keypoints.len(), 3 * points);
+        if !keypoints.is_empty() && keypoints.len() != 3 * points_per_box {
+            let (actual, expected) = (keypoints.len(), 3 * points_per_box);
             return Err(Error::in_source(format!(
-                "annotation {id} has {actual} keypoint values: expected {needed} (x, y and visibility of {points} \
+                "annotation {id} has {actual} keypoint values: expected {expected} (x, y and visibility of {points_per_box} \
                  points)"
             )));
         }
-        let start = (!keypoints.is_empty()).then_some(coordinates.len());
+        let first_coordinate = (!keypoints.is_empty()).then_some(coordinates.len());
         reserve(coordinates, keypoints.len())?;
         coordinates.extend(keypoints);
         let text = object.segmentation.map_or("", RawValue::get);
@@ -441,8 +444,19 @@ impl Annotation {
         let offset = if len == 0 { 0 } else { (text.as_ptr().addr() - bytes.as_ptr().addr()) as u64 };
         let [x, y, width, height] = object.bbox;
         let edges = [x, y, x + width, y + height];
-        let (category, crowd) = (object.category_id, object.iscrowd);
+        let (category, is_crowd) = (object.category_id, object.iscrowd);
         let area = object.area.unwrap_or(width * height) as f32;
-        Ok(Annotation { image, index: index as u32, id, category, edges, area, crowd, offset, len, points: start })
+        Ok(Annotation {
+            image_index,
+            index: index as u32,
+            id,
+            category,
+            edges,
+            area,
+            is_crowd,
+            segmentation_offset: offset,
+            segmentation_len: len,
+            first_coordinate,
+        })
     }
 }

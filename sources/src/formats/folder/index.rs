@@ -32,7 +32,7 @@ const MAGIC: [u8; 8] = *b"wffoldr\x01";
 /// time.
 const MIN_AGE: Duration = Duration::from_secs(2);
 
-fn path_of(path: &Path) -> Option<PathBuf> {
+fn index_path(path: &Path) -> Option<PathBuf> {
     // Paths such as `.` and `x/..` have no file name.
     let path = fs::canonicalize(path).ok()?;
     let mut name = path.file_name()?.to_owned();
@@ -41,30 +41,30 @@ fn path_of(path: &Path) -> Option<PathBuf> {
 }
 
 pub(super) fn load(path: &Path, formats: &[Format]) -> Option<Listing> {
-    let file = path_of(path)?;
+    let file = index_path(path)?;
     let bytes = index_file::load(&file, MAGIC)?;
-    let current = |(below, time): &(&str, u64)| nanoseconds(modification_time(&path.join(below))) == Some(*time);
-    let names = decode(&bytes, hash(formats)).filter(|(_, folders)| folders.iter().all(current));
-    if names.is_none() {
+    let is_current = |(below, time): &(&str, u64)| nanoseconds(modification_time(&path.join(below))) == Some(*time);
+    let listing = decode(&bytes, hash_formats(formats)).filter(|(_, folders)| folders.iter().all(is_current));
+    if listing.is_none() {
         tracing::info!("{}: the index is stale or damaged; listing the folder instead", file.display());
     }
-    names.map(|(names, _)| names)
+    listing.map(|(listing, _)| listing)
 }
 
 /// Writes the index atomically, unless a folder was changed too recently or has a name that is not
 /// UTF-8. Failures are only logged, because without an index the folder is simply listed again.
-pub(super) fn store(path: &Path, formats: &[Format], names: &Listing, visited: &Visited) {
-    let Some(target) = path_of(path) else { return };
-    let settled = |time: &Option<SystemTime>| {
+pub(super) fn store(path: &Path, formats: &[Format], listing: &Listing, visited: &Visited) {
+    let Some(target) = index_path(path) else { return };
+    let is_settled = |time: &Option<SystemTime>| {
         time.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > MIN_AGE))
     };
-    if visited.iter().any(|(name, time)| name.is_invalid || !settled(time)) {
+    if visited.iter().any(|(name, time)| name.is_invalid || !is_settled(time)) {
         return tracing::info!(
             "{}: not written, because a folder was changed less than 2 seconds ago or has a name that is not UTF-8",
             target.display()
         );
     }
-    if let Err(e) = index_file::store(&target, &encode(names, visited, hash(formats))) {
+    if let Err(e) = index_file::store(&target, &encode(listing, visited, hash_formats(formats))) {
         tracing::warn!(
             "{}: cannot write the index ({e}), so the folder is listed each time it is opened",
             target.display()
@@ -72,7 +72,7 @@ pub(super) fn store(path: &Path, formats: &[Format], names: &Listing, visited: &
     }
 }
 
-fn hash(formats: &[Format]) -> u64 {
+fn hash_formats(formats: &[Format]) -> u64 {
     let names: Vec<&str> = formats.iter().flat_map(|format| format.extensions).copied().collect();
     fnv1a(names.join(",").as_bytes())
 }
@@ -81,68 +81,74 @@ fn nanoseconds(time: Option<SystemTime>) -> Option<u64> {
     Some(time?.duration_since(UNIX_EPOCH).ok()?.as_nanos() as u64)
 }
 
-fn encode(names: &Listing, visited: &Visited, formats: u64) -> Vec<u8> {
+fn encode(listing: &Listing, visited: &Visited, formats: u64) -> Vec<u8> {
     let mut out = Encoder::new(MAGIC);
-    let counts = [visited.len(), names.ends.len(), names.classes.len(), names.labels.len(), names.invalid_names.len()];
-    let counts = counts.into_iter().chain([names.paths.len()]).map(|count| count as u64);
+    let counts = [
+        visited.len(),
+        listing.path_ends.len(),
+        listing.classes.len(),
+        listing.labels.len(),
+        listing.invalid_names.len(),
+    ];
+    let counts = counts.into_iter().chain([listing.paths.len()]).map(|count| count as u64);
     std::iter::once(formats).chain(counts).for_each(|number| out.long(number));
     for (name, time) in visited {
         out.long(nanoseconds(*time).unwrap_or(0));
         out.text(&name.text);
     }
-    names.ends.iter().for_each(|&end| out.long(end as u64));
-    names.labels.iter().for_each(|&label| out.word(label));
-    names.invalid_names.iter().for_each(|&index| out.long(index as u64));
-    names.classes.iter().for_each(|class| out.text(class));
-    out.bytes(names.paths.as_bytes());
+    listing.path_ends.iter().for_each(|&end| out.long(end as u64));
+    listing.labels.iter().for_each(|&label| out.word(label));
+    listing.invalid_names.iter().for_each(|&index| out.long(index as u64));
+    listing.classes.iter().for_each(|class| out.text(class));
+    out.bytes(listing.paths.as_bytes());
     out.finish()
 }
 
 /// Decodes an index into the listing, and the folders with their modification times. The bytes are
 /// untrusted: memory is reserved only for entries that exist, and every number is checked.
 fn decode(bytes: &[u8], formats: u64) -> Option<(Listing, Vec<(&str, u64)>)> {
-    let mut rest = Decoder::new(bytes, MAGIC)?;
-    let [formats_hash, folders, samples, classes, labels, bad_count, length] = rest.longs()?;
+    let mut decoder = Decoder::new(bytes, MAGIC)?;
+    let [formats_hash, folders, samples, classes, labels, invalid_count, length] = decoder.longs()?;
     if formats_hash != formats || (labels != 0 && labels != samples) || samples == 0 {
         return None;
     }
     let mut visited = Vec::new();
     for _ in 0..folders {
-        let time = rest.long()?;
-        push(&mut visited, (rest.text()?, time)).ok()?;
+        let time = decoder.long()?;
+        push(&mut visited, (decoder.text()?, time)).ok()?;
     }
-    let mut names = Listing::default();
+    let mut listing = Listing::default();
     for _ in 0..samples {
-        let end = usize::try_from(rest.long()?).ok()?;
-        if end < names.ends.last().copied().unwrap_or(0) {
+        let end = usize::try_from(decoder.long()?).ok()?;
+        if end < listing.path_ends.last().copied().unwrap_or(0) {
             return None;
         }
-        push(&mut names.ends, end).ok()?;
+        push(&mut listing.path_ends, end).ok()?;
     }
     for _ in 0..labels {
-        let label = rest.word()?;
+        let label = decoder.word()?;
         if u64::from(label) >= classes {
             return None;
         }
-        push(&mut names.labels, label).ok()?;
+        push(&mut listing.labels, label).ok()?;
     }
-    for _ in 0..bad_count {
-        let sample = usize::try_from(rest.long()?).ok()?;
-        if sample >= names.ends.len() || names.invalid_names.last().is_some_and(|&last| last >= sample) {
+    for _ in 0..invalid_count {
+        let sample = usize::try_from(decoder.long()?).ok()?;
+        if sample >= listing.path_ends.len() || listing.invalid_names.last().is_some_and(|&last| last >= sample) {
             return None;
         }
-        push(&mut names.invalid_names, sample).ok()?;
+        push(&mut listing.invalid_names, sample).ok()?;
     }
     for _ in 0..classes {
-        push(&mut names.classes, rest.text()?.to_owned()).ok()?;
+        push(&mut listing.classes, decoder.text()?.to_owned()).ok()?;
     }
-    let paths = rest.rest()?;
-    names.paths.try_reserve_exact(paths.len()).ok()?;
-    names.paths.push_str(paths);
-    let is_complete = names.paths.len() as u64 == length && names.ends.last() == Some(&names.paths.len());
+    let paths = decoder.rest()?;
+    listing.paths.try_reserve_exact(paths.len()).ok()?;
+    listing.paths.push_str(paths);
+    let is_complete = listing.paths.len() as u64 == length && listing.path_ends.last() == Some(&listing.paths.len());
     // The ends ascend, so all of them are inside the text if the last one is.
-    let cut = names.ends.iter().all(|&end| names.paths.is_char_boundary(end));
-    (is_complete && cut).then_some((names, visited))
+    let ends_are_char_boundaries = listing.path_ends.iter().all(|&end| listing.paths.is_char_boundary(end));
+    (is_complete && ends_are_char_boundaries).then_some((listing, visited))
 }
 
 #[cfg(test)]
@@ -153,24 +159,24 @@ mod tests {
     use crate::formats::folder::walk::Name;
 
     fn listing() -> (Listing, Visited) {
-        let names = Listing {
+        let listing = Listing {
             paths: "a/1.jpgb/é.png".into(),
-            ends: vec![7, 15],
+            path_ends: vec![7, 15],
             labels: vec![0, 1],
             classes: vec!["a".into(), "b".into()],
             invalid_names: vec![1],
         };
         let time = |seconds| Some(UNIX_EPOCH + Duration::from_secs(seconds));
         let name = |text: &str| Name { text: text.into(), is_invalid: false };
-        (names, vec![(name(""), time(5)), (name("a"), time(6)), (name("b"), time(7))])
+        (listing, vec![(name(""), time(5)), (name("a"), time(6)), (name("b"), time(7))])
     }
 
     #[test]
     fn decoding_restores_an_index_and_detects_every_bit_flip() {
-        let (names, visited) = listing();
-        let bytes = encode(&names, &visited, 3);
+        let (listing, visited) = listing();
+        let bytes = encode(&listing, &visited, 3);
         let (read, folders) = decode(&bytes, 3).unwrap();
-        assert_eq!((read, folders), (names, vec![("", 5_000_000_000), ("a", 6_000_000_000), ("b", 7_000_000_000)]));
+        assert_eq!((read, folders), (listing, vec![("", 5_000_000_000), ("a", 6_000_000_000), ("b", 7_000_000_000)]));
         assert!(decode(&bytes, 4).is_none(), "an index for different formats is stale");
         for bit in 0..8 * bytes.len() {
             let mut flipped = bytes.clone();
@@ -184,18 +190,18 @@ mod tests {
         /// and labels that are out of range.
         #[test]
         fn a_forged_index_cannot_reach_outside(changes in prop::collection::vec((8_usize..250, any::<u8>()), 1..6)) {
-            let (names, visited) = listing();
-            let mut bytes = encode(&names, &visited, 3);
+            let (listing, visited) = listing();
+            let mut bytes = encode(&listing, &visited, 3);
             let body = bytes.len() - 8;
-            for (at, byte) in changes {
-                bytes[at % body] = byte;
+            for (offset, byte) in changes {
+                bytes[offset % body] = byte;
             }
             let hash = fnv1a(&bytes[..body]);
             bytes[body..].copy_from_slice(&hash.to_le_bytes());
-            if let Some((names, _)) = decode(&bytes, 3) {
-                for index in 0..names.len() {
-                    names.path(index);
-                    prop_assert!(names.labels.get(index).is_none_or(|&label| (label as usize) < names.classes.len()));
+            if let Some((listing, _)) = decode(&bytes, 3) {
+                for index in 0..listing.len() {
+                    listing.path(index);
+                    prop_assert!(listing.labels.get(index).is_none_or(|&label| (label as usize) < listing.classes.len()));
                 }
             }
         }

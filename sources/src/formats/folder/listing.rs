@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::walk::{Name, Others, Walk, Wanted, list, modification_time};
+use super::walk::{FileKind, IgnoredFiles, Name, Walk, list_folder, modification_time};
 use crate::error::{Error, Result, counted, push, reservation_result, reserve, try_collect};
 use crate::machine::hash::Hash;
 use crate::machine::parallel::in_parallel;
@@ -12,9 +12,9 @@ use crate::machine::parallel::in_parallel;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
     /// The paths relative to the root, concatenated to avoid an allocation per path. A sample takes
-    /// its path, 8 bytes in `ends` and 4 bytes in `labels`.
+    /// its path, 8 bytes in `path_ends` and 4 bytes in `labels`.
     pub(super) paths: String,
-    pub(super) ends: Vec<usize>,
+    pub(super) path_ends: Vec<usize>,
     /// Empty if there are no classes.
     pub(crate) labels: Vec<u32>,
     pub(crate) classes: Vec<String>,
@@ -30,18 +30,18 @@ impl Listing {
     pub(crate) fn hash(&self) -> Hash {
         // Hash the ends too: without them, "a", "bc" would equal "ab", "c".
         let hash = Hash::default().text(&self.paths);
-        self.ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
+        self.path_ends.iter().fold(hash, |hash, &end| hash.number(end as u64))
     }
 
-    pub(super) fn list(path: &Path, kind: Wanted<'_>) -> Result<(Self, Visited)> {
+    pub(super) fn list_classes(path: &Path, kind: FileKind<'_>) -> Result<(Self, Visited)> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         let mut visited = vec![(Name { text: String::new(), is_invalid: false }, modification_time(path))];
-        let top = list(path, kind)?;
+        let root_entries = list_folder(path, kind)?;
         let class_paths: Vec<(PathBuf, Name)> =
-            try_collect(top.folders.iter().map(|name| Ok((path.join(name), Name::new(name)))))?;
+            try_collect(root_entries.folders.iter().map(|name| Ok((path.join(name), Name::new(name)))))?;
         let walk_class = |(folder, name): &(PathBuf, Name)| {
             let (ancestors, folders, visited) = (vec![canonical.clone()], Vec::new(), Vec::new());
-            let mut walk = Walk { ancestors, folders, others: Others::default(), visited };
+            let mut walk = Walk { ancestors, folders, ignored_files: IgnoredFiles::default(), visited };
             walk.visit(folder, name.clone(), kind)?;
             // The order of ImageFolder: the folders in a class by path ("a-b" before "a/b"), then
             // the files in each folder by name.
@@ -50,58 +50,58 @@ impl Listing {
         };
         let mut classes = in_parallel(&class_paths, walk_class)?;
 
-        let mut set = Listing::default();
+        let mut listing = Listing::default();
         for (label, class) in classes.iter_mut().enumerate() {
             reserve(&mut visited, class.visited.len())?;
             visited.append(&mut class.visited);
             for (folder, names) in &class.folders {
                 for name in names {
-                    set.push(&folder.text, &name.text, folder.is_invalid || name.is_invalid)?;
-                    push(&mut set.labels, label as u32)?;
+                    listing.push(&folder.text, &name.text, folder.is_invalid || name.is_invalid)?;
+                    push(&mut listing.labels, label as u32)?;
                 }
             }
         }
-        if set.ends.is_empty() {
-            top.images.iter().try_for_each(|name| set.push("", &name.text, name.is_invalid))?;
+        if listing.path_ends.is_empty() {
+            root_entries.images.iter().try_for_each(|name| listing.push("", &name.text, name.is_invalid))?;
         } else {
-            set.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
-            if !top.images.is_empty() {
+            listing.classes = class_paths.into_iter().map(|(_, name)| name.text).collect();
+            if !root_entries.images.is_empty() {
                 let [singular, many] = kind.nouns();
-                let ignored = counted(top.images.len(), singular, many);
+                let ignored = counted(root_entries.images.len(), singular, many);
                 tracing::warn!("{}: ignored {ignored} next to the class folders", path.display());
             }
         }
-        let mut others = top.others;
-        classes.into_iter().for_each(|class| others.add(class.others));
-        if set.ends.is_empty() {
-            let folders = top.folders.len();
-            let description = if others.count + folders == 0 {
+        let mut ignored_files = root_entries.ignored_files;
+        classes.into_iter().for_each(|class| ignored_files.add(class.ignored_files));
+        if listing.path_ends.is_empty() {
+            let folders = root_entries.folders.len();
+            let description = if ignored_files.count + folders == 0 {
                 "the folder is empty".to_owned()
             } else {
-                format!("found {others}, {}", counted(folders, "subfolder", "subfolders"))
+                format!("found {ignored_files}, {}", counted(folders, "subfolder", "subfolders"))
             };
             let ([_, nouns], extensions) = (kind.nouns(), kind.extensions());
             return Err(Error::in_source(format!("no {nouns}: {description}; looked for {extensions}")).at_path(path));
         }
-        others.warn_hidden(path);
-        if others.count > 0 && matches!(kind, Wanted::Images(_)) {
+        ignored_files.warn_hidden(path);
+        if ignored_files.count > 0 && matches!(kind, FileKind::Images(_)) {
             tracing::warn!(
-                "{}: ignored {others} without the extension of a supported image format: convert images to such a \
+                "{}: ignored {ignored_files} without the extension of a supported image format: convert images to such a \
                  format, or add a codec",
                 path.display()
             );
         }
-        Ok((set, visited))
+        Ok((listing, visited))
     }
 
     #[cfg(feature = "video")]
     pub(crate) fn videos(path: &Path) -> Result<Self> {
-        Ok(Self::list(path, Wanted::Videos)?.0)
+        Ok(Self::list_classes(path, FileKind::Videos)?.0)
     }
 
     pub(super) fn push(&mut self, folder: &str, name: &str, is_invalid: bool) -> Result<()> {
         if is_invalid {
-            push(&mut self.invalid_names, self.ends.len())?;
+            push(&mut self.invalid_names, self.path_ends.len())?;
         }
         reservation_result(self.paths.try_reserve(folder.len() + name.len() + 1))?;
         if !folder.is_empty() {
@@ -109,11 +109,11 @@ impl Listing {
             self.paths.push('/');
         }
         self.paths.push_str(name);
-        push(&mut self.ends, self.paths.len())
+        push(&mut self.path_ends, self.paths.len())
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.ends.len()
+        self.path_ends.len()
     }
 
     /// Yields the path of each folder that contains samples, or nothing if the samples have no
@@ -125,7 +125,7 @@ impl Listing {
     }
 
     pub(crate) fn path(&self, index: usize) -> &str {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        &self.paths[start..self.ends[index]]
+        let start = if index == 0 { 0 } else { self.path_ends[index - 1] };
+        &self.paths[start..self.path_ends[index]]
     }
 }

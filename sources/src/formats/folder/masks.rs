@@ -12,7 +12,7 @@ use crate::machine::hash::Hash;
 use crate::machine::slashes::normalize_separators;
 
 /// File extensions of each mask format, and the sample field for its masks.
-const FORMATS: [(&[&str], &str); 6] = [
+const MASK_FORMATS: [(&[&str], &str); 6] = [
     (&["png"], "mask.png"),
     (&["npy"], "mask.npy"),
     (&["tif", "tiff"], "mask.tif"),
@@ -21,7 +21,7 @@ const FORMATS: [(&[&str], &str); 6] = [
     (&["webp"], "mask.webp"),
 ];
 
-/// Value in `extension_of` for an image that has no mask.
+/// Value in `extension_indices` for an image that has no mask.
 const NO_MASK: u8 = u8::MAX;
 
 #[derive(Debug)]
@@ -33,12 +33,12 @@ pub(super) struct Masks {
     /// Distinct extensions, spelled as in the file names, with their fields.
     extensions: Vec<(String, &'static str)>,
     /// For each image, an index into `extensions`, or [`NO_MASK`].
-    extension_of: Vec<u8>,
+    extension_indices: Vec<u8>,
 }
 
 fn field_of(extension: &str) -> Option<&'static str> {
     let has = |ends: &[&str]| ends.iter().any(|end| end.eq_ignore_ascii_case(extension));
-    FORMATS.iter().find(|(extensions, _)| has(extensions)).map(|(_, field)| *field)
+    MASK_FORMATS.iter().find(|(extensions, _)| has(extensions)).map(|(_, field)| *field)
 }
 
 fn split_extension(path: &str) -> (&str, &str) {
@@ -48,9 +48,9 @@ fn split_extension(path: &str) -> (&str, &str) {
 impl Masks {
     /// The last component of `path` may be a pattern, in which `*` stands for the name of the
     /// image. An image must not have two masks.
-    pub(super) fn find(path: &Path, names: &Listing) -> Result<Self> {
-        let last = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
-        let (folder, affixes) = match last.and_then(|name| name.split_once('*')) {
+    pub(super) fn find(path: &Path, listing: &Listing) -> Result<Self> {
+        let pattern = path.file_name().and_then(|name| name.to_str()).filter(|name| name.contains('*'));
+        let (folder, affixes) = match pattern.and_then(|name| name.split_once('*')) {
             Some((before, after)) => (path.parent().unwrap_or(Path::new("")), (before.to_owned(), after.to_owned())),
             None => (path, Default::default()),
         };
@@ -66,21 +66,23 @@ impl Masks {
         // Masks may be arrays, so list `.npy` files as images.
         let npy = Format { name: "npy", field: "npy", extensions: &["npy"], matches: |_| false };
         let files = images_below(folder, &[npy])?;
-        let mut masks = Masks { root, affixes, extensions: Vec::new(), extension_of: Vec::with_capacity(names.len()) };
+        let mut masks =
+            Masks { root, affixes, extensions: Vec::new(), extension_indices: Vec::with_capacity(listing.len()) };
         let mut by_key = HashMap::<&str, (u8, &str)>::with_capacity(files.len());
         for file in &files {
             let (key, extension) = split_extension(file);
             let Some(field) = field_of(extension) else { continue };
-            let number = masks.extensions.iter().position(|(other, _)| other == extension).unwrap_or_else(|| {
-                masks.extensions.push((extension.to_owned(), field));
-                masks.extensions.len() - 1
-            });
-            if let Some((_, other)) = by_key.insert(key, (number as u8, file)) {
+            let extension_index =
+                masks.extensions.iter().position(|(other, _)| other == extension).unwrap_or_else(|| {
+                    masks.extensions.push((extension.to_owned(), field));
+                    masks.extensions.len() - 1
+                });
+            if let Some((_, other)) = by_key.insert(key, (extension_index as u8, file)) {
                 let cause = format!("masks: {other:?} and {file:?} belong to the same image: remove one of them");
                 return Err(Error::in_source(cause).at_path(folder));
             }
         }
-        masks.assign(by_key, files.len(), folder, names)?;
+        masks.assign(by_key, files.len(), folder, listing)?;
         Ok(masks)
     }
 
@@ -90,19 +92,19 @@ impl Masks {
         mut masks: HashMap<&str, (u8, &str)>,
         count: usize,
         folder: &Path,
-        names: &Listing,
+        listing: &Listing,
     ) -> Result<()> {
         let (mut used, mut missing) = (0, None);
-        for index in 0..names.len() {
-            let key = self.key(names.path(index));
+        for index in 0..listing.len() {
+            let key = self.key(listing.path(index));
             match masks.get_mut(&*key) {
-                Some((number, file)) => {
-                    self.extension_of.push(*number);
+                Some((extension_index, file)) => {
+                    self.extension_indices.push(*extension_index);
                     used += usize::from(!file.is_empty());
                     *file = "";
                 }
                 None => {
-                    self.extension_of.push(NO_MASK);
+                    self.extension_indices.push(NO_MASK);
                     missing.get_or_insert(key);
                 }
             }
@@ -113,11 +115,11 @@ impl Masks {
                 format!("masks: no image has a mask; looked for {key}.png among {}", counted(count, "file", "files"));
             return Err(Error::in_source(cause).at_path(folder));
         }
-        let extra = masks.len() - used;
-        if extra > 0 {
+        let unused_count = masks.len() - used;
+        if unused_count > 0 {
             let first = masks.values().map(|(_, file)| *file).filter(|file| !file.is_empty()).min().unwrap_or_default();
-            let extra = counted(extra, "mask", "masks");
-            tracing::warn!("{}: ignored {extra} without an image, such as {first}", folder.display());
+            let unused_masks = counted(unused_count, "mask", "masks");
+            tracing::warn!("{}: ignored {unused_masks} without an image, such as {first}", folder.display());
         }
         Ok(())
     }
@@ -135,7 +137,7 @@ impl Masks {
     /// The error for a missing mask states one of its possible paths.
     pub(super) fn mask_of(&self, index: usize, path: &str) -> Result<(&'static str, String)> {
         let file = format!("{}{}", self.root, self.key(path));
-        match self.extensions.get(usize::from(self.extension_of[index])) {
+        match self.extensions.get(usize::from(self.extension_indices[index])) {
             Some((extension, field)) => Ok((field, format!("{file}.{extension}"))),
             None => Err(Error::in_source("the mask is missing").at_path(format!("{file}.png"))),
         }
@@ -144,6 +146,6 @@ impl Masks {
     pub(super) fn add_to(&self, hash: Hash) -> Hash {
         let (before, after) = &self.affixes;
         let hash = self.extensions.iter().fold(hash.text(before).text(after), |hash, (end, _)| hash.text(end));
-        self.extension_of.iter().fold(hash, |hash, &number| hash.number(number.into()))
+        self.extension_indices.iter().fold(hash, |hash, &extension_index| hash.number(extension_index.into()))
     }
 }

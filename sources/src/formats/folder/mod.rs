@@ -23,4 +23,4 @@ pub use source::Folder;
 #[cfg(feature = "annotations")]
 pub(crate) use walk::images_below;
 #[cfg(feature = "video")]
-pub(crate) use {listing::Listing, store_listing::select, walk::Wanted};
+pub(crate) use {listing::Listing, store_listing::select_samples, walk::FileKind};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::index;
 use super::listing::Listing;
 use super::masks::Masks;
-use super::store_listing::select;
-use super::walk::Wanted;
+use super::store_listing::select_samples;
+use super::walk::FileKind;
 use crate::error::{Error, Result, counted, reserve};
 use crate::format::{self, Format};
 use crate::machine::bytes::grow_to;
@@ -47,13 +47,13 @@ use crate::storage::{DatasetLocation, Storage};
 /// is opened when its sample is read.
 #[derive(Debug)]
 pub struct Folder {
-    names: Listing,
+    listing: Listing,
     formats: Vec<Format>,
-    files: Files,
+    files: ImageFiles,
 }
 
 #[derive(Debug)]
-enum Files {
+enum ImageFiles {
     Local {
         /// Path of the folder, with a trailing `/`.
         root: String,
@@ -67,11 +67,11 @@ enum Files {
     },
 }
 
-impl Files {
+impl ImageFiles {
     fn objects(&self) -> impl Iterator<Item = &Object> {
         let stored = match self {
-            Files::Local { .. } => None,
-            Files::Stored { objects, object_indices, .. } => {
+            ImageFiles::Local { .. } => None,
+            ImageFiles::Stored { objects, object_indices, .. } => {
                 Some(object_indices.iter().map(|&index| &objects[index as usize]))
             }
         };
@@ -97,14 +97,14 @@ impl Folder {
     pub(crate) fn open_at(location: &DatasetLocation, options: &Options) -> Result<Self> {
         let path = &*location.path;
         if let Storage::Store { remote, listed } = &location.storage {
-            let (names, object_indices) =
-                select(location.url(), listed, Wanted::Images(&options.formats)).map_err(|e| e.at_path(path))?;
-            let files = Files::Stored {
+            let (listing, object_indices) = select_samples(location.url(), listed, FileKind::Images(&options.formats))
+                .map_err(|e| e.at_path(path))?;
+            let files = ImageFiles::Stored {
                 objects: listed.clone(),
                 object_indices: object_indices.into(),
                 remote: remote.clone(),
             };
-            return Ok(Folder { names, formats: options.formats.clone(), files });
+            return Ok(Folder { listing, formats: options.formats.clone(), files });
         }
         let (formats, indexed) = (options.formats.clone(), options.indexed);
         let Some(root) = path.to_str() else {
@@ -112,18 +112,18 @@ impl Folder {
         };
         let root = normalize_separators(root);
         let root = if root.ends_with('/') { root.into_owned() } else { format!("{root}/") };
-        let names = match indexed.then(|| index::load(path, &formats)).flatten() {
-            Some(names) => names,
+        let listing = match indexed.then(|| index::load(path, &formats)).flatten() {
+            Some(listing) => listing,
             None => {
-                let (names, visited) = Listing::list(path, Wanted::Images(&formats))?;
+                let (listing, visited) = Listing::list_classes(path, FileKind::Images(&formats))?;
                 if indexed {
-                    index::store(path, &formats, &names, &visited);
+                    index::store(path, &formats, &listing, &visited);
                 }
-                names
+                listing
             }
         };
-        if !names.invalid_names.is_empty() {
-            let (count, first) = (names.invalid_names.len(), names.path(names.invalid_names[0]));
+        if !listing.invalid_names.is_empty() {
+            let (count, first) = (listing.invalid_names.len(), listing.path(listing.invalid_names[0]));
             tracing::warn!(
                 "{}: {} not UTF-8, such as {first:?}; reading these samples will fail until they are renamed",
                 path.display(),
@@ -131,29 +131,30 @@ impl Folder {
             );
         }
         let masks = match &options.masks {
-            Some(masks) => Some(Masks::find(&beside(path, masks), &names)?),
+            Some(masks) => Some(Masks::find(&sibling_path(path, masks), &listing)?),
             None => None,
         };
-        Ok(Folder { names, formats, files: Files::Local { root, masks } })
+        Ok(Folder { listing, formats, files: ImageFiles::Local { root, masks } })
     }
 
     /// Yields the path, relative to `url`, of each folder that contains samples, or nothing if the
     /// samples have no classes.
     pub(crate) fn class_folders<'a>(&'a self, url: &'a str) -> Box<dyn Iterator<Item = &'a str> + 'a> {
         match &self.files {
-            Files::Local { .. } => Box::new(self.names.class_folders()),
+            ImageFiles::Local { .. } => Box::new(self.listing.class_folders()),
             // URLs may be percent-encoded, unlike `names`.
-            Files::Stored { .. } => {
-                let below = move |object: &'a Object| object.url.strip_prefix(url)?.strip_prefix('/');
+            ImageFiles::Stored { .. } => {
+                let relative_path = move |object: &'a Object| object.url.strip_prefix(url)?.strip_prefix('/');
                 let mut last = "";
-                let folders = self.files.objects().filter_map(move |object| Some(below(object)?.rsplit_once('/')?.0));
+                let folders =
+                    self.files.objects().filter_map(move |object| Some(relative_path(object)?.rsplit_once('/')?.0));
                 Box::new(folders.filter(move |folder| std::mem::replace(&mut last, folder) != *folder))
             }
         }
     }
 }
 
-fn beside(path: &Path, other: &Path) -> PathBuf {
+fn sibling_path(path: &Path, other: &Path) -> PathBuf {
     // Paths such as `.` and `x/..` have no file name, so their parent comes from the absolute path.
     let path = std::path::absolute(path).ok().filter(|_| path.file_name().is_none()).unwrap_or_else(|| path.to_owned());
     path.parent().map_or_else(|| other.to_owned(), |parent| parent.join(other))
@@ -169,21 +170,22 @@ impl Folder {
         field: &'a str,
         scratch: &'a mut Vec<u8>,
     ) -> Result<Sample<'a>> {
-        let path = self.names.path(index);
-        if self.names.invalid_names.binary_search(&index).is_ok() {
+        let path = self.listing.path(index);
+        if self.listing.invalid_names.binary_search(&index).is_ok() {
             let cause = format!("the name {path:?} is not UTF-8: rename the file or folder");
             return Err(Error::in_source(cause).at_path(root));
         }
         // Build the full path in `scratch`, which is unused until the file is read.
-        let full = root.len() + path.len();
-        if scratch.len() < full {
-            let longer = FIRST_READ.max(full);
-            reserve(scratch, longer - scratch.len()).map_err(|e| e.at_path(format!("{root}{path}")))?;
-            scratch.resize(longer, 0);
+        let path_len = root.len() + path.len();
+        if scratch.len() < path_len {
+            let buffer_len = FIRST_READ.max(path_len);
+            reserve(scratch, buffer_len - scratch.len()).map_err(|e| e.at_path(format!("{root}{path}")))?;
+            scratch.resize(buffer_len, 0);
         }
         scratch[..root.len()].copy_from_slice(root.as_bytes());
-        scratch[root.len()..full].copy_from_slice(path.as_bytes());
-        let opened = std::str::from_utf8(&scratch[..full]).map(file::open).expect("the root and the path are UTF-8");
+        scratch[root.len()..path_len].copy_from_slice(path.as_bytes());
+        let opened =
+            std::str::from_utf8(&scratch[..path_len]).map(file::open).expect("the root and the path are UTF-8");
         let len = opened
             .and_then(|mut file| read_whole(&mut file, scratch, 0))
             .map_err(|e| Error::io(format!("{root}{path}"), &e))?;
@@ -202,30 +204,30 @@ impl Folder {
 
 impl Source for Folder {
     fn len(&self) -> usize {
-        self.names.len()
+        self.listing.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let path = self.names.path(index);
+        let path = self.listing.path(index);
         let (key, extension) = path.rsplit_once('.').unwrap_or((path, ""));
         let field = format::field_of_file(extension, &self.formats).unwrap_or("img");
         let sample = match &self.files {
-            Files::Local { root, masks } => self.read_local(index, root, masks.as_ref(), key, field, scratch)?,
-            Files::Stored { objects, object_indices, remote } => {
+            ImageFiles::Local { root, masks } => self.read_local(index, root, masks.as_ref(), key, field, scratch)?,
+            ImageFiles::Stored { objects, object_indices, remote } => {
                 let object = &objects[object_indices[index] as usize];
                 let bytes = grow_to(scratch, object.len)?;
                 remote.read(index as u64, object, 0, bytes)?;
                 Sample::new(key).with_field(field, &*bytes)?
             }
         };
-        Ok(match self.names.labels.get(index) {
+        Ok(match self.listing.labels.get(index) {
             Some(&label) => sample.with_label(label.into()),
             None => sample,
         })
     }
 
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let Files::Stored { objects, object_indices, remote } = &self.files else { return None };
+        let ImageFiles::Stored { objects, object_indices, remote } = &self.files else { return None };
         let (sample_objects, object_indices) = (objects.clone(), object_indices.clone());
         let part = move |sample: u64| {
             object_indices.get(sample as usize).map(|&index| (index, 0..sample_objects[index as usize].len))
@@ -234,7 +236,7 @@ impl Source for Folder {
     }
 
     fn network_stats(&self) -> Option<NetworkStats> {
-        let Files::Stored { remote, .. } = &self.files else { return None };
+        let ImageFiles::Stored { remote, .. } = &self.files else { return None };
         Some(remote.network_stats())
     }
 
@@ -243,32 +245,34 @@ impl Source for Folder {
     }
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        Ok(self.names.labels.get(index).map(|&label| label.into()))
+        Ok(self.listing.labels.get(index).map(|&label| label.into()))
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        let path = self.names.path(index);
+        let path = self.listing.path(index);
         Ok(path.rsplit_once('.').map_or(path, |(key, _)| key).to_owned())
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        let hash = self.names.hash();
+        let hash = self.listing.hash();
         let hash = match &self.files {
-            Files::Local { masks, .. } => masks.as_ref().map_or(hash, |masks| masks.add_to(hash)),
-            Files::Stored { .. } => hash.number(identity(self.files.objects())),
+            ImageFiles::Local { masks, .. } => masks.as_ref().map_or(hash, |masks| masks.add_to(hash)),
+            ImageFiles::Stored { .. } => hash.number(identity(self.files.objects())),
         };
         Some(hash.end())
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
         Some(match &self.files {
-            Files::Local { root, .. } => format!("{root}{}", self.names.path(index)).into(),
-            Files::Stored { objects, object_indices, .. } => objects[object_indices[index] as usize].url.clone().into(),
+            ImageFiles::Local { root, .. } => format!("{root}{}", self.listing.path(index)).into(),
+            ImageFiles::Stored { objects, object_indices, .. } => {
+                objects[object_indices[index] as usize].url.clone().into()
+            }
         })
     }
 
     fn classes(&self) -> &[String] {
-        &self.names.classes
+        &self.listing.classes
     }
 
     fn kind(&self) -> &'static str {
@@ -397,7 +401,7 @@ mod tests {
         symlink(elsewhere.path(), root.path().join("b")).unwrap();
         symlink("nowhere.jpg", root.path().join("b/broken.jpg")).unwrap();
         let set = Folder::open(root.path()).unwrap();
-        let keys: Vec<&str> = (0..set.len()).map(|i| set.names.path(i)).collect();
+        let keys: Vec<&str> = (0..set.len()).map(|i| set.listing.path(i)).collect();
         assert_eq!(keys, ["a/x.jpg", "b/broken.jpg", "b/deep/y.jpg"]);
         assert_eq!(
             set.read(1, &mut Vec::new()).unwrap_err().kind(),

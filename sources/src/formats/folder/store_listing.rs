@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::listing::Listing;
-use super::walk::Wanted;
+use super::walk::FileKind;
 use crate::error::{Error, Result, counted, push, reserve};
 use crate::model::{Location, Object};
 
@@ -31,39 +31,39 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-fn is_wanted(object: &Object, kind: Wanted<'_>) -> bool {
+fn is_sample(object: &Object, kind: FileKind<'_>) -> bool {
     let name = object.url.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-    !name.starts_with('.') && extension.is_some_and(|extension| kind.has(extension))
+    !name.starts_with('.') && extension.is_some_and(|extension| kind.matches(extension))
 }
 
 /// Selects the samples among the `objects` under `url`. Returns their listing, and the index of
 /// each sample's object.
-pub(crate) fn select(url: &str, objects: &[Object], kind: Wanted<'_>) -> Result<(Listing, Vec<u32>)> {
+pub(crate) fn select_samples(url: &str, objects: &[Object], kind: FileKind<'_>) -> Result<(Listing, Vec<u32>)> {
     let root = format!("{url}/");
-    let hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
-    let mut images: Vec<(String, u32)> = Vec::new();
+    let is_hidden = |path: &str| path.split('/').any(|part| part.starts_with('.'));
+    let mut samples: Vec<(String, u32)> = Vec::new();
     // A top-level folder is a class even without images.
     let mut classes = BTreeSet::new();
     for (object, index) in objects.iter().zip(0..) {
         let Some(path) = path_below(&root, &object.url) else { continue };
-        if let Some((top, _)) = path.split_once('/').filter(|(top, _)| !hidden(top)) {
+        if let Some((top, _)) = path.split_once('/').filter(|(top, _)| !is_hidden(top)) {
             classes.insert(top.to_owned());
         }
-        if is_wanted(object, kind) && !hidden(&path) {
-            push(&mut images, (path, index))?;
+        if is_sample(object, kind) && !is_hidden(&path) {
+            push(&mut samples, (path, index))?;
         }
     }
-    if images.iter().any(|(path, _)| path.contains('/')) {
-        let total = images.len();
-        images.retain(|(path, _)| path.contains('/'));
-        if images.len() < total {
+    if samples.iter().any(|(path, _)| path.contains('/')) {
+        let total = samples.len();
+        samples.retain(|(path, _)| path.contains('/'));
+        if samples.len() < total {
             let [singular, many] = kind.nouns();
-            let ignored = counted(total - images.len(), singular, many);
+            let ignored = counted(total - samples.len(), singular, many);
             tracing::warn!("{url}: ignored {ignored} next to the class folders");
         }
     }
-    if images.is_empty() {
+    if samples.is_empty() {
         let count = counted(objects.len(), "object", "objects");
         let ([_, nouns], extensions) = (kind.nouns(), kind.extensions());
         return Err(Error::in_source(format!(
@@ -71,27 +71,27 @@ pub(crate) fn select(url: &str, objects: &[Object], kind: Wanted<'_>) -> Result<
         )));
     }
     // Sort by class, then by the path of the folder within the class, then by file name.
-    let split = |path: &str| {
+    let sort_key = |path: &str| {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         (folder.split('/').next().unwrap_or_default().to_owned(), folder.to_owned(), name.to_owned())
     };
-    images.sort_by_cached_key(|(path, _)| split(path));
-    let (mut names, classes) = (Listing::default(), classes.into_iter().collect::<Vec<_>>());
+    samples.sort_by_cached_key(|(path, _)| sort_key(path));
+    let (mut listing, classes) = (Listing::default(), classes.into_iter().collect::<Vec<_>>());
     let mut indices = Vec::new();
-    reserve(&mut indices, images.len())?;
-    for (path, index) in images {
-        let (top, folder, name) = split(&path);
-        names.push(&folder, &name, false)?;
+    reserve(&mut indices, samples.len())?;
+    for (path, index) in samples {
+        let (top, folder, name) = sort_key(&path);
+        listing.push(&folder, &name, false)?;
         if !folder.is_empty() {
             let label = classes.binary_search(&top).expect("`classes` contains the top-level folder of every image");
-            push(&mut names.labels, label as u32)?;
+            push(&mut listing.labels, label as u32)?;
         }
         indices.push(index);
     }
-    if !names.labels.is_empty() {
-        names.classes = classes;
+    if !listing.labels.is_empty() {
+        listing.classes = classes;
     }
-    Ok((names, indices))
+    Ok((listing, indices))
 }
 
 #[cfg(test)]

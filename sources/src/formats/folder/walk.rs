@@ -11,48 +11,48 @@ use crate::error::{Error, Result, counted, push};
 use crate::format::{self, FORMATS, Format};
 
 #[derive(Clone, Copy)]
-pub(crate) enum Wanted<'a> {
+pub(crate) enum FileKind<'a> {
     /// Images in the built-in formats and in the given formats.
     Images(&'a [Format]),
     #[cfg_attr(not(feature = "video"), allow(dead_code))]
     Videos,
 }
 
-impl Wanted<'_> {
-    pub(super) fn has(self, extension: &str) -> bool {
+impl FileKind<'_> {
+    pub(super) fn matches(self, extension: &str) -> bool {
         match self {
-            Wanted::Images(formats) => format::field_of_file(extension, formats).is_some(),
-            Wanted::Videos => format::VIDEO_FILES.iter().any(|ending| ending.eq_ignore_ascii_case(extension)),
+            FileKind::Images(formats) => format::field_of_file(extension, formats).is_some(),
+            FileKind::Videos => format::VIDEO_FILES.iter().any(|ending| ending.eq_ignore_ascii_case(extension)),
         }
     }
 
     pub(super) fn extensions(self) -> String {
         let extensions: Vec<_> = match self {
-            Wanted::Images(formats) => {
+            FileKind::Images(formats) => {
                 FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect()
             }
-            Wanted::Videos => format::VIDEO_FILES.to_vec(),
+            FileKind::Videos => format::VIDEO_FILES.to_vec(),
         };
         format!(".{}", extensions.join(", ."))
     }
 
     pub(super) fn nouns(self) -> [&'static str; 2] {
         match self {
-            Wanted::Images(_) => ["image", "images"],
-            Wanted::Videos => ["video", "videos"],
+            FileKind::Images(_) => ["image", "images"],
+            FileKind::Videos => ["video", "videos"],
         }
     }
 }
 
 /// Content of a folder without hidden entries, sorted by name.
-pub(super) struct Listing {
+pub(super) struct FolderEntries {
     pub(super) folders: Vec<OsString>,
     pub(super) images: Vec<Name>,
-    pub(super) others: Others,
+    pub(super) ignored_files: IgnoredFiles,
 }
 
 /// Name of the file that marks a folder as a cache of the `warpfeed-stores` crate.
-const CACHE: &str = "warpfeed-cache";
+const CACHE_MARKER: &str = "warpfeed-cache";
 
 /// If `is_invalid` is true, `text` is a lossy conversion that cannot be used to open the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +72,7 @@ impl Name {
 
 /// Counts files that are ignored, for messages.
 #[derive(Default)]
-pub(super) struct Others {
+pub(super) struct IgnoredFiles {
     pub(super) count: usize,
     /// The alphabetically first extensions, with the dot.
     extensions: BTreeSet<String>,
@@ -80,8 +80,8 @@ pub(super) struct Others {
     hidden: Option<(usize, PathBuf)>,
 }
 
-impl Others {
-    const MAX_NAMED: usize = 8;
+impl IgnoredFiles {
+    const MAX_EXTENSIONS: usize = 8;
 
     fn push(&mut self, extension: Option<&str>) {
         self.count += 1;
@@ -92,16 +92,16 @@ impl Others {
         self.limit();
     }
 
-    pub(super) fn add(&mut self, other: Others) {
+    pub(super) fn add(&mut self, other: IgnoredFiles) {
         self.count += other.count;
         self.extensions.extend(other.extensions);
         self.limit();
         if let Some((count, first)) = other.hidden {
-            self.hide(count, first);
+            self.add_hidden(count, first);
         }
     }
 
-    fn hide(&mut self, count: usize, first: PathBuf) {
+    fn add_hidden(&mut self, count: usize, first: PathBuf) {
         self.hidden.get_or_insert((0, first)).0 += count;
     }
 
@@ -113,13 +113,13 @@ impl Others {
     }
 
     fn limit(&mut self) {
-        while self.extensions.len() > Self::MAX_NAMED {
+        while self.extensions.len() > Self::MAX_EXTENSIONS {
             self.extensions.pop_last();
         }
     }
 }
 
-impl fmt::Display for Others {
+impl fmt::Display for IgnoredFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&counted(self.count, "other file", "other files"))?;
         let named: Vec<&str> = self.extensions.iter().map(String::as_str).collect();
@@ -127,8 +127,8 @@ impl fmt::Display for Others {
     }
 }
 
-pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
-    let mut listing = Listing { folders: Vec::new(), images: Vec::new(), others: Others::default() };
+pub(super) fn list_folder(path: &Path, file_kind: FileKind<'_>) -> Result<FolderEntries> {
+    let mut listing = FolderEntries { folders: Vec::new(), images: Vec::new(), ignored_files: IgnoredFiles::default() };
     for entry in fs::read_dir(path).map_err(|e| Error::io(path, &e))? {
         let entry = entry.map_err(|e| Error::io(path, &e))?;
         let name = entry.file_name();
@@ -143,21 +143,22 @@ pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
         let extension = Path::new(&name).extension().and_then(|e| e.to_str());
         if name.as_encoded_bytes().starts_with(b".") {
             // macOS stores the attributes of `x.jpg` in `._x.jpg`, which is not an image.
-            let is_image = !name.as_encoded_bytes().starts_with(b"._") && extension.is_some_and(|e| wanted_kind.has(e));
+            let is_image =
+                !name.as_encoded_bytes().starts_with(b"._") && extension.is_some_and(|e| file_kind.matches(e));
             if kind.is_dir() || is_image {
-                listing.others.hide(1, entry.path());
+                listing.ignored_files.add_hidden(1, entry.path());
             }
         } else if kind.is_dir() {
             push(&mut listing.folders, name)?;
-        } else if (kind.is_file() || kind.is_symlink()) && extension.is_some_and(|e| wanted_kind.has(e)) {
+        } else if (kind.is_file() || kind.is_symlink()) && extension.is_some_and(|e| file_kind.matches(e)) {
             push(&mut listing.images, Name::new(&name))?;
         } else {
-            if name == CACHE {
+            if name == CACHE_MARKER {
                 let cause =
                     "the folder is a warpfeed cache, whose files would become samples: move it out of the dataset";
                 return Err(Error::in_source(cause).at_path(path));
             }
-            listing.others.push(extension);
+            listing.ignored_files.push(extension);
         }
     }
     listing.folders.sort_unstable();
@@ -169,8 +170,8 @@ pub(super) fn list(path: &Path, wanted_kind: Wanted<'_>) -> Result<Listing> {
 /// not UTF-8, because annotations could not refer to the image.
 pub(crate) fn images_below(path: &Path, formats: &[Format]) -> Result<Vec<String>> {
     let (ancestors, folders, visited) = (Vec::new(), Vec::new(), Vec::new());
-    let mut walk = Walk { ancestors, folders, others: Others::default(), visited };
-    walk.visit(path, Name { text: String::new(), is_invalid: false }, Wanted::Images(formats))?;
+    let mut walk = Walk { ancestors, folders, ignored_files: IgnoredFiles::default(), visited };
+    walk.visit(path, Name { text: String::new(), is_invalid: false }, FileKind::Images(formats))?;
     walk.folders.sort_unstable();
     let mut paths = Vec::new();
     for (folder, names) in walk.folders {
@@ -190,30 +191,30 @@ pub(super) struct Walk {
     pub(super) ancestors: Vec<PathBuf>,
     /// Path of each folder relative to the root, and the images in it.
     pub(super) folders: Vec<(Name, Vec<Name>)>,
-    pub(super) others: Others,
+    pub(super) ignored_files: IgnoredFiles,
     /// Every folder that has been listed, with its modification time just before it was listed.
     pub(super) visited: Vec<(Name, Option<SystemTime>)>,
 }
 
 impl Walk {
-    /// `below_root` is `path` relative to the root.
-    pub(super) fn visit(&mut self, path: &Path, below_root: Name, kind: Wanted<'_>) -> Result<()> {
+    /// `relative_path` is `path` relative to the root.
+    pub(super) fn visit(&mut self, path: &Path, relative_path: Name, kind: FileKind<'_>) -> Result<()> {
         let canonical = fs::canonicalize(path).map_err(|e| Error::io(path, &e))?;
         if self.ancestors.contains(&canonical) {
             tracing::warn!("{}: link not followed, because it points back to {}", path.display(), canonical.display());
             return Ok(());
         }
-        push(&mut self.visited, (below_root.clone(), modification_time(path)))?;
-        let listing = list(path, kind)?;
-        self.others.add(listing.others);
+        push(&mut self.visited, (relative_path.clone(), modification_time(path)))?;
+        let listing = list_folder(path, kind)?;
+        self.ignored_files.add(listing.ignored_files);
         if !listing.images.is_empty() {
-            push(&mut self.folders, (below_root.clone(), listing.images))?;
+            push(&mut self.folders, (relative_path.clone(), listing.images))?;
         }
         self.ancestors.push(canonical);
         for name in &listing.folders {
             let entry = Name::new(name);
             let (text, is_invalid) =
-                (format!("{}/{}", below_root.text, entry.text), below_root.is_invalid || entry.is_invalid);
+                (format!("{}/{}", relative_path.text, entry.text), relative_path.is_invalid || entry.is_invalid);
             self.visit(&path.join(name), Name { text, is_invalid }, kind)?;
         }
         self.ancestors.pop();
