@@ -26,14 +26,14 @@ pub(super) struct Column {
 #[cfg_attr(not(feature = "hdf5"), allow(dead_code))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Heap {
-    pub(super) text: bool,
+    pub(super) is_text: bool,
     /// File offset of heap address 0.
-    pub(super) base: u64,
+    pub(super) base_offset: u64,
 }
 
 /// A function that selects some of the arrays with the given names. Returns the index of each
 /// selected array, and the name of its column.
-pub(super) type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<(usize, String)>>;
+pub(super) type ArraySelector<'a> = &'a dyn Fn(&[String]) -> Result<Vec<(usize, String)>>;
 
 pub(super) enum Storage {
     /// The elements are in the file with index `file_index`, starting at byte `offset`.
@@ -122,74 +122,83 @@ impl Column {
     }
 
     /// Returns the elements of sample `index` in native byte order. The bytes are borrowed from a
-    /// memory map if possible, and appended to `page` if not. `read` is the prefetch index of these
-    /// bytes, or `None` if they are not prefetched. Panics if `index` is not less than
-    /// [`len`](Column::len).
-    pub(super) fn get<'a>(
+    /// memory map if possible, and appended to `buffer` if not. `prefetch_index` is the prefetch
+    /// index of these bytes, or `None` if they are not prefetched. Panics if `index` is not less
+    /// than [`len`](Column::len).
+    pub(super) fn read_sample<'a>(
         &'a self,
         files: &'a [Arc<OpenFile>],
         index: usize,
-        read: Option<u64>,
-        page: &mut Vec<u8>,
+        prefetch_index: Option<u64>,
+        buffer: &mut Vec<u8>,
     ) -> Result<RowBytes<'a>> {
         let sample_size = self.sample_size();
-        let stored: &'a [u8] = match &self.storage {
+        let stored_bytes: &'a [u8] = match &self.storage {
             Storage::Memory(bytes) => &bytes[index * sample_size..][..sample_size],
             #[cfg(feature = "hdf5")]
             Storage::Chunks(chunks) => {
-                let mut stored = Vec::new();
-                chunks.read(files, index, grow_to(&mut stored, sample_size as u64)?)?;
-                let start = page.len();
+                let mut stored_bytes = Vec::new();
+                chunks.read(files, index, grow_to(&mut stored_bytes, sample_size as u64)?)?;
+                let start = buffer.len();
                 match self.dtype.is_native() {
-                    true => page.extend_from_slice(&stored),
-                    false => self.dtype.convert(&stored, page),
+                    true => buffer.extend_from_slice(&stored_bytes),
+                    false => self.dtype.convert(&stored_bytes, buffer),
                 }
-                return Ok(RowBytes::since(start, page));
+                return Ok(RowBytes::since(start, buffer));
             }
             Storage::File { file_index, offset } => {
                 let (file, offset) = (&files[*file_index], offset + index as u64 * sample_size as u64);
-                match file.part(read, offset..offset + sample_size as u64, page).map_err(|e| e.at_path(&file.path))? {
+                match file
+                    .part(prefetch_index, offset..offset + sample_size as u64, buffer)
+                    .map_err(|e| e.at_path(&file.path))?
+                {
                     RowBytes::Borrowed(bytes) => bytes,
                     RowBytes::Page(range) if self.dtype.is_native() => return Ok(RowBytes::Page(range)),
                     RowBytes::Page(range) => {
-                        let stored = page.split_off(range.start);
-                        self.dtype.convert(&stored, page);
-                        return Ok(RowBytes::since(range.start, page));
+                        let stored_bytes = buffer.split_off(range.start);
+                        self.dtype.convert(&stored_bytes, buffer);
+                        return Ok(RowBytes::since(range.start, buffer));
                     }
                 }
             }
         };
         if self.dtype.is_native() {
-            return Ok(RowBytes::Borrowed(stored));
+            return Ok(RowBytes::Borrowed(stored_bytes));
         }
-        let start = page.len();
-        self.dtype.convert(stored, page);
-        Ok(RowBytes::since(start, page))
+        let start = buffer.len();
+        self.dtype.convert(stored_bytes, buffer);
+        Ok(RowBytes::since(start, buffer))
     }
 }
 
 impl Column {
-    pub(super) fn value<'a>(
+    pub(super) fn read_heap_value<'a>(
         &'a self,
         files: &'a [Arc<OpenFile>],
         index: usize,
-        page: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
     ) -> Result<Found<'a>> {
-        let (heap, file) = (self.heap.expect("`value` is called only for variable-length columns"), &files[0]);
+        let (heap, file) =
+            (self.heap.expect("`read_heap_value` is called only for variable-length columns"), &files[0]);
         let mut scratch = Vec::new();
-        let reference = self.get(files, index, None, &mut scratch)?;
-        let value = heap.get(file, reference.of(&scratch), page);
+        let reference = self.read_sample(files, index, None, &mut scratch)?;
+        let value = heap.read_value(file, reference.of(&scratch), buffer);
         let value = value.map_err(|e| Error::new(e.kind(), format!("array {:?}: {}", self.name, e.cause())))?;
-        Ok(if heap.text { Found::Text(value) } else { Found::Bytes(value) })
+        Ok(if heap.is_text { Found::Text(value) } else { Found::Bytes(value) })
     }
 }
 
 impl Heap {
     /// Reads the value of a 16-byte `reference`: a length (4 bytes), the address of a heap (8
     /// bytes), and the index of an object in this heap (4 bytes). The value is borrowed from a
-    /// memory map if possible, and appended to `page` if not. See the HDF5 File Format
+    /// memory map if possible, and appended to `buffer` if not. See the HDF5 File Format
     /// Specification, section III.E, "Global Heap".
-    pub(super) fn get<'a>(self, file: &'a OpenFile, reference: &[u8], page: &mut Vec<u8>) -> Result<RowBytes<'a>> {
+    pub(super) fn read_value<'a>(
+        self,
+        file: &'a OpenFile,
+        reference: &[u8],
+        buffer: &mut Vec<u8>,
+    ) -> Result<RowBytes<'a>> {
         let damaged = |what: &str| Error::in_source(format!("damaged variable-length value: {what}"));
         let [len, index] =
             [0, 12].map(|offset| u32::from_le_bytes(*reference[offset..].first_chunk().expect("16 bytes")));
@@ -197,32 +206,33 @@ impl Heap {
         if len == 0 {
             return Ok(RowBytes::Borrowed(&[]));
         }
-        let start = self.base.checked_add(address).ok_or_else(|| damaged("its heap address is outside the file"))?;
+        let start =
+            self.base_offset.checked_add(address).ok_or_else(|| damaged("its heap address is outside the file"))?;
         let mut scratch = Vec::new();
         // The heap's header consists of a signature, a version and a length.
-        let head = file.get(start, 16, &mut scratch)?;
-        let is_whole = head.starts_with(b"GCOL\x01") && head.len() == 16;
-        let size = if is_whole { u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes")) } else { 0 };
-        let end = start.checked_add(size).filter(|&end| is_whole && end <= file.len());
+        let header = file.get(start, 16, &mut scratch)?;
+        let is_heap = header.starts_with(b"GCOL\x01") && header.len() == 16;
+        let size = if is_heap { u64::from_le_bytes(*header[8..].first_chunk().expect("16 bytes")) } else { 0 };
+        let end = start.checked_add(size).filter(|&end| is_heap && end <= file.len());
         let (end, mut offset) =
             (end.ok_or_else(|| damaged(&format!("there is no heap at address {address}")))?, start + 16);
         while offset + 16 <= end {
             // An object's header consists of an index, a reference count and a length.
-            let head = file.get(offset, 16, &mut scratch)?;
-            let number = u16::from_le_bytes(*head.first_chunk().expect("16 bytes"));
-            let size = u64::from_le_bytes(*head[8..].first_chunk().expect("16 bytes"));
+            let header = file.get(offset, 16, &mut scratch)?;
+            let object_index = u16::from_le_bytes(*header.first_chunk().expect("16 bytes"));
+            let size = u64::from_le_bytes(*header[8..].first_chunk().expect("16 bytes"));
             // Index 0 is the free space at the end of the heap.
-            if number == 0 {
+            if object_index == 0 {
                 break;
             }
             let next = offset.checked_add(16).and_then(|offset| offset.checked_add(size)).filter(|&next| next <= end);
             let next = next.ok_or_else(|| damaged("an object extends past the end of its heap"))?;
-            if u32::from(number) == index {
+            if u32::from(object_index) == index {
                 if size < u64::from(len) {
                     return Err(damaged(&format!("the reference claims {len} bytes, but the heap object has {size}")));
                 }
                 let range = offset + 16..offset + 16 + u64::from(len);
-                return file.part(None, range, page).map_err(|e| e.at_path(&file.path));
+                return file.part(None, range, buffer).map_err(|e| e.at_path(&file.path));
             }
             // Objects are aligned relative to the start of the heap, which may be at any offset.
             offset = start + (next - start).next_multiple_of(8);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hdf5_pure::{Dataset, Datatype, DatatypeByteOrder, File, FormatError, Group, Layout, Source};
 
 use super::chunks::Chunks;
-use super::column::{Choose, Column, Heap, Storage};
+use super::column::{ArraySelector, Column, Heap, Storage};
 use super::filters::Filter;
 use crate::error::{Error, Result};
 use crate::storage::OpenFile;
@@ -15,18 +15,18 @@ use crate::values::elements::Dtype;
 
 const MAX_DEPTH: usize = 8;
 const MAX_ARRAYS: usize = 4096;
-const MAX_METADATA: usize = 256 << 20;
+const MAX_METADATA_BYTES: usize = 256 << 20;
 
-struct Metadata(Arc<OpenFile>);
+struct MetadataReader(Arc<OpenFile>);
 
-impl Source for Metadata {
+impl Source for MetadataReader {
     fn len(&self) -> u64 {
         self.0.len()
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
         let failed = |e: Error| FormatError::Source(e.cause().to_owned());
-        if out.len() > MAX_METADATA {
+        if out.len() > MAX_METADATA_BYTES {
             return Err(FormatError::Source(format!(
                 "a metadata block has {} bytes, more than the limit of 256 MiB",
                 out.len()
@@ -43,13 +43,13 @@ impl Source for Metadata {
 }
 
 /// The name of an array in a group is its path.
-pub(super) fn columns(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
-    let parsed = catch_unwind(AssertUnwindSafe(|| find(file, file_index, choose)));
+pub(super) fn columns(file: &Arc<OpenFile>, file_index: usize, selector: ArraySelector<'_>) -> Result<Vec<Column>> {
+    let parsed = catch_unwind(AssertUnwindSafe(|| read_columns(file, file_index, selector)));
     parsed.unwrap_or_else(|_| Err(Error::in_source("HDF5: the file is damaged")))
 }
 
-fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
-    let opened = File::from_source(Metadata(file.clone())).map_err(library_error)?;
+fn read_columns(file: &Arc<OpenFile>, file_index: usize, selector: ArraySelector<'_>) -> Result<Vec<Column>> {
+    let opened = File::from_source(MetadataReader(file.clone())).map_err(library_error)?;
     let (declared_len, len) = (opened.superblock().eof_address, file.len());
     if declared_len > len {
         return Err(Error::in_source(format!(
@@ -60,13 +60,13 @@ fn find(file: &Arc<OpenFile>, file_index: usize, choose: Choose<'_>) -> Result<V
     list_arrays(&opened.root(), "", 0, &mut paths)?;
     // Sort, because the order in the file depends on the version of the HDF5 library that wrote it.
     paths.sort();
-    let chosen = choose(&paths)?;
+    let selected = selector(&paths)?;
     let column = |(index, name): (usize, String)| {
         let set = opened.dataset(&paths[index]).map_err(library_error)?;
         read_column(&opened, &set, name.clone(), file_index, file.len())
             .map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))
     };
-    chosen.into_iter().map(column).collect()
+    selected.into_iter().map(column).collect()
 }
 
 fn list_arrays(group: &Group, path: &str, depth: usize, paths: &mut Vec<String>) -> Result<()> {
@@ -101,7 +101,7 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
     let too_large = |_| Error::in_source(format!("shape {sides:?} exceeds the address space of this machine"));
     let shape: Vec<usize> =
         sides.iter().map(|&side| usize::try_from(side)).collect::<Result<_, _>>().map_err(too_large)?;
-    let (dtype, heap) = type_of(file, &set.datatype().map_err(library_error)?)?;
+    let (dtype, heap) = element_type(file, &set.datatype().map_err(library_error)?)?;
     let mut column = match set.layout().map_err(library_error)? {
         // Scalars are ignored later, so their values are not read.
         _ if shape.is_empty() => Column::in_memory(name, dtype, shape, vec![0; dtype.size])?,
@@ -124,10 +124,11 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
                 .iter()
                 .map(|filter| Filter::from_id(filter.id, &filter.client_data))
                 .collect::<Result<_>>()?;
-            let stored = set.chunks().map_err(library_error)?;
-            let stored =
-                stored.into_iter().map(|chunk| (chunk.offset, chunk.address, chunk.storage_size, chunk.filter_mask));
-            let chunks = Chunks::new(file_index, len, &shape, dtype.size, &chunk_shape, filters, stored)?;
+            let chunk_records = set.chunks().map_err(library_error)?;
+            let chunk_records = chunk_records
+                .into_iter()
+                .map(|chunk| (chunk.offset, chunk.address, chunk.storage_size, chunk.filter_mask));
+            let chunks = Chunks::new(file_index, len, &shape, dtype.size, &chunk_shape, filters, chunk_records)?;
             Column { name, dtype, shape, storage: Storage::Chunks(chunks), heap: None }
         }
         Layout::Virtual => {
@@ -148,30 +149,30 @@ fn read_column(file: &File, set: &Dataset, name: String, file_index: usize, len:
 }
 
 /// Returns the element type. For variable-length values, also returns the heap that contains them.
-fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
+fn element_type(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
     let dtype = |kind: u8, size: u32, order: &DatatypeByteOrder| {
         let big_endian = *order == DatatypeByteOrder::BigEndian;
         (Dtype { kind, size: size as usize, big_endian }, None)
     };
-    let is_whole = |offset: u16, precision: u16, size: u32| offset == 0 && u32::from(precision) == 8 * size;
+    let uses_all_bits = |offset: u16, precision: u16, size: u32| offset == 0 && u32::from(precision) == 8 * size;
     Ok(match datatype {
         Datatype::FixedPoint { size, byte_order, layout }
-            if is_whole(layout.bit_offset, layout.bit_precision, *size) =>
+            if uses_all_bits(layout.bit_offset, layout.bit_precision, *size) =>
         {
             dtype(if layout.signed { b'i' } else { b'u' }, *size, byte_order)
         }
         Datatype::FloatingPoint { size, byte_order, layout }
-            if is_whole(layout.bit_offset, layout.bit_precision, *size)
+            if uses_all_bits(layout.bit_offset, layout.bit_precision, *size)
                 && matches!((size, layout.exponent_size), (2, 5) | (4, 8) | (8, 11)) =>
         {
             dtype(b'f', *size, byte_order)
         }
-        Datatype::Enumeration { base_type, .. } => type_of(file, base_type)?,
+        Datatype::Enumeration { base_type, .. } => element_type(file, base_type)?,
         Datatype::VariableLength { is_string, base_type, .. }
             if *is_string || matches!(**base_type, Datatype::FixedPoint { size: 1, .. }) =>
         {
-            let about = file.superblock();
-            let (offset, length) = (usize::from(about.offset_size), usize::from(about.length_size));
+            let superblock = file.superblock();
+            let (offset, length) = (usize::from(superblock.offset_size), usize::from(superblock.length_size));
             if offset != 8 || length != 8 {
                 return Err(Error::in_source(format!(
                     "variable-length values with {offset}-byte addresses and {length}-byte lengths: expected 8 bytes \
@@ -179,7 +180,7 @@ fn type_of(file: &File, datatype: &Datatype) -> Result<(Dtype, Option<Heap>)> {
                 )));
             }
             // Each element is a reference: a length, a heap address and an index (see `Heap::get`).
-            let heap = Heap { text: *is_string, base: about.base_address.get() };
+            let heap = Heap { is_text: *is_string, base_offset: superblock.base_address.get() };
             (Dtype::little(b'V', 4 + offset + 4), Some(heap))
         }
         Datatype::String { size, .. } => dtype(b'S', *size, &DatatypeByteOrder::LittleEndian),

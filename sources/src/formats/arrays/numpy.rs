@@ -1,6 +1,6 @@
 //! Reads `.npy` files, and `.npz` archives of them.
 
-use super::column::{Choose, Column};
+use super::column::{ArraySelector, Column};
 use super::zip::{self, Member};
 use crate::error::{Error, Result};
 use crate::machine::bytes::Bytes;
@@ -9,14 +9,14 @@ use crate::values::elements::Dtype;
 
 /// Maximum size of a header, in bytes. Only the headers of structured types, which are not
 /// supported, are longer.
-const MAX_HEADER: u64 = 128 << 10;
+const MAX_HEADER_BYTES: u64 = 128 << 10;
 
 /// Maximum total size of the arrays that are decompressed from one archive, in bytes.
-const MAX_DECOMPRESSED: u64 = 4 << 30;
+const MAX_DECOMPRESSED_BYTES: u64 = 4 << 30;
 
 /// Returns the element type, the shape, and the offset of the elements from the start of the
 /// header.
-fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
+fn parse_header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
     let npy = Npy::read(start).map_err(|e| Error::in_source(format!("array {name:?}: {}", e.cause())))?;
     let error = |cause: &str| Err(Error::in_source(format!("array {name:?} {cause}: {}", npy.header_for_message())));
     let Some(shape) = npy.shape.as_ref() else { return error("has an invalid shape, or more than 8 axes") };
@@ -37,48 +37,49 @@ fn header(name: &str, start: &[u8]) -> Result<(Dtype, Vec<usize>, u64)> {
 
 /// Reads the description of an array in a file. `offset` is the offset of its `.npy` header, and
 /// `len` the size of header and elements in bytes.
-fn in_file(bytes: &dyn Bytes, name: &str, file_index: usize, offset: u64, len: u64) -> Result<Column> {
+fn column_in_file(bytes: &dyn Bytes, name: &str, file_index: usize, offset: u64, len: u64) -> Result<Column> {
     let mut scratch = Vec::new();
-    let (dtype, shape, start) = header(name, bytes.get(offset, len.min(MAX_HEADER) as usize, &mut scratch)?)?;
+    let (dtype, shape, start) =
+        parse_header(name, bytes.get(offset, len.min(MAX_HEADER_BYTES) as usize, &mut scratch)?)?;
     Column::in_file(name.to_owned(), dtype, shape, file_index, offset + start, len - start)
 }
 
 pub(super) fn npy(bytes: &dyn Bytes, name: String, file_index: usize) -> Result<Column> {
-    in_file(bytes, &name, file_index, 0, bytes.len())
+    column_in_file(bytes, &name, file_index, 0, bytes.len())
 }
 
 /// Compressed arrays are decompressed into memory. Samples of uncompressed arrays are read from the
 /// file.
-pub(super) fn npz(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
-    let members = zip::members(bytes)?;
-    let plain = |member: &Member| member.name.strip_suffix(".npy").unwrap_or(&member.name).to_owned();
-    let names: Vec<String> = members.iter().map(plain).collect();
-    let (mut budget, mut unchecked) = (MAX_DECOMPRESSED, zip::MAX_VERIFIED);
+pub(super) fn npz(bytes: &dyn Bytes, file_index: usize, selector: ArraySelector<'_>) -> Result<Vec<Column>> {
+    let members = zip::list_members(bytes)?;
+    let column_name = |member: &Member| member.name.strip_suffix(".npy").unwrap_or(&member.name).to_owned();
+    let names: Vec<String> = members.iter().map(column_name).collect();
+    let (mut budget, mut verify_budget) = (MAX_DECOMPRESSED_BYTES, zip::MAX_VERIFIED_BYTES);
     let column = |(index, name): (usize, String)| {
         let member: &Member = &members[index];
-        match member.deflated {
+        match member.is_deflated {
             false => {
-                if let Some(rest) = unchecked.checked_sub(member.compressed_len) {
-                    unchecked = rest;
-                    zip::verify(bytes, member)?;
+                if let Some(rest) = verify_budget.checked_sub(member.compressed_len) {
+                    verify_budget = rest;
+                    zip::verify_checksum(bytes, member)?;
                 }
-                in_file(bytes, &name, file_index, member.offset, member.len)
+                column_in_file(bytes, &name, file_index, member.offset, member.len)
             }
             true => decompress(bytes, &name, member, &mut budget),
         }
     };
-    choose(&names)?.into_iter().map(column).collect()
+    selector(&names)?.into_iter().map(column).collect()
 }
 
 fn decompress(bytes: &dyn Bytes, name: &str, member: &Member, budget: &mut u64) -> Result<Column> {
     *budget = budget.checked_sub(member.len).ok_or_else(|| {
         Error::in_source(format!(
-            "the arrays exceed {MAX_DECOMPRESSED} bytes when decompressed into memory: save them with \
+            "the arrays exceed {MAX_DECOMPRESSED_BYTES} bytes when decompressed into memory: save them with \
              numpy.savez instead of savez_compressed, so that they can be read from the file"
         ))
     })?;
-    let mut content = zip::content(bytes, member, MAX_DECOMPRESSED)?;
-    let (dtype, shape, start) = header(name, &content[..content.len().min(MAX_HEADER as usize)])?;
+    let mut content = zip::read_member(bytes, member, MAX_DECOMPRESSED_BYTES)?;
+    let (dtype, shape, start) = parse_header(name, &content[..content.len().min(MAX_HEADER_BYTES as usize)])?;
     content.drain(..start as usize);
     Column::in_memory(name.to_owned(), dtype, shape, content)
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::column::{Choose, Column};
+use super::column::{ArraySelector, Column};
 use crate::error::{Error, Result};
 use crate::machine::bytes::Bytes;
 use crate::values::elements::Dtype;
 
 /// Maximum size of a header, in bytes, as in the reference implementation.
-const MAX_HEADER: u64 = 100_000_000;
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 #[derive(Deserialize)]
 struct Tensor {
@@ -20,9 +20,9 @@ struct Tensor {
     data_offsets: [u64; 2],
 }
 
-/// Returns the tensors that `choose` selects, sorted by name. Tensors with unsupported element
+/// Returns the tensors that `selector` selects, sorted by name. Tensors with unsupported element
 /// types are included, so that opening the dataset can report them.
-pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, selector: ArraySelector<'_>) -> Result<Vec<Column>> {
     let error = |cause: String| Error::in_source(format!("safetensors: {cause}"));
     let len = bytes.len();
     if len < 8 {
@@ -31,41 +31,48 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
         )));
     }
     let mut scratch = Vec::new();
-    let length = bytes.get(0, 8, &mut scratch)?;
-    let length = u64::from_le_bytes(*length.first_chunk().expect("`get` returned 8 bytes"));
-    if length > MAX_HEADER || length > len - 8 {
+    let header_len = bytes.get(0, 8, &mut scratch)?;
+    let header_len = u64::from_le_bytes(*header_len.first_chunk().expect("`get` returned 8 bytes"));
+    if header_len > MAX_HEADER_BYTES || header_len > len - 8 {
         return Err(error(format!(
-            "the header claims {length} bytes in a file of {len} bytes: expected at most {MAX_HEADER} bytes, inside \
+            "the header claims {header_len} bytes in a file of {len} bytes: expected at most {MAX_HEADER_BYTES} bytes, inside \
              the file"
         )));
     }
-    let start = 8 + length;
-    let header = bytes.get(8, length as usize, &mut scratch)?;
+    let start = 8 + header_len;
+    let header = bytes.get(8, header_len as usize, &mut scratch)?;
     // Parse the entries later: `__metadata__` is not a tensor.
     let mut header: BTreeMap<String, &RawValue> =
         serde_json::from_slice(header).map_err(|e| error(format!("the header is not JSON: {e}")))?;
     header.remove("__metadata__");
     let names: Vec<String> = header.keys().cloned().collect();
     let mut columns = Vec::new();
-    for (index, name) in choose(&names)? {
+    for (index, name) in selector(&names)? {
         let tensor = header[&names[index]];
-        let Tensor { dtype, shape, data_offsets: [from, to] } =
+        let Tensor { dtype, shape, data_offsets: [data_start, data_end] } =
             serde_json::from_str(tensor.get()).map_err(|e| error(format!("tensor {name:?}: {e}")))?;
-        if from > to || to > len - start {
+        if data_start > data_end || data_end > len - start {
             let data_bytes = len - start;
             return Err(error(format!(
-                "tensor {name:?} claims bytes {from} to {to}, but the file has {data_bytes} bytes of data: it is \
+                "tensor {name:?} claims bytes {data_start} to {data_end}, but the file has {data_bytes} bytes of data: it is \
                  damaged or truncated"
             )));
         }
-        columns.push(Column::in_file(name, dtype_named(&dtype), shape, file_index, start + from, to - from)?);
+        columns.push(Column::in_file(
+            name,
+            dtype_from_name(&dtype),
+            shape,
+            file_index,
+            start + data_start,
+            data_end - data_start,
+        )?);
     }
     Ok(columns)
 }
 
 /// Returns the element type called `name`. Types that NumPy lacks have the kind `V`, which is not
 /// supported.
-fn dtype_named(name: &str) -> Dtype {
+fn dtype_from_name(name: &str) -> Dtype {
     let (kind, size) = match name {
         "BOOL" => (b'b', 1),
         "U8" => (b'u', 1),

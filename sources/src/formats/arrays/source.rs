@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(feature = "hdf5")]
 use super::chunks::ChunkCache;
-use super::column::{Choose, Column};
+use super::column::{ArraySelector, Column};
 #[cfg(feature = "hdf5")]
 use super::hdf5;
 use super::{numpy, safetensors, splits, torch};
@@ -91,7 +91,7 @@ fn is_other_label(name: &str) -> bool {
 
 /// Maximum number of samples that are read on opening to determine the types of variable-length
 /// columns.
-const MAX_SURVEYED: usize = 64;
+const MAX_SURVEYED_SAMPLES: usize = 64;
 
 fn kind_of(path: &Path) -> Result<&'static str> {
     let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
@@ -129,16 +129,16 @@ impl Arrays {
     /// `kind` is `npy`, `npz`, `safetensors`, `torch` or `hdf5`.
     pub(crate) fn open_at(location: &DatasetLocation, kind: &'static str, options: &Options) -> Result<Self> {
         let choice = options.column_choice();
-        let choose = |names: &[String]| select(names, location.part.as_deref(), &choice);
-        let (files, columns) = load(location, kind, &choose).map_err(|e| e.at_path(&location.path))?;
+        let selector = |names: &[String]| select_arrays(names, location.part.as_deref(), &choice);
+        let (files, columns) = open_columns(location, kind, &selector).map_err(|e| e.at_path(&location.path))?;
         Self::from_columns(&location.path, kind, choice, files, columns, options)
     }
 
     #[cfg(test)]
     pub(super) fn in_memory(bytes: Vec<u8>, kind: &'static str, part: Option<&str>) -> Result<Self> {
         let file = Arc::new(OpenFile::in_memory("memory".into(), bytes));
-        let choose = |names: &[String]| select(names, part, &ColumnChoice::default());
-        let columns = columns(&file, kind, "x", &choose)?;
+        let selector = |names: &[String]| select_arrays(names, part, &ColumnChoice::default());
+        let columns = read_columns(&file, kind, "x", &selector)?;
         Self::from_columns(Path::new("memory"), kind, ColumnChoice::default(), vec![file], columns, &Options::default())
     }
 
@@ -150,41 +150,43 @@ impl Arrays {
         columns: Vec<Column>,
         options: &Options,
     ) -> Result<Self> {
-        let named = |e: Error| e.at_path(path);
+        let with_path = |e: Error| e.at_path(path);
         let columns: Vec<Column> = columns.into_iter().filter(|column| column.len().is_some()).collect();
-        let len = check_columns(&columns).map_err(named)?;
+        let len = check_columns(&columns).map_err(with_path)?;
         let has_usual_label = columns.iter().any(|column| is_label(&column.name));
         if choice.label.is_none() && !choice.without_label && !has_usual_label {
-            let single = |column: &&Column| column.shape[1..].iter().all(|&side| side == 1);
-            let integers = |column: &&Column| matches!(column.dtype.kind, b'i' | b'u') && single(column);
-            let label =
-                |name: &&str| columns.iter().filter(integers).find(|column| column.name.eq_ignore_ascii_case(name));
+            let is_scalar = |column: &&Column| column.shape[1..].iter().all(|&side| side == 1);
+            let is_integer_column = |column: &&Column| matches!(column.dtype.kind, b'i' | b'u') && is_scalar(column);
+            let label = |name: &&str| {
+                columns.iter().filter(is_integer_column).find(|column| column.name.eq_ignore_ascii_case(name))
+            };
             choice.label = OTHER_LABELS.iter().find_map(label).map(|column| column.name.clone());
         }
-        let mut page = Vec::new();
+        let mut buffer = Vec::new();
         let mut survey = Survey::default();
         // All rows of a numeric array have the same type, so one row is enough.
-        let surveyed = if columns.iter().any(|column| column.heap.is_some()) { len.min(MAX_SURVEYED) } else { 1 };
-        for index in 0..surveyed {
-            page.clear();
-            let row = read_row(&columns, &files, index, None, &mut page).map_err(named)?;
-            survey.see(&row, &page).map_err(named)?;
+        let survey_count =
+            if columns.iter().any(|column| column.heap.is_some()) { len.min(MAX_SURVEYED_SAMPLES) } else { 1 };
+        for index in 0..survey_count {
+            buffer.clear();
+            let row = read_row(&columns, &files, index, None, &mut buffer).map_err(with_path)?;
+            survey.see(&row, &buffer).map_err(with_path)?;
         }
-        let mut rows = survey.finish(&choice).map_err(named)?;
-        let texts = |name: &str, see: &mut dyn FnMut(usize, &str)| {
+        let mut rows = survey.finish(&choice).map_err(with_path)?;
+        let texts = |name: &str, visit: &mut dyn FnMut(usize, &str)| {
             let label = columns.iter().filter(|column| column.name == name);
             (0..len).try_for_each(|index| {
-                page.clear();
-                for Named { content, .. } in read_row(label.clone(), &files, index, None, &mut page)? {
+                buffer.clear();
+                for Named { content, .. } in read_row(label.clone(), &files, index, None, &mut buffer)? {
                     if let Found::Text(text) = content {
-                        let text = std::str::from_utf8(text.of(&page));
-                        see(index, text.map_err(|_| Error::in_source("a label is not UTF-8"))?);
+                        let text = std::str::from_utf8(text.of(&buffer));
+                        visit(index, text.map_err(|_| Error::in_source("a label is not UTF-8"))?);
                     }
                 }
                 Ok(())
             })
         };
-        rows.learn(options.classes.as_ref(), options.lenient, texts).map_err(named)?;
+        rows.learn(options.classes.as_ref(), options.lenient, texts).map_err(with_path)?;
         let label = rows.label().and_then(|name| columns.iter().position(|column| column.name == name));
         let requested_checks = AtomicU64::new(0);
         Ok(Arrays { files, columns: columns.into(), rows, label, len, path: path.to_owned(), kind, requested_checks })
@@ -222,26 +224,30 @@ impl Arrays {
     }
 }
 
-fn select(names: &[String], part: Option<&str>, choice: &ColumnChoice) -> Result<Vec<(usize, String)>> {
-    let mut chosen = splits::choose(names, part)?;
+fn select_arrays(names: &[String], part: Option<&str>, choice: &ColumnChoice) -> Result<Vec<(usize, String)>> {
+    let mut selected = splits::select_split_arrays(names, part)?;
     if let Some(columns) = &choice.columns {
-        let is = |option: &Option<String>, name: &str| option.as_deref() == Some(name);
-        chosen.retain(|(_, name)| {
-            let label = match &choice.label {
+        let is_named = |option: &Option<String>, name: &str| option.as_deref() == Some(name);
+        selected.retain(|(_, name)| {
+            let is_label_column = match &choice.label {
                 None => !choice.without_label && (is_label(name) || is_other_label(name)),
-                label => is(label, name),
+                label => is_named(label, name),
             };
-            let image = match &choice.image {
+            let is_image_column = match &choice.image {
                 None => pixels::is_usual(name),
-                image => is(image, name),
+                image => is_named(image, name),
             };
-            columns.contains(name) || label || image
+            columns.contains(name) || is_label_column || is_image_column
         });
     }
-    Ok(chosen)
+    Ok(selected)
 }
 
-fn load(location: &DatasetLocation, kind: &str, choose: Choose<'_>) -> Result<(Vec<Arc<OpenFile>>, Vec<Column>)> {
+fn open_columns(
+    location: &DatasetLocation,
+    kind: &str,
+    selector: ArraySelector<'_>,
+) -> Result<(Vec<Arc<OpenFile>>, Vec<Column>)> {
     let (path, storage) = (&*location.path, location.storage.clone());
     let is_npy = |name: &str| has_extension(name, "npy");
     if kind == "npy" {
@@ -254,9 +260,9 @@ fn load(location: &DatasetLocation, kind: &str, choose: Choose<'_>) -> Result<(V
         let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let names: Vec<String> = paths.iter().map(stem).collect();
         // A path to one file selects that file, even if its name denotes a split.
-        let chosen = if is_folder { choose(&names)? } else { vec![(0, names[0].clone())] };
+        let selected = if is_folder { selector(&names)? } else { vec![(0, names[0].clone())] };
         let (mut files, mut columns) = (Vec::new(), Vec::new());
-        for (index, name) in chosen {
+        for (index, name) in selected {
             let file = Arc::new(storage.open(&paths[index])?);
             columns.push(numpy::npy(&*file, name, files.len()).map_err(|e| e.at_path(&paths[index]))?);
             files.push(file);
@@ -264,20 +270,20 @@ fn load(location: &DatasetLocation, kind: &str, choose: Choose<'_>) -> Result<(V
         return Ok((files, columns));
     }
     let file = Arc::new(storage.open(path)?);
-    let columns = columns(&file, kind, "", choose)?;
+    let columns = read_columns(&file, kind, "", selector)?;
     Ok((vec![file], columns))
 }
 
 /// An `.npy` file contains one array, which is called `name`.
-fn columns(file: &Arc<OpenFile>, kind: &str, name: &str, choose: Choose<'_>) -> Result<Vec<Column>> {
+fn read_columns(file: &Arc<OpenFile>, kind: &str, name: &str, selector: ArraySelector<'_>) -> Result<Vec<Column>> {
     let bytes = &**file;
     match kind {
         "npy" => Ok(vec![numpy::npy(bytes, name.to_owned(), 0)?]),
-        "npz" => numpy::npz(bytes, 0, choose),
-        "safetensors" => safetensors::columns(bytes, 0, choose),
+        "npz" => numpy::npz(bytes, 0, selector),
+        "safetensors" => safetensors::columns(bytes, 0, selector),
         #[cfg(feature = "hdf5")]
-        "hdf5" => hdf5::columns(file, 0, choose),
-        _ => torch::columns(bytes, 0, choose),
+        "hdf5" => hdf5::columns(file, 0, selector),
+        _ => torch::columns(bytes, 0, selector),
     }
 }
 
@@ -311,20 +317,24 @@ fn check_columns(columns: &[Column]) -> Result<usize> {
     Ok(len)
 }
 
-/// `first` is the prefetch index of the first column, or `None` if the sample is not prefetched.
-/// The other columns have the indices after it.
+/// `first_prefetch_index` is the prefetch index of the first column, or `None` if the sample is not
+/// prefetched. The other columns have the indices after it.
 fn read_row<'a>(
     columns: impl IntoIterator<Item = &'a Column>,
     files: &'a [Arc<OpenFile>],
     index: usize,
-    first: Option<usize>,
-    page: &mut Vec<u8>,
+    first_prefetch_index: Option<usize>,
+    buffer: &mut Vec<u8>,
 ) -> Result<Vec<Named<'a>>> {
     let cell = |(position, column): (usize, &'a Column)| {
-        let read = first.map(|first| (first + position) as u64);
+        let prefetch_index = first_prefetch_index.map(|first| (first + position) as u64);
         let content = match column.heap {
-            Some(_) => column.value(files, index, page)?,
-            None => Found::array(column.dtype.element()?, &column.shape[1..], column.get(files, index, read, page)?),
+            Some(_) => column.read_heap_value(files, index, buffer)?,
+            None => Found::array(
+                column.dtype.element()?,
+                &column.shape[1..],
+                column.read_sample(files, index, prefetch_index, buffer)?,
+            ),
         };
         Ok(Named { name: Cow::Borrowed(&*column.name), content })
     };
@@ -360,9 +370,9 @@ impl Source for Arrays {
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         if let Some(remote) = self.remote() {
             let (columns, width) = (self.columns.clone(), self.columns.len());
-            let part = move |read: u64| columns[read as usize % width].byte_range(read as usize / width);
+            let byte_range = move |read: u64| columns[read as usize % width].byte_range(read as usize / width);
             let objects = self.files.iter().filter_map(|file| Some(file.object()?.0.clone()));
-            return remote.prefetcher(widened(order, width), Parts::new(objects.collect(), part));
+            return remote.prefetcher(widened(order, width), Parts::new(objects.collect(), byte_range));
         }
         self.grant_caches(&order)
     }

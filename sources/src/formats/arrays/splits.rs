@@ -13,7 +13,7 @@ fn split_of(name: &str) -> Option<(&'static str, &str)> {
 /// Selects the arrays of the split `requested`, or of the only split. Returns the index of each
 /// array, and its name without the split. If any array name contains no split, the dataset has no
 /// splits, and all arrays are selected.
-pub(super) fn choose(names: &[String], requested: Option<&str>) -> Result<Vec<(usize, String)>> {
+pub(super) fn select_split_arrays(names: &[String], requested: Option<&str>) -> Result<Vec<(usize, String)>> {
     let parsed: Option<Vec<_>> = names.iter().map(|name| split_of(name)).collect();
     let parsed = parsed.unwrap_or_default();
     let mut splits: Vec<&str> = parsed.iter().map(|(split, _)| *split).collect();
@@ -40,8 +40,8 @@ pub(super) fn choose(names: &[String], requested: Option<&str>) -> Result<Vec<(u
             }
         }
     };
-    let named = parsed.iter().enumerate().filter(|(_, (name, _))| name == split);
-    Ok(named.map(|(index, (_, name))| (index, (*name).to_owned())).collect())
+    let in_split = parsed.iter().enumerate().filter(|(_, (name, _))| name == split);
+    Ok(in_split.map(|(index, (_, name))| (index, (*name).to_owned())).collect())
 }
 
 #[cfg(test)]
@@ -59,22 +59,29 @@ mod tests {
     #[test]
     fn several_splits_need_a_choice_by_any_common_name() {
         let names = ["train_x", "train_y", "val_x", "val_y"].map(str::to_owned);
-        let e = choose(&names, None).unwrap_err();
+        let e = select_split_arrays(&names, None).unwrap_err();
         assert!(e.cause().contains("found the splits train, validation: append `/`"), "{e}");
-        let chosen = [(2, "x".to_owned()), (3, "y".to_owned())];
+        let selected = [(2, "x".to_owned()), (3, "y".to_owned())];
         assert_eq!(
-            (choose(&names, Some("val")).unwrap(), choose(&names, Some("validation")).unwrap()),
-            (chosen.to_vec(), chosen.to_vec())
+            (
+                select_split_arrays(&names, Some("val")).unwrap(),
+                select_split_arrays(&names, Some("validation")).unwrap()
+            ),
+            (selected.to_vec(), selected.to_vec())
         );
         assert!(
-            choose(&names, Some("test"))
+            select_split_arrays(&names, Some("test"))
                 .unwrap_err()
                 .cause()
                 .contains("no split \"test\": expected one of train, validation")
         );
-        assert_eq!(choose(&names[2..], None).unwrap(), [(0, "x".to_owned()), (1, "y".to_owned())]);
+        assert_eq!(select_split_arrays(&names[2..], None).unwrap(), [(0, "x".to_owned()), (1, "y".to_owned())]);
         let plain = ["images".to_owned(), "train_y".to_owned()];
-        assert_eq!(choose(&plain, None).unwrap().len(), 2, "`images` contains no split, so the dataset has none");
-        assert!(choose(&plain, Some("train")).is_err());
+        assert_eq!(
+            select_split_arrays(&plain, None).unwrap().len(),
+            2,
+            "`images` contains no split, so the dataset has none"
+        );
+        assert!(select_split_arrays(&plain, Some("train")).is_err());
     }
 }

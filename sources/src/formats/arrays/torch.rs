@@ -1,6 +1,6 @@
 //! Reads the archives that `torch.save` writes: zip files with a pickle and one member per storage.
 
-use super::column::{Choose, Column};
+use super::column::{ArraySelector, Column};
 use super::zip::{self, Member};
 use crate::error::{Error, Result};
 use crate::machine::bytes::Bytes;
@@ -8,9 +8,9 @@ use crate::values::elements::Dtype;
 use crate::values::pickle::{self, Id, Node, Nodes, Tensor};
 
 /// Maximum size of the pickle, in bytes. Tensor elements are in other members of the archive.
-const MAX_PICKLE: u64 = 256 << 20;
+const MAX_PICKLE_BYTES: u64 = 256 << 20;
 
-pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) -> Result<Vec<Column>> {
+pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, selector: ArraySelector<'_>) -> Result<Vec<Column>> {
     let start = bytes.get(0, bytes.len().min(4) as usize, &mut Vec::new())?.to_vec();
     if !start.starts_with(b"PK") {
         return Err(Error::in_source(
@@ -18,27 +18,27 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, choose: Choose<'_>) 
              and save it again with a current version",
         ));
     }
-    let members = zip::members(bytes)?;
-    let find =
+    let members = zip::list_members(bytes)?;
+    let find_member =
         |end: &str| members.iter().find(|member| member.name.split_once('/').is_some_and(|(_, rest)| rest == end));
     let missing = || Error::in_source("not a torch.save archive: data.pkl is missing");
-    let pickle = zip::content(bytes, find("data.pkl").ok_or_else(missing)?, MAX_PICKLE)?;
+    let pickle = zip::read_member(bytes, find_member("data.pkl").ok_or_else(missing)?, MAX_PICKLE_BYTES)?;
     let nodes = pickle::read_torch(&pickle)?;
-    let big_endian = match find("byteorder") {
-        Some(order) => zip::content(bytes, order, 64)?.starts_with(b"big"),
+    let big_endian = match find_member("byteorder") {
+        Some(order) => zip::read_member(bytes, order, 64)?.starts_with(b"big"),
         None => false,
     };
     let archive = Archive { nodes: &nodes, members: &members, file_index, big_endian };
-    let mut unchecked = zip::MAX_VERIFIED;
+    let mut verify_budget = zip::MAX_VERIFIED_BYTES;
     // Verify storages rather than tensors, because tensors may share a storage.
-    for member in members.iter().filter(|member| !member.deflated && is_storage(member)) {
-        if let Some(rest) = unchecked.checked_sub(member.compressed_len) {
-            unchecked = rest;
-            zip::verify(bytes, member)?;
+    for member in members.iter().filter(|member| !member.is_deflated && is_storage(member)) {
+        if let Some(rest) = verify_budget.checked_sub(member.compressed_len) {
+            verify_budget = rest;
+            zip::verify_checksum(bytes, member)?;
         }
     }
     let (names, ids): (Vec<String>, Vec<Id>) = archive.names()?.into_iter().unzip();
-    choose(&names)?.into_iter().map(|(index, name)| archive.column(name, ids[index])).collect()
+    selector(&names)?.into_iter().map(|(index, name)| archive.column(name, ids[index])).collect()
 }
 
 fn is_storage(member: &Member) -> bool {
@@ -77,11 +77,11 @@ impl Archive<'_> {
                     Node::List(_) => Some(1),
                     _ => None,
                 };
-                let only = |is: &dyn Fn(usize) -> bool| {
-                    let mut actual = items.iter().enumerate().filter(|(_, id)| axes(id).is_some_and(is));
+                let only_item = |matches: &dyn Fn(usize) -> bool| {
+                    let mut actual = items.iter().enumerate().filter(|(_, id)| axes(id).is_some_and(matches));
                     actual.next().filter(|_| actual.next().is_none()).map(|(index, _)| index)
                 };
-                let (image, label) = (only(&|axes| axes > 2), only(&|axes| axes == 1));
+                let (image, label) = (only_item(&|axes| axes > 2), only_item(&|axes| axes == 1));
                 let name = |index| match index {
                     index if Some(index) == image => "image".to_owned(),
                     index if Some(index) == label => "label".to_owned(),
@@ -129,13 +129,13 @@ impl Archive<'_> {
     fn tensor(&self, name: String, tensor: &Tensor) -> Result<Column> {
         let Tensor { dtype, shape, strides, offset, elements, .. } = tensor;
         let mut expected = 1_usize;
-        let contiguous = shape.len() == strides.len()
+        let is_contiguous = shape.len() == strides.len()
             && shape.iter().zip(strides).rev().all(|(&side, &stride)| {
                 let fits = side == 1 || stride == expected;
                 expected = expected.saturating_mul(side);
                 fits
             });
-        if !contiguous && !shape.contains(&0) {
+        if !is_contiguous && !shape.contains(&0) {
             let cause = format!(
                 "tensor {name:?} of shape {shape:?} is not contiguous (strides {strides:?}): save tensor.contiguous() \
                  instead"
@@ -146,18 +146,18 @@ impl Archive<'_> {
         let end = format!("data/{key}");
         let member =
             self.members.iter().find(|member| member.name.split_once('/').is_some_and(|(_, rest)| rest == end));
-        let Some(member) = member.filter(|member| !member.deflated) else {
+        let Some(member) = member.filter(|member| !member.is_deflated) else {
             return Err(Error::in_source(format!("tensor {name:?}: the archive has no uncompressed member {end:?}")));
         };
         let size = dtype.size as u64;
         let length = shape.iter().try_fold(size, |length, &side| length.checked_mul(side as u64));
         let start = offset.checked_mul(size);
-        let inside = elements.checked_mul(size) == Some(member.len)
+        let is_in_member = elements.checked_mul(size) == Some(member.len)
             && start
                 .zip(length)
                 .and_then(|(start, length)| start.checked_add(length))
                 .is_some_and(|end| end <= member.len);
-        let (Some(start), Some(length), true) = (start, length, inside) else {
+        let (Some(start), Some(length), true) = (start, length, is_in_member) else {
             let actual = member.len;
             return Err(Error::in_source(format!(
                 "tensor {name:?} of shape {shape:?}, which starts at element {offset}, extends past the end of its \

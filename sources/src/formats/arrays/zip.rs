@@ -15,82 +15,83 @@ pub(super) struct Member {
     pub(super) compressed_len: u64,
     pub(super) len: u64,
     crc: u32,
-    pub(super) deflated: bool,
+    pub(super) is_deflated: bool,
 }
 
-const END: &[u8; 4] = b"PK\x05\x06";
-const END64: &[u8; 4] = b"PK\x06\x06";
-const LOCATOR64: &[u8; 4] = b"PK\x06\x07";
-const ENTRY: &[u8; 4] = b"PK\x01\x02";
-const LOCAL: &[u8; 4] = b"PK\x03\x04";
+const END_SIGNATURE: &[u8; 4] = b"PK\x05\x06";
+const END64_SIGNATURE: &[u8; 4] = b"PK\x06\x06";
+const LOCATOR64_SIGNATURE: &[u8; 4] = b"PK\x06\x07";
+const ENTRY_SIGNATURE: &[u8; 4] = b"PK\x01\x02";
+const LOCAL_SIGNATURE: &[u8; 4] = b"PK\x03\x04";
 
 /// Maximum size of the directory, in bytes. Archives of arrays have few members, so this is ample.
-const MAX_DIRECTORY: u64 = 64 << 20;
+const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 
 /// Size of the end record without a comment, in bytes.
 const END_BYTES: u64 = 22;
 /// Size of the end record with the longest possible comment, in bytes.
-const MAX_END: u64 = END_BYTES + 65_535;
+const MAX_END_BYTES: u64 = END_BYTES + 65_535;
 
 /// Maximum compression ratio of deflate.
 const MAX_RATIO: u64 = 1032;
 
 /// Lists the members of the archive in directory order, and checks that the data of every member
 /// lies inside the archive.
-pub(super) fn members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
+pub(super) fn list_members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
     let archive = Archive { bytes };
-    let (start, size) = archive.directory()?;
+    let (start, size) = archive.find_directory()?;
     let directory = archive.get(start, size)?;
     let mut members = Vec::new();
     let mut entry_offset = 0;
     while entry_offset < directory.len() {
-        let place = start + entry_offset as u64;
-        let error = |cause: &str| Error::in_source(format!("zip: entry at byte {place}: {cause}"));
+        let entry_position = start + entry_offset as u64;
+        let error = |cause: &str| Error::in_source(format!("zip: entry at byte {entry_position}: {cause}"));
         let entry = directory[entry_offset..].first_chunk::<46>().ok_or_else(|| error("truncated"))?;
-        if !entry.starts_with(ENTRY) {
+        if !entry.starts_with(ENTRY_SIGNATURE) {
             return Err(error("wrong signature"));
         }
         let (name, extra, comment) = (u16_at(entry, 28), u16_at(entry, 30), u16_at(entry, 32));
         let rest = directory[entry_offset + 46..].get(..name + extra + comment).ok_or_else(|| error("truncated"))?;
         let (flags, method) = (u16_at(entry, 8), u16_at(entry, 10));
-        let [mut stored, mut len, mut local] = [20, 24, 42].map(|offset| u64::from(u32_at(entry, offset)));
-        apply_zip64(&rest[name..name + extra], [&mut len, &mut stored, &mut local])
+        let [mut compressed_len, mut len, mut header_offset] =
+            [20, 24, 42].map(|offset| u64::from(u32_at(entry, offset)));
+        apply_zip64(&rest[name..name + extra], [&mut len, &mut compressed_len, &mut header_offset])
             .ok_or_else(|| error("invalid 64-bit sizes"))?;
         let name = String::from_utf8_lossy(&rest[..name]).into_owned();
         if flags & 1 != 0 {
             return Err(error(&format!("{name:?} is encrypted")));
         }
-        let deflated = match method {
+        let is_deflated = match method {
             0 => false,
             8 => true,
             _ => {
                 return Err(error(&format!("{name:?} uses compression method {method}: expected none or deflate")));
             }
         };
-        let header = archive.get(local, 30).map_err(|_| error("its data is outside the archive"))?;
-        if !header.starts_with(LOCAL) {
+        let header = archive.get(header_offset, 30).map_err(|_| error("its data is outside the archive"))?;
+        if !header.starts_with(LOCAL_SIGNATURE) {
             return Err(error("its local file header is missing"));
         }
-        let offset = local + 30 + (u16_at(&header, 26) + u16_at(&header, 28)) as u64;
+        let offset = header_offset + 30 + (u16_at(&header, 26) + u16_at(&header, 28)) as u64;
         let archive_len = archive.bytes.len();
-        if offset.checked_add(stored).is_none_or(|end| end > archive_len) {
+        if offset.checked_add(compressed_len).is_none_or(|end| end > archive_len) {
             return Err(error(&format!(
-                "{name:?} has {stored} bytes at byte {offset}, but the archive has {archive_len} bytes: it is damaged \
+                "{name:?} has {compressed_len} bytes at byte {offset}, but the archive has {archive_len} bytes: it is damaged \
                  or truncated"
             )));
         }
-        if !deflated && stored != len {
+        if !is_deflated && compressed_len != len {
             return Err(error(&format!(
-                "{name:?} is not compressed, but its compressed size is {stored} bytes and its size is {len}"
+                "{name:?} is not compressed, but its compressed size is {compressed_len} bytes and its size is {len}"
             )));
         }
         entry_offset += 46 + rest.len();
-        members.push(Member { name, offset, compressed_len: stored, len, crc: u32_at(entry, 16), deflated });
+        members.push(Member { name, offset, compressed_len: compressed_len, len, crc: u32_at(entry, 16), is_deflated });
     }
     Ok(members)
 }
 
-pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Result<Vec<u8>> {
+pub(super) fn read_member(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Result<Vec<u8>> {
     let (name, len, stored) = (&member.name, member.len, member.compressed_len);
     if len > max_len {
         return Err(Error::in_source(format!("zip: {name:?} has {len} bytes: expected at most {max_len}")));
@@ -114,9 +115,9 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
         })
     });
     let read = || -> std::io::Result<()> {
-        let pieces = Pieces { pieces, piece: Vec::new(), position: 0 };
+        let pieces = PieceReader { pieces, piece: Vec::new(), position: 0 };
         // The claimed length may be wrong, so let the buffer grow with the content.
-        match member.deflated {
+        match member.is_deflated {
             true => DeflateDecoder::new(pieces).take(len + 1).read_to_end(&mut content)?,
             false => { pieces }.read_to_end(&mut content)?,
         };
@@ -134,15 +135,15 @@ pub(super) fn content(bytes: &dyn Bytes, member: &Member, max_len: u64) -> Resul
 
 /// Verifies the checksum of an uncompressed member. Skips archives in an object store, because
 /// verifying would download the whole member.
-pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
+pub(super) fn verify_checksum(bytes: &dyn Bytes, member: &Member) -> Result<()> {
     if bytes.are_in_store() {
         return Ok(());
     }
-    let (mut hash, mut scratch, mut done) = (crc32fast::Hasher::new(), Vec::new(), 0);
-    while done < member.compressed_len {
-        let piece = (member.compressed_len - done).min(1 << 20);
-        hash.update(bytes.get(member.offset + done, piece as usize, &mut scratch)?);
-        done += piece;
+    let (mut hash, mut scratch, mut verified_len) = (crc32fast::Hasher::new(), Vec::new(), 0);
+    while verified_len < member.compressed_len {
+        let piece = (member.compressed_len - verified_len).min(1 << 20);
+        hash.update(bytes.get(member.offset + verified_len, piece as usize, &mut scratch)?);
+        verified_len += piece;
     }
     if hash.finalize() != member.crc {
         let Member { name, compressed_len: stored, .. } = member;
@@ -153,15 +154,15 @@ pub(super) fn verify(bytes: &dyn Bytes, member: &Member) -> Result<()> {
 
 /// Maximum number of bytes per archive that are verified on opening. Members beyond this budget are
 /// not verified.
-pub(super) const MAX_VERIFIED: u64 = 256 << 20;
+pub(super) const MAX_VERIFIED_BYTES: u64 = 256 << 20;
 
-struct Pieces<I> {
+struct PieceReader<I> {
     pieces: I,
     piece: Vec<u8>,
     position: usize,
 }
 
-impl<I: Iterator<Item = Result<Vec<u8>>>> Read for Pieces<I> {
+impl<I: Iterator<Item = Result<Vec<u8>>>> Read for PieceReader<I> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         if self.position == self.piece.len() {
             self.piece = match self.pieces.next() {
@@ -193,11 +194,11 @@ impl Archive<'_> {
         Ok(Cow::Owned(try_copy(self.bytes.get(offset, len as usize, &mut Vec::new())?)?))
     }
 
-    fn directory(&self) -> Result<(u64, u64)> {
+    fn find_directory(&self) -> Result<(u64, u64)> {
         let len = self.bytes.len();
-        let from = len.saturating_sub(MAX_END);
-        let tail = self.get(from, len - from)?;
-        let mut ends = memchr::memmem::rfind_iter(&tail, END);
+        let tail_start = len.saturating_sub(MAX_END_BYTES);
+        let tail = self.get(tail_start, len - tail_start)?;
+        let mut ends = memchr::memmem::rfind_iter(&tail, END_SIGNATURE);
         // The signature may also occur in the comment, so only an end record that extends to the
         // end of the file counts.
         let end = ends.find(|&end| {
@@ -209,18 +210,18 @@ impl Archive<'_> {
         let [mut size, mut start] = [12, 16].map(|offset| u64::from(u32_at(&tail, end + offset)));
         let entries = u16_at(&tail, end + 10);
         if start == u64::from(u32::MAX) || size == u64::from(u32::MAX) || entries == usize::from(u16::MAX) {
-            let locator = (from + end as u64).checked_sub(20).map(|offset| self.get(offset, 20)).transpose()?;
-            if let Some(locator) = locator.filter(|locator| locator.starts_with(LOCATOR64)) {
+            let locator = (tail_start + end as u64).checked_sub(20).map(|offset| self.get(offset, 20)).transpose()?;
+            if let Some(locator) = locator.filter(|locator| locator.starts_with(LOCATOR64_SIGNATURE)) {
                 let end = self.get(u64_at(&locator, 8), 56)?;
-                if !end.starts_with(END64) {
+                if !end.starts_with(END64_SIGNATURE) {
                     return Err(Error::in_source("zip: the 64-bit end record is missing"));
                 }
                 (size, start) = (u64_at(&end, 40), u64_at(&end, 48));
             }
         }
-        if size > MAX_DIRECTORY {
+        if size > MAX_DIRECTORY_BYTES {
             return Err(Error::in_source(format!(
-                "zip: the directory has {size} bytes: expected at most {MAX_DIRECTORY}"
+                "zip: the directory has {size} bytes: expected at most {MAX_DIRECTORY_BYTES}"
             )));
         }
         Ok((start, size))
@@ -230,15 +231,15 @@ impl Archive<'_> {
 /// Replaces each of the `values` that did not fit in 32 bits with its 64-bit value from the extra
 /// field, or returns `None` if it is missing.
 fn apply_zip64(mut extra: &[u8], values: [&mut u64; 3]) -> Option<()> {
-    let mut escaped = values.into_iter().filter(|value| **value == u64::from(u32::MAX)).peekable();
-    if escaped.peek().is_none() {
+    let mut overflowed = values.into_iter().filter(|value| **value == u64::from(u32::MAX)).peekable();
+    if overflowed.peek().is_none() {
         return Some(());
     }
     while let Some((head, rest)) = extra.split_first_chunk::<4>() {
         let (field, after) = rest.split_at_checked(u16_at(head, 2))?;
         if u16_at(head, 0) == 1 {
             let mut field = field.as_chunks::<8>().0.iter();
-            for value in escaped {
+            for value in overflowed {
                 *value = u64::from_le_bytes(*field.next()?);
             }
             return Some(());
@@ -278,11 +279,12 @@ mod tests {
             compressed_len: stored,
             len: 100,
             crc: crc32fast::hash(&[7; 100]),
-            deflated: true,
+            is_deflated: true,
         };
-        let cause =
-            |member: &Member, max_len: u64| content(&bytes.as_slice(), member, max_len).unwrap_err().cause().to_owned();
-        assert_eq!(content(&bytes.as_slice(), &member, 100).unwrap(), [7; 100]);
+        let cause = |member: &Member, max_len: u64| {
+            read_member(&bytes.as_slice(), member, max_len).unwrap_err().cause().to_owned()
+        };
+        assert_eq!(read_member(&bytes.as_slice(), &member, 100).unwrap(), [7; 100]);
         assert_eq!(cause(&member, 99), "zip: \"x\" has 100 bytes: expected at most 99");
         for (len, expected) in [
             (1 << 20, format!("{stored} compressed bytes cannot contain 1048576 bytes")),

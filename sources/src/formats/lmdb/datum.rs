@@ -16,7 +16,7 @@ pub(super) struct Datum<'a> {
     label: Option<i64>,
     /// Little-endian floats. Each slice contains one element or a packed run of elements.
     floats: Vec<&'a [u8]>,
-    encoded: bool,
+    is_encoded: bool,
 }
 
 impl<'a> Datum<'a> {
@@ -36,7 +36,7 @@ impl<'a> Datum<'a> {
                 (5, Field::Varint(number)) => datum.label = Some(number as i64),
                 (6, Field::Bytes(bytes)) if bytes.len() % 4 == 0 => datum.floats.push(bytes),
                 (6, Field::Fixed32(bytes)) => datum.floats.push(bytes),
-                (7, Field::Varint(number)) => datum.encoded = number != 0,
+                (7, Field::Varint(number)) => datum.is_encoded = number != 0,
                 _ => return Err(error()),
             }
         }
@@ -46,14 +46,19 @@ impl<'a> Datum<'a> {
         Ok(datum)
     }
 
-    /// Raw pixels and floats are appended to `page`. If `colors` is `None`, raw pixels with 3
+    /// Raw pixels and floats are appended to `buffer`. If `colors` is `None`, raw pixels with 3
     /// channels are an error.
-    pub(super) fn sample(self, key: RowBytes<'a>, colors: Option<Colors>, page: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+    pub(super) fn sample(
+        self,
+        key: RowBytes<'a>,
+        colors: Option<Colors>,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<Sample<'a>> {
         let shape = [self.channels, self.height, self.width];
         let claimed = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));
-        let start = page.len();
-        let raw = self.data.filter(|data| !self.encoded && claimed == Some(data.len()) && !data.is_empty());
-        if let Some(data) = raw {
+        let start = buffer.len();
+        let raw_pixels = self.data.filter(|data| !self.is_encoded && claimed == Some(data.len()) && !data.is_empty());
+        if let Some(data) = raw_pixels {
             let colors = match (self.channels, colors) {
                 (1, _) => Colors::Rgb,
                 (3, Some(colors)) => colors,
@@ -67,23 +72,23 @@ impl<'a> Datum<'a> {
                     return Err(Error::in_source(format!("raw pixels of {channels} channels: expected 1 or 3")));
                 }
             };
-            pixels::append(page, data, &shape, Channels::First, colors)?;
+            pixels::append(buffer, data, &shape, Channels::First, colors)?;
         } else if self.data.is_none() || self.data == Some(b"") {
             self.floats.iter().for_each(|floats| {
-                page.extend(
+                buffer.extend(
                     floats.as_chunks::<4>().0.iter().flat_map(|float| f32::from_le_bytes(*float).to_ne_bytes()),
                 );
             });
         }
-        let page: &'a [u8] = page;
-        let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
+        let buffer: &'a [u8] = buffer;
+        let key = std::str::from_utf8(key.of(buffer)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
         let mut sample = Sample::new(key);
-        let converted = &page[start..];
+        let converted = &buffer[start..];
         match self.data.filter(|data| !data.is_empty()) {
-            Some(_) if raw.is_some() => sample.push(format::NPY.field, converted)?,
+            Some(_) if raw_pixels.is_some() => sample.push(format::NPY.field, converted)?,
             Some(data) => match format::of(data) {
                 Some(format) => sample.push(format.field, data)?,
-                None if self.encoded => sample.push("img", data)?,
+                None if self.is_encoded => sample.push("img", data)?,
                 None => {
                     let actual = data.len();
                     return Err(Error::in_source(format!(

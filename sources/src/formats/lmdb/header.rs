@@ -46,12 +46,12 @@ pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Resu
         read(offset, &mut page)?;
         if !is_lmdb(&page) {
             let swapped = page[16..20] == LMDB_MAGIC.swap_bytes().to_ne_bytes();
-            let why = if swapped {
+            let reason = if swapped {
                 "it was written on a machine with a different byte order"
             } else {
                 "the magic number is missing"
             };
-            return error(format!("not an lmdb file: {why} at byte {}", offset + 16));
+            return error(format!("not an lmdb file: {reason} at byte {}", offset + 16));
         }
         let u32_at = |i: usize| u32::from_ne_bytes([page[i], page[i + 1], page[i + 2], page[i + 3]]);
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;

@@ -25,8 +25,8 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    pub(super) fn find(snapshot: &Snapshot) -> Result<Self> {
-        if let Some(pairs) = pairs(snapshot)? {
+    pub(super) fn detect(snapshot: &Snapshot) -> Result<Self> {
+        if let Some(pairs) = detect_pairs(snapshot)? {
             return Ok(pairs);
         }
         match snapshot.with_transaction(decimal_keys)? {
@@ -44,7 +44,7 @@ impl Keys {
 
     /// Returns the key of sample `index` in the format of [`text`](Keys::text), and its value, or
     /// `None` if the database has no such key.
-    pub(super) fn record<'a>(
+    pub(super) fn find<'a>(
         &'a self,
         snapshot: &'a Snapshot,
         index: usize,
@@ -52,7 +52,7 @@ impl Keys {
     ) -> Result<(RowBytes<'a>, Option<&'a [u8]>)> {
         let key = self.text(index, scratch);
         let value = match self {
-            Keys::Listed { .. } => snapshot.get(self.listed(index))?,
+            Keys::Listed { .. } => snapshot.get(self.listed_key(index))?,
             _ => snapshot.get(scratch)?,
         };
         Ok((key, value))
@@ -66,7 +66,7 @@ impl Keys {
             Keys::Decimal { width, .. } => write!(scratch, "{index:0width$}"),
             Keys::Pairs { .. } => write!(scratch, "image-{:09}", index + 1),
             Keys::Listed { .. } => {
-                let key = self.listed(index);
+                let key = self.listed_key(index);
                 if std::str::from_utf8(key).is_ok_and(|text| !text.contains(char::is_control)) {
                     return RowBytes::Borrowed(key);
                 }
@@ -77,7 +77,7 @@ impl Keys {
         RowBytes::Page(0..scratch.len())
     }
 
-    fn listed(&self, index: usize) -> &[u8] {
+    fn listed_key(&self, index: usize) -> &[u8] {
         let Keys::Listed { bytes, ends } = self else { return b"" };
         let start = if index == 0 { 0 } else { ends[index - 1] };
         &bytes[start..ends[index]]
@@ -91,13 +91,13 @@ pub(super) fn label_key(image: &str) -> Option<String> {
 
 /// Detects a text recognition dataset by the key `num-samples` and the first and the last key of
 /// that many images. Labels are optional.
-fn pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
+fn detect_pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     let Some(count) = snapshot.get(NUM_SAMPLES)? else { return Ok(None) };
     let count = std::str::from_utf8(count).ok().and_then(|count| count.trim().parse::<usize>().ok());
-    let has = |number: usize| snapshot.get(format!("image-{number:09}").as_bytes()).map(|value| value.is_some());
+    let has_image = |number: usize| snapshot.get(format!("image-{number:09}").as_bytes()).map(|value| value.is_some());
     match count {
-        Some(len @ 1..) if has(1)? => {
-            if !has(len)? || has(len + 1)? {
+        Some(len @ 1..) if has_image(1)? => {
+            if !has_image(len)? || has_image(len + 1)? {
                 return Err(Error::in_source(format!(
                     "num-samples is {len}, but the keys of the images do not end with image-{len:09}"
                 )));
@@ -141,29 +141,29 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     let len = entries - metadata;
     let last = format!("{:0width$}", len - 1);
     let mut tail = cursor.iter_from(&last).take(2);
-    let at_last = tail.next().transpose()?.is_some_and(|(key, _)| key == last.as_bytes());
-    let then_none = tail.next().transpose()?.is_none_or(|(key, _)| is_metadata(key));
-    if !at_last || !then_none {
+    let has_last_key = tail.next().transpose()?.is_some_and(|(key, _)| key == last.as_bytes());
+    let ends_after_last = tail.next().transpose()?.is_none_or(|(key, _)| is_metadata(key));
+    if !has_last_key || !ends_after_last {
         return Ok(None);
     }
     let stat = txn.stat(database)?;
-    let sound = if stat.leaf_pages() <= FULLY_CHECKED_PAGES {
+    let is_valid = if stat.leaf_pages() <= FULLY_CHECKED_PAGES {
         // Comparing with the expected key is faster than parsing.
-        is_counted(cursor.iter_start().take(len), 0, width)?
+        are_consecutive(cursor.iter_start().take(len), 0, width)?
     } else {
-        let mut sound = true;
+        let mut is_valid = true;
         for check in 0..SPOT_CHECKS {
             let index = len / SPOT_CHECKS * check;
-            sound = sound && is_counted(cursor.iter_from(format!("{index:0width$}")).take(2), index, width)?;
+            is_valid = is_valid && are_consecutive(cursor.iter_from(format!("{index:0width$}")).take(2), index, width)?;
         }
-        sound
+        is_valid
     };
-    Ok(sound.then_some(Keys::Decimal { width, len }))
+    Ok(is_valid.then_some(Keys::Decimal { width, len }))
 }
 
 /// Returns whether the keys of `records` are consecutive numbers of `width` digits, starting with
 /// `first`.
-fn is_counted<'txn>(
+fn are_consecutive<'txn>(
     records: impl Iterator<Item = lmdb::Result<(&'txn [u8], &'txn [u8])>>,
     first: usize,
     width: usize,

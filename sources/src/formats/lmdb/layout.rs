@@ -115,30 +115,30 @@ impl ValueFormat for RawValues {
     }
 }
 
-pub(super) enum Detected {
-    Plain(Box<dyn ValueFormat>),
+pub(super) enum DetectedLayout {
+    Custom(Box<dyn ValueFormat>),
     Pickled,
     Datum,
 }
 
-pub(super) fn detect(value: &[u8]) -> Result<Detected> {
+pub(super) fn detect(value: &[u8]) -> Result<DetectedLayout> {
     // The order of these checks matters: PNGs begin with the same byte as MessagePack maps of nine
     // pairs, and most pickles with the same byte as an empty map.
     if format::of(value).is_some() {
-        return Ok(Detected::Plain(Box::new(RawValues)));
+        return Ok(DetectedLayout::Custom(Box::new(RawValues)));
     }
     if is_pickle(value) {
-        return Ok(Detected::Pickled);
+        return Ok(DetectedLayout::Pickled);
     }
     if let Ok(Value::Map(_)) = Reader::new(value).next() {
-        return Ok(Detected::Plain(Box::new(MsgPack)));
+        return Ok(DetectedLayout::Custom(Box::new(MsgPack)));
     }
     if Datum::read(value).is_ok() {
-        return Ok(Detected::Datum);
+        return Ok(DetectedLayout::Datum);
     }
-    let shown = &value[..value.len().min(8)];
+    let first_bytes = &value[..value.len().min(8)];
     Err(Error::in_source(format!(
-        "unknown value of {} bytes that begins with {shown:02x?}: expected a messagepack map, an encoded image, a \
+        "unknown value of {} bytes that begins with {first_bytes:02x?}: expected a messagepack map, an encoded image, a \
          pickle or a Caffe datum; use `Lmdb::with_layout` for other layouts",
         value.len()
     )))

@@ -13,7 +13,7 @@ use crate::values::pickle::{self, Array, Id, Node, Nodes, append_json};
 use crate::values::pixels::Colors;
 use crate::values::record::{Found, Named, Rows, Survey};
 
-pub(super) const MAX_SURVEYED: usize = 64;
+pub(super) const MAX_SURVEYED_SAMPLES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Pickled {
@@ -35,18 +35,18 @@ impl Pickled {
     /// The first value must be plain data. Damaged values after it are skipped, because reading
     /// their samples fails anyway.
     pub(super) fn new<'a>(values: impl Iterator<Item = Result<&'a [u8]>>, choice: &ColumnChoice) -> Result<Self> {
-        let (mut item_names, mut survey, mut page) = (Vec::new(), Survey::default(), Vec::new());
+        let (mut item_names, mut survey, mut buffer) = (Vec::new(), Survey::default(), Vec::new());
         for (index, value) in values.enumerate() {
             let row = value.and_then(|value| {
                 let nodes = pickle::read(value)?;
                 if index == 0 {
                     item_names = name_items(&nodes);
                 }
-                page.clear();
-                read_row(&nodes, &item_names, &mut page)
+                buffer.clear();
+                read_row(&nodes, &item_names, &mut buffer)
             });
             match row {
-                Ok(row) => survey.see(&row, &page)?,
+                Ok(row) => survey.see(&row, &buffer)?,
                 Err(e) if index == 0 => return Err(e),
                 Err(_) => {}
             }
@@ -62,18 +62,18 @@ impl Pickled {
         classes: Option<&Classes>,
         lenient: bool,
     ) -> Result<()> {
-        let (item_names, mut page) = (&self.item_names, Vec::new());
-        self.rows.learn(classes, lenient, |label, see| {
+        let (item_names, mut buffer) = (&self.item_names, Vec::new());
+        self.rows.learn(classes, lenient, |label, visit| {
             for (index, value) in values.enumerate() {
-                page.clear();
+                buffer.clear();
                 // Ignore a damaged value: reading its sample reports the damage.
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
-                let Ok(row) = read_row(&nodes, item_names, &mut page) else { continue };
+                let Ok(row) = read_row(&nodes, item_names, &mut buffer) else { continue };
                 for Named { name, content } in row {
-                    if let (true, Found::Text(part)) = (name == label, content)
-                        && let Ok(text) = std::str::from_utf8(part.of(&page))
+                    if let (true, Found::Text(value)) = (name == label, content)
+                        && let Ok(text) = std::str::from_utf8(value.of(&buffer))
                     {
-                        see(index, text);
+                        visit(index, text);
                     }
                 }
             }
@@ -91,15 +91,15 @@ impl Pickled {
         self.rows.classes()
     }
 
-    /// `key` may be a range of `page`.
+    /// `key` may be a range of `buffer`.
     pub(super) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,
         value: &'a [u8],
-        page: &'a mut Vec<u8>,
+        buffer: &'a mut Vec<u8>,
     ) -> Result<Sample<'a>> {
-        let row = read_row(&pickle::read(value)?, &self.item_names, page)?;
-        self.rows.sample(key, row, page)
+        let row = read_row(&pickle::read(value)?, &self.item_names, buffer)?;
+        self.rows.sample(key, row, buffer)
     }
 }
 
@@ -115,21 +115,23 @@ fn items<'n>(node: &'n Node<'_>) -> Option<&'n [Id]> {
 /// other items are named by their index.
 fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
     let Some(items) = items(nodes.root()) else { return Vec::new() };
-    let only = |is: &dyn Fn(&Node<'_>) -> bool| {
-        let mut matching = (0..items.len()).filter(|&index| is(&nodes[items[index]]));
+    let only_item = |matches: &dyn Fn(&Node<'_>) -> bool| {
+        let mut matching = (0..items.len()).filter(|&index| matches(&nodes[items[index]]));
         matching.next().filter(|_| matching.next().is_none())
     };
     // An array counts as an image only if it is the only array with several axes, and its elements
     // are bytes. If the image were an array of floats, a mask next to it could be mistaken for the
     // image.
-    let array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
-    let pixels = |&index: &usize| match &nodes[items[index]] {
+    let is_array = |node: &Node<'_>| matches!(node, Node::Array(Array { shape, .. }) if shape.len() >= 2);
+    let is_pixels = |&index: &usize| match &nodes[items[index]] {
         Node::Array(Array { dtype, .. }) => dtype.element().is_ok_and(|element| element == Element::U8),
         _ => false,
     };
-    let image = only(&|node| matches!(node, Node::Bytes(bytes) if format::of(bytes).is_some()));
-    let image = image.or_else(|| only(&array).filter(pixels)).or_else(|| only(&|node| matches!(node, Node::Bytes(_))));
-    let label = only(&|node| match node {
+    let image = only_item(&|node| matches!(node, Node::Bytes(bytes) if format::of(bytes).is_some()));
+    let image = image
+        .or_else(|| only_item(&is_array).filter(is_pixels))
+        .or_else(|| only_item(&|node| matches!(node, Node::Bytes(_))));
+    let label = only_item(&|node| match node {
         Node::Int(_) => true,
         Node::Array(array) => array.shape.is_empty() && matches!(array.dtype.kind, b'i' | b'u'),
         _ => false,
@@ -142,7 +144,7 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
     (0..items.len()).map(name).collect()
 }
 
-fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], page: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
+fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], buffer: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
     if let Some(items) = items(nodes.root()) {
         if items.len() != item_names.len() {
             let (actual, first) = (counted(items.len(), "item", "items"), item_names.len());
@@ -150,22 +152,22 @@ fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], page: &mut Vec<u8>) ->
                 "the value is a tuple or list with {actual}: expected {first}, like the first sample"
             )));
         }
-        let cell = |(name, &id): (&String, &Id)| read_cell(nodes, Cow::Owned(name.clone()), id, page);
+        let cell = |(name, &id): (&String, &Id)| read_cell(nodes, Cow::Owned(name.clone()), id, buffer);
         return item_names.iter().zip(items).map(cell).collect();
     }
     match nodes.root() {
         Node::Dict(pairs) => pairs
             .iter()
             .map(|&(key, value)| match (nodes.text(key), &nodes[key]) {
-                (Some(name), _) => read_cell(nodes, Cow::Owned(name.to_owned()), value, page),
-                (None, Node::Int(int)) => read_cell(nodes, Cow::Owned(int.to_string()), value, page),
+                (Some(name), _) => read_cell(nodes, Cow::Owned(name.to_owned()), value, buffer),
+                (None, Node::Int(int)) => read_cell(nodes, Cow::Owned(int.to_string()), value, buffer),
                 (None, key) => Err(Error::in_source(format!(
                     "pickle: a dict has {} as a key: expected a string or an integer",
                     key.kind()
                 ))),
             })
             .collect(),
-        Node::Bytes(_) | Node::Array(_) => Ok(vec![read_cell(nodes, Cow::Borrowed("image"), nodes.root_id(), page)?]),
+        Node::Bytes(_) | Node::Array(_) => Ok(vec![read_cell(nodes, Cow::Borrowed("image"), nodes.root_id(), buffer)?]),
         other => Err(Error::in_source(format!(
             "the value is a pickle that contains {}: expected a dict, a tuple, a list, bytes or an array",
             other.kind()
@@ -173,42 +175,44 @@ fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], page: &mut Vec<u8>) ->
     }
 }
 
-fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, page: &mut Vec<u8>) -> Result<Named<'a>> {
-    let start = page.len();
-    let number = |element, bytes: [u8; 8], page: &mut Vec<u8>| {
-        page.extend_from_slice(&bytes);
-        Found::number(element, RowBytes::since(start, page))
+fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, buffer: &mut Vec<u8>) -> Result<Named<'a>> {
+    let start = buffer.len();
+    let number = |element, bytes: [u8; 8], buffer: &mut Vec<u8>| {
+        buffer.extend_from_slice(&bytes);
+        Found::number(element, RowBytes::since(start, buffer))
     };
-    let owned = |bytes: &[u8], page: &mut Vec<u8>| {
-        page.extend_from_slice(bytes);
-        RowBytes::since(start, page)
+    let append_bytes = |bytes: &[u8], buffer: &mut Vec<u8>| {
+        buffer.extend_from_slice(bytes);
+        RowBytes::since(start, buffer)
     };
-    let named = |e: Error| Error::in_source(format!("{name:?}: {}", e.cause()));
+    let with_name = |e: Error| Error::in_source(format!("{name:?}: {}", e.cause()));
     let content = match &nodes[id] {
         Node::None => Found::Null,
-        Node::Bool(truth) => number(Element::I64, i64::from(*truth).to_ne_bytes(), page),
-        Node::Int(int) => number(Element::I64, int.to_ne_bytes(), page),
-        Node::Float(float) => number(Element::F64, float.to_ne_bytes(), page),
+        Node::Bool(truth) => number(Element::I64, i64::from(*truth).to_ne_bytes(), buffer),
+        Node::Int(int) => number(Element::I64, int.to_ne_bytes(), buffer),
+        Node::Float(float) => number(Element::F64, float.to_ne_bytes(), buffer),
         Node::Bytes(Cow::Borrowed(bytes)) => Found::Bytes(RowBytes::Borrowed(bytes)),
-        Node::Bytes(bytes) => Found::Bytes(owned(bytes, page)),
+        Node::Bytes(bytes) => Found::Bytes(append_bytes(bytes, buffer)),
         Node::Text(Cow::Borrowed(text)) => Found::Text(RowBytes::Borrowed(text.as_bytes())),
-        Node::Text(text) => Found::Text(owned(text.as_bytes(), page)),
+        Node::Text(text) => Found::Text(append_bytes(text.as_bytes(), buffer)),
         Node::Array(array) => {
-            let element = array.dtype.element().map_err(named)?;
+            let element = array.dtype.element().map_err(with_name)?;
             let data = match &nodes[array.data] {
                 Node::Bytes(Cow::Borrowed(bytes)) if array.dtype.is_native() => RowBytes::Borrowed(bytes),
                 _ => {
-                    array.dtype.convert(nodes.bytes(array), page);
-                    RowBytes::since(start, page)
+                    array.dtype.convert(nodes.bytes(array), buffer);
+                    RowBytes::since(start, buffer)
                 }
             };
             Found::array(element, &array.shape, data)
         }
         Node::Tuple(_) | Node::List(_) | Node::Dict(_) => {
-            append_json(nodes, id, page).map_err(named)?;
-            Found::Json(RowBytes::since(start, page))
+            append_json(nodes, id, buffer).map_err(with_name)?;
+            Found::Json(RowBytes::since(start, buffer))
         }
-        other => return Err(named(Error::in_source(format!("pickle: {} is not supported as a value", other.kind())))),
+        other => {
+            return Err(with_name(Error::in_source(format!("pickle: {} is not supported as a value", other.kind()))));
+        }
     };
     Ok(Named { name, content })
 }

@@ -55,7 +55,7 @@ pub(super) struct Snapshot {
     database: Database,
     path: PathBuf,
     /// Declared last, so that the slots are dropped first (invariant 2).
-    environment: Shared,
+    environment: SharedEnvironment,
 }
 
 /// A read transaction that may move between threads.
@@ -69,26 +69,26 @@ impl Snapshot {
     /// If `name` is `None`, opens the main database if it contains samples, and the only named
     /// database otherwise.
     pub(super) fn open(path: &Path, name: Option<&str>) -> Result<Self> {
-        let mut outgrown = false;
+        let mut is_outgrown = false;
         for _ in 0..MAX_ATTEMPTS {
             // Reopen in each attempt, because the database may have outgrown the old map. (If
             // another snapshot shares the environment, the old map stays.)
-            let environment = Shared::open(path)?;
+            let environment = SharedEnvironment::open(path)?;
             let Environment { env, .. } = environment.get();
             let database = environment.get().find_database(name).map_err(|e| e.at_path(path))?;
             // SAFETY: the slots are either dropped here, or stored next to the environment, which
-            // then outlives them (invariant 2). `Shared` keeps the environment at a fixed address
-            // in an `Arc`.
+            // then outlives them (invariant 2). `SharedEnvironment` keeps the environment at a
+            // fixed address in an `Arc`.
             match unsafe { begin_transactions(env) } {
                 Ok(Some(slots)) => {
                     return Ok(Snapshot { slots, database, path: path.to_owned(), environment });
                 }
-                Ok(None) => outgrown = false,
-                Err(lmdb::Error::MapResized) => outgrown = true,
+                Ok(None) => is_outgrown = false,
+                Err(lmdb::Error::MapResized) => is_outgrown = true,
                 Err(e) => return Err(lmdb_error(path, e)),
             }
         }
-        let cause = if outgrown {
+        let cause = if is_outgrown {
             "another process has enlarged the database beyond the memory map of this process: drop all sources of \
              this database before opening it again"
                 .to_owned()
@@ -103,9 +103,9 @@ impl Snapshot {
 
     pub(super) fn get<'a>(&'a self, key: &[u8]) -> Result<Option<&'a [u8]>> {
         thread_local!(static SLOT: Cell<Option<usize>> = const { Cell::new(None) });
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        static NEXT_SLOT: AtomicUsize = AtomicUsize::new(0);
         let slot = SLOT.get().unwrap_or_else(|| {
-            let slot = NEXT.fetch_add(1, Ordering::Relaxed);
+            let slot = NEXT_SLOT.fetch_add(1, Ordering::Relaxed);
             SLOT.set(Some(slot));
             slot
         });
@@ -124,9 +124,9 @@ impl Snapshot {
     /// Returns the names of the databases in the main database, or nothing if this snapshot does
     /// not read the main database.
     pub(super) fn names(&self) -> Vec<&str> {
-        let Environment { database, named_databases: named, .. } = self.environment.get();
+        let Environment { database, named_databases, .. } = self.environment.get();
         let is_main = self.database.dbi() == database.dbi();
-        named.iter().filter(|_| is_main).map(|(name, _)| &**name).collect()
+        named_databases.iter().filter(|_| is_main).map(|(name, _)| &**name).collect()
     }
 
     /// Returns the transaction number of the last commit by any process.
@@ -150,10 +150,10 @@ impl Snapshot {
 /// # Safety
 /// `env` must stay open, and must not move, for as long as the returned slots live.
 unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec<Mutex<Slot>>>> {
-    let want = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
-    let before = env.info()?.last_txnid();
+    let slot_count = std::thread::available_parallelism().map_or(4, |n| n.get()).clamp(2, 64);
+    let first_commit = env.info()?.last_txnid();
     let mut slots = Vec::new();
-    while slots.len() < want {
+    while slots.len() < slot_count {
         match env.begin_ro_txn() {
             // SAFETY: this only extends the lifetime of the borrow of `env`. The caller guarantees
             // that `env` outlives the transaction.
@@ -165,7 +165,7 @@ unsafe fn begin_transactions(env: &lmdb::Environment) -> lmdb::Result<Option<Vec
             Err(e) => return Err(e),
         }
     }
-    Ok((env.info()?.last_txnid() == before).then_some(slots))
+    Ok((env.info()?.last_txnid() == first_commit).then_some(slots))
 }
 
 /// All handles are opened up front, because `mdb_dbi_open` writes to memory that concurrent reads
@@ -180,7 +180,7 @@ struct Environment {
 
 /// Maximum number of named databases in a file. If the main database has more entries, all of them
 /// are assumed to be samples.
-const MAX_NAMED: u32 = 128;
+const MAX_NAMED_DATABASES: u32 = 128;
 
 /// Size of the value that describes a named database (`MDB_db` on 64-bit systems).
 const DESCRIPTOR_BYTES: usize = 48;
@@ -192,7 +192,7 @@ impl Environment {
             let txn = env.begin_ro_txn()?;
             txn.stat(database)?.entries()
         });
-        if entries <= MAX_NAMED as usize {
+        if entries <= MAX_NAMED_DATABASES as usize {
             let txn = env.begin_ro_txn()?;
             for record in txn.open_ro_cursor(database)?.iter_start() {
                 let (key, value) = record?;
@@ -203,16 +203,16 @@ impl Environment {
                 }
             }
         }
-        let mut named = Vec::new();
+        let mut named_databases = Vec::new();
         for name in names {
             match env.open_db(Some(&name)) {
-                Ok(database) => named.push((name, database)),
+                Ok(database) => named_databases.push((name, database)),
                 // This is an ordinary value that has the length of a descriptor.
                 Err(lmdb::Error::Incompatible | lmdb::Error::NotFound) => {}
                 Err(e) => return Err(e),
             }
         }
-        Ok(Environment { env, database, named_databases: named, entries })
+        Ok(Environment { env, database, named_databases, entries })
     }
 
     /// Implements the choice that [`Snapshot::open`] documents.
@@ -241,7 +241,7 @@ impl Environment {
 
 /// A handle to the environment that all snapshots of a file share. The handle is `None` only during
 /// `drop`.
-struct Shared(Option<Arc<Environment>>);
+struct SharedEnvironment(Option<Arc<Environment>>);
 
 /// A file's device and inode, which distinguish it from a new file at the same path.
 #[cfg(unix)]
@@ -252,14 +252,14 @@ type FileId = std::path::PathBuf;
 /// All open environments of this process (invariant 1). They are few, so a list suffices.
 static ENVIRONMENTS: Mutex<Vec<(FileId, Arc<Environment>)>> = Mutex::new(Vec::new());
 
-impl Shared {
+impl SharedEnvironment {
     fn open(path: &Path) -> Result<Self> {
         let is_folder = fs::metadata(path).map_err(|e| Error::io(path, &e))?.is_dir();
         let data = if is_folder { &path.join("data.mdb") } else { path };
-        let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut environments = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let map_size = header::check(data)?;
         let file = file_id(data).map_err(|e| Error::io(data, &e))?;
-        let environment = match open.iter().find(|(id, _)| *id == file) {
+        let environment = match environments.iter().find(|(id, _)| *id == file) {
             Some((_, environment)) => {
                 free_dead_slots(&environment.env);
                 environment.clone()
@@ -269,11 +269,11 @@ impl Shared {
                 // `Environment::new` needs a free reader slot.
                 free_dead_slots(&env);
                 let environment = Arc::new(Environment::new(env).map_err(|e| lmdb_error(path, e))?);
-                open.push((file, environment.clone()));
+                environments.push((file, environment.clone()));
                 environment
             }
         };
-        Ok(Shared(Some(environment)))
+        Ok(SharedEnvironment(Some(environment)))
     }
 
     fn get(&self) -> &Environment {
@@ -281,17 +281,17 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedEnvironment {
     fn drop(&mut self) {
-        let mut open = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut environments = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
         let environment = self.0.take().expect("`drop` runs once");
         // A count of two means that only the list and this handle are left. Cloning requires the
         // lock, so no other thread can add one now.
         if Arc::strong_count(&environment) == 2 {
-            open.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
+            environments.retain(|(_, other)| !Arc::ptr_eq(other, &environment));
         }
         // Close the environment while the mutex is locked, so that no other thread can open the
-        // file. The guard `open` is dropped when this function returns.
+        // file. The guard `environments` is dropped when this function returns.
         drop(environment);
     }
 }
@@ -310,7 +310,7 @@ fn open_environment(path: &Path, is_folder: bool, map_size: u64) -> Result<lmdb:
         flags |= EnvironmentFlags::NO_SUB_DIR;
     }
     let mut builder = lmdb::Environment::new();
-    builder.set_max_readers(MAX_READERS).set_max_dbs(MAX_NAMED);
+    builder.set_max_readers(MAX_READERS).set_max_dbs(MAX_NAMED_DATABASES);
     let mut open = |flags| {
         builder.set_flags(flags);
         // On Windows, the map cannot be larger than the file.

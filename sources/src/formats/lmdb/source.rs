@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::datum::Datum;
 use super::keys::{Keys, label_key};
-use super::layout::{self, Detected, RawValues, ValueFormat};
-use super::pickled::{self, MAX_SURVEYED, Pickled};
+use super::layout::{self, DetectedLayout, RawValues, ValueFormat};
+use super::pickled::{self, MAX_SURVEYED_SAMPLES, Pickled};
 use super::snapshot::Snapshot;
 use crate::error::{Error, Result, counted};
 use crate::machine::file;
@@ -93,23 +93,23 @@ pub struct Lmdb {
     classes: Vec<String>,
     path: PathBuf,
     /// `path` itself, or `data.mdb` in the folder at `path`.
-    data: PathBuf,
+    data_path: PathBuf,
     identity: Identity,
     /// Number of the last commit that this source sees.
     commit: usize,
     growth_limit: Option<u64>,
     /// Growth of the file in bytes when the last warning was logged, or 0.
-    warned: AtomicU64,
+    warned_growth: AtomicU64,
 }
 
 enum Layout {
     Custom(Box<dyn ValueFormat>),
     Pickled(Box<Pickled>),
     Datum(Option<Colors>),
-    /// Images and texts under separate keys. If `integers` is true, all texts are integers, so they
-    /// are the labels.
+    /// Images and texts under separate keys. If `has_integer_labels` is true, all texts are
+    /// integers, so they are the labels.
     Pairs {
-        integers: bool,
+        has_integer_labels: bool,
     },
 }
 
@@ -162,7 +162,7 @@ impl Lmdb {
 
     pub(crate) fn with_options(path: &Path, options: &LmdbOptions<'_>) -> Result<Self> {
         let mut source = Self::new(path, options.name)?;
-        source.layout = source.detect(options).map_err(|e| e.at_path(path))?;
+        source.layout = source.detect_layout(options).map_err(|e| e.at_path(path))?;
         if let (true, Layout::Pickled(pickled)) = (source.classes.is_empty(), &source.layout) {
             source.classes = pickled.classes().to_vec();
         }
@@ -171,11 +171,11 @@ impl Lmdb {
 
     fn new(path: &Path, name: Option<&str>) -> Result<Self> {
         let folder = path.join("data.mdb");
-        let data = if file::exists(&folder)? { folder } else { path.to_owned() };
-        let identity = Identity::of(&std::fs::metadata(&data).map_err(|e| Error::io(&data, &e))?);
+        let data_path = if file::exists(&folder)? { folder } else { path.to_owned() };
+        let identity = Identity::of(&std::fs::metadata(&data_path).map_err(|e| Error::io(&data_path, &e))?);
         let snapshot = Snapshot::open(path, name)?;
         let commit = snapshot.last_commit()?;
-        let keys = Keys::find(&snapshot).map_err(|e| e.at_path(path))?;
+        let keys = Keys::detect(&snapshot).map_err(|e| e.at_path(path))?;
         if keys.len() == 0 {
             return Err(Error::in_source("lmdb database contains no samples").at_path(path));
         }
@@ -192,32 +192,32 @@ impl Lmdb {
             keys,
             classes,
             path: path.to_owned(),
-            data,
+            data_path,
             identity,
             commit,
             growth_limit: None,
-            warned: AtomicU64::new(0),
+            warned_growth: AtomicU64::new(0),
         })
     }
 
-    fn detect(&self, options: &LmdbOptions<'_>) -> Result<Layout> {
+    fn detect_layout(&self, options: &LmdbOptions<'_>) -> Result<Layout> {
         if let Keys::Pairs { .. } = self.keys {
-            return Ok(Layout::Pairs { integers: self.labels_are_integers()? });
+            return Ok(Layout::Pairs { has_integer_labels: self.labels_are_integers()? });
         }
-        let value = |index| self.record(index, &mut Vec::new()).map(|(_, value)| value);
-        let named = |e: Error| match self.record(0, &mut Vec::new()) {
+        let value = |index| self.find_record(index, &mut Vec::new()).map(|(_, value)| value);
+        let with_first_key = |e: Error| match self.find_record(0, &mut Vec::new()) {
             Ok(_) => with_key(e, &self.key(0)),
             Err(e) => e,
         };
-        Ok(match layout::detect(value(0)?).map_err(named)? {
-            Detected::Plain(layout) => Layout::Custom(layout),
-            Detected::Datum => Layout::Datum(None),
-            Detected::Pickled => {
+        Ok(match layout::detect(value(0)?).map_err(with_first_key)? {
+            DetectedLayout::Custom(layout) => Layout::Custom(layout),
+            DetectedLayout::Datum => Layout::Datum(None),
+            DetectedLayout::Pickled => {
                 let len = self.len();
-                let count = len.min(MAX_SURVEYED);
+                let count = len.min(MAX_SURVEYED_SAMPLES);
                 // Evenly spaced samples, including the first and the last.
                 let indices = (0..count).map(|n| n * (len - 1) / (count - 1).max(1));
-                let mut pickled = Pickled::new(indices.map(value), &options.choice).map_err(named)?;
+                let mut pickled = Pickled::new(indices.map(value), &options.choice).map_err(with_first_key)?;
                 pickled.learn((0..len).map(value), options.classes, options.lenient)?;
                 Layout::Pickled(Box::new(pickled))
             }
@@ -227,7 +227,7 @@ impl Lmdb {
     fn labels_are_integers(&self) -> Result<bool> {
         for index in 0..self.len() {
             if let Some(label) = self.label_text(&self.key(index))?
-                && integer(label).is_none()
+                && parse_integer(label).is_none()
             {
                 return Ok(false);
             }
@@ -299,17 +299,17 @@ impl Lmdb {
 
     /// Warns or fails if the file has grown too much since it was opened. `len` is its length.
     fn check_growth(&self, len: u64) -> Result<()> {
-        let grown = len.saturating_sub(self.identity.len());
+        let growth = len.saturating_sub(self.identity.len());
         let message = || {
             let commits = self.snapshot.last_commit().map_or(0, |last| last.saturating_sub(self.commit));
             format!(
-                "the file has grown by {grown} bytes in {} since it was opened; its writer cannot reuse \
+                "the file has grown by {growth} bytes in {} since it was opened; its writer cannot reuse \
                  freed pages while the file is open",
                 counted(commits, "commit", "commits")
             )
         };
         if let Some(limit) = self.growth_limit
-            && grown > limit
+            && growth > limit
         {
             let cause = format!(
                 "{}; this exceeds the limit, because growth_limit is {limit}: drop this loader and open a new one",
@@ -317,17 +317,17 @@ impl Lmdb {
             );
             return Err(Error::in_source(cause).at_path(&self.path));
         }
-        let warned = self.warned.load(Ordering::Relaxed);
-        if grown >= WARN_GROWTH.max(warned.saturating_mul(2)) {
-            self.warned.store(grown, Ordering::Relaxed);
+        let warned_growth = self.warned_growth.load(Ordering::Relaxed);
+        if growth >= WARN_GROWTH.max(warned_growth.saturating_mul(2)) {
+            self.warned_growth.store(growth, Ordering::Relaxed);
             tracing::warn!("{}: {}", self.path.display(), message());
         }
         Ok(())
     }
 
     /// A key that must be computed or converted to text is written to `scratch`.
-    fn record<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Result<(RowBytes<'a>, &'a [u8])> {
-        match self.keys.record(&self.snapshot, index, scratch)? {
+    fn find_record<'a>(&'a self, index: usize, scratch: &mut Vec<u8>) -> Result<(RowBytes<'a>, &'a [u8])> {
+        match self.keys.find(&self.snapshot, index, scratch)? {
             (key, Some(value)) => Ok((key, value)),
             (..) => Err(with_key(Error::in_source("the key is missing from the database"), &self.key(index))
                 .at_path(&self.path)),
@@ -340,7 +340,7 @@ impl Lmdb {
         String::from_utf8_lossy(key.of(&scratch)).into_owned()
     }
 
-    fn sample<'a>(&'a self, key: RowBytes<'a>, value: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
+    fn decode_sample<'a>(&'a self, key: RowBytes<'a>, value: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         fetch(value, Map::Random)?;
         match &self.layout {
             Layout::Pickled(pickled) => return pickled.sample(key, value, scratch),
@@ -359,14 +359,14 @@ impl Lmdb {
         let Some(text) = self.label_text(key)? else { return Ok(sample) };
         sample.push("label.txt", text)?;
         let label = match self.layout {
-            Layout::Pairs { integers: true } => integer(text),
+            Layout::Pairs { has_integer_labels: true } => parse_integer(text),
             _ => None,
         };
         Ok(label.map_or(sample, |label| sample.with_label(label)))
     }
 }
 
-fn integer(text: &str) -> Option<i64> {
+fn parse_integer(text: &str) -> Option<i64> {
     text.trim().parse().ok()
 }
 
@@ -382,12 +382,12 @@ impl Source for Lmdb {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (key, value) = self.record(index, scratch)?;
-        self.sample(key, value, scratch).map_err(|e| with_key(e, &self.key(index)).at_path(&self.path))
+        let (key, value) = self.find_record(index, scratch)?;
+        self.decode_sample(key, value, scratch).map_err(|e| with_key(e, &self.key(index)).at_path(&self.path))
     }
 
     fn check(&self) -> Result<()> {
-        match self.identity.check(&self.data, true)? {
+        match self.identity.check(&self.data_path, true)? {
             Some(len) => self.check_growth(len),
             // Even if the path no longer exists, the open file can be read, and no process can
             // write to it.
