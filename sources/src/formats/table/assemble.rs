@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use arrayvec::{ArrayString, ArrayVec};
 
-use super::cells::{Cell, Cells};
+use super::cells::{CellKind, Cells};
 use super::columns::Columns;
 use super::sample_buffer::{Name, SampleBuffer, SampleRanges};
 use super::source::Table;
@@ -20,12 +20,12 @@ impl Table {
         cells: &Cells,
         buffer: &mut SampleBuffer<'_>,
     ) -> Result<SampleRanges<'t>> {
-        let Columns { image, files, fields, gathered, .. } = &self.columns;
-        let mut ranges = SampleRanges { key: 0..0, label: self.label_in(cells, row)?, fields: ArrayVec::new() };
-        let path = |column: usize| self.path_in(cells, row, column);
-        let shown = image.map(|column| Ok::<_, Error>((path(column)?, column))).transpose()?;
-        ranges.key = match shown {
-            Some((path, column)) => buffer.push(self.split(column, path).0.as_bytes()),
+        let Columns { image, path_columns, fields, gathered, .. } = &self.columns;
+        let mut ranges = SampleRanges { key: 0..0, label: self.read_label(cells, row)?, fields: ArrayVec::new() };
+        let path = |column: usize| self.read_path(cells, row, column);
+        let image_path = image.map(|column| Ok::<_, Error>((path(column)?, column))).transpose()?;
+        ranges.key = match image_path {
+            Some((path, column)) => buffer.push(self.split_path(column, path).0.as_bytes()),
             None => {
                 let mut digits = ArrayString::<20>::new();
                 write!(digits, "{row}").expect("a number has at most 20 digits");
@@ -35,26 +35,26 @@ impl Table {
         for field in fields {
             let (cell, bytes) = cells.get(field.column);
             let name = match cell {
-                Cell::Missing => continue,
-                Cell::Text if !(field.all_json && matches!(self.syntax, Syntax::Csv(_))) => &field.text,
-                _ => &field.json,
+                CellKind::Missing => continue,
+                CellKind::Text if !(field.is_json && matches!(self.syntax, Syntax::Csv(_))) => &field.text_name,
+                _ => &field.json_name,
             };
             ranges.fields.push((Name::Static(name), buffer.push(bytes)));
         }
         for (name, columns) in gathered {
             ranges.fields.push((Name::Static(name), self.combine(row, cells, buffer, name, columns)?));
         }
-        for (column, stem) in files {
-            if cells.get(*column).0 != Cell::Missing {
+        for (column, stem) in path_columns {
+            if cells.get(*column).0 != CellKind::Missing {
                 let path = path(*column)?;
                 let name = self.field_name(buffer, *column, stem, path);
-                let bytes = self.file(buffer, row, *column, path)?;
+                let bytes = self.append_file(buffer, row, *column, path)?;
                 ranges.fields.push((Name::InBuffer(name), bytes));
             }
         }
-        if let Some((path, column)) = shown {
-            let name = format::field_of_file(self.split(column, path).1, &self.formats).unwrap_or("img");
-            let bytes = self.file(buffer, row, column, path)?;
+        if let Some((path, column)) = image_path {
+            let name = format::field_of_file(self.split_path(column, path).1, &self.formats).unwrap_or("img");
+            let bytes = self.append_file(buffer, row, column, path)?;
             ranges.fields.insert(0, (Name::Static(name), bytes));
         }
         Ok(ranges)
@@ -86,7 +86,7 @@ impl Table {
     /// Returns the field name for the file at `path`: `stem`, a dot, and the field of the image
     /// format, or the extension in lower case if the file is not an image.
     fn field_name(&self, buffer: &mut SampleBuffer<'_>, column: usize, stem: &str, path: &str) -> Range<usize> {
-        let extension = self.split(column, path).1;
+        let extension = self.split_path(column, path).1;
         let start = buffer.push(stem.as_bytes()).start;
         buffer.push(b".");
         match format::field_of_file(extension, &self.formats) {

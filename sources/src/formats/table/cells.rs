@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cell {
+pub(super) enum CellKind {
     /// The row has no value for the column, or the value is `null`.
     Missing,
     /// Text or a number.
@@ -19,23 +19,23 @@ pub(super) struct Cells {
     /// The end of each cell in `text`. Only the CSV parser fills it.
     pub(super) ends: Vec<usize>,
     /// Type and range in `text` of each cell. The type is `None` if the row lacks the cell.
-    pub(super) spans: Vec<(Option<Cell>, Range<usize>)>,
+    pub(super) cells: Vec<(Option<CellKind>, Range<usize>)>,
     pub(super) csv: Option<(u8, Box<csv_core::Reader>)>,
 }
 
 impl Cells {
     pub(super) const fn new() -> Self {
-        Cells { text: Vec::new(), ends: Vec::new(), spans: Vec::new(), csv: None }
+        Cells { text: Vec::new(), ends: Vec::new(), cells: Vec::new(), csv: None }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.spans.len()
+        self.cells.len()
     }
 
-    pub(super) fn get(&self, column: usize) -> (Cell, &[u8]) {
-        match self.spans.get(column) {
-            Some((Some(cell), span)) => (*cell, &self.text[span.clone()]),
-            _ => (Cell::Missing, &[]),
+    pub(super) fn get(&self, column: usize) -> (CellKind, &[u8]) {
+        match self.cells.get(column) {
+            Some((Some(kind), range)) => (*kind, &self.text[range.clone()]),
+            _ => (CellKind::Missing, &[]),
         }
     }
 
@@ -43,7 +43,7 @@ impl Cells {
     /// UTF-8.
     pub(super) fn trimmed_text(&self, column: usize) -> Option<&str> {
         match self.get(column) {
-            (Cell::Text, bytes) => std::str::from_utf8(bytes).ok().map(str::trim).filter(|text| !text.is_empty()),
+            (CellKind::Text, bytes) => std::str::from_utf8(bytes).ok().map(str::trim).filter(|text| !text.is_empty()),
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::cells::Cell;
+use super::cells::CellKind;
 use crate::error::{Error, Result};
 use crate::format::field_of_file;
 use crate::machine::file::is_below;
@@ -12,10 +12,10 @@ use crate::storage::referenced::is_url;
 use crate::values::record::parse_integer;
 
 /// Default names of the image column, in order of preference.
-const IMAGES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
+const IMAGE_NAMES: [&str; 6] = ["path", "file", "image", "filename", "file_name", "img"];
 
 /// Default names of the label column, in order of preference.
-const LABELS: [&str; 4] = ["label", "class", "cls", "category"];
+const LABEL_NAMES: [&str; 4] = ["label", "class", "cls", "category"];
 
 #[derive(Debug)]
 pub(super) struct Columns {
@@ -23,9 +23,9 @@ pub(super) struct Columns {
     pub(super) image: Option<usize>,
     pub(super) label: Option<usize>,
     /// The columns that contain paths, each with the stem of its field name.
-    pub(super) files: Vec<(usize, String)>,
+    pub(super) path_columns: Vec<(usize, String)>,
     /// The path columns that no option names. Their paths must stay inside the root folder.
-    pub(super) detected: Vec<usize>,
+    pub(super) detected_paths: Vec<usize>,
     pub(super) fields: Vec<Field>,
     /// The name of each vector field, and the columns that it combines.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
@@ -38,12 +38,12 @@ pub(super) struct Columns {
 pub(super) struct Field {
     pub(super) column: usize,
     /// Field name for cells that contain text.
-    pub(super) text: String,
+    pub(super) text_name: String,
     /// Field name for cells that contain JSON.
-    pub(super) json: String,
+    pub(super) json_name: String,
     /// Whether the column's first value is JSON. All values of such a column in a CSV file are read
     /// as JSON.
-    pub(super) all_json: bool,
+    pub(super) is_json: bool,
 }
 
 struct Header<'a>(&'a [String]);
@@ -51,9 +51,9 @@ struct Header<'a>(&'a [String]);
 impl Header<'_> {
     fn check_unique(&self) -> Result<()> {
         for (column, name) in self.0.iter().enumerate() {
-            if let Some(before) = self.0[..column].iter().position(|other| other == name) {
+            if let Some(first) = self.0[..column].iter().position(|other| other == name) {
                 return Err(Error::config(format!(
-                    "columns {before} and {column} have the same name {name:?}: rename one of them"
+                    "columns {first} and {column} have the same name {name:?}: rename one of them"
                 )));
             }
         }
@@ -70,13 +70,13 @@ impl Header<'_> {
     }
 
     /// Returns the index of the column that has the earliest of `names`, ignoring case.
-    fn first_of(&self, names: &[&str]) -> Option<usize> {
+    fn find_any(&self, names: &[&str]) -> Option<usize> {
         names.iter().find_map(|want| self.0.iter().position(|have| have.eq_ignore_ascii_case(want)))
     }
 
-    fn image(&self, options: &TableOptions) -> Result<Option<usize>> {
-        let chosen = options.image.as_ref().map(|name| self.column(name)).transpose()?;
-        let image = chosen.or_else(|| self.first_of(&IMAGES));
+    fn image_column(&self, options: &TableOptions) -> Result<Option<usize>> {
+        let named_column = options.image.as_ref().map(|name| self.column(name)).transpose()?;
+        let image = named_column.or_else(|| self.find_any(&IMAGE_NAMES));
         if image.is_none()
             && !options.headerless
             && let Some(path) = self.0.iter().find(|name| is_image_file(name))
@@ -90,12 +90,12 @@ impl Header<'_> {
         Ok(image)
     }
 
-    fn label(&self, options: &TableOptions, image: Option<usize>) -> Result<Option<usize>> {
+    fn label_column(&self, options: &TableOptions, image: Option<usize>) -> Result<Option<usize>> {
         match (&options.label, options.without_label) {
             (Some(_), true) => Err(Error::config("label and without_label cannot be combined")),
             (Some(name), false) => self.column(name).map(Some),
             (None, true) => Ok(None),
-            (None, false) => Ok(self.first_of(&LABELS).filter(|&column| Some(column) != image)),
+            (None, false) => Ok(self.find_any(&LABEL_NAMES).filter(|&column| Some(column) != image)),
         }
     }
 }
@@ -103,9 +103,9 @@ impl Header<'_> {
 /// Returns whether the column `name` contains paths: all of its first values `texts` must look like
 /// paths, and at least one must exist in the root folder. Logs a warning if all of them look like
 /// image paths but none exists.
-fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool>) -> Result<bool> {
-    let may_be = |value: &String| Path::new(value).extension().is_some() && value.parse::<f64>().is_err();
-    if texts.is_empty() || !texts.iter().all(may_be) {
+fn contains_paths(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool>) -> Result<bool> {
+    let may_be_path = |value: &String| Path::new(value).extension().is_some() && value.parse::<f64>().is_err();
+    if texts.is_empty() || !texts.iter().all(may_be_path) {
         return Ok(false);
     }
     for path in texts {
@@ -126,65 +126,66 @@ fn are_files(name: &str, texts: &[String], is_file: impl Fn(&str) -> Result<bool
 }
 
 impl Columns {
-    /// `first[i]` is the first value of column `i`, and `texts[i]` its first few texts.
+    /// `first_values[i]` is the first value of column `i`, and `first_texts[i]` its first few
+    /// texts.
     pub(super) fn new(
         names: Vec<String>,
-        first: &[Option<(Cell, String)>],
-        texts: &[Vec<String>],
+        first_values: &[Option<(CellKind, String)>],
+        first_texts: &[Vec<String>],
         is_file: impl Fn(&str) -> Result<bool>,
         options: &TableOptions,
     ) -> Result<Self> {
         let header = Header(&names);
         header.check_unique()?;
-        let image = header.image(options)?;
-        let label = header.label(options, image)?;
-        let mut detected: Vec<usize> = image.filter(|_| options.image.is_none()).into_iter().collect();
-        let mut used: Vec<usize> = image.into_iter().chain(label).collect();
+        let image = header.image_column(options)?;
+        let label = header.label_column(options, image)?;
+        let mut detected_paths: Vec<usize> = image.filter(|_| options.image.is_none()).into_iter().collect();
+        let mut used_columns: Vec<usize> = image.into_iter().chain(label).collect();
         let mut gathered = Vec::new();
         for (name, columns) in &options.gathered {
             let columns: Vec<usize> = header.columns(columns)?;
-            used.extend(&columns);
+            used_columns.extend(&columns);
             gathered.push((format!("{}.txt", stem(name)), columns));
         }
-        let mut files = Vec::new();
+        let mut path_columns = Vec::new();
         for name in &options.files {
             let column = header.column(name)?;
-            used.push(column);
-            files.push((column, stem(name)));
+            used_columns.push(column);
+            path_columns.push((column, stem(name)));
         }
         let selected = options.columns.as_ref().map(|names| header.columns(names)).transpose()?;
         let mut fields = Vec::new();
         for (column, name) in names.iter().enumerate() {
-            if used.contains(&column) || selected.as_ref().is_some_and(|selected| !selected.contains(&column)) {
+            if used_columns.contains(&column) || selected.as_ref().is_some_and(|selected| !selected.contains(&column)) {
                 continue;
             }
-            let value = first.get(column).and_then(Option::as_ref);
-            let texts = texts.get(column).filter(|_| value.is_some_and(|(cell, _)| *cell == Cell::Text));
-            if are_files(name, texts.map_or(&[], Vec::as_slice), &is_file)? {
-                files.push((column, stem(name)));
-                detected.push(column);
+            let value = first_values.get(column).and_then(Option::as_ref);
+            let texts = first_texts.get(column).filter(|_| value.is_some_and(|(cell, _)| *cell == CellKind::Text));
+            if contains_paths(name, texts.map_or(&[], Vec::as_slice), &is_file)? {
+                path_columns.push((column, stem(name)));
+                detected_paths.push(column);
                 continue;
             }
             fields.push(field(column, name, value));
         }
         let is_integer = |field: &&Field| {
-            let value = first.get(field.column).and_then(Option::as_ref);
+            let value = first_values.get(field.column).and_then(Option::as_ref);
             label.is_none() && !options.without_label && value.is_some_and(|(_, value)| parse_integer(value).is_some())
         };
         let integers: Vec<&str> = fields.iter().filter(is_integer).map(|field| &*names[field.column]).collect();
         let lacks = Lacks { label: Lacks::label_of(&integers), ..Lacks::default() };
-        let columns = Columns { names, image, label, files, detected, fields, gathered, lacks };
+        let columns = Columns { names, image, label, path_columns, detected_paths, fields, gathered, lacks };
         columns.check()?;
         Ok(columns)
     }
 
     /// Iterates over the columns of paths, starting with the image column.
     pub(super) fn paths(&self) -> impl Iterator<Item = usize> + '_ {
-        self.image.into_iter().chain(self.files.iter().map(|(column, _)| *column))
+        self.image.into_iter().chain(self.path_columns.iter().map(|(column, _)| *column))
     }
 
     /// Turns the label column into an ordinary field, because its values are not labels.
-    pub(super) fn use_label_as_field(&mut self, value: Option<&(Cell, String)>) -> Result<()> {
+    pub(super) fn use_label_as_field(&mut self, value: Option<&(CellKind, String)>) -> Result<()> {
         if let Some(column) = self.label.take() {
             self.fields.push(field(column, &self.names[column], value));
         }
@@ -194,17 +195,19 @@ impl Columns {
     /// Returns the names of all fields except the image, without the extensions, which depend on
     /// the row.
     pub(super) fn stems(&self) -> impl Iterator<Item = &str> {
-        let without_end = |name: &'_ str| name.len() - ".txt".len();
-        let files = self.files.iter().map(|(_, stem)| &**stem);
-        let fields = self.fields.iter().map(|field| &*field.text);
+        let stem_len = |name: &'_ str| name.len() - ".txt".len();
+        let path_columns = self.path_columns.iter().map(|(_, stem)| &**stem);
+        let fields = self.fields.iter().map(|field| &*field.text_name);
         let texts = fields.chain(self.gathered.iter().map(|(name, _)| &**name));
-        files.chain(texts.map(move |name| &name[..without_end(name)]))
+        path_columns.chain(texts.map(move |name| &name[..stem_len(name)]))
     }
 
     fn check(&self) -> Result<()> {
         let stems: Vec<&str> = self.stems().collect();
-        if let Some(twice) = stems.iter().enumerate().find_map(|(i, stem)| stems[..i].contains(stem).then_some(stem)) {
-            return Err(Error::config(format!("two columns would become the field {twice:?}: rename one of them")));
+        if let Some(duplicate) =
+            stems.iter().enumerate().find_map(|(i, stem)| stems[..i].contains(stem).then_some(stem))
+        {
+            return Err(Error::config(format!("two columns would become the field {duplicate:?}: rename one of them")));
         }
         let (fields, limit) = (stems.len() + usize::from(self.image.is_some()), MAX_FIELDS);
         if fields > limit {
@@ -217,10 +220,10 @@ impl Columns {
     }
 }
 
-fn field(column: usize, name: &str, value: Option<&(Cell, String)>) -> Field {
+fn field(column: usize, name: &str, value: Option<&(CellKind, String)>) -> Field {
     let stem = stem(name);
-    let all_json = value.is_some_and(|(cell, _)| *cell == Cell::Json);
-    Field { column, text: format!("{stem}.txt"), json: format!("{stem}.json"), all_json }
+    let is_json = value.is_some_and(|(cell, _)| *cell == CellKind::Json);
+    Field { column, text_name: format!("{stem}.txt"), json_name: format!("{stem}.json"), is_json }
 }
 
 /// Converts a column name to the stem of a field name. Field names are in lower case, as in
@@ -234,7 +237,7 @@ fn is_image_file(name: &str) -> bool {
 }
 
 fn list_names(names: &[String]) -> String {
-    let list_names: Vec<String> = names.iter().take(20).map(|name| format!("{name:?}")).collect();
-    let more = names.len() - list_names.len();
-    format!("{}{}", list_names.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
+    let quoted_names: Vec<String> = names.iter().take(20).map(|name| format!("{name:?}")).collect();
+    let more = names.len() - quoted_names.len();
+    format!("{}{}", quoted_names.join(", "), if more > 0 { format!(" and {more} more") } else { String::new() })
 }

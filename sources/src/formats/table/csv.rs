@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use csv_core::{ReadRecordResult, ReaderBuilder};
 
-use super::cells::{Cell, Cells};
+use super::cells::{CellKind, Cells};
 use super::text::line_of;
 
 /// A parser for values that are separated by a delimiter ([RFC
@@ -17,12 +17,12 @@ pub(super) struct Csv {
 }
 
 /// Why parsing a row ended.
-pub(super) enum End {
+pub(super) enum RowEnd {
     /// The row is complete, and the next row starts at this offset.
-    Row(usize),
-    Text,
+    Complete(usize),
+    EndOfText,
     /// The text ends inside a quoted cell. [`Csv::check_quotes`] finds the start of the cell.
-    Quoted,
+    OpenQuote,
 }
 
 impl Csv {
@@ -48,16 +48,16 @@ impl Csv {
     /// cell.
     pub(super) fn check_quotes(&self, text: &[u8], row: Range<usize>) -> Result<(), (usize, String)> {
         let Some(first) = memchr::memchr(b'"', &text[row.clone()]) else { return Ok(()) };
-        let (mut opened, mut quoted, mut begun) = (row.start + first, false, false);
+        let (mut quote_start, mut is_quoted, mut has_text) = (row.start + first, false, false);
         // An unquoted cell may have begun before the first quote.
-        let before = text[row.start..opened].last();
-        begun |= before.is_some_and(|&byte| byte != self.delimiter && !is_line_end(byte));
-        let mut bytes = (opened..).zip(&text[opened..row.end]).peekable();
+        let previous = text[row.start..quote_start].last();
+        has_text |= previous.is_some_and(|&byte| byte != self.delimiter && !is_line_end(byte));
+        let mut bytes = (quote_start..).zip(&text[quote_start..row.end]).peekable();
         while let Some((offset, &byte)) = bytes.next() {
             match byte {
-                b'"' if quoted && bytes.next_if(|(_, next)| **next == b'"').is_some() => {}
-                b'"' if quoted => {
-                    quoted = false;
+                b'"' if is_quoted && bytes.next_if(|(_, next)| **next == b'"').is_some() => {}
+                b'"' if is_quoted => {
+                    is_quoted = false;
                     let after =
                         text[offset + 1..].iter().take_while(|byte| **byte != self.delimiter && !is_line_end(**byte));
                     let (count, line) = (after.count(), line_of(text, offset));
@@ -65,7 +65,7 @@ impl Csv {
                         let after =
                             String::from_utf8_lossy(&text[offset + 1..][..count]).chars().take(20).collect::<String>();
                         return Err((
-                            opened,
+                            quote_start,
                             format!(
                                 "a quoted cell starts here and ends in line {line}, but its closing quote is followed \
                                  by {after:?}: expected a delimiter or a line end; double the quotes inside a cell"
@@ -73,24 +73,27 @@ impl Csv {
                         ));
                     }
                 }
-                b'"' if !begun => (opened, quoted, begun) = (offset, true, true),
-                _ if quoted => {}
-                byte => begun = byte != self.delimiter && !is_line_end(byte),
+                b'"' if !has_text => (quote_start, is_quoted, has_text) = (offset, true, true),
+                _ if is_quoted => {}
+                byte => has_text = byte != self.delimiter && !is_line_end(byte),
             }
         }
-        if quoted {
-            return Err((opened, "a quoted cell is never closed, so it would contain all following rows".to_owned()));
+        if is_quoted {
+            return Err((
+                quote_start,
+                "a quoted cell is never closed, so it would contain all following rows".to_owned(),
+            ));
         }
         Ok(())
     }
 
-    pub(super) fn row(&self, text: &[u8], start: usize, cells: &mut Cells) -> End {
-        let blank = text[start..].iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
-        let start = start + blank;
+    pub(super) fn parse_row(&self, text: &[u8], start: usize, cells: &mut Cells) -> RowEnd {
+        let blank_len = text[start..].iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
+        let start = start + blank_len;
         if start == text.len() {
-            return End::Text;
+            return RowEnd::EndOfText;
         }
-        let Cells { text: out, ends: out_ends, spans, csv } = cells;
+        let Cells { text: out, ends: out_ends, cells, csv } = cells;
         // Building a reader takes longer than parsing most rows, and a clone of a reader does not
         // work.
         let reader = match csv {
@@ -104,7 +107,7 @@ impl Csv {
             }
         };
         let (mut input, mut written, mut ends) = (&text[start..], 0, 0);
-        let mut ended = false;
+        let mut has_added_line_end = false;
         loop {
             if out.len() < written + 256 {
                 out.resize(2 * (written + 256), 0);
@@ -112,25 +115,25 @@ impl Csv {
             if out_ends.len() < ends + 16 {
                 out_ends.resize(2 * (ends + 16), 0);
             }
-            let (result, read, wrote, ended_cells) =
+            let (result, read, new_bytes, ended_cells) =
                 reader.read_record(input, &mut out[written..], &mut out_ends[ends..]);
-            (input, written, ends) = (&input[read..], written + wrote, ends + ended_cells);
+            (input, written, ends) = (&input[read..], written + new_bytes, ends + ended_cells);
             match result {
                 ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {}
                 // Add the missing line end. It completes the last row unless the text ends inside
                 // quotes.
-                ReadRecordResult::InputEmpty if !ended => (input, ended) = (b"\n", true),
-                ReadRecordResult::InputEmpty => return End::Quoted,
-                ReadRecordResult::End => return End::Text,
+                ReadRecordResult::InputEmpty if !has_added_line_end => (input, has_added_line_end) = (b"\n", true),
+                ReadRecordResult::InputEmpty => return RowEnd::OpenQuote,
+                ReadRecordResult::End => return RowEnd::EndOfText,
                 ReadRecordResult::Record => {
-                    let mut from = 0;
-                    spans.clear();
-                    spans.extend(out_ends[..ends].iter().map(|&end| {
-                        let span = from..end;
-                        from = end;
-                        (Some(Cell::Text), span)
+                    let mut start = 0;
+                    cells.clear();
+                    cells.extend(out_ends[..ends].iter().map(|&end| {
+                        let span = start..end;
+                        start = end;
+                        (Some(CellKind::Text), span)
                     }));
-                    return End::Row(if ended { text.len() } else { text.len() - input.len() });
+                    return RowEnd::Complete(if has_added_line_end { text.len() } else { text.len() - input.len() });
                 }
             }
         }

@@ -6,10 +6,10 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat::new(
     "table",
     "a `.csv`, `.tsv`, `.tab`, `.jsonl` or `.ndjson` file",
     &["csv", "tsv", "tab", "jsonl", "ndjson"],
-    |offset, options| {
-        with_feature!("tables", "a table", offset, options => {
+    |location, options| {
+        with_feature!("tables", "a table", location, options => {
             let (classes, formats) = (options.classes.as_ref(), options.formats.clone());
-            options.table.open_with(&offset.path, classes, options.lenient, formats, &options.stores)?
+            options.table.open_with(&location.path, classes, options.lenient, formats, &options.stores)?
         })
     },
 );

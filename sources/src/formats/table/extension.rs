@@ -3,16 +3,16 @@
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 
-pub(super) fn extension(path: &str) -> (&str, &str) {
+pub(super) fn split_extension(path: &str) -> (&str, &str) {
     let path = path.strip_prefix("./").unwrap_or(path);
     path.rsplit_once('.').filter(|(_, extension)| !extension.contains('/')).unwrap_or((path, ""))
 }
 
 /// Returns whether a path ends with the extension of an image format or of NumPy files, so that no
 /// extension is missing.
-pub(super) fn is_whole(path: &str, formats: &[Format]) -> bool {
-    let end = extension(path).1;
-    format::field_of_file(end, formats).is_some() || end.eq_ignore_ascii_case("npy")
+pub(super) fn has_known_extension(path: &str, formats: &[Format]) -> bool {
+    let extension = split_extension(path).1;
+    format::field_of_file(extension, formats).is_some() || extension.eq_ignore_ascii_case("npy")
 }
 
 /// Finds the image extension that the paths `values` omit: the extension that turns them into paths
@@ -23,17 +23,17 @@ pub(super) fn find_extension(
     formats: &[Format],
 ) -> Result<Option<String>> {
     let mut extensions: Vec<(String, &String)> = Vec::new();
-    let endings: Vec<&str> =
+    let known_extensions: Vec<&str> =
         format::FORMATS.iter().chain(formats).flat_map(|format| format.extensions).copied().collect();
-    for value in values.iter().filter(|value| !is_whole(value, formats)) {
+    for value in values.iter().filter(|value| !has_known_extension(value, formats)) {
         if is_file(value)? {
             continue;
         }
-        for end in &endings {
-            for end in [format!(".{end}"), format!(".{}", end.to_uppercase())] {
-                if is_file(&format!("{value}{end}"))? {
-                    if !extensions.iter().any(|(other, _)| *other == end) {
-                        extensions.push((end, value));
+        for extension in &known_extensions {
+            for extension in [format!(".{extension}"), format!(".{}", extension.to_uppercase())] {
+                if is_file(&format!("{value}{extension}"))? {
+                    if !extensions.iter().any(|(other, _)| *other == extension) {
+                        extensions.push((extension, value));
                     }
                     break;
                 }
@@ -42,9 +42,9 @@ pub(super) fn find_extension(
     }
     match &extensions[..] {
         [] => Ok(None),
-        [(end, _)] => Ok(Some(end.clone())),
-        [(one, first), (two, second), ..] => Err(Error::config(format!(
-            "the paths have no extension, but files with different extensions exist ({first}{one} and {second}{two}): \
+        [(extension, _)] => Ok(Some(extension.clone())),
+        [(extension, path), (other_extension, other_path), ..] => Err(Error::config(format!(
+            "the paths have no extension, but files with different extensions exist ({path}{extension} and {other_path}{other_extension}): \
              write the paths with their extensions"
         ))),
     }

@@ -6,25 +6,25 @@ use std::fmt;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::cells::{Cell, Cells};
+use super::cells::{CellKind, Cells};
 
 /// Parses one line, which must be a JSON object without repeated keys. `column` maps a key to the
 /// index of its column.
-pub(super) fn row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usize) -> Result<(), String> {
+pub(super) fn parse_row(line: &str, cells: &mut Cells, column: impl FnMut(&str) -> usize) -> Result<(), String> {
     cells.text.clear();
-    cells.spans.clear();
+    cells.cells.clear();
     let mut json = serde_json::Deserializer::from_str(line);
-    let read = json.deserialize_map(Object { cells, column }).and_then(|()| json.end());
+    let read = json.deserialize_map(ObjectVisitor { cells, column }).and_then(|()| json.end());
     // The parser sees a single line, so its line number is always 1.
     read.map_err(|e| e.to_string().replace(" at line 1 column ", " at column "))
 }
 
-struct Object<'c, F> {
+struct ObjectVisitor<'c, F> {
     cells: &'c mut Cells,
     column: F,
 }
 
-impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
+impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for ObjectVisitor<'_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,11 +34,11 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
     fn visit_map<A: MapAccess<'a>>(mut self, mut object: A) -> Result<(), A::Error> {
         while let Some(Key(key)) = object.next_key()? {
             let column = (self.column)(&key);
-            let Cells { text, spans, .. } = &mut *self.cells;
-            if spans.len() <= column {
-                spans.resize(column + 1, (None, 0..0));
+            let Cells { text, cells, .. } = &mut *self.cells;
+            if cells.len() <= column {
+                cells.resize(column + 1, (None, 0..0));
             }
-            if spans[column].0.is_some() {
+            if cells[column].0.is_some() {
                 return Err(A::Error::custom(format_args!("key {key:?} occurs twice")));
             }
             let (value, start) = (object.next_value::<&RawValue>()?.get(), text.len());
@@ -46,15 +46,15 @@ impl<'a, F: FnMut(&str) -> usize> Visitor<'a> for Object<'_, F> {
                 Some(b'"') => {
                     let Key(value) = serde_json::from_str(value).map_err(A::Error::custom)?;
                     text.extend_from_slice(value.as_bytes());
-                    Cell::Text
+                    CellKind::Text
                 }
-                Some(b'n') => Cell::Missing,
+                Some(b'n') => CellKind::Missing,
                 first => {
                     text.extend_from_slice(value.as_bytes());
-                    if matches!(first, Some(b'[' | b'{')) { Cell::Json } else { Cell::Text }
+                    if matches!(first, Some(b'[' | b'{')) { CellKind::Json } else { CellKind::Text }
                 }
             };
-            spans[column] = (Some(cell), start..text.len());
+            cells[column] = (Some(cell), start..text.len());
         }
         Ok(())
     }

@@ -2,55 +2,56 @@
 
 use std::ops::Range;
 
-use super::cells::{Cell, Cells};
+use super::cells::{CellKind, Cells};
 use super::source::Table;
 use crate::error::{Error, Result, counted};
 use crate::model::Classes;
 use crate::values::record::{Labels, Learner, parse_integer};
 
 impl Table {
-    /// Sets the labels and the classes. `chosen` is true if the user specified the label column.
-    pub(super) fn learn(
+    /// Sets the labels and the classes. `is_requested` is true if the user specified the label
+    /// column.
+    pub(super) fn learn_labels(
         &mut self,
         classes: Option<&Classes>,
         lenient: bool,
-        first: &[Option<(Cell, String)>],
-        chosen: bool,
+        first_values: &[Option<(CellKind, String)>],
+        is_requested: bool,
     ) -> Result<()> {
         let Some(column) = self.columns.label else { return Ok(()) };
-        let value = first.get(column).and_then(Option::as_ref);
+        let value = first_values.get(column).and_then(Option::as_ref);
         let mut learner = Learner::default();
-        let mut listed = false;
-        let each = |rows: Range<usize>, see: &mut dyn FnMut(usize, (Cell, &str))| {
+        let mut has_json = false;
+        let for_each_cell = |rows: Range<usize>, visit: &mut dyn FnMut(usize, (CellKind, &str))| {
             let mut cells = Cells::default();
             for row in rows {
-                if self.parse(row, &mut cells).is_ok() {
+                if self.parse_row(row, &mut cells).is_ok() {
                     let (cell, _) = cells.get(column);
-                    see(row, (cell, cells.trimmed_text(column).unwrap_or("")));
+                    visit(row, (cell, cells.trimmed_text(column).unwrap_or("")));
                 }
             }
         };
-        each(0..self.starts.len(), &mut |row, (cell, value)| match cell {
-            Cell::Json => listed = true,
+        for_each_cell(0..self.row_starts.len(), &mut |row, (cell, value)| match cell {
+            CellKind::Json => has_json = true,
             _ if value.is_empty() => {}
             _ => learner.see(row, value),
         });
-        let again = |rows: usize, see: &mut dyn FnMut(usize, &str)| {
-            each(0..rows, &mut |row, (_, value)| {
+        let for_each_label = |rows: usize, visit: &mut dyn FnMut(usize, &str)| {
+            for_each_cell(0..rows, &mut |row, (_, value)| {
                 if !value.is_empty() {
-                    see(row, value)
+                    visit(row, value)
                 }
             });
         };
-        if !listed {
+        if !has_json {
             if classes.is_none() {
                 self.warn_mixed(column, &learner);
             }
-            if let Some(pair) = learner.equal_integers(again) {
+            if let Some(pair) = learner.equal_integers(for_each_label) {
                 return Err(self.equal_integers_error(column, pair));
             }
         }
-        let (labels, unknown) = if listed { (None, None) } else { learner.labels(classes, again) };
+        let (labels, unknown) = if has_json { (None, None) } else { learner.labels(classes, for_each_label) };
         if let Some(unknown) = unknown.filter(|_| !lenient) {
             let cause = unknown.cause(classes);
             return Err(Error::config(cause).at_line(&self.file, self.line(unknown.row)));
@@ -60,8 +61,8 @@ impl Table {
         }
         self.labels = labels;
         if self.labels.is_none() {
-            let cause = self.no_labels(column, listed);
-            if chosen {
+            let cause = self.no_labels_error(column, has_json);
+            if is_requested {
                 return Err(cause);
             }
             // This error matters only if the loader requests labels.
@@ -74,7 +75,7 @@ impl Table {
     fn warn_mixed(&self, column: usize, learner: &Learner) {
         let Some((integers, texts, row)) = learner.mixed() else { return };
         let mut cells = Cells::default();
-        let value = self.parse(row, &mut cells).ok().and_then(|()| cells.trimmed_text(column)).unwrap_or_default();
+        let value = self.parse_row(row, &mut cells).ok().and_then(|()| cells.trimmed_text(column)).unwrap_or_default();
         tracing::warn!(
             "{}: column {:?}: {} and {}, first in line {} ({value:?}): all are treated as class names in \
              alphabetical order",
@@ -109,20 +110,21 @@ impl Table {
         .at_line(&self.file, self.line(first.0))
     }
 
-    /// Returns the error for a label column in which values cannot be labels. `listed` is true if
+    /// Returns the error for a label column in which values cannot be labels. `has_json` is true if
     /// the values are lists.
-    fn no_labels(&self, column: usize, listed: bool) -> Error {
+    fn no_labels_error(&self, column: usize, has_json: bool) -> Error {
         let mut cells = Cells::default();
-        let mut of_row = |row: usize| {
-            self.parse(row, &mut cells).ok()?;
+        let mut invalid_value = |row: usize| {
+            self.parse_row(row, &mut cells).ok()?;
             let (cell, bytes) = cells.get(column);
             let value = String::from_utf8_lossy(bytes).trim().to_owned();
-            let is_bad = if listed { cell == Cell::Json } else { !value.is_empty() && parse_integer(&value).is_none() };
-            is_bad.then_some((row, value))
+            let is_invalid =
+                if has_json { cell == CellKind::Json } else { !value.is_empty() && parse_integer(&value).is_none() };
+            is_invalid.then_some((row, value))
         };
         let name = &self.columns.names[column];
-        let (row, value) = (0..self.starts.len()).find_map(&mut of_row).unwrap_or_default();
-        let kind = if listed { "MultiHot" } else { "NdArray" };
+        let (row, value) = (0..self.row_starts.len()).find_map(&mut invalid_value).unwrap_or_default();
+        let kind = if has_json { "MultiHot" } else { "NdArray" };
         Error::config(format!(
             "column {name:?} has no labels: {value:?} is neither an integer nor a class name; read the column as a \
              field of type {kind}"

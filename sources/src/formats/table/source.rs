@@ -5,12 +5,12 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::cells::{Cell, Cells};
+use super::cells::{CellKind, Cells};
 use super::columns::Columns;
 use super::csv::Csv;
-use super::extension::{extension, find_extension, is_whole};
+use super::extension::{find_extension, has_known_extension, split_extension};
 use super::sample_buffer::{Name, SampleBuffer, SampleRanges};
-use super::scan::{Scan, scan};
+use super::scan::{TableScan, scan};
 use super::syntax::Syntax;
 use super::text::{line_of, read};
 use crate::error::{Error, Result};
@@ -86,7 +86,7 @@ pub struct Table {
     /// The folder to which paths are relative, with a trailing `/`.
     root: String,
     text: String,
-    pub(super) starts: Vec<usize>,
+    pub(super) row_starts: Vec<usize>,
     pub(super) syntax: Syntax,
     pub(super) columns: Columns,
     pub(super) labels: Option<Labels>,
@@ -120,19 +120,20 @@ impl Table {
             return Err(Error::in_source("the table is empty").at_path(path));
         }
         let syntax = detect_syntax(path, &text, options.delimiter);
-        let scanned = scan(&text, &syntax, options.headerless).map_err(|(offset, cause)| {
+        let table_scan = scan(&text, &syntax, options.headerless).map_err(|(offset, cause)| {
             let offset = row_start(text.as_bytes(), offset);
             cause.at_line(path, line_of(text.as_bytes(), offset))
         })?;
-        let Scan { names, mut starts, first, texts, first_malformed: malformed, bad_rows } = scanned;
-        starts.shrink_to_fit();
-        let line_at = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), starts[row]));
-        if let Some((row, cause)) = malformed {
-            let (line, path) = (line_at(row), path.display());
-            match bad_rows {
+        let TableScan { names, mut row_starts, first_values, first_texts, first_malformed, malformed_count } =
+            table_scan;
+        row_starts.shrink_to_fit();
+        let line_of_row = |row: usize| line_of(text.as_bytes(), row_start(text.as_bytes(), row_starts[row]));
+        if let Some((row, cause)) = first_malformed {
+            let (line, path) = (line_of_row(row), path.display());
+            match malformed_count {
                 1 => tracing::warn!("{path}: 1 malformed row, in line {line}: {cause}; reading it will fail"),
                 _ => tracing::warn!(
-                    "{path}: {bad_rows} malformed rows, first in line {line}: {cause}; reading them will fail"
+                    "{path}: {malformed_count} malformed rows, first in line {line}: {cause}; reading them will fail"
                 ),
             }
         }
@@ -146,51 +147,51 @@ impl Table {
             }
             false => Ok(!is_url(cell) && file::is_file(Path::new(&root).join(cell))?),
         };
-        let columns = Columns::new(names, &first, &texts, is_file, options);
+        let columns = Columns::new(names, &first_values, &first_texts, is_file, options);
         let columns = columns.map_err(|e| e.at_path(path))?;
         let mut omitted_extensions = Vec::new();
         for column in columns.paths() {
-            let values = texts.get(column).map_or(&[][..], Vec::as_slice);
+            let values = first_texts.get(column).map_or(&[][..], Vec::as_slice);
             let extension = find_extension(values, is_file, &formats).map_err(|e| e.at_path(path))?;
-            omitted_extensions.extend(extension.map(|ending| (column, ending)));
+            omitted_extensions.extend(extension.map(|extension| (column, extension)));
         }
         let file = path.to_owned();
         let (labels, stored) = (None, None);
         let mut table =
-            Table { file, root, text, starts, syntax, columns, labels, formats, omitted_extensions, stored };
-        table.learn(classes, lenient, &first, options.label.is_some())?;
-        table.find_files(&first, folder_listing, stores).map_err(|e| e.at_path(path))?;
+            Table { file, root, text, row_starts, syntax, columns, labels, formats, omitted_extensions, stored };
+        table.learn_labels(classes, lenient, &first_values, options.label.is_some())?;
+        table.find_files(&first_values, folder_listing, stores).map_err(|e| e.at_path(path))?;
         Ok(table)
     }
 
     /// Looks up the files that rows refer to, if they are in an object store.
     fn find_files(
         &mut self,
-        first: &[Option<(Cell, String)>],
+        first_values: &[Option<(CellKind, String)>],
         folder_listing: FolderListing<'_>,
         stores: &Stores,
     ) -> Result<()> {
         let columns: Vec<usize> = self.columns.paths().collect();
-        let value = |column: usize| first.get(column)?.as_ref().map(|(_, value)| value.as_str());
-        let named_url = |&column: &usize| value(column).is_some_and(is_url);
+        let value = |column: usize| first_values.get(column)?.as_ref().map(|(_, value)| value.as_str());
+        let has_url = |&column: &usize| value(column).is_some_and(is_url);
         if let Some(column) =
-            columns.iter().copied().filter(named_url).find(|column| self.is_outside(*column, value(*column)))
+            columns.iter().copied().filter(has_url).find(|column| self.is_outside(*column, value(*column)))
         {
             let name = &self.columns.names[column];
             let option = if self.columns.image == Some(column) { "image" } else { "file" };
             return Err(Error::config(format!(
                 "column {name:?} contains URLs outside {:?}: name the column with TableOptions::{option}({name:?}) \
                  to allow them",
-                self.shown_root()
+                self.display_root()
             )));
         }
-        if columns.is_empty() || !(is_url(&self.root) || columns.iter().any(named_url)) {
+        if columns.is_empty() || !(is_url(&self.root) || columns.iter().any(has_url)) {
             return Ok(());
         }
-        let mut urls = Vec::with_capacity(self.starts.len() * columns.len());
+        let mut urls = Vec::with_capacity(self.row_starts.len() * columns.len());
         let mut cells = Cells::default();
-        for row in 0..self.starts.len() {
-            let parsed = self.parse(row, &mut cells).is_ok();
+        for row in 0..self.row_starts.len() {
+            let parsed = self.parse_row(row, &mut cells).is_ok();
             urls.extend(columns.iter().map(|&column| {
                 let cell = cells.trimmed_text(column).filter(|cell| parsed && !self.is_outside(column, Some(cell)))?;
                 Some(url_of(&self.root, cell) + self.omitted_extension(column, cell))
@@ -201,44 +202,44 @@ impl Table {
     }
 
     /// An empty path means the current folder, and is shown as `.`.
-    fn shown_root(&self) -> &str {
+    fn display_root(&self) -> &str {
         if self.root.is_empty() { "." } else { &self.root }
     }
 
     /// Returns whether the path in `cell` points outside the folder, unless an option names
     /// `column`.
     fn is_outside(&self, column: usize, cell: Option<&str>) -> bool {
-        let is_out = |cell: &str| match is_url(cell) {
+        let is_outside = |cell: &str| match is_url(cell) {
             true => !is_url(&self.root) || !cell.strip_prefix(&*self.root).is_some_and(is_below),
             false => !is_below(cell),
         };
-        self.columns.detected.contains(&column) && cell.is_some_and(is_out)
+        self.columns.detected_paths.contains(&column) && cell.is_some_and(is_outside)
     }
 
     pub(super) fn line(&self, row: usize) -> usize {
         let text = self.text.as_bytes();
-        line_of(text, row_start(text, self.starts[row]))
+        line_of(text, row_start(text, self.row_starts[row]))
     }
 
     pub(super) fn error_at(&self, row: usize, cause: impl Into<String>) -> Error {
         Error::in_source(cause).at_line(&self.file, self.line(row))
     }
 
-    pub(super) fn parse(&self, row: usize, cells: &mut Cells) -> Result<()> {
-        let start = self.starts[row];
+    pub(super) fn parse_row(&self, row: usize, cells: &mut Cells) -> Result<()> {
+        let start = self.row_starts[row];
         let names = &self.columns.names;
         let mut column_of = |key: &str| names.iter().position(|name| name == key).unwrap_or(names.len());
-        let (_, parsed) = self.syntax.row(&self.text, start, &mut column_of, cells);
-        parsed.and_then(|()| self.syntax.complete(cells, names.len())).map_err(|cause| self.error_at(row, cause))
+        let (_, parsed) = self.syntax.parse_row(&self.text, start, &mut column_of, cells);
+        parsed.and_then(|()| self.syntax.check_complete(cells, names.len())).map_err(|cause| self.error_at(row, cause))
     }
 
-    pub(super) fn label_in(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
+    pub(super) fn read_label(&self, cells: &Cells, row: usize) -> Result<Option<i64>> {
         let (Some(column), Some(labels)) = (self.columns.label, &self.labels) else { return Ok(None) };
         let Some(value) = cells.trimmed_text(column) else { return Ok(None) };
         labels.of(value).map(Some).map_err(|cause| self.error_at(row, cause))
     }
 
-    fn locate(&self, buffer: &mut SampleBuffer<'_>, column: usize, cell: &str) -> Range<usize> {
+    fn append_path(&self, buffer: &mut SampleBuffer<'_>, column: usize, cell: &str) -> Range<usize> {
         let root = if Path::new(cell).is_absolute() { "" } else { &*self.root };
         let start = buffer.push(root.as_bytes()).start;
         buffer.push(cell.as_bytes());
@@ -247,25 +248,25 @@ impl Table {
 
     /// Returns the extension that the path `cell` omits, with its dot, or an empty string.
     fn omitted_extension(&self, column: usize, cell: &str) -> &str {
-        let ending = self.omitted_extensions.iter().find(|(other, _)| *other == column);
-        ending.filter(|_| !is_whole(cell, &self.formats)).map_or("", |(_, ending)| ending)
+        let extension = self.omitted_extensions.iter().find(|(other, _)| *other == column);
+        extension.filter(|_| !has_known_extension(cell, &self.formats)).map_or("", |(_, extension)| extension)
     }
 
     /// Splits the path `cell` into the path without its extension, and the extension, even if the
     /// cell omits it.
-    pub(super) fn split<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
+    pub(super) fn split_path<'c>(&'c self, column: usize, cell: &'c str) -> (&'c str, &'c str) {
         match self.omitted_extension(column, cell) {
-            "" => extension(cell),
-            ending => (cell.strip_prefix("./").unwrap_or(cell), &ending[1..]),
+            "" => split_extension(cell),
+            extension => (cell.strip_prefix("./").unwrap_or(cell), &extension[1..]),
         }
     }
 
-    pub(super) fn path_in<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
+    pub(super) fn read_path<'c>(&self, cells: &'c Cells, row: usize, column: usize) -> Result<&'c str> {
         let empty = || self.error_at(row, format!("column {:?} is empty: expected a path", self.columns.names[column]));
         cells.trimmed_text(column).ok_or_else(empty)
     }
 
-    pub(super) fn file(
+    pub(super) fn append_file(
         &self,
         buffer: &mut SampleBuffer<'_>,
         row: usize,
@@ -273,7 +274,7 @@ impl Table {
         cell: &str,
     ) -> Result<Range<usize>> {
         if self.is_outside(column, Some(cell)) {
-            let (name, root) = (&self.columns.names[column], self.shown_root());
+            let (name, root) = (&self.columns.names[column], self.display_root());
             let option = if self.columns.image == Some(column) { "image" } else { "file" };
             return Err(self.error_at(
                 row,
@@ -290,7 +291,7 @@ impl Table {
             let read = stored.read(row, path_index, &url, &mut bytes);
             return Ok(buffer.push(read.map_err(|e| e.named_in(&self.file, self.line(row)))?));
         }
-        let path = self.locate(buffer, column, cell);
+        let path = self.append_path(buffer, column, cell);
         buffer.read(path.clone()).map_err(|e| self.read_error(buffer.text(path), row, &e))
     }
 
@@ -310,8 +311,8 @@ fn detect_syntax(path: &Path, text: &str, delimiter: Option<u8>) -> Syntax {
         return Syntax::Json;
     }
     let header = text.lines().next().unwrap_or_default();
-    let named = if has_any_extension(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
-    Syntax::Csv(Csv::new(delimiter.unwrap_or(named)))
+    let default_delimiter = if has_any_extension(path, &["tsv", "tab"]) { b'\t' } else { Csv::delimiter(header) };
+    Syntax::Csv(Csv::new(delimiter.unwrap_or(default_delimiter)))
 }
 
 /// Converts a folder to a prefix of paths, with a trailing `/`.
@@ -363,12 +364,12 @@ thread_local! {
 
 impl Source for Table {
     fn len(&self) -> usize {
-        self.starts.len()
+        self.row_starts.len()
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let mut cells = CELLS.take();
-        let parsed = self.parse(index, &mut cells);
+        let parsed = self.parse_row(index, &mut cells);
         let ranges = parsed.and_then(|()| self.assemble(index, &cells, &mut SampleBuffer::new(scratch)));
         CELLS.set(cells);
         let SampleRanges { key, label, fields } = ranges?;
@@ -390,7 +391,7 @@ impl Source for Table {
 
     fn label(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
         let mut cells = CELLS.take();
-        let label = self.parse(index, &mut cells).and_then(|()| self.label_in(&cells, index));
+        let label = self.parse_row(index, &mut cells).and_then(|()| self.read_label(&cells, index));
         CELLS.set(cells);
         label
     }
@@ -400,15 +401,16 @@ impl Source for Table {
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
         let Some(column) = self.columns.image else { return Ok(index.to_string()) };
         let mut cells = CELLS.take();
-        let parsed = self.parse(index, &mut cells);
-        let key = parsed.and_then(|()| Ok(self.split(column, self.path_in(&cells, index, column)?).0.to_owned()));
+        let parsed = self.parse_row(index, &mut cells);
+        let key =
+            parsed.and_then(|()| Ok(self.split_path(column, self.read_path(&cells, index, column)?).0.to_owned()));
         CELLS.set(cells);
         key
     }
 
     fn path(&self, index: usize) -> Option<PathBuf> {
         let mut cells = Cells::default();
-        let column = self.columns.image.filter(|_| self.parse(index, &mut cells).is_ok());
+        let column = self.columns.image.filter(|_| self.parse_row(index, &mut cells).is_ok());
         let path = column.and_then(|column| {
             let cell = cells.trimmed_text(column)?;
             Some(format!("{cell}{}", self.omitted_extension(column, cell)))
@@ -446,7 +448,7 @@ impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table")
             .field("file", &self.file)
-            .field("rows", &self.starts.len())
+            .field("rows", &self.row_starts.len())
             .field("columns", &self.columns)
             .finish_non_exhaustive()
     }

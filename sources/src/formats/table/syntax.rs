@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::cells::{Cell, Cells};
-use super::csv::{Csv, End};
+use super::cells::{CellKind, Cells};
+use super::csv::{Csv, RowEnd};
 use super::json;
 use crate::error::counted;
 
@@ -16,7 +16,7 @@ impl Syntax {
     /// `names` maps a JSON key to the index of its column. Returns the offset of the end of the
     /// row, or `None` if there are no more rows, and an error if the row is malformed.
     /// [`check_quotes`](Syntax::check_quotes) checks the quotes on opening.
-    pub(super) fn row(
+    pub(super) fn parse_row(
         &self,
         text: &str,
         start: usize,
@@ -24,17 +24,17 @@ impl Syntax {
         cells: &mut Cells,
     ) -> (Option<usize>, Result<(), String>) {
         match self {
-            Syntax::Csv(csv) => match csv.row(text.as_bytes(), start, cells) {
-                End::Row(end) => (Some(end), Ok(())),
-                End::Text => (None, Ok(())),
-                End::Quoted => (Some(text.len()), Err("a quoted cell is never closed".to_owned())),
+            Syntax::Csv(csv) => match csv.parse_row(text.as_bytes(), start, cells) {
+                RowEnd::Complete(end) => (Some(end), Ok(())),
+                RowEnd::EndOfText => (None, Ok(())),
+                RowEnd::OpenQuote => (Some(text.len()), Err("a quoted cell is never closed".to_owned())),
             },
             Syntax::Json => {
                 let rest = &text[start..];
-                let Some(skipped) = rest.find(|c: char| !c.is_ascii_whitespace()) else { return (None, Ok(())) };
-                let line = &rest[skipped..];
+                let Some(blank_len) = rest.find(|c: char| !c.is_ascii_whitespace()) else { return (None, Ok(())) };
+                let line = &rest[blank_len..];
                 let line = &line[..memchr::memchr(b'\n', line.as_bytes()).unwrap_or(line.len())];
-                (Some(start + skipped + line.len()), json::row(line, cells, names))
+                (Some(start + blank_len + line.len()), json::parse_row(line, cells, names))
             }
         }
     }
@@ -49,14 +49,14 @@ impl Syntax {
     }
 
     /// In a CSV file, lists are JSON, and everything else is text.
-    pub(super) fn cell_type(&self, text: &str) -> Cell {
-        let list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
-        let json = list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-        if json { Cell::Json } else { Cell::Text }
+    pub(super) fn cell_type(&self, text: &str) -> CellKind {
+        let is_list = matches!(self, Syntax::Csv(_)) && text.starts_with('[');
+        let is_json = is_list && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        if is_json { CellKind::Json } else { CellKind::Text }
     }
 
     /// Checks that a row of a CSV file has one cell per column.
-    pub(super) fn complete(&self, cells: &Cells, columns: usize) -> Result<(), String> {
+    pub(super) fn check_complete(&self, cells: &Cells, columns: usize) -> Result<(), String> {
         match self {
             Syntax::Csv(_) if cells.len() != columns => Err(format!(
                 "the row has {}, but the table has {}",

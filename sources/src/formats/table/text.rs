@@ -17,25 +17,25 @@ pub(super) fn read(path: &Path, stores: &Stores) -> Result<String> {
             remote.bytes(&object, 0, object.len)?
         }
     };
-    let refused = |line: usize, cause: &str| {
+    let encoding_error = |line: usize, cause: &str| {
         Err(Error::in_source(format!("{cause}: save the table as UTF-8")).at_line(path, line))
     };
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
-        return refused(1, "the text is UTF-16");
+        return encoding_error(1, "the text is UTF-16");
     }
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);
     }
     bytes.shrink_to_fit();
     if let Some(offset) = memchr::memchr(0, &bytes) {
-        return refused(line_of(&bytes, offset), "the text contains a zero byte, so it may be UTF-16");
+        return encoding_error(line_of(&bytes, offset), "the text contains a zero byte, so it may be UTF-16");
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
         Err(e) => {
             let offset = e.utf8_error().valid_up_to();
             let byte = e.as_bytes()[offset];
-            refused(line_of(e.as_bytes(), offset), &format!("byte {byte:#04x} is not UTF-8"))
+            encoding_error(line_of(e.as_bytes(), offset), &format!("byte {byte:#04x} is not UTF-8"))
         }
     }
 }
