@@ -9,28 +9,28 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::ink::draw;
-use super::scene::{Scene, Seen, Visibility};
-use super::{Coding, Synth, complete};
+use super::scene::{Scene, Visibility, VisibleFigure};
+use super::{Coding, Synth, write_atomically};
 use warpfeed::decode::Size;
 use warpfeed::sampler::Rng;
 use warpfeed::{Error, ErrorKind, Result};
 
-struct Annotated {
+struct AnnotatedImage {
     size: Size,
     field: &'static str,
     bytes: Vec<u8>,
-    figures: Vec<Seen>,
+    figures: Vec<VisibleFigure>,
     /// The index of the figure that each pixel shows, plus 1, or 0 for the background.
-    shown: Vec<u16>,
+    figure_numbers: Vec<u16>,
 }
 
 /// Minimum number of visible pixels of an annotated figure.
-const MIN_VISIBLE: usize = 12;
+const MIN_VISIBLE_PIXELS: usize = 12;
 
-const VAL: usize = 5;
+const VALIDATION_PERIOD: usize = 5;
 
 /// Names of the keypoints. A horizontal flip swaps the last two.
-const POINTS: [&str; 3] = ["top", "left", "right"];
+const KEYPOINTS: [&str; 3] = ["top", "left", "right"];
 
 impl Synth {
     /// Generates the dataset in COCO format: `annotations/instances_train.json` and
@@ -46,33 +46,39 @@ impl Synth {
     /// Fails under the same conditions as [`write`](Synth::write).
     pub fn write_coco(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
-        complete(dir.as_ref(), |beside| {
+        write_atomically(dir.as_ref(), |partial_dir| {
             for folder in ["annotations", "train", "val"] {
-                make(&beside.join(folder))?;
+                create_folder(&partial_dir.join(folder))?;
             }
-            let drawn: Vec<(Value, Vec<Value>)> = self.for_each(|index, original| {
-                let name = format!("{index:06}.{}", original.field);
-                write_file(&beside.join(split(index)).join(&name), &original.bytes)?;
-                written(original.bytes.len());
-                let Size { width, height } = original.size;
-                let image = json!({"id": index, "file_name": name, "width": width, "height": height});
-                Ok((image, original.objects().map(|object| object.coco(index, original.size)).collect()))
+            let entries: Vec<(Value, Vec<Value>)> = self.map_images(|index, annotated| {
+                let name = format!("{index:06}.{}", annotated.field);
+                write_file(&partial_dir.join(split(index)).join(&name), &annotated.bytes)?;
+                written(annotated.bytes.len());
+                let Size { width, height } = annotated.size;
+                let image_entry = json!({"id": index, "file_name": name, "width": width, "height": height});
+                Ok((image_entry, annotated.objects().map(|object| object.coco(index, annotated.size)).collect()))
             })?;
             let categories: Vec<Value> = (1..)
                 .zip(self.class_names())
-                .map(|(id, name)| json!({"id": id, "name": name, "keypoints": POINTS, "skeleton": []}))
+                .map(|(id, name)| json!({"id": id, "name": name, "keypoints": KEYPOINTS, "skeleton": []}))
                 .collect();
-            for part in ["train", "val"] {
-                let in_part =
-                    || drawn.iter().enumerate().filter(|(index, _)| split(*index) == part).map(|(_, both)| both);
-                let images: Vec<&Value> = in_part().map(|both| &both.0).collect();
-                let mut annotations: Vec<Value> = in_part().flat_map(|both| both.1.clone()).collect();
-                for (number, annotation) in (1..).zip(&mut annotations) {
-                    annotation["id"] = json!(number);
+            for split_name in ["train", "val"] {
+                let split_entries = || {
+                    entries
+                        .iter()
+                        .enumerate()
+                        .filter(|(index, _)| split(*index) == split_name)
+                        .map(|(_, image_entries)| image_entries)
+                };
+                let images: Vec<&Value> = split_entries().map(|image_entries| &image_entries.0).collect();
+                let mut annotations: Vec<Value> =
+                    split_entries().flat_map(|image_entries| image_entries.1.clone()).collect();
+                for (id, annotation) in (1..).zip(&mut annotations) {
+                    annotation["id"] = json!(id);
                 }
                 let contents = json!({"images": images, "annotations": annotations, "categories": categories});
                 write_file(
-                    &beside.join(format!("annotations/instances_{part}.json")),
+                    &partial_dir.join(format!("annotations/instances_{split_name}.json")),
                     contents.to_string().as_bytes(),
                 )?;
             }
@@ -91,48 +97,53 @@ impl Synth {
     /// there are more than 254 classes.
     pub fn write_voc(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
-        let names: Vec<String> = self.class_names().collect();
-        let mut sorted = names.clone();
-        sorted.sort();
-        let numbers: Vec<u8> = names.iter().map(|name| 1 + sorted.binary_search(name).unwrap_or(0) as u8).collect();
-        if names.len() > 254 {
-            return Err(Error::config(format!("synth: {} classes; a mask can represent at most 254", names.len())));
+        let class_names: Vec<String> = self.class_names().collect();
+        let mut sorted_names = class_names.clone();
+        sorted_names.sort();
+        let mask_values: Vec<u8> =
+            class_names.iter().map(|name| 1 + sorted_names.binary_search(name).unwrap_or(0) as u8).collect();
+        if class_names.len() > 254 {
+            return Err(Error::config(format!(
+                "synth: {} classes; a mask can represent at most 254",
+                class_names.len()
+            )));
         }
-        complete(dir.as_ref(), |beside| {
+        write_atomically(dir.as_ref(), |partial_dir| {
             for folder in ["JPEGImages", "Annotations", "SegmentationClass", "ImageSets/Main", "ImageSets/Segmentation"]
             {
-                make(&beside.join(folder))?;
+                create_folder(&partial_dir.join(folder))?;
             }
-            self.for_each(|index, original| {
-                let file = |folder: &str, end: &str| beside.join(folder).join(format!("{index:06}.{end}"));
-                write_file(&file("JPEGImages", original.field), &original.bytes)?;
-                let class = |&number: &u16| match number {
+            self.map_images(|index, annotated| {
+                let file_path =
+                    |folder: &str, extension: &str| partial_dir.join(folder).join(format!("{index:06}.{extension}"));
+                write_file(&file_path("JPEGImages", annotated.field), &annotated.bytes)?;
+                let mask_value = |&number: &u16| match number {
                     0 => 0,
-                    _ => numbers[original.figures[usize::from(number) - 1].class],
+                    _ => mask_values[annotated.figures[usize::from(number) - 1].class],
                 };
-                let mask: Vec<u8> = original.shown.iter().map(class).collect();
-                write_file(&file("SegmentationClass", "png"), &palette_png(&mask, original.size)?)?;
-                write_file(&file("Annotations", "xml"), original.xml(&names).as_bytes())?;
-                written(original.bytes.len());
+                let mask: Vec<u8> = annotated.figure_numbers.iter().map(mask_value).collect();
+                write_file(&file_path("SegmentationClass", "png"), &palette_png(&mask, annotated.size)?)?;
+                write_file(&file_path("Annotations", "xml"), annotated.xml(&class_names).as_bytes())?;
+                written(annotated.bytes.len());
                 Ok(())
             })?;
-            for (folder, part) in
+            for (folder, split_name) in
                 [("Main", "train"), ("Main", "val"), ("Segmentation", "train"), ("Segmentation", "val")]
             {
-                let in_part = (0..self.images).filter(|&index| split(index) == part);
-                let list: String = in_part.map(|index| format!("{index:06}\n")).collect();
-                write_file(&beside.join(format!("ImageSets/{folder}/{part}.txt")), list.as_bytes())?;
+                let split_indices = (0..self.images).filter(|&index| split(index) == split_name);
+                let contents: String = split_indices.map(|index| format!("{index:06}\n")).collect();
+                write_file(&partial_dir.join(format!("ImageSets/{folder}/{split_name}.txt")), contents.as_bytes())?;
             }
             Ok(())
         })
     }
 
-    /// Generates all images on all cores. Returns the results of `take`.
-    fn for_each<T: Send>(&self, take: impl Fn(usize, Annotated) -> Result<T> + Sync) -> Result<Vec<T>> {
-        (0..self.images).into_par_iter().map(|index| take(index, self.annotated(index)?)).collect()
+    /// Generates all images on all cores. Returns the results of `process`.
+    fn map_images<T: Send>(&self, process: impl Fn(usize, AnnotatedImage) -> Result<T> + Sync) -> Result<Vec<T>> {
+        (0..self.images).into_par_iter().map(|index| process(index, self.annotated_image(index)?)).collect()
     }
 
-    fn annotated(&self, index: usize) -> Result<Annotated> {
+    fn annotated_image(&self, index: usize) -> Result<AnnotatedImage> {
         let mut rng = Rng::new(self.seed, u64::from(self.side), index as u64);
         let size = self.size(&mut rng);
         let coding = Coding::draw(&mut rng);
@@ -142,17 +153,17 @@ impl Synth {
             (draw(rng, 0, 2) > 0).then(|| (class, self.figure(class)))
         };
         let scene = Scene::draw(size, choose, &mut rng);
-        let (figures, shown) = scene.truth();
+        let (figures, figure_numbers) = scene.ground_truth();
         let (field, bytes) = coding.encode(&scene.paint(), size)?;
-        Ok(Annotated { size, field, bytes, figures, shown })
+        Ok(AnnotatedImage { size, field, bytes, figures, figure_numbers })
     }
 }
 
 fn split(index: usize) -> &'static str {
-    if index % VAL == VAL - 1 { "val" } else { "train" }
+    if index % VALIDATION_PERIOD == VALIDATION_PERIOD - 1 { "val" } else { "train" }
 }
 
-fn make(folder: &Path) -> Result<()> {
+fn create_folder(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))
 }
 
@@ -161,7 +172,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 struct Object<'a> {
-    seen: &'a Seen,
+    figure: &'a VisibleFigure,
     /// The visible pixels, row by row.
     mask: Vec<bool>,
     /// First and last column of the visible pixels.
@@ -170,35 +181,39 @@ struct Object<'a> {
     rows: (usize, usize),
 }
 
-impl Annotated {
+impl AnnotatedImage {
     fn objects(&self) -> impl Iterator<Item = Object<'_>> {
         let width = self.size.width as usize;
-        (1..).zip(&self.figures).filter_map(move |(number, seen)| {
-            let mask: Vec<bool> = self.shown.iter().map(|&shown| shown == number).collect();
-            let inked = || mask.iter().enumerate().filter(|(_, inked)| **inked).map(|(index, _)| index);
-            if inked().count() < MIN_VISIBLE {
+        (1..).zip(&self.figures).filter_map(move |(number, figure)| {
+            let mask: Vec<bool> = self.figure_numbers.iter().map(|&shown_number| shown_number == number).collect();
+            let visible_pixels =
+                || mask.iter().enumerate().filter(|(_, is_visible)| **is_visible).map(|(index, _)| index);
+            if visible_pixels().count() < MIN_VISIBLE_PIXELS {
                 return None;
             }
-            let columns = (inked().map(|index| index % width).min()?, inked().map(|index| index % width).max()?);
-            let rows = (inked().next()? / width, inked().next_back()? / width);
-            Some(Object { seen, columns, rows, mask })
+            let columns = (
+                visible_pixels().map(|index| index % width).min()?,
+                visible_pixels().map(|index| index % width).max()?,
+            );
+            let rows = (visible_pixels().next()? / width, visible_pixels().next_back()? / width);
+            Some(Object { figure, columns, rows, mask })
         })
     }
 
-    fn xml(&self, names: &[String]) -> String {
+    fn xml(&self, class_names: &[String]) -> String {
         let Size { width, height } = self.size;
         let mut xml = format!(
             "<annotation>\n\t<size><width>{width}</width><height>{height}</height><depth>3</depth></size>\n\t<segmented>1</segmented>\n"
         );
-        for Object { seen, columns, rows, mask } in self.objects() {
-            let inked = mask.iter().filter(|inked| **inked).count();
-            let room = (columns.1 - columns.0 + 1) * (rows.1 - rows.0 + 1);
+        for Object { figure, columns, rows, mask } in self.objects() {
+            let visible_count = mask.iter().filter(|is_visible| **is_visible).count();
+            let box_area = (columns.1 - columns.0 + 1) * (rows.1 - rows.0 + 1);
             // A figure that fills only a small part of its box is mostly hidden.
-            let difficult = u8::from(inked * 5 < room);
+            let difficult = u8::from(visible_count * 5 < box_area);
             let _ = writeln!(
                 xml,
                 "\t<object>\n\t\t<name>{}</name>\n\t\t<difficult>{difficult}</difficult>\n\t\t<bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox>\n\t</object>",
-                names[seen.class],
+                class_names[figure.class],
                 columns.0 + 1,
                 rows.0 + 1,
                 columns.1 + 1,
@@ -212,9 +227,9 @@ impl Annotated {
 impl Object<'_> {
     /// Returns the annotation of the figure in COCO format. The id is a placeholder.
     fn coco(&self, image: usize, Size { width, height }: Size) -> Value {
-        let (wide, high) = (self.columns.1 - self.columns.0 + 1, self.rows.1 - self.rows.0 + 1);
-        let points: Vec<i32> = self
-            .seen
+        let (box_width, box_height) = (self.columns.1 - self.columns.0 + 1, self.rows.1 - self.rows.0 + 1);
+        let keypoints: Vec<i32> = self
+            .figure
             .points
             .iter()
             .flat_map(|&(x, y, visibility)| match visibility {
@@ -223,17 +238,17 @@ impl Object<'_> {
                 Visibility::Visible => [x, y, 2],
             })
             .collect();
-        let labeled = points.chunks(3).filter(|point| point[2] > 0).count();
+        let labeled_count = keypoints.chunks(3).filter(|point| point[2] > 0).count();
         json!({
             "id": 0,
             "image_id": image,
-            "category_id": self.seen.class + 1,
-            "bbox": [self.columns.0, self.rows.0, wide, high],
-            "area": self.mask.iter().filter(|inked| **inked).count(),
+            "category_id": self.figure.class + 1,
+            "bbox": [self.columns.0, self.rows.0, box_width, box_height],
+            "area": self.mask.iter().filter(|is_visible| **is_visible).count(),
             "iscrowd": 0,
             "segmentation": {"size": [height, width], "counts": run_lengths(&self.mask, width as usize)},
-            "keypoints": points,
-            "num_keypoints": labeled,
+            "keypoints": keypoints,
+            "num_keypoints": labeled_count,
         })
     }
 }
@@ -244,23 +259,23 @@ impl Object<'_> {
 /// the difference from the run two positions earlier.
 fn run_lengths(mask: &[bool], width: usize) -> String {
     let mut runs = vec![0i64];
-    let mut inked = false;
+    let mut is_inside = false;
     for index in (0..width).flat_map(|x| (x..mask.len()).step_by(width)) {
-        if mask[index] != inked {
+        if mask[index] != is_inside {
             runs.push(0);
-            inked = !inked;
+            is_inside = !is_inside;
         }
         *runs.last_mut().expect("there is at least one run") += 1;
     }
     let mut text = String::new();
-    for (number, &run) in runs.iter().enumerate() {
-        let mut bits = if number > 2 { run - runs[number - 2] } else { run };
+    for (run_index, &run) in runs.iter().enumerate() {
+        let mut bits = if run_index > 2 { run - runs[run_index - 2] } else { run };
         loop {
-            let part = (bits & 31) as u8;
+            let group = (bits & 31) as u8;
             bits >>= 5;
-            let more = if part & 16 == 0 { bits != 0 } else { bits != -1 };
-            text.push(char::from(48 + part + if more { 32 } else { 0 }));
-            if !more {
+            let is_followed = if group & 16 == 0 { bits != 0 } else { bits != -1 };
+            text.push(char::from(48 + group + if is_followed { 32 } else { 0 }));
+            if !is_followed {
                 break;
             }
         }
@@ -269,15 +284,15 @@ fn run_lengths(mask: &[bool], width: usize) -> String {
 }
 
 /// Encodes a mask as a PNG of indices into Pascal VOC's palette.
-fn palette_png(mask: &[u8], size: Size) -> Result<Vec<u8>> {
-    let fail = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
+fn palette_png(class_values: &[u8], size: Size) -> Result<Vec<u8>> {
+    let encode_error = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, size.width, size.height);
     encoder.set_color(png::ColorType::Indexed);
     encoder.set_palette((0..=255).flat_map(voc_color).collect::<Vec<u8>>());
-    let mut writer = encoder.write_header().map_err(fail)?;
-    writer.write_image_data(mask).map_err(fail)?;
-    writer.finish().map_err(fail)?;
+    let mut writer = encoder.write_header().map_err(encode_error)?;
+    writer.write_image_data(class_values).map_err(encode_error)?;
+    writer.finish().map_err(encode_error)?;
     Ok(bytes)
 }
 
@@ -318,19 +333,20 @@ mod tests {
         let set = Synth::new().images(10).classes(3).side(64).seed(5);
         set.write_coco(dir.path().join("coco"), |_| ()).unwrap();
         set.write_voc(dir.path().join("voc"), |_| ()).unwrap();
-        let mut boxes = 0;
+        let mut box_count = 0;
         for (json, list, count) in [("instances_train.json", "train.txt", 8), ("instances_val.json", "val.txt", 2)] {
             let coco = open(dir.path().join("coco/annotations").join(json)).unwrap();
             let voc = open(dir.path().join("voc/ImageSets/Segmentation").join(list)).unwrap();
             assert_eq!((coco.len(), voc.len()), (count, count));
-            let (mut one, mut other) = (Vec::new(), Vec::new());
+            let (mut coco_bytes, mut voc_bytes) = (Vec::new(), Vec::new());
             for index in 0..count {
-                let (coco, voc) = (coco.read(index, &mut one).unwrap(), voc.read(index, &mut other).unwrap());
+                let (coco, voc) =
+                    (coco.read(index, &mut coco_bytes).unwrap(), voc.read(index, &mut voc_bytes).unwrap());
                 assert_eq!((coco.field("boxes.npy"), coco.key()), (voc.field("boxes.npy"), voc.key()));
                 assert!(voc.field("mask.png").is_some() && coco.field("boxes.masks.json").is_some());
-                boxes += (coco.field("boxes.class.npy").unwrap().len() - 64) / 8;
+                box_count += (coco.field("boxes.class.npy").unwrap().len() - 64) / 8;
             }
         }
-        assert!(boxes > 10, "{boxes}");
+        assert!(box_count > 10, "{box_count}");
     }
 }

@@ -83,11 +83,11 @@ impl Figure {
         let (au, av) = (u.abs(), v.abs());
         let bar = |along: i32, across: i32| (along - 250).max(across - 84);
         match self.outline {
-            Outline::Disc => root(u, v) - 235,
+            Outline::Disc => length(u, v) - 235,
             Outline::Square => au.max(av) - 205,
             Outline::Diamond => (au + av) * 181 / 256 - 181,
             Outline::Triangle => ((au * 2 + v) * 229 / 512 - 90).max(v - 190),
-            Outline::Ring => (root(u, v) - 180).abs() - 64,
+            Outline::Ring => (length(u, v) - 180).abs() - 64,
             Outline::Frame => (au.max(av) - 165).abs() - 58,
             Outline::Cross => bar(au, av).min(bar(av, au)),
             Outline::Bar => (au - 256).max(av - 120),
@@ -100,16 +100,16 @@ impl Figure {
         // figure.
         let wave = |t: i32| (t.abs() % PERIOD - PERIOD / 2).abs();
         let (wu, wv) = (wave(u), wave(v));
-        let on = |yes: bool| if yes { 256 } else { 0 };
+        let weight_if = |is_second: bool| if is_second { 256 } else { 0 };
         match self.texture {
             Texture::Plain => 0,
-            Texture::Striped => on(wu < PERIOD / 4),
-            Texture::Banded => on(wv < PERIOD / 4),
-            Texture::Checked => on((wu < PERIOD / 4) == (wv < PERIOD / 4)),
-            Texture::Dotted => on(root(wu, wv) < 42),
-            Texture::Latticed => on(wu > 46 || wv > 46),
+            Texture::Striped => weight_if(wu < PERIOD / 4),
+            Texture::Banded => weight_if(wv < PERIOD / 4),
+            Texture::Checked => weight_if((wu < PERIOD / 4) == (wv < PERIOD / 4)),
+            Texture::Dotted => weight_if(length(wu, wv) < 42),
+            Texture::Latticed => weight_if(wu > 46 || wv > 46),
             Texture::Shaded => ((v + 230) * 256 / 460).clamp(0, 256),
-            Texture::Grooved => on(wave(root(u, v) + PERIOD / 4) < PERIOD / 4),
+            Texture::Grooved => weight_if(wave(length(u, v) + PERIOD / 4) < PERIOD / 4),
         }
     }
 }
@@ -126,7 +126,7 @@ impl fmt::Display for Figure {
 }
 
 /// Returns the length of the vector (u, v), rounded down.
-fn root(u: i32, v: i32) -> i32 {
+fn length(u: i32, v: i32) -> i32 {
     (u * u + v * v).isqrt()
 }
 

@@ -37,41 +37,43 @@ pub(super) fn mix(a: Rgb, b: Rgb, weight: i32) -> Rgb {
 
 /// Value noise: random values at the points of a grid, with smooth interpolation between them.
 pub(super) struct Noise {
-    cell: i32,
+    cell_side: i32,
     /// Grid point to the left of each pixel column, and the weight of the next grid point in units
     /// of 1/256.
     columns: Vec<(usize, i32)>,
-    across: usize,
+    points_per_row: usize,
     levels: Vec<i32>,
 }
 
 impl Noise {
-    /// Creates noise with a grid point every `cell` pixels, and values from -`max_level` to
+    /// Creates noise with a grid point every `cell_side` pixels, and values from -`max_level` to
     /// `max_level`.
-    pub(super) fn new(width: i32, height: i32, cell: i32, max_level: i32, rng: &mut Rng) -> Self {
-        let across = (width / cell + 2) as usize;
-        let points = across * (height / cell + 2) as usize;
+    pub(super) fn new(width: i32, height: i32, cell_side: i32, max_level: i32, rng: &mut Rng) -> Self {
+        let points_per_row = (width / cell_side + 2) as usize;
+        let points = points_per_row * (height / cell_side + 2) as usize;
         Noise {
-            cell,
-            columns: (0..width).map(|x| ((x / cell) as usize, weight(x, cell))).collect(),
-            across,
+            cell_side,
+            columns: (0..width).map(|x| ((x / cell_side) as usize, weight(x, cell_side))).collect(),
+            points_per_row,
             levels: (0..points).map(|_| draw(rng, -max_level, max_level)).collect(),
         }
     }
 
     pub(super) fn add(&self, y: i32, row: &mut [i32]) {
-        let (above, below) = self.levels[(y / self.cell) as usize * self.across..].split_at(self.across);
-        let down = weight(y, self.cell);
-        for (level, &(point, right)) in row.iter_mut().zip(&self.columns) {
-            let along = |points: &[i32]| points[point] * (256 - right) + points[point + 1] * right;
-            *level += (along(above) * (256 - down) + along(below) * down) >> 16;
+        let (above, below) =
+            self.levels[(y / self.cell_side) as usize * self.points_per_row..].split_at(self.points_per_row);
+        let weight_below = weight(y, self.cell_side);
+        for (level, &(point, weight_right)) in row.iter_mut().zip(&self.columns) {
+            let interpolate_row =
+                |points: &[i32]| points[point] * (256 - weight_right) + points[point + 1] * weight_right;
+            *level += (interpolate_row(above) * (256 - weight_below) + interpolate_row(below) * weight_below) >> 16;
         }
     }
 }
 
 /// Computes 3t^2 - 2t^3 in units of 1/256, where t is the position of `pixel` within its cell, from
 /// 0 to 1.
-fn weight(pixel: i32, cell: i32) -> i32 {
-    let t = pixel % cell * 256 / cell;
+fn weight(pixel: i32, cell_side: i32) -> i32 {
+    let t = pixel % cell_side * 256 / cell_side;
     (t * t * (768 - 2 * t)) >> 16
 }

@@ -124,19 +124,19 @@ impl Synth {
     /// Fails under the same conditions as [`write`](Synth::write).
     pub fn write_with(&self, dir: impl AsRef<Path>, written: impl Fn(usize) + Sync) -> Result<()> {
         self.check()?;
-        complete(dir.as_ref(), |beside| self.write_beside(beside, &written))
+        write_atomically(dir.as_ref(), |partial_dir| self.write_classes(partial_dir, &written))
     }
 
-    fn write_beside(&self, beside: &Path, written: &(impl Fn(usize) + Sync)) -> Result<()> {
+    fn write_classes(&self, partial_dir: &Path, written: &(impl Fn(usize) + Sync)) -> Result<()> {
         for class in self.class_names() {
-            let folder = beside.join(class);
+            let folder = partial_dir.join(class);
             fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, &e))?;
         }
         (0..self.images).into_par_iter().try_for_each(|index| {
             let sample = self.image(index)?;
             let sample = sample.as_sample()?;
             let (extension, bytes) = sample.image().ok_or_else(|| Error::in_source("generated without an image"))?;
-            let path: PathBuf = beside.join(format!("{}.{extension}", sample.key()));
+            let path: PathBuf = partial_dir.join(format!("{}.{extension}", sample.key()));
             fs::write(&path, bytes).map_err(|e| Error::io(&path, &e))?;
             written(bytes.len());
             Ok(())
@@ -156,8 +156,8 @@ impl Synth {
             .zip(0..)
             .flat_map(|(&(_, class), label)| (class..self.images).step_by(self.classes).map(move |i| (i, label)))
             .collect();
-        let draw = |(index, label)| Ok(self.image(index)?.label(label));
-        let samples = indices.into_par_iter().map(draw).collect::<Result<_>>()?;
+        let draw_labeled = |(index, label)| Ok(self.image(index)?.label(label));
+        let samples = indices.into_par_iter().map(draw_labeled).collect::<Result<_>>()?;
         Ok(Memory::new(samples).with_classes(classes.into_iter().map(|(name, _)| name)))
     }
 
@@ -206,7 +206,7 @@ impl Synth {
     /// images, the longer side is `side` and the aspect ratio is 4:3 or 3:2. One image in four is in
     /// portrait format.
     fn size(&self, rng: &mut Rng) -> Size {
-        let (long, short) = match draw(rng, 0, 99) {
+        let (longer_side, shorter_side) = match draw(rng, 0, 99) {
             0..45 => (self.side, self.side * 3 / 4),
             45..65 => (self.side, self.side * 2 / 3),
             _ => {
@@ -215,33 +215,33 @@ impl Synth {
                     3..8 => draw(rng, 100, 130),
                     _ => draw(rng, 130, 200),
                 };
-                let long = self.side as i32 * percent / 100;
-                (long as u32, (long * draw(rng, 50, 100) / 100) as u32)
+                let longer_side = self.side as i32 * percent / 100;
+                (longer_side as u32, (longer_side * draw(rng, 50, 100) / 100) as u32)
             }
         };
-        if draw(rng, 0, 3) == 0 { Size::new(short, long) } else { Size::new(long, short) }
+        if draw(rng, 0, 3) == 0 { Size::new(shorter_side, longer_side) } else { Size::new(longer_side, shorter_side) }
     }
 }
 
 /// Creates `dir` atomically: `write` fills a sibling folder, which is then renamed.
-fn complete(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+fn write_atomically(dir: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let dir = &dir.components().collect::<PathBuf>();
     if dir.is_file() || fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Error::config("already exists and is not an empty folder: choose a new folder").at_path(dir));
     }
-    let mut beside = dir.clone().into_os_string();
-    beside.push(".partial");
-    let beside = PathBuf::from(beside);
-    if beside.exists() {
-        fs::remove_dir_all(&beside).map_err(|e| Error::io(&beside, &e))?;
+    let mut partial_dir = dir.clone().into_os_string();
+    partial_dir.push(".partial");
+    let partial_dir = PathBuf::from(partial_dir);
+    if partial_dir.exists() {
+        fs::remove_dir_all(&partial_dir).map_err(|e| Error::io(&partial_dir, &e))?;
     }
-    let result = write(&beside).and_then(|()| {
+    let result = write(&partial_dir).and_then(|()| {
         // A rename replaces an empty folder only on Unix.
         let _ = fs::remove_dir(dir);
-        fs::rename(&beside, dir).map_err(|e| Error::io(dir, &e))
+        fs::rename(&partial_dir, dir).map_err(|e| Error::io(dir, &e))
     });
     if result.is_err() {
-        let _ = fs::remove_dir_all(&beside);
+        let _ = fs::remove_dir_all(&partial_dir);
     }
     result
 }
@@ -272,7 +272,7 @@ impl Coding {
 
     /// Returns the field name for the encoding, and the bytes.
     fn encode(self, rgb: &[u8], size: Size) -> Result<(&'static str, Vec<u8>)> {
-        let fail = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
+        let encode_error = |e: &dyn std::fmt::Display| Error::new(ErrorKind::Io, format!("cannot encode: {e}"));
         let gray = |rgb: &[u8]| rgb.as_chunks::<3>().0.iter().copied().map(ink::luma).collect::<Vec<u8>>();
         let mut bytes = Vec::new();
         match self {
@@ -283,9 +283,9 @@ impl Coding {
                 encoder.set_filter(png::Filter::Adaptive);
                 let gray_pixels = is_gray.then(|| gray(rgb));
                 encoder.set_color(if is_gray { png::ColorType::Grayscale } else { png::ColorType::Rgb });
-                let mut writer = encoder.write_header().map_err(|e| fail(&e))?;
-                writer.write_image_data(gray_pixels.as_deref().unwrap_or(rgb)).map_err(|e| fail(&e))?;
-                writer.finish().map_err(|e| fail(&e))?;
+                let mut writer = encoder.write_header().map_err(|e| encode_error(&e))?;
+                writer.write_image_data(gray_pixels.as_deref().unwrap_or(rgb)).map_err(|e| encode_error(&e))?;
+                writer.finish().map_err(|e| encode_error(&e))?;
                 Ok(("png", bytes))
             }
             Coding::Jpeg { quality, sampling, gray: is_gray, progressive } => {
@@ -297,7 +297,7 @@ impl Coding {
                     true => jpeg.encode(&gray(rgb), width, height, ColorType::Luma),
                     false => jpeg.encode(rgb, width, height, ColorType::Rgb),
                 }
-                .map_err(|e| fail(&e))?;
+                .map_err(|e| encode_error(&e))?;
                 Ok(("jpg", bytes))
             }
         }
@@ -312,7 +312,7 @@ mod tests {
     use warpfeed::decode::{Codecs, Info, Pixels, Rect};
     use warpfeed::source::{Folder, Source};
 
-    const SMALL: Synth = Synth { images: 240, classes: 6, side: 48, seed: 3 };
+    const SMALL_SET: Synth = Synth { images: 240, classes: 6, side: 48, seed: 3 };
 
     fn read(source: &dyn Source) -> Vec<OwnedSample> {
         let mut scratch = Vec::new();
@@ -334,13 +334,13 @@ mod tests {
 
     #[test]
     fn the_generated_bytes_do_not_change() {
-        let set = SMALL.memory().unwrap();
+        let set = SMALL_SET.memory().unwrap();
         assert_eq!(
             hash(&read(&set)),
             GOLDEN,
             "the drawing or an encoder changed, so the same seed now gives a different set"
         );
-        assert_ne!(hash(&read(&SMALL.seed(4).memory().unwrap())), GOLDEN);
+        assert_ne!(hash(&read(&SMALL_SET.seed(4).memory().unwrap())), GOLDEN);
     }
 
     const GOLDEN: u64 = 3917195382315595342;
@@ -348,14 +348,14 @@ mod tests {
     #[test]
     fn a_larger_set_begins_with_the_same_images() {
         for index in [0, 5, 17] {
-            assert_eq!(SMALL.image(index).unwrap(), SMALL.images(1000).image(index).unwrap());
+            assert_eq!(SMALL_SET.image(index).unwrap(), SMALL_SET.images(1000).image(index).unwrap());
         }
     }
 
     #[test]
     fn memory_and_folders_contain_the_same_samples() {
         let dir = tempfile::tempdir().unwrap();
-        let set = SMALL.images(20);
+        let set = SMALL_SET.images(20);
         set.write(dir.path().join("set/")).unwrap();
         let folder = Folder::open(dir.path().join("set")).unwrap();
         let memory = set.memory().unwrap();
@@ -369,11 +369,11 @@ mod tests {
     fn sizes_and_codings_vary() {
         let mut counts = BTreeMap::<&str, usize>::new();
         for index in 0..400 {
-            let sample = SMALL.images(400).image(index).unwrap();
+            let sample = SMALL_SET.images(400).image(index).unwrap();
             let info = Info::read(sample.as_sample().unwrap().image().unwrap().1).unwrap();
-            let long = info.size.width.max(info.size.height);
-            assert!((24..=96).contains(&long), "{info:?}");
-            *counts.entry(if long == 48 { "usual size" } else { "other size" }).or_default() += 1;
+            let longer_side = info.size.width.max(info.size.height);
+            assert!((24..=96).contains(&longer_side), "{info:?}");
+            *counts.entry(if longer_side == 48 { "usual size" } else { "other size" }).or_default() += 1;
             *counts.entry(info.jpeg.map_or("png", |j| j.chroma)).or_default() += 1;
             *counts.entry("progressive").or_default() += usize::from(info.jpeg.is_some_and(|j| j.progressive));
         }
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn encoded_images_decode_to_the_painted_pixels() {
-        let set = SMALL.side(128);
+        let set = SMALL_SET.side(128);
         for index in 0..100 {
             let (size, coding, painted) = set.pixels(index);
             let pixels = decoded(&set.image(index).unwrap());
@@ -414,46 +414,51 @@ mod tests {
                 true => painted.as_chunks::<3>().0.iter().flat_map(|&rgb| [ink::luma(rgb); 3]).collect(),
                 false => painted,
             };
-            let apart: u64 = expected.iter().zip(pixels.data()).map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
-            let mean = apart as f64 / expected.len() as f64;
+            let total_difference: u64 =
+                expected.iter().zip(pixels.data()).map(|(&a, &b)| u64::from(a.abs_diff(b))).sum();
+            let mean_difference = total_difference as f64 / expected.len() as f64;
             // 4:2:0 at quality 60 loses the most in small figures with strong colors.
             let tolerance = if matches!(coding, Coding::Png { .. }) { 0.0 } else { 16.0 };
-            assert!(mean <= tolerance, "{index} {coding:?}: {mean:.1} levels apart");
+            assert!(mean_difference <= tolerance, "{index} {coding:?}: {mean_difference:.1} levels apart");
         }
     }
 
     /// A classifier by mean color fails for most held-out images, so a model must learn shapes.
     #[test]
     fn the_mean_color_does_not_reveal_the_class() {
-        let means: Vec<[f64; 3]> = (0..SMALL.images)
+        let means: Vec<[f64; 3]> = (0..SMALL_SET.images)
             .map(|index| {
-                let pixels = decoded(&SMALL.image(index).unwrap());
+                let pixels = decoded(&SMALL_SET.image(index).unwrap());
                 std::array::from_fn(|c| {
                     pixels.data().iter().skip(c).step_by(3).map(|&v| f64::from(v)).sum::<f64>()
                         / pixels.size().area() as f64
                 })
             })
             .collect();
-        let (train, test) = means.split_at(SMALL.images / 2);
+        let (train, test) = means.split_at(SMALL_SET.images / 2);
         let center = |class: usize| -> [f64; 3] {
-            let of_class: Vec<_> = train.iter().skip(class).step_by(SMALL.classes).collect();
-            std::array::from_fn(|c| of_class.iter().map(|m| m[c]).sum::<f64>() / of_class.len() as f64)
+            let of_class: Vec<_> = train.iter().skip(class).step_by(SMALL_SET.classes).collect();
+            std::array::from_fn(|c| of_class.iter().map(|mean| mean[c]).sum::<f64>() / of_class.len() as f64)
         };
-        let centers: Vec<_> = (0..SMALL.classes).map(center).collect();
-        let far = |a: &[f64; 3], b: &[f64; 3]| (0..3).map(|c| (a[c] - b[c]).powi(2)).sum::<f64>();
-        let nearest = |m| (0..SMALL.classes).min_by(|&a, &b| far(m, &centers[a]).total_cmp(&far(m, &centers[b])));
+        let centers: Vec<_> = (0..SMALL_SET.classes).map(center).collect();
+        let squared_distance = |a: &[f64; 3], b: &[f64; 3]| (0..3).map(|c| (a[c] - b[c]).powi(2)).sum::<f64>();
+        let nearest = |mean| {
+            (0..SMALL_SET.classes)
+                .min_by(|&a, &b| squared_distance(mean, &centers[a]).total_cmp(&squared_distance(mean, &centers[b])))
+        };
         // The held-out half also starts with class 0.
-        let right = test.iter().enumerate().filter(|(i, m)| nearest(m) == Some(i % SMALL.classes)).count();
-        assert!(right * 10 < test.len() * 4, "{right} of {} correct; chance is one in six", test.len());
+        let correct_count =
+            test.iter().enumerate().filter(|(i, mean)| nearest(mean) == Some(i % SMALL_SET.classes)).count();
+        assert!(correct_count * 10 < test.len() * 4, "{correct_count} of {} correct; chance is one in six", test.len());
     }
 
     #[test]
     fn numbers_out_of_range_are_refused() {
         for (set, word) in [
-            (SMALL.classes(0), "0 classes"),
-            (SMALL.classes(1025), "1025 classes"),
-            (SMALL.images(5), "5 images for 6 classes"),
-            (SMALL.side(31), "a side of 31"),
+            (SMALL_SET.classes(0), "0 classes"),
+            (SMALL_SET.classes(1025), "1025 classes"),
+            (SMALL_SET.images(5), "5 images for 6 classes"),
+            (SMALL_SET.side(31), "a side of 31"),
         ] {
             let e = set.memory().unwrap_err();
             assert!(e.kind() == ErrorKind::Config && e.cause().contains(word), "{e}");

@@ -18,7 +18,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::{Value, json};
 
-use super::complete;
+use super::write_atomically;
 use warpfeed::sampler::Rng;
 use warpfeed::{Error, ErrorKind, Result};
 
@@ -100,9 +100,9 @@ impl Robot {
         if self.episodes == 0 || self.frames == 0 || self.side == 0 {
             return Err(Error::new(ErrorKind::Config, format!("{self:?}: all numbers must be positive")));
         }
-        complete(dir.as_ref(), |beside| {
-            let data = beside.join("data/chunk-000");
-            for folder in [&data, &beside.join("meta")] {
+        write_atomically(dir.as_ref(), |partial_dir| {
+            let data = partial_dir.join("data/chunk-000");
+            for folder in [&data, &partial_dir.join("meta")] {
                 fs::create_dir_all(folder).map_err(|e| Error::io(folder, &e))?;
             }
             let (mut episodes, mut stats) = (String::new(), String::new());
@@ -111,20 +111,22 @@ impl Robot {
                 self.write_table(episode, &frames, &data.join(format!("episode_{episode:06}.parquet")))?;
                 let line = json!({"episode_index": episode, "tasks": [TASKS[episode % 2]], "length": self.frames});
                 episodes += &format!("{line}\n");
-                let of = |values: fn(&Frame) -> [f32; 2]| summary(&frames.iter().map(values).collect::<Vec<_>>());
-                let of = json!({"observation.state": of(|frame| frame.hand), "action": of(|frame| frame.step)});
-                stats += &format!("{}\n", json!({"episode_index": episode, "stats": of}));
+                let stats_of =
+                    |values: fn(&Frame) -> [f32; 2]| feature_stats(&frames.iter().map(values).collect::<Vec<_>>());
+                let frame_stats =
+                    json!({"observation.state": stats_of(|frame| frame.hand), "action": stats_of(|frame| frame.step)});
+                stats += &format!("{}\n", json!({"episode_index": episode, "stats": frame_stats}));
             }
             let tasks =
                 TASKS.iter().enumerate().map(|(i, task)| format!("{}\n", json!({"task_index": i, "task": task})));
-            for (name, text) in [
+            for (name, contents) in [
                 ("info.json", self.info().to_string()),
                 ("episodes.jsonl", episodes),
                 ("episodes_stats.jsonl", stats),
                 ("tasks.jsonl", tasks.collect()),
             ] {
-                let path = beside.join("meta").join(name);
-                fs::write(&path, text).map_err(|e| Error::io(&path, &e))?;
+                let path = partial_dir.join("meta").join(name);
+                fs::write(&path, contents).map_err(|e| Error::io(&path, &e))?;
             }
             Ok(())
         })
@@ -155,8 +157,8 @@ impl Robot {
 
     fn episode(&self, episode: usize) -> Result<Vec<Frame>> {
         let mut rng = Rng::new(self.seed, 0, episode as u64);
-        let mut place = || [(); 2].map(|()| 0.15 + 0.7 * (rng.below(1 << 20) as f64 / f64::from(1 << 20)));
-        let (disks, mut hand) = ([place(), place()], place());
+        let mut random_point = || [(); 2].map(|()| 0.15 + 0.7 * (rng.below(1 << 20) as f64 / f64::from(1 << 20)));
+        let (disks, mut hand) = ([random_point(), random_point()], random_point());
         let target = disks[episode % 2];
         let mut frames = Vec::new();
         for _ in 0..self.frames {
@@ -174,20 +176,20 @@ impl Robot {
         for ([x, y], color) in [(red, [220, 40, 40]), (blue, [40, 60, 220]), (hand, [20, 20, 20])] {
             for (index, pixel) in pixels.as_chunks_mut::<3>().0.iter_mut().enumerate() {
                 let center = |position: usize| (position as f64 + 0.5) / side as f64;
-                let (across, down) = (center(index % side) - x, center(index / side) - y);
-                if across * across + down * down <= RADIUS * RADIUS {
+                let (dx, dy) = (center(index % side) - x, center(index / side) - y);
+                if dx * dx + dy * dy <= RADIUS * RADIUS {
                     *pixel = color;
                 }
             }
         }
-        let failed = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("png: {e}"));
+        let encode_error = |e: png::EncodingError| Error::new(ErrorKind::Io, format!("png: {e}"));
         let mut bytes = Vec::new();
         let mut encoder = png::Encoder::new(&mut bytes, self.side, self.side);
         encoder.set_color(png::ColorType::Rgb);
         encoder.set_depth(png::BitDepth::Eight);
-        let mut writer = encoder.write_header().map_err(failed)?;
-        writer.write_image_data(&pixels).map_err(failed)?;
-        writer.finish().map_err(failed)?;
+        let mut writer = encoder.write_header().map_err(encode_error)?;
+        writer.write_image_data(&pixels).map_err(encode_error)?;
+        writer.finish().map_err(encode_error)?;
         Ok(bytes)
     }
 
@@ -197,31 +199,31 @@ impl Robot {
         let write = || -> parquet::errors::Result<()> {
             let properties = Arc::new(WriterProperties::builder().build());
             let mut writer = SerializedFileWriter::new(file, schema()?, properties)?;
-            let mut rows = writer.next_row_group()?;
+            let mut row_group = writer.next_row_group()?;
             let mut column = 0;
-            while let Some(mut out) = rows.next_column()? {
+            while let Some(mut column_writer) = row_group.next_column()? {
                 let count = frames.len();
                 let index = |frame: usize| (episode * count + frame) as i64;
-                match out.untyped() {
-                    ColumnWriter::ByteArrayColumnWriter(out) if column == 0 => {
+                match column_writer.untyped() {
+                    ColumnWriter::ByteArrayColumnWriter(column_writer) if column == 0 => {
                         let images: Vec<ByteArray> = frames.iter().map(|frame| frame.png.clone().into()).collect();
-                        out.write_batch(&images, Some(&vec![2; count]), None)?;
+                        column_writer.write_batch(&images, Some(&vec![2; count]), None)?;
                     }
                     // The paths are absent.
-                    ColumnWriter::ByteArrayColumnWriter(out) => {
-                        _ = out.write_batch(&[], Some(&vec![1; count]), None)?
+                    ColumnWriter::ByteArrayColumnWriter(column_writer) => {
+                        _ = column_writer.write_batch(&[], Some(&vec![1; count]), None)?
                     }
-                    ColumnWriter::FloatColumnWriter(out) if column == 4 => {
+                    ColumnWriter::FloatColumnWriter(column_writer) if column == 4 => {
                         let times: Vec<f32> = (0..count).map(|frame| frame as f32 / FPS as f32).collect();
-                        out.write_batch(&times, Some(&vec![1; count]), None)?;
+                        column_writer.write_batch(&times, Some(&vec![1; count]), None)?;
                     }
-                    ColumnWriter::FloatColumnWriter(out) => {
-                        let pair = |frame: &Frame| if column == 2 { frame.hand } else { frame.step };
-                        let values: Vec<f32> = frames.iter().flat_map(pair).collect();
-                        let repeated: Vec<i16> = (0..2 * count).map(|value| (value % 2) as i16).collect();
-                        out.write_batch(&values, Some(&vec![3; 2 * count]), Some(&repeated))?;
+                    ColumnWriter::FloatColumnWriter(column_writer) => {
+                        let feature_values = |frame: &Frame| if column == 2 { frame.hand } else { frame.step };
+                        let values: Vec<f32> = frames.iter().flat_map(feature_values).collect();
+                        let repetition_levels: Vec<i16> = (0..2 * count).map(|value| (value % 2) as i16).collect();
+                        column_writer.write_batch(&values, Some(&vec![3; 2 * count]), Some(&repetition_levels))?;
                     }
-                    ColumnWriter::Int64ColumnWriter(out) => {
+                    ColumnWriter::Int64ColumnWriter(column_writer) => {
                         let value = |frame: usize| match column {
                             5 => frame as i64,
                             6 => episode as i64,
@@ -229,14 +231,14 @@ impl Robot {
                             _ => (episode % TASKS.len()) as i64,
                         };
                         let values: Vec<i64> = (0..count).map(value).collect();
-                        out.write_batch(&values, Some(&vec![1; count]), None)?;
+                        column_writer.write_batch(&values, Some(&vec![1; count]), None)?;
                     }
                     _ => unreachable!("the schema has no other types"),
                 }
-                out.close()?;
+                column_writer.close()?;
                 column += 1;
             }
-            rows.close()?;
+            row_group.close()?;
             writer.close()?;
             Ok(())
         };
@@ -271,19 +273,19 @@ fn schema() -> parquet::errors::Result<TypePtr> {
 }
 
 /// Statistics of a feature with two numbers.
-fn summary(values: &[[f32; 2]]) -> Value {
+fn feature_stats(values: &[[f32; 2]]) -> Value {
     let count = values.len() as f64;
-    let of_axis = |axis: usize| {
-        let positions = || values.iter().map(|pair| f64::from(pair[axis]));
-        let mean = positions().sum::<f64>() / count;
-        let variance = positions().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+    let axis_stats = |axis: usize| {
+        let axis_values = || values.iter().map(|pair| f64::from(pair[axis]));
+        let mean = axis_values().sum::<f64>() / count;
+        let variance = axis_values().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
         (
-            positions().fold(f64::INFINITY, f64::min),
-            positions().fold(f64::NEG_INFINITY, f64::max),
+            axis_values().fold(f64::INFINITY, f64::min),
+            axis_values().fold(f64::NEG_INFINITY, f64::max),
             mean,
             variance.sqrt(),
         )
     };
-    let (x, y) = (of_axis(0), of_axis(1));
+    let (x, y) = (axis_stats(0), axis_stats(1));
     json!({"min": [x.0, y.0], "max": [x.1, y.1], "mean": [x.2, y.2], "std": [x.3, y.3], "count": [values.len()]})
 }

@@ -16,10 +16,10 @@ pub(super) struct Scene {
     /// Maximum amplitude of the per-pixel noise, which resembles sensor noise.
     grain: i32,
     grain_seed: u64,
-    figures: Vec<Placed>,
+    figures: Vec<PlacedFigure>,
 }
 
-struct Placed {
+struct PlacedFigure {
     class: usize,
     figure: Figure,
     x: i32,
@@ -27,7 +27,7 @@ struct Placed {
     /// Approximate distance from the center to the edge, in pixels.
     radius: i32,
     /// Cosine and sine of the angle, in units of 1/1024.
-    turn: (i32, i32),
+    rotation: (i32, i32),
     colors: [Rgb; 2],
 }
 
@@ -41,34 +41,35 @@ impl Scene {
         // The background has medium luma, and figures have darker and brighter parts, so they stand
         // out regardless of their hues.
         let level = draw(rng, 85, 165);
-        let mut shade = |by: i32| color(draw(rng, 0, 1535), draw(rng, 0, 200), level + by);
-        let background = [shade(-25), shade(25)];
+        let mut background_color =
+            |level_offset: i32| color(draw(rng, 0, 1535), draw(rng, 0, 200), level + level_offset);
+        let background = [background_color(-25), background_color(25)];
         let slope = (draw(rng, -256, 256), draw(rng, -256, 256));
         // Divisor of the shorter side for the cells of each octave, and maximum strength.
-        let octaves = [(4, 55), (11, 35), (30, 22)].map(|(part, max_strength)| {
+        let octaves = [(4, 55), (11, 35), (30, 22)].map(|(divisor, max_strength)| {
             let strength = draw(rng, 5, max_strength);
-            Noise::new(width, height, (short / part).max(2), strength, rng)
+            Noise::new(width, height, (short / divisor).max(2), strength, rng)
         });
         let (grain, grain_seed) = (draw(rng, 0, 7), rng.next_u64());
 
-        let across = draw(rng, 20, 32);
-        let cell = (short * 10 / across).max(12);
-        let (columns, rows) = ((width / cell).max(1), (height / cell).max(1));
+        let cells_times_ten = draw(rng, 20, 32);
+        let cell_side = (short * 10 / cells_times_ten).max(12);
+        let (columns, rows) = ((width / cell_side).max(1), (height / cell_side).max(1));
         let figures = (0..rows)
             .flat_map(|row| (0..columns).map(move |column| (column, row)))
             .filter_map(|(column, row)| {
                 let (class, figure) = choose(rng)?;
-                let radius = (cell * draw(rng, 36, 50) / 100).max(5);
-                let room = (cell - 2 * radius).max(0) + cell / 6;
-                let mut near = |middle: i32| middle + draw(rng, -room, room) / 2;
-                Some(Placed {
+                let radius = (cell_side * draw(rng, 36, 50) / 100).max(5);
+                let max_jitter = (cell_side - 2 * radius).max(0) + cell_side / 6;
+                let mut jittered = |middle: i32| middle + draw(rng, -max_jitter, max_jitter) / 2;
+                Some(PlacedFigure {
                     class,
                     figure,
-                    x: near(width * (2 * column + 1) / (2 * columns)),
-                    y: near(height * (2 * row + 1) / (2 * rows)),
+                    x: jittered(width * (2 * column + 1) / (2 * columns)),
+                    y: jittered(height * (2 * row + 1) / (2 * rows)),
                     radius,
-                    turn: turn(draw(rng, -40, 40)),
-                    colors: Placed::colors(figure, rng),
+                    rotation: rotation(draw(rng, -40, 40)),
+                    colors: PlacedFigure::colors(figure, rng),
                 })
             })
             .collect();
@@ -84,8 +85,8 @@ impl Scene {
             noise.fill(0);
             self.octaves.iter().for_each(|octave| octave.add(y, &mut noise));
             for (x, level) in (0..self.width).zip(&noise) {
-                let along = sx * (2 * x - self.width) / self.width + sy * (2 * y - self.height) / self.height;
-                let base = mix(self.background[0], self.background[1], (128 + along / 4).clamp(0, 256));
+                let gradient = sx * (2 * x - self.width) / self.width + sy * (2 * y - self.height) / self.height;
+                let base = mix(self.background[0], self.background[1], (128 + gradient / 4).clamp(0, 256));
                 rgb.extend(base.map(|c| (i32::from(c) + level).clamp(0, 255) as u8));
             }
         }
@@ -98,11 +99,11 @@ impl Scene {
             // that channel at half the strength.
             for pixel in rgb.as_chunks_mut::<3>().0 {
                 let bits = rng.next_u64();
-                let part = |n: u32| ((bits >> (8 * n)) & 255) as i32 - 128;
-                let level = part(0) + part(1);
+                let random_byte = |n: u32| ((bits >> (8 * n)) & 255) as i32 - 128;
+                let level = random_byte(0) + random_byte(1);
                 for (c, value) in pixel.iter_mut().enumerate() {
-                    let by = (level + part(2 + c as u32) / 2) * self.grain / 256;
-                    *value = (i32::from(*value) + by).clamp(0, 255) as u8;
+                    let offset = (level + random_byte(2 + c as u32) / 2) * self.grain / 256;
+                    *value = (i32::from(*value) + offset).clamp(0, 255) as u8;
                 }
             }
         }
@@ -110,7 +111,7 @@ impl Scene {
     }
 }
 
-pub(super) struct Seen {
+pub(super) struct VisibleFigure {
     pub(super) class: usize,
     /// Top, left and right ends of the figure in pixels, each with its visibility.
     pub(super) points: [(i32, i32, Visibility); 3],
@@ -126,61 +127,61 @@ pub(super) enum Visibility {
 impl Scene {
     /// The figures and, for each pixel, the number of the figure that it shows: 1 for the first
     /// figure, and 0 for the background. A pixel shows a figure that covers at least half of it.
-    pub(super) fn truth(&self) -> (Vec<Seen>, Vec<u16>) {
-        let mut shown = vec![0; (self.width * self.height) as usize];
+    pub(super) fn ground_truth(&self) -> (Vec<VisibleFigure>, Vec<u16>) {
+        let mut figure_numbers = vec![0; (self.width * self.height) as usize];
         for (number, placed) in (1..).zip(&self.figures) {
-            placed.cover(self.width, self.height, |index, cover, _, _| {
-                if cover >= 128 {
-                    shown[index] = number;
+            placed.for_each_covered_pixel(self.width, self.height, |index, coverage, _, _| {
+                if coverage >= 128 {
+                    figure_numbers[index] = number;
                 }
             });
         }
-        let see = |(number, placed): (u16, &Placed)| {
+        let visible_figure = |(number, placed): (u16, &PlacedFigure)| {
             let point = |(u, v): (i32, i32)| {
-                let (cos, sin) = placed.turn;
-                let along = |turned: i32| turned * placed.radius / (256 * 1024);
-                let (x, y) = (placed.x + along(u * cos - v * sin), placed.y + along(u * sin + v * cos));
+                let (cos, sin) = placed.rotation;
+                let to_pixels = |rotated: i32| rotated * placed.radius / (256 * 1024);
+                let (x, y) = (placed.x + to_pixels(u * cos - v * sin), placed.y + to_pixels(u * sin + v * cos));
                 if !(0..self.width).contains(&x) || !(0..self.height).contains(&y) {
                     return (x, y, Visibility::Outside);
                 }
-                let top = shown[(y * self.width + x) as usize];
-                (x, y, if top <= number { Visibility::Visible } else { Visibility::Hidden })
+                let top_number = figure_numbers[(y * self.width + x) as usize];
+                (x, y, if top_number <= number { Visibility::Visible } else { Visibility::Hidden })
             };
             let figure = placed.figure;
-            let end = |distance: &dyn Fn(i32) -> i32| (0..256).rev().find(|&t| distance(t) <= 0).unwrap_or(0);
-            let (up, side) = (end(&|t| figure.distance(0, -t)), end(&|t| figure.distance(t, 0)));
-            Seen { class: placed.class, points: [(0, -up), (-side, 0), (side, 0)].map(point) }
+            let outermost = |distance: &dyn Fn(i32) -> i32| (0..256).rev().find(|&t| distance(t) <= 0).unwrap_or(0);
+            let (up, side) = (outermost(&|t| figure.distance(0, -t)), outermost(&|t| figure.distance(t, 0)));
+            VisibleFigure { class: placed.class, points: [(0, -up), (-side, 0), (side, 0)].map(point) }
         };
-        ((1..).zip(&self.figures).map(see).collect(), shown)
+        ((1..).zip(&self.figures).map(visible_figure).collect(), figure_numbers)
     }
 }
 
-impl Placed {
+impl PlacedFigure {
     /// A bright and a dark color, in either order.
     fn colors(figure: Figure, rng: &mut Rng) -> [Rgb; 2] {
         let (part, parts) = (figure.hue.0 as i32, figure.hue.1 as i32);
-        let (first, width) = (part * 1536 / parts, 1536 / parts);
+        let (first_hue, hue_width) = (part * 1536 / parts, 1536 / parts);
         // A hue that is part of the class gets high saturation, and comes from the middle of the
         // class's range.
-        let (margin, min_level) = if parts > 1 { (width / 4, 160) } else { (0, 40) };
-        let hue = first + draw(rng, margin, width - 1 - margin);
+        let (margin, min_level) = if parts > 1 { (hue_width / 4, 160) } else { (0, 40) };
+        let hue = first_hue + draw(rng, margin, hue_width - 1 - margin);
         let (bright, dark) = (draw(rng, 200, 245), draw(rng, 15, 60));
         let pair = [bright, dark].map(|level| color(hue, draw(rng, min_level, 256), level));
         if draw(rng, 0, 1) == 0 { pair } else { [pair[1], pair[0]] }
     }
 
     fn paint(&self, rgb: &mut [u8], width: i32, height: i32) {
-        self.cover(width, height, |index, cover, u, v| {
+        self.for_each_covered_pixel(width, height, |index, coverage, u, v| {
             let pixel: &mut Rgb = (&mut rgb[3 * index..3 * index + 3]).try_into().expect("three bytes");
             let ink = mix(self.colors[0], self.colors[1], self.figure.tone(u, v));
-            *pixel = mix(*pixel, ink, cover);
+            *pixel = mix(*pixel, ink, coverage);
         });
     }
 
-    /// Calls `ink` for each pixel that the figure covers at least partly, with the pixel index, the
-    /// covered fraction in units of 1/256, and the figure's coordinates (u, v).
-    fn cover(&self, width: i32, height: i32, mut ink: impl FnMut(usize, i32, i32, i32)) {
-        let (cos, sin) = self.turn;
+    /// Calls `visit` for each pixel that the figure covers at least partly, with the pixel index,
+    /// the covered fraction in units of 1/256, and the figure's coordinates (u, v).
+    fn for_each_covered_pixel(&self, width: i32, height: i32, mut visit: impl FnMut(usize, i32, i32, i32)) {
+        let (cos, sin) = self.rotation;
         let reach = self.radius * 3 / 2;
         for y in (self.y - reach).max(0)..(self.y + reach).min(height) {
             for x in (self.x - reach).max(0)..(self.x + reach).min(width) {
@@ -188,9 +189,9 @@ impl Placed {
                 let u = (dx * cos + dy * sin) / (4 * self.radius);
                 let v = (dy * cos - dx * sin) / (4 * self.radius);
                 // The edge is one pixel wide, which is 256 / radius units.
-                let cover = 128 - self.figure.distance(u, v) * self.radius;
-                if cover > 0 {
-                    ink((y * width + x) as usize, cover.min(256), u, v);
+                let coverage = 128 - self.figure.distance(u, v) * self.radius;
+                if coverage > 0 {
+                    visit((y * width + x) as usize, coverage.min(256), u, v);
                 }
             }
         }
@@ -199,7 +200,7 @@ impl Placed {
 
 /// Cosine and sine, in units of 1/1024, of the angle whose half-angle tangent is `t` / 256. This
 /// rational parametrization avoids trigonometric functions.
-fn turn(t: i32) -> (i32, i32) {
+fn rotation(t: i32) -> (i32, i32) {
     let (square, unit) = (t * t, 256 * 256);
     ((unit - square) * 1024 / (unit + square), 2 * t * 256 * 1024 / (unit + square))
 }
