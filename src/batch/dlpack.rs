@@ -327,12 +327,12 @@ mod tests {
         }
         assert_eq!(dropped.load(SeqCst), 2);
 
-        let old = tensor(&dropped).into_raw_unversioned();
+        let unversioned = tensor(&dropped).into_raw_unversioned();
         // SAFETY: the tensor lives until its deleter is called, which happens in this block.
         unsafe {
-            assert_eq!(axes(&(*old).dl_tensor), (vec![2, 4, 5, 3], vec![60, 15, 3, 1]));
+            assert_eq!(axes(&(*unversioned).dl_tensor), (vec![2, 4, 5, 3], vec![60, 15, 3, 1]));
             assert_eq!(dropped.load(SeqCst), 2);
-            (*old).deleter.unwrap()(old);
+            (*unversioned).deleter.unwrap()(unversioned);
         }
         assert_eq!(dropped.load(SeqCst), 3);
     }

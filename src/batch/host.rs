@@ -9,7 +9,7 @@ use std::time::Instant;
 use crossbeam::channel::Sender;
 use half::{bf16, f16};
 
-use super::{BatchInfo, COUNT, CU_SEQLENS, Delivered, Dtype, ENDS, Field, Free, Full, Role, Span};
+use super::{BatchInfo, COUNT, CU_SEQLENS, Delivered, Dtype, ENDS, Field, FilledSlot, FreeSlot, Role, Span};
 use crate::error::Result;
 
 /// A batch in host memory. Dereferences to [`BatchInfo`], the metadata of the samples.
@@ -23,18 +23,18 @@ use crate::error::Result;
 /// drop is done.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
-    full: Option<Full>,
+    full: Option<FilledSlot>,
     slot_return: SlotReturn,
 }
 
 /// Returns the slots of dropped batches to the loader.
 #[derive(Clone)]
 pub(crate) struct SlotReturn {
-    pub(crate) free: Sender<Free>,
+    pub(crate) free: Sender<FreeSlot>,
     pub(crate) held: Arc<AtomicUsize>,
     /// Holds back slots in page-locked memory that a device may still be reading. `None` for
     /// pageable memory.
-    pub(crate) keeper: Option<Arc<dyn Keeper<Free>>>,
+    pub(crate) keeper: Option<Arc<dyn Keeper<FreeSlot>>>,
     /// ID of the process that runs the loader's threads.
     pub(crate) process: u32,
 }
@@ -62,7 +62,7 @@ pub(crate) trait Keeper<T>: Send + Sync {
 }
 
 /// Creates a keeper that sends each slot through the `Sender` once no device is reading the slot.
-pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<Free>) -> Result<Arc<dyn Keeper<Free>>>>;
+pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<FreeSlot>) -> Result<Arc<dyn Keeper<FreeSlot>>>>;
 
 impl SlotReturn {
     /// Returns the time from which the wait for a batch counts as a loader stall: `requested`, when
@@ -79,12 +79,12 @@ impl SlotReturn {
 }
 
 impl HostBatch {
-    pub(crate) fn new(full: Full, slot_return: &SlotReturn) -> Self {
+    pub(crate) fn new(full: FilledSlot, slot_return: &SlotReturn) -> Self {
         slot_return.held.fetch_add(1, Ordering::Relaxed);
         HostBatch { full: Some(full), slot_return: slot_return.clone() }
     }
 
-    fn full(&self) -> &Full {
+    fn full(&self) -> &FilledSlot {
         self.full.as_ref().expect("the slot is taken only when the batch is consumed or dropped")
     }
 
@@ -97,7 +97,7 @@ impl HostBatch {
     /// # Panics
     /// If the loader has no image field.
     pub fn images(&self) -> TensorView<'_> {
-        self.view(self.full().schema().images().expect("the loader has no image field"))
+        self.view(self.full().schema().image_span().expect("the loader has no image field"))
     }
 
     /// Returns the N labels.
@@ -124,12 +124,12 @@ impl HostBatch {
     /// also the names of [views](crate::Loader::views), such as `views.0`, and of the arrays of
     /// fields added with [`Loader::field`](crate::Loader::field). If a field `x` has row counts, like [`Ragged`](crate::field::Ragged), `x.count` contains them.
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
-        let span = self.full().schema().named(name)?;
+        let span = self.full().schema().find_named(name)?;
         (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
     }
 
     pub(super) fn address(&self, name: &str) -> Option<*mut u8> {
-        self.full().schema().named(name).map(|span| self.full().address(span))
+        self.full().schema().find_named(name).map(|span| self.full().address(span))
     }
 
     /// Returns the number of rows of each sample in the field `name`, or `None` if the field has no
@@ -163,7 +163,7 @@ impl HostBatch {
         let named = |field: &str| field.strip_suffix(ENDS) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
         let ends = self.view(span).elements::<i32>()?;
-        let row_tokens = self.full().schema().named(name).map(|span| self.view(span).sample_shape[0])?;
+        let row_tokens = self.full().schema().find_named(name).map(|span| self.view(span).sample_shape[0])?;
         let mut lengths = vec![0];
         for (index, ends) in ends.chunks_exact(ends.len() / self.len()).enumerate() {
             let start = i32::try_from(index * row_tokens).expect("a batch has fewer than 2^31 tokens");
@@ -206,7 +206,7 @@ impl Delivered for HostBatch {
 }
 
 impl HostBatch {
-    fn take_slot(&mut self) -> Option<(Free, &SlotReturn)> {
+    fn take_slot(&mut self) -> Option<(FreeSlot, &SlotReturn)> {
         let full = self.full.take()?;
         self.slot_return.held.fetch_sub(1, Ordering::Relaxed);
         Some((full.release(), &self.slot_return))
@@ -215,7 +215,7 @@ impl HostBatch {
     /// Passes the slot to `give` if it is in page-locked memory. Otherwise returns the slot to the
     /// loader.
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
-    pub(crate) fn release_to(mut self, give: impl FnOnce(Free, &dyn Keeper<Free>)) {
+    pub(crate) fn release_to(mut self, give: impl FnOnce(FreeSlot, &dyn Keeper<FreeSlot>)) {
         if self.slot_return.keeper.is_some()
             && let Some((slot, SlotReturn { keeper: Some(keeper), .. })) = self.take_slot()
         {

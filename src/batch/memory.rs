@@ -73,19 +73,22 @@ unsafe impl Sync for Heap {}
 
 impl Heap {
     fn new(len: usize) -> Result<Self> {
-        let none = || {
+        let allocation_error = || {
             let cause = format!("cannot allocate {len} bytes for a batch buffer: lower batch_size or prefetch");
             Error::new(ErrorKind::Memory, cause)
         };
         // With the default alignment, zeroed memory comes directly from the operating system, so
         // unused pages are never touched. With a larger alignment, allocators would write the zeros
         // themselves.
-        let layout = len.checked_add(PAGE).and_then(|size| Layout::from_size_align(size, 16).ok()).ok_or_else(none)?;
+        let layout = len
+            .checked_add(PAGE)
+            .and_then(|size| Layout::from_size_align(size, 16).ok())
+            .ok_or_else(allocation_error)?;
         // SAFETY: the layout's size is not zero.
-        let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(none)?;
-        let skip = allocated.addr().get().next_multiple_of(PAGE) - allocated.addr().get();
-        // SAFETY: `skip` is less than a page, and the allocation has `len` bytes plus a page.
-        let base = unsafe { allocated.add(skip) };
+        let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(allocation_error)?;
+        let padding = allocated.addr().get().next_multiple_of(PAGE) - allocated.addr().get();
+        // SAFETY: `padding` is less than a page, and the allocation has `len` bytes plus a page.
+        let base = unsafe { allocated.add(padding) };
         Ok(Heap { base, allocated, layout })
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn mix<E: AsRef<[AnyValueEffect]>>(
         let (own_image, dst) =
             (UncastImage { pixels: scratch_image, effects: own_effects.as_ref() }, &mut later_rows[..row_bytes]);
         if count == 1 {
-            writer.write_changed(own_image, dst)?;
+            writer.write_with_effects(own_image, dst)?;
         } else {
             writer.write_mixed(own_image, UncastImage { pixels, effects: partner_effects.as_ref() }, mixing, dst)?;
         }
@@ -82,7 +82,7 @@ mod tests {
             let image = |i: usize| UncastImage { pixels: &pixels[i], effects: &effects[i] };
             let mut expected = vec![0; writer.sample_bytes()];
             match count {
-                1 => writer.write_changed(image(0), &mut expected).unwrap(),
+                1 => writer.write_with_effects(image(0), &mut expected).unwrap(),
                 _ => writer.write_mixed(image(i), image((i + count - 1) % count), mixing, &mut expected).unwrap(),
             }
             assert!(actual == expected, "{count} {dtype:?} {layout:?} image {i}");

@@ -46,7 +46,7 @@ pub(crate) use records::YuvRegion;
 pub(crate) use records::{DecodeOps, Encoded, SampleOps};
 pub(crate) use schema::{ALIGN, COUNT, CU_SEQLENS, ENDS, GRID_THW, IMAGES, Role, SOFT_LABEL, Schema, Schemas, Span};
 pub use schema::{Dtype, Field, Layout, Normalize};
-pub(crate) use slot::{Free, Full, Part, Row, Slots};
+pub(crate) use slot::{FilledSlot, FreeSlot, Row, SlotPart, Slots};
 pub(crate) use soft::soft_label;
 pub use write::BatchWriter;
 pub(crate) use write::UncastImage;

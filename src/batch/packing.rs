@@ -4,13 +4,13 @@
 //! write samples independently. When the batch is finished, the rows are moved in place to close
 //! the gaps.
 
-use super::slot::Full;
+use super::slot::FilledSlot;
 use super::{Role, Span};
 
 /// Number of values of a grid: time, height and width.
 const AXES: usize = 3;
 
-impl Full {
+impl FilledSlot {
     /// Closes the gaps between samples, and computes the cumulative patch counts.
     pub(crate) fn pack(&mut self) {
         let mut packed = std::mem::take(&mut self.header_mut().packed);
@@ -49,7 +49,7 @@ impl Full {
         let Span { field, sample_bytes, .. } = &self.schema().spans[span];
         let (max_rows, capacity) = (field.shape[0], *sample_bytes);
         let row_bytes = capacity / max_rows;
-        let rows = |full: &Full, sample: usize| {
+        let rows = |full: &FilledSlot, sample: usize| {
             let row_count = full.bytes(counts).as_chunks().0[sample];
             usize::try_from(i64::from_ne_bytes(row_count)).unwrap_or(0).min(max_rows)
         };
@@ -107,7 +107,7 @@ mod tests {
 
     /// Creates a full batch, and returns it with the rows of each sample. `counts` contains the
     /// number of two-byte rows of each sample.
-    fn batch(counts: &[usize], max_rows: usize) -> (Full, Vec<Vec<u8>>) {
+    fn batch(counts: &[usize], max_rows: usize) -> (FilledSlot, Vec<Vec<u8>>) {
         let arrays = [
             (field("rows", Dtype::U8, &[max_rows, 2]), Role::Packed { counts: 1 }),
             (field("rows.count", Dtype::I64, &[]), Role::Plain),

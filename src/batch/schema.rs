@@ -41,7 +41,7 @@ impl Dtype {
     }
 
     /// Returns the minimum and maximum of an integer type, or `None` for a float type.
-    pub(crate) fn integers(self) -> Option<(i64, i64)> {
+    pub(crate) fn integer_range(self) -> Option<(i64, i64)> {
         match self {
             Dtype::U8 => Some((0, u8::MAX.into())),
             Dtype::U16 => Some((0, u16::MAX.into())),
@@ -259,13 +259,13 @@ impl Schema {
         self.spans.iter().position(|span| span.role == role)
     }
 
-    pub(crate) fn named(&self, name: &str) -> Option<usize> {
+    pub(crate) fn find_named(&self, name: &str) -> Option<usize> {
         self.spans.iter().position(|span| span.role.is_delivered() && span.field.name == name)
     }
 
     /// Returns the image field called `image`, or the first image field if none has this name.
-    pub(crate) fn images(&self) -> Option<usize> {
-        let image_span = self.named("image").filter(|&span| self.spans[span].role == Role::Image);
+    pub(crate) fn image_span(&self) -> Option<usize> {
+        let image_span = self.find_named("image").filter(|&span| self.spans[span].role == Role::Image);
         image_span.or_else(|| self.find(Role::Image))
     }
 
@@ -273,7 +273,7 @@ impl Schema {
         self.spans.iter().map(|span| span.sample_bytes).sum()
     }
 
-    pub(crate) fn encoded(&self) -> Option<usize> {
+    pub(crate) fn encoded_span(&self) -> Option<usize> {
         self.spans.iter().position(|span| matches!(span.role, Role::Encoded { .. }))
     }
 }
@@ -340,7 +340,7 @@ impl Schemas {
         self.iter().map(|schema| schema.batch).max().unwrap_or(0)
     }
 
-    pub(crate) fn of_batch(&self, batch: usize) -> Result<Self> {
+    pub(crate) fn with_batch_size(&self, batch: usize) -> Result<Self> {
         let arrays = |schema: &Schema| {
             Schema::new(batch.min(schema.batch), schema.spans.iter().map(|span| (span.field.clone(), span.role)))
         };

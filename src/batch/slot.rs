@@ -1,26 +1,27 @@
-//! The life cycle of a batch buffer: [`Free`] -> [`Part`]s -> [`Full`] -> [`Free`]. If a device
-//! cannot decode some samples, the slot returns from [`Full`] to [`Part`]s once.
+//! The life cycle of a batch buffer: [`FreeSlot`] -> [`SlotPart`]s -> [`FilledSlot`] ->
+//! [`FreeSlot`]. If a device cannot decode some samples, the slot returns from [`FilledSlot`] to
+//! [`SlotPart`]s once.
 //!
 //! Each step consumes the token of the previous step, so code that reads a slot while it is being
 //! filled does not compile.
 //!
 //! **Invariants**
-//! 1. At any time, every `Slot` has either one [`Free`], or one or more [`Part`]s, or one [`Full`].
-//!    Only this file creates these tokens.
-//! 2. A `Free` or `Full` token is exclusive: only its holder accesses the slot's bytes and
-//!    metadata.
-//! 3. The `Part`s of a slot cover disjoint ranges of rows. Only the holder of a part accesses the
-//!    bytes and metadata of these rows. The metadata is accessed through a pointer to `samples`,
-//!    whose elements do not move while parts exist. All parts may read the header, which nobody
-//!    writes while parts exist.
+//! 1. At any time, every `Slot` has either one [`FreeSlot`], or one or more [`SlotPart`]s, or one
+//!    [`FilledSlot`]. Only this file creates these tokens.
+//! 2. A `FreeSlot` or `FilledSlot` token is exclusive: only its holder accesses the slot's bytes
+//!    and metadata.
+//! 3. The `SlotPart`s of a slot cover disjoint ranges of rows. Only the holder of a part accesses
+//!    the bytes and metadata of these rows. The metadata is accessed through a pointer to
+//!    `samples`, whose elements do not move while parts exist. All parts may read the header, which
+//!    nobody writes while parts exist.
 //! 4. Encoded data for a device has its own span, which the parts share. `encoded` is the
 //!    number of bytes of this span that have been handed out. In each batch, each byte goes to at
 //!    most one part.
 //! 5. The memory of a slot is large enough for each of its schemas. `variant` is the index of the
-//!    batch's schema. Only the holder of a [`Free`] writes it.
+//!    batch's schema. Only the holder of a [`FreeSlot`] writes it.
 //! 6. `parts_left` is the number of unfinished parts. The part that decrements it to zero becomes
-//!    the `Full`. The decrement has acquire-release ordering, so that this part sees everything
-//!    that the other parts wrote.
+//!    the `FilledSlot`. The decrement has acquire-release ordering, so that this part sees
+//!    everything that the other parts wrote.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -73,24 +74,24 @@ pub(crate) struct Slots;
 
 impl Slots {
     /// Creates a slot in `memory`, which must be large enough for the largest of `schemas`.
-    pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> Free {
+    pub(crate) fn make(schemas: &Schemas, memory: SlotMemory) -> FreeSlot {
         let bytes = schemas.bytes();
         assert!(memory.len() >= bytes, "a slot has {} bytes of memory, but needs {bytes}", memory.len());
         let info = UnsafeCell::new(BatchInfo::new(schemas.batch()));
         let [variant, parts_left, encoded, blocks] = std::array::from_fn(|_| AtomicUsize::new(0));
-        Free(Arc::new(Slot { schemas: schemas.clone(), variant, memory, info, parts_left, encoded, blocks }))
+        FreeSlot(Arc::new(Slot { schemas: schemas.clone(), variant, memory, info, parts_left, encoded, blocks }))
     }
 }
 
 /// A slot that contains no batch.
-pub(crate) struct Free(Arc<Slot>);
+pub(crate) struct FreeSlot(Arc<Slot>);
 
-impl Free {
+impl FreeSlot {
     /// Starts a batch and divides it into parts of `group` samples. `set` must set
     /// `header.variant`, and must fill `header.entries` with at least one sample and at most a full
     /// batch. The header still contains the values and allocations of an earlier batch.
-    pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = Part> {
-        // SAFETY: a `Free` is exclusive (invariant 2).
+    pub(crate) fn begin(self, group: usize, set: impl FnOnce(&mut Header)) -> impl Iterator<Item = SlotPart> {
+        // SAFETY: a `FreeSlot` is exclusive (invariant 2).
         let info = unsafe { &mut *self.0.info.get() };
         set(&mut info.header);
         let (len, batch) = (info.len(), self.0.schemas.variant(info.header.variant).batch);
@@ -99,7 +100,7 @@ impl Free {
         self.0.parts_left.store(len.div_ceil(group), Ordering::Relaxed);
         self.0.encoded.store(0, Ordering::Relaxed);
         self.0.blocks.store(0, Ordering::Relaxed);
-        let part = Part::for_slot(self.0, info);
+        let part = SlotPart::for_slot(self.0, info);
         (0..len).step_by(group).map(move |start| part(start..len.min(start + group)))
     }
 
@@ -116,24 +117,24 @@ impl Free {
 ///
 /// A slot is never used again if an unfinished part of it is dropped, which happens only while the
 /// loader is closing.
-pub(crate) struct Part {
+pub(crate) struct SlotPart {
     slot: Arc<Slot>,
     samples: *mut SampleInfo,
     range: Range<usize>,
 }
 
 // SAFETY: `samples` points into the slot, which may be used on any thread.
-unsafe impl Send for Part {}
+unsafe impl Send for SlotPart {}
 
-impl Part {
-    fn for_slot(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> Part + use<> {
+impl SlotPart {
+    fn for_slot(slot: Arc<Slot>, info: &mut BatchInfo) -> impl Fn(Range<usize>) -> SlotPart + use<> {
         assert!(
             info.samples.len() >= slot.schema().batch,
             "a slot has metadata for only {} samples",
             info.samples.len()
         );
         let samples = info.samples.as_mut_ptr();
-        move |range| Part { slot: slot.clone(), samples, range }
+        move |range| SlotPart { slot: slot.clone(), samples, range }
     }
 
     pub(crate) fn header(&self) -> &Header {
@@ -149,7 +150,7 @@ impl Part {
         self.range.clone()
     }
 
-    /// Returns the metadata of a sample. `row` must be in [`range`](Part::range).
+    /// Returns the metadata of a sample. `row` must be in [`range`](SlotPart::range).
     pub(crate) fn meta(&mut self, row: usize) -> &mut SampleInfo {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
         // SAFETY: the row exists (`for_slot` checks the length), only this part accesses it
@@ -157,7 +158,7 @@ impl Part {
         unsafe { &mut *self.samples.add(row) }
     }
 
-    /// Returns the bytes of a row in a span. `row` must be in [`range`](Part::range). The bytes
+    /// Returns the bytes of a row in a span. `row` must be in [`range`](SlotPart::range). The bytes
     /// initially contain data of an earlier batch.
     pub(crate) fn bytes(&mut self, span: usize, row: usize) -> &mut [u8] {
         assert!(self.range.contains(&row), "row {row} is not among the rows {:?} of the part", self.range);
@@ -172,7 +173,7 @@ impl Part {
     pub(crate) fn reserve_encoded(&mut self, len: usize, blocks: usize) -> Option<(usize, usize, &mut [u8])> {
         let slot = &*self.slot;
         let schema = slot.schema();
-        let span = schema.encoded()?;
+        let span = schema.encoded_span()?;
         let Role::Encoded { blocks: sample_blocks } = schema.spans[span].role else { return None };
         let reserve = |counter: &AtomicUsize, count: usize, limit: usize| {
             let reserved_end = |reserved: usize| reserved.checked_add(count).filter(|&end| end <= limit);
@@ -190,29 +191,29 @@ impl Part {
     }
 
     pub(crate) fn free_encoded_bytes(&self) -> usize {
-        let Some(span) = self.schema().encoded() else { return 0 };
+        let Some(span) = self.schema().encoded_span() else { return 0 };
         let capacity = self.schema().spans[span].sample_bytes * self.schema().batch;
         capacity.saturating_sub(self.slot.encoded.load(Ordering::Relaxed))
     }
 
     /// Marks the part as finished. Returns the full slot if this was the slot's last unfinished
     /// part.
-    pub(crate) fn finish(self) -> Option<Full> {
+    pub(crate) fn finish(self) -> Option<FilledSlot> {
         let is_last = self.slot.parts_left.fetch_sub(1, Ordering::AcqRel) == 1;
-        is_last.then(|| Full(self.slot))
+        is_last.then(|| FilledSlot(self.slot))
     }
 }
 
 /// A row of a part, or a frame of a clip in that row.
 pub(crate) struct Row<'a> {
-    part: &'a mut Part,
+    part: &'a mut SlotPart,
     row: usize,
     frame: usize,
 }
 
 impl<'a> Row<'a> {
     /// Returns the row `row`, which must be in the part's range.
-    pub(crate) fn new(part: &'a mut Part, row: usize) -> Self {
+    pub(crate) fn new(part: &'a mut SlotPart, row: usize) -> Self {
         Row { part, row, frame: 0 }
     }
 
@@ -239,16 +240,17 @@ impl<'a> Row<'a> {
 }
 
 /// A slot with a complete batch.
-pub(crate) struct Full(Arc<Slot>);
+pub(crate) struct FilledSlot(Arc<Slot>);
 
-impl Full {
+impl FilledSlot {
     pub(crate) fn info(&self) -> &BatchInfo {
-        // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `info_mut`.
+        // SAFETY: a `FilledSlot` is exclusive (invariant 2), and `&self` excludes `info_mut`.
         unsafe { &*self.0.info.get() }
     }
 
     pub(crate) fn info_mut(&mut self) -> &mut BatchInfo {
-        // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` makes this the only borrow.
+        // SAFETY: a `FilledSlot` is exclusive (invariant 2), and `&mut self` makes this the only
+        // borrow.
         unsafe { &mut *self.0.info.get() }
     }
 
@@ -281,11 +283,11 @@ impl Full {
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let encoded_bytes = self.0.encoded.load(Ordering::Relaxed);
-            // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
+            // SAFETY: a `FilledSlot` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
             return unsafe { &(&*self.0.bytes(span, 0..self.schema().batch))[..encoded_bytes] };
         }
         let Span { field, role, .. } = &self.schema().spans[span];
-        // SAFETY: a `Full` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
+        // SAFETY: a `FilledSlot` is exclusive (invariant 2), and `&self` excludes `bytes_mut`.
         let rows = unsafe { &*self.0.bytes(span, 0..self.len()) };
         if !role.is_packed() {
             return rows;
@@ -301,15 +303,16 @@ impl Full {
 
     pub(crate) fn bytes_mut(&mut self, span: usize) -> &mut [u8] {
         let len = self.len();
-        // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` makes this the only borrow.
+        // SAFETY: a `FilledSlot` is exclusive (invariant 2), and `&mut self` makes this the only
+        // borrow.
         unsafe { &mut *self.0.bytes(span, 0..len) }
     }
 
     pub(crate) fn bytes_mut_with(&mut self, span: usize, other_span: usize) -> (&mut [u8], &[u8]) {
         assert_ne!(span, other_span, "two fields");
         let len = self.len();
-        // SAFETY: a `Full` is exclusive (invariant 2), and `&mut self` excludes other borrows.
-        // Spans do not overlap, because `Schema::new` laid them out in sequence.
+        // SAFETY: a `FilledSlot` is exclusive (invariant 2), and `&mut self` excludes other
+        // borrows. Spans do not overlap, because `Schema::new` laid them out in sequence.
         unsafe { (&mut *self.0.bytes(span, 0..len), &*self.0.bytes(other_span, 0..len)) }
     }
 
@@ -317,19 +320,19 @@ impl Full {
     /// order and not empty. A part contains up to `group` rows, which may include rows that are not
     /// in `rows`.
     #[cfg(feature = "_device")]
-    pub(crate) fn split_again(mut self, group: usize, rows: &[usize]) -> impl Iterator<Item = Part> {
+    pub(crate) fn split_again(mut self, group: usize, rows: &[usize]) -> impl Iterator<Item = SlotPart> {
         assert!(!rows.is_empty(), "expected at least one row to fill again");
         let mut starts: Vec<usize> = rows.iter().map(|row| row / group * group).collect();
         starts.dedup();
         let (slot, len) = (self.0.clone(), self.len());
         slot.parts_left.store(starts.len(), Ordering::Relaxed);
-        let part = Part::for_slot(slot, self.info_mut());
+        let part = SlotPart::for_slot(slot, self.info_mut());
         starts.into_iter().map(move |start| part(start..len.min(start + group)))
     }
 
-    pub(crate) fn release(mut self) -> Free {
+    pub(crate) fn release(mut self) -> FreeSlot {
         self.info_mut().samples.iter_mut().for_each(|sample| sample.fault = None);
-        Free(self.0)
+        FreeSlot(self.0)
     }
 }
 
@@ -339,13 +342,13 @@ mod tests {
     use crate::batch::{Dtype, Field};
     use crate::sampler::Entry;
 
-    fn free(batch: usize) -> Free {
+    fn free(batch: usize) -> FreeSlot {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
         let schemas = Schemas::one(Schema::new(batch, [(field, Role::Image)]).unwrap());
         Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())
     }
 
-    fn begin(free: Free, samples: usize, group: usize) -> Vec<Part> {
+    fn begin(free: FreeSlot, samples: usize, group: usize) -> Vec<SlotPart> {
         let set = |header: &mut Header| {
             header.entries.clear();
             header.entries.extend((0..samples).map(|i| Entry { sample: i as u64, ..Entry::default() }));
@@ -353,14 +356,14 @@ mod tests {
         free.begin(group, set).collect()
     }
 
-    fn fill(part: &mut Part, round: u8) {
+    fn fill(part: &mut SlotPart, round: u8) {
         for row in part.range() {
             part.bytes(0, row).fill(round ^ row as u8);
             part.meta(row).key = format!("{round} {row}");
         }
     }
 
-    fn check(full: &Full, round: u8) {
+    fn check(full: &FilledSlot, round: u8) {
         for row in 0..full.len() {
             assert_eq!(full.bytes(0)[3 * row..][..3], [round ^ row as u8; 3]);
             assert_eq!(full.meta(row).key, format!("{round} {row}"));
@@ -423,7 +426,7 @@ mod tests {
                     .collect();
                 threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
             });
-            let [full] = <[Full; 1]>::try_from(full).unwrap_or_else(|slots| panic!("{} full slots", slots.len()));
+            let [full] = <[FilledSlot; 1]>::try_from(full).unwrap_or_else(|slots| panic!("{} full slots", slots.len()));
             slot = full.release();
         }
     }

@@ -346,7 +346,7 @@ impl Spec {
 
 impl Decoding {
     fn new(schema: &Schema, delivered: &[(usize, &Span)]) -> Option<Decoding> {
-        let encoded = schema.encoded()?;
+        let encoded = schema.encoded_span()?;
         let Role::Encoded { blocks } = schema.spans[encoded].role else { return None };
         let image = |(records, span): (usize, &Span)| {
             let Role::Decoding { of: image } = span.role else { return None };

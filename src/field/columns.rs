@@ -21,7 +21,7 @@ impl Column {
         if ["", "count", "masks", "points", "units", "image_size"].contains(&&*self.name) {
             return Err(format!("column {:?}: this name is reserved", self.name));
         }
-        match self.dtype.integers() {
+        match self.dtype.integer_range() {
             None if self.name == CLASS => {
                 Err(format!("column \"class\" has the type {}: expected an integer type", self.dtype.name()))
             }
@@ -30,7 +30,7 @@ impl Column {
     }
 
     pub(super) fn padding(&self) -> u8 {
-        let signed = self.dtype.integers().is_some_and(|(min, _)| min < 0);
+        let signed = self.dtype.integer_range().is_some_and(|(min, _)| min < 0);
         if signed { 0xff } else { 0 }
     }
 

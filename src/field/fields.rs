@@ -12,7 +12,7 @@ use super::pasted::{Objects, Pasted};
 use super::per_frame::{PerFrame, clips};
 use super::split::{DecodeSpace, Split};
 use super::{AnyFieldType, FieldType, FieldWriter, Image, Input, Label, PasteRole, Patches, RowMut};
-use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, Full, Part, Role, Row, SampleOps};
+use crate::batch::{BatchWriter, DecodeOps, Dtype, Field, FilledSlot, Role, Row, SampleOps, SlotPart};
 use crate::decode::{MAX_IMAGES, MAX_PLANNED, Oriented};
 use crate::error::{Error, Result};
 use crate::sampler::Rng;
@@ -89,7 +89,7 @@ impl Member {
         sample: &Sample<'_>,
         context: ImageContext<'_>,
         (rng, settings): (Rng, DecodeSettings<'_>),
-        part: &mut Part,
+        part: &mut SlotPart,
         index: usize,
     ) -> Result<()> {
         let mut row = RowMut::new(Row::new(part, index), self.first_array, self.array_count);
@@ -101,12 +101,12 @@ impl Member {
     }
 
     /// Tries [`FieldType::write_stored`], and returns whether it wrote the row.
-    pub(crate) fn write_stored(&self, numbers: Numbers<'_>, part: &mut Part, index: usize) -> bool {
+    pub(crate) fn write_stored(&self, numbers: Numbers<'_>, part: &mut SlotPart, index: usize) -> bool {
         let mut row = RowMut::new(Row::new(part, index), self.first_array, self.array_count);
         self.field_type.write_stored(numbers, &mut row)
     }
 
-    fn blank(&self, full: &mut Full, index: usize) {
+    fn blank(&self, full: &mut FilledSlot, index: usize) {
         for span in self.first_array..self.first_array + self.array_count {
             let row_bytes = full.schema().spans[span].sample_bytes;
             full.bytes_mut(span)[index * row_bytes..][..row_bytes].fill(0);
@@ -405,7 +405,7 @@ impl Fields {
         objects.select(name, sample, plan, rng_and_margin, pasted)
     }
 
-    pub(crate) fn blank(&self, full: &mut Full, index: usize) {
+    pub(crate) fn blank(&self, full: &mut FilledSlot, index: usize) {
         self.images.iter().for_each(|field| field.blank(full, index));
         self.members().for_each(|field| field.blank(full, index));
     }
@@ -463,13 +463,13 @@ impl Fields {
 
     /// Marks samples without a label as failed if other samples of the batch have one. Must be
     /// called before failed samples are replaced.
-    pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut Full) {
+    pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut FilledSlot) {
         if let Some(label) = &self.label {
             label.mark_unlabeled(source, full);
         }
     }
 
-    pub(crate) fn mix(&self, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
+    pub(crate) fn mix(&self, full: &mut FilledSlot, scratch: &mut MixScratch) -> Result<()> {
         let Some(mixing) = full.header().mixing else { return Ok(()) };
         self.images
             .iter()
@@ -478,7 +478,7 @@ impl Fields {
     }
 
     /// Writes the arrays that depend on the whole batch.
-    pub(crate) fn finish(&self, full: &mut Full) {
+    pub(crate) fn finish(&self, full: &mut FilledSlot) {
         if let Some(label) = &self.label {
             label.write_soft_labels(full);
         }
@@ -486,7 +486,7 @@ impl Fields {
     }
 
     /// Computes the launch sizes of the device's decoding kernels.
-    pub(crate) fn find_largest_images(&self, full: &mut Full) {
+    pub(crate) fn find_largest_images(&self, full: &mut FilledSlot) {
         let mut largest = std::mem::take(&mut full.header_mut().largest);
         largest.clear();
         largest

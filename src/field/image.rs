@@ -7,7 +7,7 @@ use super::{FieldType, FieldWriter, Input, RowMut};
 #[cfg(feature = "video")]
 use crate::batch::YuvRegion;
 use crate::batch::{
-    self, BatchWriter, DecodeOps, Dtype, Encoded, Field, Full, Layout, Normalize, Part, Role, Row, SampleOps,
+    self, BatchWriter, DecodeOps, Dtype, Encoded, Field, FilledSlot, Layout, Normalize, Role, Row, SampleOps, SlotPart,
     UncastImage,
 };
 use crate::decode::{Bitstream, Codecs, Grid, Pixels, Size};
@@ -361,7 +361,7 @@ impl ImageField {
         grid: &Grid,
         stream: &Bitstream,
         plan: &Plan,
-        part: &mut Part,
+        part: &mut SlotPart,
         (index, frame): (usize, usize),
     ) -> bool {
         let reserved = (stream.len() + DecodeOps::SLACK, grid.kept_blocks());
@@ -379,7 +379,7 @@ impl ImageField {
         &self,
         yuv: &YuvRegion<'_>,
         plan: &Plan,
-        part: &mut Part,
+        part: &mut SlotPart,
         (index, frame): (usize, usize),
     ) -> bool {
         let reserved = (yuv.len(), DecodeOps::rgb_blocks(plan.region.size()));
@@ -396,7 +396,7 @@ impl ImageField {
         (bytes, blocks): (usize, usize),
         write: impl FnOnce(&mut [u8], Encoded) -> Option<DecodeOps>,
         plan: &Plan,
-        part: &mut Part,
+        part: &mut SlotPart,
         (index, frame): (usize, usize),
     ) -> bool {
         let Some(decoding) = self.decoding_span else { return false };
@@ -411,13 +411,13 @@ impl ImageField {
     /// Returns the row for which the decoding record was written, if the device decodes row
     /// `index`.
     #[cfg(feature = "_device")]
-    pub(crate) fn encoded_row(&self, full: &mut Full, index: usize) -> Option<usize> {
+    pub(crate) fn encoded_row(&self, full: &mut FilledSlot, index: usize) -> Option<usize> {
         let (records, images) = (full.bytes_mut(self.decoding_span?), self.image_count());
         let mut ops = (0..images).map(|frame| DecodeOps::read(decode_record(records, index * images + frame)));
         ops.find(DecodeOps::decodes).map(|ops| ops.place() / images)
     }
 
-    pub(crate) fn decodes_on_device(&self, part: &mut Part, (index, frame): (usize, usize)) -> bool {
+    pub(crate) fn decodes_on_device(&self, part: &mut SlotPart, (index, frame): (usize, usize)) -> bool {
         let records = self.decoding_span.map(|decoding| part.bytes(decoding, index));
         records.is_some_and(|records| DecodeOps::read(decode_record(records, frame)).decodes())
     }
@@ -429,7 +429,7 @@ impl ImageField {
         pixels: &Pixels,
         plan: &Plan,
         resizer: &mut Resizer,
-        part: &mut Part,
+        part: &mut SlotPart,
         (index, frame): (usize, usize),
     ) -> Result<()> {
         let mut row = Row::new(part, index).at_frame(frame);
@@ -463,15 +463,15 @@ impl ImageField {
         }
         let effects = if self.split.changes_values() { &[][..] } else { &plan.effects.values[..] };
         if self.writer.is_copy() {
-            self.writer.change(effects, self.row_image(row))?;
+            self.writer.apply_effects(effects, self.row_image(row))?;
         } else {
             let pixels = &image[..self.writer.image_bytes()];
-            self.writer.write_changed(UncastImage { pixels, effects }, self.row_image(row))?;
+            self.writer.write_with_effects(UncastImage { pixels, effects }, self.row_image(row))?;
         }
         Ok(())
     }
 
-    pub(crate) fn blank(&self, full: &mut Full, index: usize) {
+    pub(crate) fn blank(&self, full: &mut FilledSlot, index: usize) {
         // A zero record makes a device leave the pixels unchanged.
         for span in self.records_span.into_iter().chain(self.decoding_span) {
             let row_bytes = full.schema().spans[span].sample_bytes;
@@ -484,7 +484,7 @@ impl ImageField {
         }
     }
 
-    pub(crate) fn mix(&self, mixing: &Mixing, full: &mut Full, scratch: &mut MixScratch) -> Result<()> {
+    pub(crate) fn mix(&self, mixing: &Mixing, full: &mut FilledSlot, scratch: &mut MixScratch) -> Result<()> {
         let (MixScratch { row_copy, last_image }, count) = (scratch, full.len());
         resize(row_copy, self.writer.image_bytes(), 0);
         let Some(records) = self.records_span else {

@@ -1,7 +1,7 @@
 //! [`Label`]: the class of a sample, as an integer and as a soft label.
 
 use super::{FieldType, FieldWriter, Input, RowMut};
-use crate::batch::{Dtype, Field, Full, Role, SOFT_LABEL, soft_label};
+use crate::batch::{Dtype, Field, FilledSlot, Role, SOFT_LABEL, soft_label};
 use crate::decode::Size;
 use crate::error::{Error, Result, guarded};
 use crate::source::{self, Source};
@@ -72,8 +72,8 @@ impl Label {
 
     /// Checks the labels of a full batch: if only some of its samples have labels, the samples
     /// without a label fail, unless the loader accepts unlabeled samples.
-    pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut Full) {
-        let any_has_label = |full: &Full, has: bool| {
+    pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut FilledSlot) {
+        let any_has_label = |full: &FilledSlot, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)
         };
         let has_labels = any_has_label(full, true);
@@ -92,12 +92,12 @@ impl Label {
         }
     }
 
-    pub(crate) fn write_soft_labels(&self, full: &mut Full) {
+    pub(crate) fn write_soft_labels(&self, full: &mut FilledSlot) {
         let spans = [Role::Label, Role::SoftLabels].map(|role| full.schema().find(role));
         let (Some((_, smoothing)), [Some(labels), Some(rows)]) = (self.soft, spans) else { return };
         let (count, row_bytes) = (full.len(), full.schema().spans[rows].sample_bytes);
         let mixing = full.header().mixing;
-        let label = |full: &Full, position: usize| bytemuck::cast_slice::<u8, i64>(full.bytes(labels))[position];
+        let label = |full: &FilledSlot, position: usize| bytemuck::cast_slice::<u8, i64>(full.bytes(labels))[position];
         for position in 0..count {
             let own_label = label(full, position);
             let partner = mixing.map(|mixing| (label(full, Mixing::partner(position, count)), mixing.weight));

@@ -170,7 +170,7 @@ impl Mask {
     }
 
     fn range(&self) -> (i64, i64) {
-        let (min, max) = self.dtype.integers().expect("checked when the loader was opened");
+        let (min, max) = self.dtype.integer_range().expect("checked when the loader was opened");
         match self.classes {
             Some(classes) => (min.max(0), max.min(i64::from(classes) - 1)),
             None => (min, max),
@@ -180,7 +180,7 @@ impl Mask {
 
 impl FieldType for Mask {
     fn arrays(&self, name: &str, output: Size) -> Result<Vec<Field>> {
-        let Some((min, max)) = self.dtype.integers() else {
+        let Some((min, max)) = self.dtype.integer_range() else {
             return Err(Error::config(format!(
                 "field {name:?}: masks cannot have the type {}: use an integer type",
                 self.dtype.name()

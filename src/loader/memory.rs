@@ -144,11 +144,11 @@ impl MemoryBound {
         };
         let smaller_prefetch = find_largest(prefetch_depth - 1, |prefetch_depth| fits(schemas, prefetch_depth));
         let smaller_batch = find_largest(batch_size - 1, |batch_size| {
-            schemas.of_batch(batch_size).is_ok_and(|schemas| fits(&schemas, prefetch_depth))
+            schemas.with_batch_size(batch_size).is_ok_and(|schemas| fits(&schemas, prefetch_depth))
         });
         let smallest_fit = || {
             find_largest(batch_size - 1, |batch_size| {
-                schemas.of_batch(batch_size).is_ok_and(|schemas| fits(&schemas, 1))
+                schemas.with_batch_size(batch_size).is_ok_and(|schemas| fits(&schemas, 1))
             })
         };
         let bytes_without_cache =

@@ -460,7 +460,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::batch::{Dtype, Free, Keeper, Layout, Schema, SlotMemory};
+    use crate::batch::{Dtype, FreeSlot, Keeper, Layout, Schema, SlotMemory};
     use crate::engine::{DeviceImages, fill_slot};
     use crate::error::ErrorKind;
     use crate::source::{Memory as Samples, OwnedSample};
@@ -490,10 +490,10 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Fails(AtomicUsize, Mutex<Vec<Free>>);
+    struct Fails(AtomicUsize, Mutex<Vec<FreeSlot>>);
 
-    impl Keeper<Free> for Fails {
-        fn keep(&self, slot: Free) {
+    impl Keeper<FreeSlot> for Fails {
+        fn keep(&self, slot: FreeSlot) {
             self.1.lock().unwrap().push(slot);
         }
 

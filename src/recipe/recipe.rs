@@ -13,7 +13,7 @@ use super::augments::Augments;
 use super::damage::DamageLog;
 use super::partners::{Partners, draw_partners};
 use super::sample_image::SampleImage;
-use crate::batch::{Full, Header, Part, Role, Row};
+use crate::batch::{FilledSlot, Header, Role, Row, SlotPart};
 use crate::decode::{self, AnnotationFrame, Codecs, DecodedCache, EncodedImage, Job, Lookup, Pixels, Rect};
 use crate::error::{Error, Result, guarded};
 use crate::field::{DecodeSettings, Fields, Image, ImageContext, ImageField, Member, MixScratch, Pasted, Tile};
@@ -73,7 +73,7 @@ impl Recipe {
 
     /// Copies sample `id` to row `row` of `part`, if its only field is an array in memory. Returns
     /// the number of bytes, or `None` if the sample must be read and written like other samples.
-    pub(crate) fn copy(&self, id: u64, part: &mut Part, row: usize) -> Option<usize> {
+    pub(crate) fn copy(&self, id: u64, part: &mut SlotPart, row: usize) -> Option<usize> {
         let numbers = self.read_source.stored(id as usize, &mut part.meta(row).key)?;
         let (bytes, field) = (numbers.parts().2.len(), &self.fields_of(part.header()).copied_fields[0]);
         (bytes as u64 <= self.sample_bytes && field.write_stored(numbers, part, row)).then_some(bytes)
@@ -285,7 +285,7 @@ impl Recipe {
         pixels: &Pixels,
         sample_image: &mut SampleImage<'_>,
         (scratch, pasted): ((&mut Resizer, &mut [u8]), &mut Pasted),
-        (part, row): (&mut Part, usize),
+        (part, row): (&mut SlotPart, usize),
     ) -> Result<()> {
         let (is_first, is_visible, is_last) =
             (sample_image.tile == 0, sample_image.is_visible(), sample_image.is_last_tile());
@@ -375,7 +375,7 @@ impl Recipe {
         field: &Member,
         sample: &Sample<'_>,
         context: ImageContext<'_>,
-        part: &mut Part,
+        part: &mut SlotPart,
         row: usize,
     ) -> Result<()> {
         let (entry, previous_damage) = (part.header().entries[row], part.meta(row).damaged);
@@ -402,7 +402,7 @@ impl Recipe {
     }
 
     /// Finishes a batch, after all of its samples have been written.
-    pub(crate) fn finish(&self, full: &mut Full, scratch: &mut MixScratch) {
+    pub(crate) fn finish(&self, full: &mut FilledSlot, scratch: &mut MixScratch) {
         let fields = self.fields_of(full.header());
         fields.mark_unlabeled(&*self.source, full);
         if self.replaces_failed {
@@ -435,11 +435,11 @@ impl Recipe {
     /// Returns the row of the sample that the images in row `row` show. It differs from `row` if
     /// that row contains a replacement for a failed sample.
     #[cfg(feature = "_device")]
-    pub(crate) fn image_source_row(&self, full: &mut Full, row: usize) -> usize {
+    pub(crate) fn image_source_row(&self, full: &mut FilledSlot, row: usize) -> usize {
         self.any_fields().images.iter().find_map(|field| field.encoded_row(full, row)).unwrap_or(row)
     }
 
-    pub(crate) fn finish_redecoded(&self, full: &mut Full, rows: &[usize]) {
+    pub(crate) fn finish_redecoded(&self, full: &mut FilledSlot, rows: &[usize]) {
         full.unpack();
         if self.replaces_failed {
             replace_failed_samples(full);
@@ -454,11 +454,11 @@ impl Recipe {
 
 /// Replaces the images of each failed sample with black, and its other fields with zeros. The error
 /// of the sample names its row in the batch.
-fn blank_failed(fields: &Fields, full: &mut Full) {
+fn blank_failed(fields: &Fields, full: &mut FilledSlot) {
     (0..full.len()).for_each(|row| blank(fields, full, row));
 }
 
-fn blank(fields: &Fields, full: &mut Full, row: usize) {
+fn blank(fields: &Fields, full: &mut FilledSlot, row: usize) {
     let Some(fault) = full.meta_mut(row).fault.take() else { return };
     full.meta_mut(row).fault = Some(fault.of_sample(row as u64));
     full.header_mut().entries[row].valid = false;
@@ -467,9 +467,9 @@ fn blank(fields: &Fields, full: &mut Full, row: usize) {
 
 /// Replaces each failed sample, including index and key, with a copy of the next valid sample in
 /// the batch, so that the batch keeps its shape. A batch without a valid sample is left unchanged.
-fn replace_failed_samples(full: &mut Full) {
+fn replace_failed_samples(full: &mut FilledSlot) {
     let len = full.len();
-    let is_intact = |full: &Full, row: usize| full.meta(row).fault.is_none();
+    let is_intact = |full: &FilledSlot, row: usize| full.meta(row).fault.is_none();
     for row in 0..len {
         if is_intact(full, row) {
             continue;

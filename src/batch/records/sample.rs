@@ -128,13 +128,13 @@ mod tests {
         let (sum, cut) =
             (Mixing { weight: 0.25, cut: None }, Mixing { weight: 0.75, cut: Some(Rect::new(9, 2, 4, 7)) });
         for mixing in [sum, cut] {
-            let (mut entered, mut expected) = ([0; SampleOps::BYTES], [0; SampleOps::BYTES]);
-            ops.write(&mut entered);
-            SampleOps::write_mixing(&mut entered, 3, &mixing);
+            let (mut actual, mut expected) = ([0; SampleOps::BYTES], [0; SampleOps::BYTES]);
+            ops.write(&mut actual);
+            SampleOps::write_mixing(&mut actual, 3, &mixing);
             ops.mix(3, &mixing).write(&mut expected);
-            assert_eq!(entered, expected);
-            assert_eq!(SampleOps::read_pixels(&entered), plan.effects.pixels[..]);
-            assert_eq!(SampleOps::read_values(&entered), plan.effects.values);
+            assert_eq!(actual, expected);
+            assert_eq!(SampleOps::read_pixels(&actual), plan.effects.pixels[..]);
+            assert_eq!(SampleOps::read_values(&actual), plan.effects.values);
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct UncastImage<'a> {
 impl BatchWriter {
     /// Writes an image with its effects to `dst`. Fails if the length of the image or of `dst` does
     /// not match the size, or if the rectangle of an effect is not inside the image.
-    pub(crate) fn write_changed(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
+    pub(crate) fn write_with_effects(&self, image: UncastImage<'_>, dst: &mut [u8]) -> Result<()> {
         self.write(image.pixels, dst)?;
         self.check_effects(image.effects)?;
         // `write` ignores effects, because few images have any, so overwrite the pixels that they
@@ -37,7 +37,7 @@ impl BatchWriter {
     }
 
     /// Applies `effects` to an image that was written unchanged ([`BatchWriter::is_copy`]).
-    pub(crate) fn change(&self, effects: &[AnyValueEffect], image: &mut [u8]) -> Result<()> {
+    pub(crate) fn apply_effects(&self, effects: &[AnyValueEffect], image: &mut [u8]) -> Result<()> {
         self.check("the output row for an image", image.len(), self.image_bytes())?;
         self.check_effects(effects)?;
         for (index, effect) in effects.iter().enumerate() {
@@ -72,7 +72,7 @@ impl BatchWriter {
         self.check_effects(partner.effects)?;
         if let Some(rect) = mixing.cut {
             self.check_rect("the CutMix rectangle", rect)?;
-            self.write_changed(original, dst)?;
+            self.write_with_effects(original, dst)?;
             self.write_rect(rect, dst, |index| self.value(partner, index));
             return Ok(());
         }
@@ -182,14 +182,14 @@ mod tests {
             let vector = writer.vector;
             for weight in [0.0, 1.0, 0.5, 0.25, 0.3, 0.999_999_94, 1e-30, 0.707_106_77] {
                 let mixing = Mixing { weight, cut: None };
-                let [fast, slow] = [vector, None].map(|vector| {
+                let [vector_row, portable_row] = [vector, None].map(|vector| {
                     writer.vector = vector;
                     let mut dst = vec![0xa5; writer.sample_bytes()];
                     let [first, partner] = [&first, &partner].map(|pixels| UncastImage { pixels, effects: &[] });
                     writer.write_mixed(first, partner, &mixing, &mut dst).unwrap();
                     dst
                 });
-                assert!(fast == slow, "{dtype:?} {layout:?} weight {weight}");
+                assert!(vector_row == portable_row, "{dtype:?} {layout:?} weight {weight}");
             }
         }
     }
@@ -263,9 +263,9 @@ mod tests {
             let writer = BatchWriter::new(size, dtype, layout, Normalize::IMAGENET).unwrap();
             let (mut plain, mut erased) = (vec![0; writer.sample_bytes()], vec![0; writer.sample_bytes()]);
             writer.write(&image, &mut plain).unwrap();
-            writer.write_changed(UncastImage { pixels: &image, effects: &[erase] }, &mut erased).unwrap();
+            writer.write_with_effects(UncastImage { pixels: &image, effects: &[erase] }, &mut erased).unwrap();
             if writer.is_copy() {
-                writer.change(&[erase], &mut plain).unwrap();
+                writer.apply_effects(&[erase], &mut plain).unwrap();
                 assert!(plain == erased, "in place");
                 plain.copy_from_slice(&image);
             }
@@ -280,7 +280,7 @@ mod tests {
         }
         let writer = BatchWriter::new(size, Dtype::U8, Layout::Nhwc, Normalize::UNIT).unwrap();
         let outside = AnyValueEffect::Erase(Erase { rect: Rect::new(10, 0, 11, 1), value: [0.0; 3] });
-        assert!(writer.change(&[outside], &mut vec![0; 420]).is_err());
+        assert!(writer.apply_effects(&[outside], &mut vec![0; 420]).is_err());
     }
 
     #[test]

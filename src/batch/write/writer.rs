@@ -211,17 +211,17 @@ mod tests {
             let image = random(size.area() as usize * 3, case as u64);
             // A row may have any alignment, and the surrounding bytes must not change.
             let (before, bytes) = (rng.below(33) as usize, writer.sample_bytes());
-            let mut fast = vec![0xa5; before + bytes + 40];
-            writer.write(&image, &mut fast[before..before + bytes]).unwrap();
-            assert!(fast[..before].iter().chain(&fast[before + bytes..]).all(|&v| v == 0xa5));
+            let mut vector_row = vec![0xa5; before + bytes + 40];
+            writer.write(&image, &mut vector_row[before..before + bytes]).unwrap();
+            assert!(vector_row[..before].iter().chain(&vector_row[before + bytes..]).all(|&v| v == 0xa5));
             writer.vector = None;
-            let mut table = vec![0; bytes];
-            writer.write(&image, &mut table).unwrap();
-            assert!(fast[before..before + bytes] == table, "{size:?} {dtype:?} {layout:?}");
+            let mut table_row = vec![0; bytes];
+            writer.write(&image, &mut table_row).unwrap();
+            assert!(vector_row[before..before + bytes] == table_row, "{size:?} {dtype:?} {layout:?}");
             let (w, h, b) = (size.width as usize, size.height as usize, dtype.bytes());
             for (y, x, c) in (0..h).flat_map(|y| (0..w).flat_map(move |x| (0..3).map(move |c| (y, x, c)))) {
                 let index = if layout == Layout::Nhwc { (y * w + x) * 3 + c } else { (c * h + y) * w + x };
-                let bits = &table[index * b..][..b];
+                let bits = &table_row[index * b..][..b];
                 let value = naive(&writer, &image, x, y, c);
                 match dtype {
                     Dtype::U8 => assert_eq!(f32::from(bits[0]), value),

@@ -10,7 +10,7 @@ use super::devices::{Devices, Mark};
 use super::driver::Context;
 use super::pinned::{AfterFork, Pinned};
 use super::stream::Stream;
-use crate::batch::{Free, HostBatch, Keeper, SlotMemory};
+use crate::batch::{FreeSlot, HostBatch, Keeper, SlotMemory};
 use crate::device::gpu::capturing;
 use crate::device::handoff::{Handoff, Marked, UploadStream, Watch};
 use crate::error::Result;
@@ -37,7 +37,7 @@ pub(super) fn slot(context: &Context, bytes: usize, after_fork: AfterFork) -> Re
 }
 
 /// Creates the keeper, which prevents reuse of a slot while a device may still be reading it.
-pub(crate) fn keeper(free: Sender<Free>) -> Result<Arc<dyn Keeper<Free>>> {
+pub(crate) fn keeper(free: Sender<FreeSlot>) -> Result<Arc<dyn Keeper<FreeSlot>>> {
     Ok(Arc::new(Handoff::new(Devices::new(), free)?))
 }
 
@@ -68,7 +68,7 @@ fn mark_on(devices: &Devices, stream: &Arc<CudaStream>) -> Result<Mark> {
 impl UploadStream for Arc<CudaStream> {
     fn release(&self, batch: HostBatch) -> Result<()> {
         let mut marked = Ok(());
-        batch.release_to(|slot, keeper| match keeper.as_any().downcast_ref::<Handoff<Devices, Free>>() {
+        batch.release_to(|slot, keeper| match keeper.as_any().downcast_ref::<Handoff<Devices, FreeSlot>>() {
             Some(handoff) => {
                 let mark = mark_on(handoff.watch(), self);
                 marked = mark.as_ref().map(|_| ()).map_err(Clone::clone);

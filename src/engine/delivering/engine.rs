@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::batch::{
-    Feed, Free, Full, HostBatch, MakeKeeper, RunPlan, Schema, Schemas, SlotReturn, Wait, threads_ended_error,
+    Feed, FilledSlot, FreeSlot, HostBatch, MakeKeeper, RunPlan, Schema, Schemas, SlotReturn, Wait, threads_ended_error,
 };
 use crate::device::CAPTURE;
 use crate::engine::reading::{PrefetchNotifier, ReadStage};
@@ -44,10 +44,10 @@ pub(crate) struct EngineConfig {
 }
 
 /// Converts a full slot into the batch that the consumer receives.
-pub(crate) type Deliver<B> = Box<dyn Fn(Full, &SlotReturn) -> B + Send>;
+pub(crate) type Deliver<B> = Box<dyn Fn(FilledSlot, &SlotReturn) -> B + Send>;
 
 /// A full slot, or the end of the run, possibly with an error.
-type Arrival = std::result::Result<Full, Option<Error>>;
+type Arrival = std::result::Result<FilledSlot, Option<Error>>;
 
 pub(crate) struct Engine<B> {
     shared: Arc<Shared>,
@@ -87,7 +87,7 @@ pub(crate) struct Engine<B> {
 impl Engine<HostBatch> {
     /// Creates an engine with batches in host memory. `slots` also contains the slots that are used
     /// only if the prefetch depth rises.
-    pub(crate) fn to_host(config: EngineConfig, slots: Vec<Free>, keeper: Option<MakeKeeper>) -> Result<Self> {
+    pub(crate) fn to_host(config: EngineConfig, slots: Vec<FreeSlot>, keeper: Option<MakeKeeper>) -> Result<Self> {
         Self::new(config, slots, keeper, Box::new(HostBatch::new))
     }
 }
@@ -130,7 +130,7 @@ fn create_read_stage(shared: &Shared, max_parts: usize, has_schedule: bool) -> R
 impl<B> Engine<B> {
     pub(crate) fn new(
         config: EngineConfig,
-        slots: Vec<Free>,
+        slots: Vec<FreeSlot>,
         keeper: Option<MakeKeeper>,
         deliver: Deliver<B>,
     ) -> Result<Self> {
@@ -244,7 +244,7 @@ impl<B> Engine<B> {
     }
 
     /// Waits for the next batch. Returns `None` if the caller gives up, or if the run ends first.
-    fn receive_slot(&mut self, wait: &mut Wait<'_>) -> Option<Result<Full>> {
+    fn receive_slot(&mut self, wait: &mut Wait<'_>) -> Option<Result<FilledSlot>> {
         loop {
             if let Some(error) = &self.thread_error {
                 return Some(Err(error.clone()));
@@ -285,7 +285,7 @@ impl<B> Engine<B> {
     /// Sends the samples of `request` back to the workers. Does not block: the workers have already
     /// taken the original parts of the slot from the queue.
     #[cfg(feature = "_device")]
-    pub(crate) fn redecode(&self, full: Full, request: &RedecodeRequest) {
+    pub(crate) fn redecode(&self, full: FilledSlot, request: &RedecodeRequest) {
         let part_len = Settings::samples_per_part(full.schema().batch, self.shared.runtime.settings.workers);
         let work_sender = self.work_sender.as_ref().expect("only drop takes the sender");
         for part in full.split_again(part_len, &request.rows) {
@@ -297,7 +297,7 @@ impl<B> Engine<B> {
     /// policy is to stop, if every sample failed, or if the process or the machine ran out of
     /// memory or file descriptors. Other failures are recorded only when the program receives the
     /// batch ([`Shared::record_failures`]). With a batch sampler, returns the slot unchanged.
-    pub(crate) fn apply_error_policy(&mut self, full: Full) -> Result<Full> {
+    pub(crate) fn apply_error_policy(&mut self, full: FilledSlot) -> Result<FilledSlot> {
         let mut failures: Vec<_> = full.info().failed().map(|(sample, error)| (sample, error.clone())).collect();
         let (None, Some((_, last_error))) = (&self.batch_sampler, failures.last().cloned()) else { return Ok(full) };
         let error = if let OnError::Stop = self.shared.on_error {
@@ -395,7 +395,7 @@ impl<B> Feed for Engine<B> {
     }
 }
 
-fn parts_per_slot(slots: &[Free], settings: &Settings) -> usize {
+fn parts_per_slot(slots: &[FreeSlot], settings: &Settings) -> usize {
     let part_count =
         |schema: &Schema| schema.batch.div_ceil(Settings::samples_per_part(schema.batch, settings.workers));
     slots.first().and_then(|slot| slot.schemas().iter().map(part_count).max()).unwrap_or(1)

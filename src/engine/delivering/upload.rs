@@ -6,20 +6,20 @@ use std::sync::Arc;
 use crossbeam::channel::{Sender, bounded};
 
 use super::engine::{Engine, EngineConfig};
-use crate::batch::{BatchInfo, Free, Full, Role, SampleOps, SlotReturn};
+use crate::batch::{BatchInfo, FilledSlot, FreeSlot, Role, SampleOps, SlotReturn};
 use crate::device::{FullSlot, HostFeed, Repair};
 use crate::engine::working::RedecodeRequest;
 use crate::error::Result;
 use crate::transform::Mixing;
 
 impl Engine<UploadingSlot> {
-    pub(crate) fn to_device(config: EngineConfig, slots: Vec<Free>) -> Result<Self> {
+    pub(crate) fn to_device(config: EngineConfig, slots: Vec<FreeSlot>) -> Result<Self> {
         Self::new(config, slots, None, Box::new(UploadingSlot::new))
     }
 }
 
 /// Writes the parameters of `mixing` into the records that the convert kernel reads.
-fn mix_records(full: &mut Full, mixing: &Mixing) {
+fn mix_records(full: &mut FilledSlot, mixing: &Mixing) {
     let count = full.len();
     for span in 0..full.schema().spans.len() {
         if !matches!(full.schema().spans[span].role, Role::Records { .. }) {
@@ -35,19 +35,19 @@ fn mix_records(full: &mut Full, mixing: &Mixing) {
 /// A full slot that is being uploaded to the device. Dropping it returns the slot to the
 /// coordinator.
 pub(crate) struct UploadingSlot {
-    full: Option<Full>,
-    slot_return: Sender<Free>,
+    full: Option<FilledSlot>,
+    slot_return: Sender<FreeSlot>,
 }
 
 impl UploadingSlot {
-    fn new(mut full: Full, slot_return: &SlotReturn) -> Self {
+    fn new(mut full: FilledSlot, slot_return: &SlotReturn) -> Self {
         if let Some(mixing) = full.header().mixing {
             mix_records(&mut full, &mixing);
         }
         UploadingSlot { full: Some(full), slot_return: slot_return.free.clone() }
     }
 
-    fn full(&self) -> &Full {
+    fn full(&self) -> &FilledSlot {
         self.full.as_ref().expect("the slot is taken only when the batch is repaired or dropped")
     }
 }

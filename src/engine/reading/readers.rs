@@ -29,7 +29,7 @@ use super::prefetch::PrefetchNotifier;
 use super::read_buffers::{ReadBuffers, ReadIndex};
 use super::reader_count::{FIRST_READERS, ReaderCount};
 use super::storage_wait::{BlockTimer, ReaderSwitch};
-use crate::batch::Part;
+use crate::batch::SlotPart;
 use crate::decode::MAX_GROUP;
 use crate::engine::state::{Runtime, Shared};
 use crate::error::{Result, guarded};
@@ -38,7 +38,7 @@ use crate::source::{self, Sample};
 use crate::trace::{Args, Row, nanos};
 
 /// Passes a part and its prefetched samples to the workers.
-pub(crate) type SendPart = Arc<dyn Fn(Part, PrefetchedSamples) + Send + Sync>;
+pub(crate) type SendPart = Arc<dyn Fn(SlotPart, PrefetchedSamples) + Send + Sync>;
 
 /// Samples that a reader has read. Dropping this value returns their bytes to the budget.
 pub(crate) struct PrefetchedSamples {
@@ -95,8 +95,8 @@ enum Threads {
         send_part: SendPart,
     },
     Started {
-        part_sender: Sender<Part>,
-        part_receiver: Receiver<Part>,
+        part_sender: Sender<SlotPart>,
+        part_receiver: Receiver<SlotPart>,
         send_part: SendPart,
         readers: Vec<JoinHandle<()>>,
     },
@@ -189,7 +189,7 @@ impl ReadStage {
     }
 
     /// Passes `part` to the readers, or returns it if the worker has to read the samples itself.
-    pub(crate) fn divert(self: &Arc<Self>, part: Part) -> Option<Part> {
+    pub(crate) fn divert(self: &Arc<Self>, part: SlotPart) -> Option<SlotPart> {
         if !self.reader_switch.readers_enabled() {
             return Some(part);
         }
@@ -229,7 +229,7 @@ impl ReadStage {
     fn spawn_readers(
         self: &Arc<Self>,
         readers: &mut Vec<JoinHandle<()>>,
-        part_receiver: &Receiver<Part>,
+        part_receiver: &Receiver<SlotPart>,
         send_part: &SendPart,
     ) -> Option<std::io::Error> {
         for index in 0..self.max_readers.load(Ordering::Relaxed) {
@@ -251,7 +251,7 @@ impl ReadStage {
     }
 
     /// Counts a sample, and adjusts the number of readers.
-    fn count_sample(self: &Arc<Self>, part_receiver: &Receiver<Part>) {
+    fn count_sample(self: &Arc<Self>, part_receiver: &Receiver<SlotPart>) {
         let is_part_waiting = !part_receiver.is_empty() && self.budget().has_space();
         let now = nanos(Instant::now(), self.open_time);
         let new_max =
@@ -282,7 +282,7 @@ impl ReadStage {
     }
 
     /// Runs a reader until the limit drops to `index` or the stage is closed.
-    fn run_reader(self: &Arc<Self>, index: usize, part_receiver: &Receiver<Part>, send_part: &SendPart) {
+    fn run_reader(self: &Arc<Self>, index: usize, part_receiver: &Receiver<SlotPart>, send_part: &SendPart) {
         while index < self.max_readers.load(Ordering::Relaxed)
             && let Some((part, mut prefetched_samples)) = self.next_part(part_receiver)
         {
@@ -297,13 +297,13 @@ impl ReadStage {
         }
     }
 
-    fn is_current(&self, part: &Part) -> bool {
+    fn is_current(&self, part: &SlotPart) -> bool {
         self.runtime.is_current(part.header().run)
     }
 
     /// Waits for the next part and for space in the budget. Returns `None` once the stage is closed
     /// and no parts remain.
-    fn next_part(self: &Arc<Self>, part_receiver: &Receiver<Part>) -> Option<(Part, PrefetchedSamples)> {
+    fn next_part(self: &Arc<Self>, part_receiver: &Receiver<SlotPart>) -> Option<(SlotPart, PrefetchedSamples)> {
         let _admission = self.admission.lock().expect("no code panics while holding this lock");
         let part = part_receiver.recv().ok()?;
         let mut prefetched_samples = PrefetchedSamples { buffers: None, reserved_bytes: 0, stage: self.clone() };
@@ -331,8 +331,8 @@ impl ReadStage {
     fn read_part(
         self: &Arc<Self>,
         reader: usize,
-        part_receiver: &Receiver<Part>,
-        part: &Part,
+        part_receiver: &Receiver<SlotPart>,
+        part: &SlotPart,
         prefetched_samples: &mut PrefetchedSamples,
     ) {
         let Some(buffers) = &mut prefetched_samples.buffers else { return };

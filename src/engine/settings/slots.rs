@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crossbeam::channel::Sender;
 
-use crate::batch::Free;
+use crate::batch::FreeSlot;
 use crate::decode::MAX_GROUP;
 use crate::trace::SchedulerStats;
 
@@ -74,9 +74,9 @@ impl Clock {
 struct Reserve {
     /// Unused slots. The slot that was returned last is taken first, so that slots which are never
     /// needed are never touched and cost no memory.
-    slots: Vec<Free>,
+    slots: Vec<FreeSlot>,
     /// Channel for putting slots into use. `None` before the engine starts.
-    slot_sender: Option<Sender<Free>>,
+    slot_sender: Option<Sender<FreeSlot>>,
     slots_in_use: usize,
     /// Number of extra slots for a consumer that held every batch when it requested the next one.
     lent_slots: usize,
@@ -182,7 +182,7 @@ impl Settings {
 
     /// Sends as many slots to `slot_sender` as the current depth needs, and moves all others to the
     /// reserve.
-    pub(crate) fn distribute_slots(&self, mut slots: Vec<Free>, slot_sender: Sender<Free>) {
+    pub(crate) fn distribute_slots(&self, mut slots: Vec<FreeSlot>, slot_sender: Sender<FreeSlot>) {
         let slots_in_use = self.slots().min(slots.len());
         let reserve_slots = slots.split_off(slots_in_use);
         for slot in slots {
@@ -216,7 +216,7 @@ impl Settings {
     }
 
     /// Returns `slot` if it is still needed. If not, moves it to the reserve.
-    pub(crate) fn keep(&self, slot: Free) -> Option<Free> {
+    pub(crate) fn keep(&self, slot: FreeSlot) -> Option<FreeSlot> {
         if !self.prefetch.is_range() {
             return Some(slot);
         }
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
     use crate::batch::{Dtype, Field, Role, Schema, Schemas, SlotMemory, Slots};
 
-    fn slots(count: usize) -> Vec<Free> {
+    fn slots(count: usize) -> Vec<FreeSlot> {
         let field = Field { name: "image".into(), dtype: Dtype::U8, shape: vec![3] };
         let schemas = Schemas::one(Schema::new(2, [(field, Role::Image)]).unwrap());
         (0..count).map(|_| Slots::make(&schemas, SlotMemory::heap(schemas.bytes()).unwrap())).collect()

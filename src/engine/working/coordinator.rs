@@ -10,7 +10,7 @@ use super::copier;
 use super::fill_result::{EndReason, FillResult};
 use super::queue::WorkSender;
 use super::task::Task;
-use crate::batch::{Free, RunPlan};
+use crate::batch::{FreeSlot, RunPlan};
 use crate::engine::reading::ReadStage;
 use crate::engine::settings::Settings;
 use crate::engine::state::{self, Shared};
@@ -35,8 +35,8 @@ pub(crate) struct Coordinator {
     pub(crate) shared: Arc<Shared>,
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
     pub(crate) run_receiver: Receiver<RunPlan>,
-    pub(crate) slot_receiver: Receiver<Free>,
-    pub(crate) slot_sender: Sender<Free>,
+    pub(crate) slot_receiver: Receiver<FreeSlot>,
+    pub(crate) slot_sender: Sender<FreeSlot>,
     pub(crate) work_sender: WorkSender,
     pub(crate) read_stage: Arc<ReadStage>,
     pub(crate) fill_result_sender: Sender<FillResult>,
@@ -103,7 +103,7 @@ impl Coordinator {
     /// the readers. `next_batch` is the position of the following batch.
     fn begin_batch(
         &self,
-        slot: Free,
+        slot: FreeSlot,
         run: u64,
         seq: u64,
         index: BatchIndex,

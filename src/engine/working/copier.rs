@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::meter::Meter;
-use crate::batch::Part;
+use crate::batch::SlotPart;
 use crate::engine::state::Runtime;
 use crate::error::guarded;
 use crate::recipe::Recipe;
@@ -25,7 +25,7 @@ pub(super) fn part_len(min_len: usize, batch_len: usize, sample_bytes: usize) ->
 /// Copies the samples at the start of `rows`, and removes their rows from `rows`. Stops before the
 /// first sample that must be read, or if the run is canceled. Copies nothing while a trace is
 /// recorded. The metadata of the rows must be clear.
-pub(super) fn copy(recipe: &Recipe, runtime: &Runtime, worker: usize, part: &mut Part, rows: &mut Range<usize>) {
+pub(super) fn copy(recipe: &Recipe, runtime: &Runtime, worker: usize, part: &mut SlotPart, rows: &mut Range<usize>) {
     if !recipe.can_copy || runtime.counters.tracing().is_some() {
         return;
     }

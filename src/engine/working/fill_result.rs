@@ -1,10 +1,10 @@
 //! The messages that the workers and the coordinator send to the engine.
 
-use crate::batch::Full;
+use crate::batch::FilledSlot;
 use crate::error::Error;
 
 /// A full slot, or the reason why no more slots will follow.
-pub(crate) type FillResult = Result<Full, EndReason>;
+pub(crate) type FillResult = Result<FilledSlot, EndReason>;
 
 /// The reason why no more slots will follow.
 pub(crate) enum EndReason {

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use super::meter::{Meter, SampleTiming};
 #[cfg(feature = "video")]
 use crate::batch::YuvRegion;
-use crate::batch::{DecodeOps, Header, Part, Row};
+use crate::batch::{DecodeOps, Header, Row, SlotPart};
 #[cfg(feature = "video")]
 use crate::decode::decode_planes;
 use crate::decode::{Bitstream, EncodedImage, Job, Lookup, MAX_GROUP, MAX_PLANNED, Pixels, Rect};
@@ -111,7 +111,7 @@ pub(super) struct PartFiller<'a> {
     /// Buffer for the entropy-coded data of images that the device decodes.
     pub(super) bitstream: &'a mut Bitstream,
     pub(super) device_images: DeviceImages,
-    pub(super) part: &'a mut Part,
+    pub(super) part: &'a mut SlotPart,
     pub(super) meter: Meter<'a>,
 }
 

@@ -21,7 +21,7 @@ use super::filler::DeviceImages;
 use super::pool::{Pool, Spawner};
 use super::task::Task;
 use super::worker::Worker;
-use crate::batch::Free;
+use crate::batch::FreeSlot;
 use crate::engine::reading::ReadStage;
 use crate::engine::state::Shared;
 use crate::error::{guarded, panicked};
@@ -42,7 +42,7 @@ struct WorkQueue {
     /// One worker per thread, created for its first part.
     workers: Box<[Mutex<Option<Worker>>]>,
     fill_result_sender: Sender<FillResult>,
-    slot_sender: Sender<Free>,
+    slot_sender: Sender<FreeSlot>,
 }
 
 /// Puts parts into the queue, and starts pool tasks to process them.
@@ -62,7 +62,7 @@ impl WorkSender {
         pool: &Pool,
         max_parts: usize,
         fill_result_sender: &Sender<FillResult>,
-        slot_sender: &Sender<Free>,
+        slot_sender: &Sender<FreeSlot>,
     ) -> Self {
         let (task_sender, task_receiver) = bounded(max_parts);
         let queue = WorkQueue {

@@ -5,12 +5,12 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::batch::{Full, Part};
+use crate::batch::{FilledSlot, SlotPart};
 use crate::engine::reading::PrefetchedSamples;
 
 /// A part of a batch for a worker to process.
 pub(crate) struct Task {
-    pub(crate) part: Part,
+    pub(crate) part: SlotPart,
     pub(crate) prefetched_samples: Option<PrefetchedSamples>,
     /// The request to decode images that the device could not decode. If it is set, the part is
     /// full except for these images.
@@ -26,7 +26,7 @@ pub(crate) struct RedecodeRequest {
     /// A reference to a value that is dropped when the batch is canceled.
     pub(crate) live_token: Weak<()>,
     /// The callback that receives the full slot. It must not block.
-    pub(crate) on_done: Arc<dyn Fn(Full) + Send + Sync>,
+    pub(crate) on_done: Arc<dyn Fn(FilledSlot) + Send + Sync>,
 }
 
 impl RedecodeRequest {

@@ -11,7 +11,7 @@ use super::copier;
 use super::filler::{DeviceImages, PartFiller};
 use super::meter::Meter;
 use super::task::{RedecodeRequest, Task};
-use crate::batch::{Full, Header, Part};
+use crate::batch::{FilledSlot, Header, SlotPart};
 use crate::decode::{self, Bitstream, MAX_GROUP, MAX_IMAGES, MAX_PLANNED, Pixels, Rect};
 use crate::engine::reading::{BlockTimer, PrefetchedSamples, ReaderSwitch};
 use crate::engine::settings::Share;
@@ -73,7 +73,7 @@ impl Worker {
         task: Task,
         reader_switch: &ReaderSwitch,
         device_images: DeviceImages,
-    ) -> Option<Full> {
+    ) -> Option<FilledSlot> {
         let Task { mut part, prefetched_samples, .. } = task;
         // Clear the metadata of the slot's previous batch, because a panic may leave a row
         // unfilled.
@@ -130,7 +130,7 @@ impl Worker {
     /// Decodes the images of `part` that a device could not decode. Records errors on the affected
     /// sample, as if a worker had decoded the image in the first place. Returns the full slot if
     /// this was the last part of the batch.
-    pub(crate) fn redecode(&mut self, mut part: Part, request: &RedecodeRequest) -> Option<Full> {
+    pub(crate) fn redecode(&mut self, mut part: SlotPart, request: &RedecodeRequest) -> Option<FilledSlot> {
         let range = part.range();
         for row in request.rows.iter().copied().filter(|row| range.contains(row)) {
             if !request.is_wanted() {
@@ -161,7 +161,7 @@ impl Worker {
     }
 
     /// Decodes the images of the sample in row `row`, after its other fields have been written.
-    fn redecode_sample(&mut self, part: &mut Part, row: usize, request: &RedecodeRequest) -> Result<()> {
+    fn redecode_sample(&mut self, part: &mut SlotPart, row: usize, request: &RedecodeRequest) -> Result<()> {
         let Worker { recipe, runtime, index, encoded_buffers, pixels: [pixels, ..], resizer, boxes, .. } = self;
         let &Header { epoch, variant, .. } = part.header();
         let (entry, share) = (part.header().entries[row], runtime.scratch.share());
@@ -223,7 +223,7 @@ impl Worker {
 
     fn fill_rows(
         &mut self,
-        part: &mut Part,
+        part: &mut SlotPart,
         prefetched_samples: Option<&PrefetchedSamples>,
         reader_switch: &ReaderSwitch,
         device_images: DeviceImages,
@@ -263,7 +263,7 @@ impl Worker {
     /// encoded samples are large. Returns the time spent waiting for reads, in ns.
     fn fill_group(
         &mut self,
-        part: &mut Part,
+        part: &mut SlotPart,
         prefetched_samples: Option<&PrefetchedSamples>,
         rows: &mut Range<usize>,
         device_images: DeviceImages,
@@ -363,11 +363,11 @@ fn trim_decoders(bitstream: &mut Bitstream, share: Share) {
 #[cfg(test)]
 pub(crate) fn fill_slot(
     shared: &Shared,
-    slot: crate::batch::Free,
+    slot: crate::batch::FreeSlot,
     sample_count: u64,
     mixing: Option<crate::transform::Mixing>,
     device_images: DeviceImages,
-) -> (Full, Worker) {
+) -> (FilledSlot, Worker) {
     let mut worker = Worker::new(shared.recipe.clone(), shared.runtime.clone(), 0);
     let entries = (0..sample_count).map(|sample| Entry { sample, variant: 0, valid: true });
     let begin = |header: &mut crate::batch::Header| {
@@ -384,7 +384,11 @@ pub(crate) fn fill_slot(
 /// decode. Returns the number of these images, the number of bytes that the worker retains, and its
 /// memory quota.
 #[cfg(all(test, feature = "_device"))]
-pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sample_count: u64) -> (u64, usize, usize) {
+pub(crate) fn memory_after_fill(
+    shared: &Shared,
+    slot: crate::batch::FreeSlot,
+    sample_count: u64,
+) -> (u64, usize, usize) {
     let runtime = &shared.runtime;
     let (full, worker) = fill_slot(shared, slot, sample_count, None, DeviceImages::All);
     assert!((0..full.len()).all(|row| full.meta(row).fault.is_none()));
@@ -403,7 +407,7 @@ pub(crate) fn memory_after_fill(shared: &Shared, slot: crate::batch::Free, sampl
 #[cfg(all(test, feature = "_device"))]
 pub(crate) fn images_left_to_device(
     shared: &Shared,
-    slot: crate::batch::Free,
+    slot: crate::batch::FreeSlot,
     sample_count: u64,
     device_images: DeviceImages,
 ) -> u64 {
@@ -415,7 +419,7 @@ pub(crate) fn images_left_to_device(
 /// Fills a slot with the first sample, and decodes its images again, as if a device had failed.
 /// Returns how many bytes the second decode took from the shared memory.
 #[cfg(all(test, feature = "_device"))]
-pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::Free) -> usize {
+pub(crate) fn redecode_memory(shared: &Shared, slot: crate::batch::FreeSlot) -> usize {
     let runtime = &shared.runtime;
     let (full, mut worker) = fill_slot(shared, slot, 1, None, DeviceImages::All);
     runtime.scratch.take_largest_grant();
