@@ -103,16 +103,18 @@ impl VideoFile {
         (is_compact && end - start <= MAX_GROUP && end <= self.file.len()).then_some(start..end)
     }
 
-    /// Returns the first packet and the byte range of each group of pictures that `frames` need.
-    /// Omits groups without a [byte range](VideoFile::group_bytes).
+    /// Returns the first packet and the byte range of each group of pictures that reading `frames` in
+    /// this order fetches. A group occurs again if a later frame returns to it, because
+    /// [`Packets::fetch`] has dropped its bytes by then. Omits groups without a [byte
+    /// range](VideoFile::group_bytes).
     pub(crate) fn groups(&self, frames: &[usize]) -> Vec<(usize, Range<u64>)> {
-        let mut groups: Vec<(usize, Range<u64>)> = Vec::new();
+        let (mut groups, mut previous) = (Vec::new(), Vec::new());
         for &frame in frames {
-            for group in self.groups_with(self.needed_packets(frame)) {
-                if groups.iter().all(|(first, _)| *first != group.start) {
-                    groups.extend(self.group_bytes(group.clone()).map(|bytes| (group.start, bytes)));
-                }
+            let needed: Vec<Range<usize>> = self.groups_with(self.needed_packets(frame)).collect();
+            for group in needed.iter().filter(|group| !previous.contains(*group)) {
+                groups.extend(self.group_bytes(group.clone()).map(|bytes| (group.start, bytes)));
             }
+            previous = needed;
         }
         groups
     }
