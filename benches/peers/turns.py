@@ -1,4 +1,4 @@
-"""Measures loaders in turns, for `mixtures.py` and `robots.py`.
+"""Measures several loaders in turns, for `mixtures.py` and `robots.py`.
 
 Each measurement runs in its own process, so that no leftover threads or processes of one library
 slow down the next. The first turn measures every setting of a loader; later turns repeat the best
@@ -20,7 +20,7 @@ RESULT = "measured: "
 
 
 class Unsupported(Exception):
-    """The loader cannot do the work, with any settings."""
+    """No setting lets the loader run this benchmark."""
 
 
 def memory():
@@ -49,7 +49,7 @@ def report(**result):
 
 
 def finish(rate):
-    """Prints the result, and ends this process and the worker processes of the library."""
+    """Prints the result, and ends this process. If it leads its process group, ends the whole group."""
     report(rate=rate, memory=memory())
     os.killpg(0, 9) if os.getpgid(0) == os.getpid() else os._exit(0)
 
@@ -87,7 +87,7 @@ def run(script, arguments, timeout):
 def add_arguments(parser, peers, default, seconds, warmup):
     parser.add_argument("--peers", nargs="+", choices=peers, default=default)
     parser.add_argument("--turns", type=int, default=3, help="number of measurements of each loader")
-    parser.add_argument("--cores", type=int, default=2, help="threads of warpfeed and of decoders alone")
+    parser.add_argument("--cores", type=int, default=2, help="threads of warpfeed and of the decode-only baselines")
     parser.add_argument("--sweep", type=int, nargs="+", default=[0, 1, 2, 4], help="workers of the other loaders")
     parser.add_argument("--seconds", type=float, default=seconds, help="seconds to measure")
     parser.add_argument("--warmup", type=float, default=warmup, help="seconds of warm-up, beginning with the first batch")
@@ -101,7 +101,7 @@ def main(script, options, arguments, titles, peers, settings, unit):
 
     `peers` maps a name to its function and its packages. `settings` gets the options, a name and a title.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the process of the current measurement
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `run` kills its child
     versions = {peer: packages for peer, (_, packages) in peers.items()}
     failed = False
     for title in titles:
@@ -115,10 +115,10 @@ def main(script, options, arguments, titles, peers, settings, unit):
 
 
 def compare(measure, loaders, turns, title, unit, versions):
-    """Measures loaders, and prints a line for each one. Returns whether a measurement failed.
+    """Prints each measurement, and then a summary of each loader. Returns whether a measurement failed.
 
     `loaders` maps a name to its settings, each a tuple of arguments. `measure` gets a name and a setting. `versions`
-    maps a name to the packages whose versions are printed. A line states the rate relative to the first loader.
+    maps a name to the packages whose versions are printed. A summary states how many times as fast the first loader is.
     """
     sweep, results, failed = {}, {}, False
     for turn in range(turns):

@@ -68,7 +68,7 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     ),
     "rotate": (Augment.train(32), lambda a: a.rotate(30)),
     "perspective": (Augment.train(32), lambda a: a.perspective(0.5, 1.0)),
-    # Generated from the random effects in src/transform/ops.
+    # Generated: one item per random effect in src/transform/ops.
     "invert": (Augment.train(32), lambda a: a.invert(1.0)),
     "posterize": (Augment.train(32), lambda a: a.posterize(2, 1.0)),
     "solarize": (Augment.train(32), lambda a: a.solarize(64.5, 1.0)),
@@ -78,7 +78,7 @@ METHODS: dict[str, tuple[Augment, Callable[[Augment], Augment]]] = {
     "permute_channels": (Augment.train(32), lambda a: a.permute_channels(1.0)),
     "sharpness": (Augment.train(32), lambda a: a.sharpness(4.0, 1.0)),
     "blur": (Augment.train(32), lambda a: a.blur(5, (1.0, 2.0), 1.0)),
-    # End of the rows.
+    # End of the generated items.
     "erase": (
         Augment.train(32),
         lambda a: a.erase(RandomErasing(1.0).scale(0.1, 0.2).ratio(0.5, 2.0).value(0.1, 0.2, 0.3)),

@@ -629,7 +629,7 @@ class Augment(_Calls):
         ``RandomPerspective``."""
         return self._with("perspective", float(scale), float(probability))  # type: ignore[no-any-return]
 
-    # Generated from the random effects in src/transform/ops.
+    # Generated: one item per random effect in src/transform/ops.
     def invert(self, probability: float = 0.5) -> Augment:
         """Inverts all levels with the given probability, like torchvision's ``RandomInvert``."""
         return self._with("invert", float(probability))  # type: ignore[no-any-return]
@@ -673,7 +673,7 @@ class Augment(_Calls):
         a ``RandomApply``. ``kernel`` is odd and at most 63 pixels; ``sigma`` is (low, high)."""
         return self._with("blur", kernel, _pair(sigma), float(probability))  # type: ignore[no-any-return]
 
-    # End of the rows.
+    # End of the generated items.
 
     def erase(self, erasing: RandomErasing) -> Augment:
         """Fills a random rectangle of the image, after any normalization. A second call replaces

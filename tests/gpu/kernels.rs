@@ -185,7 +185,7 @@ fn every_effect_gives_the_bits_of_the_host() {
             none().dino(1.0, 1.0),
             none().blur(63, (0.1, 30.0), 1.0).blur(3, (0.2, 0.9), 1.0).sharpness(3.5, 1.0).grayscale(0.5),
             none().autocontrast(1.0).equalize(1.0).posterize(3, 1.0).solarize(99.5, 1.0).invert(1.0),
-            // Generated from the random effects in src/transform/ops.
+            // Generated: one item per random effect in src/transform/ops.
             none().invert(1.0),
             none().posterize(2, 1.0),
             none().solarize(64.5, 1.0),
@@ -195,7 +195,7 @@ fn every_effect_gives_the_bits_of_the_host() {
             none().permute_channels(1.0),
             none().sharpness(4.0, 1.0),
             none().blur(5, (1.0, 2.0), 1.0),
-            // End of the rows.
+            // End of the generated items.
         ];
         let plan = |n: usize| {
             augments[n % augments.len()].plan(Size::new(across, down), &mut Rng::new(3, 0, n as u64)).unwrap()

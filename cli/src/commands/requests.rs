@@ -1,5 +1,5 @@
-//! Suggests a full shuffle or `shuffle_window` for a dataset in a store, based on the number and
-//! the price of the requests.
+//! Suggests a full shuffle or `shuffle_window` for tar shards in object storage, based on the
+//! number and the price of the requests.
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use warpfeed::{Stats, Verdict};
 /// Price of a GET request to S3 in us-east-1, in dollars. The prices of Google and Azure differ
 /// from it by less than a quarter.
 const DOLLARS_PER_REQUEST: f64 = 0.0004 / 1000.0;
-/// Maximum acceptable cost of an epoch's requests, in dollars.
+/// Maximum acceptable cost of the requests of one process in one epoch, in dollars.
 const MAX_DOLLARS: f64 = 1.0;
-/// Bytes that a loader's prefetcher schedules at a time, in one round: half of its budget, minus
-/// some bytes for the gaps between samples. A windowed shuffle reads blocks of adjacent samples. If
-/// its window has at most this size, each block is one request.
+/// Bytes that a loader's prefetcher schedules per round: half of its budget, minus some bytes for
+/// the gaps between samples. A windowed shuffle reads blocks of adjacent samples. If its window
+/// has at most this size, each block is one request.
 const ROUND_BYTES: u64 = 112 << 20;
 const WINDOW_BLOCKS: u64 = 64;
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
-/// Minimum median time to the first byte of a slow server, in seconds.
+/// A server is slow if the median time to the first byte is at least this many seconds.
 const SLOW_SECONDS: f64 = 0.02;
 /// Above this size in bytes, larger requests do not increase the throughput.
 const LARGE_REQUEST_BYTES: f64 = 1e6;
@@ -28,7 +28,7 @@ pub(super) struct Requests {
     full_requests: u64,
     windowed_requests: u64,
     window: usize,
-    /// Whether the store charges for requests.
+    /// Whether the server charges for requests.
     is_paid: bool,
     /// Whether the latency of requests limited the loader.
     is_slow: bool,
@@ -91,7 +91,7 @@ impl Requests {
         );
         let choice = match self.suggested_window() {
             Some(_) if self.has_refusals => {
-                "shuffle_window: the server refused requests, and reading in blocks takes fewer of them"
+                "shuffle_window: the server refused requests, and reading in blocks needs fewer of them"
             }
             Some(_) if self.is_slow => "shuffle_window: the loader waits for many small requests to a slow server",
             Some(_) => "shuffle_window: requests cost money here",
@@ -178,7 +178,7 @@ mod tests {
         assert!(far.suggested_window() == Some(1_024) && far.summary_lines()[1].contains("slow server"));
         let refused = estimate("s3://bucket/train", 10_000, |network| network.refusals = 3);
         assert!(refused.suggested_window() == Some(1_024) && refused.summary_lines()[1].contains("refused"));
-        // All samples are fetched together.
+        // All samples fit into one round, so adjacent samples share requests.
         let tiny = estimate("s3://bucket/train", 500, |network| network.refusals = 3);
         assert!(tiny.suggested_window().is_none() && tiny.full_requests < 50, "{}", tiny.full_requests);
         assert!(
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn local_datasets_and_single_objects_get_no_suggestion() {
+    fn local_datasets_and_remote_folders_get_no_suggestion() {
         let stats = Stats::default();
         assert!(Requests::estimate(Path::new("x.tar"), "tar", 9, 9, &stats, &stats.verdict()).is_none());
         let mut network = NetworkStats::default();

@@ -256,9 +256,9 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
 fn check_unannotated<'a>(folder: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<()> {
     let around = Siblings::of(folder, images)?;
     for format in DATA_FORMATS {
-        if let Some(description) = (format.annotates)(&around)? {
+        if let Some(description) = (format.annotation_hint)(&around)? {
             return Err(Error::in_source(format!(
-                "looks like {description}: to read its folders as classes, set the format to \"folder\""
+                "looks like {description}; to read its folders as classes, set the format to \"folder\""
             )));
         }
     }

@@ -33,7 +33,7 @@ pub struct DataFormat {
     pub(crate) is_pattern: fn(&Path) -> Result<bool>,
     /// Looks for annotations of this format near a folder that is about to be opened as class
     /// folders. If there are any, returns a message that names the path to open instead.
-    pub(crate) annotates: fn(&Siblings<'_>) -> Result<Option<String>>,
+    pub(crate) annotation_hint: fn(&Siblings<'_>) -> Result<Option<String>>,
     /// Whether a path may name a part of a dataset, as in `all.lmdb/train`.
     pub(crate) has_parts: bool,
     /// Rules for the files to download with the dataset, if the format can read only local files.
@@ -57,7 +57,7 @@ impl DataFormat {
             files: |_| Ok(0),
             is_file: |_, _| false,
             is_pattern: |_| Ok(false),
-            annotates: |_| Ok(None),
+            annotation_hint: |_| Ok(None),
             has_parts: false,
             companions: None,
             opener,

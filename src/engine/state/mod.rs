@@ -1,10 +1,10 @@
-//! The progress of a run, and how the program observes it.
+//! The state of a run: its progress, its checkpoints and the handle for the user's other threads.
 //!
-//! 1. `runtime`: [`Runtime`], the number of the current run, the counters and the settings.
+//! 1. `runtime`: [`Runtime`] holds the number of the current run, the counters and the settings.
 //! 2. `resume`: [`Checkpoint`], and the check that a loader matches a checkpoint.
 //! 3. `sample_errors`: the policy for failed samples, and the list of these samples.
-//! 4. `length`: the number of batches in an epoch, from an order that may panic.
-//! 5. `process`: rejects calls in a forked child.
+//! 4. `length`: counts the batches of an epoch, and catches panics of a user's sampler.
+//! 5. `process`: returns an error for calls in a forked child.
 //! 6. `handle`: [`LoaderHandle`], a handle for other threads.
 
 mod handle;

@@ -1,4 +1,4 @@
-//! Rejects calls in a forked child.
+//! Returns an error for calls in a forked child.
 
 use crate::error::{Error, Result};
 

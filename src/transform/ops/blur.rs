@@ -13,7 +13,7 @@ pub(super) const MAX_RADIUS: u32 = 31;
 
 const MAX_TAPS: usize = 2 * MAX_RADIUS as usize + 1;
 
-/// Number of values in a block, chosen so that the sums of a block fit into the vector registers.
+/// Number of values per block. The sums of a block fit into the vector registers.
 const BLOCK: usize = 32;
 
 record! {
@@ -35,8 +35,9 @@ impl Blur {
     }
 
     /// Returns the weights at the distances 0, 1, and so on from the center. The weights of the
-    /// whole kernel add up to 1. Host and device compute identical weights, because the computation
-    /// uses only sums, products and a division, which are rounded correctly, and not `exp`.
+    /// whole kernel add up to 1. Only the host calls `exp`, in [`new`](Self::new). From its result,
+    /// host and device compute identical weights, because sums, products and divisions are rounded
+    /// correctly.
     pub(super) fn weights(&self) -> [f32; MAX_RADIUS as usize + 1] {
         let mut weights = [0.0; MAX_RADIUS as usize + 1];
         let (mut weight, mut ratio, mut sum) = (1.0, self.near, 0.0);
@@ -131,7 +132,8 @@ wide! {
 
 random_effect! {
     /// Blurs with the given probability, like torchvision's `GaussianBlur(kernel, (low, high))` in
-    /// a `RandomApply`. `kernel` is odd and at most 63 pixels; `sigma` is (low, high).
+    /// a `RandomApply`. `kernel` is the side of the kernel in pixels, an odd number up to 63. The
+    /// standard deviation `sigma` is uniform from low to high, in pixels.
     blur: GaussianBlur -> Blur {
         kernel: u32 [5, 1, 5, 9, 63];
         sigma: (f64, f64) [(1.0, 2.0), (0.5, 0.5), (0.1, 0.1), (1.3, 1.3), (9.0, 9.0)] = (0.1, 2.0);

@@ -1,4 +1,4 @@
-//! Registers the array formats.
+//! The [`DataFormat`]s of arrays.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Registers the Arrow format.
+//! The [`DataFormat`] of Arrow datasets.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Registers the FFCV format.
+//! The [`DataFormat`] of FFCV datasets.
 
 use crate::options::{DataFormat, with_feature};
 

@@ -1,4 +1,4 @@
-//! Registers folders of videos.
+//! The [`DataFormat`] of folders of videos.
 
 use crate::error::Result;
 use crate::format::VIDEO_FILES;

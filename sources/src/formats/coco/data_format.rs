@@ -1,4 +1,4 @@
-//! Registers the COCO format.
+//! The [`DataFormat`] of COCO datasets.
 
 use crate::error::Result;
 use crate::options::{DataFormat, with_feature};
@@ -9,7 +9,7 @@ pub(super) const COCO_JSON: &str = "_annotations.coco.json";
 
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_folder: |folder| folder.has_file(COCO_JSON),
-    annotates,
+    annotation_hint,
     ..DataFormat::new(
         "coco",
         "a `.json` file, or a folder with `_annotations.coco.json`",
@@ -32,8 +32,8 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Returns a hint if the image folder that was opened looks like part of a COCO dataset.
-fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
+/// Suggests the path to open if an image folder looks like part of a COCO dataset.
+fn annotation_hint(around: &Siblings<'_>) -> Result<Option<String>> {
     let open = |json: &str| Ok(Some(format!("a COCO dataset: open its annotations, such as {json:?}")));
     if let Some(json) = around.file(&["json"], is_coco)? {
         return open(json);

@@ -1,4 +1,4 @@
-//! Registers folders of images.
+//! The [`DataFormat`] of folders of images.
 
 use std::sync::Arc;
 

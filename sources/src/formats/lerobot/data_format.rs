@@ -1,4 +1,4 @@
-//! Registers the LeRobot format.
+//! The [`DataFormat`] of LeRobot datasets.
 
 use crate::error::Result;
 use crate::options::{DataFormat, with_feature};

@@ -1,4 +1,4 @@
-//! Registers the LitData format.
+//! The [`DataFormat`] of LitData datasets.
 
 use std::path::Path;
 

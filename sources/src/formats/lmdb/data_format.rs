@@ -1,4 +1,4 @@
-//! Registers the LMDB format.
+//! The [`DataFormat`] of LMDB datasets.
 
 use super::detect::is_lmdb;
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Registers the MDS format.
+//! The [`DataFormat`] of MDS datasets.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! A *block* is an entry of the cache: a decoded page, all lists of a column chunk, a dictionary,
-//! or an undecoded column chunk.
+//! [`Block`]: an entry of the page cache. It contains a decoded page, all lists of a column
+//! chunk, a dictionary, or an undecoded column chunk.
 
 use std::ops::Range;
 
@@ -83,12 +83,13 @@ impl Block {
         if let Values::Encoded(bytes) = &self.values { Some(bytes) } else { None }
     }
 
-    /// Returns the rows as indices within the row group.
+    /// Returns the rows of the row group that the block covers, or `0..1` for a dictionary or an
+    /// undecoded column chunk.
     pub(super) fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
 
-    /// Returns the size in memory, without a shared dictionary.
+    /// Returns the size in bytes, without a dictionary that other blocks may share.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -97,8 +98,9 @@ impl Block {
         self.dictionary_bytes
     }
 
-    /// Appends the bytes of the value in `row` to `scratch`. Fails if the value is text that is not
-    /// UTF-8, or a list, not nested, that contains a null.
+    /// Appends the bytes of the value in `row` to `scratch`. Fails if text is not UTF-8, if a flat
+    /// list contains a null, or if a nested list is too long as JSON. Nested lists may contain
+    /// nulls.
     pub(super) fn append_value(&self, row: usize, scratch: &mut Vec<u8>) -> Result<Found<'static>> {
         let (index, start) = (row - self.rows.start, scratch.len());
         match &self.values {
@@ -163,8 +165,13 @@ pub(super) struct Decoded {
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     rows: usize,
-    /// Size of the pages and of the dictionary, in bytes. The values may borrow from both.
-    shared: (usize, usize),
+    buffers: BufferBytes,
+}
+
+/// Sizes of the buffers that decoded values may borrow from, in bytes.
+pub(super) struct BufferBytes {
+    pub(super) pages: usize,
+    pub(super) dictionary: usize,
 }
 
 enum DecodedValues {
@@ -173,12 +180,11 @@ enum DecodedValues {
 }
 
 impl Decoded {
-    /// `shared` is the size of the pages and of their dictionary, in bytes.
     pub(super) fn new(
         column: &ColumnChunkMetaData,
         value_type: ValueType,
         pages: Box<dyn PageReader>,
-        shared: (usize, usize),
+        buffers: BufferBytes,
         rows: usize,
     ) -> Result<Self> {
         let mut levels = (Vec::new(), Vec::new());
@@ -225,7 +231,7 @@ impl Decoded {
             }
         };
         let (definitions, repetitions) = levels;
-        Ok(Decoded { value_type, values, definitions, repetitions, rows, shared })
+        Ok(Decoded { value_type, values, definitions, repetitions, rows, buffers })
     }
 
     /// `first_row` is the first row of the block.
@@ -251,15 +257,15 @@ impl Decoded {
         Some((Values::Nested(nested), bytes, 0))
     }
 
-    /// `element` is the definition level at which a list has an element.
-    fn lists(self, element: i16, max_level: i16) -> Option<(Values, usize, usize)> {
-        let DecodedValues::Numbers(values, kind) = self.values else { return None };
+    /// `item_level` is the lowest definition level at which a list has an item, which may be null.
+    fn lists(self, item_level: i16, max_level: i16) -> Option<(Values, usize, usize)> {
+        let DecodedValues::Numbers(values, element) = self.values else { return None };
         let (mut indices, mut next) = (Vec::<List>::new(), 0);
         for (index, &level) in self.definitions.iter().enumerate() {
             if self.repetitions.get(index).is_none_or(|&repetition| repetition == 0) {
-                indices.push(if level + 1 < element { List::Null } else { List::Numbers(next..next) });
+                indices.push(if level + 1 < item_level { List::Null } else { List::Numbers(next..next) });
             }
-            if level < element {
+            if level < item_level {
                 continue;
             }
             let is_number = level == max_level;
@@ -273,8 +279,8 @@ impl Decoded {
             }
         }
         let bytes = values.len() + indices.len() * size_of::<List>();
-        (next == values.len() / kind.size() && indices.len() == self.rows).then_some((
-            Values::Lists { values, element: kind, indices },
+        (next == values.len() / element.size() && indices.len() == self.rows).then_some((
+            Values::Lists { values, element, indices },
             bytes,
             0,
         ))
@@ -293,8 +299,8 @@ impl Decoded {
         }
         let (count, value_bytes, dictionary_bytes, values) = match self.values {
             DecodedValues::Bytes(values, is_text) => {
-                let value_bytes = self.shared.0 + values.len() * size_of::<ByteArray>();
-                (values.len(), value_bytes, self.shared.1, Values::Bytes { values, is_text, indices })
+                let value_bytes = self.buffers.pages + values.len() * size_of::<ByteArray>();
+                (values.len(), value_bytes, self.buffers.dictionary, Values::Bytes { values, is_text, indices })
             }
             DecodedValues::Numbers(values, element) => {
                 (values.len() / element.size(), values.len(), 0, Values::Numbers { values, element, indices })

@@ -1,4 +1,4 @@
-//! Registers the Parquet format.
+//! The [`DataFormat`] of Parquet datasets.
 
 use crate::options::{DataFormat, with_feature};
 

@@ -9,7 +9,7 @@ use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
 
-use super::block::{Block, Decoded};
+use super::block::{Block, BufferBytes, Decoded};
 use super::codec::decompress;
 use super::header::{Header, PageKind};
 use super::input::{Bytes, guarded};
@@ -241,8 +241,8 @@ impl ColumnChunk<'_> {
 
     fn decode_block(self, rows: Range<usize>, pages: Pages) -> Result<Block> {
         guarded(|| {
-            let shared = (pages.page_bytes, pages.dictionary_bytes);
-            let decoded = Decoded::new(self.metadata, self.leaf.value_type, Box::new(pages), shared, rows.len())?;
+            let buffers = BufferBytes { pages: pages.page_bytes, dictionary: pages.dictionary_bytes };
+            let decoded = Decoded::new(self.metadata, self.leaf.value_type, Box::new(pages), buffers, rows.len())?;
             decoded.block(rows.start, self.metadata.column_descr().max_def_level(), self.levels)
         })
     }

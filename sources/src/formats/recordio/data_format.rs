@@ -1,4 +1,4 @@
-//! Registers the RecordIO format.
+//! The [`DataFormat`] of RecordIO datasets.
 
 use crate::options::{DataFormat, with_feature};
 

@@ -1,4 +1,4 @@
-//! Registers the table format.
+//! The [`DataFormat`] of tables.
 
 use crate::options::{DataFormat, with_feature};
 

@@ -1,4 +1,4 @@
-//! Registers the tar format.
+//! The [`DataFormat`] of tar shards.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Registers the TFRecord format.
+//! The [`DataFormat`] of TFRecord files.
 
 use super::detect::is_records_name;
 use crate::error::Result;

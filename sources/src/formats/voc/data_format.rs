@@ -1,4 +1,4 @@
-//! Registers the Pascal VOC format.
+//! The [`DataFormat`] of Pascal VOC datasets.
 
 use super::detect::{ANNOTATIONS, IMAGES, is_voc, set_of_list};
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::storage::download::Companions;
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_folder: is_voc,
     is_file: |path, _| set_of_list(path).is_some(),
-    annotates,
+    annotation_hint,
     companions: Some(Companions {
         folder: |url| url.split_once("/ImageSets/").map(|(root, _)| root),
         ..Companions::NONE
@@ -27,8 +27,8 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Returns a hint if the opened image folder looks like part of a Pascal VOC dataset.
-fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
+/// Suggests what to open if an image folder looks like part of a Pascal VOC dataset.
+fn annotation_hint(around: &Siblings<'_>) -> Result<Option<String>> {
     for (above, names) in &around.image_folders {
         let set = above.trim_end_matches('/');
         if names.contains(&IMAGES) && !set.is_empty() && around.tree.in_subfolder(set, is_voc)? {

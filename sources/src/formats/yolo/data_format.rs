@@ -1,4 +1,4 @@
-//! Registers the YOLO format.
+//! The [`DataFormat`] of YOLO datasets.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::storage::download::Companions;
 
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_folder: is_yolo,
-    annotates,
+    annotation_hint,
     companions: Some(Companions {
         folder: |url| {
             // The labels for `images/train` are in `labels/train`, so the parent of `images` must
@@ -38,8 +38,8 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     )
 };
 
-/// Returns a hint if the opened image folder looks like part of a YOLO dataset.
-fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
+/// Suggests the path to open if an image folder looks like part of a YOLO dataset.
+fn annotation_hint(around: &Siblings<'_>) -> Result<Option<String>> {
     let open = |command: &str| Ok(Some(format!("a YOLO dataset with boxes in text files: open {command:?}")));
     if let Some(yaml) = around.file(&["yaml", "yml"], is_yolo_data)? {
         return open(yaml);
@@ -52,7 +52,7 @@ fn annotates(around: &Siblings<'_>) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Returns whether a YAML file belongs to a YOLO dataset. `start` is the beginning of the file.
+/// Returns whether a YAML file has the keys of a YOLO dataset. `start` is the beginning of the file.
 fn is_yolo_data(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
     let has = |key: &str| text.lines().any(|line| line.starts_with(key));

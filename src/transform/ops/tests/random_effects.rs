@@ -95,7 +95,7 @@ fn generated_files_match_the_random_effects() {
     // The published crate does not contain the Python package.
     if Path::new(env!("CARGO_MANIFEST_DIR")).join("python").is_dir() {
         let notice = |comment: &str| {
-            ["Generated from the random effects in src/transform/ops.\n", "End of the rows."]
+            ["Generated: one item per random effect in src/transform/ops.\n", "End of the generated items."]
                 .map(|text| format!("{comment} {text}"))
         };
         let part = |path: &str, [begin, end]: [String; 2], indent: &str, text: String| {
