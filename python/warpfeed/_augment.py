@@ -670,7 +670,8 @@ class Augment(_Calls):
 
     def blur(self, kernel: int, sigma: Range = (0.1, 2.0), probability: float = 1.0) -> Augment:
         """Blurs with the given probability, like torchvision's ``GaussianBlur(kernel, (low, high))`` in
-        a ``RandomApply``. ``kernel`` is odd and at most 63 pixels; ``sigma`` is (low, high)."""
+        a ``RandomApply``. ``kernel`` is the side of the kernel in pixels, an odd number up to 63. The
+        standard deviation ``sigma`` is uniform from low to high, in pixels."""
         return self._with("blur", kernel, _pair(sigma), float(probability))  # type: ignore[no-any-return]
 
     # End of the generated items.
