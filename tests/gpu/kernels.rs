@@ -2,7 +2,8 @@
 //! page-locked memory behave as the loader assumes.
 //!
 //! Without a driver, each test prints why it was skipped. To find memory errors, run
-//! `compute-sanitizer --tool memcheck target/debug/deps/gpu-* kernels::`.
+//! `compute-sanitizer --tool memcheck target/debug/deps/gpu-* kernels::`. `WARPFEED_SANITIZE=1`
+//! skips the test of all colors, which would take too long.
 #![cfg(feature = "cuda")]
 #![allow(unsafe_code)]
 
@@ -25,7 +26,7 @@ fn random_rect(rng: &mut Rng, (height, width): (usize, usize)) -> Rect {
     Rect::new(x, y, w as u32, h as u32)
 }
 
-/// Returns random operations, as input of the reference and as a device record.
+/// Returns random operations, in the form of the reference and as a device record.
 fn random_ops(rng: &mut Rng, size: (usize, usize), count: usize) -> (Ops, SampleOps) {
     let (width, height) = (size.1 as u32, size.0 as u32);
     let fill = [rng.unit() as f32 * 200.0, -1.5, 0.25];
@@ -211,11 +212,12 @@ fn every_effect_gives_the_bits_of_the_host() {
     }
 }
 
-/// Hue and saturation depend only on the pixel itself, so all 2^24 colors can be tried.
+/// Hue and saturation depend only on the pixel itself, so the test tries all 2^24 colors.
 #[test]
 fn every_color_is_jittered_to_the_bits_of_the_host() {
     let Some(stream) = stream() else { return };
     if std::env::var_os("WARPFEED_SANITIZE").is_some() {
+        println!("skipped: WARPFEED_SANITIZE is set");
         return;
     }
     let context = Context::of(&stream).unwrap();
@@ -289,9 +291,10 @@ fn soft_labels_are_mixed_and_smoothed() {
     }
 }
 
-/// The driver allocates small blocks of page-locked memory. The library maps and registers large
-/// ones, even if they end in the middle of a page. A forked child must share a block or not have
-/// it. With copy-on-write, the device would continue to read the old page.
+/// The driver allocates small blocks of page-locked memory. warpfeed maps and registers large
+/// blocks, whose length need not be a multiple of the page size. After `fork`, a block must be
+/// shared with the child or absent from it. With copy-on-write, the device would continue to read
+/// the old page.
 #[test]
 fn pinned_memory_streams_and_events_work() {
     let Some(stream) = stream() else { return };
@@ -303,15 +306,15 @@ fn pinned_memory_streams_and_events_work() {
     {
         let mut pinned = Pinned::new(&context, len, after_fork).unwrap();
         assert!(pinned.iter().all(|&byte| byte == 0), "all {len} bytes are zero");
-        let state = after_forks(pinned.as_ptr() as usize);
+        let state = state_after_fork(pinned.as_ptr() as usize);
         if after_fork == AfterFork::Shared {
-            assert_ne!(state, Found::Absent, "{len} bytes");
+            assert_ne!(state, StateAfterFork::Absent, "{len} bytes");
         }
-        assert_ne!(state, Found::Copied, "{len} bytes, {after_fork:?}");
+        assert_ne!(state, StateAfterFork::Copied, "{len} bytes, {after_fork:?}");
         pinned.copy_from_slice(&random_bytes(&mut Rng::new(1, 0, 0), len));
         let memory = DeviceBuffer::new(&context, len).unwrap();
         let (before, after) = (Event::timed(&context).unwrap(), Event::timed(&context).unwrap());
-        assert!(after.is_done().unwrap(), "waiting for an event that was never recorded returns at once");
+        assert!(after.is_done().unwrap(), "an event that was never recorded is done");
         before.record(&copy).unwrap();
         // SAFETY: `pinned` stays alive and unchanged until `after` is done, which the download
         // below waits for.
@@ -329,7 +332,7 @@ fn pinned_memory_streams_and_events_work() {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum StateAfterFork {
     Shared,
     Absent,
     /// Copied on write: the first write after `fork` moves the page, but the device reads the old
@@ -339,8 +342,8 @@ enum Found {
     Unknown,
 }
 
-fn after_forks(address: usize) -> Found {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return Found::Unknown };
+fn state_after_fork(address: usize) -> StateAfterFork {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return StateAfterFork::Unknown };
     let mut is_private_here = false;
     for line in maps.lines() {
         let mut words = line.split_whitespace();
@@ -350,12 +353,12 @@ fn after_forks(address: usize) -> Found {
             let (Some(begin), Some(end)) = (number(begin), number(end)) else { continue };
             let inside = begin <= address && address < end;
             if inside && words.next().is_some_and(|access| access.ends_with('s')) {
-                return Found::Shared;
+                return StateAfterFork::Shared;
             }
             is_private_here = inside;
         } else if is_private_here && first == "VmFlags:" {
-            return if words.any(|flag| flag == "dc") { Found::Absent } else { Found::Copied };
+            return if words.any(|flag| flag == "dc") { StateAfterFork::Absent } else { StateAfterFork::Copied };
         }
     }
-    Found::Unknown
+    StateAfterFork::Unknown
 }

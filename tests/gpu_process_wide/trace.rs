@@ -18,7 +18,7 @@ use warpfeed::format::Format;
 use warpfeed::trace::{Schedule, span};
 use warpfeed::{Augment, Dtype, Layout, Loader, Normalize, Result, source};
 
-/// A codec that decodes gray images without work.
+/// A codec that leaves the pixels unchanged, so that decoding takes almost no time.
 struct Gray;
 
 impl Codec for Gray {
@@ -67,13 +67,14 @@ fn row(document: &Value, tid: u64) -> Vec<Span> {
     spans.map(span).collect()
 }
 
-/// Returns whether `first` is before `then`. The driver's times have a resolution of half a
-/// microsecond and are 32-bit floats, so the comparison allows a small error.
+/// Returns whether `first` is at most `then`, within the error of the driver's times. Both are in
+/// microseconds. The driver's times have a resolution of half a microsecond and are 32-bit floats.
 fn ordered(first: f64, then: f64) -> bool {
     first <= then + 2.0 + then.abs() * 1e-6
 }
 
-fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
+/// Blocks the stream until the returned sender is dropped, but at most for [`LIMIT`].
+fn block_stream(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
     unsafe extern "C" fn wait(open: *mut c_void) {
         // SAFETY: the receiver was boxed for this one call.
         let open = unsafe { Box::from_raw(open.cast::<mpsc::Receiver<()>>()) };
@@ -91,9 +92,9 @@ fn step(stream: &Arc<CudaStream>) -> mpsc::Sender<()> {
 /// Maximum duration of a wait, much longer than any device needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Each step releases a slot and lasts until the copy into this slot has finished, so the trace
-/// must show the copy during the step. Apart from time limits, the test compares no duration with a
-/// constant.
+/// Each step frees a slot, and blocks the stream until the next batch has been copied into this
+/// slot. So the trace must show the copy during the step. Apart from time limits, the test does not
+/// depend on the speed of the device.
 #[test]
 fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let _serial = serial();
@@ -132,11 +133,11 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
         got.record(&own_stream).unwrap();
         got.synchronize().unwrap();
         let _step = span("step on the device");
-        let gate = step(&stream);
+        let gate = block_stream(&stream);
         marks.push((requested, got));
         // The host may reuse the slot immediately, but the device only after the step.
         drop(batch);
-        // The times of the last copy are read when the loader is dropped.
+        // The last copy is counted only when the loader is dropped, so do not wait for it.
         let (due, since) = ((marks.len() as u64 + SLOTS).min(BATCHES - 1), Instant::now());
         while epoch.stats().copy.map_or(0, |copy| copy.count) < due {
             assert!(since.elapsed() < LIMIT, "no copy under step {}: {}", marks.len(), epoch.stats());
@@ -175,7 +176,7 @@ fn the_trace_shows_copies_during_the_steps_they_overlap() {
     let (copies, conversions, waits) = (row(&document, 1), row(&document, 2), row(&document, 3));
     println!("{} copies, {} conversions, {} waits", copies.len(), conversions.len(), waits.len());
     for row in [&copies, &conversions, &waits] {
-        // Work that exceeds the window is truncated.
+        // The trace omits spans that are not entirely inside the window.
         assert!((30..=40 + SLOTS as usize).contains(&row.len()), "{} spans", row.len());
         for pair in row.windows(2) {
             assert_eq!(pair[0].batch + 1, pair[1].batch, "each batch occurs once, in order");

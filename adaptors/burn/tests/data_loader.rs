@@ -1,5 +1,6 @@
 //! Each pass over the `DataLoader` yields the next epoch. A resumed run starts where the previous
-//! run stopped. The iterator returns the loader's errors. Iterating over a part of a loader fails.
+//! run stopped. The iterator returns the loader's errors. Iterating over a slice fails, unless the
+//! slice is the whole loader.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ fn ids(batch: HostBatch, _: &Device) -> Result<Vec<u64>> {
     Ok(batch.ids().collect())
 }
 
-fn items<O: Send + 'static>(loader: &dyn DataLoader<O>) -> Vec<O> {
+fn collect_batches<O: Send + 'static>(loader: &dyn DataLoader<O>) -> Vec<O> {
     loader.iter().map(|item| item.unwrap()).collect()
 }
 
@@ -44,7 +45,7 @@ fn each_pass_is_the_next_epoch_and_counts_its_samples() {
     // Dropping an iterator early ends its epoch.
     assert_eq!(train.iter().next().unwrap().unwrap(), expected(3)[0]);
     let moved = train.to_device(&Device::flex());
-    assert_eq!(items(&*moved), expected(4));
+    assert_eq!(collect_batches(&*moved), expected(4));
 }
 
 #[test]
@@ -55,8 +56,8 @@ fn a_resumed_loader_continues_where_it_stopped() {
     }
     let resumed = loader().resume(batches.checkpoint()).host().unwrap();
     let train = data_loader(resumed, Device::flex(), ids);
-    assert_eq!(items(&*train), expected(1)[3..]);
-    assert_eq!(items(&*train), expected(2));
+    assert_eq!(collect_batches(&*train), expected(1)[3..]);
+    assert_eq!(collect_batches(&*train), expected(2));
 }
 
 #[test]
@@ -72,11 +73,11 @@ fn a_loader_error_ends_the_pass_and_names_the_sample() {
 }
 
 #[test]
-fn slicing_a_loader_fails() {
+fn iterating_over_a_strict_slice_fails() {
     let train = data_loader(loader().host().unwrap(), Device::flex(), ids);
     let part = train.slice(0, 25);
     let errors: Vec<String> = part.iter().map(|item| item.unwrap_err().to_string()).collect();
     assert_eq!(errors.len(), 1);
     assert!(errors[0].contains("samples 0 to 25") && errors[0].contains("`rank`"), "{}", errors[0]);
-    assert_eq!(items(&*train.slice(0, 50)), expected(0));
+    assert_eq!(collect_batches(&*train.slice(0, 50)), expected(0));
 }

@@ -1,9 +1,10 @@
-//! [`Frame`]: describes a decoded frame in host memory.
+//! [`Frame`]: a decoded frame in host memory.
 
 use crate::error::{Result, reserve};
 use crate::frame::{Coding, Layout, Plane, Planes};
 
-/// A decoded frame with 4:2:0 chroma. Samples of 8 bits stay where the engine's frame was copied to.
+/// A decoded frame with 4:2:0 chroma. If samples have 8 bits, the caller keeps them and passes them
+/// to [`planes`](Self::planes).
 #[derive(Debug)]
 pub(super) struct Frame {
     size: (usize, usize),
@@ -34,8 +35,8 @@ impl Frame {
     /// If an allocation fails.
     pub(super) fn set(&mut self, size: (usize, usize), coding: Coding, samples: &[u8]) -> Result<()> {
         self.size = size;
-        // Matrix 0 stands for RGB, which is never subsampled, so 0 means that the matrix is
-        // unspecified.
+        // Matrix 0 stands for RGB, which is never subsampled, so replace it by 2, which stands for
+        // an unspecified matrix.
         self.coding = Coding { matrix: if coding.matrix == 0 { 2 } else { coding.matrix }, ..coding };
         if coding.bits == 8 {
             return Ok(());

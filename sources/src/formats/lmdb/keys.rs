@@ -18,7 +18,7 @@ const NUM_SAMPLES: &[u8] = b"num-samples";
 pub(super) enum Keys {
     /// The keys are zero-padded decimal numbers from 0 to `len - 1`.
     Decimal { width: usize, len: usize },
-    /// The keys are `image-000000001` and, optionally, `label-000000001`, numbered from 1 to `len`.
+    /// The keys are `image-%09d` and, optionally, `label-%09d`, for the numbers 1 to `len`.
     Pairs { len: usize },
     /// Any other keys: all of them concatenated, and the end offset of each.
     Listed { bytes: Vec<u8>, ends: Vec<usize> },
@@ -89,8 +89,8 @@ pub(super) fn label_key(image: &str) -> Option<String> {
     image.strip_prefix("image-").map(|number| format!("label-{number}"))
 }
 
-/// Detects a text recognition dataset by the key `num-samples` and the first and the last key of
-/// that many images. Labels are optional.
+/// Detects a text recognition dataset by the keys `num-samples` and `image-000000001`. Fails if
+/// `num-samples` is not the number of the last image. Labels are optional.
 fn detect_pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
     let Some(count) = snapshot.get(NUM_SAMPLES)? else { return Ok(None) };
     let count = std::str::from_utf8(count).ok().and_then(|count| count.trim().parse::<usize>().ok());
@@ -111,7 +111,7 @@ fn detect_pairs(snapshot: &Snapshot) -> Result<Option<Keys>> {
 /// Maximum number of leaf pages of a database in which every key is checked: 16 MiB with 4 KiB
 /// pages, or about 600,000 keys if the values are on separate pages.
 const FULLY_CHECKED_PAGES: usize = 4096;
-/// Number of keys that are checked in a larger database.
+/// Number of positions in a larger database at which two keys are checked.
 const SPOT_CHECKS: usize = 1000;
 
 /// Returns the keys if they are consecutive zero-padded decimals.
@@ -130,7 +130,7 @@ fn decimal_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database) -> lmdb
     if first.iter().any(|&byte| byte != b'0') {
         return Ok(None);
     }
-    // Metadata keys may follow the decimal keys, and nothing else. At most 64 are inspected.
+    // Only metadata keys may follow the decimal keys. At most 64 are inspected.
     let mut metadata = 0;
     for record in cursor.iter_from([b'9' + 1]).take(64) {
         if !is_metadata(record?.0) {
@@ -179,7 +179,7 @@ fn are_consecutive<'txn>(
     Ok(true)
 }
 
-/// Omits metadata keys, and the database names in `names`.
+/// Lists all keys except metadata keys and the database names in `names`.
 fn listed_keys(txn: &lmdb::RoTransaction<'_>, database: lmdb::Database, names: &[&str]) -> lmdb::Result<Keys> {
     let mut keys = Vec::new();
     for record in txn.open_ro_cursor(database)?.iter_start() {

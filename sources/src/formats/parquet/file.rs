@@ -11,7 +11,7 @@ use super::block::Block;
 use super::cache::{Cache, ColumnKey, PageLimit};
 use super::footer;
 use super::index::Index;
-use super::input::{Bytes, guarded, read};
+use super::input::{ByteSource, guarded, read};
 use super::pages::{ColumnChunk, check_list_memory};
 use super::schema::{Leaf, Levels};
 use crate::error::{Error, Result};
@@ -148,8 +148,8 @@ impl ParquetFile {
             }
         };
         let encoded_chunk =
-            encoded_chunk.as_deref().and_then(Block::encoded_column).map(|bytes| Bytes::Slice(chunk.start, bytes));
-        let bytes = encoded_chunk.unwrap_or(Bytes::File(&self.file));
+            encoded_chunk.as_deref().and_then(Block::encoded_column).map(|bytes| ByteSource::Slice(chunk.start, bytes));
+        let bytes = encoded_chunk.unwrap_or(ByteSource::File(&self.file));
         if levels.is_some() {
             // Check before reading the page headers, so that the message states the memory for all
             // lists.

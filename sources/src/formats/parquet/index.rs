@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::header::{Header, MAX_HEADER_BYTES, PageKind};
-use super::input::Bytes;
+use super::input::ByteSource;
 use super::thrift;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -37,7 +37,7 @@ struct Page {
 impl Index {
     /// Finds the pages in `range`, which contain `rows` rows, by scanning their headers. A damaged
     /// page is reported when one of its rows or a later row is read.
-    pub(super) fn scan(bytes: Bytes<'_>, range: Range<u64>, rows: usize) -> Result<Self> {
+    pub(super) fn scan(bytes: ByteSource<'_>, range: Range<u64>, rows: usize) -> Result<Self> {
         let first_plain_row = AtomicUsize::new(usize::MAX);
         let mut index = Index { pages: Vec::new(), rows: 0, dictionary: None, first_plain_row, error: None };
         let mut offset = range.start;
@@ -139,7 +139,7 @@ impl Index {
 }
 
 /// Reads the header of the page at `offset`, in a column chunk that ends at `end`.
-pub(super) fn read_header(bytes: Bytes<'_>, offset: u64, end: u64) -> Result<Header> {
+pub(super) fn read_header(bytes: ByteSource<'_>, offset: u64, end: u64) -> Result<Header> {
     let remaining = end.saturating_sub(offset);
     if remaining == 0 {
         return Err(Error::in_source("damaged: a page is missing"));
@@ -182,7 +182,7 @@ mod tests {
         let values = [0x15, 0, 0x15, 0, 0x15, 0, 0x2c, 0x15, 6, 0x15, 16, 0x15, 6, 0x15, 6, 0, 0];
         let scan = |pages: &[&[u8]]| {
             let bytes = pages.concat();
-            let index = Index::scan(Bytes::Slice(100, &bytes), 100..100 + bytes.len() as u64, 6).unwrap();
+            let index = Index::scan(ByteSource::Slice(100, &bytes), 100..100 + bytes.len() as u64, 6).unwrap();
             [0, 3].map(|row| index.find_page(row, 6).map(|(rows, _)| rows).map_err(|e| e.cause().to_owned()))
         };
         assert_eq!(scan(&[&dictionary, &values, &values]), [Ok(0..3), Ok(3..6)]);

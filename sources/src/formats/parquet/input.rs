@@ -9,13 +9,16 @@ use crate::storage::OpenFile;
 
 const MAX_READ_BYTES: u64 = 1 << 30;
 
-/// Reads bytes of a file, without the prefetcher.
+/// Reads bytes of a file directly, without the prefetcher.
 pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8]>> {
-    if offset.checked_add(len).is_none_or(|end| end > file.len()) || len > MAX_READ_BYTES {
-        return Err(Error::in_source(format!(
-            "damaged: {len} bytes at offset {offset} exceed the file of {} bytes, or the limit of {MAX_READ_BYTES} bytes",
-            file.len()
-        )));
+    let exceeded = if offset.checked_add(len).is_none_or(|end| end > file.len()) {
+        Some(("file", file.len()))
+    } else {
+        (len > MAX_READ_BYTES).then_some(("limit", MAX_READ_BYTES))
+    };
+    if let Some((what, size)) = exceeded {
+        let cause = format!("damaged: {len} bytes at offset {offset} exceed the {what} of {size} bytes");
+        return Err(Error::in_source(cause));
     }
     if let Some(map) = file.map() {
         let mapped = &map[offset as usize..][..len as usize];
@@ -26,26 +29,30 @@ pub(super) fn read(file: &OpenFile, offset: u64, len: u64) -> Result<Cow<'_, [u8
     Ok(Cow::Owned(bytes))
 }
 
-/// The bytes of a file, or of a range that has already been read, with the offset of the range in
-/// the file.
+/// A file, or bytes that were already read, with their offset.
 #[derive(Clone, Copy)]
-pub(super) enum Bytes<'a> {
+pub(super) enum ByteSource<'a> {
     File(&'a OpenFile),
     Slice(u64, &'a [u8]),
 }
 
-impl<'a> Bytes<'a> {
-    /// Returns `len` bytes at `offset`. Fails if they are outside the range that has been read.
+impl<'a> ByteSource<'a> {
+    /// Returns `len` bytes at `offset`. Fails if they are outside the file or the slice, or if
+    /// [`read`] fails.
     pub(super) fn get(self, offset: u64, len: u64) -> Result<Cow<'a, [u8]>> {
         let (start, slice) = match self {
-            Bytes::File(file) => return read(file, offset, len),
-            Bytes::Slice(start, slice) => (start, slice),
+            ByteSource::File(file) => return read(file, offset, len),
+            ByteSource::Slice(start, slice) => (start, slice),
         };
         let bytes = offset
             .checked_sub(start)
             .and_then(|from| slice.get(usize::try_from(from).ok()?..)?.get(..usize::try_from(len).ok()?));
-        let outside = || Error::in_source(format!("damaged: {len} bytes at offset {offset} are not inside the column"));
-        bytes.map(Cow::Borrowed).ok_or_else(outside)
+        bytes.map(Cow::Borrowed).ok_or_else(|| {
+            let size = slice.len();
+            Error::in_source(format!(
+                "damaged: {len} bytes at offset {offset} exceed the {size} bytes at offset {start}"
+            ))
+        })
     }
 }
 

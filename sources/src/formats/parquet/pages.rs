@@ -12,7 +12,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use super::block::{Block, BufferBytes, Decoded};
 use super::codec::decompress;
 use super::header::{Header, PageKind};
-use super::input::{Bytes, guarded};
+use super::input::{ByteSource, guarded};
 use super::schema::{Leaf, Levels, ValueType};
 use super::{delta, index};
 use crate::error::{Error, Result, reserve};
@@ -50,7 +50,7 @@ impl ColumnChunk<'_> {
         rows: Range<usize>,
         dictionary: impl FnOnce() -> Result<Page>,
     ) -> Result<Block> {
-        let header = index::read_header(Bytes::Slice(0, bytes), 0, bytes.len() as u64)?;
+        let header = index::read_header(ByteSource::Slice(0, bytes), 0, bytes.len() as u64)?;
         let count = header.row_count().filter(|_| header.len + header.compressed_len == bytes.len());
         if count != Some(rows.len()) {
             let cause = format!(
@@ -74,7 +74,7 @@ impl ColumnChunk<'_> {
 
     /// Decompresses the dictionary page in `bytes`, which starts with its header.
     pub(super) fn decompress_dictionary(self, bytes: &[u8]) -> Result<Page> {
-        let header = index::read_header(Bytes::Slice(0, bytes), 0, bytes.len() as u64)?;
+        let header = index::read_header(ByteSource::Slice(0, bytes), 0, bytes.len() as u64)?;
         if !matches!(header.kind, PageKind::Dictionary { .. }) {
             return Err(Error::in_source("damaged: expected a dictionary page"));
         }
@@ -85,7 +85,7 @@ impl ColumnChunk<'_> {
     /// Reads the header of the page in `bytes`. Returns a lower bound of the memory that decoding
     /// the page needs, in bytes, and whether the page needs the dictionary.
     pub(super) fn decode_cost(self, bytes: &[u8]) -> Result<(usize, bool)> {
-        let header = index::read_header(Bytes::Slice(0, bytes), 0, bytes.len() as u64)?;
+        let header = index::read_header(ByteSource::Slice(0, bytes), 0, bytes.len() as u64)?;
         let mut pages = Pages::default();
         pages.account(&header, self)?;
         Ok((pages.decode_bytes, header.needs_dictionary()))
@@ -94,7 +94,7 @@ impl ColumnChunk<'_> {
     /// Reads the page headers in `range` until they account for all values of the column chunk.
     /// Returns each header with the offset of the page's data, and a lower bound of the memory that
     /// decoding all pages needs, in bytes.
-    pub(super) fn scan_headers(self, bytes: Bytes<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
+    pub(super) fn scan_headers(self, bytes: ByteSource<'_>, range: Range<u64>) -> Result<(Vec<(u64, Header)>, usize)> {
         let (mut pages, mut offset, mut page_headers) = (Pages::default(), range.start, Vec::new());
         let values = self.metadata.num_values();
         let values = usize::try_from(values)
@@ -115,7 +115,7 @@ impl ColumnChunk<'_> {
 
     /// Decodes all pages of a column chunk with lists. `page_headers` comes from
     /// [`scan_headers`](ColumnChunk::scan_headers).
-    pub(super) fn decode_lists(self, bytes: Bytes<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
+    pub(super) fn decode_lists(self, bytes: ByteSource<'_>, page_headers: &[(u64, Header)]) -> Result<Block> {
         let mut pages = Pages::default();
         for (start, header) in page_headers.iter().filter(|(_, header)| header.kind != PageKind::Other) {
             let body = bytes.get(*start, header.compressed_len as u64)?;
