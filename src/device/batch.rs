@@ -57,8 +57,8 @@ impl<G: Gpu> DeviceBatch<G> {
     /// # Panics
     /// If the loader has no image field.
     pub fn images(&self) -> DeviceTensor<'_, G> {
-        let images = self.spec().images();
-        self.tensor(images.expect("this loader has no image field"))
+        let image_index = self.spec().image_index();
+        self.tensor(image_index.expect("this loader has no image field"))
     }
 
     /// Returns the labels as an i64 tensor of shape (N).
@@ -156,12 +156,12 @@ impl<G: Gpu> DeviceBatch<G> {
 
 impl<G: Gpu> fmt::Debug for DeviceBatch<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("DeviceBatch");
-        shown.field("epoch", &self.epoch()).field("number", &self.number());
+        let mut debug_struct = f.debug_struct("DeviceBatch");
+        debug_struct.field("epoch", &self.epoch()).field("number", &self.number());
         for (index, array) in self.spec().delivered() {
-            shown.field(&array.field.name, &self.tensor(index));
+            debug_struct.field(&array.field.name, &self.tensor(index));
         }
-        shown.finish()
+        debug_struct.finish()
     }
 }
 

@@ -25,7 +25,7 @@ use crate::batch::{HostBatch, Keeper};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Interval between checks of the marks.
-const POLL: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The result of marking all submitted work.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) enum Marked<M> {
 }
 
 /// Sets marks in the work of all devices, and checks them.
-pub(crate) trait Watch: Send + Sync + 'static {
+pub(crate) trait Marker: Send + Sync + 'static {
     type Mark: Send;
 
     /// Marks all work that has been submitted to any device so far. May block only if `block` is
@@ -51,9 +51,9 @@ pub(crate) trait Watch: Send + Sync + 'static {
 type ReturnedSlot<T, M> = (T, Option<M>);
 
 /// Keeps slots of type `T` from being reused until no device can be reading them.
-pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
+pub(crate) struct Handoff<W: Marker, T: Send + 'static> {
     shared: Arc<Shared<W>>,
-    unmarked: Mutex<Vec<T>>,
+    unmarked_slots: Mutex<Vec<T>>,
     /// Whether the consumer is waiting for a batch. If so, a slot is marked as soon as its batch is
     /// dropped.
     is_waiting: AtomicBool,
@@ -62,7 +62,7 @@ pub(crate) struct Handoff<W: Watch, T: Send + 'static> {
 }
 
 struct Shared<W> {
-    watch: W,
+    marker: W,
     /// Number of slots that are not yet free.
     open_slots: AtomicUsize,
     idle_start: Mutex<Instant>,
@@ -71,40 +71,46 @@ struct Shared<W> {
     failure: Mutex<Option<Error>>,
 }
 
-impl<W: Watch, T: Send + 'static> Handoff<W, T> {
+impl<W: Marker, T: Send + 'static> Handoff<W, T> {
     /// Starts the thread, which sends slots to `free` once their marks have completed.
-    pub(crate) fn new(watch: W, free: Sender<T>) -> Result<Self> {
+    pub(crate) fn new(marker: W, free: Sender<T>) -> Result<Self> {
         let idle_start = Mutex::new(Instant::now());
         let shared = Arc::new(Shared {
-            watch,
+            marker,
             open_slots: AtomicUsize::new(0),
             idle_start,
             is_capturing: AtomicBool::new(false),
             failure: Mutex::default(),
         });
         let (sender, returned) = unbounded();
-        let thread = Thread { shared: shared.clone(), returned, free: free.clone(), waiting: Vec::new() };
+        let thread = Thread { shared: shared.clone(), returned, free: free.clone(), pending_slots: Vec::new() };
         std::thread::Builder::new().name("warpfeed-pinned".into()).spawn(move || thread.run()).map_err(|e| {
             Error::new(ErrorKind::Io, format!("cannot start the thread that holds page-locked batches: {e}"))
         })?;
-        Ok(Handoff { shared, unmarked: Mutex::default(), is_waiting: AtomicBool::new(false), returned: sender, free })
+        Ok(Handoff {
+            shared,
+            unmarked_slots: Mutex::default(),
+            is_waiting: AtomicBool::new(false),
+            returned: sender,
+            free,
+        })
     }
 
-    pub(crate) fn watch(&self) -> &W {
-        &self.shared.watch
+    pub(crate) fn marker(&self) -> &W {
+        &self.shared.marker
     }
 
     /// Frees `slot` once `mark` has completed. If `mark` is `None`, the thread sets one as soon as
     /// it can.
     pub(crate) fn keep_until(&self, slot: T, mark: Option<W::Mark>) {
         self.shared.open_slots.fetch_add(1, SeqCst);
-        self.pass(slot, mark);
+        self.hand_to_thread(slot, mark);
     }
 
-    fn pass(&self, slot: T, mark: Option<W::Mark>) {
+    fn hand_to_thread(&self, slot: T, mark: Option<W::Mark>) {
         let mark = match mark {
-            Some(mark) if matches!(self.shared.watch.is_done(&mark), Ok(true)) => {
-                self.shared.watch.recycle(mark);
+            Some(mark) if matches!(self.shared.marker.is_done(&mark), Ok(true)) => {
+                self.shared.marker.recycle(mark);
                 self.shared.count_freed();
                 return drop(self.free.send(slot));
             }
@@ -113,38 +119,38 @@ impl<W: Watch, T: Send + 'static> Handoff<W, T> {
         let _ = self.returned.send((slot, mark));
     }
 
-    fn mark(&self) {
+    fn mark_slots(&self) {
         // Do not hold the lock during driver calls.
         loop {
-            let Some(slot) = self.unmarked().pop() else { return };
+            let Some(slot) = self.unmarked_slots().pop() else { return };
             // Without a mark, leave the slot to the thread. It sets the mark later, or gets and
             // reports the same error.
-            let mark = match self.shared.watch.mark_all(false) {
+            let mark = match self.shared.marker.mark_all(false) {
                 Ok(Marked::At(mark)) => Some(mark),
                 _ => None,
             };
-            self.pass(slot, mark);
+            self.hand_to_thread(slot, mark);
         }
     }
 
-    fn unmarked(&self) -> MutexGuard<'_, Vec<T>> {
-        self.unmarked.lock().expect("no code panics while holding this lock")
+    fn unmarked_slots(&self) -> MutexGuard<'_, Vec<T>> {
+        self.unmarked_slots.lock().expect("no code panics while holding this lock")
     }
 }
 
-impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
+impl<W: Marker, T: Send + 'static> Keeper<T> for Handoff<W, T> {
     fn keep(&self, slot: T) {
         self.shared.open_slots.fetch_add(1, SeqCst);
-        self.unmarked().push(slot);
+        self.unmarked_slots().push(slot);
         if self.is_waiting.load(SeqCst) {
-            self.mark();
+            self.mark_slots();
         }
     }
 
     fn set_waiting(&self, is_waiting: bool) -> Result<()> {
         self.is_waiting.store(is_waiting, SeqCst);
         if is_waiting {
-            self.mark();
+            self.mark_slots();
         }
         self.shared.failure.lock().expect("no code panics while holding this lock").clone().map_or(Ok(()), Err)
     }
@@ -167,45 +173,45 @@ impl<W: Watch, T: Send + 'static> Keeper<T> for Handoff<W, T> {
     }
 }
 
-impl<W: Watch, T: Send + 'static> Drop for Handoff<W, T> {
+impl<W: Marker, T: Send + 'static> Drop for Handoff<W, T> {
     /// Gives the slots without a mark to the thread, which ends once the devices have finished
     /// their work.
     fn drop(&mut self) {
-        for slot in self.unmarked().drain(..) {
+        for slot in self.unmarked_slots().drain(..) {
             let _ = self.returned.send((slot, None));
         }
     }
 }
 
-impl<W: Watch> Shared<W> {
+impl<W: Marker> Shared<W> {
     fn count_freed(&self) {
         *self.idle_start.lock().expect("no code panics while holding this lock") = Instant::now();
         self.open_slots.fetch_sub(1, SeqCst);
     }
 }
 
-struct Thread<W: Watch, T> {
+struct Thread<W: Marker, T> {
     shared: Arc<Shared<W>>,
     returned: Receiver<ReturnedSlot<T, W::Mark>>,
     free: Sender<T>,
-    waiting: Vec<ReturnedSlot<T, W::Mark>>,
+    pending_slots: Vec<ReturnedSlot<T, W::Mark>>,
 }
 
-impl<W: Watch, T> Thread<W, T> {
+impl<W: Marker, T> Thread<W, T> {
     fn run(mut self) {
         let mut is_open = true;
-        while is_open || !self.waiting.is_empty() {
-            let result = if self.waiting.is_empty() {
+        while is_open || !self.pending_slots.is_empty() {
+            let result = if self.pending_slots.is_empty() {
                 self.returned.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                self.returned.recv_timeout(POLL)
+                self.returned.recv_timeout(POLL_INTERVAL)
             };
             match result {
-                Ok(slot) => self.waiting.push(slot),
+                Ok(slot) => self.pending_slots.push(slot),
                 Err(RecvTimeoutError::Timeout) => {}
                 // Sleep from now on, because receiving from a closed channel returns immediately.
                 Err(RecvTimeoutError::Disconnected) if is_open => is_open = false,
-                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL_INTERVAL),
             }
             self.check_marks();
         }
@@ -213,22 +219,22 @@ impl<W: Watch, T> Thread<W, T> {
 
     fn check_marks(&mut self) {
         let (mut index, mut is_capturing) = (0, false);
-        while let Some((_, mark)) = self.waiting.get_mut(index) {
-            match wait_state(&self.shared.watch, mark) {
-                Ok(waits) if waits != WaitState::Over => {
-                    is_capturing |= waits == WaitState::ForACapture;
+        while let Some((_, mark)) = self.pending_slots.get_mut(index) {
+            match wait_state(&self.shared.marker, mark) {
+                Ok(state) if state != WaitState::Over => {
+                    is_capturing |= state == WaitState::ForACapture;
                     index += 1;
                 }
                 Ok(_) => {
-                    let (slot, mark) = self.waiting.remove(index);
-                    mark.into_iter().for_each(|mark| self.shared.watch.recycle(mark));
+                    let (slot, mark) = self.pending_slots.remove(index);
+                    mark.into_iter().for_each(|mark| self.shared.marker.recycle(mark));
                     self.shared.count_freed();
                     // If the loader has been dropped, the send fails, and `slot` is freed here.
                     let _ = self.free.send(slot);
                 }
                 // Neither reuse nor free the slot, because the device may still be reading it.
                 Err(e) => {
-                    let (slot, _) = self.waiting.remove(index);
+                    let (slot, _) = self.pending_slots.remove(index);
                     std::mem::forget(slot);
                     self.shared.failure.lock().expect("no code panics while holding this lock").get_or_insert(e);
                 }
@@ -246,15 +252,15 @@ enum WaitState {
 }
 
 /// Returns what a slot is waiting for. Sets the mark first if it is missing.
-fn wait_state<W: Watch>(watch: &W, mark: &mut Option<W::Mark>) -> Result<WaitState> {
+fn wait_state<W: Marker>(marker: &W, mark: &mut Option<W::Mark>) -> Result<WaitState> {
     if mark.is_none() {
-        match watch.mark_all(true)? {
+        match marker.mark_all(true)? {
             Marked::At(new_mark) => *mark = Some(new_mark),
             Marked::Capturing => return Ok(WaitState::ForACapture),
             Marked::Unable => return Ok(WaitState::ForADevice),
         }
     }
-    let is_done = mark.as_ref().map_or(Ok(false), |mark| watch.is_done(mark))?;
+    let is_done = mark.as_ref().map_or(Ok(false), |mark| marker.is_done(mark))?;
     Ok(if is_done { WaitState::Over } else { WaitState::ForADevice })
 }
 

@@ -10,7 +10,7 @@
 //! 2. `shared`: a device slot, and the state that the ring, the thread and the batches share.
 //! 3. `consumer_batch`: a batch that the consumer holds. `repair`: a batch with images that workers
 //!    decode again.
-//! 4. `thread`: the copy thread. `flight`: the copies and kernels that are still running on the
+//! 4. `thread`: the copy thread. `in_flight`: the copies and kernels that are still running on the
 //!    device. `on_time`: makes timed waits end on time while a request is decoded.
 //! 5. [`Ring`] (in this file): the consumer's side.
 //!
@@ -70,8 +70,8 @@ pub use self::device_stats::DeviceStats;
 pub(crate) use self::repair::{HostFeed, Repair};
 pub(crate) use self::shared::{FullSlot, Shared, Variant};
 
-use self::flight::{Flight, Workspace};
-use self::shared::{Message, POLL, Slot, TICK};
+use self::in_flight::{InFlight, Workspace};
+use self::shared::{IDLE_INTERVAL, Message, POLL_INTERVAL, Slot};
 use self::thread::Thread;
 use super::Gpu;
 use super::spec::Spec;
@@ -82,7 +82,7 @@ use crate::trace;
 
 mod consumer_batch;
 mod device_stats;
-mod flight;
+mod in_flight;
 mod on_time;
 mod repair;
 mod shared;
@@ -116,8 +116,8 @@ pub(crate) struct Ring<G: Gpu, B = ConsumerBatch<G>> {
 type Allocated<G> = (Arc<Shared<G>>, Vec<<G as Gpu>::Kernels>, Receiver<Box<Slot<G>>>);
 
 fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usize) -> Result<Allocated<G>> {
-    let (plan, batch) = (Spec::memory_of(&specs, prefetch), specs.iter().map(|spec| spec.batch).max().unwrap_or(0));
-    let memory = gpu.memory(plan.total())?;
+    let (plan, batch) = (Spec::device_memory(&specs, prefetch), specs.iter().map(|spec| spec.batch).max().unwrap_or(0));
+    let memory = gpu.memory(plan.total_bytes())?;
     let kernels = specs.iter().map(|spec| gpu.kernels(spec)).collect::<Result<_>>()?;
     let variants = specs
         .into_iter()
@@ -129,7 +129,8 @@ fn allocate<G: Gpu>(gpu: G, consumer: G::Stream, specs: Vec<Spec>, prefetch: usi
     for i in 0..plan.slots {
         let (info, ready, released) = (BatchInfo::new(batch), gpu.event()?, gpu.event()?);
         let offset = i * plan.slot_bytes;
-        let slot = Slot { offset, info, ready, released, waited: None, is_handed_over: false, is_taken_back: false };
+        let slot =
+            Slot { offset, info, ready, released, wait_events: None, is_handed_over: false, is_taken_back: false };
         free.send(Box::new(slot)).expect("the receiver is alive");
     }
     let shared = Shared {
@@ -163,13 +164,15 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
         let lanes = specs.first().and_then(|spec| spec.lanes);
         let (shared, kernels, freed_slots) = allocate(gpu, consumer, specs, prefetch)?;
         let (gpu, plan) = (&shared.gpu, shared.plan);
-        let (copy, lanes) = (gpu.stream()?, lanes.map_or(0, |lanes| lanes.count));
+        let (copy_stream, lanes) = (gpu.stream()?, lanes.map_or(0, |lanes| lanes.count));
         let convert_streams = (0..lanes.max(1)).map(|_| gpu.stream()).collect::<Result<_>>()?;
         let workspace =
             |(staging, scratch), stream| Ok(Workspace { staging, scratch, stream, converted: gpu.event()? });
-        let large_workspaces = (0..plan.staging).map(|i| workspace((plan.staging_buffer(i), plan.scratch()), 0));
+        let large_workspaces =
+            (0..plan.staging_buffers).map(|i| workspace((plan.staging_offset(i), plan.scratch_offset()), 0));
         let large_workspaces = large_workspaces.collect::<Result<_>>()?;
-        let small_workspaces = (0..lanes).map(|lane| workspace(plan.lane(lane, lanes), lane)).collect::<Result<_>>()?;
+        let small_workspaces =
+            (0..lanes).map(|lane| workspace(plan.lane_offsets(lane, lanes), lane)).collect::<Result<_>>()?;
         // Capacity for all slots, an error, and the end of a run.
         let (sender, messages) = bounded(plan.slots + 2);
         let request = gpu.timed_event()?;
@@ -183,12 +186,12 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
             freed_slots,
             messages: sender,
             kernels,
-            copy,
+            copy_stream,
             convert_streams,
             workspaces: [large_workspaces, small_workspaces],
             is_small: false,
-            sent_batches: 0,
-            flight: Flight::new(times),
+            submitted_batches: 0,
+            in_flight: InFlight::new(times),
             queue: VecDeque::new(),
         };
         let thread = std::thread::Builder::new()
@@ -256,8 +259,8 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Ring<G, B> {
             return Ok(ConsumerBatch::new(slot, shared));
         }
         slot.is_handed_over = true;
-        let waited = slot.waited.as_mut().expect("every sent batch has timed events");
-        std::mem::swap(&mut waited.begin, &mut self.request);
+        let wait_events = slot.wait_events.as_mut().expect("every sent batch has timed events");
+        std::mem::swap(&mut wait_events.begin, &mut self.request);
         let batch = ConsumerBatch::new(slot, shared);
         batch.wait().inspect_err(|e| batch.shared.fail(e))?;
         Ok(batch)
@@ -280,7 +283,7 @@ impl<G: Gpu, B> Ring<G, B> {
             let _ = self.ended.recv();
             let start = Instant::now();
             while !thread.is_finished() && start.elapsed() < GRACE {
-                std::thread::sleep(POLL);
+                std::thread::sleep(POLL_INTERVAL);
             }
             if thread.is_finished() {
                 let _ = thread.join();
@@ -321,7 +324,7 @@ impl<G: Gpu, B: From<ConsumerBatch<G>>> Feed for Ring<G, B> {
             }
         }
         loop {
-            match self.messages.recv_timeout(wait.pause()?.min(TICK)) {
+            match self.messages.recv_timeout(wait.pause()?.min(IDLE_INTERVAL)) {
                 Ok((run, message)) if run != self.run => self.shared.take_back(message),
                 Ok((_, Some(Ok(slot)))) => return Some(self.hand_over(slot).map(B::from)),
                 Ok((_, Some(Err(e)))) => {

@@ -87,7 +87,7 @@ pub(crate) enum Origin {
         normalize: Normalize,
         /// Index of the array with the records.
         records: Option<usize>,
-        retouched: bool,
+        needs_retouch: bool,
     },
     /// Soft labels with `classes` columns, computed from the array with index `labels` and mixed
     /// according to the array with index `records`.
@@ -102,7 +102,7 @@ pub(crate) struct Target {
     /// Normalization of the pixels. Ignored for [`Dtype::U8`].
     pub(crate) normalize: Normalize,
     /// Whether the device runs effects on pixels.
-    pub(crate) retouched: bool,
+    pub(crate) needs_retouch: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -146,7 +146,7 @@ impl Spec {
     }
 
     /// Lets small batches overlap if the device decodes images. Used for decoders.
-    pub(crate) fn of_requests(self) -> Self {
+    pub(crate) fn for_requests(self) -> Self {
         let samples = (self.batch / REQUEST_LANES).max(1);
         let lanes = self.decoding.as_ref().map(|_| Lanes { count: REQUEST_LANES, samples });
         Spec { lanes, ..self }
@@ -182,18 +182,18 @@ impl Spec {
     }
 
     /// Returns the index of the image array called `image`, or by default of the first image array.
-    pub(crate) fn images(&self) -> Option<usize> {
+    pub(crate) fn image_index(&self) -> Option<usize> {
         let image_index = self.index_of("image").filter(|&index| self.arrays[index].role == Role::Image);
         image_index.or_else(|| self.find(Role::Image))
     }
 
     /// Returns the device memory for batches of any of `specs`, with `prefetch` batches ready ahead
     /// of the consumer.
-    pub(crate) fn memory_of(specs: &[Spec], prefetch: usize) -> DeviceMemory {
+    pub(crate) fn device_memory(specs: &[Spec], prefetch: usize) -> DeviceMemory {
         let largest = |a: DeviceMemory, b: DeviceMemory| DeviceMemory {
             slots: a.slots.max(b.slots),
             slot_bytes: a.slot_bytes.max(b.slot_bytes),
-            staging: a.staging.max(b.staging),
+            staging_buffers: a.staging_buffers.max(b.staging_buffers),
             staging_bytes: a.staging_bytes.max(b.staging_bytes),
             scratch_bytes: a.scratch_bytes.max(b.scratch_bytes),
         };
@@ -214,14 +214,14 @@ impl Spec {
     pub(crate) fn memory(&self, prefetch: usize) -> DeviceMemory {
         let SlotLayout { slot_bytes, mut staging_bytes, mut scratch_bytes, .. } = self.layout();
         // One buffer is filled while images in the other are converted.
-        let staging = if staging_bytes == 0 { 0 } else { 2 };
+        let staging_buffers = if staging_bytes == 0 { 0 } else { 2 };
         if let (Some(lanes), Some(small)) = (self.lanes, self.small_layout()) {
-            let buffers = |bytes: usize| (lanes.count * bytes).div_ceil(staging.max(1)).next_multiple_of(ALIGN);
+            let buffers = |bytes: usize| (lanes.count * bytes).div_ceil(staging_buffers.max(1)).next_multiple_of(ALIGN);
             staging_bytes = staging_bytes.max(buffers(small.staging_bytes));
             scratch_bytes = scratch_bytes.max(lanes.count * small.scratch_bytes);
         }
         let slots = prefetch.max(1).saturating_add(1);
-        DeviceMemory { slots, slot_bytes, staging, staging_bytes, scratch_bytes }
+        DeviceMemory { slots, slot_bytes, staging_buffers, staging_bytes, scratch_bytes }
     }
 
     pub(crate) fn layout(&self) -> SlotLayout {
@@ -249,7 +249,7 @@ impl Spec {
             |array: usize| self.decoding.as_ref()?.images.iter().position(|image: &DecodedImage| image.array == array);
         for (index, array) in self.arrays.iter().enumerate() {
             let output = arrays[index];
-            let step = |source, records: Option<usize>, frames| Step {
+            let step = |source, records: Option<usize>, frames| ComputeStep {
                 array: index,
                 frames,
                 source,
@@ -363,7 +363,7 @@ impl Decoding {
 impl Array {
     /// Sets how an image array is produced from host span `span`.
     fn image(mut self, span: usize, target: Target, records: Option<usize>) -> Self {
-        let Target { dtype, layout, normalize, retouched } = target;
+        let Target { dtype, layout, normalize, needs_retouch } = target;
         let [ref clip @ .., height, width, _] = self.field.shape[..] else {
             panic!("an image on the host has the shape (H, W, 3)")
         };
@@ -377,7 +377,7 @@ impl Array {
             Layout::Nchw => [3, height, width],
         };
         self.field.shape = [&clip[..], &image].concat();
-        self.origin = Origin::Converted { span, frames, height, width, layout, normalize, records, retouched };
+        self.origin = Origin::Converted { span, frames, height, width, layout, normalize, records, needs_retouch };
         self
     }
 }
@@ -394,7 +394,7 @@ pub(crate) struct SlotLayout {
     /// images, or all copies if none is an image.
     pub(crate) image_uploads: usize,
     /// Computations, which run after all copies.
-    pub(crate) compute_steps: Vec<Step>,
+    pub(crate) compute_steps: Vec<ComputeStep>,
     /// Decoding of the image fields, which runs before the computations.
     pub(crate) decode_steps: Vec<DecodeStep>,
     /// Size of the scratch memory for decoding, in bytes.
@@ -449,7 +449,7 @@ impl Upload {
 
 /// The computation of one array. `output` and `records` are offsets in the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct ComputeStep {
     pub(crate) array: usize,
     /// Images per sample.
     pub(crate) frames: usize,
@@ -472,7 +472,7 @@ pub(crate) struct DeviceMemory {
     pub(crate) slots: usize,
     pub(crate) slot_bytes: usize,
     /// Number of staging buffers, which hold u8 images until they are converted.
-    pub(crate) staging: usize,
+    pub(crate) staging_buffers: usize,
     pub(crate) staging_bytes: usize,
     /// Size of the scratch memory for decoding, in bytes.
     pub(crate) scratch_bytes: usize,
@@ -480,24 +480,27 @@ pub(crate) struct DeviceMemory {
 
 impl DeviceMemory {
     /// Size of the device memory in bytes.
-    pub(crate) fn total(&self) -> usize {
-        self.scratch() + self.scratch_bytes
+    pub(crate) fn total_bytes(&self) -> usize {
+        self.scratch_offset() + self.scratch_bytes
     }
 
     /// Offset of the scratch memory, which follows the slots and the staging buffers.
-    pub(crate) fn scratch(&self) -> usize {
-        self.staging_buffer(self.staging)
+    pub(crate) fn scratch_offset(&self) -> usize {
+        self.staging_offset(self.staging_buffers)
     }
 
-    pub(crate) fn staging_buffer(&self, index: usize) -> usize {
+    pub(crate) fn staging_offset(&self, index: usize) -> usize {
         self.slots * self.slot_bytes + index * self.staging_bytes
     }
 
     /// Returns the offsets in device memory of a lane's part of the staging buffers, and of its
     /// part of the scratch memory.
-    pub(crate) fn lane(&self, index: usize, count: usize) -> (usize, usize) {
+    pub(crate) fn lane_offsets(&self, index: usize, count: usize) -> (usize, usize) {
         let part = |bytes: usize| index * (bytes / count / ALIGN * ALIGN);
-        (self.staging_buffer(0) + part(self.staging * self.staging_bytes), self.scratch() + part(self.scratch_bytes))
+        (
+            self.staging_offset(0) + part(self.staging_buffers * self.staging_bytes),
+            self.scratch_offset() + part(self.scratch_bytes),
+        )
     }
 }
 
@@ -514,7 +517,7 @@ mod tests {
         let label = (field("label", Dtype::I64, &[]), Role::Label);
         let record = (field("", Dtype::U8, &[64]), Role::Records { of: 0 });
         let arrays = [image, label].into_iter().chain(records.then_some(record));
-        let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, retouched: false };
+        let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, needs_retouch: false };
         let soft_labels = SoftLabels { field: field("soft_label", Dtype::F32, &[100]), smoothing: 0.1 };
         Spec::new(&Schema::new(10, arrays).unwrap(), target, records.then_some(soft_labels))
     }
@@ -523,11 +526,11 @@ mod tests {
     fn a_plan_is_exact_to_the_byte() {
         let plain = spec(Dtype::U8, false);
         assert_eq!((plain.layout().arrays, plain.layout().slot_bytes), (vec![0, 1280], 1536));
-        assert_eq!(plain.memory(4).total(), 5 * 1536, "no staging buffer without a conversion");
+        assert_eq!(plain.memory(4).total_bytes(), 5 * 1536, "no staging buffer without a conversion");
         let full = spec(Dtype::F32, true);
         // The offsets of the images, labels, soft labels and records.
         assert_eq!((full.layout().arrays, full.layout().slot_bytes), (vec![0, 4352, 4608, 8704], 9472));
-        assert_eq!(full.memory(4).total(), 5 * 9472 + 2 * 1280);
+        assert_eq!(full.memory(4).total_bytes(), 5 * 9472 + 2 * 1280);
     }
 
     #[test]
@@ -538,10 +541,10 @@ mod tests {
             let records = (field("", Dtype::U8, &[DecodeOps::BYTES]), Role::Decoding { of: 0 });
             let schema = Schema::new(batch, [image, records, encoded]).unwrap();
             let target =
-                Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, retouched: false };
+                Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, needs_retouch: false };
             let one = Spec::new(&schema, target, None);
             let plan = one.memory(3);
-            let spec = one.of_requests();
+            let spec = one.for_requests();
             let (large, small, memory) = (spec.layout(), spec.small_layout().unwrap(), spec.memory(3));
             assert_eq!((small.samples, spec.lanes.unwrap().count), (samples, 4));
             assert_eq!((&small.arrays, &small.copied_uploads), (&large.arrays, &large.copied_uploads));
@@ -550,16 +553,19 @@ mod tests {
                 (small.encoded_bytes * batch, small.blocks * batch),
                 (large.encoded_bytes * samples, large.blocks * samples)
             );
-            let lanes: Vec<_> = (0..4).map(|lane| memory.lane(lane, 4)).collect();
-            assert_eq!(lanes[0], (memory.staging_buffer(0), memory.scratch()));
+            let lanes: Vec<_> = (0..4).map(|lane| memory.lane_offsets(lane, 4)).collect();
+            assert_eq!(lanes[0], (memory.staging_offset(0), memory.scratch_offset()));
             for pair in lanes.windows(2) {
                 assert!(pair[0].0 + small.staging_bytes <= pair[1].0 && pair[0].1 + small.scratch_bytes <= pair[1].1);
             }
-            assert!(lanes[3].0 + small.staging_bytes <= memory.scratch());
-            assert!(lanes[3].1 + small.scratch_bytes <= memory.total());
+            assert!(lanes[3].0 + small.staging_bytes <= memory.scratch_offset());
+            assert!(lanes[3].1 + small.scratch_bytes <= memory.total_bytes());
             // Batches of four or more samples need no additional memory, apart from padding.
             let padding = 4 * 10 * ALIGN + 4 * batch * DecodeOps::FAULT_BYTES;
-            assert!(memory.total() <= plan.total() + extra * (plan.scratch_bytes + plan.staging_bytes) + padding);
+            assert!(
+                memory.total_bytes()
+                    <= plan.total_bytes() + extra * (plan.scratch_bytes + plan.staging_bytes) + padding
+            );
             assert_eq!(memory.slot_bytes, plan.slot_bytes);
         }
     }
@@ -573,8 +579,8 @@ mod tests {
         assert_eq!(
             full.compute_steps,
             [
-                Step { array: 0, frames: 1, source: Location::Staging(0), output: 0, records },
-                Step { array: 2, frames: 1, source: Location::Slot(4352), output: 4608, records },
+                ComputeStep { array: 0, frames: 1, source: Location::Staging(0), output: 0, records },
+                ComputeStep { array: 2, frames: 1, source: Location::Slot(4352), output: 4608, records },
             ]
         );
         let plain = spec(Dtype::U8, false).layout();
@@ -591,10 +597,11 @@ mod tests {
         );
         assert!(full.index_of("").is_none() && full.find(Role::Records { of: 0 }) == Some(3));
         let image = |name: &str| (field(name, Dtype::U8, &[2, 2, 3]), Role::Image);
-        let target = Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, retouched: false };
+        let target =
+            Target { dtype: Dtype::F32, layout: Layout::Nchw, normalize: Normalize::UNIT, needs_retouch: false };
         let images = |names: &[&str]| {
             let schema = Schema::new(3, names.iter().map(|name| image(name))).unwrap();
-            Spec::new(&schema, target, None).images()
+            Spec::new(&schema, target, None).image_index()
         };
         assert_eq!(images(&["left", "image"]), Some(1));
         assert_eq!(images(&["left", "right"]), Some(0), "the first image array, because none is called image");

@@ -13,7 +13,7 @@ use crate::source::{Classes, Source};
 #[derive(Clone, Default)]
 pub(super) enum ClassList {
     #[default]
-    No,
+    Unset,
     Names(Vec<String>),
     File(PathBuf),
 }
@@ -22,7 +22,7 @@ impl ClassList {
     /// Returns the class list, or `None` if it was not set. May read a file.
     pub(super) fn open(&self) -> Result<Option<Classes>> {
         match self {
-            ClassList::No => Ok(None),
+            ClassList::Unset => Ok(None),
             ClassList::Names(names) => Classes::new(names).map(Some),
             ClassList::File(path) => Classes::read(path).map(Some),
         }

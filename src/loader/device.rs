@@ -39,23 +39,23 @@ impl Loader {
         consumer: G::Stream,
     ) -> Result<DeviceLoader<G, B>> {
         self.images.codecs = self.images.codecs.gpu(gpu.ordinal());
-        let kinds = self.fields()?;
+        let field_types = self.fields()?;
         let loader = self.with_classes()?;
         let format = loader.images.format(loader.images.layout)?;
         let ArrayFormat { dtype, layout, normalize, .. } = format;
         BatchWriter::new(loader.dataset_augments()?[0].output_size(), dtype, layout, normalize)?;
-        let split = loader.split_for(&kinds, dtype)?;
-        let target = Target { dtype, layout, normalize, retouched: split.retouches };
-        let soft_labels = loader.device_soft_labels(&kinds);
+        let split = loader.split_for(&field_types, dtype)?;
+        let target = Target { dtype, layout, normalize, needs_retouch: split.retouches };
+        let soft_labels = loader.device_soft_labels(&field_types);
         let is_decoder = loader.batch_sampler.is_some();
         let spec = |schema: &Schema| {
             let spec = Spec::new(schema, target, soft_labels.clone());
-            if is_decoder { spec.of_requests() } else { spec }
+            if is_decoder { spec.for_requests() } else { spec }
         };
         let specs = |schemas: &Schemas| schemas.iter().map(spec).collect::<Vec<_>>();
-        let device_bytes = |schemas: &Schemas, prefetch| Spec::memory_of(&specs(schemas), prefetch).total();
+        let device_bytes = |schemas: &Schemas, prefetch| Spec::device_memory(&specs(schemas), prefetch).total_bytes();
         let host_format = ArrayFormat { dtype: Dtype::U8, layout: Layout::Nhwc, normalize: Normalize::UNIT, ..format };
-        let mut config = loader.open(kinds, host_format, split, device_bytes)?;
+        let mut config = loader.open(field_types, host_format, split, device_bytes)?;
 
         let specs = specs(&config.schemas);
         specs.iter().try_for_each(Spec::check)?;
@@ -63,12 +63,12 @@ impl Loader {
         // variations in speed, and device memory should be left to the model.
         let (prefetch, timeout) = (config.shared.runtime.settings.prefetch.min, config.timeout);
         let memory = config.shared.memory;
-        let (device, slots, slot_bytes) = (Spec::memory_of(&specs, prefetch), memory.slots, config.schemas.bytes());
+        let (device, slots, slot_bytes) = (Spec::device_memory(&specs, prefetch), memory.slots, config.schemas.bytes());
         config.shared.memory = MemoryPlan {
             pinned_bytes: memory.host_bytes,
-            device_bytes: device.total(),
+            device_bytes: device.total_bytes(),
             device_slots: device.slots,
-            staging_bytes: device.staging * device.staging_bytes,
+            staging_bytes: device.staging_buffers * device.staging_bytes,
             ..memory
         };
         let slots = (0..slots).map(|_| Ok(Slots::make(&config.schemas, gpu.slot(slot_bytes)?)));
@@ -88,12 +88,13 @@ impl Loader {
 
     /// Decides which steps run on the device. Logs a warning if a step prevents decoding on the
     /// device.
-    fn split_for(&self, kinds: &[(String, AnyFieldType)], dtype: Dtype) -> Result<Split> {
+    fn split_for(&self, field_types: &[(String, AnyFieldType)], dtype: Dtype) -> Result<Split> {
         let ImageOptions { transforms, decode_on, .. } = &self.images;
         let dataset_augments = self.dataset_augments()?;
         let should_decode = decode_on.unwrap_or_default() != DecodeOn::Cpu;
         let is_custom = !transforms.is_empty();
-        let images = || kinds.iter().filter(|(_, AnyFieldType(kind))| matches!(kind.writer(), FieldWriter::Image(_)));
+        let images =
+            || field_types.iter().filter(|(_, AnyFieldType(kind))| matches!(kind.writer(), FieldWriter::Image(_)));
         let image_augments = images().map(|(_, AnyFieldType(kind))| kind.augment());
         let augments: Vec<&Augment> =
             image_augments.flat_map(|augment| augment.map_or(&dataset_augments[..], std::slice::from_ref)).collect();
@@ -136,9 +137,9 @@ impl Loader {
     }
 
     /// Returns the parameters for soft labels on the device, if the loader has soft labels.
-    fn device_soft_labels(&self, kinds: &[(String, AnyFieldType)]) -> Option<SoftLabels> {
+    fn device_soft_labels(&self, field_types: &[(String, AnyFieldType)]) -> Option<SoftLabels> {
         let label = self.label();
-        let has_class = kinds.iter().any(|(_, AnyFieldType(kind))| kind.writer() == FieldWriter::Class);
+        let has_class = field_types.iter().any(|(_, AnyFieldType(kind))| kind.writer() == FieldWriter::Class);
         let soft_options = label.soft_options().zip(label.soft_array()).filter(|_| has_class);
         soft_options.map(|((_, smoothing), (field, _))| SoftLabels { field, smoothing })
     }

@@ -100,7 +100,7 @@ impl Display for Loader {
         flags.into_iter().filter(|(_, is_set)| *is_set).for_each(|(name, _)| calls.push(name, ""));
         sampling.sampler.iter().for_each(|_| calls.push("sampler", ".."));
         match classes {
-            ClassList::No => {}
+            ClassList::Unset => {}
             ClassList::Names(names) => calls.write_option("classes", Some(names)),
             ClassList::File(path) => calls.push("classes_file", path.display()),
         }

@@ -11,11 +11,11 @@ const SUFFIXES: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
 
 const MAX_SHOWN: usize = 20;
 
-/// Returns the names of the sample fields that `kinds` declare to read. The default image and the
-/// label need no name. Returns `None` if one of the kinds does not declare what it reads.
-pub(super) fn required_names(kinds: &[(String, AnyFieldType)]) -> Option<Vec<String>> {
+/// Returns the names of the sample fields that `field_types` declare to read. The default image and
+/// the label need no name. Returns `None` if one of them does not declare what it reads.
+pub(super) fn required_names(field_types: &[(String, AnyFieldType)]) -> Option<Vec<String>> {
     let mut all_names = Vec::new();
-    for (field, AnyFieldType(kind)) in kinds {
+    for (field, AnyFieldType(kind)) in field_types {
         let names = kind.reads(field);
         if names.is_empty() && kind.writer() == FieldWriter::Write && !kind.delivers_image() {
             return None;
@@ -25,16 +25,16 @@ pub(super) fn required_names(kinds: &[(String, AnyFieldType)]) -> Option<Vec<Str
     Some(all_names)
 }
 
-/// Checks that the source has each field that `kinds` read, if it knows its fields, so that a
+/// Checks that the source has each field that `field_types` read, if it knows its fields, so that a
 /// misspelled name is reported once, when the loader is opened. Names with the extension of an
 /// image format are not checked.
 ///
 /// # Errors
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field is missing. The error lists the
 /// available names and suggests the most similar one.
-pub(super) fn check_names(kinds: &[(String, AnyFieldType)], source: &dyn Source) -> Result<()> {
+pub(super) fn check_names(field_types: &[(String, AnyFieldType)], source: &dyn Source) -> Result<()> {
     let Some(fields) = source.fields() else { return Ok(()) };
-    for (field, AnyFieldType(kind)) in kinds {
+    for (field, AnyFieldType(kind)) in field_types {
         for required in kind.reads(field) {
             // The name of an encoded image's field depends on the format of each image.
             let extension = required.rsplit_once('.').map_or(&*required, |(_, extension)| extension);

@@ -78,7 +78,7 @@ impl MemoryBound {
     }
 
     /// Returns the scratch plan, reduced to the memory that remains after the slots.
-    pub(super) fn grant(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
+    pub(super) fn plan_scratch(self, demand: &Demand<'_>) -> Result<ScratchPlan> {
         let Demand { schemas, prefetch, scratch, .. } = *demand;
         let Some(required_bytes) =
             self.required_bytes(demand, schemas, prefetch.max).filter(|required_bytes| *required_bytes <= self.bytes())
@@ -110,34 +110,35 @@ impl MemoryBound {
         // Show exact numbers of bytes if the rounded numbers are equal.
         let is_exact = self
             .required_bytes(demand, schemas, prefetch_depth)
-            .is_some_and(|need| size(need, false) == size(self.bytes(), false));
-        let size = |bytes| size(bytes, is_exact);
+            .is_some_and(|need| format_size(need, false) == format_size(self.bytes(), false));
+        let format_size = |bytes| format_size(bytes, is_exact);
         let batches_text = if prefetch_depth == 1 {
             format!("one batch of {batch_size} ahead")
         } else {
             format!("{prefetch_depth} batches of {batch_size} ahead")
         };
         let verb = if prefetch_depth == 1 { "needs" } else { "need" };
-        let slots_text = slot_bytes.map_or_else(|| "more bytes than this platform can address".to_owned(), size);
-        let mut text = format!("{batches_text} {verb} {slots} slots of {} = {slots_text}", size(schemas.bytes()));
+        let slots_text = slot_bytes.map_or_else(|| "more bytes than this platform can address".to_owned(), format_size);
+        let mut text =
+            format!("{batches_text} {verb} {slots} slots of {} = {slots_text}", format_size(schemas.bytes()));
         let device_bytes_needed = device_bytes(schemas, prefetch.min);
         if device_bytes_needed > 0 {
-            text += &format!(", and {} on the device", size(device_bytes_needed));
+            text += &format!(", and {} on the device", format_size(device_bytes_needed));
         }
         if scratch.fixed_bytes > 0 {
             let n = scratch.workers;
             let workers_text = if n == 1 { "one worker".to_owned() } else { format!("{n} workers") };
-            text += &format!(", and {} for {workers_text}", size(scratch.fixed_bytes.saturating_mul(n)));
+            text += &format!(", and {} for {workers_text}", format_size(scratch.fixed_bytes.saturating_mul(n)));
         }
         if scratch.transform_bytes > 0 {
-            text += &format!(", and {} for transforms", size(scratch.transform_bytes));
+            text += &format!(", and {} for transforms", format_size(scratch.transform_bytes));
         }
         if scratch.cache_bytes > 0 {
-            text += &format!(", and {} for decoded images", size(scratch.cache_bytes));
+            text += &format!(", and {} for decoded images", format_size(scratch.cache_bytes));
         }
         text += &match self {
-            MemoryBound::Limit(limit) => format!("; memory_limit is {}: ", size(limit)),
-            MemoryBound::Available(free) => format!("; this machine or container has {} free: ", size(free)),
+            MemoryBound::Limit(limit) => format!("; memory_limit is {}: ", format_size(limit)),
+            MemoryBound::Available(free) => format!("; this machine or container has {} free: ", format_size(free)),
         };
         let fits = |schemas: &Schemas, prefetch_depth| {
             self.required_bytes(demand, schemas, prefetch_depth).is_some_and(|need| need <= self.bytes())
@@ -190,7 +191,7 @@ fn find_largest(max: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
     (last_fit > 0).then_some(last_fit)
 }
 
-fn size(bytes: usize, is_exact: bool) -> String {
+fn format_size(bytes: usize, is_exact: bool) -> String {
     match bytes {
         _ if is_exact => format!("{bytes} bytes"),
         0..10_240 => format!("{bytes} bytes"),
@@ -325,7 +326,7 @@ mod tests {
                 let prefetch =
                     bound.automatic_prefetch(max_slots_bytes(false, false), &schemas, &scratch, device_bytes);
                 let demand = Demand { schemas: &schemas, prefetch, scratch, device_bytes: &device_bytes };
-                assert_eq!(bound.grant(&demand).is_ok(), min_bytes <= free, "{free}: {prefetch:?}");
+                assert_eq!(bound.plan_scratch(&demand).is_ok(), min_bytes <= free, "{free}: {prefetch:?}");
             }
         }
     }

@@ -48,11 +48,11 @@ impl Loader {
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
     ///   the available memory.
     pub fn host(self) -> Result<Batches<HostBatch>> {
-        let kinds = self.fields()?;
+        let field_types = self.fields()?;
         let loader = self.with_classes()?;
         let ImageOptions { layout, pinned, .. } = loader.images;
         let (format, split) = (loader.images.format(layout)?, Split::host(&loader.dataset_augments()?));
-        let mut config = loader.open(kinds, format, split, |_, _| 0)?;
+        let mut config = loader.open(field_types, format, split, |_, _| 0)?;
         let (memory, keeper) =
             host_memory(config.schemas.bytes(), config.shared.memory.slots, pinned, config.shared.schedule.rank())?;
         let slots: Vec<_> = memory.into_iter().map(|memory| Slots::make(&config.schemas, memory)).collect();
@@ -92,14 +92,14 @@ impl Loader {
     /// device memory for a prefetch depth.
     pub(super) fn open(
         self,
-        kinds: Vec<(String, AnyFieldType)>,
+        field_types: Vec<(String, AnyFieldType)>,
         format: ArrayFormat,
         split: Split,
         device_bytes: impl Fn(&Schemas, usize) -> usize,
     ) -> Result<EngineConfig> {
-        let open_loader = CheckedLoader::new(self, kinds, format, split)?.open()?;
-        let grant = open_loader.grant(&device_bytes)?;
-        open_loader.engine_config(grant)
+        let open_loader = CheckedLoader::new(self, field_types, format, split)?.open()?;
+        let memory_division = open_loader.plan_memory(&device_bytes)?;
+        open_loader.engine_config(memory_division)
     }
 }
 
@@ -110,7 +110,7 @@ struct CheckedLoader {
     split: Split,
     rank: Rank,
     global_batch: u64,
-    kinds: Vec<(String, AnyFieldType)>,
+    field_types: Vec<(String, AnyFieldType)>,
     augments: Augments,
     output_sizes: OutputSizes,
     /// The fields of a batch, for each combination of image sizes.
@@ -120,7 +120,12 @@ struct CheckedLoader {
 }
 
 impl CheckedLoader {
-    fn new(loader: Loader, kinds: Vec<(String, AnyFieldType)>, format: ArrayFormat, split: Split) -> Result<Self> {
+    fn new(
+        loader: Loader,
+        field_types: Vec<(String, AnyFieldType)>,
+        format: ArrayFormat,
+        split: Split,
+    ) -> Result<Self> {
         source::check_retries(loader.images.retries)?;
         let ImageOptions { decode_share, local_world_size, .. } = &loader.images;
         if !(0.0..=1.0).contains(decode_share) {
@@ -135,13 +140,23 @@ impl CheckedLoader {
         if split.on_device && format.channels == 1 {
             return Err(Error::config("channels(1): a device supports only 3 channels; use .host() for 1"));
         }
-        check_sizes(&loader.sampling, augments.common(), &kinds)?;
+        check_sizes(&loader.sampling, augments.common(), &field_types)?;
         let output_sizes = OutputSizes::collect(
-            [augment].into_iter().chain(kinds.iter().filter_map(|(_, AnyFieldType(kind))| kind.augment())),
+            [augment].into_iter().chain(field_types.iter().filter_map(|(_, AnyFieldType(kind))| kind.augment())),
         );
         let (fields, arrays) = (Vec::new(), Vec::new());
-        let mut checked_loader =
-            CheckedLoader { loader, format, split, rank, global_batch, kinds, augments, output_sizes, fields, arrays };
+        let mut checked_loader = CheckedLoader {
+            loader,
+            format,
+            split,
+            rank,
+            global_batch,
+            field_types,
+            augments,
+            output_sizes,
+            fields,
+            arrays,
+        };
         checked_loader.create_fields()?;
         Ok(checked_loader)
     }
@@ -151,7 +166,7 @@ impl CheckedLoader {
         let (augments, may_move_pixels) = (&self.augments, *transform_moves_pixels && !transforms.is_empty());
         let label = self.loader.label().with_joining_step(augments.iter().flat_map(Augment::joining_steps).next());
         let fields_for =
-            |augment: &Augment, epoch| Fields::new(&self.kinds, label, self.format, (augment, epoch), self.split);
+            |augment: &Augment, epoch| Fields::new(&self.field_types, label, self.format, (augment, epoch), self.split);
         let fields_of_sizes = if augments.variants().is_empty() || augments.depend_on_dataset() {
             self.output_sizes
                 .first_epochs()
@@ -185,14 +200,14 @@ impl CheckedLoader {
         }
         if self.loader.may_omit_image() && source.has_images() == Some(false) {
             tracing::info!("the dataset has no images, so the batches have no field \"image\"");
-            self.kinds.retain(|(name, _)| name != "image");
-            check_images(&self.kinds, &self.loader.images)?;
+            self.field_types.retain(|(name, _)| name != "image");
+            check_images(&self.field_types, &self.loader.images)?;
             self.create_fields()?;
         }
         let add_path = |e: Error| if let Some(path) = &path { e.at_path(path) } else { e };
-        field_names::check_names(&self.kinds, &*source).map_err(add_path)?;
+        field_names::check_names(&self.field_types, &*source).map_err(add_path)?;
         self.fields[0].check_labels(&*source)?;
-        let read_source = field_names::required_names(&self.kinds)
+        let read_source = field_names::required_names(&self.field_types)
             .and_then(|names| source.select_fields(&names))
             .unwrap_or_else(|| source.clone());
         let video = read_source.video_info();
@@ -218,7 +233,7 @@ impl CheckedLoader {
         let Loader { sampling, images: ImageOptions { seed, retries, last_batch, .. }, .. } = &self.loader;
         let batch_rule = (self.global_batch, *last_batch);
         let (order, live_order, batched_order) =
-            sampling.clone().open(&*source, mixture, *seed, batch_rule, workers, *retries)?;
+            sampling.clone().open_order(&*source, mixture, *seed, batch_rule, workers, *retries)?;
         let schedule = Schedule::new(order.clone(), self.global_batch, *last_batch, self.rank);
         let schedule = schedule.with_live_order(live_order).with_batched_order(batched_order);
         check_not_empty(&schedule)?;
@@ -254,7 +269,7 @@ struct OpenLoader {
 }
 
 /// The memory plan of a loader.
-struct MemoryGrant {
+struct MemoryDivision {
     prefetch: Bounds,
     scratch: ScratchPlan,
 }
@@ -264,7 +279,7 @@ impl OpenLoader {
     ///
     /// # Errors
     /// If the plan exceeds the limit or the available memory.
-    fn grant(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<MemoryGrant> {
+    fn plan_memory(&self, device_bytes: &dyn Fn(&Schemas, usize) -> usize) -> Result<MemoryDivision> {
         let CheckedLoader { loader: Loader { images, batch_sampler, .. }, format, split, fields, augments, .. } =
             &self.checked_loader;
         let (schemas, bound) = (&self.schemas, MemoryBound::from_limit(images.memory_limit));
@@ -295,15 +310,15 @@ impl OpenLoader {
             }
             depth => Bounds::exactly(depth),
         };
-        let scratch = bound.grant(&Demand { schemas, prefetch, scratch, device_bytes })?;
-        Ok(MemoryGrant { prefetch, scratch })
+        let scratch = bound.plan_scratch(&Demand { schemas, prefetch, scratch, device_bytes })?;
+        Ok(MemoryDivision { prefetch, scratch })
     }
 
     /// Creates the parts of an engine, without allocating slots or starting threads.
-    fn engine_config(self, grant: MemoryGrant) -> Result<EngineConfig> {
+    fn engine_config(self, memory_division: MemoryDivision) -> Result<EngineConfig> {
         let OpenLoader { checked_loader, source, read_source, order, schedule, schemas, cores, workers, .. } = self;
         let CheckedLoader { loader, split, fields, output_sizes, augments, .. } = checked_loader;
-        let MemoryGrant { prefetch, scratch } = grant;
+        let MemoryDivision { prefetch, scratch } = memory_division;
         let options = loader.to_string();
         let ImageOptions { decode_on, decode_share, seed, timeout, .. } = loader.images;
         let computed_names = fields[0].computed_fields.iter().map(|field| field.name.clone()).collect();
@@ -325,7 +340,7 @@ impl OpenLoader {
             annotation_frame: loader.images.annotations_follow,
             seed,
             retries: loader.images.retries,
-            sample_bytes: loader.images.max_sample_bytes,
+            max_sample_bytes: loader.images.max_sample_bytes,
             is_strict: loader.images.strict,
             damage_log: DamageLog::default(),
             blanks_failed: is_decoder,
@@ -333,7 +348,7 @@ impl OpenLoader {
         };
         let mut settings = Settings::new(cores, workers, prefetch);
         if !is_decoder {
-            settings.occupy_workers(schedule.rows_of_size(0) as usize);
+            settings.raise_initial_prefetch(schedule.rows_of_size(0) as usize);
         }
         settings.options = options;
         // The workers of a decoder keep their priority, because callers wait for their results.
@@ -397,7 +412,7 @@ impl Loader {
 }
 
 /// Checks that the augmentations support [size buckets](Loader::size_buckets), if any.
-fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, AnyFieldType)]) -> Result<()> {
+fn check_sizes(sampling: &Sampling, augment: &Augment, field_types: &[(String, AnyFieldType)]) -> Result<()> {
     let sizes = sampling.buckets.as_ref().map_or(&[][..], Buckets::sizes);
     if sizes.is_empty() {
         return Ok(());
@@ -407,7 +422,7 @@ fn check_sizes(sampling: &Sampling, augment: &Augment, kinds: &[(String, AnyFiel
             "size_buckets and mosaic or copy_paste cannot be combined: the combined images may belong to different buckets",
         ));
     }
-    let mut augments = kinds.iter().filter_map(|(_, AnyFieldType(kind))| kind.augment()).chain([augment]);
+    let mut augments = field_types.iter().filter_map(|(_, AnyFieldType(kind))| kind.augment()).chain([augment]);
     if augments.any(|augment| augment.change_epochs().next().is_some()) {
         return Err(Error::config(
             "size_buckets and Augment::from_epoch cannot be combined: each of them decides the image size of a batch",
@@ -468,15 +483,15 @@ mod tests {
 
     /// Fills a batch of four mixed samples, and finishes it with the fields that `damage` has
     /// changed. Returns the error of each sample.
-    fn faults(damage: impl Fn(&mut Field, Role)) -> Vec<Option<String>> {
+    fn errors_after(damage: impl Fn(&mut Field, Role)) -> Vec<Option<String>> {
         let mut bmp = b"BM\x3e\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\x18\0".to_vec();
         bmp.extend([0; 32]);
         let sample = |n: i64| OwnedSample::new(n.to_string()).field("bmp", bmp.clone()).label(n % 2);
         let loader = Loader::source(Samples::new((0..4).map(sample).collect())).batch_size(4).soft_labels(2, 0.1);
         let loader = loader.augment(Augment::pass_through(2, 1).mix(Mix::mixup(0.2)));
         let (format, split) = (loader.images.format(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
-        let kinds = loader.fields().unwrap();
-        let config = loader.open(kinds, format, split, |_, _| 0).unwrap();
+        let field_types = loader.fields().unwrap();
+        let config = loader.open(field_types, format, split, |_, _| 0).unwrap();
         let arrays = config.schemas.variant(0).spans.iter().map(|span| {
             let mut field = span.field.clone();
             damage(&mut field, span.role);
@@ -490,9 +505,9 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Fails(AtomicUsize, Mutex<Vec<FreeSlot>>);
+    struct FailingKeeper(AtomicUsize, Mutex<Vec<FreeSlot>>);
 
-    impl Keeper<FreeSlot> for Fails {
+    impl Keeper<FreeSlot> for FailingKeeper {
         fn keep(&self, slot: FreeSlot) {
             self.1.lock().unwrap().push(slot);
         }
@@ -519,9 +534,9 @@ mod tests {
         }
     }
 
-    struct Counted(Arc<AtomicUsize>);
+    struct CountingSource(Arc<AtomicUsize>);
 
-    impl crate::source::Source for Counted {
+    impl crate::source::Source for CountingSource {
         fn len(&self) -> usize {
             1 << 30
         }
@@ -538,13 +553,15 @@ mod tests {
     #[test]
     fn a_device_error_while_waiting_ends_the_run() {
         let reads = Arc::new(AtomicUsize::new(0));
-        let loader = Loader::source(Counted(reads.clone())).drop_field("image").batch_size(64).workers(2).prefetch(60);
+        let loader =
+            Loader::source(CountingSource(reads.clone())).drop_field("image").batch_size(64).workers(2).prefetch(60);
         let (format, split) = (loader.images.format(Layout::Nhwc).unwrap(), Split::host([&loader.images.augment]));
-        let kinds = loader.fields().unwrap();
-        let config = loader.open(kinds, format, split, |_, _| 0).unwrap();
+        let field_types = loader.fields().unwrap();
+        let config = loader.open(field_types, format, split, |_, _| 0).unwrap();
         let slot = |_| Slots::make(&config.schemas, SlotMemory::heap(config.schemas.bytes()).unwrap());
         let slots = (0..config.shared.memory.slots).map(slot).collect();
-        let engine = Engine::to_host(config, slots, Some(Box::new(|_| Ok(Arc::new(Fails::default()))))).unwrap();
+        let engine =
+            Engine::to_host(config, slots, Some(Box::new(|_| Ok(Arc::new(FailingKeeper::default()))))).unwrap();
         let shared = engine.shared().clone();
         let mut batches = Batches::new(engine, &shared);
         let mut epoch = batches.epoch(0);
@@ -562,26 +579,26 @@ mod tests {
 
     #[test]
     fn a_failure_while_finishing_a_batch_fails_all_samples() {
-        assert_eq!(faults(|_, _| ()), [const { None }; 4]);
+        assert_eq!(errors_after(|_, _| ()), [const { None }; 4]);
         // Mixing fails because the images have the wrong length.
-        let wide_faults = faults(|field, role| {
+        let wide_errors = errors_after(|field, role| {
             if role == Role::Image {
                 field.shape[0] += 1;
             }
         });
         assert!(
-            wide_faults.iter().flatten().filter(|e| e.contains("4 images of 6 bytes each")).count() == 4,
-            "{wide_faults:?}"
+            wide_errors.iter().flatten().filter(|e| e.contains("4 images of 6 bytes each")).count() == 4,
+            "{wide_errors:?}"
         );
         // Writing soft labels panics, because the bytes are not floats.
-        let byte_faults = faults(|field, role| {
+        let byte_errors = errors_after(|field, role| {
             if role == Role::SoftLabels {
                 (field.dtype, field.shape) = (Dtype::U8, vec![3]);
             }
         });
         assert!(
-            byte_faults.iter().flatten().filter(|e| e.contains("panicked while finishing batch")).count() == 4,
-            "{byte_faults:?}"
+            byte_errors.iter().flatten().filter(|e| e.contains("panicked while finishing batch")).count() == 4,
+            "{byte_errors:?}"
         );
     }
 }

@@ -403,8 +403,8 @@ impl Loader {
     /// field that uses the loader's [augmentation](Loader::augment).
     pub fn image_sizes(&self) -> Result<Vec<Size>> {
         let source = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?.0;
-        let (codecs, retries, kinds) = (self.images.codecs(), self.images.retries, self.fields()?);
-        let mut images = kinds.iter().filter(|(_, AnyFieldType(kind))| kind.augment().is_none());
+        let (codecs, retries, field_types) = (self.images.codecs(), self.images.retries, self.fields()?);
+        let mut images = field_types.iter().filter(|(_, AnyFieldType(kind))| kind.augment().is_none());
         let image = images.find_map(|(name, AnyFieldType(kind))| match kind.writer() {
             FieldWriter::Image(source_field) => Some((name, Image::with_options(source_field, None, kind.frames()))),
             _ => None,

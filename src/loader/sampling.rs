@@ -119,7 +119,7 @@ impl Sampling {
 
     /// Creates the order for `source`, or for a mixture with these proportions. `batch` is the
     /// global batch size, and `last` the policy for the last batch.
-    pub(super) fn open(
+    pub(super) fn open_order(
         mut self,
         source: &dyn Source,
         mixture: Option<Proportions>,

@@ -42,7 +42,7 @@ pub(crate) struct Recipe {
     pub(crate) seed: u64,
     pub(crate) retries: usize,
     /// Maximum total size of the fields of a sample, in bytes.
-    pub(crate) sample_bytes: u64,
+    pub(crate) max_sample_bytes: u64,
     /// Whether damage that decoders tolerate makes a sample fail.
     pub(crate) is_strict: bool,
     pub(crate) damage_log: DamageLog,
@@ -67,7 +67,7 @@ impl Recipe {
         let (max_retries, mut buffers, draw) = (buffers.len() - 1, buffers.iter_mut(), self.clip_draw(entry));
         source::retried(max_retries, id, may_retry, || {
             let buffer = buffers.next().expect("each attempt has a buffer");
-            source::within(self.sample_bytes, || self.read_source.read_drawn(id as usize, draw, buffer))
+            source::within(self.max_sample_bytes, || self.read_source.read_drawn(id as usize, draw, buffer))
         })
     }
 
@@ -76,7 +76,7 @@ impl Recipe {
     pub(crate) fn copy(&self, id: u64, part: &mut SlotPart, row: usize) -> Option<usize> {
         let numbers = self.read_source.stored(id as usize, &mut part.meta(row).key)?;
         let (bytes, field) = (numbers.parts().2.len(), &self.fields_of(part.header()).copied_fields[0]);
-        (bytes as u64 <= self.sample_bytes && field.write_stored(numbers, part, row)).then_some(bytes)
+        (bytes as u64 <= self.max_sample_bytes && field.write_stored(numbers, part, row)).then_some(bytes)
     }
 
     pub(crate) fn sample_error(&self, id: u64, key: &str, error: Error) -> Error {
@@ -231,8 +231,8 @@ impl Recipe {
 
     pub(crate) fn check_size(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
         let sample_bytes = sample.memory() as u64;
-        if sample_bytes > self.sample_bytes {
-            let cause = format!("the sample has {sample_bytes} bytes, but the limit is {}", self.sample_bytes);
+        if sample_bytes > self.max_sample_bytes {
+            let cause = format!("the sample has {sample_bytes} bytes, but the limit is {}", self.max_sample_bytes);
             return Err(self.sample_error(id, sample.key(), Error::in_source(cause)));
         }
         Ok(())
@@ -409,7 +409,7 @@ impl Recipe {
             replace_failed_samples(full);
         }
         if self.blanks_failed {
-            blank_failed(fields, full);
+            blank_failed_rows(fields, full);
         }
         if let Err(e) = guarded(|| fields.mix(full, scratch)) {
             // Some samples may have been mixed already, so make all samples of the batch fail.
@@ -446,7 +446,7 @@ impl Recipe {
         }
         if self.blanks_failed {
             let fields = self.fields_of(full.header());
-            rows.iter().for_each(|&row| blank(fields, full, row));
+            rows.iter().for_each(|&row| blank_if_failed(fields, full, row));
         }
         full.pack();
     }
@@ -454,11 +454,11 @@ impl Recipe {
 
 /// Replaces the images of each failed sample with black, and its other fields with zeros. The error
 /// of the sample names its row in the batch.
-fn blank_failed(fields: &Fields, full: &mut FilledSlot) {
-    (0..full.len()).for_each(|row| blank(fields, full, row));
+fn blank_failed_rows(fields: &Fields, full: &mut FilledSlot) {
+    (0..full.len()).for_each(|row| blank_if_failed(fields, full, row));
 }
 
-fn blank(fields: &Fields, full: &mut FilledSlot, row: usize) {
+fn blank_if_failed(fields: &Fields, full: &mut FilledSlot, row: usize) {
     let Some(fault) = full.meta_mut(row).fault.take() else { return };
     full.meta_mut(row).fault = Some(fault.of_sample(row as u64));
     full.header_mut().entries[row].valid = false;

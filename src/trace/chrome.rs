@@ -27,14 +27,14 @@ use crate::error::{Error, Result};
 
 /// The name of a span in which the consumer uses a batch: this prefix and the batch's index.
 /// TensorBoard's profiler plug-in recognizes steps by the prefix.
-pub(super) const STEP: &str = "ProfilerStep#";
+pub(super) const STEP_PREFIX: &str = "ProfilerStep#";
 
 /// End of the JSON document. The next window overwrites it.
 const TAIL: &[u8] = b"\n]}\n";
 
 /// A row of the trace: a thread or a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Row {
+pub(crate) enum TraceRow {
     /// A thread of the program, such as the consumer, with its number.
     Thread(u64),
     Coordinator,
@@ -45,16 +45,16 @@ pub(crate) enum Row {
     ConsumerStream,
 }
 
-impl Row {
+impl TraceRow {
     fn process_and_thread_ids(self) -> (u64, u64) {
         match self {
-            Row::Coordinator => (1, 1),
-            Row::Worker(index) => (1, 10 + index as u64),
-            Row::Reader(index) => (1, 5_000 + index as u64),
-            Row::Thread(thread) => (1, 10_000 + thread),
-            Row::CopyStream => (2, 1),
-            Row::ConvertStream => (2, 2),
-            Row::ConsumerStream => (2, 3),
+            TraceRow::Coordinator => (1, 1),
+            TraceRow::Worker(index) => (1, 10 + index as u64),
+            TraceRow::Reader(index) => (1, 5_000 + index as u64),
+            TraceRow::Thread(thread) => (1, 10_000 + thread),
+            TraceRow::CopyStream => (2, 1),
+            TraceRow::ConvertStream => (2, 2),
+            TraceRow::ConsumerStream => (2, 3),
         }
     }
 }
@@ -78,7 +78,7 @@ pub(crate) struct Args {
 
 /// A recorded span.
 struct Event {
-    row: Row,
+    row: TraceRow,
     name: Cow<'static, str>,
     /// Start in ns since the trace was created. `end` has the same unit.
     start: u64,
@@ -99,7 +99,7 @@ struct CompleteEvent<'a> {
     args: &'a Args,
 }
 
-pub(crate) type NetworkCounters = Box<dyn Fn() -> Option<NetworkStats> + Send + Sync>;
+pub(crate) type ReadNetworkStats = Box<dyn Fn() -> Option<NetworkStats> + Send + Sync>;
 
 /// The network activity in an interval.
 struct NetworkInterval {
@@ -119,7 +119,7 @@ pub(crate) struct Trace {
     /// other threads share the last list.
     events: Box<[CachePadded<Mutex<Vec<Event>>>]>,
     workers: usize,
-    network: NetworkCounters,
+    network: ReadNetworkStats,
     recorder: Mutex<Recorder>,
 }
 
@@ -141,7 +141,7 @@ struct Recorder {
     /// The file, or `None` after a failed write.
     file: Option<File>,
     /// Names of the rows that are already in the file.
-    row_names: BTreeMap<Row, String>,
+    row_names: BTreeMap<TraceRow, String>,
     /// Names of the program's threads, by thread ID.
     threads: BTreeMap<u64, String>,
     is_empty: bool,
@@ -153,7 +153,7 @@ impl Trace {
         path: &Path,
         schedule: Schedule,
         (workers, readers): (usize, usize),
-        network: NetworkCounters,
+        network: ReadNetworkStats,
     ) -> Result<Arc<Self>> {
         schedule.check()?;
         let program = concat!("warpfeed ", env!("CARGO_PKG_VERSION"));
@@ -216,19 +216,26 @@ impl Trace {
         self.recorder.lock().expect("no code panics while holding this lock")
     }
 
-    pub(crate) fn record(&self, row: Row, name: &'static str, start: Instant, end: Instant, args: Args) {
+    pub(crate) fn record(&self, row: TraceRow, name: &'static str, start: Instant, end: Instant, args: Args) {
         self.record_at(row, name, self.timestamp(start), self.timestamp(end), args);
     }
 
     /// Like [`record`](Trace::record), with times in ns since the trace was created.
-    pub(crate) fn record_at(&self, row: Row, name: impl Into<Cow<'static, str>>, start: u64, end: u64, args: Args) {
-        if let Row::Thread(thread) = row {
+    pub(crate) fn record_at(
+        &self,
+        row: TraceRow,
+        name: impl Into<Cow<'static, str>>,
+        start: u64,
+        end: u64,
+        args: Args,
+    ) {
+        if let TraceRow::Thread(thread) = row {
             let name = || std::thread::current().name().unwrap_or("thread").to_owned();
             self.recorder().threads.entry(thread).or_insert_with(name);
         }
         let list = match row {
-            Row::Worker(index) => index,
-            Row::Reader(index) => self.workers + index,
+            TraceRow::Worker(index) => index,
+            TraceRow::Reader(index) => self.workers + index,
             _ => self.events.len() - 1,
         };
         let mut events = self.events[list].lock().expect("no code panics while holding this lock");
@@ -340,7 +347,7 @@ fn log_result(result: Option<Result<(PathBuf, usize)>>) {
 impl Listener for Trace {
     fn on_span_end(&self, name: &'static str, start: Instant, end: Instant) {
         if self.is_open() {
-            self.record(Row::Thread(span::thread_number()), name, start, end, Args::default());
+            self.record(TraceRow::Thread(span::thread_number()), name, start, end, Args::default());
         }
     }
 }
@@ -351,13 +358,13 @@ impl Recorder {
         for event in events {
             let (pid, tid) = event.row.process_and_thread_ids();
             let name = match event.row {
-                Row::Thread(thread) => self.threads.get(&thread).cloned().unwrap_or_default(),
-                Row::Coordinator => "coordinator".to_owned(),
-                Row::Worker(index) => format!("worker {index}"),
-                Row::Reader(index) => format!("reader {index}"),
-                Row::CopyStream => "copy stream".to_owned(),
-                Row::ConvertStream => "convert stream".to_owned(),
-                Row::ConsumerStream => "consumer's stream".to_owned(),
+                TraceRow::Thread(thread) => self.threads.get(&thread).cloned().unwrap_or_default(),
+                TraceRow::Coordinator => "coordinator".to_owned(),
+                TraceRow::Worker(index) => format!("worker {index}"),
+                TraceRow::Reader(index) => format!("reader {index}"),
+                TraceRow::CopyStream => "copy stream".to_owned(),
+                TraceRow::ConvertStream => "convert stream".to_owned(),
+                TraceRow::ConsumerStream => "consumer's stream".to_owned(),
             };
             if self.row_names.get(&event.row) != Some(&name) {
                 let process = if pid == 1 { "host" } else { "device" };
@@ -420,12 +427,12 @@ impl Event {
         let (pid, tid) = self.row.process_and_thread_ids();
         let category = match self.row {
             // PyTorch uses this category for `record_function`.
-            Row::Thread(_) => "user_annotation",
-            Row::Coordinator | Row::Worker(_) | Row::Reader(_) => "loader",
+            TraceRow::Thread(_) => "user_annotation",
+            TraceRow::Coordinator | TraceRow::Worker(_) | TraceRow::Reader(_) => "loader",
             _ => "device",
         };
         let name = match (&*self.name, self.args.batch) {
-            (STEP, Some(batch)) => Cow::Owned(format!("{STEP}{batch}")),
+            (STEP_PREFIX, Some(batch)) => Cow::Owned(format!("{STEP_PREFIX}{batch}")),
             (name, _) => Cow::Borrowed(name),
         };
         let (ts, dur) = (micros(self.start), micros(self.end - self.start));

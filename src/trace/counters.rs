@@ -17,14 +17,14 @@ use warpfeed_sources::internal::Since;
 use super::nvtx;
 use super::stats::{LoaderCounts, WorkerCounts};
 use super::timeline::Timeline;
-use super::{Args, ProcessStats, Row, STEP, Stage, StageMap, Stats, Straggler, Tally, Trace, span};
+use super::{Args, ProcessStats, STEP_PREFIX, Stage, StageMap, Stats, Straggler, Tally, Trace, TraceRow, span};
 use crate::error::{Result, reserve};
 
 pub(super) const MAX_STRAGGLERS: usize = 8;
 /// Name of the consumer's wait in traces.
-pub(crate) const WAIT: &str = "wait for a batch";
+pub(crate) const BATCH_WAIT: &str = "wait for a batch";
 /// Name of the coordinator's wait in traces.
-pub(crate) const WAIT_FOR_SLOT: &str = "wait for a slot";
+pub(crate) const SLOT_WAIT: &str = "wait for a slot";
 /// Time in seconds in which the weight of a straggler falls to half.
 const HALF_LIFE_SECONDS: f64 = 30.0;
 /// Number of elements of the histogram of ready batches.
@@ -136,7 +136,7 @@ impl Counters {
     }
 
     /// Returns the trace if a window is open.
-    pub(crate) fn tracing(&self) -> Option<&Trace> {
+    pub(crate) fn open_trace(&self) -> Option<&Trace> {
         self.trace().filter(|trace| trace.is_open())
     }
 
@@ -175,9 +175,9 @@ impl Counters {
         consumer.ready_histogram[ready.min(READY_ENTRIES - 1)] += 1;
         if let Some((delivery_time, epoch, batch)) = consumer.last_delivery.take() {
             self.step.add(nanos(now, delivery_time), 0);
-            if let Some(trace) = self.tracing() {
+            if let Some(trace) = self.open_trace() {
                 let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-                trace.record(Row::Thread(span::thread_number()), STEP, delivery_time, now, args);
+                trace.record(TraceRow::Thread(span::thread_number()), STEP_PREFIX, delivery_time, now, args);
             }
         }
         drop(consumer);
@@ -202,9 +202,9 @@ impl Counters {
         self.batches.add(1);
         self.samples.add(samples as u64);
         self.damaged.add(damaged_images);
-        if let Some(trace) = self.tracing() {
+        if let Some(trace) = self.open_trace() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-            trace.record(Row::Thread(span::thread_number()), WAIT, request_time, now, args);
+            trace.record(TraceRow::Thread(span::thread_number()), BATCH_WAIT, request_time, now, args);
         }
         let mut consumer = self.consumer();
         consumer.last_delivery = Some((now, epoch, batch));
@@ -216,7 +216,7 @@ impl Counters {
         consumer.timeline.add_batch(seconds, samples, wait_ns as f64 * 1e-9, || {
             let mut stragglers = self.stragglers.lock().expect("no code panics while holding this lock");
             self.straggler_ns.store(trim_stragglers(&mut stragglers, seconds), Relaxed);
-            self.busy()
+            self.busy_ns()
         });
     }
 
@@ -225,14 +225,14 @@ impl Counters {
     pub(crate) fn record_slot_wait(&self, epoch: u64, batch: u64, wait_start: Instant, wait_time: Duration) {
         let now = Instant::now();
         self.slot.add(wait_time.as_nanos() as u64, 0);
-        if let Some(trace) = self.tracing() {
+        if let Some(trace) = self.open_trace() {
             let args = Args { epoch: Some(epoch), batch: Some(batch), ..Args::default() };
-            trace.record(Row::Coordinator, WAIT_FOR_SLOT, wait_start, now, args);
+            trace.record(TraceRow::Coordinator, SLOT_WAIT, wait_start, now, args);
         }
     }
 
-    pub(crate) fn field(&self, number: usize) -> &str {
-        &self.fields[number]
+    pub(crate) fn field(&self, field_index: usize) -> &str {
+        &self.fields[field_index]
     }
 
     /// Records the time that a sample took in each stage. The tuple contains the sample's index,
@@ -318,7 +318,7 @@ impl Counters {
     }
 
     /// Returns the total time per stage, in ns.
-    pub(crate) fn busy(&self) -> StageMap<u64> {
+    pub(crate) fn busy_ns(&self) -> StageMap<u64> {
         StageMap::from_fn(|stage| self.workers.iter().map(|w| w.stages[stage].ns()).sum())
     }
 
@@ -326,9 +326,9 @@ impl Counters {
     /// depth, and the duration of the epochs.
     pub(crate) fn stats(&self) -> Stats {
         let stage = |stage: Stage| Tally::sum(self.workers.iter().map(|w| &w.stages[stage]));
-        let loader_stats = Stats::counted(&self.counts, self.workers.iter().map(|worker| &worker.counts));
+        let loader_stats = Stats::from_counts(&self.counts, self.workers.iter().map(|worker| &worker.counts));
         let read = stage(Stage::Read);
-        let busy = self.busy();
+        let busy_ns = self.busy_ns();
         let mut consumer = self.consumer();
         let stragglers = self.stragglers.lock().expect("no code panics while holding this lock");
         let mut stragglers: Vec<Straggler> = stragglers.iter().map(|slow| slow.straggler.clone()).collect();
@@ -350,12 +350,14 @@ impl Counters {
                 .fields
                 .iter()
                 .enumerate()
-                .map(|(number, name)| (name.clone(), Tally::sum(self.workers.iter().map(|w| &w.fields[number]))))
+                .map(|(field_index, name)| {
+                    (name.clone(), Tally::sum(self.workers.iter().map(|w| &w.fields[field_index])))
+                })
                 .collect(),
             ready: consumer.ready_histogram[..ready_len].to_vec(),
             process: ProcessStats::now().since(&self.process),
             slowest: stragglers,
-            timeline: consumer.timeline.intervals(self.open_time.elapsed().as_secs_f64(), busy),
+            timeline: consumer.timeline.intervals(self.open_time.elapsed().as_secs_f64(), busy_ns),
             ..loader_stats
         }
     }
@@ -369,11 +371,11 @@ impl WorkerCounters {
         self.stage.store(stage as usize, Relaxed);
     }
 
-    pub(crate) fn enter_field(&self, number: usize, name: &str, sample: u64) {
+    pub(crate) fn enter_field(&self, field_index: usize, name: &str, sample: u64) {
         self.leave();
         nvtx::push(name);
         self.sample.store(sample + 1, Relaxed);
-        self.stage.store(Stage::Fields as usize + number, Relaxed);
+        self.stage.store(Stage::Fields as usize + field_index, Relaxed);
     }
 
     /// Counts a sample in a stage. `ns` is the time that it took, and `bytes` what the stage
@@ -388,8 +390,8 @@ impl WorkerCounters {
     }
 
     /// Counts a field of a sample. `ns` is the time that it took, and `bytes` what it produced.
-    pub(crate) fn add_field(&self, number: usize, ns: u64, bytes: usize) {
-        self.fields[number].add(ns, bytes);
+    pub(crate) fn add_field(&self, field_index: usize, ns: u64, bytes: usize) {
+        self.fields[field_index].add(ns, bytes);
         self.stages[Stage::Fields].add_time(ns);
     }
 

@@ -41,9 +41,9 @@ pub(crate) use warpfeed_sources::internal::Tally;
 pub use warpfeed_sources::{NetworkStats, StageStats};
 
 pub use bottleneck::Bottleneck;
-use chrome::STEP;
-pub(crate) use chrome::{Args, Row, Trace};
-pub(crate) use counters::{Counters, WAIT, WAIT_FOR_SLOT, nanos};
+use chrome::STEP_PREFIX;
+pub(crate) use chrome::{Args, Trace, TraceRow};
+pub(crate) use counters::{BATCH_WAIT, Counters, SLOT_WAIT, nanos};
 pub use decoded_cache::DecodedCacheStats;
 pub(crate) use nvtx::range;
 pub use process::ProcessStats;

@@ -21,7 +21,7 @@ impl Evidence<'_> {
                 format!("{} so far; at least {MIN_BATCHES} are needed", counted(stats.batches, "request", "requests"));
             return (Bottleneck::Unclear, "too early to say".into(), vec![count_text]);
         }
-        let (wait_text, worker_line) = (self.wait_text.clone(), self.busy_workers());
+        let (wait_text, worker_line) = (self.wait_text.clone(), self.busy_workers_line());
         if wait_fraction < MIN_STALL_FRACTION {
             return (
                 Bottleneck::Step,
@@ -31,7 +31,7 @@ impl Evidence<'_> {
         }
         let decode = stats.device_decode.as_ref();
         if let Some(decode) = decode.filter(|s| ratio(s.seconds, stats.seconds) >= MIN_STREAM_FRACTION) {
-            let lines = vec![self.device_decode(decode), wait_text, "DecodeOn::Auto lets the workers help".into()];
+            let lines = vec![self.device_decode_line(decode), wait_text, "DecodeOn::Auto lets the workers help".into()];
             return (Bottleneck::DeviceDecode, "device-decode-bound".into(), lines);
         }
         if busy_fraction >= MIN_BUSY_FRACTION {

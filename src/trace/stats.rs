@@ -48,7 +48,7 @@ macro_rules! statistics {
 
         impl Stats {
             /// Returns the statistics with counts and times. All other values have their defaults.
-            pub(super) fn counted<'w>(
+            pub(super) fn from_counts<'w>(
                 loader: &LoaderCounts,
                 workers: impl Iterator<Item = &'w WorkerCounts> + Clone,
             ) -> Self {
@@ -61,7 +61,7 @@ macro_rules! statistics {
                 }
             }
 
-            fn counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            fn write_counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let counts = [
                     $($((self.$loader_count, $loader_text),)?)*
                     $($((self.$worker_count, $workers_text),)?)*
@@ -71,7 +71,7 @@ macro_rules! statistics {
 
             /// The name of each statistic, and the lines of its documentation.
             #[cfg(test)]
-            const DOCUMENTED: &[(&str, &[&str])] = &[
+            const DOCS: &[(&str, &[&str])] = &[
                 $((stringify!($loader_count), &[$($loader_doc),+]),)*
                 $((stringify!($worker_count), &[$($worker_doc),+]),)*
                 $((stringify!($time), &[$($time_doc),+]),)*
@@ -80,7 +80,7 @@ macro_rules! statistics {
                 $((stringify!($state), &[$($state_doc),+]),)*
             ];
 
-            fn minus(&self, earlier: &Self) -> Self {
+            fn difference(&self, earlier: &Self) -> Self {
                 Stats {
                     $($loader_count: self.$loader_count.since(&earlier.$loader_count),)*
                     $($worker_count: self.$worker_count.since(&earlier.$worker_count),)*
@@ -306,10 +306,10 @@ impl Stats {
     /// Returns the workers' stages with their names: read, decode, transform, write, then each
     /// computed field.
     pub fn stages(&self) -> impl Iterator<Item = (&str, &StageStats)> {
-        self.each_stage().map(|(_, name, stage)| (name, stage))
+        self.stages_with_kind().map(|(_, name, stage)| (name, stage))
     }
 
-    pub(super) fn each_stage(&self) -> impl Iterator<Item = (Stage, &str, &StageStats)> {
+    pub(super) fn stages_with_kind(&self) -> impl Iterator<Item = (Stage, &str, &StageStats)> {
         let image_stages = [
             (Stage::Read, &self.read),
             (Stage::Decode, &self.decode),
@@ -320,18 +320,18 @@ impl Stats {
         image_stages.chain(self.fields.iter().map(|(name, stats)| (Stage::Fields, &**name, stats)))
     }
 
-    pub(super) fn busiest(&self) -> (Stage, &str, &StageStats) {
-        self.each_stage().max_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds)).expect("at least one stage exists")
+    pub(super) fn busiest_stage(&self) -> (Stage, &str, &StageStats) {
+        self.stages_with_kind().max_by(|a, b| a.2.seconds.total_cmp(&b.2.seconds)).expect("at least one stage exists")
     }
 
     /// Returns the total time in all stages, in seconds.
-    pub(super) fn worked_seconds(&self) -> f64 {
+    pub(super) fn busy_seconds(&self) -> f64 {
         self.stages().map(|(_, stage)| stage.seconds).sum()
     }
 
     /// Returns the average number of busy workers, from 0 to [`workers`](Stats::workers).
     pub fn busy_workers(&self) -> f64 {
-        let busy = ratio(self.worked_seconds(), self.seconds);
+        let busy = ratio(self.busy_seconds(), self.seconds);
         // Work between epochs is counted, but the time between epochs is not. Statistics from older
         // versions lack the number of workers.
         if self.workers > 0 { busy.min(self.workers as f64) } else { busy }
@@ -341,7 +341,7 @@ impl Stats {
     pub fn busy_fraction(&self) -> f64 {
         // Statistics from older versions lack `worker_seconds`.
         let total = if self.worker_seconds > 0.0 { self.worker_seconds } else { self.seconds * self.workers as f64 };
-        ratio(self.worked_seconds(), total).min(1.0)
+        ratio(self.busy_seconds(), total).min(1.0)
     }
 
     /// Returns the average number of concurrent reads by the reader threads.
@@ -362,7 +362,7 @@ impl Stats {
     /// times of these samples also include earlier occurrences.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
-        let mut stats = self.minus(earlier);
+        let mut stats = self.difference(earlier);
         stats.slowest.retain(|slow| slow.at_seconds > earlier.until_seconds);
         stats.timeline.retain(|interval| interval.start + interval.seconds > earlier.until_seconds);
         stats
@@ -374,35 +374,39 @@ fn percent(share: f64) -> f64 {
 }
 
 impl Stats {
-    fn rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_rows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "  {:<10} {:>9} {:>10} {:>10} {:>10} {:>9}   share of",
             "stage", "count", "mean us", "p50 us", "p99 us", "MB/s"
         )?;
-        let row =
-            |f: &mut fmt::Formatter<'_>, name: &str, stage: &StageStats, total: f64, suffix: &str, parallel: bool| {
-                let [mean, p50, p99] = [stage.mean_seconds(), stage.p50_seconds, stage.p99_seconds].map(|s| s * 1e6);
-                let speed = match stage.bytes {
-                    0 => String::new(),
-                    bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
-                };
-                let share = if parallel {
-                    format!("{:>5.1} at a time", ratio(stage.seconds, total))
-                } else {
-                    format!("{:>5.1} %", percent(ratio(stage.seconds, total).min(1.0)))
-                };
-                let count = stage.count;
-                writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {suffix}")
+        let write_row = |f: &mut fmt::Formatter<'_>,
+                         name: &str,
+                         stage: &StageStats,
+                         total: f64,
+                         suffix: &str,
+                         is_parallel: bool| {
+            let [mean, p50, p99] = [stage.mean_seconds(), stage.p50_seconds, stage.p99_seconds].map(|s| s * 1e6);
+            let speed = match stage.bytes {
+                0 => String::new(),
+                bytes => format!("{:.0}", ratio(bytes as f64, self.seconds) / 1e6),
             };
+            let share = if is_parallel {
+                format!("{:>5.1} at a time", ratio(stage.seconds, total))
+            } else {
+                format!("{:>5.1} %", percent(ratio(stage.seconds, total).min(1.0)))
+            };
+            let count = stage.count;
+            writeln!(f, "  {name:<10} {count:>9} {mean:>10.1} {p50:>10.1} {p99:>10.1} {speed:>9} {share} {suffix}")
+        };
         let busy = self.busy_fraction();
-        let share = ratio(self.worked_seconds(), busy);
+        let share = ratio(self.busy_seconds(), busy);
         for (name, stage) in self.stages() {
-            row(f, name, stage, share, "the workers' time", false)?;
+            write_row(f, name, stage, share, "the workers' time", false)?;
         }
         let idle = percent(1.0 - busy);
         writeln!(f, "  {:<63} {idle:>5.1} % the workers' time ({} workers)", "idle", self.workers)?;
-        let batch = [
+        let other_stages = [
             ("ahead", self.ahead.as_ref(), "by reader threads"),
             ("slot", Some(&self.slot), "the coordinator's time, waiting for a free slot"),
             ("copy", self.copy.as_ref(), "the copy stream's time"),
@@ -412,9 +416,9 @@ impl Stats {
             ("stall", self.stall.as_ref(), "the consumer's stream's time, waiting for a batch"),
             ("step", Some(&self.step), "the consumer's time, between batches"),
         ];
-        for (name, stage, suffix) in batch {
+        for (name, stage, suffix) in other_stages {
             if let Some(stage) = stage.filter(|s| s.count > 0) {
-                row(f, name, stage, self.seconds, suffix, name == "ahead")?;
+                write_row(f, name, stage, self.seconds, suffix, name == "ahead")?;
             }
         }
         Ok(())
@@ -433,12 +437,12 @@ impl fmt::Display for Stats {
             self.bytes_per_second() / 1e6,
             percent(self.stall_fraction().min(1.0))
         )?;
-        self.rows(f)?;
-        let automatic = |max: usize, now: usize| if max > now { format!(", at most {max}") } else { String::new() };
+        self.write_rows(f)?;
+        let describe_max = |max: usize, now: usize| if max > now { format!(", at most {max}") } else { String::new() };
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let ProcessStats { cpu_seconds, minor_faults, major_faults, disk_bytes, anonymous_bytes } = self.process;
         write!(f, "  {:.1} batches ready on average, prefetch {}", self.mean_ready(), self.prefetch)?;
-        write!(f, "{}", automatic(self.most_prefetch, self.prefetch))?;
+        write!(f, "{}", describe_max(self.most_prefetch, self.prefetch))?;
         write!(
             f,
             "; workers were runnable but not running for {:.1} s; process: {cpu_seconds:.1} s of CPU time, {major_faults} major and {minor_faults} \
@@ -456,7 +460,7 @@ impl fmt::Display for Stats {
                 write!(f, "\n  network: {line}")?;
             }
         }
-        self.counts(f)?;
+        self.write_counts(f)?;
         for slow in &self.slowest[..self.slowest.len().min(3)] {
             write!(f, "\n  slow: {}: {:.1} ms, most of it in {}", slow.name(), slow.seconds * 1e3, slow.stage)?;
         }
@@ -487,7 +491,7 @@ mod tests {
     #[test]
     fn the_table_in_the_documentation_lists_all_statistics() {
         let row = |(name, doc): &(&str, &[&str])| format!("| `{name}` | {} |\n", summary(doc));
-        let rows: String = Stats::DOCUMENTED.iter().map(row).collect();
+        let rows: String = Stats::DOCS.iter().map(row).collect();
         let table = format!("| key | content |\n|---|---|\n{rows}");
         generated_files::check_part(
             "docs/where-does-the-time-go.md",
@@ -496,7 +500,7 @@ mod tests {
         );
         // JSON, and therefore Python's dict and `flat()`, must have exactly these keys.
         let json = serde_json::to_value(Stats::default()).unwrap();
-        let mut names: Vec<&str> = Stats::DOCUMENTED.iter().map(|(name, _)| *name).collect();
+        let mut names: Vec<&str> = Stats::DOCS.iter().map(|(name, _)| *name).collect();
         names.sort_unstable();
         assert_eq!(json.as_object().unwrap().keys().collect::<Vec<_>>(), names);
     }

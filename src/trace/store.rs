@@ -19,7 +19,7 @@ const FEW_REQUESTS: f64 = 16.0;
 impl Evidence<'_> {
     pub(super) fn judge_network(&self, network: &NetworkStats) -> Judgment {
         let Evidence { stats, wait_text, .. } = self;
-        let mut lines = vec![self.busy_workers(), wait_text.clone()];
+        let mut lines = vec![self.busy_workers_line(), wait_text.clone()];
         lines.extend(network.lines(stats.seconds));
         let mean_bytes = ratio(network.bytes as f64, network.requests as f64);
         let refused_fraction = ratio(network.refusals as f64, network.requests as f64);

@@ -35,26 +35,27 @@ pub struct Interval {
 pub(super) struct Timeline {
     interval_seconds: f64,
     intervals: Vec<Interval>,
-    /// The workers' total time per stage, in ns, at time `busy_until`.
-    counted_busy: StageMap<u64>,
-    busy_until: f64,
+    /// The workers' total time per stage, in ns, at time `last_busy_time`.
+    last_busy_ns: StageMap<u64>,
+    last_busy_time: f64,
 }
 
 impl Timeline {
     pub(super) fn new() -> Result<Self> {
         let mut intervals = Vec::new();
         reserve(&mut intervals, MAX_INTERVALS)?;
-        Ok(Timeline { interval_seconds: 0.05, intervals, counted_busy: StageMap::default(), busy_until: 0.0 })
+        Ok(Timeline { interval_seconds: 0.05, intervals, last_busy_ns: StageMap::default(), last_busy_time: 0.0 })
     }
 
-    /// Adds a batch that arrived at `now` after a wait of `wait_seconds`, both in seconds. `busy`
-    /// returns the workers' total time in each stage, in ns, and is called once per interval.
+    /// Adds a batch that arrived at `now` after a wait of `wait_seconds`, both in seconds.
+    /// `busy_ns` returns the workers' total time in each stage, in ns, and is called once per
+    /// interval.
     pub(super) fn add_batch(
         &mut self,
         now: f64,
         samples: usize,
         wait_seconds: f64,
-        busy: impl FnOnce() -> StageMap<u64>,
+        busy_ns: impl FnOnce() -> StageMap<u64>,
     ) {
         while now >= self.interval_seconds * MAX_INTERVALS as f64 {
             self.merge_pairs();
@@ -65,19 +66,19 @@ impl Timeline {
                 let start = self.intervals.len() as f64 * self.interval_seconds;
                 self.intervals.push(Interval { start, seconds: self.interval_seconds, ..Interval::default() });
             }
-            self.add_busy(now, busy());
+            self.add_busy_ns(now, busy_ns());
         }
         self.intervals[index].batches += 1;
         self.intervals[index].samples += samples as u64;
         self.spread(now - wait_seconds, now, |interval, share| interval.waited += wait_seconds * share);
     }
 
-    fn add_busy(&mut self, now: f64, busy: StageMap<u64>) {
-        let new_busy = StageMap::from_fn(|stage| busy[stage].saturating_sub(self.counted_busy[stage]) as f64 * 1e-9);
-        self.spread(self.busy_until, now, |interval, share| {
+    fn add_busy_ns(&mut self, now: f64, busy_ns: StageMap<u64>) {
+        let new_busy = StageMap::from_fn(|stage| busy_ns[stage].saturating_sub(self.last_busy_ns[stage]) as f64 * 1e-9);
+        self.spread(self.last_busy_time, now, |interval, share| {
             new_busy.iter().for_each(|(stage, new_busy)| interval.busy[stage] += new_busy * share);
         });
-        (self.counted_busy, self.busy_until) = (busy, now);
+        (self.last_busy_ns, self.last_busy_time) = (busy_ns, now);
     }
 
     /// Calls `add` for each interval that overlaps the time from `start` to `end`, with the
@@ -115,9 +116,9 @@ impl Timeline {
         self.intervals.truncate(self.intervals.len().div_ceil(2));
     }
 
-    pub(super) fn intervals(&mut self, now: f64, busy: StageMap<u64>) -> Vec<Interval> {
+    pub(super) fn intervals(&mut self, now: f64, busy_ns: StageMap<u64>) -> Vec<Interval> {
         if !self.intervals.is_empty() {
-            self.add_busy(now, busy);
+            self.add_busy_ns(now, busy_ns);
         }
         self.intervals.clone()
     }

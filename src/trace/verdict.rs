@@ -118,7 +118,7 @@ impl Verdict {
         let evidence = Evidence { stats, wait_fraction, busy_fraction: stats.busy_fraction(), wait_text };
         let (limit, headline, mut lines) = if stats.on_request { evidence.judge_requests() } else { evidence.judge() };
         if !stats.on_request && limit != Bottleneck::EpochStart {
-            lines.extend(evidence.start_line());
+            lines.extend(evidence.epoch_start_line());
         }
         let text = lines.iter().fold(headline, |text, line| text + "\n- " + line);
         Verdict { limit, waited: wait_fraction, max_speedup: evidence.max_speedup(), text }
@@ -146,7 +146,7 @@ impl Evidence<'_> {
             return self.judge_work();
         }
         if stats.start_seconds >= 0.5 * stats.waited_seconds
-            && let Some(start_line) = self.start_line()
+            && let Some(start_line) = self.epoch_start_line()
         {
             let reason =
                 "work on an epoch begins when the epoch is requested: longer epochs or smaller batches would help";
@@ -209,7 +209,7 @@ impl Evidence<'_> {
 
     /// Describes how much of the wait is for the first batches of epochs, if this share is
     /// significant.
-    fn start_line(&self) -> Option<String> {
+    fn epoch_start_line(&self) -> Option<String> {
         let Evidence { stats, wait_fraction, .. } = self;
         let share = ratio(stats.start_seconds, stats.waited_seconds);
         let is_relevant = *wait_fraction >= MIN_STALL_FRACTION
@@ -234,7 +234,7 @@ impl Evidence<'_> {
         ratio(self.stats.prepared as f64, self.stats.seconds * self.busy_fraction)
     }
 
-    pub(super) fn busy_workers(&self) -> String {
+    pub(super) fn busy_workers_line(&self) -> String {
         let Stats { workers, .. } = *self.stats;
         format!("{:.1} of {workers} workers are busy", self.stats.busy_workers().min(workers as f64))
     }
@@ -246,7 +246,7 @@ impl Evidence<'_> {
         let device_seconds = ratio((1.0 - self.wait_fraction) * stats.seconds, stats.batches as f64);
         let step_ms = 1e3 * if stats.stall.is_some() { device_seconds } else { stats.step.mean_seconds() };
         let mut lines = vec![wait_text.clone(), format!("a step takes {step_ms:.1} ms: {rate:.0} samples/s")];
-        let worker_line = self.busy_workers();
+        let worker_line = self.busy_workers_line();
         lines.push(if capacity > rate {
             let speedup = ratio(capacity, rate);
             format!("{worker_line}: the loader could deliver about {capacity:.0} samples/s, {speedup:.1} times as many")
@@ -261,7 +261,7 @@ impl Evidence<'_> {
         let Evidence { stats, wait_text, .. } = self;
         let share = |stage: &StageStats| ratio(stage.seconds, stats.seconds);
         let is_saturated = |stage: &&StageStats| share(stage) >= MIN_STREAM_FRACTION;
-        let stream = |name: &str, stage: &StageStats, advice: &str| {
+        let describe_stream = |name: &str, stage: &StageStats, advice: &str| {
             let speed = ratio(stage.bytes as f64, stage.seconds) / 1e9;
             let busy_line =
                 format!("the {name} stream is busy {} % of the time, at {speed:.1} GB/s", percent(share(stage)));
@@ -269,24 +269,24 @@ impl Evidence<'_> {
         };
         if let Some(copy) = stats.copy.as_ref().filter(is_saturated) {
             let advice = "smaller images, or a wider link, would help; more workers would not";
-            let (headline, lines) = stream("copy", copy, advice);
+            let (headline, lines) = describe_stream("copy", copy, advice);
             return Some((Bottleneck::Copy, headline, lines));
         }
         if let Some(convert) = stats.convert.as_ref().filter(is_saturated) {
             let advice = "the model's own kernels keep the device busy, or the batches are very small";
-            let (headline, lines) = stream("convert", convert, advice);
+            let (headline, lines) = describe_stream("convert", convert, advice);
             return Some((Bottleneck::Convert, headline, lines));
         }
         let decode = stats.device_decode.as_ref().filter(is_saturated)?;
         let lines = vec![
-            self.device_decode(decode),
+            self.device_decode_line(decode),
             wait_text.clone(),
             "`warpfeed pack` makes files that the device decodes faster; DecodeOn::Auto lets the workers help".into(),
         ];
         Some((Bottleneck::DeviceDecode, "device-decode-bound".into(), lines))
     }
 
-    pub(super) fn device_decode(&self, decode: &StageStats) -> String {
+    pub(super) fn device_decode_line(&self, decode: &StageStats) -> String {
         let (share, batch_ms) = (percent(ratio(decode.seconds, self.stats.seconds)), 1e3 * decode.mean_seconds());
         let batch = if self.stats.on_request { "request" } else { "batch" };
         format!("decoding takes {share} % of the device's time, {batch_ms:.2} ms per {batch}")
@@ -299,7 +299,7 @@ impl Evidence<'_> {
         let lines = vec![
             format!(
                 "{}, {:.1} reads are in flight on average ({:.0} us each)",
-                self.busy_workers(),
+                self.busy_workers_line(),
                 stats.reads_in_flight(),
                 1e6 * mean_seconds
             ),
@@ -325,13 +325,13 @@ impl Evidence<'_> {
     /// Returns the fraction of the workers' busy time for which they were runnable but not running,
     /// from 0 to 1.
     fn delay_fraction(&self) -> f64 {
-        ratio(self.stats.delayed_seconds, self.stats.worked_seconds()).min(1.0)
+        ratio(self.stats.delayed_seconds, self.stats.busy_seconds()).min(1.0)
     }
 
     /// Describes the time in which busy workers were not running, if it is significant.
     fn off_core_line(&self) -> Option<String> {
         let stats = self.stats;
-        let cpu_fraction = ratio(stats.process.cpu_seconds, stats.worked_seconds());
+        let cpu_fraction = ratio(stats.process.cpu_seconds, stats.busy_seconds());
         // Round two of the three percentages, and compute the third so that the sum is 100 %. The
         // CPU time is known only for the whole process, and is an upper bound of the workers' CPU
         // time.
@@ -361,15 +361,15 @@ impl Evidence<'_> {
     /// Returns the verdict for busy workers, which depends on the busiest stage.
     pub(super) fn judge_work(&self) -> Judgment {
         let Evidence { stats, wait_text, .. } = self;
-        let total_seconds = stats.worked_seconds();
-        let (stage_kind, name, stage) = stats.busiest();
+        let total_seconds = stats.busy_seconds();
+        let (stage_kind, name, stage) = stats.busiest_stage();
         let share = ratio(stage.seconds, total_seconds);
         let (mean_us, p99_us) = (1e6 * stage.mean_seconds(), 1e6 * stage.p99_seconds);
         let sample = if stats.on_request { "image" } else { "sample" };
         let mut lines = vec![
             format!(
                 "{}, {} % of that with {name} ({mean_us:.0} us per {sample}, p99 {p99_us:.0})",
-                self.busy_workers(),
+                self.busy_workers_line(),
                 percent(share)
             ),
             wait_text.clone(),

@@ -15,7 +15,7 @@ use crossbeam::channel::bounded;
 const BYTES: usize = 600;
 const SLOTS: usize = 3;
 
-impl Watch for Sim {
+impl Marker for Sim {
     type Mark = SimEvent;
 
     fn mark_all(&self, block: bool) -> Result<Marked<SimEvent>> {
@@ -78,7 +78,14 @@ enum Driver {
 
 /// Uploads `batches` batches, each on a random stream, and returns the number of torn batches, in
 /// which the device read bytes of a later batch.
-fn torn(mistake: Mistake, driver: Driver, batches: usize, streams: usize, release: Release, seed: u64) -> usize {
+fn count_torn_batches(
+    mistake: Mistake,
+    driver: Driver,
+    batches: usize,
+    streams: usize,
+    release: Release,
+    seed: u64,
+) -> usize {
     let sim = Sim::new(mistake, 30);
     sim.state().cannot_mark.store(driver == Driver::Old, Relaxed);
     let captures = Arc::new(AtomicBool::new(driver == Driver::Captured));
@@ -136,7 +143,7 @@ fn dropping_a_batch_during_its_upload_does_not_tear_it() {
         for streams in 1..=3 {
             for release in [Release::Drop, Release::DropElsewhere, Release::Exact] {
                 for driver in [Driver::Current, Driver::Old, Driver::Captured] {
-                    let torn = torn(Mistake::None, driver, 50, streams, release, seed);
+                    let torn = count_torn_batches(Mistake::None, driver, 50, streams, release, seed);
                     assert_eq!(torn, 0, "{driver:?} driver, {streams} streams, {release:?}, seed {seed}");
                 }
             }
@@ -147,7 +154,7 @@ fn dropping_a_batch_during_its_upload_does_not_tear_it() {
 #[test]
 fn early_reuse_of_slots_is_detected() {
     for release in [Release::Drop, Release::DropElsewhere, Release::Exact] {
-        assert!(torn(Mistake::EarlyReturn, Driver::Current, 60, 2, release, 0) > 10, "{release:?}");
+        assert!(count_torn_batches(Mistake::EarlyReturn, Driver::Current, 60, 2, release, 0) > 10, "{release:?}");
     }
 }
 

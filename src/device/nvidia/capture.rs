@@ -27,7 +27,7 @@ static KNOWN_STREAMS: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
 /// driver call fails.
 pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
     available_for_batches()?;
-    let _restore = Entered::nowhere();
+    let _restore = Entered::save_state();
     let stream =
         Context::new(ordinal)?.cudarc().new_stream().doing(|| format!("creating a stream on device {ordinal}"))?;
     remember(&stream);
@@ -54,7 +54,7 @@ pub fn stream(ordinal: usize) -> Result<Arc<CudaStream>> {
 /// driver call fails.
 pub unsafe fn borrowed_stream(ordinal: usize, stream: usize) -> Result<Arc<CudaStream>> {
     available_for_batches()?;
-    let _restore = Entered::nowhere();
+    let _restore = Entered::save_state();
     let context = Context::new(ordinal)?;
     // SAFETY: guaranteed by the caller.
     let stream = unsafe { context.cudarc().wrap_borrowed_stream(stream as sys::CUstream) };

@@ -54,7 +54,7 @@ pub struct Convert {
     width: u32,
     block: u32,
     /// Number of pixels per thread block.
-    per_block: u32,
+    pixels_per_block: u32,
     normalize: ScaleBias,
 }
 
@@ -93,9 +93,10 @@ impl Convert {
         }
         // Without records, the position of a pixel does not matter, so treat the image as one row.
         let (height, width) = if with_ops { (height, width) } else { (1, pixels) };
-        let EntryPoint { name, group, groups } = EntryPoint::find(dtype, layout, width, with_ops)?;
+        let EntryPoint { name, pixels_per_group, groups_per_thread } =
+            EntryPoint::find(dtype, layout, width, with_ops)?;
         let kernel = Kernel::load(context, name)?;
-        let threads = (pixels / group).div_ceil(groups) as u32;
+        let threads = (pixels / pixels_per_group).div_ceil(groups_per_thread) as u32;
         let block = kernel.best_block(MAX_BLOCK)?.min(threads.next_multiple_of(32));
         let (scale, bias) = if dtype == Dtype::U8 { ([1.0; 3], [0.0; 3]) } else { normalize.scale_bias() };
         Ok(Convert {
@@ -104,7 +105,7 @@ impl Convert {
             pixels,
             height: height as u32,
             width: width as u32,
-            per_block: block * (group * groups) as u32,
+            pixels_per_block: block * (pixels_per_group * groups_per_thread) as u32,
             block,
             normalize: ScaleBias { scale, bias },
         })
@@ -123,7 +124,7 @@ impl Convert {
         let values = self.pixels * 3;
         let (mut height, mut width, mut normalize) = (self.height, self.width, self.normalize);
         let extra = [(&raw mut height).cast(), (&raw mut width).cast(), (&raw mut normalize).cast()];
-        let blocks = (self.pixels as u32).div_ceil(self.per_block);
+        let blocks = (self.pixels as u32).div_ceil(self.pixels_per_block);
         let bytes = SampleBytes { from: values, output: values * self.dtype.bytes() };
         // SAFETY: guaranteed by the caller, and invariant 1: `extra` contains the last three
         // parameters of the kernel: height, width and normalization.
@@ -208,9 +209,9 @@ impl SoftLabels {
 struct EntryPoint {
     name: String,
     /// Number of adjacent pixels that a thread reads and writes together.
-    group: usize,
+    pixels_per_group: usize,
     /// Number of groups per thread.
-    groups: usize,
+    groups_per_thread: usize,
 }
 
 impl EntryPoint {
@@ -218,7 +219,7 @@ impl EntryPoint {
         if dtype == Dtype::U8 && layout == Layout::Nhwc && !with_ops {
             return Err(Error::config("u8 images of shape (N, H, W, 3) need no conversion: copy them"));
         }
-        let (kind, wide) = match dtype {
+        let (kind, vector_pixels) = match dtype {
             Dtype::U8 => ("u8", 8),
             Dtype::F32 => ("f32", 4),
             Dtype::F16 => ("f16", 8),
@@ -231,13 +232,19 @@ impl EntryPoint {
             Layout::Nchw => "nchw",
             Layout::Nhwc => "nhwc",
         };
-        Ok(match (width.is_multiple_of(wide), with_ops) {
-            (false, _) => EntryPoint { name: format!("{kind}_{layout}_any"), group: 1, groups: 2 },
-            (true, true) => EntryPoint { name: format!("{kind}_{layout}_ops"), group: wide, groups: 2 },
+        Ok(match (width.is_multiple_of(vector_pixels), with_ops) {
+            (false, _) => {
+                EntryPoint { name: format!("{kind}_{layout}_any"), pixels_per_group: 1, groups_per_thread: 2 }
+            }
+            (true, true) => EntryPoint {
+                name: format!("{kind}_{layout}_ops"),
+                pixels_per_group: vector_pixels,
+                groups_per_thread: 2,
+            },
             (true, false) => EntryPoint {
                 name: format!("{kind}_{layout}"),
-                group: wide,
-                groups: if dtype == Dtype::F32 { 2 } else { 1 },
+                pixels_per_group: vector_pixels,
+                groups_per_thread: if dtype == Dtype::F32 { 2 } else { 1 },
             },
         })
     }
@@ -300,8 +307,9 @@ mod tests {
                             );
                             continue;
                         }
-                        let EntryPoint { name, group, .. } = EntryPoint::find(dtype, layout, width, with_ops).unwrap();
-                        assert_eq!(width % group, 0, "{name}");
+                        let EntryPoint { name, pixels_per_group, .. } =
+                            EntryPoint::find(dtype, layout, width, with_ops).unwrap();
+                        assert_eq!(width % pixels_per_group, 0, "{name}");
                         let text = entry_text(&name).unwrap_or_else(|| panic!("{name} is not in the PTX"));
                         assert_eq!(text.matches(".visible .entry").count(), 1);
                         assert!(text.starts_with("//") && text.contains(".target sm_70"));

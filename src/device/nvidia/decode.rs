@@ -232,7 +232,7 @@ struct Branch {
 /// one output size. The pixels are bit-identical to the host's.
 pub struct Decode {
     /// Recorded after the work that all branches depend on.
-    begun: Event,
+    fork_event: Event,
     branches: Vec<Branch>,
     axes: Kernel,
     tables: Kernel,
@@ -261,7 +261,7 @@ impl Decode {
         let load = |name: &str| Kernel::load(context, name.into());
         let branch = |_| Ok(Branch { stream: Stream::new(context)?, done: Event::new(context)? });
         Ok(Decode {
-            begun: Event::new(context)?,
+            fork_event: Event::new(context)?,
             branches: (1..MAX_PARTS).map(branch).collect::<Result<_>>()?,
             axes: load("jpeg_axes")?,
             tables: load("jpeg_tables")?,
@@ -316,11 +316,11 @@ impl Decode {
         Stage::ALL_SAMPLES.into_iter().try_for_each(|stage| queue(stream, stage, 0..layout.count))?;
         let branches = &self.branches[..parts - 1];
         if !branches.is_empty() {
-            self.begun.record(stream)?;
+            self.fork_event.record(stream)?;
         }
         let streams = || branches.iter().map(|branch| &branch.stream).chain([stream]).enumerate();
         let part = |i: usize| layout.count * i / parts..layout.count * (i + 1) / parts;
-        let queued = branches.iter().try_for_each(|branch| branch.stream.wait(&self.begun)).and_then(|()| {
+        let queued = branches.iter().try_for_each(|branch| branch.stream.wait(&self.fork_event)).and_then(|()| {
             Stage::PER_PART
                 .into_iter()
                 .try_for_each(|stage| streams().try_for_each(|(i, layout)| queue(layout, stage, part(i))))
@@ -467,9 +467,9 @@ mod tests {
             let work: Vec<usize> = (0..count).map(|_| random_work()).collect();
             let large = work.iter().filter(|&&work| work >= min_work).sum();
             let heavy = DecodeAt { count, ..DecodeAt::default() }.heavy(work.iter().sum(), large, min_work);
-            let more: usize = work.iter().map(|work| work.checked_div(heavy.work as usize).unwrap_or(0)).sum();
-            assert!(more <= heavy.shares, "{more} additional shares, but {} rows", heavy.shares);
-            divided += usize::from(more > 0);
+            let share_count: usize = work.iter().map(|work| work.checked_div(heavy.work as usize).unwrap_or(0)).sum();
+            assert!(share_count <= heavy.shares, "{share_count} additional shares, but {} rows", heavy.shares);
+            divided += usize::from(share_count > 0);
         }
         assert!(divided > 1000, "only {divided} batches have a sample that is divided");
         let many = DecodeAt { count: MAX_SHARES + 1, ..DecodeAt::default() };

@@ -13,7 +13,7 @@ use super::event::Event;
 use crate::device::gpu::Recorded;
 
 /// Maximum time that a failed allocation waits for memory that is being freed.
-pub(super) const FREED_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const FREE_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(1);
 
 struct Job {
@@ -59,12 +59,12 @@ fn add(job: Job) {
     queue.jobs.insert(0, job);
     queue.open_jobs += 1;
     if !queue.is_running {
-        let thread = std::thread::Builder::new().name("warpfeed-free".into()).spawn(work);
+        let thread = std::thread::Builder::new().name("warpfeed-free".into()).spawn(run_jobs);
         queue.is_running = thread.is_ok();
     }
 }
 
-fn work() {
+fn run_jobs() {
     loop {
         let job = {
             let mut queue = queue();

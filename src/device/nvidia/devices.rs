@@ -116,7 +116,7 @@ impl Devices {
 /// Waits for all work of a context. Returns `false` immediately if one of its streams is being
 /// captured.
 fn finish(context: &Context) -> Result<bool> {
-    let _here = context.enter()?;
+    let _entered = context.enter()?;
     if capture::any_capture(context) {
         return Ok(false);
     }

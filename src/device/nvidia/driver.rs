@@ -45,7 +45,7 @@ fn library() -> &'static Result<libloading::Library, String> {
 
 /// Returns whether the driver can record an event for all work of a context (`cuCtxRecordEvent`,
 /// since CUDA 12.5, driver 555). cudarc panics if the symbol is missing.
-pub(super) fn marks_contexts() -> bool {
+pub(super) fn can_record_all() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
         library().as_ref().is_ok_and(|library| {
@@ -85,7 +85,7 @@ impl Drop for Context {
     /// Restores the thread's current context, because dropping cudarc's last handle changes it.
     fn drop(&mut self) {
         if let Some(context) = self.0.take().filter(|context| Arc::strong_count(context) == 1) {
-            let restore = Entered::nowhere();
+            let restore = Entered::save_state();
             if restore.is_refused() {
                 // The driver releases the context when the process ends.
                 std::mem::forget(context);
@@ -103,12 +103,12 @@ impl Context {
     /// [`ErrorKind::Cuda`] if there is no driver or no such device, or if a driver call fails.
     pub fn new(ordinal: usize) -> Result<Self> {
         let _pass = initialize()?;
-        let restore = Entered::nowhere();
+        let restore = Entered::save_state();
         if restore.is_refused() {
             return Err(exiting_error());
         }
         let context = CudaContext::new(ordinal).doing(|| format!("opening device {ordinal}"))?;
-        exit::before_the_driver();
+        exit::register_exit_handler();
         Ok(Context(Some(context)))
     }
 
@@ -133,7 +133,7 @@ impl Context {
     pub fn of(stream: &Arc<CudaStream>) -> Result<Self> {
         available_for_batches()?;
         let context = Context(Some(stream.context().clone()));
-        exit::before_the_driver();
+        exit::register_exit_handler();
         context.enter()?;
         Ok(context)
     }
@@ -146,7 +146,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails or the process is exiting.
     pub(crate) fn enter(&self) -> Result<Entered> {
-        let mut entered = Entered::nowhere();
+        let mut entered = Entered::save_state();
         if entered.is_refused() {
             return Err(exiting_error());
         }
@@ -185,7 +185,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn memory(&self) -> Result<(usize, usize)> {
-        let _here = self.enter()?;
+        let _entered = self.enter()?;
         result::mem_get_info().doing(|| format!("querying the memory of device {}", self.ordinal()))
     }
 }
@@ -224,25 +224,27 @@ impl Entered {
     /// capture that a different thread has started (measured on driver 580).
     ///
     /// If the process is exiting, the result is [refused](Self::is_refused).
-    pub(super) fn nowhere() -> Self {
+    pub(super) fn save_state() -> Self {
         let depth = DEPTH.replace(DEPTH.get() + 1);
         let Some(pass) = exit::pass() else {
-            let nowhere = std::ptr::null_mut();
+            let null = std::ptr::null_mut();
             let (mode, pass) = (None, None);
             return Entered {
-                previous: nowhere,
-                current: nowhere,
+                previous: null,
+                current: null,
                 mode,
                 is_entered: false,
                 pass,
                 _on_this_thread: PhantomData,
             };
         };
-        let before = result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut());
+        let previous = result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut());
         Entered {
-            previous: before,
-            current: before,
-            mode: (depth == 0).then(|| exchange(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)).flatten(),
+            previous,
+            current: previous,
+            mode: (depth == 0)
+                .then(|| exchange_capture_mode(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED))
+                .flatten(),
             is_entered: true,
             pass: Some(pass),
             _on_this_thread: PhantomData,
@@ -269,7 +271,7 @@ impl Drop for Entered {
             return;
         }
         let Some(_pass) = self.pass.take().or_else(exit::pass) else { return };
-        self.mode.map(exchange);
+        self.mode.map(exchange_capture_mode);
         let now = result::ctx::get_current().ok().flatten().unwrap_or(self.current);
         if now != self.previous {
             // SAFETY: this context, or no context, was current on this thread before.
@@ -278,7 +280,7 @@ impl Drop for Entered {
     }
 }
 
-fn exchange(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
+fn exchange_capture_mode(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
     // SAFETY: the driver reads and writes the mode during the call. This code is not reached
     // without a driver (invariant 1).
     let exchanged = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };

@@ -10,7 +10,7 @@ use std::fmt;
 use cudarc::driver::{result, sys};
 
 use super::capture;
-use super::driver::{Context, Doing, marks_contexts};
+use super::driver::{Context, Doing, can_record_all};
 use crate::device::gpu::Recorded;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -46,7 +46,7 @@ impl Event {
     }
 
     fn with_flags(context: &Context, flags: sys::CUevent_flags) -> Result<Self> {
-        let _here = context.enter()?;
+        let _entered = context.enter()?;
         let raw = result::event::create(flags).doing(|| "creating an event")?;
         Ok(Event { raw, context: context.clone() })
     }
@@ -65,8 +65,8 @@ impl Event {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn record_all(&self) -> Result<Recorded> {
-        let _here = self.context.enter()?;
-        if !marks_contexts() {
+        let _entered = self.context.enter()?;
+        if !can_record_all() {
             return Ok(Recorded::Never);
         }
         if capture::any_capture(&self.context) {
@@ -98,7 +98,7 @@ impl Event {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.
     pub fn is_done(&self) -> Result<bool> {
-        let _here = self.context.enter()?;
+        let _entered = self.context.enter()?;
         // SAFETY: the handle is alive (invariant 1).
         match unsafe { result::event::query(self.raw) } {
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -111,7 +111,7 @@ impl Event {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.
     pub fn synchronize(&self) -> Result<()> {
-        let _here = self.context.enter()?;
+        let _entered = self.context.enter()?;
         // SAFETY: the handle is alive (invariant 1).
         unsafe { result::event::synchronize(self.raw) }.doing(|| "waiting for an event")
     }
@@ -122,7 +122,7 @@ impl Event {
     /// # Errors
     /// [`ErrorKind::Cuda`] if one of the events is not timed or has not completed.
     pub fn elapsed_ms(&self, end: &Event) -> Result<f32> {
-        let _here = self.context.enter()?;
+        let _entered = self.context.enter()?;
         // SAFETY: both handles are alive (invariant 1).
         unsafe { result::event::elapsed(self.raw, end.raw) }.doing(|| "reading the time between two events")
     }
@@ -130,7 +130,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if let Ok(_here) = self.context.enter() {
+        if let Ok(_entered) = self.context.enter() {
             // SAFETY: invariant 1.
             let _ = unsafe { result::event::destroy(self.raw) };
         }

@@ -19,31 +19,31 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Counts the calls in progress, and refuses new ones once it is closed.
 struct Gate {
-    inside: AtomicUsize,
-    closed: AtomicBool,
+    call_count: AtomicUsize,
+    is_closed: AtomicBool,
 }
 
 pub(super) struct Pass(&'static Gate);
 
 impl Gate {
     const fn new() -> Self {
-        Gate { inside: AtomicUsize::new(0), closed: AtomicBool::new(false) }
+        Gate { call_count: AtomicUsize::new(0), is_closed: AtomicBool::new(false) }
     }
 
     fn pass(&'static self) -> Option<Pass> {
         // Count the call first, so that `close` either waits for it or makes it fail.
-        self.inside.fetch_add(1, Ordering::SeqCst);
+        self.call_count.fetch_add(1, Ordering::SeqCst);
         let pass = Pass(self);
-        (!self.closed.load(Ordering::SeqCst)).then_some(pass)
+        (!self.is_closed.load(Ordering::SeqCst)).then_some(pass)
     }
 
     /// Refuses new calls, and waits for the calls in progress. Returns whether they have ended in
     /// time.
-    fn close(&self, patience: Duration) -> bool {
-        self.closed.store(true, Ordering::SeqCst);
-        let since = Instant::now();
-        while self.inside.load(Ordering::SeqCst) > 0 {
-            if since.elapsed() > patience {
+    fn close(&self, timeout: Duration) -> bool {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let start = Instant::now();
+        while self.call_count.load(Ordering::SeqCst) > 0 {
+            if start.elapsed() > timeout {
                 return false;
             }
             std::thread::sleep(Duration::from_micros(50));
@@ -54,7 +54,7 @@ impl Gate {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.0.inside.fetch_sub(1, Ordering::SeqCst);
+        self.0.call_count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -62,7 +62,7 @@ static GATE: Gate = Gate::new();
 
 /// Returns the number of calls in progress in all threads.
 pub fn calls_in_progress() -> usize {
-    GATE.inside.load(Ordering::SeqCst)
+    GATE.call_count.load(Ordering::SeqCst)
 }
 
 /// Counts a call as in progress until the result is dropped. Returns `None` if the process is
@@ -73,7 +73,7 @@ pub(super) fn pass() -> Option<Pass> {
 
 /// Registers the exit handler, once per process. The driver must be initialized first: handlers run
 /// in the reverse order of their registration, and this one must run before the driver's.
-pub(super) fn before_the_driver() {
+pub(super) fn register_exit_handler() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         PROCESS.store(std::process::id(), Ordering::Relaxed);

@@ -104,9 +104,9 @@ impl Gpu for Nvidia {
         let kernel = |array: &Array| {
             Ok(match array.origin {
                 Origin::Copied { .. } => Kernel::None,
-                Origin::Converted { height, width, layout, normalize, records, retouched, .. } => {
+                Origin::Converted { height, width, layout, normalize, records, needs_retouch, .. } => {
                     let (size, dtype) = ((height, width), array.field.dtype);
-                    let retouch = retouched.then(|| Retouch::load(&self.0, size)).transpose()?;
+                    let retouch = needs_retouch.then(|| Retouch::load(&self.0, size)).transpose()?;
                     let convert = Convert::load(&self.0, dtype, layout, size, normalize, records.is_some())?;
                     Kernel::Convert { retouch, convert }
                 }

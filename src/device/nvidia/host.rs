@@ -12,7 +12,7 @@ use super::pinned::{AfterFork, Pinned};
 use super::stream::Stream;
 use crate::batch::{FreeSlot, HostBatch, Keeper, SlotMemory};
 use crate::device::gpu::capturing;
-use crate::device::handoff::{Handoff, Marked, UploadStream, Watch};
+use crate::device::handoff::{Handoff, Marked, Marker, UploadStream};
 use crate::error::Result;
 use crate::sampler::Rank;
 
@@ -41,7 +41,7 @@ pub(crate) fn keeper(free: Sender<FreeSlot>) -> Result<Arc<dyn Keeper<FreeSlot>>
     Ok(Arc::new(Handoff::new(Devices::new(), free)?))
 }
 
-impl Watch for Devices {
+impl Marker for Devices {
     type Mark = Mark;
 
     fn mark_all(&self, block: bool) -> Result<Marked<Mark>> {
@@ -70,7 +70,7 @@ impl UploadStream for Arc<CudaStream> {
         let mut marked = Ok(());
         batch.release_to(|slot, keeper| match keeper.as_any().downcast_ref::<Handoff<Devices, FreeSlot>>() {
             Some(handoff) => {
-                let mark = mark_on(handoff.watch(), self);
+                let mark = mark_on(handoff.marker(), self);
                 marked = mark.as_ref().map(|_| ()).map_err(Clone::clone);
                 handoff.keep_until(slot, mark.ok());
             }

@@ -73,7 +73,7 @@ impl Kernel {
     /// Loads the entry point `name`. The first time on a machine, the driver compiles the PTX and
     /// caches the result, which takes tens of milliseconds.
     pub(super) fn load(context: &Context, name: String) -> Result<Self> {
-        let _here = context.enter()?;
+        let _entered = context.enter()?;
         let error = |cause: String| Error::new(ErrorKind::Cuda, cause);
         let text = entry_text(&name).ok_or_else(|| error(format!("kernel {name} is not in the PTX")))?;
         let text = CString::new(text).map_err(|_| error("the PTX contains a zero byte".into()))?;
@@ -91,7 +91,7 @@ impl Kernel {
     /// Returns the block size up to `limit` with the highest estimated occupancy, or `limit` if the
     /// driver gives no estimate.
     pub(super) fn best_block(&self, limit: u32) -> Result<u32> {
-        let _here = self.context.enter()?;
+        let _entered = self.context.enter()?;
         // SAFETY: the function is loaded, and its context is bound. The callback may be omitted,
         // because the kernel uses no dynamic shared memory.
         let chosen = unsafe { result::occupancy::max_potential_block_size(self.function, None, 0, limit as i32) };
@@ -113,7 +113,7 @@ impl Kernel {
         Grid { blocks, block, count, shared }: Grid,
         parameters: &mut [*mut c_void],
     ) -> Result<()> {
-        let _here = stream.same_context(memory.context())?;
+        let _entered = stream.same_context(memory.context())?;
         let grid = (blocks, count.min(MAX_GRID_Y) as u32, 1);
         // SAFETY: invariant 1, and guaranteed by the caller. The driver copies the parameters
         // before it returns.
@@ -124,7 +124,7 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        if let Ok(_here) = self.context.enter() {
+        if let Ok(_entered) = self.context.enter() {
             // SAFETY: `load` loaded the module, and it is unloaded once.
             let _ = unsafe { result::module::unload(self.module) };
         }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, DeviceRepr, result, sys};
 
 use super::capture;
-use super::deferred_free::{FREED_WITHIN, free_when_idle, wait_until_freed};
+use super::deferred_free::{FREE_TIMEOUT, free_when_idle, wait_until_freed};
 use super::driver::{Context, Doing};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -39,10 +39,10 @@ impl DeviceBuffer {
     /// [`ErrorKind::Memory`] if the device does not have enough free memory. The message contains
     /// the requested and the free memory, and suggests what to change.
     pub fn new(context: &Context, len: usize) -> Result<Self> {
-        let _here = context.enter()?;
+        let _entered = context.enter()?;
         // SAFETY: the context is bound. Users of the block write every byte before they read it.
         let take = || unsafe { result::malloc_sync(len.max(1)) };
-        let start = take().or_else(|e| if wait_until_freed(FREED_WITHIN) { take() } else { Err(e) });
+        let start = take().or_else(|e| if wait_until_freed(FREE_TIMEOUT) { take() } else { Err(e) });
         let start = start.doing(|| "allocating").map_err(|e| {
             let free = context.memory().map_or(0, |(free, _)| free);
             let (want, free, device) = (len as f64 / 1e6, free as f64 / 1e6, context.ordinal());
@@ -94,7 +94,7 @@ impl DeviceBuffer {
         let bytes = len * size_of::<T>();
         self.at(offset, bytes);
         let slice = self.slice.get_or_init(|| {
-            let _here = self.context.enter();
+            let _entered = self.context.enter();
             // Creating the slice would consume an error that cudarc has stored for the program, and
             // panic. So save the error first.
             let status = stream.context().check_err();

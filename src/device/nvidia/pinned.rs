@@ -27,9 +27,9 @@ use std::ptr::NonNull;
 
 use cudarc::driver::{result, sys};
 
-use super::deferred_free::{FREED_WITHIN, free_when_idle, wait_until_freed};
+use super::deferred_free::{FREE_TIMEOUT, free_when_idle, wait_until_freed};
 #[cfg(target_os = "linux")]
-use super::driver::marks_contexts;
+use super::driver::can_record_all;
 use super::driver::{Context, Doing};
 use crate::error::{Error, Result};
 
@@ -83,21 +83,21 @@ impl Pinned {
     pub fn new(context: &Context, len: usize, after_fork: AfterFork) -> Result<Self> {
         #[cfg(not(target_os = "linux"))]
         let _ = after_fork;
-        let _here = context.enter()?;
+        let _entered = context.enter()?;
         if len == 0 {
             return Err(Error::config("cannot page-lock 0 bytes"));
         }
         // `cuMemFreeHost` waits for copies, but `cuMemHostUnregister` need not. So a mapping may be
         // unregistered only after an event for all work, which old drivers can't record.
         #[cfg(target_os = "linux")]
-        if marks_contexts()
+        if can_record_all()
             && let Some(start) = map_and_lock(len, after_fork)
         {
             return Ok(Pinned { start, len, is_mapped: true, context: context.clone() });
         }
         // SAFETY: the context is bound, and the result is checked before use.
         let lock = || unsafe { result::malloc_host(len, sys::CU_MEMHOSTALLOC_PORTABLE) };
-        let start = lock().or_else(|e| if wait_until_freed(FREED_WITHIN) { lock() } else { Err(e) }).doing(|| {
+        let start = lock().or_else(|e| if wait_until_freed(FREE_TIMEOUT) { lock() } else { Err(e) }).doing(|| {
             format!(
                 "page-locking {:.1} MB of host memory (a smaller batch, a smaller prefetch or .pinned(false) needs less)",
                 len as f64 / 1e6

@@ -45,7 +45,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn new(context: &Context) -> Result<Self> {
-        let _here = context.enter()?;
+        let _entered = context.enter()?;
         let (_, greatest) = result::stream::get_priority_range().doing(|| "querying the range of stream priorities")?;
         let kind = result::stream::StreamKind::NonBlocking;
         let raw = result::stream::create_with_priority(kind, greatest).doing(|| "creating a stream")?;
@@ -67,7 +67,7 @@ impl Stream {
     /// # Safety
     /// The stream must belong to `context`, and outlive the result.
     pub(crate) unsafe fn borrowed(context: &Context, raw: usize) -> Result<Self> {
-        let _here = context.enter()?;
+        let _entered = context.enter()?;
         // SAFETY: guaranteed by the caller.
         Self::lent(&unsafe { context.cudarc().wrap_borrowed_stream(raw as sys::CUstream) })
     }
@@ -78,7 +78,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Cuda`] if the context is no longer usable.
     pub fn is_capturing(&self) -> Result<bool> {
-        let _here = self.context.enter()?;
+        let _entered = self.context.enter()?;
         Ok(capture::is_capturing(self.raw))
     }
 
@@ -107,7 +107,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        let _here = self.same_context(event.context())?;
+        let _entered = self.same_context(event.context())?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both handles are alive (invariant 1) and belong to the bound context (invariant
         // 2).
@@ -125,7 +125,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn upload(&self, to: &DeviceBuffer, offset: usize, from: &[u8]) -> Result<()> {
-        let _here = self.same_context(to.context())?;
+        let _entered = self.same_context(to.context())?;
         let address = to.at(offset, from.len());
         // SAFETY: the range is checked (invariant 3), and the caller guarantees the lifetime of
         // `from`.
@@ -155,7 +155,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn fetch(&self, out: &mut [u8], from: &DeviceBuffer, offset: usize) -> Result<()> {
-        let _here = self.same_context(from.context())?;
+        let _entered = self.same_context(from.context())?;
         let address = from.at(offset, out.len());
         // SAFETY: the range is checked (invariant 3), and the caller guarantees the lifetime of
         // `out`.
@@ -173,7 +173,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn copy(&self, to: &DeviceBuffer, from: &DeviceBuffer, offset: usize, bytes: usize) -> Result<()> {
-        let _here = self.same_context(from.context())?;
+        let _entered = self.same_context(from.context())?;
         let (to, from) = (to.at(0, bytes), from.at(offset, bytes));
         // SAFETY: the ranges are checked (invariant 3), and the caller guarantees the lifetimes and
         // the order.
@@ -190,7 +190,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub unsafe fn clear(&self, memory: &DeviceBuffer, offset: usize, bytes: usize) -> Result<()> {
-        let _here = self.same_context(memory.context())?;
+        let _entered = self.same_context(memory.context())?;
         let address = memory.at(offset, bytes);
         // SAFETY: the range is checked (invariant 3), and the caller guarantees the order.
         unsafe { result::memset_d8_async(address, 0, bytes, self.raw) }
@@ -202,7 +202,7 @@ impl Stream {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails, or if earlier work failed.
     pub fn synchronize(&self) -> Result<()> {
-        let _here = self.context.enter()?;
+        let _entered = self.context.enter()?;
         // SAFETY: the handle is alive (invariant 1).
         unsafe { result::stream::synchronize(self.raw) }.doing(|| "waiting for a stream")
     }
@@ -226,7 +226,7 @@ impl Event {
     /// # Errors
     /// [`ErrorKind::Cuda`] if a driver call fails.
     pub fn record(&self, stream: &Stream) -> Result<()> {
-        let _here = stream.same_context(self.context())?;
+        let _entered = stream.same_context(self.context())?;
         // SAFETY: both handles are alive (`Stream`, `Event`: invariant 1) and belong to the bound
         // context (invariant 2).
         unsafe { result::event::record(self.handle(), stream.raw) }.doing(|| "recording an event")
@@ -244,13 +244,13 @@ impl Drop for Stream {
         if let Some(lender) = self.lender.take() {
             // If this was the last `Arc`, cudarc's drop changes the thread's current context, so
             // restore it.
-            let restore = Entered::nowhere();
+            let restore = Entered::save_state();
             if restore.is_refused() {
                 std::mem::forget(lender);
             } else {
                 drop(lender);
             }
-        } else if let Ok(_here) = self.context.enter() {
+        } else if let Ok(_entered) = self.context.enter() {
             // SAFETY: invariant 1.
             let _ = unsafe { result::stream::destroy(self.raw) };
         }

@@ -91,7 +91,7 @@ impl<G: Gpu> ConsumerBatch<G> {
         let (Shared { gpu, consumer, .. }, slot) = (&*self.shared, self.slot());
         gpu.wait(consumer, &slot.ready)?;
         let _ = self.taken_on.set(None);
-        gpu.record(&slot.waited.as_ref().expect("every sent batch has timed events").end, consumer)
+        gpu.record(&slot.wait_events.as_ref().expect("every sent batch has timed events").end, consumer)
     }
 }
 

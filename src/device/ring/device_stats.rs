@@ -36,7 +36,7 @@ impl DeviceCounters {
         DeviceStats {
             allocated: bytes(&counters.slots),
             peak: bytes(&counters.peak),
-            reserved: plan.total(),
+            reserved: plan.total_bytes(),
             batches: counters.batches.load(Ordering::Relaxed),
             copied_bytes: counters.bytes.load(Ordering::Relaxed),
         }

@@ -15,13 +15,13 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Interval between checks of the copies in flight. Copying a batch takes several hundred
 /// microseconds.
-pub(super) const POLL: Duration = Duration::from_micros(100);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// Interval between checks of a request that the device is decoding. Decoding an image takes about
 /// 300 microseconds.
-pub(super) const POLL_REQUEST: Duration = Duration::from_micros(10);
+pub(super) const REQUEST_POLL_INTERVAL: Duration = Duration::from_micros(10);
 /// Interval at which the thread checks whether its run is canceled, and the consumer checks whether
 /// any slot can still become free.
-pub(super) const TICK: Duration = Duration::from_millis(20);
+pub(super) const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A full host slot in page-locked memory. Dropping it frees the slot.
 pub(crate) trait FullSlot: Send + 'static {
@@ -68,8 +68,8 @@ pub(crate) struct Slot<G: Gpu> {
     pub(super) released: G::Event,
     /// Timed events around the wait of the consumer's stream, which begins when the batch is
     /// requested.
-    pub(super) waited: Option<Pair<G>>,
-    /// Whether the batch has been delivered, so that `waited` has been recorded.
+    pub(super) wait_events: Option<Pair<G>>,
+    /// Whether the batch has been delivered, so that `wait_events` has been recorded.
     pub(super) is_handed_over: bool,
     /// Whether the batch was prepared but never used. The next batch in this slot must then wait
     /// until the preparation is done.
@@ -91,9 +91,9 @@ pub(super) type Message<G> = (u64, Option<Result<Box<Slot<G>>>>);
 impl<G: Gpu> Slot<G> {
     /// Returns the events around the consumer's wait, if the batch was delivered.
     pub(super) fn stall(&mut self) -> Option<(TimedOp, Pair<G>)> {
-        let waited = std::mem::take(&mut self.is_handed_over).then(|| self.waited.take()).flatten()?;
+        let wait_events = std::mem::take(&mut self.is_handed_over).then(|| self.wait_events.take()).flatten()?;
         let (epoch, number) = (self.info.epoch(), self.info.number());
-        Some((TimedOp { kind: TimedKind::Stall, epoch, number, bytes: 0 }, waited))
+        Some((TimedOp { kind: TimedKind::Stall, epoch, number, bytes: 0 }, wait_events))
     }
 }
 
@@ -138,7 +138,7 @@ impl<G: Gpu> Shared<G> {
 
     /// Returns the interval between checks of batches that the device decodes.
     pub(super) fn poll(&self) -> Duration {
-        if self.is_ordered_when_taken() { POLL_REQUEST } else { POLL }
+        if self.is_ordered_when_taken() { REQUEST_POLL_INTERVAL } else { POLL_INTERVAL }
     }
 
     pub(super) fn is_ordered_when_taken(&self) -> bool {

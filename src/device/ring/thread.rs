@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use crossbeam::channel::{Receiver, Sender};
 
-use super::flight::{Flight, Load, Queued, Stage, Workspace, is_due};
+use super::in_flight::{InFlight, PendingUpload, Queued, Stage, Workspace, is_due};
 use super::on_time::wake_on_time;
 use super::repair::{HostFeed, Repair};
 use super::shared::{FullSlot, Message, Shared, Slot};
@@ -61,18 +61,18 @@ pub(super) struct Thread<G: Gpu, F: HostFeed> {
     pub(super) freed_slots: Receiver<Box<Slot<G>>>,
     pub(super) messages: Sender<Message<G>>,
     pub(super) kernels: Vec<G::Kernels>,
-    pub(super) copy: G::Stream,
+    pub(super) copy_stream: G::Stream,
     /// Streams for decoding and conversion. Large batches use the first one, and each small batch
     /// uses the stream of its workspace.
     pub(super) convert_streams: Vec<G::Stream>,
     /// The workspaces for large batches, and those for small batches. Both use the same memory, so
-    /// when the batches change from large to small or back, the next copy waits (see `copy`).
+    /// when the batches change from large to small or back, the next copy waits (see `queue_copy`).
     pub(super) workspaces: [Vec<Workspace<G>>; 2],
     /// Whether the batch that was sent last is small.
     pub(super) is_small: bool,
     /// Number of batches sent so far, which determines the workspace of the next batch.
-    pub(super) sent_batches: usize,
-    pub(super) flight: Flight<G, F::Batch>,
+    pub(super) submitted_batches: usize,
+    pub(super) in_flight: InFlight<G, F::Batch>,
     pub(super) queue: VecDeque<Queued<G, F::Batch>>,
 }
 
@@ -89,7 +89,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 wake_on_time();
             }
             self.feed().start(run_plan);
-            let result = self.batches(run);
+            let result = self.submit_batches(run);
             self.take_back();
             self.feed().stop();
             if self.shared.is_current(run) {
@@ -107,8 +107,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         for Queued { slot, stage } in self.queue.drain(..) {
             self.shared.counters.slots.fetch_add(1, Ordering::Relaxed);
             self.shared.take_back(Some(Ok(slot)));
-            if let Stage::Decoding(load) = stage {
-                self.flight.in_flight.push_back(load);
+            if let Stage::Decoding(pending_upload) = stage {
+                self.in_flight.uploads.push_back(pending_upload);
             }
         }
     }
@@ -118,11 +118,11 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     }
 
     /// Sends batches to the device until the run ends or is canceled.
-    fn batches(&mut self, run: u64) -> Result<()> {
+    fn submit_batches(&mut self, run: u64) -> Result<()> {
         let mut wait_start = Instant::now();
         loop {
             self.deliver(run)?;
-            let Thread { shared, feed: Some(feed), flight, queue, .. } = self else {
+            let Thread { shared, feed: Some(feed), in_flight, queue, .. } = self else {
                 unreachable!("the feed is taken only in `drop`")
             };
             let (mut failure, mut has_due) = (None, false);
@@ -132,7 +132,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 }
                 let wait = shared
                     .check()
-                    .and_then(|()| Ok((flight.free_completed(&shared.gpu)?, is_due(&shared.gpu, queue)?)));
+                    .and_then(|()| Ok((in_flight.free_completed(&shared.gpu)?, is_due(&shared.gpu, queue)?)));
                 match wait.map_err(|e| failure = Some(e)).ok()? {
                     (_, true) => {
                         has_due = true;
@@ -154,7 +154,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 None => return self.deliver_all(run),
             };
             let Some(slot) = self.free_slot(run)? else { return Ok(()) };
-            let queued = self.send(host, slot).inspect_err(|e| self.shared.fail(e))?;
+            let queued = self.submit(host, slot).inspect_err(|e| self.shared.fail(e))?;
             self.queue.push_back(queued);
             wait_start = Instant::now();
         }
@@ -162,7 +162,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     fn deliver(&mut self, run: u64) -> Result<()> {
         self.advance()?;
-        while let Some(Stage::Sent | Stage::Failed(_)) = self.queue.front().map(|queued| &queued.stage) {
+        while let Some(Stage::Submitted | Stage::Failed(_)) = self.queue.front().map(|queued| &queued.stage) {
             let Queued { mut slot, stage } = self.queue.pop_front().expect("the queue is not empty");
             if let Stage::Failed(e) = stage {
                 slot.is_taken_back = true;
@@ -196,7 +196,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             }
             let Queued { slot, stage } = self.queue.remove(index).expect("the index is in the queue");
             let queued = match stage {
-                Stage::Decoding(load) => self.check(load, slot),
+                Stage::Decoding(pending_upload) => self.check_faults(pending_upload, slot),
                 Stage::Repairing(repair) => self.finish_repair(repair, slot)?,
                 stage => Queued { slot, stage },
             };
@@ -207,25 +207,29 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     /// Checks the fault flags of a batch. If any flag is set, sends the batch back to the workers,
     /// which decode the faulty images again.
-    fn check(&mut self, mut load: Load<G, F::Batch>, slot: Box<Slot<G>>) -> Queued<G, F::Batch> {
+    fn check_faults(
+        &mut self,
+        mut pending_upload: PendingUpload<G, F::Batch>,
+        slot: Box<Slot<G>>,
+    ) -> Queued<G, F::Batch> {
         let gpu = &self.shared.gpu;
-        let layout = &self.shared.variant(load.host.info()).layout;
+        let layout = &self.shared.variant(pending_upload.host.info()).layout;
         let is_damaged_row = |row: &usize| {
             layout.decode_steps.iter().any(|step: &DecodeStep| {
                 let first_flag = (step.faults - layout.faults.start) / DecodeOps::FAULT_BYTES + row * step.frames;
                 let mut images = first_flag..first_flag + step.frames;
-                load.faults.as_ref().is_some_and(|faults| images.any(|index| gpu.is_fault(faults, index)))
+                pending_upload.faults.as_ref().is_some_and(|faults| images.any(|index| gpu.is_fault(faults, index)))
             })
         };
-        let damaged_rows: Vec<usize> = (0..load.host.info().len()).filter(is_damaged_row).collect();
+        let damaged_rows: Vec<usize> = (0..pending_upload.host.info().len()).filter(is_damaged_row).collect();
         if damaged_rows.is_empty() {
-            let queued = Queued::sent(slot, &mut load.host);
-            self.flight.free(load);
+            let queued = Queued::submitted(slot, &mut pending_upload.host);
+            self.in_flight.free(pending_upload);
             return queued;
         }
-        let Load { host, done, faults } = load;
-        self.flight.events.push(done);
-        self.flight.faults.extend(faults);
+        let PendingUpload { host, done, faults } = pending_upload;
+        self.in_flight.events.push(done);
+        self.in_flight.faults.extend(faults);
         Queued { slot, stage: Stage::Repairing(self.feed().repair(host, &damaged_rows)) }
     }
 
@@ -234,7 +238,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         match repair.take().ok_or_else(threads_ended_error).and_then(|batch| self.feed().finish_repair(batch)) {
             Ok(host) => {
                 slot.is_taken_back = true;
-                self.send(host, slot).inspect_err(|e| self.shared.fail(e))
+                self.submit(host, slot).inspect_err(|e| self.shared.fail(e))
             }
             Err(e) => Ok(Queued { slot, stage: Stage::Failed(e) }),
         }
@@ -243,7 +247,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// Waits for a device slot, which the consumer's queued work may still be reading. Returns
     /// `None` if the run is canceled.
     fn free_slot(&mut self, run: u64) -> Result<Option<Box<Slot<G>>>> {
-        self.flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
+        self.in_flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
         let batches_ahead = self.queue.len() + self.messages.len();
         self.feed().set_batches_ahead(batches_ahead);
         let mut slot = self.freed_slots.try_recv().ok();
@@ -251,7 +255,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             slot = self.wait_for_slot(run)?;
         }
         if let Some(slot) = &mut slot {
-            self.flight.record_stall(slot);
+            self.in_flight.record_stall(slot);
         }
         Ok(slot)
     }
@@ -262,7 +266,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 return Ok(None);
             }
             self.shared.check()?;
-            let wait = self.flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
+            let wait = self.in_flight.free_completed(&self.shared.gpu).inspect_err(|e| self.shared.fail(e))?;
             // The consumer may need a queued batch before it returns a slot.
             self.deliver(run)?;
             let wait = if self.queue.is_empty() { wait } else { self.shared.poll() };
@@ -273,49 +277,49 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     }
 
     /// Queues the work that copies `host` into `slot` and converts it. Does not wait for this work.
-    fn send(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
+    fn submit(&mut self, host: F::Batch, mut slot: Box<Slot<G>>) -> Result<Queued<G, F::Batch>> {
         let info = host.info();
         let has_decoding = info.header.largest.iter().any(Option::is_some);
         let has_compute = has_decoding || !self.shared.variant(info).layout.compute_steps.is_empty();
-        let copy_done = self.flight.event(&self.shared.gpu)?;
-        if slot.waited.is_none() {
-            slot.waited = Some(self.flight.timing.pair(&self.shared.gpu)?);
+        let copy_done = self.in_flight.take_event(&self.shared.gpu)?;
+        if slot.wait_events.is_none() {
+            slot.wait_events = Some(self.in_flight.timing.pair(&self.shared.gpu)?);
         }
-        let time = self.flight.timing.pair(&self.shared.gpu)?;
+        let time = self.in_flight.timing.pair(&self.shared.gpu)?;
         let work = TimedOp { kind: TimedKind::Copy, epoch: info.epoch(), number: info.number(), bytes: 0 };
         // The host slot is in flight from its first upload on. Even if an upload fails, the slot
         // must not be freed before the copy stream has stopped.
-        self.flight.in_flight.push_back(Load { host, done: copy_done, faults: None });
+        self.in_flight.uploads.push_back(PendingUpload { host, done: copy_done, faults: None });
         let is_small = self.is_small();
         let has_switched = std::mem::replace(&mut self.is_small, is_small) != is_small;
-        let work = TimedOp { bytes: self.copy(&mut slot, &time, has_switched)?, ..work };
-        self.flight.timing.push(work, time);
+        let work = TimedOp { bytes: self.queue_copy(&mut slot, &time, has_switched)?, ..work };
+        self.in_flight.timing.push(work, time);
         let mut decoding = None;
         if has_compute {
-            self.shared.gpu.wait(self.convert_stream(), &self.flight.last().done)?;
+            self.shared.gpu.wait(self.convert_stream(), &self.in_flight.newest_upload().done)?;
             if has_decoding {
                 decoding = Some(self.decode(&slot, work)?);
             }
             self.compute(&slot, work)?;
         } else {
-            self.shared.gpu.record(&slot.ready, &self.copy)?;
+            self.shared.gpu.record(&slot.ready, &self.copy_stream)?;
         }
-        self.sent_batches += 1;
+        self.submitted_batches += 1;
         self.shared.counters.batches.fetch_add(1, Ordering::Relaxed);
         let Some((done, faults)) = decoding else {
-            let load = self.flight.in_flight.back_mut().expect("pushed above");
-            return Ok(Queued::sent(slot, &mut load.host));
+            let pending_upload = self.in_flight.uploads.back_mut().expect("pushed above");
+            return Ok(Queued::submitted(slot, &mut pending_upload.host));
         };
         // Keep the host slot until the flags are checked: if the device cannot decode an image,
         // workers need the encoded bytes in the slot.
-        let Load { host, done: copy_done, .. } = self.flight.in_flight.pop_back().expect("pushed above");
-        self.flight.events.push(copy_done);
-        Ok(Queued { slot, stage: Stage::Decoding(Load { host, done, faults: Some(faults) }) })
+        let PendingUpload { host, done: copy_done, .. } = self.in_flight.uploads.pop_back().expect("pushed above");
+        self.in_flight.events.push(copy_done);
+        Ok(Queued { slot, stage: Stage::Decoding(PendingUpload { host, done, faults: Some(faults) }) })
     }
 
     /// Returns whether the host slot that was added last fits into a workspace for small batches.
     fn is_small(&self) -> bool {
-        let host = &self.flight.last().host;
+        let host = &self.in_flight.newest_upload().host;
         let (info, variant) = (host.info(), self.shared.variant(host.info()));
         let fits = |small: &SlotLayout| {
             let encoded = variant.spec.decoding.as_ref().map_or(0, |decoding| host.bytes(decoding.encoded).len());
@@ -332,12 +336,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
 
     fn workspace(&self) -> Option<&Workspace<G>> {
         let workspaces = &self.workspaces[usize::from(self.is_small)];
-        workspaces.get(self.sent_batches % workspaces.len().max(1))
+        workspaces.get(self.submitted_batches % workspaces.len().max(1))
     }
 
     /// Returns the offsets of the staging buffer and of the scratch memory. Both are 0 if there is
     /// no workspace.
-    fn memory(&self) -> (usize, usize) {
+    fn workspace_offsets(&self) -> (usize, usize) {
         self.workspace().map_or((0, 0), |workspace| (workspace.staging, workspace.scratch))
     }
 
@@ -349,12 +353,12 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// staging buffer or, without one, the first `image_uploads` uploads. Returns the bytes of the
     /// measured uploads. If `has_switched`, the batch is small and the previous one was large, or
     /// vice versa, so the uploads wait for all earlier batches.
-    fn copy(&self, slot: &mut Slot<G>, time: &Pair<G>, has_switched: bool) -> Result<usize> {
+    fn queue_copy(&self, slot: &mut Slot<G>, time: &Pair<G>, has_switched: bool) -> Result<usize> {
         let Shared { gpu, memory, .. } = &*self.shared;
-        let Load { host, done: copy_done, .. } = self.flight.last();
+        let PendingUpload { host, done: copy_done, .. } = self.in_flight.newest_upload();
         let layout = self.layout(host.info());
         if std::mem::take(&mut slot.is_taken_back) {
-            gpu.wait(&self.copy, &slot.ready)?;
+            gpu.wait(&self.copy_stream, &slot.ready)?;
         }
         // Time only the copies of images. The other copies are small, and the copy stream may wait
         // for the consumer between them.
@@ -362,33 +366,35 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             if let Some(&Upload { span, offset, .. }) = uploads.first() {
                 let bytes = host.bytes(span);
                 // SAFETY: as in `upload`.
-                unsafe { gpu.upload(&self.copy, memory, base + offset, &bytes[..bytes.len().min(LEAD_BYTES)]) }?;
+                unsafe { gpu.upload(&self.copy_stream, memory, base + offset, &bytes[..bytes.len().min(LEAD_BYTES)]) }?;
             }
-            gpu.record(&time.begin, &self.copy)?;
+            gpu.record(&time.begin, &self.copy_stream)?;
             let bytes = self.upload(uploads, base)?;
-            gpu.record(&time.end, &self.copy)?;
+            gpu.record(&time.end, &self.copy_stream)?;
             Ok(bytes)
         };
         let (timed_uploads, other_uploads) = layout.copied_uploads.split_at(layout.image_uploads);
         let timed_bytes = match self.workspace() {
             Some(workspace) => {
-                gpu.wait(&self.copy, &workspace.converted)?;
+                gpu.wait(&self.copy_stream, &workspace.converted)?;
                 if has_switched {
                     let other_workspaces = &self.workspaces[usize::from(!self.is_small)];
-                    other_workspaces.iter().try_for_each(|workspace| gpu.wait(&self.copy, &workspace.converted))?;
+                    other_workspaces
+                        .iter()
+                        .try_for_each(|workspace| gpu.wait(&self.copy_stream, &workspace.converted))?;
                 }
                 let timed_bytes = upload_timed(&layout.staged_uploads, workspace.staging)?;
-                gpu.wait(&self.copy, &slot.released)?;
+                gpu.wait(&self.copy_stream, &slot.released)?;
                 self.upload(&layout.copied_uploads, slot.offset)?;
                 timed_bytes
             }
             None => {
-                gpu.wait(&self.copy, &slot.released)?;
+                gpu.wait(&self.copy_stream, &slot.released)?;
                 self.upload(other_uploads, slot.offset)?;
                 upload_timed(timed_uploads, slot.offset)?
             }
         };
-        gpu.record(copy_done, &self.copy)?;
+        gpu.record(copy_done, &self.copy_stream)?;
         Ok(timed_bytes)
     }
 
@@ -396,7 +402,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// the device decodes. Returns the number of bytes.
     fn upload(&self, uploads: &[Upload], base: usize) -> Result<usize> {
         let Shared { gpu, memory, counters, .. } = &*self.shared;
-        let Load { host, .. } = self.flight.last();
+        let PendingUpload { host, .. } = self.in_flight.newest_upload();
         let (layout, largest) = (self.layout(host.info()), &host.info().header.largest);
         let mut total = 0;
         for &Upload { span, offset, decode_step } in uploads {
@@ -405,8 +411,8 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
                 total += range.len();
                 counters.bytes.fetch_add(range.len() as u64, Ordering::Relaxed);
                 // SAFETY: `host` stays in flight until `copy_done` has completed (invariant 1),
-                // which `copy` records after these uploads, in the same stream.
-                unsafe { gpu.upload(&self.copy, memory, base + offset + range.start, &bytes[range]) }
+                // which `queue_copy` records after these uploads, in the same stream.
+                unsafe { gpu.upload(&self.copy_stream, memory, base + offset + range.start, &bytes[range]) }
             };
             match decode_step.filter(|&index| largest[index].is_some()) {
                 Some(index) => {
@@ -428,10 +434,11 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
     /// after which they are valid.
     fn decode(&mut self, slot: &Slot<G>, work: TimedOp) -> Result<(G::Event, G::Faults)> {
         let Shared { gpu, memory, .. } = &*self.shared;
-        let time = self.flight.timing.pair(gpu)?;
-        let (done, faults) = (self.flight.event(gpu)?, self.flight.faults.pop());
-        let info = self.flight.last().host.info();
-        let (layout, (staging, scratch), convert_stream) = (self.layout(info), self.memory(), self.convert_stream());
+        let time = self.in_flight.timing.pair(gpu)?;
+        let (done, faults) = (self.in_flight.take_event(gpu)?, self.in_flight.faults.pop());
+        let info = self.in_flight.newest_upload().host.info();
+        let (layout, (staging, scratch), convert_stream) =
+            (self.layout(info), self.workspace_offsets(), self.convert_stream());
         let (numbers, first_flag) = (layout.faults.len() / DecodeOps::FAULT_BYTES, scratch + layout.faults.start);
         gpu.record(&time.begin, convert_stream)?;
         let images: usize = layout.decode_steps.iter().map(|step| step.frames).sum();
@@ -447,15 +454,15 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
         unsafe { gpu.fetch(convert_stream, memory, first_flag, &mut faults) }?;
         gpu.record(&done, convert_stream)?;
         gpu.record(&time.end, convert_stream)?;
-        self.flight.timing.push(TimedOp { kind: TimedKind::Decode, ..work }, time);
+        self.in_flight.timing.push(TimedOp { kind: TimedKind::Decode, ..work }, time);
         Ok((done, faults))
     }
 
     fn compute(&mut self, slot: &Slot<G>, work: TimedOp) -> Result<()> {
         let Shared { gpu, memory, .. } = &*self.shared;
-        let time = self.flight.timing.pair(gpu)?;
+        let time = self.in_flight.timing.pair(gpu)?;
         let (info, (staging, _), convert_stream) =
-            (self.flight.last().host.info(), self.memory(), self.convert_stream());
+            (self.in_flight.newest_upload().host.info(), self.workspace_offsets(), self.convert_stream());
         gpu.record(&time.begin, convert_stream)?;
         for step in &self.layout(info).compute_steps {
             let source = match step.source {
@@ -471,7 +478,7 @@ impl<G: Gpu, F: HostFeed> Thread<G, F> {
             gpu.record(&workspace.converted, convert_stream)?;
         }
         gpu.record(&slot.ready, convert_stream)?;
-        self.flight.timing.push(TimedOp { kind: TimedKind::Convert, ..work }, time);
+        self.in_flight.timing.push(TimedOp { kind: TimedKind::Convert, ..work }, time);
         Ok(())
     }
 
@@ -520,16 +527,16 @@ impl<G: Gpu, F: HostFeed> Drop for Thread<G, F> {
         self.take_back();
         drop(self.feed.take());
         drop(self.end_sender.take());
-        for stream in self.convert_streams.iter().chain([&self.copy]) {
+        for stream in self.convert_streams.iter().chain([&self.copy_stream]) {
             if let Err(e) = self.shared.gpu.synchronize(stream) {
                 self.shared.fail(&e);
             }
         }
         while let Ok(mut slot) = self.freed_slots.try_recv() {
-            self.flight.record_stall(&mut slot);
+            self.in_flight.record_stall(&mut slot);
         }
         if self.shared.failure().is_none() {
-            let _ = self.flight.timing.read_completed(&self.shared.gpu);
+            let _ = self.in_flight.timing.read_completed(&self.shared.gpu);
         }
     }
 }

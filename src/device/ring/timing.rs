@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::device::Gpu;
 use crate::error::Result;
-use crate::trace::{Args, Counters, Row};
+use crate::trace::{Args, Counters, TraceRow};
 
 /// Two timed events: one before an operation, and one after it.
 pub(super) struct Pair<G: Gpu> {
@@ -93,10 +93,10 @@ impl<G: Gpu> Timing<G> {
                 // trace discards it.
                 let begin = clock.host as i64 + self::ns(gpu.elapsed_ms(&clock.zero, &pair.begin)?);
                 let (row, name) = match op.kind {
-                    TimedKind::Copy => (Row::CopyStream, "copy"),
-                    TimedKind::Decode => (Row::ConvertStream, "decode"),
-                    TimedKind::Convert => (Row::ConvertStream, "convert"),
-                    TimedKind::Stall => (Row::ConsumerStream, "wait for a batch"),
+                    TimedKind::Copy => (TraceRow::CopyStream, "copy"),
+                    TimedKind::Decode => (TraceRow::ConvertStream, "decode"),
+                    TimedKind::Convert => (TraceRow::ConvertStream, "convert"),
+                    TimedKind::Stall => (TraceRow::ConsumerStream, "wait for a batch"),
                 };
                 let bytes = (op.bytes > 0).then_some(op.bytes as u64);
                 let args = Args { epoch: Some(op.epoch), batch: Some(op.number), bytes, ..Args::default() };

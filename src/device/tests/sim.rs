@@ -185,7 +185,7 @@ pub(crate) struct SimKernel {
     /// Number of bytes per sample in the output and in the input.
     bytes: (usize, usize),
     /// Height and width of the images, if the kernel retouches them.
-    retouched: Option<(usize, usize)>,
+    retouch_size: Option<(usize, usize)>,
 }
 
 pub(crate) type SimKernels = Vec<SimKernel>;
@@ -276,11 +276,11 @@ impl Gpu for Sim {
 
     fn kernels(&self, spec: &Spec) -> Result<SimKernels> {
         self.call("loading")?;
-        let retouched = |array: &Array| match array.origin {
-            Origin::Converted { height, width, retouched: true, .. } => Some((height, width)),
+        let retouch_size = |array: &Array| match array.origin {
+            Origin::Converted { height, width, needs_retouch: true, .. } => Some((height, width)),
             _ => None,
         };
-        let kernel = |array| SimKernel { bytes: sample_bytes(array), retouched: retouched(array) };
+        let kernel = |array| SimKernel { bytes: sample_bytes(array), retouch_size: retouch_size(array) };
         Ok(spec.arrays.iter().map(kernel).collect())
     }
 
@@ -496,9 +496,9 @@ impl Gpu for Sim {
     fn compute(&self, stream: &SimStream, memory: &SimMemory, kernels: &SimKernels, job: Job) -> Result<()> {
         self.call("converting")?;
         let (memory, Job { from, output: to, records, count, array }) = (memory.clone(), job);
-        let SimKernel { bytes: (output_bytes, input_bytes), retouched } = kernels[array];
+        let SimKernel { bytes: (output_bytes, input_bytes), retouch_size } = kernels[array];
         stream.run(move |pace| {
-            if let (Some(size), Some(records)) = (retouched, records) {
+            if let (Some(size), Some(records)) = (retouch_size, records) {
                 pace.pause();
                 // Overwrite the output, as effects that use it for a copy of the image do.
                 memory[to..to + count * input_bytes].iter().for_each(|byte| byte.store(0xa5, Relaxed));

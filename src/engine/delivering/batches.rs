@@ -14,7 +14,7 @@ use crate::engine::state::{self, Checkpoint, LoaderHandle, SampleError, Shared};
 use crate::error::{Error, ErrorKind, Result, counted, guarded, panicked};
 use crate::sampler::UpdatableOrder;
 use crate::source::BatchIndex;
-use crate::trace::{self, Stats, WAIT};
+use crate::trace::{self, BATCH_WAIT, Stats};
 
 /// Interval at which a waiting consumer checks whether its batch can still arrive.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -329,7 +329,7 @@ impl<B> Batches<B> {
         else {
             unreachable!("only drop takes the feed")
         };
-        let _range = trace::range(WAIT);
+        let _range = trace::range(BATCH_WAIT);
         let wait_start = match *earlier_wait {
             None => shared.runtime.counters.record_request(feed.ready()),
             Some(previous_wait) => Instant::now().checked_sub(previous_wait).unwrap_or_else(Instant::now),

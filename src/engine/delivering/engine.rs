@@ -262,7 +262,7 @@ impl<B> Engine<B> {
             if self.behind_start.is_none() && self.arrivals.iter().flatten().flatten().count() >= settings.prefetch() {
                 self.behind_start = Some(Instant::now());
             }
-            settings.lend(self.slot_return.held.load(Ordering::Relaxed));
+            settings.add_slot_if_all_held(self.slot_return.held.load(Ordering::Relaxed));
             match self.fill_results.recv_timeout(wait.pause()?) {
                 Ok(Ok(full)) if full.header().run != self.run => drop(self.slot_return.free.send(full.release())),
                 Ok(Ok(full)) => {

@@ -43,10 +43,10 @@ pub(crate) struct ReadBuffers {
 pub(crate) type ReadIndex = (usize, usize);
 
 impl ReadBuffers {
-    /// Creates buffers for a part in which an entry has up to `tiles` samples: its own and its
-    /// partners.
-    pub(crate) fn new(source: Arc<dyn Source>, max_bytes: u64, tiles: usize) -> Self {
-        let count = MAX_GROUP * tiles;
+    /// Creates buffers for a part in which an entry has up to `samples_per_entry` samples: its own
+    /// and its partners.
+    pub(crate) fn new(source: Arc<dyn Source>, max_bytes: u64, samples_per_entry: usize) -> Self {
+        let count = MAX_GROUP * samples_per_entry;
         let buffers = vec![Vec::new(); count].into_boxed_slice();
         ReadBuffers { samples: Vec::with_capacity(count), buffers, source, max_bytes }
     }

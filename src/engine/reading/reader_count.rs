@@ -12,7 +12,7 @@
 use crate::engine::state::MAX_READERS;
 
 /// Initial number of readers, enough to saturate a disk (`benches/RESULTS.md`).
-pub(super) const FIRST_READERS: usize = 32;
+pub(super) const INITIAL_READERS: usize = 32;
 
 /// Minimum length of a window, in ns.
 const WINDOW_NS: u64 = 100_000_000;
@@ -54,7 +54,7 @@ enum Phase {
 impl ReaderCount {
     pub(super) fn new() -> Self {
         ReaderCount {
-            readers: FIRST_READERS,
+            readers: INITIAL_READERS,
             window_start: 0,
             last_read: 0,
             longest_gap: 0,
@@ -103,7 +103,7 @@ mod tests {
 
     /// Simulates reading at `rate(readers)` samples per second. Returns the successive numbers of
     /// readers.
-    fn run(
+    fn simulate(
         reader_count: &mut ReaderCount,
         seconds: f64,
         is_part_waiting: bool,
@@ -125,36 +125,37 @@ mod tests {
     #[test]
     fn readers_are_doubled_while_latency_limits_the_rate() {
         let rate = |readers| readers as f64 / 0.05;
-        assert_eq!(run(&mut ReaderCount::new(), 10.0, true, rate), [32, 64, 128, 256, 512]);
+        assert_eq!(simulate(&mut ReaderCount::new(), 10.0, true, rate), [32, 64, 128, 256, 512]);
     }
 
     #[test]
     fn saturated_storage_gets_no_more_readers() {
         let mut reader_count = ReaderCount::new();
-        assert_eq!(run(&mut reader_count, 2.0, true, |_| 2000.0), [32, 64, 32]);
+        assert_eq!(simulate(&mut reader_count, 2.0, true, |_| 2000.0), [32, 64, 32]);
         assert_eq!(
-            run(&mut reader_count, 1.0, true, |_| 2000.0),
+            simulate(&mut reader_count, 1.0, true, |_| 2000.0),
             [32],
             "no trial starts before the waiting period is over"
         );
         assert!(
-            run(&mut reader_count, 30.0, true, |_| 2000.0).ends_with(&[64, 32]),
+            simulate(&mut reader_count, 30.0, true, |_| 2000.0).ends_with(&[64, 32]),
             "one more trial after the waiting period"
         );
         let rate = |readers: usize| (readers as f64 / 0.05).min(3000.0);
         assert_eq!(
-            run(&mut ReaderCount::new(), 5.0, true, rate),
+            simulate(&mut ReaderCount::new(), 5.0, true, rate),
             [32, 64, 128, 256, 128],
             "doubling stops once it gains too little"
         );
     }
 
-    /// Like [`run`], but the consumer pauses for `pause` seconds after the first `reads` reads.
-    fn paused(reads: usize, pause: f64, rate: impl Fn(usize) -> f64) -> Vec<usize> {
+    /// Like [`simulate`], but the consumer pauses for `pause` seconds after the first `reads`
+    /// reads.
+    fn simulate_with_pause(reads: usize, pause: f64, rate: impl Fn(usize) -> f64) -> Vec<usize> {
         let mut reader_count = ReaderCount::new();
-        let mut counts = run(&mut reader_count, reads as f64 / rate(FIRST_READERS), true, &rate);
+        let mut counts = simulate(&mut reader_count, reads as f64 / rate(INITIAL_READERS), true, &rate);
         counts.extend(reader_count.record_read(reader_count.last_read + (1e9 * pause) as u64, true));
-        counts.extend_from_slice(&run(&mut reader_count, 5.0, true, &rate)[1..]);
+        counts.extend_from_slice(&simulate(&mut reader_count, 5.0, true, &rate)[1..]);
         counts
     }
 
@@ -162,9 +163,9 @@ mod tests {
     fn a_pause_of_the_consumer_does_not_change_decisions() {
         for pause in [0.05, 0.5, 5.0, 600.0] {
             for reads in (0..1600).step_by(50) {
-                let network = paused(reads, pause, |readers| readers as f64 / 0.05);
+                let network = simulate_with_pause(reads, pause, |readers| readers as f64 / 0.05);
                 assert_eq!(network, [32, 64, 128, 256, 512], "{pause} s after {reads} reads");
-                let disk = paused(reads, pause, |_| 2000.0);
+                let disk = simulate_with_pause(reads, pause, |_| 2000.0);
                 assert_eq!(disk[..3], [32, 64, 32], "{pause} s after {reads} reads");
             }
         }
@@ -172,6 +173,6 @@ mod tests {
 
     #[test]
     fn the_number_of_readers_is_constant_while_no_part_waits() {
-        assert_eq!(run(&mut ReaderCount::new(), 10.0, false, |readers| readers as f64 / 0.05), [32]);
+        assert_eq!(simulate(&mut ReaderCount::new(), 10.0, false, |readers| readers as f64 / 0.05), [32]);
     }
 }

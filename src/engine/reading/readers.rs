@@ -27,7 +27,7 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::prefetch::PrefetchNotifier;
 use super::read_buffers::{ReadBuffers, ReadIndex};
-use super::reader_count::{FIRST_READERS, ReaderCount};
+use super::reader_count::{INITIAL_READERS, ReaderCount};
 use super::storage_wait::{BlockTimer, ReaderSwitch};
 use crate::batch::SlotPart;
 use crate::decode::MAX_GROUP;
@@ -35,7 +35,7 @@ use crate::engine::state::{Runtime, Shared};
 use crate::error::{Result, guarded};
 use crate::recipe::Recipe;
 use crate::source::{self, Sample};
-use crate::trace::{Args, Row, nanos};
+use crate::trace::{Args, TraceRow, nanos};
 
 /// Passes a part and its prefetched samples to the workers.
 pub(crate) type SendPart = Arc<dyn Fn(SlotPart, PrefetchedSamples) + Send + Sync>;
@@ -170,7 +170,7 @@ impl ReadStage {
             admission: Mutex::default(),
             threads: Mutex::new(Threads::Closed),
             reader_count: Mutex::new(ReaderCount::new()),
-            max_readers: AtomicUsize::new(FIRST_READERS),
+            max_readers: AtomicUsize::new(INITIAL_READERS),
             open_time: Instant::now(),
         })
     }
@@ -207,7 +207,7 @@ impl ReadStage {
         // Release the lock first, because the user's logger may panic.
         drop(threads);
         if let Some(spawn_error) = spawn_error {
-            tracing::warn!("cannot start {FIRST_READERS} reader threads, continuing with fewer: {spawn_error}");
+            tracing::warn!("cannot start {INITIAL_READERS} reader threads, continuing with fewer: {spawn_error}");
         }
         part
     }
@@ -320,8 +320,9 @@ impl ReadStage {
             budget.reserve(prefetched_samples.reserved_bytes);
             drop(budget);
             let recipe = &self.recipe;
-            let create_buffers =
-                || ReadBuffers::new(recipe.read_source.clone(), recipe.sample_bytes, recipe.max_tiles_of_all_epochs());
+            let create_buffers = || {
+                ReadBuffers::new(recipe.read_source.clone(), recipe.max_sample_bytes, recipe.max_tiles_of_all_epochs())
+            };
             prefetched_samples.buffers = Some(buffers.unwrap_or_else(create_buffers));
         }
         Some((part, prefetched_samples))
@@ -357,7 +358,7 @@ impl ReadStage {
                 buffers.read(index, (id, draw), self.recipe.retries, || self.runtime.may_retry(header.run));
             counters.end_read(reader, ns, bytes);
             self.count_sample(part_receiver);
-            if let Some(trace) = counters.tracing() {
+            if let Some(trace) = counters.open_trace() {
                 let end = trace.timestamp(std::time::Instant::now());
                 let key = buffers.sample(index).and_then(|(sample, _)| Some(sample.ok()?.key().to_owned()));
                 let args = Args {
@@ -368,7 +369,7 @@ impl ReadStage {
                     bytes: Some(bytes as u64),
                     ..Args::default()
                 };
-                trace.record_at(Row::Reader(reader), "read", end.saturating_sub(ns), end, args);
+                trace.record_at(TraceRow::Reader(reader), "read", end.saturating_sub(ns), end, args);
             }
             // Bytes borrowed from a memory map count as well, because they must stay in memory
             // until they are decoded.
@@ -383,7 +384,7 @@ impl ReadStage {
                 }
             }
         }
-        self.reader_switch.record_reader(block_timer.blocked_ns(buffers.len()) > 0);
+        self.reader_switch.record_reader_part(block_timer.take_blocked_ns(buffers.len()) > 0);
         let used_bytes = buffers.capacity().max(sample_bytes);
         let mut budget = self.budget();
         budget.typical_bytes = used_bytes.max(budget.typical_bytes - budget.typical_bytes / 16);

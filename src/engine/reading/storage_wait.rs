@@ -45,7 +45,7 @@ struct Observations {
     /// Time that workers were blocked while reading, in ns.
     blocked_ns: u64,
     /// Time that workers spent filling these parts, in ns. This includes decoding.
-    read_ns: u64,
+    fill_ns: u64,
     /// Parts that readers read without blocking, minus a [penalty](BLOCK_PENALTY) for each part in
     /// which a read blocked.
     unblocked_parts: u32,
@@ -73,16 +73,16 @@ impl ReaderSwitch {
         self.readers_enabled.store(false, Relaxed);
     }
 
-    /// Records that a worker filled a part without readers in `read_ns`, of which it was blocked on
+    /// Records that a worker filled a part without readers in `fill_ns`, of which it was blocked on
     /// storage for `blocked_ns`.
-    pub(crate) fn record_worker(&self, blocked_ns: u64, read_ns: u64) {
+    pub(crate) fn record_worker_part(&self, blocked_ns: u64, fill_ns: u64) {
         let mut observations = self.observations();
         observations.parts += 1;
         observations.blocked_parts += u32::from(blocked_ns > 0);
         observations.blocked_ns += blocked_ns;
-        observations.read_ns += read_ns;
+        observations.fill_ns += fill_ns;
         if observations.blocked_parts >= MIN_BLOCKED_PARTS
-            && observations.blocked_ns as f64 >= MIN_BLOCKED_FRACTION * observations.read_ns as f64
+            && observations.blocked_ns as f64 >= MIN_BLOCKED_FRACTION * observations.fill_ns as f64
             && !self.readers_disabled.load(Relaxed)
         {
             *observations = Observations::default();
@@ -91,19 +91,19 @@ impl ReaderSwitch {
                 tracing::debug!("reads block on storage; switching to reader threads");
             }
         } else if observations.parts >= HALF_LIFE_PARTS {
-            let Observations { parts, blocked_parts, blocked_ns, read_ns, .. } = *observations;
+            let Observations { parts, blocked_parts, blocked_ns, fill_ns, .. } = *observations;
             *observations = Observations {
                 parts: parts / 2,
                 blocked_parts: blocked_parts / 2,
                 blocked_ns: blocked_ns / 2,
-                read_ns: read_ns / 2,
+                fill_ns: fill_ns / 2,
                 ..*observations
             };
         }
     }
 
     /// Records that a reader read a part, and whether a read blocked.
-    pub(crate) fn record_reader(&self, was_blocked: bool) {
+    pub(crate) fn record_reader_part(&self, was_blocked: bool) {
         let mut observations = self.observations();
         observations.unblocked_parts = if was_blocked {
             observations.unblocked_parts.saturating_sub(BLOCK_PENALTY)
@@ -133,7 +133,7 @@ impl BlockTimer {
 
     /// Returns how long the thread was blocked since the last call, or since `new`, in ns.
     /// `read_count` is the number of samples that it has read in that time.
-    pub(crate) fn blocked_ns(&mut self, read_count: usize) -> u64 {
+    pub(crate) fn take_blocked_ns(&mut self, read_count: usize) -> u64 {
         let previous = std::mem::replace(self, BlockTimer::new());
         let ns = nanos(self.start, previous.start);
         match (previous.usage, self.usage) {
@@ -155,12 +155,12 @@ mod tests {
     #[test]
     fn readers_start_after_reads_blocked_in_several_parts() {
         let reader_switch = ReaderSwitch::new();
-        reader_switch.record_worker(900_000 * US, 1_000_000 * US);
+        reader_switch.record_worker_part(900_000 * US, 1_000_000 * US);
         assert!(!reader_switch.readers_enabled(), "a single slow sample does not start readers");
         let reader_switch = ReaderSwitch::new();
         for _ in 0..3 {
             assert!(!reader_switch.readers_enabled());
-            reader_switch.record_worker(100 * US, 600 * US);
+            reader_switch.record_worker_part(100 * US, 600 * US);
         }
         assert!(reader_switch.readers_enabled(), "readers start after a few parts");
     }
@@ -169,11 +169,11 @@ mod tests {
     fn short_waits_do_not_start_readers() {
         let reader_switch = ReaderSwitch::new();
         for _ in 0..1000 {
-            reader_switch.record_worker(10 * US, 600 * US);
+            reader_switch.record_worker_part(10 * US, 600 * US);
         }
         assert!(!reader_switch.readers_enabled());
         for _ in 0..40 {
-            reader_switch.record_worker(300 * US, 900 * US);
+            reader_switch.record_worker_part(300 * US, 900 * US);
         }
         assert!(reader_switch.readers_enabled(), "earlier observations are forgotten");
     }
@@ -181,24 +181,24 @@ mod tests {
     #[test]
     fn readers_stop_when_reads_no_longer_block() {
         let reader_switch = ReaderSwitch::new();
-        (0..3).for_each(|_| reader_switch.record_worker(US, US));
+        (0..3).for_each(|_| reader_switch.record_worker_part(US, US));
         for _ in 0..100 {
-            reader_switch.record_reader(true);
-            (0..8).for_each(|_| reader_switch.record_reader(false));
+            reader_switch.record_reader_part(true);
+            (0..8).for_each(|_| reader_switch.record_reader_part(false));
         }
         assert!(reader_switch.readers_enabled(), "readers stay active if reads block in one of nine parts");
-        (0..MAX_UNBLOCKED_PARTS).for_each(|_| reader_switch.record_reader(false));
+        (0..MAX_UNBLOCKED_PARTS).for_each(|_| reader_switch.record_reader_part(false));
         assert!(!reader_switch.readers_enabled());
-        (0..3).for_each(|_| reader_switch.record_worker(US, US));
+        (0..3).for_each(|_| reader_switch.record_worker_part(US, US));
         assert!(reader_switch.readers_enabled(), "readers start again");
     }
 
     #[test]
     fn disabled_readers_do_not_start() {
         let reader_switch = ReaderSwitch::new();
-        (0..3).for_each(|_| reader_switch.record_worker(US, US));
+        (0..3).for_each(|_| reader_switch.record_worker_part(US, US));
         reader_switch.disable();
-        (0..100).for_each(|_| reader_switch.record_worker(US, US));
+        (0..100).for_each(|_| reader_switch.record_worker_part(US, US));
         assert!(!reader_switch.readers_enabled());
     }
 
@@ -206,9 +206,9 @@ mod tests {
     fn sleeping_counts_as_blocked_but_computing_does_not() {
         let mut timer = BlockTimer::new();
         std::thread::sleep(std::time::Duration::from_millis(4));
-        assert!(timer.blocked_ns(1) >= 3_000_000);
+        assert!(timer.take_blocked_ns(1) >= 3_000_000);
         let start = Instant::now();
         while start.elapsed().as_micros() < 150 {}
-        assert_eq!(timer.blocked_ns(1), 0);
+        assert_eq!(timer.take_blocked_ns(1), 0);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Balance {
     decode_on: DecodeOn,
     /// Number of batches on the device that the consumer has not taken; 0 at the start of a run.
     batches_ahead: AtomicUsize,
-    pace: Mutex<Pace>,
+    auto_state: Mutex<AutoState>,
     allowance: Option<Mutex<Allowance>>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Balance {
 /// consumes some. So workers that keep up with the device decode in the time that is left, and
 /// never all at once.
 #[derive(Debug)]
-struct Pace {
+struct AutoState {
     workers: f64,
     /// Sequence number of the next batch that the device will take.
     next_seq: u64,
@@ -66,7 +66,7 @@ struct Pace {
     last_decode_time: Option<Instant>,
 }
 
-impl Pace {
+impl AutoState {
     /// Fraction of the workers' time that may be spent. The rest is slack for other threads and
     /// delays.
     const USABLE_FRACTION: f64 = 0.9;
@@ -78,10 +78,10 @@ impl Pace {
     const MARGIN: f64 = 2.0;
     /// While batches on the device wait for the consumer, a worker decodes a part at least this
     /// often, to update the average decoding time.
-    const PROBE: Duration = Duration::from_secs(2);
+    const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 
     fn new(workers: usize, now: Instant) -> Self {
-        Pace {
+        AutoState {
             workers: workers as f64,
             next_seq: 0,
             last_batch_time: None,
@@ -104,14 +104,14 @@ impl Pace {
             // Clamp the time between two batches, so that a pause of the program does not distort
             // the average.
             let max_interval = if self.batch_interval > 0.0 { 4.0 * self.batch_interval } else { f64::INFINITY };
-            self.batch_interval = average(self.batch_interval, interval.min(max_interval));
+            self.batch_interval = moving_average(self.batch_interval, interval.min(max_interval));
         }
         self.next_seq = seq + 1;
     }
 
     fn record_part(&mut self, on_device: bool, ns: f64) {
         let mean = if on_device { &mut self.copy_ns } else { &mut self.decode_ns };
-        *mean = average(*mean, ns);
+        *mean = moving_average(*mean, ns);
     }
 
     /// Returns whether a worker should decode a part of batch `seq`, and deducts the part from the
@@ -127,7 +127,8 @@ impl Pace {
         let batches = seq.saturating_sub(self.next_seq) as f64 + batches_ahead as f64;
         let elapsed = self.last_batch_time.map_or(0, |previous| now.saturating_duration_since(previous).as_nanos());
         let remaining_ns = batches * self.batch_interval - elapsed as f64;
-        let must_probe = self.last_decode_time.is_none_or(|time| now.saturating_duration_since(time) >= Self::PROBE);
+        let must_probe =
+            self.last_decode_time.is_none_or(|time| now.saturating_duration_since(time) >= Self::PROBE_INTERVAL);
         let should_decode = batches_ahead > 0
             && (must_probe || (remaining_ns > Self::MARGIN * self.decode_ns && self.spare_ns >= extra_ns));
         if should_decode {
@@ -139,7 +140,7 @@ impl Pace {
 }
 
 /// Updates a moving average. An average of 0 means that there is no value yet.
-fn average(mean: f64, value: f64) -> f64 {
+fn moving_average(mean: f64, value: f64) -> f64 {
     if mean > 0.0 { mean + (value - mean) / 8.0 } else { value }
 }
 
@@ -181,13 +182,13 @@ impl Balance {
         Balance {
             decode_on,
             batches_ahead: AtomicUsize::new(0),
-            pace: Mutex::new(Pace::new(workers, now)),
+            auto_state: Mutex::new(AutoState::new(workers, now)),
             allowance: (max_share < 1.0).then(|| Mutex::new(allowance)),
         }
     }
 
-    fn pace(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    fn auto_state(&self) -> MutexGuard<'_, AutoState> {
+        self.auto_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the current time if parts are timed. Read the clock before locking `pace`, so that
@@ -199,13 +200,13 @@ impl Balance {
     pub(crate) fn begin(&self) {
         if self.decode_on == DecodeOn::Auto {
             self.set_batches_ahead(0);
-            self.pace().begin();
+            self.auto_state().begin();
         }
     }
 
     pub(crate) fn record_batch(&self, seq: u64) {
         if let Some(now) = self.clock() {
-            self.pace().record_batch(seq, now);
+            self.auto_state().record_batch(seq, now);
         }
     }
 
@@ -215,15 +216,15 @@ impl Balance {
     pub(crate) fn record_part(&self, on_device: bool, start: Option<Instant>) {
         if let Some(start) = start {
             let ns = start.elapsed().as_nanos() as f64;
-            self.pace().record_part(on_device, ns);
+            self.auto_state().record_part(on_device, ns);
         }
     }
 
     /// Returns the average time that a worker takes to decode a part, and to copy a part.
     #[cfg(all(test, feature = "_device"))]
     pub(crate) fn mean_part_times(&self) -> [f64; 2] {
-        let pace = self.pace();
-        [pace.decode_ns, pace.copy_ns]
+        let auto_state = self.auto_state();
+        [auto_state.decode_ns, auto_state.copy_ns]
     }
 
     /// Sets the number of batches on the device that the consumer has not taken. Called each time
@@ -241,7 +242,7 @@ impl Balance {
             DecodeOn::Gpu => true,
             DecodeOn::Auto => {
                 let (batches_ahead, now) = (self.batches_ahead.load(Ordering::Relaxed), Instant::now());
-                !self.pace().should_worker_decode(seq, batches_ahead, now)
+                !self.auto_state().should_worker_decode(seq, batches_ahead, now)
             }
         };
         may_decode && self.is_allowed(device_time)
@@ -322,33 +323,33 @@ mod tests {
     struct Machine {
         workers: usize,
         /// Time to decode a batch on the device.
-        decodes: u64,
+        decode_us: u64,
         /// Time to convert a batch on the device.
-        converts: u64,
-        step: u64,
+        convert_us: u64,
+        step_us: u64,
         slots: u64,
     }
 
-    const PARTS: u64 = 32;
-    const DECODING: u64 = 4500;
-    const COPYING: u64 = 300;
+    const PARTS_PER_BATCH: u64 = 32;
+    const DECODE_US: u64 = 4500;
+    const COPY_US: u64 = 300;
     const DEVICE_SLOTS: u64 = 3;
 
-    struct Outcome {
+    struct Simulation {
         rate: f64,
         on_device: f64,
     }
 
-    /// Simulates `batches` batches. `choose` decides where each part is decoded. The consumer
+    /// Simulates `batches` batches. `rule` decides where each part is decoded. The consumer
     /// queues its steps without waiting for the device. It therefore returns a device slot before
     /// the step that reads it has run, and the next upload to that slot waits for the step.
-    fn run(machine: Machine, batches: u64, choose: &mut dyn Choice) -> Outcome {
-        let Machine { workers, decodes, converts, step, slots } = machine;
+    fn simulate(machine: Machine, batches: u64, rule: &mut dyn Rule) -> Simulation {
+        let Machine { workers, decode_us, convert_us, step_us, slots } = machine;
         // For each worker: the time at which it finishes its current part, the batch of the part,
         // and whether the device decodes the part. `None` if the worker is idle.
-        let mut busy: Vec<Option<(u64, u64, bool)>> = vec![None; workers];
+        let mut worker_tasks: Vec<Option<(u64, u64, bool)>> = vec![None; workers];
         let mut queue = VecDeque::new();
-        let (mut begun, mut free) = (0, slots);
+        let (mut begun_batches, mut free_slots) = (0, slots);
         // For each batch: the number of remaining parts, and of parts that the device decodes.
         let mut parts = HashMap::<u64, (u64, u64)>::new();
         // Batches on the device that the consumer has not taken: when each is ready, and whether it
@@ -356,90 +357,93 @@ mod tests {
         let mut ring = VecDeque::<(u64, bool)>::new();
         // The batch that waits for a device slot, and the end of the step of each batch.
         let (mut waiting, mut step_ends) = (None, Vec::<u64>::new());
-        let (mut taken_batches, mut sent, mut ahead, mut device_free, mut on_device) = (0, 0, 0, 0, 0);
+        let (mut taken_batches, mut sent_batches, mut batches_ahead, mut device_free, mut on_device) = (0, 0, 0, 0, 0);
         let mut now = 0;
         while (step_ends.len() as u64) < batches || step_ends.last().is_some_and(|end| *end > now) {
             // A host slot is free again once the device has decoded its batch.
             for (ready, host) in ring.iter_mut().filter(|(ready, host)| *ready <= now && *host) {
                 let _ = ready;
-                (*host, free) = (false, free + 1);
+                (*host, free_slots) = (false, free_slots + 1);
             }
             if (step_ends.len() as u64) < batches && ring.front().is_some_and(|(ready, host)| *ready <= now && !host) {
                 ring.pop_front();
-                step_ends.push(step_ends.last().map_or(now, |end| now.max(*end)) + step);
+                step_ends.push(step_ends.last().map_or(now, |end| now.max(*end)) + step_us);
             }
             if waiting.is_none() && parts.get(&taken_batches).is_some_and(|(parts_left, _)| *parts_left == 0) {
                 waiting = parts.remove(&taken_batches).map(|(_, device)| device);
-                choose.record_batch(taken_batches, now);
-                (taken_batches, ahead) = (taken_batches + 1, ring.len());
+                rule.record_batch(taken_batches, now);
+                (taken_batches, batches_ahead) = (taken_batches + 1, ring.len());
             }
             // The consumer has freed all batches that it has taken, except for the last one.
-            let full = sent - (step_ends.len() as u64).saturating_sub(1) >= DEVICE_SLOTS;
+            let full = sent_batches - (step_ends.len() as u64).saturating_sub(1) >= DEVICE_SLOTS;
             if let Some(device) = waiting
                 && !full
             {
-                let used_until = sent.checked_sub(DEVICE_SLOTS).map_or(0, |before| step_ends[before as usize]);
-                device_free = device_free.max(now).max(used_until) + decodes * device / PARTS + converts;
+                let used_until = sent_batches.checked_sub(DEVICE_SLOTS).map_or(0, |before| step_ends[before as usize]);
+                device_free = device_free.max(now).max(used_until) + decode_us * device / PARTS_PER_BATCH + convert_us;
                 ring.push_back((device_free, true));
-                (waiting, sent) = (None, sent + 1);
+                (waiting, sent_batches) = (None, sent_batches + 1);
             }
-            while free > 0 {
-                free -= 1;
-                parts.insert(begun, (PARTS, 0));
-                queue.extend(std::iter::repeat_n(begun, PARTS as usize));
-                begun += 1;
+            while free_slots > 0 {
+                free_slots -= 1;
+                parts.insert(begun_batches, (PARTS_PER_BATCH, 0));
+                queue.extend(std::iter::repeat_n(begun_batches, PARTS_PER_BATCH as usize));
+                begun_batches += 1;
             }
-            for worker in &mut busy {
+            for worker in &mut worker_tasks {
                 if let Some((end, seq, device)) = *worker
                     && end <= now
                 {
                     let (parts_left, of_device) = parts.get_mut(&seq).unwrap();
                     (*parts_left, *of_device) = (*parts_left - 1, *of_device + u64::from(device));
-                    choose.record_part(device, if device { COPYING } else { DECODING });
+                    rule.record_part(device, if device { COPY_US } else { DECODE_US });
                     *worker = None;
                 }
                 if worker.is_none()
                     && let Some(seq) = queue.pop_front()
                 {
-                    let device = !choose.should_worker_decode(seq, ahead, now);
+                    let device = !rule.should_worker_decode(seq, batches_ahead, now);
                     on_device += u64::from(device);
-                    *worker = Some((now + if device { COPYING } else { DECODING }, seq, device));
+                    *worker = Some((now + if device { COPY_US } else { DECODE_US }, seq, device));
                 }
             }
             now += 20;
         }
-        Outcome { rate: batches as f64 * 1e6 / now as f64, on_device: on_device as f64 / (begun * PARTS) as f64 }
+        Simulation {
+            rate: batches as f64 * 1e6 / now as f64,
+            on_device: on_device as f64 / (begun_batches * PARTS_PER_BATCH) as f64,
+        }
     }
 
     /// A rule that decides where each part is decoded.
-    trait Choice {
-        fn should_worker_decode(&mut self, seq: u64, ahead: usize, us: u64) -> bool;
+    trait Rule {
+        fn should_worker_decode(&mut self, seq: u64, batches_ahead: usize, us: u64) -> bool;
         fn record_batch(&mut self, _turn: u64, _us: u64) {}
         fn record_part(&mut self, _on_device: bool, _us: u64) {}
     }
 
     struct Always(bool);
 
-    impl Choice for Always {
+    impl Rule for Always {
         fn should_worker_decode(&mut self, _: u64, _: usize, _: u64) -> bool {
             self.0
         }
     }
 
     /// Workers decode whenever batches on the device are waiting for the consumer.
-    struct WhileSupplied;
+    struct WhileBatchesAhead;
 
-    impl Choice for WhileSupplied {
-        fn should_worker_decode(&mut self, _: u64, ahead: usize, _: u64) -> bool {
-            ahead > 0
+    impl Rule for WhileBatchesAhead {
+        fn should_worker_decode(&mut self, _: u64, batches_ahead: usize, _: u64) -> bool {
+            batches_ahead > 0
         }
     }
 
-    struct Paced(Pace, Instant);
+    struct Auto(AutoState, Instant);
 
-    impl Choice for Paced {
-        fn should_worker_decode(&mut self, seq: u64, ahead: usize, us: u64) -> bool {
-            self.0.should_worker_decode(seq, ahead, self.1 + Duration::from_micros(us))
+    impl Rule for Auto {
+        fn should_worker_decode(&mut self, seq: u64, batches_ahead: usize, us: u64) -> bool {
+            self.0.should_worker_decode(seq, batches_ahead, self.1 + Duration::from_micros(us))
         }
         fn record_batch(&mut self, seq: u64, us: u64) {
             self.0.record_batch(seq, self.1 + Duration::from_micros(us));
@@ -449,11 +453,11 @@ mod tests {
         }
     }
 
-    const PHOTOGRAPHS: Machine = Machine { workers: 16, decodes: 850, converts: 150, step: 0, slots: 18 };
+    const PHOTOGRAPHS: Machine = Machine { workers: 16, decode_us: 850, convert_us: 150, step_us: 0, slots: 18 };
 
-    fn paced(machine: Machine, batches: u64) -> Outcome {
+    fn simulate_auto(machine: Machine, batches: u64) -> Simulation {
         let now = Instant::now();
-        run(machine, batches, &mut Paced(Pace::new(machine.workers, now), now))
+        simulate(machine, batches, &mut Auto(AutoState::new(machine.workers, now), now))
     }
 
     #[test]
@@ -461,9 +465,9 @@ mod tests {
         for slots in [4, 8, 18] {
             for workers in [1, 2, 4, 8, 16, 32] {
                 let machine = Machine { workers, slots, ..PHOTOGRAPHS };
-                let cpu = run(machine, 20, &mut Always(true)).rate;
-                let gpu = run(machine, 200, &mut Always(false)).rate;
-                let rate = paced(machine, 200).rate;
+                let cpu = simulate(machine, 20, &mut Always(true)).rate;
+                let gpu = simulate(machine, 200, &mut Always(false)).rate;
+                let rate = simulate_auto(machine, 200).rate;
                 assert!(
                     rate > 0.97 * cpu.max(gpu),
                     "{workers} workers, {slots} slots: {rate}, with workers only {cpu}, with the device only {gpu}"
@@ -471,8 +475,8 @@ mod tests {
             }
         }
         // The simulation is realistic: the simpler rule loses as much as it did on a real device.
-        let simple = run(PHOTOGRAPHS, 400, &mut WhileSupplied).rate;
-        let gpu = run(PHOTOGRAPHS, 400, &mut Always(false)).rate;
+        let simple = simulate(PHOTOGRAPHS, 400, &mut WhileBatchesAhead).rate;
+        let gpu = simulate(PHOTOGRAPHS, 400, &mut Always(false)).rate;
         assert!(simple < 0.92 * gpu, "{simple} with the simpler rule, {gpu} with the device only");
     }
 
@@ -481,9 +485,9 @@ mod tests {
         // With four host slots, the device has taken every batch except the one that workers fill.
         for slots in [4, 18] {
             for (workers, max_share) in [(1, 1.0), (4, 0.65), (8, 0.15), (16, 0.15)] {
-                let machine = Machine { workers, slots, step: 20_000, ..PHOTOGRAPHS };
-                let Outcome { rate, on_device } = paced(machine, 200);
-                let gpu = run(machine, 200, &mut Always(false)).rate;
+                let machine = Machine { workers, slots, step_us: 20_000, ..PHOTOGRAPHS };
+                let Simulation { rate, on_device } = simulate_auto(machine, 200);
+                let gpu = simulate(machine, 200, &mut Always(false)).rate;
                 assert!(
                     rate > 0.97 * gpu && on_device <= max_share,
                     "{workers} workers, {slots} slots: {rate}, with the device only {gpu}, \

@@ -79,7 +79,7 @@ struct Reserve {
     slot_sender: Option<Sender<FreeSlot>>,
     slots_in_use: usize,
     /// Number of extra slots for a consumer that held every batch when it requested the next one.
-    lent_slots: usize,
+    extra_slots: usize,
 }
 
 impl Settings {
@@ -100,7 +100,7 @@ impl Settings {
     /// Raises the initial prefetch depth, up to its maximum, until every worker has a sample of a
     /// prefetched batch, if batches have `batch_size` samples. A smaller depth would leave workers
     /// idle until the depth has been tuned.
-    pub(crate) fn occupy_workers(&mut self, batch_size: usize) {
+    pub(crate) fn raise_initial_prefetch(&mut self, batch_size: usize) {
         let depth = self.workers.div_ceil(batch_size.max(1));
         *self.prefetch_depth.get_mut() = depth.clamp(self.prefetch.min, self.prefetch.max);
     }
@@ -175,7 +175,7 @@ impl Settings {
 
     /// Returns how long workers were runnable but not running, in seconds, or 0 if the system does
     /// not report it.
-    pub(crate) fn core_wait_seconds(&self) -> f64 {
+    pub(crate) fn delayed_seconds(&self) -> f64 {
         let scheduler_stats = self.scheduler_stats.lock().expect("no code panics while holding this lock");
         scheduler_stats.iter().filter_map(SchedulerStats::delayed_seconds).sum()
     }
@@ -188,7 +188,8 @@ impl Settings {
         for slot in slots {
             slot_sender.send(slot).expect("the engine holds the receiver");
         }
-        *self.reserve() = Reserve { slots: reserve_slots, slot_sender: Some(slot_sender), slots_in_use, lent_slots: 0 };
+        *self.reserve() =
+            Reserve { slots: reserve_slots, slot_sender: Some(slot_sender), slots_in_use, extra_slots: 0 };
     }
 
     /// Frees the slots in the reserve.
@@ -204,24 +205,24 @@ impl Settings {
 
     /// Puts one more slot into use permanently if the consumer holds every slot in use. Does nothing
     /// if the prefetch depth is fixed.
-    pub(crate) fn lend(&self, held_count: usize) {
+    pub(crate) fn add_slot_if_all_held(&self, held_count: usize) {
         if !self.prefetch.is_range() {
             return;
         }
         let mut reserve = self.reserve();
         if held_count >= reserve.slots_in_use && !reserve.slots.is_empty() {
-            reserve.lent_slots += 1;
+            reserve.extra_slots += 1;
             reserve.fill(self.slots());
         }
     }
 
     /// Returns `slot` if it is still needed. If not, moves it to the reserve.
-    pub(crate) fn keep(&self, slot: FreeSlot) -> Option<FreeSlot> {
+    pub(crate) fn keep_or_reserve(&self, slot: FreeSlot) -> Option<FreeSlot> {
         if !self.prefetch.is_range() {
             return Some(slot);
         }
         let mut reserve = self.reserve();
-        if reserve.slots_in_use <= self.slots() + reserve.lent_slots {
+        if reserve.slots_in_use <= self.slots() + reserve.extra_slots {
             return Some(slot);
         }
         reserve.slots_in_use -= 1;
@@ -231,10 +232,10 @@ impl Settings {
 }
 
 impl Reserve {
-    /// Puts slots into use until `slot_count` slots are in use, not counting lent slots.
+    /// Puts slots into use until `slot_count` slots are in use, not counting extra slots.
     fn fill(&mut self, slot_count: usize) {
         let Some(slot_sender) = &self.slot_sender else { return };
-        while self.slots_in_use < slot_count + self.lent_slots
+        while self.slots_in_use < slot_count + self.extra_slots
             && let Some(slot) = self.slots.pop()
         {
             let _ = slot_sender.send(slot);
@@ -260,7 +261,7 @@ mod tests {
     fn small_batches_are_prefetched_until_every_worker_has_a_sample() {
         let depth = |workers: usize, batch_size: usize, bounds: Bounds| {
             let mut settings = Settings::new(16, workers, bounds);
-            settings.occupy_workers(batch_size);
+            settings.raise_initial_prefetch(batch_size);
             settings.prefetch()
         };
         let bounds = Bounds { min: 2, max: 8 };
@@ -281,10 +282,14 @@ mod tests {
             "more slots are put into use immediately, before a slot returns"
         );
         settings.set_prefetch(2);
-        let slots: Vec<_> =
-            std::iter::from_fn(|| slot_receiver.try_recv().ok()).filter_map(|slot| settings.keep(slot)).collect();
+        let slots: Vec<_> = std::iter::from_fn(|| slot_receiver.try_recv().ok())
+            .filter_map(|slot| settings.keep_or_reserve(slot))
+            .collect();
         assert_eq!(slots.len(), 4, "two of six slots moved to the reserve");
-        assert!(slots.into_iter().all(|slot| settings.keep(slot).is_some()), "no further slot moves to the reserve");
+        assert!(
+            slots.into_iter().all(|slot| settings.keep_or_reserve(slot).is_some()),
+            "no further slot moves to the reserve"
+        );
         settings.set_prefetch(6);
         assert_eq!(slot_receiver.len(), 4, "all remaining slots are put into use");
     }
@@ -294,17 +299,20 @@ mod tests {
         let settings = Settings::new(2, 2, Bounds { min: 1, max: 4 });
         let (slot_sender, slot_receiver) = unbounded();
         settings.distribute_slots(slots(6), slot_sender);
-        settings.lend(2);
+        settings.add_slot_if_all_held(2);
         assert_eq!(slot_receiver.len(), 3, "the consumer holds two of three slots");
-        settings.lend(3);
+        settings.add_slot_if_all_held(3);
         assert_eq!((slot_receiver.len(), settings.slots(), settings.slots_in_use()), (4, 3, 4));
         let returned_slots: Vec<_> = std::iter::from_fn(|| slot_receiver.try_recv().ok()).collect();
-        assert!(returned_slots.into_iter().all(|slot| settings.keep(slot).is_some()), "the lent slot stays in use");
+        assert!(
+            returned_slots.into_iter().all(|slot| settings.keep_or_reserve(slot).is_some()),
+            "the lent slot stays in use"
+        );
         settings.set_prefetch(2);
         assert_eq!(slot_receiver.len(), 1, "the extra slot does not count against the prefetch depth");
-        settings.lend(5);
-        settings.lend(6);
-        settings.lend(6);
+        settings.add_slot_if_all_held(5);
+        settings.add_slot_if_all_held(6);
+        settings.add_slot_if_all_held(6);
         assert_eq!((slot_receiver.len(), settings.slots_in_use()), (2, 6), "no slots remain");
     }
 

@@ -66,7 +66,7 @@ struct Sums {
     busy_seconds: f64,
     cpu_seconds: f64,
     /// Time that workers were runnable but not scheduled.
-    delay_seconds: f64,
+    delayed_seconds: f64,
 }
 
 impl Sums {
@@ -80,9 +80,9 @@ impl Sums {
             stall_seconds: seconds(counters.stall.ns()),
             behind_seconds: seconds(counters.behind.ns()),
             slot_wait_seconds: seconds(counters.slot.ns()),
-            busy_seconds: seconds(counters.busy().values().sum()),
+            busy_seconds: seconds(counters.busy_ns().values().sum()),
             cpu_seconds: ProcessStats::cpu_now(),
-            delay_seconds: settings.core_wait_seconds(),
+            delayed_seconds: settings.delayed_seconds(),
         }
     }
 
@@ -97,7 +97,7 @@ impl Sums {
             slot_wait_seconds: f(self.slot_wait_seconds, other.slot_wait_seconds),
             busy_seconds: f(self.busy_seconds, other.busy_seconds),
             cpu_seconds: f(self.cpu_seconds, other.cpu_seconds),
-            delay_seconds: f(self.delay_seconds, other.delay_seconds),
+            delayed_seconds: f(self.delayed_seconds, other.delayed_seconds),
         }
     }
 
@@ -129,11 +129,11 @@ impl AddAssign for Sums {
 struct Change {
     old: usize,
     new: usize,
-    kind: Kind,
+    kind: ChangeKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ChangeKind {
     Trial,
     /// A trial did not increase the rate enough, so the depth is restored.
     Revert,
@@ -197,7 +197,7 @@ impl HillClimber {
         {
             (self.prefetch, self.block_sums, self.window_count) = (new_prefetch, Sums::default(), 0);
             (self.trial, self.pause, self.baseline) = (None, Pause::default(), Sums::default());
-            return Some(Change { old: old_prefetch, new: new_prefetch, kind: Kind::Behind });
+            return Some(Change { old: old_prefetch, new: new_prefetch, kind: ChangeKind::Behind });
         }
         self.block_sums += window;
         self.window_count += 1;
@@ -236,7 +236,7 @@ impl HillClimber {
         self.baseline = baseline;
         let duration = (2 * self.pause.duration).clamp(FIRST_PAUSE, MAX_PAUSE);
         self.pause = Pause { remaining: duration, duration };
-        Some(Some(Change { old: change.new, new: change.old, kind: Kind::Revert }))
+        Some(Some(Change { old: change.new, new: change.old, kind: ChangeKind::Revert }))
     }
 
     /// Decides whether to start a trial. Returns `None` if the block needs more windows,
@@ -245,9 +245,9 @@ impl HillClimber {
         if self.window_count < BLOCK_WINDOWS {
             return None;
         }
-        let Sums { seconds, slot_wait_seconds, busy_seconds, cpu_seconds, delay_seconds, .. } = self.block_sums;
+        let Sums { seconds, slot_wait_seconds, busy_seconds, cpu_seconds, delayed_seconds, .. } = self.block_sums;
         let (wait_fraction, demand) =
-            (self.block_sums.wait_fraction(), (cpu_seconds + delay_seconds.max(0.0)) / seconds);
+            (self.block_sums.wait_fraction(), (cpu_seconds + delayed_seconds.max(0.0)) / seconds);
         let busy_fraction = busy_seconds / (self.workers as f64 * seconds);
         if (0.7..=1.4).contains(&(self.block_sums.rate() / self.baseline.rate())) {
             if self.baseline.seconds > 8.0 * seconds {
@@ -272,7 +272,7 @@ impl HillClimber {
         // At best, the trial eliminates all waiting. Require a quarter of that gain, but at most 3
         // percent.
         let min_gain = 1.0 + (0.25 * wait_fraction).min(0.03);
-        let change = Change { old: old_prefetch, new: new_prefetch, kind: Kind::Trial };
+        let change = Change { old: old_prefetch, new: new_prefetch, kind: ChangeKind::Trial };
         self.trial = Some(Trial { change, baseline: std::mem::take(&mut self.baseline), min_gain });
         Some(Some(change))
     }
@@ -384,11 +384,13 @@ impl Tuner {
         // delivered.
         let _ = guarded(|| {
             match kind {
-                Kind::Behind => {
+                ChangeKind::Behind => {
                     tracing::info!(prefetch = new, was, samples_per_second = rate, "raising prefetch for slow samples");
                 }
-                Kind::Trial => tracing::info!(prefetch = new, was, samples_per_second = rate, "trying prefetch"),
-                Kind::Revert => tracing::info!(prefetch = new, was, samples_per_second = rate, "reverting prefetch"),
+                ChangeKind::Trial => tracing::info!(prefetch = new, was, samples_per_second = rate, "trying prefetch"),
+                ChangeKind::Revert => {
+                    tracing::info!(prefetch = new, was, samples_per_second = rate, "reverting prefetch")
+                }
             }
             Ok(())
         });

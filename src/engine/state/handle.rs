@@ -178,7 +178,7 @@ impl LoaderHandle {
         (stats.prefetch, stats.most_prefetch) = (settings.prefetch(), settings.prefetch.max);
         (stats.seconds, stats.cores) = (settings.seconds(), settings.cores);
         stats.worker_seconds = stats.seconds * stats.workers as f64;
-        stats.delayed_seconds = settings.core_wait_seconds();
+        stats.delayed_seconds = settings.delayed_seconds();
         stats.slots = Settings::slots_for(stats.prefetch);
         stats.allocated_slots = memory.slots;
         (stats.host_bytes, stats.pinned_bytes, stats.device_bytes) =

@@ -17,7 +17,7 @@ use crate::engine::state::{self, Shared};
 use crate::error::{Error, Result, guarded, panicked};
 use crate::sampler::Entry;
 use crate::source::BatchIndex;
-use crate::trace::{self, WAIT_FOR_SLOT};
+use crate::trace::{self, SLOT_WAIT};
 
 /// Replaces the schedule: chooses the samples of each batch when the batch begins.
 pub(crate) trait BatchSampler: Send + Sync {
@@ -68,7 +68,7 @@ impl Coordinator {
                 // `seconds()` does not advance between epochs, so time that the program spends
                 // between epochs does not count as waiting for a slot.
                 let (wait_start, seconds_before) = (Instant::now(), self.shared.runtime.settings.seconds());
-                let range = trace::range(WAIT_FOR_SLOT);
+                let range = trace::range(SLOT_WAIT);
                 let slot = loop {
                     select! {
                         recv(self.run_receiver) -> run_plan => match run_plan {
@@ -76,7 +76,7 @@ impl Coordinator {
                             Err(_) => return,
                         },
                         recv(self.slot_receiver) -> slot => match slot {
-                            Ok(slot) => if let Some(slot) = self.shared.runtime.settings.keep(slot) { break Some(slot) },
+                            Ok(slot) => if let Some(slot) = self.shared.runtime.settings.keep_or_reserve(slot) { break Some(slot) },
                             Err(_) => return,
                         },
                     }

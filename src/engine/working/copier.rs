@@ -26,7 +26,7 @@ pub(super) fn part_len(min_len: usize, batch_len: usize, sample_bytes: usize) ->
 /// first sample that must be read, or if the run is canceled. Copies nothing while a trace is
 /// recorded. The metadata of the rows must be clear.
 pub(super) fn copy(recipe: &Recipe, runtime: &Runtime, worker: usize, part: &mut SlotPart, rows: &mut Range<usize>) {
-    if !recipe.can_copy || runtime.counters.tracing().is_some() {
+    if !recipe.can_copy || runtime.counters.open_trace().is_some() {
         return;
     }
     let mut meter = Meter::new(&runtime.counters, worker, part.header());

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::batch::Header;
 use crate::recipe::SampleImage;
-use crate::trace::{Args, Counters, Row, Stage, StageMap, WorkerCounts, nanos};
+use crate::trace::{Args, Counters, Stage, StageMap, TraceRow, WorkerCounts, nanos};
 
 /// A worker's stopwatch. A lap usually covers one stage of one sample. Its time is added to the
 /// counters, and to the trace if one is being recorded.
@@ -47,10 +47,10 @@ impl<'a> Meter<'a> {
     pub(crate) fn finish_stage(&mut self, stage: Stage, sample: &mut SampleTiming<'_>, bytes: usize) {
         let ns = self.lap();
         self.add_time(stage, sample, ns, bytes);
-        if let Some(trace) = self.counters.tracing() {
+        if let Some(trace) = self.counters.open_trace() {
             let end = trace.timestamp(self.lap_start);
             let args = self.args(sample, bytes);
-            trace.record_at(Row::Worker(self.worker), stage.name(), end.saturating_sub(ns), end, args);
+            trace.record_at(TraceRow::Worker(self.worker), stage.name(), end.saturating_sub(ns), end, args);
         }
     }
 
@@ -64,9 +64,9 @@ impl<'a> Meter<'a> {
         sample.ns[Stage::Fields] += ns;
         sample.slowest_field = sample.slowest_field.max((ns, field));
         self.counters.worker(self.worker).add_field(field, ns, bytes);
-        if let Some(trace) = self.counters.tracing() {
+        if let Some(trace) = self.counters.open_trace() {
             let (end, name) = (trace.timestamp(self.lap_start), self.counters.field(field).to_owned());
-            trace.record_at(Row::Worker(self.worker), name, end.saturating_sub(ns), end, self.args(sample, bytes));
+            trace.record_at(TraceRow::Worker(self.worker), name, end.saturating_sub(ns), end, self.args(sample, bytes));
         }
     }
 
@@ -90,7 +90,7 @@ impl<'a> Meter<'a> {
         let untimed_images = images.iter().filter(|image| image.decode_ns.is_none());
         let group_bytes: usize = untimed_images.map(|image| image.encoded_bytes).sum();
         let are_all_timed = images.iter().all(|image| image.decode_ns.is_some());
-        let trace = self.counters.tracing();
+        let trace = self.counters.open_trace();
         let mut start = trace.map_or(0, |trace| trace.timestamp(self.lap_start).saturating_sub(lap_ns));
         let mut remaining_images = images.iter();
         for (sample, image_count) in samples {
@@ -99,7 +99,7 @@ impl<'a> Meter<'a> {
                 let ns = image.decode_ns.unwrap_or_else(share);
                 self.add_time(Stage::Decode, sample, ns, image.pixel_bytes);
                 let Some(trace) = trace else { continue };
-                let (row, name) = (Row::Worker(self.worker), Stage::Decode.name());
+                let (row, name) = (TraceRow::Worker(self.worker), Stage::Decode.name());
                 if are_all_timed {
                     trace.record_at(row, name, start, start + ns, self.args(sample, image.encoded_bytes));
                     start += ns;

@@ -235,7 +235,7 @@ impl Worker {
                 let mut timer = BlockTimer::new();
                 let rows_before = rows.len();
                 copier::copy(&self.recipe, &self.runtime, self.index, part, &mut rows);
-                wait_ns += timer.blocked_ns(rows_before - rows.len());
+                wait_ns += timer.take_blocked_ns(rows_before - rows.len());
                 if rows.is_empty() {
                     break;
                 }
@@ -244,7 +244,7 @@ impl Worker {
             self.trim();
         }
         if prefetched_samples.is_none() {
-            reader_switch.record_worker(wait_ns, nanos(Instant::now(), fill_start));
+            reader_switch.record_worker_part(wait_ns, nanos(Instant::now(), fill_start));
         }
         self.runtime.counters.worker(self.index).set_idle();
     }
@@ -300,7 +300,7 @@ impl Worker {
         };
         let mut timer = prefetched_samples.is_none().then(BlockTimer::new);
         let mut group = filler.read_group(encoded_buffers, prefetched_samples, rows);
-        let wait_ns = timer.as_mut().map_or(0, |timer| timer.blocked_ns(group.samples.len()));
+        let wait_ns = timer.as_mut().map_or(0, |timer| timer.take_blocked_ns(group.samples.len()));
         let share = runtime.scratch.share();
         while !group.samples.is_empty() {
             let total_memory = group.samples.iter().fold(0, |sum: usize, sample| sum.saturating_add(sample.memory));

@@ -67,9 +67,9 @@ fn jpeg(number: u64, sampling: SamplingFactor, quality: u8) -> Vec<u8> {
 /// Returns images that the device can decode, images that it cannot decode, and optionally damaged
 /// images.
 fn originals(damaged: bool) -> Vec<Vec<u8>> {
-    let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
+    let subsamplings = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
     let original = |n: u64| {
-        let mut bytes = jpeg(n, kinds[n as usize % kinds.len()], 60 + n as u8 % 40);
+        let mut bytes = jpeg(n, subsamplings[n as usize % subsamplings.len()], 60 + n as u8 % 40);
         if n % 7 == 6 {
             bytes = oriented(&bytes, 1 + (n / 7 + 4) as u8 % 8);
         }
@@ -130,7 +130,7 @@ fn pixels_of(sim: &Sim, batch: &ConsumerBatch<Sim>, name: Option<&str>) -> Vec<u
 fn arrived(batch: &ConsumerBatch<Sim>, name: Option<&str>) -> Vec<u8> {
     let (slot, shared) = (batch.slot(), &batch.shared);
     let Variant { spec, layout, .. } = shared.variant(&slot.info);
-    let images = name.map_or_else(|| spec.images(), |name| spec.index_of(name)).unwrap();
+    let images = name.map_or_else(|| spec.image_index(), |name| spec.index_of(name)).unwrap();
     let (field, (len, row)) = (&spec.arrays[images].field, spec.shape(images, &slot.info));
     let bytes = len * row.iter().product::<usize>() * field.dtype.bytes();
     let offset = slot.offset + layout.arrays[images];
@@ -267,8 +267,8 @@ fn device_views_are_bit_identical_to_the_host() {
 
 #[test]
 fn the_device_applies_the_exif_orientation() {
-    let kinds = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
-    let upright = (0..48).filter(|n| n % 11 != 10).map(|n| jpeg(n, kinds[n as usize % 6], 80));
+    let subsamplings = [F_1_1, F_2_1, F_2_2, F_1_2, F_4_1, F_1_4];
+    let upright = (0..48).filter(|n| n % 11 != 10).map(|n| jpeg(n, subsamplings[n as usize % 6], 80));
     let turned = upright.zip(0..).map(|(bytes, n)| oriented(&bytes, 2 + n % 7));
     let originals: Vec<Vec<u8>> = turned.collect();
     let loader = loader(&originals).decode_on(DecodeOn::Gpu);

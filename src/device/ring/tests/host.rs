@@ -25,7 +25,7 @@ pub(super) fn array(name: &str, dtype: Dtype, shape: &[usize], role: Role) -> (F
 }
 
 pub(super) fn spec_of(arrays: Vec<(Field, Role)>, dtype: Dtype, soft_labels: bool) -> Spec {
-    let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, retouched: false };
+    let target = Target { dtype, layout: Layout::Nhwc, normalize: Normalize::UNIT, needs_retouch: false };
     let field = Field { name: "soft_label".into(), dtype: Dtype::F32, shape: vec![5] };
     let schema = Schema::new(BATCH, arrays).unwrap();
     Spec::new(&schema, target, soft_labels.then_some(SoftLabels { field, smoothing: 0.1 }))

@@ -5,94 +5,103 @@ use crate::engine::settings::Bounds;
 use crate::sampler::Rng;
 
 /// A model of a loader, which computes the counters for a given prefetch depth.
-struct Load {
+struct LoaderModel {
     cores: usize,
     /// CPU time per sample, in seconds.
-    computes: f64,
+    cpu_seconds_per_sample: f64,
     /// Samples per second that the storage delivers for each prefetched batch.
-    reads: f64,
+    reads_per_batch: f64,
     /// Maximum throughput of the storage, in samples per second.
-    storage: f64,
+    max_storage_rate: f64,
     /// Duration of the consumer's long step, in seconds. One of every [`PERIOD`] steps is long, and
     /// the others take no time.
-    pause: f64,
+    long_step_seconds: f64,
 }
 
 const PERIOD: f64 = 12.0;
 const BATCH: f64 = 32.0;
 const WORKERS: usize = 4;
 
-const COMPUTES: Load =
-    Load { cores: WORKERS, computes: 1e-3, reads: f64::INFINITY, storage: f64::INFINITY, pause: 0.0 };
+const CPU_BOUND: LoaderModel = LoaderModel {
+    cores: WORKERS,
+    cpu_seconds_per_sample: 1e-3,
+    reads_per_batch: f64::INFINITY,
+    max_storage_rate: f64::INFINITY,
+    long_step_seconds: 0.0,
+};
 
-impl Load {
+impl LoaderModel {
     /// Average counters of a window of one second.
     fn window(&self, prefetch: usize) -> Sums {
-        let computed = WORKERS as f64 / self.computes;
-        let rate = computed.min(self.reads * prefetch as f64).min(self.storage);
+        let computed = WORKERS as f64 / self.cpu_seconds_per_sample;
+        let rate = computed.min(self.reads_per_batch * prefetch as f64).min(self.max_storage_rate);
         let batch = BATCH / rate;
         // During the long step, workers fill every slot. The short steps drain those batches before
         // they wait.
-        let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.pause / batch);
+        let ahead = (Settings::slots_for(prefetch) as f64 - 1.0).min(self.long_step_seconds / batch);
         let waits = ((PERIOD - ahead).max(0.0) * batch).max(0.0);
-        let period = if self.pause == 0.0 { PERIOD * batch } else { self.pause + waits };
+        let period = if self.long_step_seconds == 0.0 { PERIOD * batch } else { self.long_step_seconds + waits };
         let rate = PERIOD * BATCH / period;
-        let slot_wait_seconds = if self.pause == 0.0 { 0.9 } else { (self.pause - ahead * batch).max(0.0) / period };
+        let slot_wait_seconds = if self.long_step_seconds == 0.0 {
+            0.9
+        } else {
+            (self.long_step_seconds - ahead * batch).max(0.0) / period
+        };
         Sums {
             seconds: 1.0,
             batches: rate / BATCH,
             samples: rate,
-            wait_seconds: if self.pause == 0.0 { 0.99 } else { waits / period },
+            wait_seconds: if self.long_step_seconds == 0.0 { 0.99 } else { waits / period },
             stall_seconds: 0.0,
             behind_seconds: 0.0,
             slot_wait_seconds,
-            busy_seconds: rate * self.computes,
-            cpu_seconds: (rate * self.computes).min(self.cores as f64),
-            delay_seconds: 0.0,
+            busy_seconds: rate * self.cpu_seconds_per_sample,
+            cpu_seconds: (rate * self.cpu_seconds_per_sample).min(self.cores as f64),
+            delayed_seconds: 0.0,
         }
     }
 }
 
 /// Returns the final prefetch depth, and the number of changes in the second half.
-fn settle(climber: &mut HillClimber, load: &Load, windows: usize) -> (usize, usize) {
-    let mut late = 0;
+fn settle(climber: &mut HillClimber, load: &LoaderModel, windows: usize) -> (usize, usize) {
+    let mut late_changes = 0;
     for i in 0..windows {
         let window = load.window(climber.prefetch);
         if climber.add_window(window).is_some() && i >= windows / 2 {
-            late += 1;
+            late_changes += 1;
         }
     }
-    (climber.prefetch, late)
+    (climber.prefetch, late_changes)
 }
 
 fn climber() -> HillClimber {
     HillClimber::new(&Settings::new(WORKERS, WORKERS, Bounds { min: 2, max: 16 }))
 }
 
-fn best(load: &Load) -> f64 {
+fn best(load: &LoaderModel) -> f64 {
     (1..=16).map(|prefetch| load.window(prefetch).samples).fold(0.0, f64::max)
 }
 
 #[test]
 fn a_loader_limited_by_cores_keeps_its_prefetch_depth() {
-    assert_eq!(settle(&mut climber(), &COMPUTES, 400), (2, 0));
+    assert_eq!(settle(&mut climber(), &CPU_BOUND, 400), (2, 0));
 }
 
 #[test]
 fn a_bursty_consumer_gets_a_larger_prefetch_depth() {
-    let load = Load { pause: 0.1, ..COMPUTES };
-    let (prefetch, late) = settle(&mut climber(), &load, 400);
+    let load = LoaderModel { long_step_seconds: 0.1, ..CPU_BOUND };
+    let (prefetch, late_changes) = settle(&mut climber(), &load, 400);
     assert_eq!(prefetch, 16);
-    assert!(late <= 8, "{late} changes in 200 windows: trials become less frequent");
+    assert!(late_changes <= 8, "{late_changes} changes in 200 windows: trials become less frequent");
     assert_eq!(load.window(prefetch).samples, best(&load));
 }
 
 #[test]
 fn slow_reads_raise_prefetch_until_storage_is_saturated() {
-    let load = Load { reads: 100.0, storage: 700.0, ..COMPUTES };
-    let (prefetch, late) = settle(&mut climber(), &load, 400);
+    let load = LoaderModel { reads_per_batch: 100.0, max_storage_rate: 700.0, ..CPU_BOUND };
+    let (prefetch, late_changes) = settle(&mut climber(), &load, 400);
     assert_eq!(prefetch, 8, "a depth of 7 already saturates the storage");
-    assert!(late <= 8, "{late}");
+    assert!(late_changes <= 8, "{late_changes}");
 }
 
 #[test]
@@ -121,7 +130,7 @@ fn load_of_other_programs_does_not_raise_prefetch() {
         slot_wait_seconds: 0.9,
         busy_seconds: 3.5,
         cpu_seconds: 2.0,
-        delay_seconds: 2.0,
+        delayed_seconds: 2.0,
         ..Sums::default()
     };
     let mut climber = climber();
@@ -130,63 +139,75 @@ fn load_of_other_programs_does_not_raise_prefetch() {
 
 /// Simulates a loader in which a few samples take far longer than a batch. A slow sample occupies
 /// one worker, while the others go on with later batches as long as slots last.
-struct Uneven {
+struct UnevenModel {
     /// Time of all workers per batch.
-    batch: f64,
+    batch_seconds: f64,
     /// Time of one worker per slow sample.
-    slow: f64,
+    slow_seconds: f64,
     /// Average number of batches between two slow samples.
-    every: f64,
+    slow_interval: f64,
     /// Average duration of the consumer's step.
-    step: f64,
+    step_seconds: f64,
     rng: Rng,
     /// When each batch became full, and when the consumer received it.
-    full: Vec<f64>,
-    delivered: Vec<f64>,
+    full_times: Vec<f64>,
+    delivery_times: Vec<f64>,
     /// When the last batch received its slot, and when the workers finished its usual samples.
-    begun: f64,
-    worked: f64,
+    last_begin: f64,
+    last_work_end: f64,
     sums: Sums,
 }
 
-const MANY: usize = 16;
+const MANY_WORKERS: usize = 16;
 
-impl Uneven {
-    fn new(seed: u64, [batch, slow, every, step]: [f64; 4]) -> Self {
-        let (full, delivered, sums) = (Vec::new(), Vec::new(), Sums::default());
-        Uneven { batch, slow, every, step, rng: Rng::new(seed, 0, 0), full, delivered, begun: 0.0, worked: 0.0, sums }
+impl UnevenModel {
+    fn new(seed: u64, [batch_seconds, slow_seconds, slow_interval, step_seconds]: [f64; 4]) -> Self {
+        let (full_times, delivery_times, sums) = (Vec::new(), Vec::new(), Sums::default());
+        UnevenModel {
+            batch_seconds,
+            slow_seconds,
+            slow_interval,
+            step_seconds,
+            rng: Rng::new(seed, 0, 0),
+            full_times,
+            delivery_times,
+            last_begin: 0.0,
+            last_work_end: 0.0,
+            sums,
+        }
     }
 
     fn make(&mut self, slots: usize) {
-        let free = self.full.len().checked_sub(slots).map_or(0.0, |before| self.delivered[before]);
-        self.sums.slot_wait_seconds += (free - self.begun).max(0.0);
-        self.begun = self.begun.max(free);
-        self.worked = self.worked.max(self.begun) + self.batch;
-        let slow = self.rng.chance(1.0 / self.every);
-        let last = self.worked + self.batch / 4.0 * self.rng.unit();
-        let work = self.batch * MANY as f64 + if slow { self.slow } else { 0.0 };
-        self.full.push(if slow { last.max(self.begun + self.slow) } else { last });
+        let free = self.full_times.len().checked_sub(slots).map_or(0.0, |before| self.delivery_times[before]);
+        self.sums.slot_wait_seconds += (free - self.last_begin).max(0.0);
+        self.last_begin = self.last_begin.max(free);
+        self.last_work_end = self.last_work_end.max(self.last_begin) + self.batch_seconds;
+        let slow = self.rng.chance(1.0 / self.slow_interval);
+        let last = self.last_work_end + self.batch_seconds / 4.0 * self.rng.unit();
+        let work = self.batch_seconds * MANY_WORKERS as f64 + if slow { self.slow_seconds } else { 0.0 };
+        self.full_times.push(if slow { last.max(self.last_begin + self.slow_seconds) } else { last });
         self.sums.busy_seconds += work;
         self.sums.cpu_seconds += work;
     }
 
     fn deliver(&mut self, slots: usize) {
-        let (next, ahead) = (self.delivered.len(), slots - 2);
-        while self.full.len() <= next + ahead {
+        let (next, ahead) = (self.delivery_times.len(), slots - 2);
+        while self.full_times.len() <= next + ahead {
             self.make(slots);
         }
-        let requested = self.delivered.last().copied().unwrap_or(0.0) + self.step * (0.5 + self.rng.unit());
-        let others = self.full[next + 1..=next + ahead].iter().copied().fold(requested, f64::max);
-        let received = requested.max(self.full[next]);
+        let requested =
+            self.delivery_times.last().copied().unwrap_or(0.0) + self.step_seconds * (0.5 + self.rng.unit());
+        let others = self.full_times[next + 1..=next + ahead].iter().copied().fold(requested, f64::max);
+        let received = requested.max(self.full_times[next]);
         self.sums.wait_seconds += received - requested;
         self.sums.behind_seconds += (received - others).max(0.0);
         self.sums.batches += 1.0;
         self.sums.samples += BATCH;
-        self.delivered.push(received);
+        self.delivery_times.push(received);
     }
 
     fn now(&self) -> f64 {
-        self.delivered.last().copied().unwrap_or(0.0)
+        self.delivery_times.last().copied().unwrap_or(0.0)
     }
 
     fn window(&mut self, slots: usize) -> Sums {
@@ -200,7 +221,7 @@ impl Uneven {
 
     /// Lets the tuner choose the depth for `seconds`. Returns the depth and the number of changes.
     fn tune(mut self, seconds: f64) -> (usize, usize) {
-        let mut climber = HillClimber::new(&Settings::new(MANY, MANY, Bounds { min: 2, max: 16 }));
+        let mut climber = HillClimber::new(&Settings::new(MANY_WORKERS, MANY_WORKERS, Bounds { min: 2, max: 16 }));
         let mut changes = 0;
         while self.now() < seconds {
             let window = self.window(Settings::slots_for(climber.prefetch));
@@ -230,10 +251,10 @@ fn rare_slow_samples_raise_prefetch_within_seconds() {
         [0.005, 0.3, 10.0, 0.0],
         [0.013, 0.25, 8.0, 0.005],
     ] {
-        let [shallow, deep] = [2, 16].map(|prefetch| Uneven::new(9, load).rate(prefetch));
+        let [shallow, deep] = [2, 16].map(|prefetch| UnevenModel::new(9, load).rate(prefetch));
         assert!(deep > 1.1 * shallow, "{load:?}: {shallow:.0} and {deep:.0} batches per second");
         for seed in 0..10 {
-            assert_eq!(Uneven::new(seed, load).tune(4.0), (16, 3), "{load:?}, seed {seed}");
+            assert_eq!(UnevenModel::new(seed, load).tune(4.0), (16, 3), "{load:?}, seed {seed}");
         }
     }
 }
@@ -250,14 +271,14 @@ fn even_samples_and_steps_do_not_raise_prefetch() {
         [0.0014, 0.1, 80.0, 0.12],
     ] {
         for seed in 0..5 {
-            assert_eq!(Uneven::new(seed, load).tune(30.0), (2, 0), "{load:?}, seed {seed}");
+            assert_eq!(UnevenModel::new(seed, load).tune(30.0), (2, 0), "{load:?}, seed {seed}");
         }
     }
 }
 
 #[test]
 fn a_prefetch_depth_set_by_the_user_does_not_change() {
-    let load = Load { pause: 0.1, ..COMPUTES };
+    let load = LoaderModel { long_step_seconds: 0.1, ..CPU_BOUND };
     let settings = Arc::new(Settings::new(4, 3, Bounds::exactly(5)));
     assert_eq!(settle(&mut HillClimber::new(&settings), &load, 200), (5, 0));
     assert!(Tuner::new(&settings).is_none());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::repair::Repair;
-use super::shared::{FullSlot, POLL, Slot, TICK};
+use super::shared::{FullSlot, IDLE_INTERVAL, POLL_INTERVAL, Slot};
 use super::timing::Timing;
 use crate::device::Gpu;
 use crate::error::{Error, Result};
@@ -23,16 +23,16 @@ pub(super) struct Workspace<G: Gpu> {
 
 /// Host slots that the device may be reading, the timing of unfinished work, and events and fault
 /// buffers for reuse.
-pub(super) struct Flight<G: Gpu, H> {
+pub(super) struct InFlight<G: Gpu, H> {
     /// Uploads of host slots that the device has not finished, oldest first.
-    pub(super) in_flight: VecDeque<Load<G, H>>,
+    pub(super) uploads: VecDeque<PendingUpload<G, H>>,
     pub(super) events: Vec<G::Event>,
     pub(super) faults: Vec<G::Faults>,
     pub(super) timing: Timing<G>,
 }
 
 /// A host slot that the device may still be reading.
-pub(super) struct Load<G: Gpu, H> {
+pub(super) struct PendingUpload<G: Gpu, H> {
     pub(super) host: H,
     /// Event after which the device no longer reads the slot.
     pub(super) done: G::Event,
@@ -48,54 +48,54 @@ pub(super) struct Queued<G: Gpu, H> {
 
 impl<G: Gpu, H: FullSlot> Queued<G, H> {
     /// Creates an entry for a batch that needs no further work from the copy thread.
-    pub(super) fn sent(mut slot: Box<Slot<G>>, host: &mut H) -> Self {
+    pub(super) fn submitted(mut slot: Box<Slot<G>>, host: &mut H) -> Self {
         std::mem::swap(&mut slot.info, host.info_mut());
-        Queued { slot, stage: Stage::Sent }
+        Queued { slot, stage: Stage::Submitted }
     }
 }
 
 /// The progress of a queued batch.
 pub(super) enum Stage<G: Gpu, H> {
     /// All work for the batch has been submitted.
-    Sent,
+    Submitted,
     /// The device is decoding images of the batch. Afterwards, it reports the images that it cannot
     /// decode.
-    Decoding(Load<G, H>),
+    Decoding(PendingUpload<G, H>),
     /// Workers are decoding some images of the batch.
     Repairing(Repair<H>),
     /// The batch failed. The run ends with this error after all earlier batches.
     Failed(Error),
 }
 
-impl<G: Gpu, H> Flight<G, H> {
+impl<G: Gpu, H> InFlight<G, H> {
     pub(super) fn new(times: Arc<Counters>) -> Self {
-        Flight { in_flight: VecDeque::new(), events: Vec::new(), faults: Vec::new(), timing: Timing::new(times) }
+        InFlight { uploads: VecDeque::new(), events: Vec::new(), faults: Vec::new(), timing: Timing::new(times) }
     }
 
     /// Returns the most recent upload. There must be one in flight.
-    pub(super) fn last(&self) -> &Load<G, H> {
-        self.in_flight.back().expect("just pushed")
+    pub(super) fn newest_upload(&self) -> &PendingUpload<G, H> {
+        self.uploads.back().expect("just pushed")
     }
 
-    pub(super) fn event(&mut self, gpu: &G) -> Result<G::Event> {
+    pub(super) fn take_event(&mut self, gpu: &G) -> Result<G::Event> {
         self.events.pop().map_or_else(|| gpu.event(), Ok)
     }
 
     /// Frees the host slots whose copies have completed. Returns the time until the next check.
     pub(super) fn free_completed(&mut self, gpu: &G) -> Result<Duration> {
         self.timing.read_completed(gpu)?;
-        while let Some(load) = self.in_flight.front() {
-            if !gpu.is_done(&load.done)? {
-                return Ok(POLL);
+        while let Some(upload) = self.uploads.front() {
+            if !gpu.is_done(&upload.done)? {
+                return Ok(POLL_INTERVAL);
             }
-            let load = self.in_flight.pop_front().expect("the queue is not empty");
-            self.free(load);
+            let upload = self.uploads.pop_front().expect("the queue is not empty");
+            self.free(upload);
         }
-        Ok(TICK)
+        Ok(IDLE_INTERVAL)
     }
 
-    pub(super) fn free(&mut self, load: Load<G, H>) {
-        let Load { host, done, faults } = load;
+    pub(super) fn free(&mut self, upload: PendingUpload<G, H>) {
+        let PendingUpload { host, done, faults } = upload;
         drop(host);
         self.events.push(done);
         self.faults.extend(faults);
@@ -113,8 +113,8 @@ impl<G: Gpu, H> Flight<G, H> {
 impl<G: Gpu, H> Stage<G, H> {
     pub(super) fn is_due(&mut self, gpu: &G) -> Result<bool> {
         match self {
-            Stage::Sent | Stage::Failed(_) => Ok(false),
-            Stage::Decoding(load) => gpu.is_done(&load.done),
+            Stage::Submitted | Stage::Failed(_) => Ok(false),
+            Stage::Decoding(upload) => gpu.is_done(&upload.done),
             Stage::Repairing(repair) => Ok(repair.is_done()),
         }
     }
