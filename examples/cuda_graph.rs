@@ -67,22 +67,22 @@ fn run() -> Result<()> {
         .prefetch(3)
         .cuda(&stream)?;
     let mut step = Step::new(&stream)?;
-    let (plain, plain_loss) = without_graph(&mut step, &mut batches)?;
+    let (expected_weights, expected_loss) = without_graph(&mut step, &mut batches)?;
     step.reset()?;
-    let (replayed, loss) = with_graph(&mut step, &mut batches)?;
+    let (weights, loss) = with_graph(&mut step, &mut batches)?;
 
-    if plain.iter().all(|w| *w == 0.0) {
+    if expected_weights.iter().all(|w| *w == 0.0) {
         return Err("the steps left the weights at zero".into());
     }
-    if let Some(i) = (0..plain.len()).find(|&i| plain[i].to_bits() != replayed[i].to_bits()) {
-        return Err(format!("weight {i} is {} with the graph and {} without", replayed[i], plain[i]).into());
+    if let Some(i) = (0..expected_weights.len()).find(|&i| expected_weights[i].to_bits() != weights[i].to_bits()) {
+        return Err(format!("weight {i} is {} with the graph and {} without", weights[i], expected_weights[i]).into());
     }
-    if loss.to_bits() != plain_loss.to_bits() {
-        return Err(format!("the summed loss is {loss} with the graph and {plain_loss} without").into());
+    if loss.to_bits() != expected_loss.to_bits() {
+        return Err(format!("the summed loss is {loss} with the graph and {expected_loss} without").into());
     }
     // Check for errors that occurred in destructors.
     stream.context().check_err()?;
-    println!("{} weights agree bit for bit after {EPOCHS} epochs", plain.len());
+    println!("{} weights agree bit for bit after {EPOCHS} epochs", expected_weights.len());
     Ok(())
 }
 
@@ -90,7 +90,7 @@ fn run() -> Result<()> {
 fn without_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<f32>, f32)> {
     for epoch in 0..EPOCHS {
         for batch in batches.epoch(epoch) {
-            step.take(&batch?)?;
+            step.copy_batch(&batch?)?;
             step.launch()?;
         }
     }
@@ -100,15 +100,15 @@ fn without_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(V
 fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<f32>, f32)> {
     let stream = step.stream.clone();
     let mut epoch = batches.epoch(0);
-    step.take(&epoch.next().ok_or("an epoch without batches")??)?;
+    step.copy_batch(&epoch.next().ok_or("an epoch without batches")??)?;
 
     // The global mode is the strictest, but driver calls from the loader's threads do not
     // invalidate the capture.
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
     step.launch()?;
-    let refused = epoch.next();
+    let batch_during_capture = epoch.next();
     let graph = stream.end_capture(CUgraphInstantiate_flags(0))?.ok_or("the capture returned no graph")?;
-    match refused {
+    match batch_during_capture {
         Some(Err(e)) => println!("requested a batch during the capture: {e}"),
         Some(Ok(batch)) => return Err(format!("batch {} was delivered into the capture", batch.number()).into()),
         None => return Err("the epoch ended during the capture".into()),
@@ -121,13 +121,13 @@ fn with_graph(step: &mut Step, batches: &mut Batches<CudaBatch>) -> Result<(Vec<
         if batch.number() != steps {
             return Err(format!("received batch {} instead of batch {steps}", batch.number()).into());
         }
-        step.take(&batch)?;
+        step.copy_batch(&batch)?;
         graph.launch()?;
         steps += 1;
     }
     for epoch in 1..EPOCHS {
         for batch in batches.epoch(epoch) {
-            step.take(&batch?)?;
+            step.copy_batch(&batch?)?;
             graph.launch()?;
             steps += 1;
         }
@@ -169,7 +169,7 @@ impl Step {
 
     /// Queues a copy of the batch into the buffers. The batch may be dropped afterward, because its
     /// memory is reused only after the copy.
-    fn take(&mut self, batch: &CudaBatch) -> Result<()> {
+    fn copy_batch(&mut self, batch: &CudaBatch) -> Result<()> {
         self.stream.memcpy_dtod(&batch.images().view::<f32>()?, &mut self.images)?;
         self.stream.memcpy_dtod(&batch.labels()?.view::<i64>()?, &mut self.labels)?;
         Ok(())
@@ -178,7 +178,7 @@ impl Step {
     /// Queues the step's kernels, or adds them to the graph during a capture.
     fn launch(&mut self) -> std::result::Result<(), DriverError> {
         let (stream, n) = (&self.stream, BATCH as u32);
-        let over = |count: u32| LaunchConfig {
+        let launch_config = |count: u32| LaunchConfig {
             grid_dim: (count.div_ceil(256), 1, 1),
             block_dim: (256, 1, 1),
             shared_mem_bytes: 0,
@@ -187,15 +187,15 @@ impl Step {
         pool.arg(&mut self.features).arg(&self.images).arg(&n).arg(&SIDE);
         // SAFETY: the arguments match the kernel's declaration in `graph.cu`, and the buffers are
         // large enough for BATCH images.
-        unsafe { pool.launch(over(n * FEATURES)) }?;
+        unsafe { pool.launch(launch_config(n * FEATURES)) }?;
         let mut errors = stream.launch_builder(&self.errors);
         errors.arg(&mut self.error).arg(&mut self.loss).arg(&self.features).arg(&self.labels).arg(&self.weights);
         // SAFETY: as above.
-        unsafe { errors.arg(&n).arg(&CLASSES).launch(over(n)) }?;
+        unsafe { errors.arg(&n).arg(&CLASSES).launch(launch_config(n)) }?;
         let mut descend = stream.launch_builder(&self.descend);
         descend.arg(&mut self.weights).arg(&self.error).arg(&self.features).arg(&n).arg(&CLASSES).arg(&RATE);
         // SAFETY: as above.
-        unsafe { descend.launch(over(WEIGHTS)) }?;
+        unsafe { descend.launch(launch_config(WEIGHTS)) }?;
         Ok(())
     }
 

@@ -40,16 +40,19 @@ pub fn data_loader<O: Send + 'static>(
     device: Device,
     map: impl Fn(HostBatch, &Device) -> Result<O> + Send + Sync + 'static,
 ) -> Arc<BatchLoader<O>> {
-    let (requests, incoming) = mpsc::channel::<Request>();
-    let (first, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
+    let (requests, request_receiver) = mpsc::channel::<Request>();
+    let (first_epoch, samples) = (batches.first_epoch(), batches.epoch_len(batches.first_epoch()));
     // burn's iterators share the loader, but an epoch borrows the batches exclusively, so a thread
     // owns the batches. It does not prefetch, because the loader does.
-    let spawned = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &incoming));
+    let spawned = thread::Builder::new().name("warpfeed-burn".into()).spawn(move || serve(batches, &request_receiver));
     let requests = spawned.is_ok().then_some(requests);
-    let next = AtomicUsize::new(usize::try_from(first).unwrap_or(usize::MAX));
-    let engine =
-        Engine { requests: Mutex::new(requests), next, samples: usize::try_from(samples).unwrap_or(usize::MAX) };
-    Arc::new(BatchLoader { engine: Arc::new(engine), map: Arc::new(map), device, range: None })
+    let next_epoch = AtomicUsize::new(usize::try_from(first_epoch).unwrap_or(usize::MAX));
+    let loader_thread = LoaderThread {
+        requests: Mutex::new(requests),
+        next_epoch,
+        samples: usize::try_from(samples).unwrap_or(usize::MAX),
+    };
+    Arc::new(BatchLoader { loader_thread: Arc::new(loader_thread), map: Arc::new(map), device, range: None })
 }
 
 struct Request {
@@ -57,8 +60,8 @@ struct Request {
     sender: mpsc::SyncSender<Result<HostBatch>>,
 }
 
-fn serve(mut batches: Batches<HostBatch>, incoming: &mpsc::Receiver<Request>) {
-    while let Ok(Request { epoch, sender }) = incoming.recv() {
+fn serve(mut batches: Batches<HostBatch>, request_receiver: &mpsc::Receiver<Request>) {
+    while let Ok(Request { epoch, sender }) = request_receiver.recv() {
         for batch in batches.epoch(epoch) {
             // Sending fails if the iterator was dropped.
             if sender.send(batch).is_err() {
@@ -68,11 +71,11 @@ fn serve(mut batches: Batches<HostBatch>, incoming: &mpsc::Receiver<Request>) {
     }
 }
 
-struct Engine {
+struct LoaderThread {
     /// Sends requests to the thread that owns the batches, or `None` if that thread could not be
     /// started.
     requests: Mutex<Option<mpsc::Sender<Request>>>,
-    next: AtomicUsize,
+    next_epoch: AtomicUsize,
     samples: usize,
 }
 
@@ -80,7 +83,7 @@ type Map<O> = dyn Fn(HostBatch, &Device) -> Result<O> + Send + Sync;
 
 /// The loader that [`data_loader`] returns.
 pub struct BatchLoader<O> {
-    engine: Arc<Engine>,
+    loader_thread: Arc<LoaderThread>,
     map: Arc<Map<O>>,
     device: Device,
     /// The range of samples that burn requested. Iterating over it returns an error.
@@ -100,17 +103,18 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
                 Some(Error::config(cause))
             }
             None => {
-                let epoch = self.engine.next.fetch_add(1, Ordering::Relaxed) as u64;
-                let requests = self.engine.requests.lock().unwrap_or_else(|broken| broken.into_inner());
-                let sent = requests.as_ref().is_some_and(|requests| requests.send(Request { epoch, sender }).is_ok());
-                (!sent).then(|| Error::config("the data loader thread could not be started, or panicked"))
+                let epoch = self.loader_thread.next_epoch.fetch_add(1, Ordering::Relaxed) as u64;
+                let requests = self.loader_thread.requests.lock().unwrap_or_else(|broken| broken.into_inner());
+                let is_sent =
+                    requests.as_ref().is_some_and(|requests| requests.send(Request { epoch, sender }).is_ok());
+                (!is_sent).then(|| Error::config("the data loader thread could not be started, or panicked"))
             }
         };
         Box::new(Epoch { loader: self, batches, error, processed: 0 })
     }
 
     fn num_items(&self) -> usize {
-        self.engine.samples
+        self.loader_thread.samples
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<O>> {
@@ -118,7 +122,7 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
-        let is_full = (start, end) == (0, self.engine.samples);
+        let is_full = (start, end) == (0, self.loader_thread.samples);
         Arc::new(BatchLoader { range: (!is_full).then_some((start, end)), ..self.shared() })
     }
 }
@@ -126,7 +130,7 @@ impl<O: Send + 'static> DataLoader<O> for BatchLoader<O> {
 impl<O> BatchLoader<O> {
     fn shared(&self) -> Self {
         BatchLoader {
-            engine: self.engine.clone(),
+            loader_thread: self.loader_thread.clone(),
             map: self.map.clone(),
             device: self.device.clone(),
             range: self.range,
@@ -136,7 +140,7 @@ impl<O> BatchLoader<O> {
 
 impl<O> std::fmt::Debug for BatchLoader<O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BatchLoader").field("samples", &self.engine.samples).finish_non_exhaustive()
+        f.debug_struct("BatchLoader").field("samples", &self.loader_thread.samples).finish_non_exhaustive()
     }
 }
 
@@ -164,6 +168,6 @@ impl<O> Iterator for Epoch<'_, O> {
 
 impl<O> DataLoaderIterator<O> for Epoch<'_, O> {
     fn progress(&self) -> Progress {
-        Progress::new(self.processed, self.loader.engine.samples, Some("items".to_owned()))
+        Progress::new(self.processed, self.loader.loader_thread.samples, Some("items".to_owned()))
     }
 }

@@ -82,8 +82,8 @@ impl BurnBatch {
     /// If the loader has no image field.
     pub fn images(&self, device: &Device) -> Result<Tensor<4>> {
         let bytes = self.0.images().bytes().as_ptr();
-        let is = |name: &&str| self.0.field(name).is_some_and(|field| field.bytes().as_ptr() == bytes);
-        let name = self.0.fields().map(|field| field.name.as_str()).find(is);
+        let is_image = |name: &&str| self.0.field(name).is_some_and(|field| field.bytes().as_ptr() == bytes);
+        let name = self.0.fields().map(|field| field.name.as_str()).find(is_image);
         self.float(name.expect("the image field is one of the fields"), device)
     }
 
@@ -105,9 +105,9 @@ impl BurnBatch {
     /// If there is no such field, if it does not have `D` axes, or if its elements are `i64`,
     /// `i16`, `i32` or `u16`.
     pub fn float<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D>> {
-        let data = self.axes::<D>(name)?;
+        let data = self.data_of_rank::<D>(name)?;
         match data.dtype() {
-            DType::I64 => Err(refused(name, "its elements are int64: use `int`")),
+            DType::I64 => Err(field_error(name, "its elements are int64: use `int`")),
             DType::U8 => Ok(Tensor::<D, Int>::from_data(data, (device, DType::U8)).float()),
             dtype => Ok(Tensor::from_data(data, (device, dtype))),
         }
@@ -120,10 +120,10 @@ impl BurnBatch {
     /// If there is no such field, if it does not have `D` axes, or if its elements are
     /// floating-point numbers, `i16`, `i32` or `u16`.
     pub fn int<const D: usize>(&self, name: &str, device: &Device) -> Result<Tensor<D, Int>> {
-        let data = self.axes::<D>(name)?;
+        let data = self.data_of_rank::<D>(name)?;
         match data.dtype() {
             dtype @ (DType::I64 | DType::U8) => Ok(Tensor::from_data(data, (device, dtype))),
-            _ => Err(refused(name, "its elements are floating-point numbers: use `float`")),
+            _ => Err(field_error(name, "its elements are floating-point numbers: use `float`")),
         }
     }
 
@@ -152,32 +152,35 @@ impl BurnBatch {
             Dtype::I64 => DType::I64,
             other => {
                 let supported = "uint8, int64, float16, bfloat16, float32 or float64";
-                return Err(refused(name, &format!("its elements are {}: expected {supported}", other.name())));
+                return Err(field_error(name, &format!("its elements are {}: expected {supported}", other.name())));
             }
         };
-        let part = FieldBytes { batch: self.0.clone(), field: name.to_owned() };
+        let owner = FieldBytes { batch: self.0.clone(), field: name.to_owned() };
         // Without `Pinned`, CubeCL first copies the data to page-locked memory. The driver stages
         // pageable data in any case, so `Pinned` never adds a copy.
-        let bytes = Bytes::from_shared(bytes::Bytes::from_owner(part), AllocationProperty::Pinned);
+        let bytes = Bytes::from_shared(bytes::Bytes::from_owner(owner), AllocationProperty::Pinned);
         Ok(TensorData::from_bytes(bytes, view.shape(), dtype))
     }
 
     fn field_named(&self, name: &str) -> Result<TensorView<'_>> {
         self.0.field(name).ok_or_else(|| {
             let present = self.0.fields().map(|field| field.name.as_str()).filter(|name| self.0.field(name).is_some());
-            refused(name, &format!("the batch has no such field; it has {}", present.collect::<Vec<_>>().join(", ")))
+            field_error(
+                name,
+                &format!("the batch has no such field; it has {}", present.collect::<Vec<_>>().join(", ")),
+            )
         })
     }
 
-    fn axes<const D: usize>(&self, name: &str) -> Result<TensorData> {
+    fn data_of_rank<const D: usize>(&self, name: &str) -> Result<TensorData> {
         let shape = self.field_named(name)?.shape();
         if shape.len() != D {
-            return Err(refused(name, &format!("expected a tensor of {D} axes, but its shape is {shape:?}")));
+            return Err(field_error(name, &format!("expected a tensor of {D} axes, but its shape is {shape:?}")));
         }
         self.data(name)
     }
 }
 
-fn refused(field: &str, cause: &str) -> Error {
+fn field_error(field: &str, cause: &str) -> Error {
     Error::config(format!("{field}: {cause}"))
 }

@@ -41,13 +41,13 @@ fn main() -> Result<()> {
     let mut floats = loader().dtype(Dtype::F32).layout(Layout::Nchw).normalize(Normalize::IMAGENET).host()?;
     #[cfg(feature = "cuda")]
     if warpfeed::cuda::available().is_ok() {
-        return on_the_gpu(loader, warpfeed::source::open(path)?.len() as u64, rounds);
+        return measure_on_gpu(loader, warpfeed::source::open(path)?.len() as u64, rounds);
     }
     println!("batches of {batch}, medians of {rounds} rounds");
 
     let mut rates: [Vec<f64>; 4] = Default::default();
     for round in 0..=rounds {
-        let now = [
+        let round_rates = [
             epoch(&mut bytes, round, false)?,
             epoch(&mut bytes, round, true)?,
             epoch(&mut floats, round, false)?,
@@ -55,7 +55,7 @@ fn main() -> Result<()> {
         ];
         // The first round is a warm-up.
         if round > 0 {
-            rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
+            rates.iter_mut().zip(round_rates).for_each(|(rates, rate)| rates.push(rate));
         }
     }
     let [u8s, u8_tensors, f32s, f32_tensors] = rates.map(median);
@@ -69,12 +69,12 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates[rates.len() / 2]
 }
 
-fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<f64> {
+fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, to_tensors: bool) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     for batch in batches.epoch(epoch) {
         let batch = batch?;
         images += batch.len();
-        if tensors {
+        if to_tensors {
             std::hint::black_box(batch.to_candle(&Device::Cpu)?);
         } else {
             std::hint::black_box((batch.images().bytes(), batch.labels()?));
@@ -87,29 +87,39 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, tensors: bool) -> Result<
 /// to reach 10,000 images, without an incomplete last batch, and is timed until all queued work is
 /// done.
 #[cfg(feature = "cuda")]
-fn on_the_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<()> {
+fn measure_on_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;
-    let (stream, other) = (warpfeed_candle::stream(&device)?, warpfeed::cuda::stream(0)?);
+    let (stream, separate_stream) = (warpfeed_candle::stream(&device)?, warpfeed::cuda::stream(0)?);
     let loader = || loader().repeat(10_000u64.div_ceil(samples)).last_batch(warpfeed::LastBatch::Drop);
     let floats = || loader().dtype(Dtype::F16).layout(Layout::Nchw).normalize(Normalize::IMAGENET);
-    let (mut ours, mut separate) = (floats().cuda(&stream)?, floats().cuda(&other)?);
+    let (mut on_candle_stream, mut on_separate_stream) = (floats().cuda(&stream)?, floats().cuda(&separate_stream)?);
     let mut host = loader().pinned(true).host()?;
-    let done = || -> Result<()> {
+    let synchronize = || -> Result<()> {
         stream.synchronize()?;
-        Ok(other.synchronize()?)
+        Ok(separate_stream.synchronize()?)
     };
     let mut rates: [Vec<f64>; 6] = Default::default();
     for round in 0..=rounds {
-        let now = [
-            drained(&mut ours, round, |batch| Ok(batch.len()), done)?,
-            drained(&mut ours, round, |batch| tensors(&batch, &device).map(|()| batch.len()), done)?,
-            drained(&mut separate, round, |batch| Ok(batch.len()), done)?,
-            drained(&mut separate, round, |batch| tensors(&batch, &device).map(|()| batch.len()), done)?,
-            drained(&mut host, round, |batch| Ok(batch.len()), done)?,
-            drained(&mut host, round, |batch| tensors(&batch, &device).map(|()| batch.len()), done)?,
+        let round_rates = [
+            timed_epoch(&mut on_candle_stream, round, |batch| Ok(batch.len()), synchronize)?,
+            timed_epoch(
+                &mut on_candle_stream,
+                round,
+                |batch| tensors(&batch, &device).map(|()| batch.len()),
+                synchronize,
+            )?,
+            timed_epoch(&mut on_separate_stream, round, |batch| Ok(batch.len()), synchronize)?,
+            timed_epoch(
+                &mut on_separate_stream,
+                round,
+                |batch| tensors(&batch, &device).map(|()| batch.len()),
+                synchronize,
+            )?,
+            timed_epoch(&mut host, round, |batch| Ok(batch.len()), synchronize)?,
+            timed_epoch(&mut host, round, |batch| tensors(&batch, &device).map(|()| batch.len()), synchronize)?,
         ];
         if round > 0 {
-            rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
+            rates.iter_mut().zip(round_rates).for_each(|(rates, rate)| rates.push(rate));
         }
     }
     let medians = rates.map(median);
@@ -127,19 +137,19 @@ fn tensors(batch: &impl ToCandle, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Returns the images per second of an epoch. `take` consumes a batch and returns its number of
-/// images, and `done` waits for all queued work.
+/// Returns the images per second of an epoch. `consume` takes a batch and returns its number of
+/// images, and `synchronize` waits for all queued work.
 #[cfg(feature = "cuda")]
-fn drained<B>(
+fn timed_epoch<B>(
     batches: &mut Batches<B>,
     epoch: u64,
-    take: impl Fn(B) -> Result<usize>,
-    done: impl Fn() -> Result<()>,
+    consume: impl Fn(B) -> Result<usize>,
+    synchronize: impl Fn() -> Result<()>,
 ) -> Result<f64> {
     let (began, mut images) = (Instant::now(), 0);
     for batch in batches.epoch(epoch) {
-        images += take(batch?)?;
+        images += consume(batch?)?;
     }
-    done()?;
+    synchronize()?;
     Ok(images as f64 / began.elapsed().as_secs_f64())
 }

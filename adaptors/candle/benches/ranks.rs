@@ -97,7 +97,7 @@ fn options(arguments: &[String]) -> Result<Option<Options>> {
 /// all of them.
 fn start(options: &Options, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
-    let begin = |rank: usize| {
+    let start_rank = |rank: usize| {
         let mut command = if options.cores > 0 {
             let first = rank * options.cores;
             let mut command = Command::new("taskset");
@@ -110,7 +110,7 @@ fn start(options: &Options, arguments: &[String]) -> Result<()> {
         command.args(arguments).env("RANK", rank.to_string()).env("LOCAL_RANK", rank.to_string());
         command.env("WORLD_SIZE", &world).env("LOCAL_WORLD_SIZE", &world).spawn()
     };
-    let children = (0..options.processes).map(begin).collect::<std::io::Result<Vec<_>>>()?;
+    let children = (0..options.processes).map(start_rank).collect::<std::io::Result<Vec<_>>>()?;
     for (rank, mut child) in children.into_iter().enumerate() {
         let status = child.wait()?;
         if !status.success() {
@@ -137,7 +137,7 @@ impl Trainer {
 
     /// Returns the maximum of each value over all processes. Waits for all queued work.
     fn all_reduce_max<const N: usize>(&self, values: [f32; N]) -> Result<[f32; N]> {
-        let largest = self.group.largest(&Tensor::new(&values[..], &self.device)?)?.to_vec1::<f32>()?;
+        let largest = self.group.maximum(&Tensor::new(&values[..], &self.device)?)?.to_vec1::<f32>()?;
         Ok(largest.try_into().expect("a reduction preserves the shape"))
     }
 }
@@ -243,7 +243,7 @@ fn measure(
     }
     trainer.all_reduce_max([0.0])?;
     begin();
-    let (began, used, mut steps) = (Instant::now(), core_seconds()?, 0);
+    let (began, core_seconds_before, mut steps) = (Instant::now(), core_seconds()?, 0);
     // Each step waits for all processes, so all must take the same number of steps.
     loop {
         for _ in 0..STEPS {
@@ -256,7 +256,7 @@ fn measure(
         }
     }
     let seconds = began.elapsed().as_secs_f64();
-    let cores = (core_seconds()? - used) / seconds;
+    let cores = (core_seconds()? - core_seconds_before) / seconds;
     Ok(Measurement { seconds, steps, cores, first, stall: 0.0, pinned: 0.0, device: 0.0 })
 }
 

@@ -128,7 +128,7 @@ pub trait Fields {
     fn tensor(&self, name: &str, view: Self::View<'_>, device: &Device) -> Result<Tensor>;
 }
 
-pub(crate) fn no_dtype(name: &str, dtype: warpfeed::Dtype) -> Error {
+pub(crate) fn unsupported_dtype(name: &str, dtype: warpfeed::Dtype) -> Error {
     let supported = "uint8, int16, int32, int64, float16, bfloat16, float32 or float64";
     Error::msg(format!("{name}: its elements are {}: expected {supported}", dtype.name()))
 }

@@ -9,10 +9,10 @@ use warpfeed::cuda::cudarc::driver::{CudaStream, DeviceSlice};
 use warpfeed::device::{self, DeviceElement};
 use warpfeed::{CudaBatch, Dtype};
 
-use crate::convert::{Fields, no_dtype};
+use crate::convert::{Fields, unsupported_dtype};
 
 /// The handle of the per-thread default stream, `CU_STREAM_PER_THREAD` in `cuda.h`.
-const PER_THREAD: usize = 2;
+const PER_THREAD_STREAM: usize = 2;
 
 /// Returns the stream that candle uses on `device`, to pass to
 /// [`Loader::cuda`](warpfeed::Loader::cuda).
@@ -24,7 +24,7 @@ const PER_THREAD: usize = 2;
 /// `Device::new_cuda_with_stream` creates a device with a separate stream.
 pub fn stream(device: &Device) -> Result<Arc<CudaStream>> {
     let stream = device.as_cuda_device()?.cuda_stream();
-    if stream.cu_stream() as usize == PER_THREAD {
+    if stream.cu_stream() as usize == PER_THREAD_STREAM {
         let cause = "it uses the per-thread default stream; use Device::new_cuda_with_stream";
         return Err(Error::msg(format!("device {}: {cause}", stream.context().ordinal())));
     }
@@ -75,7 +75,7 @@ impl Fields for CudaBatch {
             Dtype::I16 => copy::<i16>(&view, cuda),
             Dtype::I32 => copy::<i32>(&view, cuda),
             Dtype::I64 => copy::<i64>(&view, cuda),
-            other => Err(no_dtype(name, other)),
+            other => Err(unsupported_dtype(name, other)),
         }
     }
 }
@@ -84,13 +84,13 @@ impl Fields for CudaBatch {
 /// for the batch, and the loader's stream waits for the copy. The batch may therefore be dropped
 /// immediately.
 fn copy<T: DeviceElement + CudaDType>(field: &device::Tensor<'_>, device: &CudaDevice) -> Result<Tensor> {
-    let from = field.view::<T>().map_err(Error::wrap)?;
-    let (loader_stream, candle_stream) = (from.stream().clone(), device.cuda_stream());
+    let source = field.view::<T>().map_err(Error::wrap)?;
+    let (loader_stream, candle_stream) = (source.stream().clone(), device.cuda_stream());
     let on_different_streams = loader_stream.cu_stream() != candle_stream.cu_stream();
     if on_different_streams {
         candle_stream.join(&loader_stream).w()?;
     }
-    let memory = candle_stream.clone_dtod(&from).w()?;
+    let memory = candle_stream.clone_dtod(&source).w()?;
     if on_different_streams {
         loader_stream.join(&candle_stream).w()?;
     }

@@ -3,7 +3,7 @@
 use candle_core::{Device, Result, Tensor};
 use warpfeed::{Dtype, HostBatch, TensorView};
 
-use crate::convert::{Fields, no_dtype};
+use crate::convert::{Fields, unsupported_dtype};
 
 impl Fields for HostBatch {
     type View<'a> = TensorView<'a>;
@@ -35,18 +35,18 @@ impl Fields for HostBatch {
     }
 
     fn tensor(&self, name: &str, view: TensorView<'_>, device: &Device) -> Result<Tensor> {
-        const TYPED: &str = "the element type was checked above";
+        const TYPE_CHECKED: &str = "the element type was checked above";
         let shape = view.shape();
         match view.dtype() {
-            Dtype::U8 => Tensor::from_slice(view.as_u8().expect(TYPED), shape, device),
-            Dtype::F32 => Tensor::from_slice(view.as_f32().expect(TYPED), shape, device),
-            Dtype::F64 => Tensor::from_slice(view.elements::<f64>().expect(TYPED), shape, device),
-            Dtype::F16 => Tensor::from_slice(view.as_f16().expect(TYPED), shape, device),
-            Dtype::Bf16 => Tensor::from_slice(view.as_bf16().expect(TYPED), shape, device),
-            Dtype::I16 => Tensor::from_slice(view.elements::<i16>().expect(TYPED), shape, device),
-            Dtype::I32 => Tensor::from_slice(view.elements::<i32>().expect(TYPED), shape, device),
-            Dtype::I64 => Tensor::from_slice(view.as_i64().expect(TYPED), shape, device),
-            other => Err(no_dtype(name, other)),
+            Dtype::U8 => Tensor::from_slice(view.as_u8().expect(TYPE_CHECKED), shape, device),
+            Dtype::F32 => Tensor::from_slice(view.as_f32().expect(TYPE_CHECKED), shape, device),
+            Dtype::F64 => Tensor::from_slice(view.elements::<f64>().expect(TYPE_CHECKED), shape, device),
+            Dtype::F16 => Tensor::from_slice(view.as_f16().expect(TYPE_CHECKED), shape, device),
+            Dtype::Bf16 => Tensor::from_slice(view.as_bf16().expect(TYPE_CHECKED), shape, device),
+            Dtype::I16 => Tensor::from_slice(view.elements::<i16>().expect(TYPE_CHECKED), shape, device),
+            Dtype::I32 => Tensor::from_slice(view.elements::<i32>().expect(TYPE_CHECKED), shape, device),
+            Dtype::I64 => Tensor::from_slice(view.as_i64().expect(TYPE_CHECKED), shape, device),
+            other => Err(unsupported_dtype(name, other)),
         }
     }
 }

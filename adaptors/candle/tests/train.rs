@@ -20,7 +20,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::{VarBuilder, VarMap, loss};
 use net::ResNet;
 use run::{Outcome, Settings};
-use saved::Measured;
+use saved::Measurements;
 use sgd::Sgd;
 use warpfeed_synth::Synth;
 
@@ -41,7 +41,7 @@ fn settings(folder: &Path, stop_after: Option<usize>) -> Settings {
     }
 }
 
-fn finish(settings: &Settings) -> Measured {
+fn finish(settings: &Settings) -> Measurements {
     match run::run(settings).unwrap() {
         Outcome::Finished(measured) => measured,
         Outcome::Stopped => panic!("the run stopped early"),
@@ -89,7 +89,7 @@ fn the_optimizer_keeps_no_graph_of_a_step() {
 #[test]
 fn the_curve_shows_losses_and_accuracies() {
     let folder = tempfile::tempdir().unwrap();
-    let measured = Measured { losses: vec![2.0, 1.0, f32::NAN, 0.5], accuracies: vec![(2, 0.4), (4, 0.8)] };
+    let measured = Measurements { losses: vec![2.0, 1.0, f32::NAN, 0.5], accuracies: vec![(2, 0.4), (4, 0.8)] };
     let path = folder.path().join("curve.png");
     curve::draw(&path, &measured).unwrap();
     let plot = image::open(&path).unwrap().to_rgb8();

@@ -13,7 +13,7 @@ use burn_core::data::dataset::{Dataset, DatasetError};
 use burn_core::tensor::{Device, Int, Tensor, TensorData};
 use image::{DynamicImage, GrayImage, RgbImage};
 
-use crate::{BATCH, Images, MEAN, Result, SIDE, STD, WORKERS, resized};
+use crate::{BATCH, Images, MEAN, Result, SIDE, STD, WORKERS, resize_and_crop};
 
 type Batch = (Tensor<4>, Tensor<1, Int>);
 
@@ -36,7 +36,7 @@ impl Mapper<ImageDatasetItem, Image> for CropAndResize {
             RgbImage::from_raw(width, height, pixels.clone()).expect("three bytes per pixel").into()
         };
         let Annotation::Label(label) = item.annotation else { panic!("{}: expected a label", item.image_path) };
-        Image { pixels: resized(&image).into_raw(), label: label as i64 }
+        Image { pixels: resize_and_crop(&image).into_raw(), label: label as i64 }
     }
 }
 

@@ -11,14 +11,14 @@ use std::thread;
 use candle_core::{DType, Device, Error, Tensor};
 use candle_datasets::Batcher;
 
-use crate::{BATCH, Images, MEAN, Result, SIDE, STD, resized};
+use crate::{BATCH, Images, MEAN, Result, SIDE, STD, resize_and_crop};
 
 pub(crate) struct Peer {
     /// The image files in path order, with their labels.
     files: Vec<(PathBuf, i64)>,
 }
 
-fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+fn sorted_paths(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     paths.sort();
     Ok(paths)
@@ -27,7 +27,7 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
 fn load((path, label): &(PathBuf, i64)) -> candle_core::Result<(Tensor, Tensor)> {
     let (side, device) = (SIDE as usize, &Device::Cpu);
     let image = image::ImageReader::open(path)?.decode().map_err(Error::wrap)?;
-    let image = Tensor::from_vec(resized(&image).into_raw(), (side, side, 3), device)?.permute((2, 0, 1))?;
+    let image = Tensor::from_vec(resize_and_crop(&image).into_raw(), (side, side, 3), device)?.permute((2, 0, 1))?;
     let mean = Tensor::new(&MEAN, device)?.reshape((3, 1, 1))?;
     let std = Tensor::new(&STD, device)?.reshape((3, 1, 1))?;
     let image = (image.to_dtype(DType::F32)? / 255.)?.broadcast_sub(&mean)?.broadcast_div(&std)?;
@@ -41,8 +41,8 @@ fn batches(files: &[(PathBuf, i64)]) -> impl Iterator<Item = candle_core::Result
 impl Peer {
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         let mut files = Vec::new();
-        for (class, label) in sorted(folder)?.iter().zip(0..) {
-            files.extend(sorted(class)?.into_iter().map(|path| (path, label)));
+        for (class, label) in sorted_paths(folder)?.iter().zip(0..) {
+            files.extend(sorted_paths(class)?.into_iter().map(|path| (path, label)));
         }
         Ok(Peer { files })
     }
@@ -70,13 +70,13 @@ impl Peer {
             return Ok(images);
         }
         thread::scope(|scope| {
-            let (sender, from) = mpsc::sync_channel(threads);
+            let (sender, receiver) = mpsc::sync_channel(threads);
             for share in self.files.chunks(self.files.len().div_ceil(threads)) {
                 let sender = sender.clone();
                 scope.spawn(move || batches(share).try_for_each(|batch| sender.send(batch)));
             }
             drop(sender);
-            from.into_iter().try_for_each(&mut count)
+            receiver.into_iter().try_for_each(&mut count)
         })?;
         Ok(images)
     }

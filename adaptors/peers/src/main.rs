@@ -33,10 +33,10 @@ const WORKERS: usize = 2;
 /// Mean and standard deviation of ImageNet, as in `Normalize::IMAGENET`.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
-const COMPARED: usize = 2 * BATCH;
+const COMPARED_IMAGES: usize = 2 * BATCH;
 /// Maximum mean absolute pixel difference, on a scale of 0 to 255. Decoders and resize filters
 /// round differently.
-const DIFFERENCE: f32 = 1.5;
+const MAX_DIFFERENCE: f32 = 1.5;
 /// Minimum duration of a measurement, which runs whole epochs until this much time has passed.
 const MIN_SECONDS: f64 = 2.0;
 
@@ -62,13 +62,13 @@ fn main() -> Result<()> {
     let to_burn = ours::burn_loader(&folder)?;
     let candle = candle::Peer::new(&folder)?;
     let burn = burn::Peer::new(&folder)?;
-    let expected = ours::first(&folder, COMPARED)?;
-    compare("candle-datasets", &expected, &candle.first(COMPARED)?)?;
-    compare("burn", &expected, &burn.first(COMPARED)?)?;
+    let expected = ours::first(&folder, COMPARED_IMAGES)?;
+    compare("candle-datasets", &expected, &candle.first(COMPARED_IMAGES)?)?;
+    compare("burn", &expected, &burn.first(COMPARED_IMAGES)?)?;
 
     let mut rates: [Vec<f64>; 5] = Default::default();
     for round in 0..=rounds {
-        let now = [
+        let round_rates = [
             rate(|| ours::candle_epoch(&mut to_candle))?,
             rate(|| candle.epoch(WORKERS))?,
             rate(|| candle.epoch(1))?,
@@ -77,7 +77,7 @@ fn main() -> Result<()> {
         ];
         // The first round is a warm-up.
         if round > 0 {
-            rates.iter_mut().zip(now).for_each(|(rates, rate)| rates.push(rate));
+            rates.iter_mut().zip(round_rates).for_each(|(rates, rate)| rates.push(rate));
         }
     }
     let [to_candle, candle, one_thread, to_burn, burn] = rates.map(median);
@@ -90,7 +90,7 @@ fn main() -> Result<()> {
 
 /// Resizes and crops as `Augment::eval` does, for candle and burn. Sizes and offsets
 /// are those of torchvision's `Resize` and `CenterCrop`.
-fn resized(image: &DynamicImage) -> RgbImage {
+fn resize_and_crop(image: &DynamicImage) -> RgbImage {
     let (width, height) = (image.width(), image.height());
     let scaled = |length: u32| (u64::from(SIDE) * u64::from(length) / u64::from(width.min(height))) as u32;
     let (width, height) = (scaled(width), scaled(height));
@@ -99,20 +99,23 @@ fn resized(image: &DynamicImage) -> RgbImage {
     resized.crop_imm(start(width), start(height), SIDE, SIDE).to_rgb8()
 }
 
-/// Fails if labels differ, or if the images differ by more than [`DIFFERENCE`] on average.
-fn compare(name: &str, expected: &Images, seen: &Images) -> Result<()> {
-    if expected.1 != seen.1 || expected.0.len() != seen.0.len() {
+/// Fails if labels differ, or if the images differ by more than [`MAX_DIFFERENCE`] on average.
+fn compare(name: &str, expected: &Images, actual: &Images) -> Result<()> {
+    if expected.1 != actual.1 || expected.0.len() != actual.0.len() {
         return Err(format!("{name}: labels or number of images differ").into());
     }
     let plane = (SIDE * SIDE) as usize;
     let levels = |(i, (a, b)): (usize, (&f32, &f32))| f64::from((a - b).abs() * STD[i / plane % 3] * 255.0);
-    let sum: f64 = expected.0.iter().zip(&seen.0).enumerate().map(levels).sum();
-    let mean = (sum / expected.0.len() as f64) as f32;
-    println!("{name}: {} images, mean absolute difference {mean:.2} (levels are 0 to 255)", expected.1.len());
+    let sum: f64 = expected.0.iter().zip(&actual.0).enumerate().map(levels).sum();
+    let mean_difference = (sum / expected.0.len() as f64) as f32;
+    println!(
+        "{name}: {} images, mean absolute difference {mean_difference:.2} (levels are 0 to 255)",
+        expected.1.len()
+    );
     // Written so that NaN fails.
-    let same = mean <= DIFFERENCE;
-    if !same {
-        return Err(format!("{name}: the mean pixel difference exceeds {DIFFERENCE} levels").into());
+    let is_close = mean_difference <= MAX_DIFFERENCE;
+    if !is_close {
+        return Err(format!("{name}: the mean pixel difference exceeds {MAX_DIFFERENCE} levels").into());
     }
     Ok(())
 }

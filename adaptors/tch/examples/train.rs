@@ -112,20 +112,20 @@ fn learn<B: ToTch>(mut batches: Batches<B>, mut held_out: Batches<B>, device: De
             sgd.backward_step(&loss);
             losses.push(loss.detach());
         }
-        let (count, took) = (losses.len(), began.elapsed().as_secs_f64());
+        let (count, seconds) = (losses.len(), began.elapsed().as_secs_f64());
         let loss = Tensor::stack(&losses, 0).mean(Kind::Float).double_value(&[]);
-        accuracy = accuracy_of(&net, &mut held_out, device)?;
+        accuracy = measure_accuracy(&net, &mut held_out, device)?;
         println!(
             "epoch {epoch}: loss {loss:.3}, held-out accuracy {:.1} %, {:.0} images/s, waited {:.1} % of the time",
             100.0 * accuracy,
-            (count * BATCH) as f64 / took,
+            (count * BATCH) as f64 / seconds,
             100.0 * batches.stats().since(&before).stall_fraction(),
         );
     }
     Ok(accuracy)
 }
 
-fn accuracy_of<B: ToTch>(net: &impl ModuleT, held_out: &mut Batches<B>, device: Device) -> Result<f64> {
+fn measure_accuracy<B: ToTch>(net: &impl ModuleT, held_out: &mut Batches<B>, device: Device) -> Result<f64> {
     let (mut correct, mut total) = (0.0, 0);
     for batch in held_out.epoch(0) {
         let (images, labels) = batch?.to_tch()?;

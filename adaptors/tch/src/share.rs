@@ -137,8 +137,8 @@ impl Fields for HostBatch {
 
     fn image_name(&self) -> String {
         let images = self.images().bytes().as_ptr();
-        let is = |name: &String| self.field(name).is_some_and(|field| field.bytes().as_ptr() == images);
-        self.names().into_iter().find(is).expect("the image field is one of the fields")
+        let is_image = |name: &String| self.field(name).is_some_and(|field| field.bytes().as_ptr() == images);
+        self.names().into_iter().find(is_image).expect("the image field is one of the fields")
     }
 
     fn check_labels(&self) -> Result<()> {

@@ -26,7 +26,7 @@ impl Group {
         let address = std::env::var("MASTER_ADDR").unwrap_or_else(|_| "127.0.0.1".into());
         let port = std::env::var("MASTER_PORT").ok().and_then(|port| port.parse::<u16>().ok()).unwrap_or(29_500) + 1;
         let id = if rank.rank == 0 {
-            let id = Id::new().map_err(failed)?;
+            let id = Id::new().map_err(nccl_error)?;
             if rank.world_size > 1 {
                 let listener = TcpListener::bind(("0.0.0.0", port))?;
                 let bytes = id.internal().map(|byte| byte as u8);
@@ -36,11 +36,11 @@ impl Group {
             }
             id
         } else {
-            let (mut bytes, since) = ([0u8; 128], Instant::now());
+            let (mut bytes, start) = ([0u8; 128], Instant::now());
             let mut stream = loop {
                 match TcpStream::connect((address.as_str(), port)) {
                     Ok(stream) => break stream,
-                    Err(e) if since.elapsed() > TIMEOUT => return Err(e.into()),
+                    Err(e) if start.elapsed() > TIMEOUT => return Err(e.into()),
                     Err(_) => std::thread::sleep(Duration::from_millis(50)),
                 }
             };
@@ -49,7 +49,7 @@ impl Group {
         };
         // NCCL uses candle's stream, so a step and its all-reduce need no event in between.
         let stream = device.as_cuda_device()?.cuda_stream();
-        let nccl = Comm::from_rank(stream, rank.rank, rank.world_size, id).map_err(failed)?;
+        let nccl = Comm::from_rank(stream, rank.rank, rank.world_size, id).map_err(nccl_error)?;
         Ok(Group { nccl, device: device.clone() })
     }
 
@@ -60,7 +60,7 @@ impl Group {
 
     /// Returns the element-wise maximum over all processes. `tensor` must be `f32`.
     #[allow(dead_code)] // only the benchmark uses it
-    pub(crate) fn largest(&self, tensor: &Tensor) -> Result<Tensor> {
+    pub(crate) fn maximum(&self, tensor: &Tensor) -> Result<Tensor> {
         self.reduce(tensor, &ReduceOp::Max)
     }
 
@@ -71,7 +71,7 @@ impl Group {
         {
             let (storage, _) = flat.storage_and_layout();
             let Storage::Cuda(storage) = &*storage else { candle_core::bail!("the tensor is not on a GPU") };
-            self.nccl.all_reduce(storage.as_cuda_slice::<f32>()?, &mut reduced, operation).map_err(failed)?;
+            self.nccl.all_reduce(storage.as_cuda_slice::<f32>()?, &mut reduced, operation).map_err(nccl_error)?;
         }
         let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(reduced, device.clone()));
         Ok(Tensor::from_storage(storage, tensor.shape().clone(), BackpropOp::none(), false))
@@ -123,6 +123,6 @@ impl Group {
     }
 }
 
-fn failed(e: impl std::fmt::Debug) -> candle_core::Error {
+fn nccl_error(e: impl std::fmt::Debug) -> candle_core::Error {
     candle_core::Error::msg(format!("NCCL: {e:?}"))
 }

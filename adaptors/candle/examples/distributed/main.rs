@@ -79,13 +79,13 @@ fn run() -> Result<()> {
 /// Starts `processes` copies of this program with the environment variables that torchrun sets.
 fn start(processes: usize, arguments: &[String]) -> Result<()> {
     let program = std::env::current_exe()?;
-    let begin = |rank: usize| {
+    let start_rank = |rank: usize| {
         let (rank, world_size) = (rank.to_string(), processes.to_string());
         let mut command = Command::new(&program);
         command.args(arguments).env("RANK", &rank).env("LOCAL_RANK", &rank);
         command.env("WORLD_SIZE", &world_size).env("LOCAL_WORLD_SIZE", &world_size).spawn()
     };
-    let children = (0..processes).map(begin).collect::<std::io::Result<Vec<_>>>()?;
+    let children = (0..processes).map(start_rank).collect::<std::io::Result<Vec<_>>>()?;
     for (rank, mut child) in children.into_iter().enumerate() {
         let status = child.wait()?;
         if !status.success() {

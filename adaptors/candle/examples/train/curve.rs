@@ -5,7 +5,7 @@ use std::path::Path;
 use font8x8::UnicodeFonts;
 use image::{ImageResult, Rgb, RgbImage};
 
-use crate::saved::Measured;
+use crate::saved::Measurements;
 
 const SIZE: (u32, u32) = (900, 480);
 /// Margins around the plot in pixels: left, top, right and bottom.
@@ -20,7 +20,7 @@ const SMOOTHING: f32 = 0.15;
 
 /// Draws the plot. The left axis shows the loss, from 0 to the maximum, rounded up, and the right
 /// axis shows the accuracy in percent.
-pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
+pub(crate) fn draw(path: &Path, measured: &Measurements) -> ImageResult<()> {
     let mut image = RgbImage::from_pixel(SIZE.0, SIZE.1, Rgb([255, 255, 255]));
     let steps = measured.losses.len().max(2) as f64;
     let top = measured.losses.iter().copied().filter(|loss| loss.is_finite()).fold(0.5f32, f32::max);
@@ -31,16 +31,16 @@ pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
     for tick in 0..=5 {
         let share = f64::from(tick) / 5.0;
         let (left, y) = position(0.0, share);
-        line(&mut image, (left, y), (left + width, y), GRID);
-        write(&mut image, left - 48.0, y - 4.0, &format!("{:5.2}", top * share), LOSS);
-        write(&mut image, left + width + 8.0, y - 4.0, &format!("{:3.0} %", 100.0 * share), ACCURACY);
+        draw_line(&mut image, (left, y), (left + width, y), GRID);
+        draw_text(&mut image, left - 48.0, y - 4.0, &format!("{:5.2}", top * share), LOSS);
+        draw_text(&mut image, left + width + 8.0, y - 4.0, &format!("{:3.0} %", 100.0 * share), ACCURACY);
         let (x, bottom) = position(steps * share, 0.0);
-        line(&mut image, (x, bottom), (x, bottom + 5.0), INK);
-        write(&mut image, x - 12.0, bottom + 10.0, &format!("{:.0}", steps * share), INK);
+        draw_line(&mut image, (x, bottom), (x, bottom + 5.0), INK);
+        draw_text(&mut image, x - 12.0, bottom + 10.0, &format!("{:.0}", steps * share), INK);
     }
-    write(&mut image, MARGINS.0, 14.0, "loss of each step, and its running mean", LOSS);
-    write(&mut image, f64::from(SIZE.0) - MARGINS.2 - 136.0, 14.0, "held-out accuracy", ACCURACY);
-    write(&mut image, f64::from(SIZE.0) / 2.0 - 20.0, f64::from(SIZE.1) - 16.0, "steps", INK);
+    draw_text(&mut image, MARGINS.0, 14.0, "loss of each step, and its running mean", LOSS);
+    draw_text(&mut image, f64::from(SIZE.0) - MARGINS.2 - 136.0, 14.0, "held-out accuracy", ACCURACY);
+    draw_text(&mut image, f64::from(SIZE.0) / 2.0 - 20.0, f64::from(SIZE.1) - 16.0, "steps", INK);
 
     let share = |loss: f32| (f64::from(loss) / top).clamp(0.0, 1.0);
     let points = |losses: &[f32]| losses.iter().zip(1..).map(|(&l, n)| position(f64::from(n), share(l))).collect();
@@ -49,36 +49,36 @@ pub(crate) fn draw(path: &Path, measured: &Measured) -> ImageResult<()> {
         let before = means.last().copied().unwrap_or(loss);
         means.push(before + SMOOTHING * (loss - before));
     }
-    path_of(&mut image, points(&measured.losses), PALE, 0);
-    path_of(&mut image, points(&means), LOSS, 1);
+    draw_path(&mut image, points(&measured.losses), PALE, 0);
+    draw_path(&mut image, points(&means), LOSS, 1);
     let marks: Vec<_> = measured.accuracies.iter().map(|&(step, share)| position(step as f64, share)).collect();
     for &mark in &marks {
-        square(&mut image, mark, 4, ACCURACY);
+        draw_square(&mut image, mark, 4, ACCURACY);
     }
-    path_of(&mut image, marks, ACCURACY, 1);
+    draw_path(&mut image, marks, ACCURACY, 1);
     image.save(path)
 }
 
-fn path_of(image: &mut RgbImage, points: Vec<(f64, f64)>, color: Rgb<u8>, thick: i64) {
+fn draw_path(image: &mut RgbImage, points: Vec<(f64, f64)>, color: Rgb<u8>, thick: i64) {
     for pair in points.windows(2) {
         for offset in 0..=thick {
             let down = |(x, y): (f64, f64)| (x, y + offset as f64);
-            line(image, down(pair[0]), down(pair[1]), color);
+            draw_line(image, down(pair[0]), down(pair[1]), color);
         }
     }
 }
 
-fn line(image: &mut RgbImage, from: (f64, f64), to: (f64, f64), color: Rgb<u8>) {
+fn draw_line(image: &mut RgbImage, from: (f64, f64), to: (f64, f64), color: Rgb<u8>) {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let steps = dx.abs().max(dy.abs()).ceil().max(1.0);
     for step in 0..=steps as u32 {
         let share = f64::from(step) / steps;
-        square(image, (from.0 + dx * share, from.1 + dy * share), 0, color);
+        draw_square(image, (from.0 + dx * share, from.1 + dy * share), 0, color);
     }
 }
 
 /// Draws a filled square of side 2 * `margin` + 1, centered on `center` and clipped to the image.
-fn square(image: &mut RgbImage, center: (f64, f64), margin: i64, color: Rgb<u8>) {
+fn draw_square(image: &mut RgbImage, center: (f64, f64), margin: i64, color: Rgb<u8>) {
     let (x, y) = (center.0.round() as i64, center.1.round() as i64);
     for (dx, dy) in (-margin..=margin).flat_map(|dx| (-margin..=margin).map(move |dy| (dx, dy))) {
         if let (Ok(x), Ok(y)) = (u32::try_from(x + dx), u32::try_from(y + dy))
@@ -90,11 +90,11 @@ fn square(image: &mut RgbImage, center: (f64, f64), margin: i64, color: Rgb<u8>)
     }
 }
 
-fn write(image: &mut RgbImage, x: f64, y: f64, text: &str, color: Rgb<u8>) {
+fn draw_text(image: &mut RgbImage, x: f64, y: f64, text: &str, color: Rgb<u8>) {
     for (position, letter) in text.chars().enumerate() {
         for (row, bits) in font8x8::BASIC_FONTS.get(letter).into_iter().flatten().enumerate() {
             for column in (0..8).filter(|column| bits >> column & 1 == 1) {
-                square(image, (x + 8.0 * position as f64 + f64::from(column), y + row as f64), 0, color);
+                draw_square(image, (x + 8.0 * position as f64 + f64::from(column), y + row as f64), 0, color);
             }
         }
     }

@@ -13,7 +13,7 @@ use warpfeed::{Augment, Batches, Checkpoint, Dtype, LastBatch, Layout, Loader, N
 use warpfeed_candle::ToCandle;
 
 use crate::net::ResNet;
-use crate::saved::{self, Measured};
+use crate::saved::{self, Measurements};
 use crate::sgd::Sgd;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -43,7 +43,7 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Stopped,
-    Finished(Measured),
+    Finished(Measurements),
 }
 
 pub(crate) fn run(settings: &Settings) -> Result<Outcome> {
@@ -89,7 +89,7 @@ fn train<B: ToCandle>(
     settings: &Settings,
     mut batches: Batches<B>,
     mut held_out: Batches<B>,
-    saved: Option<saved::Saved>,
+    saved: Option<saved::SavedRun>,
 ) -> Result<Outcome> {
     let classes = batches.classes().len();
     if classes < 2 {
@@ -100,7 +100,7 @@ fn train<B: ToCandle>(
     let net = ResNet::new(&settings.widths, classes, &VarBuilder::from_varmap(&weights, DType::F32, device))?;
     let mut sgd = Sgd::new(&weights)?;
     ResNet::initialize(sgd.variables())?;
-    let mut measured = Measured::default();
+    let mut measured = Measurements::default();
     if let Some(saved) = saved {
         sgd.restore(&saved.tensors)?;
         measured = saved.measured;

@@ -17,7 +17,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The measurements of a run, which are plotted and saved with the weights.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Measured {
+pub(crate) struct Measurements {
     pub(crate) losses: Vec<f32>,
     /// For each finished epoch, the number of steps up to its end, and the held-out accuracy from 0
     /// to 1.
@@ -27,10 +27,10 @@ pub(crate) struct Measured {
 #[derive(Serialize, Deserialize)]
 struct Run {
     loader: Checkpoint,
-    measured: Measured,
+    measured: Measurements,
 }
 
-pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measured, sgd: &Sgd) -> Result<()> {
+pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measurements, sgd: &Sgd) -> Result<()> {
     let json = serde_json::to_vec(&Run { loader, measured: measured.clone() })?;
     let count = json.len();
     let mut tensors: std::collections::HashMap<_, _> = sgd.state().collect();
@@ -43,19 +43,19 @@ pub(crate) fn save(path: &Path, loader: Checkpoint, measured: &Measured, sgd: &S
 
 /// The content of a checkpoint. [`Sgd::restore`] copies `tensors` into the network and the
 /// optimizer.
-pub(crate) struct Saved {
+pub(crate) struct SavedRun {
     /// The loader's position, for [`Loader::resume`](warpfeed::Loader::resume).
     pub(crate) loader: Checkpoint,
-    pub(crate) measured: Measured,
+    pub(crate) measured: Measurements,
     pub(crate) tensors: std::collections::HashMap<String, Tensor>,
 }
 
-pub(crate) fn load(path: &Path, device: &Device) -> Result<Option<Saved>> {
+pub(crate) fn load(path: &Path, device: &Device) -> Result<Option<SavedRun>> {
     if !path.exists() {
         return Ok(None);
     }
     let mut tensors = safetensors::load(path, device)?;
     let json = tensors.remove(RUN).ok_or("the checkpoint does not contain run.json")?;
     let Run { loader, measured } = serde_json::from_slice(&json.to_vec1::<u8>()?)?;
-    Ok(Some(Saved { loader, measured, tensors }))
+    Ok(Some(SavedRun { loader, measured, tensors }))
 }
