@@ -1,5 +1,7 @@
 """Runs Ultralytics' trainer with warpfeed's batches: python/examples/yolo_trainer.py DATA.YAML
-[--epochs 3]
+[OPTIONS]
+
+`--help` lists the options.
 
 The trainer overrides `get_dataloader`. warpfeed loads the training set. Ultralytics' own loader
 loads the validation set, because the validation metrics need additional metadata. As in
@@ -26,7 +28,8 @@ def targets(batch: Any) -> dict[str, Any]:
 class Dataset(torch.utils.data.Dataset):  # type: ignore[type-arg]
     """The attributes that the trainer reads from a dataset."""
 
-    #: Ultralytics 8.4.190 counts the objects of each image in this list, to check `max_det`.
+    #: Ultralytics 8.4.190 compares the number of objects of each image in this list with `max_det`. The
+    #: list is empty, so this check does nothing.
     labels: list[Any] = []
 
     def __init__(self, samples: int) -> None:

@@ -1,5 +1,6 @@
-//! Reads a numeric field of a sample, which is either a typed value or encoded bytes. The suffix of
-//! the field's name determines the encoding.
+//! Reads a numeric field of a sample. The field is a typed value, text or bytes. The suffix of its
+//! name determines the encoding of text and bytes. Without a suffix, text is a list of numbers, and
+//! bytes are an array with or without NumPy's header.
 
 use std::cell::Cell;
 
@@ -17,13 +18,13 @@ pub(super) const MAX_REUSED_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
-    /// A little-endian array without a header.
+    /// An array without a header, in native byte order.
     Raw,
     /// A NumPy array with a header.
     Npy,
     /// Nested lists of numbers.
     Json,
-    /// Numbers separated by spaces or commas.
+    /// Numbers separated by whitespace or commas.
     Text,
     /// A typed value, which is not encoded.
     Typed,
@@ -41,7 +42,7 @@ impl<'a> Encoded<'a> {
     /// Describes a field. `encoding` is ignored unless `value` is bytes or text.
     pub(crate) fn new(name: &'a str, value: Value<'a>, encoding: Encoding) -> Self {
         let encoding = match value {
-            // NumPy's signature takes precedence over the field name.
+            // Bytes without a known suffix may begin with NumPy's signature.
             Value::Bytes(bytes) if encoding == Encoding::Raw && Npy::matches(bytes) => Encoding::Npy,
             Value::Bytes(_) => encoding,
             Value::Text(_) if encoding == Encoding::Raw => Encoding::Text,
@@ -232,7 +233,8 @@ impl<'a> Encoded<'a> {
         let has_commas = text.contains(',');
         for part in text.split(',') {
             if has_commas && part.trim().is_empty() {
-                return Err(self.error(format_args!("has no number between two commas, at index {count}")));
+                return Err(self
+                    .error(format_args!("has no number at index {count}: expected one before and after each comma")));
             }
             for number in part.split_whitespace() {
                 write(Number::Text(number), dtype, out).map_err(|cause| self.element_error(count, cause))?;

@@ -1,5 +1,5 @@
 //! Tests that `Batches::next_interruptible` delivers the same epochs as `Batches::epoch`. A wait
-//! that times out must lose no batch. A checkpoint loaded between epochs must resume at its
+//! that times out must lose no batch. A checkpoint loaded during an epoch must resume at its
 //! position.
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn an_epoch_reports_its_remaining_batches() {
 }
 
 #[test]
-fn owned_epochs_equal_those_of_a_loop() {
+fn interruptible_epochs_equal_those_of_a_loop() {
     let mut batches = loader(NumberSource::new(50)).shuffle(3).host().unwrap();
     let mut epochs = loader(NumberSource::new(50)).shuffle(3).host().unwrap();
     assert!(epochs.next_interruptible(&mut || Some(WAIT)).is_none(), "no epoch has begun");
@@ -80,7 +80,7 @@ fn a_timed_out_wait_loses_no_batch() {
 }
 
 #[test]
-fn a_checkpoint_can_be_loaded_between_epochs() {
+fn a_checkpoint_can_be_loaded_during_an_epoch() {
     let open = || loader(NumberSource::new(50)).shuffle(3).host().unwrap();
     let mut run = open();
     run.begin(0);
@@ -107,7 +107,7 @@ fn a_checkpoint_can_be_loaded_between_epochs() {
     let e = refused.resume(&state).unwrap_err();
     assert!(e.kind() == ErrorKind::Config && e.cause().contains("the seed differs"), "{e}");
     refused.begin(0);
-    assert_eq!(rest(&mut refused).len(), 8, "the position does not change");
+    assert_eq!(rest(&mut refused).len(), 8, "a refused checkpoint leaves the loader at its start");
     let _: Checkpoint = refused.checkpoint();
 }
 

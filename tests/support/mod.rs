@@ -86,7 +86,8 @@ impl Codec for NumberCodec {
     }
 }
 
-/// Returns a loader for `source` that decodes with [`NumberCodec`] and crops and resizes to 16x16.
+/// Returns a loader for `source` that decodes with [`NumberCodec`], and randomly crops, resizes to
+/// 16x16 and flips.
 pub fn loader(source: NumberSource) -> Loader {
     Loader::source(source).codec(NumberCodec).augment(Augment::train(16)).batch_size(7)
 }
@@ -198,7 +199,7 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("warpfeed")).count()
 }
 
-/// Hides the messages of panics that tests provoke in the crate's threads.
+/// Hides the messages of all panics in the crate's threads, for tests that provoke panics there.
 pub fn silence_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -212,8 +213,8 @@ pub fn silence_panics() {
 }
 
 /// Exits the process if `body` takes more than five minutes, so that a hang fails the test run
-/// instead of blocking it. A test that allocates memory for 64 workers can take two minutes on a
-/// busy machine with slow page faults.
+/// instead of blocking it. The limit is this long because a test that allocates memory for 64
+/// workers can take two minutes on a busy machine with slow page faults.
 pub fn exit_on_hang<T>(body: impl FnOnce() -> T) -> T {
     // The watchdog below stops when this guard is dropped, after `body` returns or panics.
     let guard = Arc::new(());

@@ -31,7 +31,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let Some(path) = arguments.first() else {
-        println!("usage: cargo bench --bench images -- PATH (a dataset of photographs)");
+        println!("usage: cargo bench --bench images -- PATH [ROUNDS [BATCH]]   (PATH is a dataset of photographs)");
         return Ok(());
     };
     let rounds = arguments.get(1).map_or(Ok(5), |n| n.parse())?;
@@ -84,8 +84,8 @@ fn epoch(batches: &mut Batches<HostBatch>, epoch: u64, to_tensors: bool) -> Resu
 }
 
 /// Measures device batches and page-locked batches on the first GPU. An epoch repeats the dataset
-/// to reach 10,000 images, without an incomplete last batch, and is timed until all queued work is
-/// done.
+/// until it has at least 10,000 images, and drops an incomplete last batch. It is timed until all
+/// queued work is done.
 #[cfg(feature = "cuda")]
 fn measure_on_gpu(loader: impl Fn() -> Loader, samples: u64, rounds: u64) -> Result<()> {
     let device = Device::new_cuda_with_stream(0)?;

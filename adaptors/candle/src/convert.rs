@@ -24,10 +24,10 @@ pub trait ToCandle: Fields {
         Ok((self.candle_images(device)?, labels))
     }
 
-    /// Returns the images, of shape (N, H, W, C), or (N, C, H, W) with
-    /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which candle's convolutions expect. Clips have an
-    /// axis of frames after N. If there are several image fields, returns the one called `image`,
-    /// or the first if none has that name.
+    /// Returns the images, of shape (N, H, W, C). With [`Layout::Nchw`](warpfeed::Layout::Nchw),
+    /// they have shape (N, C, H, W), as candle's convolutions expect. Clips have an axis of frames
+    /// after N. If there are several image fields, returns the one called `image`, or the first if
+    /// none has that name.
     ///
     /// # Errors
     /// If the element type is not one that [`ToCandle`] lists, if candle cannot allocate memory on

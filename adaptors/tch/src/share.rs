@@ -1,4 +1,4 @@
-//! Creates tensors that share the memory of a batch.
+//! Creates tensors from a batch. The tensors of fields share the batch's memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +12,10 @@ use crate::libtorch;
 /// Converts a batch to libtorch tensors.
 pub trait ToTch: Fields {
     /// Returns the images and the labels for a training step. The labels have shape (N,). The
-    /// images have shape (N, H, W, C), or (N, C, H, W) with
-    /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which torch's convolutions expect. Clips have an
-    /// axis of frames after N. If there are several image fields, returns the one called `image`,
-    /// or the first if none has that name. Labels are `Int64`, as `cross_entropy_for_logits`
-    /// expects.
+    /// images have shape (N, H, W, C). With [`Layout::Nchw`](warpfeed::Layout::Nchw), they have
+    /// shape (N, C, H, W), as torch's convolutions expect. Clips have an axis of frames after N. If
+    /// there are several image fields, returns the one called `image`, or the first if none has
+    /// that name. Labels are `Int64`, as `cross_entropy_for_logits` expects.
     ///
     /// # Errors
     /// If the samples have no labels (the error names the first sample), if the label field was
@@ -83,8 +82,8 @@ impl<B: Fields> TchBatch<B> {
 
     /// Returns the field called `name`, with the field's element type. The first axis is N, except
     /// in packed fields. `name` is `image`, `label`, `soft_label`, a field added with
-    /// [`Loader::field`](warpfeed::Loader::field), or an array that belongs to such a field. For
-    /// example, `<field>.count` contains the row counts of a variable-length field.
+    /// [`Loader::field`](warpfeed::Loader::field), or an additional array of such a field, such as
+    /// `<field>.count`, which contains the row counts of a variable-length field.
     ///
     /// # Errors
     /// If the batch has no such field (the error lists the fields of the batch), or if libtorch

@@ -10,7 +10,7 @@ use crate::model::value::{Element, Numbers};
 use crate::model::{Sample, Source};
 use crate::storage::{Files, OpenFile, RowBytes, delegate_to_files};
 
-/// Size of the reads that find the documents of a file, in bytes.
+/// Size of the reads that search a file for the ends of documents, in bytes.
 const SCANNED_BYTES: u64 = 1 << 20;
 
 /// Options for packing documents with [`PackedTokens`].
@@ -86,7 +86,8 @@ impl Packing {
 /// Its `lengths.npy` field contains the lengths of the documents, as u32. `field::Packed` turns the
 /// two fields into four arrays: the tokens, the document of each token, the position of each token
 /// in its document, and the document ends. A key such as `corpus.bin/17-90c2ab41` consists of the
-/// file name, the index of the row in the file, and a hash of the positions of its documents.
+/// file name, the index of the row among the rows of the file, and a hash of the positions and lengths
+/// of its documents.
 ///
 /// The rows depend only on the files and the options, so shuffling, ranks and checkpoints work as
 /// with any other dataset. Opening the source reads every token once. The index takes 16 bytes of
@@ -112,7 +113,8 @@ struct Rows {
     start: u64,
     /// The documents of all rows, sorted by row.
     documents: Vec<Document>,
-    rows: Vec<usize>,
+    /// The index of the first document of each row, and the number of documents.
+    row_starts: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +150,7 @@ impl PackedTokens {
             return Err(Error::in_source("the files contain no tokens").at_path(path));
         }
         let max_documents =
-            files.entries().flat_map(|(_, rows, _)| rows.rows.windows(2)).map(|row| row[1] - row[0]).max();
+            files.entries().flat_map(|(_, rows, _)| rows.row_starts.windows(2)).map(|row| row[1] - row[0]).max();
         Ok(PackedTokens { files, kind, packing, max_documents: max_documents.unwrap_or(0) })
     }
 
@@ -168,7 +170,7 @@ impl PackedTokens {
 impl Rows {
     fn find(file: &OpenFile, tokens: TokenRange, kind: TokenType, packing: &Packing) -> Result<Rows> {
         let TokenRange { name, start, count: tokens } = tokens;
-        let mut rows = Rows { name, start, documents: Vec::new(), rows: vec![0] };
+        let mut rows = Rows { name, start, documents: Vec::new(), row_starts: vec![0] };
         let (mut window, mut count, mut first) = (Vec::new(), 0, 0);
         let mut end_document = |end: u64, rows: &mut Rows| -> Result<()> {
             while first < end {
@@ -210,21 +212,21 @@ impl Rows {
         order.sort_by_key(|&document| row_of[document]);
         for (place, &document) in order.iter().enumerate() {
             if place > 0 && row_of[order[place - 1]] != row_of[document] {
-                push(&mut self.rows, self.documents.len())?;
+                push(&mut self.row_starts, self.documents.len())?;
             }
             push(&mut self.documents, documents[document])?;
         }
-        push(&mut self.rows, self.documents.len())
+        push(&mut self.row_starts, self.documents.len())
     }
 
     fn len(&self) -> usize {
-        self.rows.len() - 1
+        self.row_starts.len() - 1
     }
 
     /// Returns the key of a row. It contains a hash of the row's documents, so that a checkpoint
     /// for different rows is rejected.
     fn key(&self, row: usize) -> String {
-        let documents = &self.documents[self.rows[row]..self.rows[row + 1]];
+        let documents = &self.documents[self.row_starts[row]..self.row_starts[row + 1]];
         let hash = documents
             .iter()
             .fold(Hash::default(), |hash, document| hash.number(document.first).number(document.len.into()));
@@ -261,7 +263,7 @@ fn first_fit(documents: &[Document], length: u32, max_documents: usize) -> Vec<u
 impl Source for PackedTokens {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let (file, rows, row) = self.files.open(index)?;
-        let documents = &rows.documents[rows.rows[row]..rows.rows[row + 1]];
+        let documents = &rows.documents[rows.row_starts[row]..rows.row_starts[row + 1]];
         let size = self.kind.bytes();
         scratch.clear();
         scratch.extend_from_slice(rows.key(row).as_bytes());
@@ -302,7 +304,7 @@ impl Source for PackedTokens {
     fn fingerprint(&self) -> Option<u64> {
         let hash = Hash::default().number(self.packing.length as u64).number(self.packing.padding.into());
         let of_file = |hash: Hash, (_, rows, _): (_, &Rows, _)| {
-            let hash = rows.rows.iter().fold(hash.text(&rows.name), |hash, &row| hash.number(row as u64));
+            let hash = rows.row_starts.iter().fold(hash.text(&rows.name), |hash, &row| hash.number(row as u64));
             rows.documents.iter().fold(hash, |hash, document| hash.number(document.first).number(document.len.into()))
         };
         Some(self.files.entries().fold(hash, of_file).end())

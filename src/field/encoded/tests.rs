@@ -221,8 +221,9 @@ fn lists_of_different_lengths_or_depths_are_rejected() {
 fn text_is_separated_by_spaces_or_single_commas() {
     assert_eq!(read_one::<i64>("x.txt", "\t1 2\r\n3 ,4").unwrap(), (vec![1, 2, 3, 4], vec![4]));
     assert_eq!(read_one::<i64>("x.txt", "").unwrap(), (vec![], vec![0]));
-    for text in ["1,,2", "1,", ",", ",1"] {
-        assert!(cause::<i64>("x.txt", text).contains("no number between two commas"), "{text:?}");
+    for (text, index) in [("1,,2", 1), ("1,", 1), (",", 0), (",1", 0), ("1 2,,3", 2)] {
+        let expected = format!("has no number at index {index}: expected one before and after each comma");
+        assert_eq!(cause::<i64>("x.txt", text), format!("field \"x.txt\" {expected}"));
     }
     assert_eq!(cause::<i64>("x.txt", b"1 \xff"), "field \"x.txt\" has invalid UTF-8 at byte 2");
 }
