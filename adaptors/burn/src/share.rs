@@ -8,8 +8,8 @@ use warpfeed::{Dtype, Error, HostBatch, Result, TensorView};
 /// Converts a batch to burn tensors.
 pub trait ToBurn: Sized {
     /// Returns the images and the labels for a training step. The labels have shape (N,). The
-    /// images have shape (N, H, W, C), or (N, C, H, W) with
-    /// [`Layout::Nchw`](warpfeed::Layout::Nchw), which burn's convolutions expect.
+    /// images have shape (N, H, W, C). With [`Layout::Nchw`](warpfeed::Layout::Nchw), they have
+    /// shape (N, C, H, W), as burn's convolutions expect.
     ///
     /// Labels are converted to the device's integer type. Images of type `u8` are converted to the
     /// device's float type, with values from 0 to 255. Other images keep their element type.
