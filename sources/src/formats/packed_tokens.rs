@@ -272,7 +272,7 @@ impl Source for PackedTokens {
         for document in documents {
             let offset = rows.start + document.first * size;
             let range = offset..offset + u64::from(document.len) * size;
-            let part = file.part(Some(index as u64), range, scratch).map_err(|e| e.at_path(&file.path))?;
+            let part = file.read_range(Some(index as u64), range, scratch).map_err(|e| e.at_path(&file.path))?;
             if let RowBytes::Borrowed(bytes) = part {
                 scratch.extend_from_slice(bytes);
             }

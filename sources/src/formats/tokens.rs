@@ -359,7 +359,7 @@ impl Source for TokenFile {
         write!(scratch, "{}/{first}..{}", windows.name, first + self.length as u64).expect("writing to a Vec succeeds");
         let key = scratch.len();
         let tokens =
-            file.part(Some(index as u64), offset..offset + bytes, scratch).map_err(|e| e.at_path(&file.path))?;
+            file.read_range(Some(index as u64), offset..offset + bytes, scratch).map_err(|e| e.at_path(&file.path))?;
         let tokens = Numbers::from_element(tokens.of(scratch), self.kind.element(), &[self.length]);
         let tokens = tokens.expect("the range has `length` tokens");
         let key = std::str::from_utf8(&scratch[..key]).expect("the key was written as text");

@@ -200,8 +200,9 @@ impl Source for Concat {
         let share = |bytes: u128| (bytes / unit * order.bytes() as u128 / total_bytes.div_ceil(unit)) as usize;
         let mut prefetchers = Vec::new();
         for (part, &end) in self.parts.iter().zip(&self.ends) {
-            prefetchers
-                .extend(part.prefetcher(order.part(share(requested_bytes(part)), first_sample as u64..end as u64)));
+            prefetchers.extend(
+                part.prefetcher(order.restricted(share(requested_bytes(part)), first_sample as u64..end as u64)),
+            );
             first_sample = end;
         }
         (!prefetchers.is_empty()).then(|| Box::new(Prefetchers(prefetchers)) as Box<dyn Prefetcher>)

@@ -141,12 +141,12 @@ impl Lookahead {
         })
     }
 
-    /// Restricts the order to the samples in `part`, renumbered from 0, with the prefetch budget
+    /// Restricts the order to the samples in `range`, renumbered from 0, with the prefetch budget
     /// `bytes`.
-    pub(crate) fn part(&self, bytes: usize, part: Range<u64>) -> Self {
-        let (all, next, first) = (self.samples.clone(), self.next.clone(), part.start);
-        let within_part = move |(sample, draw)| part.contains(&sample).then(|| (sample - first, draw));
-        let samples = move |index| Some(all(index)?.into_iter().filter_map(&within_part).collect());
+    pub(crate) fn restricted(&self, bytes: usize, range: Range<u64>) -> Self {
+        let (all, next, first) = (self.samples.clone(), self.next.clone(), range.start);
+        let renumber = move |(sample, draw)| range.contains(&sample).then(|| (sample - first, draw));
+        let samples = move |index| Some(all(index)?.into_iter().filter_map(&renumber).collect());
         let next = move |epoch, sample, batch| next(epoch, first + sample, batch);
         Lookahead { bytes, batches: self.batches.clone(), samples: Arc::new(samples), next: Arc::new(next) }
     }
@@ -201,9 +201,9 @@ mod tests {
         let expected = [(index(0, 1), 1), (index(1, 0), 10), (index(2, 0), 20), (index(2, 1), 21)];
         assert_eq!(all, expected.map(|(at, first)| (at, vec![first, 5])));
         assert_eq!((order.samples(index(1, 1)), order.bytes()), (None, 7));
-        let part = order.part(3, 10..30);
-        let samples: Vec<_> = part.from(index(0, 0)).map(|(_, samples)| samples).collect();
-        assert_eq!((samples, part.bytes()), (vec![vec![], vec![], vec![0], vec![10], vec![11]], 3));
+        let restricted = order.restricted(3, 10..30);
+        let samples: Vec<_> = restricted.from(index(0, 0)).map(|(_, samples)| samples).collect();
+        assert_eq!((samples, restricted.bytes()), (vec![vec![], vec![], vec![0], vec![10], vec![11]], 3));
         assert_eq!(order.next_use(5, index(0, 0), 3), NextUse::Unknown);
     }
 
@@ -219,6 +219,6 @@ mod tests {
         assert_eq!(order.next_use(3, index(10, 4), 10), NextUse::Later);
         assert_eq!(order.next_use(3, index(10, 4), 11), NextUse::At(index(20, 3)));
         assert_eq!(order.next_use(3, index(u64::MAX, 0), 11), NextUse::Later);
-        assert_eq!(order.part(0, 3..8).next_use(0, index(11, 0), 10), NextUse::At(index(20, 3)));
+        assert_eq!(order.restricted(0, 3..8).next_use(0, index(11, 0), 10), NextUse::At(index(20, 3)));
     }
 }

@@ -136,14 +136,14 @@ impl<'a> From<Lists<'a>> for Value<'a> {
 }
 
 /// Maximum number of axes of [`Numbers`].
-pub(crate) const AXES: usize = 3;
+pub(crate) const MAX_NUMBERS_AXES: usize = 3;
 
 /// An array of numbers of the same type, in C order and in the machine's byte order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Numbers<'a> {
     /// The elements, which may be unaligned.
     bytes: &'a [u8],
-    shape: [u32; AXES],
+    shape: [u32; MAX_NUMBERS_AXES],
     element: Element,
     axes: u8,
 }
@@ -228,7 +228,7 @@ impl<'a> Numbers<'a> {
         Self::from_bytes::<T>(bytemuck::cast_slice(numbers), shape).ok_or_else(|| {
             Error::in_source(format!(
                 "{actual} numbers do not match the shape {shape:?}; expected as many numbers as the product of the \
-                 shape, and at most {AXES} axes"
+                 shape, and at most {MAX_NUMBERS_AXES} axes"
             ))
         })
     }
@@ -242,7 +242,7 @@ impl<'a> Numbers<'a> {
     /// Like [`from_bytes`](Numbers::from_bytes), for an element type that is known only at run
     /// time.
     pub(crate) fn from_element(bytes: &'a [u8], element: Element, shape: &[usize]) -> Option<Self> {
-        let mut sides = [0; AXES];
+        let mut sides = [0; MAX_NUMBERS_AXES];
         for (axis, &side) in shape.iter().enumerate() {
             *sides.get_mut(axis)? = u32::try_from(side).ok()?;
         }

@@ -212,8 +212,9 @@ impl Source for Zip {
         let total_bytes = self.parts.iter().map(|part| part.source.prefetch_bytes() as u128).sum::<u128>().max(1);
         let share = |part: &Part| (order.bytes() as u128 * part.source.prefetch_bytes() as u128 / total_bytes) as usize;
         let parts = self.parts.iter();
-        let prefetchers: Vec<_> =
-            parts.filter_map(|part| part.source.prefetcher(order.part(share(part), 0..self.len as u64))).collect();
+        let prefetchers: Vec<_> = parts
+            .filter_map(|part| part.source.prefetcher(order.restricted(share(part), 0..self.len as u64)))
+            .collect();
         (!prefetchers.is_empty()).then(|| Box::new(Prefetchers(prefetchers)) as Box<dyn Prefetcher>)
     }
 

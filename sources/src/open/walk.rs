@@ -10,7 +10,7 @@ use crate::formats::{DATA_FORMATS, Folder, tar};
 use crate::machine::file;
 use crate::model::Source;
 use crate::options::{DataFormat, Opened, Options};
-use crate::storage::tree::{INDEX, START, Tree};
+use crate::storage::tree::{HEAD_BYTES, INDEX_FILE, Tree};
 use crate::storage::{DatasetLocation, Siblings, Storage};
 
 impl DataFormat {
@@ -188,11 +188,11 @@ fn by_files(
 /// because all other formats are identified by the file name.
 fn start_of_file(location: &DatasetLocation) -> Result<Vec<u8>> {
     match &location.storage {
-        Storage::Machine { .. } => file::start(&location.path, START),
+        Storage::Machine { .. } => file::start(&location.path, HEAD_BYTES),
         Storage::Store { .. } if !location.url().ends_with(".json") => Ok(Vec::new()),
         store => {
             let (file, mut bytes) = (store.open(&location.path)?, Vec::new());
-            file.get(0, START as u64, &mut bytes)?;
+            file.get(0, HEAD_BYTES as u64, &mut bytes)?;
             Ok(bytes)
         }
     }
@@ -270,9 +270,12 @@ fn datasets_in(folder: Tree<'_>) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in folder.entries() {
         let (name, is_folder) = entry?;
-        let start =
-            if is_folder { folder.in_subfolder(&name, |subfolder| subfolder.first_bytes(INDEX))? } else { Vec::new() };
-        if DATA_FORMATS.iter().any(|format| (format.is_file)(Path::new(INDEX), &start)) {
+        let start = if is_folder {
+            folder.in_subfolder(&name, |subfolder| subfolder.first_bytes(INDEX_FILE))?
+        } else {
+            Vec::new()
+        };
+        if DATA_FORMATS.iter().any(|format| (format.is_file)(Path::new(INDEX_FILE), &start)) {
             names.push(name);
         }
     }

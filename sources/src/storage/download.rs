@@ -12,7 +12,7 @@ use crate::model::Object;
 /// limits their download, not its bandwidth.
 const MAX_REQUESTS: usize = 64;
 /// Maximum total size of the requests in flight, in bytes.
-const MAX_BYTES: u64 = 128 << 20;
+const MAX_BYTES_IN_FLIGHT: u64 = 128 << 20;
 
 /// Rules, as functions of a URL, that determine which files are downloaded together with the main
 /// file of a dataset.
@@ -37,7 +37,7 @@ impl Companions {
 /// Downloads the dataset at `url`, a file with its companions or a folder, and returns the local
 /// path.
 pub(crate) fn download(companions: &Companions, remote: &Remote, url: &str) -> Result<PathBuf> {
-    let path = Downloader { companions, remote }.dataset(url)?;
+    let path = Downloader { companions, remote }.download_dataset(url)?;
     path.ok_or_else(|| Error::in_source("no object exists at or under this URL").at_path(url))
 }
 
@@ -53,17 +53,17 @@ struct Downloader<'a> {
 
 impl Downloader<'_> {
     /// Downloads the dataset at `url`. Returns `None` if nothing exists there.
-    fn dataset(&self, url: &str) -> Result<Option<PathBuf>> {
-        let Some((parent, name)) = split(url) else { return self.folder(url) };
+    fn download_dataset(&self, url: &str) -> Result<Option<PathBuf>> {
+        let Some((parent, name)) = split(url) else { return self.download_folder(url) };
         if let Some(root) = (self.companions.folder)(url) {
-            return Ok(self.folder(root)?.map(|path| path.join(url[root.len()..].trim_start_matches('/'))));
+            return Ok(self.download_folder(root)?.map(|path| path.join(url[root.len()..].trim_start_matches('/'))));
         }
         let requested = url.to_owned();
         let mut objects = match self.remote.repeated(move |store| store.object(&requested)) {
             Ok(object) => vec![object],
             Err(e) => {
                 return match self.list(url) {
-                    Ok(objects) if !objects.is_empty() => self.objects(url, &objects).map(Some),
+                    Ok(objects) if !objects.is_empty() => self.download_objects(url, &objects).map(Some),
                     // Plain web servers cannot list objects, so nothing exists at `url` if the
                     // object is absent.
                     _ if e.is_absent() => Ok(None),
@@ -74,12 +74,12 @@ impl Downloader<'_> {
         if let Some(companion_url) = (self.companions.companion_url)(url) {
             objects.extend(self.remote.repeated(move |store| store.object(&companion_url)).ok());
         }
-        Ok(Some(self.objects(parent, &objects)?.join(name)))
+        Ok(Some(self.download_objects(parent, &objects)?.join(name)))
     }
 
-    fn folder(&self, url: &str) -> Result<Option<PathBuf>> {
+    fn download_folder(&self, url: &str) -> Result<Option<PathBuf>> {
         let objects = self.list(url)?;
-        if objects.is_empty() { Ok(None) } else { self.objects(url, &objects).map(Some) }
+        if objects.is_empty() { Ok(None) } else { self.download_objects(url, &objects).map(Some) }
     }
 
     /// Lists the objects to download, without cached listings. The listed versions are current, so
@@ -92,12 +92,12 @@ impl Downloader<'_> {
     }
 
     /// Downloads `objects`, and returns the local path of `base`, the URL above all of them.
-    fn objects(&self, base: &str, objects: &[Object]) -> Result<PathBuf> {
+    fn download_objects(&self, base: &str, objects: &[Object]) -> Result<PathBuf> {
         let remote = self.remote;
-        let read = |parts: &[(&Object, Range<u64>)], take: &mut dyn FnMut(Vec<u8>) -> Result<()>| {
+        let read = |ranges: &[(&Object, Range<u64>)], take: &mut dyn FnMut(Vec<u8>) -> Result<()>| {
             let bytes =
                 |(object, range): &(&Object, Range<u64>)| remote.bytes(object, range.start, range.end - range.start);
-            in_order(MAX_REQUESTS, MAX_BYTES, parts, |(_, range)| range.end - range.start, bytes, take)
+            in_order(MAX_REQUESTS, MAX_BYTES_IN_FLIGHT, ranges, |(_, range)| range.end - range.start, bytes, take)
         };
         remote.store().bring(base, objects, &read)
     }

@@ -30,9 +30,9 @@ pub(crate) struct OpenFile {
     content: Content,
     /// The largest number of requested checks for which [`check_once`](OpenFile::check_once) has
     /// found the file unchanged.
-    checked: AtomicU64,
+    last_checked: AtomicU64,
     /// The error that `check_once` returns after it has found a change.
-    changed: Mutex<Option<Error>>,
+    change_error: Mutex<Option<Error>>,
 }
 
 enum Content {
@@ -68,7 +68,7 @@ impl OpenFile {
     }
 
     fn new(path: PathBuf, content: Content) -> Self {
-        OpenFile { path, content, checked: AtomicU64::new(0), changed: Mutex::default() }
+        OpenFile { path, content, last_checked: AtomicU64::new(0), change_error: Mutex::default() }
     }
 
     /// Returns the length at the time of opening.
@@ -86,19 +86,19 @@ impl OpenFile {
     /// file wait for the check.
     pub(crate) fn check_once(&self, requested_checks: u64) -> Result<()> {
         // A relaxed ordering suffices, because the check publishes no memory.
-        if self.checked.load(Ordering::Relaxed) >= requested_checks {
+        if self.last_checked.load(Ordering::Relaxed) >= requested_checks {
             return Ok(());
         }
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        if changed.is_none() && self.checked.load(Ordering::Relaxed) < requested_checks {
+        let mut change_error = self.change_error.lock().unwrap_or_else(PoisonError::into_inner);
+        if change_error.is_none() && self.last_checked.load(Ordering::Relaxed) < requested_checks {
             match self.check() {
-                Ok(()) => self.checked.store(requested_checks, Ordering::Relaxed),
+                Ok(()) => self.last_checked.store(requested_checks, Ordering::Relaxed),
                 // Do not keep the error, because the next check may succeed.
                 Err(e) if e.is_transient() => return Err(e),
-                Err(e) => *changed = Some(e),
+                Err(e) => *change_error = Some(e),
             }
         }
-        changed.clone().map_or(Ok(()), Err)
+        change_error.clone().map_or(Ok(()), Err)
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -113,7 +113,7 @@ impl OpenFile {
 
     #[cfg(test)]
     pub(crate) fn checked(&self) -> u64 {
-        self.checked.load(Ordering::Relaxed)
+        self.last_checked.load(Ordering::Relaxed)
     }
 
     /// Returns the object and its store, or `None` unless the file is in a store.
@@ -164,7 +164,7 @@ impl OpenFile {
 
     /// Returns the bytes in `range`, borrowed from the map or appended to `page`. `index` is the
     /// prefetch index of these bytes, or `None` if they are never prefetched.
-    pub(crate) fn part(&self, index: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<RowBytes<'_>> {
+    pub(crate) fn read_range(&self, index: Option<u64>, range: Range<u64>, page: &mut Vec<u8>) -> Result<RowBytes<'_>> {
         if let Some(map) = self.map() {
             let bytes = &map[range.start as usize..range.end as usize];
             self.load(bytes, range.end)?;

@@ -9,7 +9,7 @@ use super::OpenFile;
 use crate::error::{Error, Result, push};
 use crate::model::{Lookahead, Prefetcher};
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Parts, Remote, max_prefetch_bytes};
+use crate::storage::ahead::{Remote, SampleRanges, max_prefetch_bytes};
 
 /// All files of a dataset, either local or in a single store. Samples are numbered consecutively
 /// across all files. `T` describes the locations of the samples in a file.
@@ -23,17 +23,17 @@ pub(crate) struct Files<T> {
 
 /// Maximum number of files that [`are_unchanged`] checks. In a larger dataset, each file is only
 /// checked before its next read.
-const MAX_CHECKED: usize = 64;
+const MAX_CHECKED_FILES: usize = 64;
 
 /// Returns whether all files are unchanged. Returns `true` without a check if checking could take
-/// long: for files in a store, and for more than [`MAX_CHECKED`] files, because these may be on a
+/// long: for files in a store, and for more than [`MAX_CHECKED_FILES`] files, because these may be on a
 /// network.
 pub(crate) fn are_unchanged<'a>(
     files: impl ExactSizeIterator<Item = &'a OpenFile> + Clone,
     requested_checks: u64,
 ) -> bool {
-    let quick = files.len() <= MAX_CHECKED && files.clone().all(|file| file.object().is_none());
-    !quick || files.clone().all(|file| file.check_once(requested_checks).is_ok())
+    let is_cheap = files.len() <= MAX_CHECKED_FILES && files.clone().all(|file| file.object().is_none());
+    !is_cheap || files.clone().all(|file| file.check_once(requested_checks).is_ok())
 }
 
 /// Implements the methods of a [`Source`](crate::model::Source) that delegate to its [`Files`].
@@ -141,10 +141,10 @@ impl<T> Files<T> {
         let remote = self.remote()?;
         let objects = self.files.iter().filter_map(|(file, _)| Some(file.object()?.0.clone()));
         let files = self.clone();
-        let part = move |sample: u64| {
+        let byte_range = move |sample: u64| {
             let (file, index) = files.file_and_index(usize::try_from(sample).ok()?);
             Some((u32::try_from(file).ok()?, range(&files.files[file].1, index)))
         };
-        remote.prefetcher(order, Parts::new(objects.collect(), part))
+        remote.prefetcher(order, SampleRanges::new(objects.collect(), byte_range))
     }
 }

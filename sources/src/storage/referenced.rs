@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::ahead::{Parts, Remote, max_prefetch_bytes, widened};
+use super::ahead::{Remote, SampleRanges, max_prefetch_bytes, order_of_reads};
 use crate::error::{Error, Result};
 use crate::machine::bytes::grow_to;
 use crate::model::store::Stores;
@@ -148,9 +148,9 @@ impl ReferencedFiles {
     }
 
     pub(crate) fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        let files = widened(order, self.table.width);
+        let files = order_of_reads(order, self.table.width);
         let table = self.table.clone();
-        self.remote.prefetcher(files, Parts::new(self.table.objects.clone(), move |file| table.range(file)))
+        self.remote.prefetcher(files, SampleRanges::new(self.table.objects.clone(), move |file| table.range(file)))
     }
 
     pub(crate) fn network_stats(&self) -> NetworkStats {

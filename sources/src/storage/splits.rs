@@ -30,7 +30,7 @@ const SPLIT_NAMES: [(&str, &[&str]); 3] = [
     ("test", &["test", "testing", "eval", "evaluation"]),
 ];
 
-pub(crate) fn usual_split(word: &str) -> Option<&'static str> {
+pub(crate) fn common_split_name(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     SPLIT_NAMES.iter().find(|(_, words)| words.contains(&&*word)).map(|(name, _)| *name)
 }
@@ -42,29 +42,29 @@ pub(crate) type Split<T> = (String, Vec<T>);
 /// the dataset.
 pub(crate) fn split_of(name: &str, prefixed: bool) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-    let numbered = without_shard_number(stem);
-    if let Some(split) = numbered {
+    let split_before_number = without_shard_number(stem);
+    if let Some(split) = split_before_number {
         return if prefixed { split.rsplit('-').next().unwrap_or(split) } else { split }.to_owned();
     }
     if prefixed && let Some((_, suffix)) = stem.rsplit_once('-') {
-        return usual_split(suffix).unwrap_or(suffix).to_owned();
+        return common_split_name(suffix).unwrap_or(suffix).to_owned();
     }
     let lower = stem.to_ascii_lowercase();
     let words: Vec<&str> = lower.split(|c: char| !c.is_ascii_alphabetic()).collect();
-    match words.iter().find_map(|word| usual_split(word)) {
-        Some(usual_split) => usual_split.to_owned(),
+    match words.iter().find_map(|word| common_split_name(word)) {
+        Some(name) => name.to_owned(),
         None => "train".to_owned(),
     }
 }
 
 /// Returns the text before a suffix such as `-00000-of-00003`, or `None` without such a suffix.
 fn without_shard_number(stem: &str) -> Option<&str> {
-    shard(stem).map(|(split, _, _)| split)
+    parse_shard_name(stem).map(|(split, _, _)| split)
 }
 
 /// Parses a name such as `train-00000-of-00003` into the split, the shard index and the number of
 /// shards. In older files on the Hub, a hash follows the number of shards.
-fn shard(stem: &str) -> Option<(&str, u64, u64)> {
+fn parse_shard_name(stem: &str) -> Option<(&str, u64, u64)> {
     let parse = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
     let (stem_without_count, count) = stem.rsplit_once("-of-")?;
     let (count, hash) = count.split_once('-').unwrap_or((count, ""));
@@ -79,15 +79,15 @@ pub(crate) fn check_complete(path: &Path, names: &[String]) -> Result<()> {
     let index_and_count = |name: &String| {
         let name = name.rsplit('/').next().unwrap_or(name);
         let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-        shard(stem).or_else(|| shard(name)).map(|(_, index, count)| (index, count))
+        parse_shard_name(stem).or_else(|| parse_shard_name(name)).map(|(_, index, count)| (index, count))
     };
     let shards: Vec<_> = names.iter().map(index_and_count).collect();
     let Some(count) = shards.iter().flatten().map(|(_, count)| *count).max() else { return Ok(()) };
     let error = |cause: String| Err(Error::in_source(cause).at_path(path));
-    if let Some(stranger) = shards.iter().position(|shard| shard.is_none_or(|(_, stranger)| stranger != count)) {
+    if let Some(foreign) = shards.iter().position(|shard| shard.is_none_or(|(_, other_count)| other_count != count)) {
         return error(format!(
             "{:?} does not belong to the {count} shards of this split: move it to a different folder",
-            names[stranger]
+            names[foreign]
         ));
     }
     let mut indices: Vec<u64> = shards.iter().flatten().map(|(index, _)| *index).collect();
@@ -114,10 +114,10 @@ pub(crate) fn check_complete(path: &Path, names: &[String]) -> Result<()> {
 pub(crate) fn select_split(path: &Path, names: Vec<String>, requested: Option<&str>) -> Result<Vec<String>> {
     let is_direct = |name: &String| !name.strip_prefix("data/").unwrap_or(name).contains('/');
     if names.iter().any(is_direct) {
-        let splits = group(names.into_iter().filter(is_direct).collect(), false, |name| {
+        let splits = group_by_split(names.into_iter().filter(is_direct).collect(), false, |name| {
             name.rsplit('/').next().unwrap_or(name).to_owned()
         });
-        let names = choose(path, splits, requested)?;
+        let names = choose_split(path, splits, requested)?;
         check_complete(path, &names)?;
         return Ok(names);
     }
@@ -131,7 +131,7 @@ pub(crate) fn select_split(path: &Path, names: Vec<String>, requested: Option<&s
     }
     // The only folder may be a configuration, as in `plain_text/train-00000-of-00001.parquet`.
     let is_configuration =
-        matches!(&splits[..], [(folder, _)] if usual_split(folder).is_none() && requested != Some(folder));
+        matches!(&splits[..], [(folder, _)] if common_split_name(folder).is_none() && requested != Some(folder));
     if is_configuration && requested.is_some() && !is_hub_dataset(path) {
         let folder = &splits[0].0;
         return Err(Error::config(format!(
@@ -142,9 +142,9 @@ pub(crate) fn select_split(path: &Path, names: Vec<String>, requested: Option<&s
         ))
         .at_path(path.join(requested.unwrap_or_default())));
     }
-    let names = if is_configuration { splits.swap_remove(0).1 } else { choose(path, splits, requested)? };
+    let names = if is_configuration { splits.swap_remove(0).1 } else { choose_split(path, splits, requested)? };
     let Some((folder, _)) = names.first().and_then(|name| name.split_once('/')) else { return Ok(names) };
-    if usual_split(folder).is_some() {
+    if common_split_name(folder).is_some() {
         check_complete(path, &names)?;
         return Ok(names);
     }
@@ -166,7 +166,7 @@ fn is_hub_dataset(path: &Path) -> bool {
 }
 
 /// Groups files by split. The splits are sorted by name. `name` returns the name of a file.
-pub(crate) fn group<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> String) -> Vec<Split<T>> {
+pub(crate) fn group_by_split<T>(files: Vec<T>, prefixed: bool, name: impl Fn(&T) -> String) -> Vec<Split<T>> {
     let mut splits: Vec<Split<T>> = Vec::new();
     for file in files {
         let split = split_of(&name(&file), prefixed);
@@ -186,7 +186,7 @@ pub(crate) fn files_in(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
 
 /// Returns the files of the split `requested`, or of the only split if it is `None`. The error
 /// message lists the splits.
-pub(crate) fn choose<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
+pub(crate) fn choose_split<T>(path: &Path, splits: Vec<Split<T>>, requested: Option<&str>) -> Result<Vec<T>> {
     let names = splits.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     let first_path = splits.first().map_or_else(String::new, |(name, _)| path.join(name).display().to_string());
     let has_several = splits.len() > 1;
@@ -281,13 +281,13 @@ mod tests {
     fn a_dataset_with_several_splits_requires_a_choice() {
         let splits = || vec![("test".to_owned(), vec![1]), ("train".to_owned(), vec![2, 3])];
         let path = Path::new("set");
-        assert_eq!(choose(path, splits(), Some("train")).unwrap(), [2, 3]);
-        let e = choose(path, splits(), None).unwrap_err();
+        assert_eq!(choose_split(path, splits(), Some("train")).unwrap(), [2, 3]);
+        let e = choose_split(path, splits(), None).unwrap_err();
         let expected =
             format!("the splits test, train: append one to the path, for example {}", path.join("test").display());
         assert!(e.cause().contains(&expected), "{e}");
-        let e = choose(path, splits(), Some("dev")).unwrap_err();
+        let e = choose_split(path, splits(), Some("dev")).unwrap_err();
         assert!(e.cause().contains("no split \"dev\": expected one of test, train"), "{e}");
-        assert_eq!(choose(path, splits()[1..].to_vec(), None).unwrap(), [2, 3]);
+        assert_eq!(choose_split(path, splits()[1..].to_vec(), None).unwrap(), [2, 3]);
     }
 }

@@ -17,9 +17,9 @@ const MAX_DEPTH: usize = 2;
 /// splits.
 const MAX_FOLDERS: usize = 256;
 /// Name of the index file that lists the shards of a dataset.
-pub(crate) const INDEX: &str = "index.json";
+pub(crate) const INDEX_FILE: &str = "index.json";
 /// Number of leading bytes that are read to detect the type of a file.
-pub(crate) const START: usize = 512;
+pub(crate) const HEAD_BYTES: usize = 512;
 
 #[derive(Clone, Copy)]
 pub(crate) enum Tree<'a> {
@@ -83,7 +83,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns the number of files with this extension, without hidden files.
-    pub(crate) fn count_in(self, extension: &str) -> Result<usize> {
+    pub(crate) fn count_files(self, extension: &str) -> Result<usize> {
         let matches = |(name, is_folder): (String, bool)| file::has_extension(&name, extension) && !is_folder;
         self.entries().try_fold(0, |count, entry| Ok(count + usize::from(matches(entry?))))
     }
@@ -97,9 +97,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Returns up to [`START`] leading bytes of a file, or nothing if it does not exist.
+    /// Returns up to [`HEAD_BYTES`] leading bytes of a file, or nothing if it does not exist.
     pub(crate) fn first_bytes(self, name: &str) -> Result<Vec<u8>> {
-        self.leading_bytes(name, START)
+        self.leading_bytes(name, HEAD_BYTES)
     }
 
     /// Like [`first_bytes`](Tree::first_bytes), but returns up to `len` bytes.
@@ -254,7 +254,7 @@ mod tests {
             let mut entries: Vec<_> = tree.entries().collect::<Result<_>>().unwrap();
             entries.sort();
             assert_eq!(entries, [("a.npy".into(), false), ("linked".into(), true), ("more".into(), true)]);
-            assert_eq!(tree.count_in("npy").unwrap(), 1);
+            assert_eq!(tree.count_files("npy").unwrap(), 1);
             assert_eq!(tree.files("npy").unwrap(), ["a.npy"]);
         });
         in_both(&["linked/c.npy", "more/d.npy", ".e.npy"], |tree| {
@@ -268,7 +268,7 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         let tree = Tree::Local(&file);
-        let errors = [tree.entries().next().unwrap().err(), tree.file_names().err(), tree.count_in("npy").err()];
+        let errors = [tree.entries().next().unwrap().err(), tree.file_names().err(), tree.count_files("npy").err()];
         for e in errors.into_iter().chain([tree.files("npy").err()]) {
             assert_eq!(e.unwrap().path(), Some(&*file));
         }

@@ -18,7 +18,7 @@ use super::video::{Listener, VideoFile, VideoFiles, group_key};
 use crate::error::{Result, guarded};
 use crate::machine::CancelToken;
 use crate::model::{BatchIndex, Lookahead, Object, Prefetcher};
-use crate::storage::ahead::{Parts, Remote};
+use crate::storage::ahead::{Remote, SampleRanges};
 
 /// Maximum number of threads per loader that read sample tables.
 const MAX_THREADS: usize = 16;
@@ -71,7 +71,7 @@ pub(crate) fn prefetcher(
     let group_order = Lookahead::new(order.bytes(), move |epoch| order_of_groups.batches(epoch), group_keys);
     let find = move |key| ahead_of_ranges.lock().ranges.get(&key).map(|(object, range, _)| (*object, range.clone()));
     let ahead_of_batches = ahead.clone();
-    let parts = Parts::new(objects, find).with_later_ranges(move |batch| ahead_of_batches.is_known(batch));
+    let parts = SampleRanges::new(objects, find).with_deferred_planning(move |batch| ahead_of_batches.is_known(batch));
     let groups = remote.prefetcher(group_order, parts)?;
     let ahead_of_listener = ahead.clone();
     let listener: Arc<Listener> = Arc::new(move |video| ahead_of_listener.add_opened(video));

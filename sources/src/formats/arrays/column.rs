@@ -149,7 +149,7 @@ impl Column {
             Storage::File { file_index, offset } => {
                 let (file, offset) = (&files[*file_index], offset + index as u64 * sample_size as u64);
                 match file
-                    .part(prefetch_index, offset..offset + sample_size as u64, buffer)
+                    .read_range(prefetch_index, offset..offset + sample_size as u64, buffer)
                     .map_err(|e| e.at_path(&file.path))?
                 {
                     RowBytes::Borrowed(bytes) => bytes,
@@ -232,7 +232,7 @@ impl Heap {
                     return Err(damaged(&format!("the reference claims {len} bytes, but the heap object has {size}")));
                 }
                 let range = offset + 16..offset + 16 + u64::from(len);
-                return file.part(None, range, buffer).map_err(|e| e.at_path(&file.path));
+                return file.read_range(None, range, buffer).map_err(|e| e.at_path(&file.path));
             }
             // Objects are aligned relative to the start of the heap, which may be at any offset.
             offset = start + (next - start).next_multiple_of(8);

@@ -21,7 +21,7 @@ use crate::model::{Lookahead, Prefetcher, Sample, Source};
 use crate::options::ColumnChoice;
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Parts, Remote, max_prefetch_bytes, widened};
+use crate::storage::ahead::{Remote, SampleRanges, max_prefetch_bytes, order_of_reads};
 use crate::storage::{DatasetLocation, OpenFile, RowBytes, are_unchanged};
 #[cfg(feature = "hdf5")]
 use crate::values::grants::Grant;
@@ -372,7 +372,7 @@ impl Source for Arrays {
             let (columns, width) = (self.columns.clone(), self.columns.len());
             let byte_range = move |read: u64| columns[read as usize % width].byte_range(read as usize / width);
             let objects = self.files.iter().filter_map(|file| Some(file.object()?.0.clone()));
-            return remote.prefetcher(widened(order, width), Parts::new(objects.collect(), byte_range));
+            return remote.prefetcher(order_of_reads(order, width), SampleRanges::new(objects.collect(), byte_range));
         }
         self.grant_caches(&order)
     }

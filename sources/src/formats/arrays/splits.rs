@@ -1,13 +1,13 @@
 //! Finds splits in array names, such as `train` in `train_images`.
 
 use crate::error::{Error, Result};
-use crate::storage::splits::usual_split;
+use crate::storage::splits::common_split_name;
 
 /// Splits an array name such as `train_images` or `x_test` into the split and the remaining name.
 fn split_of(name: &str) -> Option<(&'static str, &str)> {
     let separators = ['_', '-', '.', '/'];
-    let first = name.split_once(separators).and_then(|(word, rest)| Some((usual_split(word)?, rest)));
-    first.or_else(|| name.rsplit_once(separators).and_then(|(rest, word)| Some((usual_split(word)?, rest))))
+    let first = name.split_once(separators).and_then(|(word, rest)| Some((common_split_name(word)?, rest)));
+    first.or_else(|| name.rsplit_once(separators).and_then(|(rest, word)| Some((common_split_name(word)?, rest))))
 }
 
 /// Selects the arrays of the split `requested`, or of the only split. Returns the index of each
@@ -34,7 +34,7 @@ pub(super) fn select_split_arrays(names: &[String], requested: Option<&str>) -> 
             )));
         }
         (Some(requested), _) => {
-            match splits.iter().find(|split| **split == requested || usual_split(requested) == Some(**split)) {
+            match splits.iter().find(|split| **split == requested || common_split_name(requested) == Some(**split)) {
                 Some(split) => split,
                 None => return Err(Error::config(format!("no split {requested:?}: expected one of {listed}"))),
             }

@@ -11,7 +11,7 @@ use super::stream::Batch;
 use crate::error::{Error, Result, append};
 use crate::machine::bytes::grow_to;
 use crate::model::Value;
-use crate::model::value::{AXES, Element};
+use crate::model::value::{Element, MAX_NUMBERS_AXES};
 use crate::storage::{OpenFile, RowBytes};
 use crate::values::record::Found;
 
@@ -60,7 +60,7 @@ impl Form {
 fn is_numeric(field: &Field, axes: usize) -> bool {
     match field.kind {
         Kind::Number(_) | Kind::Half | Kind::Bool => true,
-        Kind::FixedList(_) => axes < AXES && is_numeric(&field.children[0], axes + 1),
+        Kind::FixedList(_) => axes < MAX_NUMBERS_AXES && is_numeric(&field.children[0], axes + 1),
         Kind::OneChild => is_numeric(&field.children[0], axes),
         _ => false,
     }
@@ -193,7 +193,7 @@ impl<'a> CellReader<'a, '_> {
 
     fn read_numbers(self, field: &Field, row: u64, scratch: &mut Vec<u8>) -> Result<Found<'a>> {
         let mut range = self.element_rows(field, row)?;
-        let mut shape = ArrayVec::<usize, AXES>::new();
+        let mut shape = ArrayVec::<usize, MAX_NUMBERS_AXES>::new();
         shape.push((range.end - range.start) as usize);
         let mut inner = &field.children[0];
         loop {
@@ -386,7 +386,7 @@ impl<'a> CellReader<'a, '_> {
     fn read_bytes(self, buffer: usize, offset: u64, len: u64, scratch: &mut Vec<u8>) -> Result<RowBytes<'a>> {
         let offset = self.file_offset(buffer, offset, len)?;
         if len > MAX_CACHED_VALUE_BYTES {
-            return self.file.part(None, offset..offset + len, scratch);
+            return self.file.read_range(None, offset..offset + len, scratch);
         }
         if let Some(map) = self.file.map() {
             self.with_bytes(offset, len, |_| ())?;

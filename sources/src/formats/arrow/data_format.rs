@@ -8,7 +8,7 @@ use crate::storage::download::Companions;
 
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_folder: Arrow::is_saved,
-    files: |folder| folder.count_in("arrow"),
+    files: |folder| folder.count_files("arrow"),
     is_file: |_, start| start.starts_with(MAGIC),
     has_parts: true,
     companions: Some(Companions::NONE),

@@ -255,7 +255,7 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
             return Err(Error::in_source("the file lists no splits").at_path(file));
         }
         let folders = names.iter().map(|name| ((*name).to_owned(), vec![path.join(name)])).collect();
-        let folder = splits::choose(path, folders, split)?.remove(0);
+        let folder = splits::choose_split(path, folders, split)?.remove(0);
         return files(&folder, None);
     }
     if !file::is_file(path.join(STATE_FILE))? {
@@ -264,10 +264,10 @@ fn files(path: &Path, split: Option<&str>) -> Result<Vec<PathBuf>> {
         // dataset.
         let is_data_file =
             |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
-        let grouped = splits::group(files.into_iter().filter(is_data_file).collect(), true, |path| {
+        let grouped = splits::group_by_split(files.into_iter().filter(is_data_file).collect(), true, |path| {
             path.file_name().unwrap_or_default().to_string_lossy().into_owned()
         });
-        let split_files = splits::choose(path, grouped, split)?;
+        let split_files = splits::choose_split(path, grouped, split)?;
         splits::check_complete(path, &split_files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>())?;
         return Ok(split_files);
     }

@@ -16,7 +16,7 @@ use crate::machine::slashes::normalize_separators;
 use crate::model::{Lookahead, Object, Prefetcher, Sample, Source};
 use crate::options::Options;
 use crate::stats::NetworkStats;
-use crate::storage::ahead::{Parts, Remote, identity, max_prefetch_bytes};
+use crate::storage::ahead::{Remote, SampleRanges, identity, max_prefetch_bytes};
 use crate::storage::{DatasetLocation, Storage};
 
 /// Images in a folder.
@@ -229,10 +229,10 @@ impl Source for Folder {
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
         let ImageFiles::Stored { objects, object_indices, remote } = &self.files else { return None };
         let (sample_objects, object_indices) = (objects.clone(), object_indices.clone());
-        let part = move |sample: u64| {
+        let byte_range = move |sample: u64| {
             object_indices.get(sample as usize).map(|&index| (index, 0..sample_objects[index as usize].len))
         };
-        remote.prefetcher(order, Parts::new(objects.clone(), part))
+        remote.prefetcher(order, SampleRanges::new(objects.clone(), byte_range))
     }
 
     fn network_stats(&self) -> Option<NetworkStats> {

@@ -9,7 +9,7 @@ use super::features::Feature;
 use super::frames::Frame;
 use crate::error::{Error, Result};
 use crate::model::sample::MAX_FIELDS;
-use crate::model::value::{AXES, Element};
+use crate::model::value::{Element, MAX_NUMBERS_AXES};
 use crate::model::{Numbers, Sample, Value};
 
 /// Ranges refer to the scratch buffer.
@@ -17,7 +17,7 @@ pub(super) enum Content<'a> {
     Bytes(Range<usize>),
     Text(Range<usize>),
     Task(&'a str),
-    Numbers { element: Element, shape: ArrayVec<usize, AXES>, data: Range<usize> },
+    Numbers { element: Element, shape: ArrayVec<usize, MAX_NUMBERS_AXES>, data: Range<usize> },
 }
 
 pub(super) struct SampleBuilder<'a> {

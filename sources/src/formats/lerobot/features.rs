@@ -12,7 +12,7 @@ use super::text::DatasetFolder;
 use super::video::Video;
 use crate::error::{Error, Result};
 use crate::formats::parquet::Rows;
-use crate::model::value::{AXES, Element};
+use crate::model::value::{Element, MAX_NUMBERS_AXES};
 
 /// Name of the feature with the text of a frame's task. The data files only contain the task's
 /// index, in the column [`TASK_INDEX`].
@@ -106,9 +106,9 @@ impl Kind {
         // The `lerobot` library stores an array of shape (1,) as a scalar.
         let shape = if *shape == [1] { Vec::new() } else { shape.clone() };
         let count = shape.iter().try_fold(1, |count: usize, &side| count.checked_mul(side.max(1)));
-        if shape.len() > AXES || count.is_none_or(|count| count > MAX_VALUES) {
+        if shape.len() > MAX_NUMBERS_AXES || count.is_none_or(|count| count > MAX_VALUES) {
             return Err(format!(
-                "feature {name:?} has the shape {shape:?}: expected at most {AXES} axes and {MAX_VALUES} numbers"
+                "feature {name:?} has the shape {shape:?}: expected at most {MAX_NUMBERS_AXES} axes and {MAX_VALUES} numbers"
             ));
         }
         Ok(Kind::Numbers { shape, element })
@@ -268,9 +268,9 @@ fn check_stacked(name: &str, kind: &Kind) -> Result<()> {
         Kind::Text | Kind::Task => {
             Err(Error::config(format!("deltas: feature {name:?} is text, which cannot be stacked")))
         }
-        Kind::Numbers { shape, .. } if shape.len() >= AXES => Err(Error::config(format!(
+        Kind::Numbers { shape, .. } if shape.len() >= MAX_NUMBERS_AXES => Err(Error::config(format!(
             "deltas: feature {name:?} has the shape {shape:?} in each frame: with an axis for the frames, an array has \
-             at most {AXES} axes"
+             at most {MAX_NUMBERS_AXES} axes"
         ))),
         _ => Ok(()),
     }

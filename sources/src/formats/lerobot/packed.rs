@@ -28,7 +28,7 @@ use super::numbers::NumberFile;
 use super::text::DatasetFolder;
 use crate::error::{Error, Result, append};
 use crate::formats::tar::Tar;
-use crate::model::value::{AXES, Element};
+use crate::model::value::{Element, MAX_NUMBERS_AXES};
 use crate::model::{Frames, Lookahead, Prefetcher, Prefetchers, Sample, Source, Value};
 use crate::stats::NetworkStats;
 use crate::storage::DatasetLocation;
@@ -279,7 +279,7 @@ impl PackedReader {
         for &delta in feature.deltas.as_deref().unwrap_or(&[0]) {
             numbers.append_row(frame.row_at(delta).0, scratch)?;
         }
-        let shape: ArrayVec<usize, AXES> =
+        let shape: ArrayVec<usize, MAX_NUMBERS_AXES> =
             feature.deltas.iter().map(Vec::len).chain(numbers.shape.iter().copied()).collect();
         Ok(Content::Numbers { element: numbers.element, shape, data: start..scratch.len() })
     }

@@ -137,10 +137,12 @@ impl ParquetReader {
             let video_budget =
                 order.bytes() as u128 * self.video_bytes() as u128 / self.prefetch_bytes().max(1) as u128;
             let video_budget = video_budget as usize;
-            let rows = self.rows.prefetcher(&order.part(order.bytes() - video_budget, samples.clone()), &needed_rows);
+            let rows =
+                self.rows.prefetcher(&order.restricted(order.bytes() - video_budget, samples.clone()), &needed_rows);
             let deltas = |feature: &Feature| feature.deltas.clone().unwrap_or_else(|| vec![0]);
             let videos = self.read_videos().map(|(feature, video)| (video.clone(), deltas(feature))).collect();
-            let videos = NeededFrames::prefetcher(frames.clone(), self.fps, videos, &order.part(video_budget, samples));
+            let videos =
+                NeededFrames::prefetcher(frames.clone(), self.fps, videos, &order.restricted(video_budget, samples));
             Some(Box::new(Prefetchers([Some(rows), videos].into_iter().flatten().collect())))
         }
         #[cfg(not(feature = "video"))]

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use crate::options::{DataFormat, with_feature};
-use crate::storage::tree::INDEX;
+use crate::storage::tree::INDEX_FILE;
 
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
-    is_folder: |folder| Ok(is_index(Path::new(INDEX), &folder.first_bytes(INDEX)?)),
+    is_folder: |folder| Ok(is_index(Path::new(INDEX_FILE), &folder.first_bytes(INDEX_FILE)?)),
     is_file: is_index,
     ..DataFormat::new(
         "mds",
@@ -18,5 +18,5 @@ pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
 
 /// `start` is the beginning of the file.
 fn is_index(path: &Path, start: &[u8]) -> bool {
-    path.ends_with(INDEX) && memchr::memmem::find(start, b"\"shards\"").is_some()
+    path.ends_with(INDEX_FILE) && memchr::memmem::find(start, b"\"shards\"").is_some()
 }

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::machine::parallel::in_parallel;
 use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse};
-use crate::storage::ahead::Parts;
+use crate::storage::ahead::SampleRanges;
 use crate::values::lru_cache::LruCache;
 use crate::values::record::other_columns;
 
@@ -262,10 +262,10 @@ impl Files {
         Lookahead::new(bytes, move |epoch| batches_of.batches(epoch), units).with_next(next_use)
     }
 
-    pub(super) fn units(self: &Arc<Self>) -> Parts {
+    pub(super) fn units(self: &Arc<Self>) -> SampleRanges {
         let objects = self.parquet_files.iter().filter_map(|parquet_file| Some(parquet_file.file.object()?.0.clone()));
         let files = self.clone();
-        Parts::new(objects.collect(), move |number| {
+        SampleRanges::new(objects.collect(), move |number| {
             let (group, leaf, unit) = files.unit(number)?;
             Some((files.groups[group].0, files.range(group, leaf, unit)?))
         })

@@ -9,7 +9,7 @@ use super::shards::has_braces;
 use crate::options::DataFormat;
 
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
-    files: |folder| folder.count_in("tar"),
+    files: |folder| folder.count_files("tar"),
     is_file: |path, start| is_tar(start) || is_manifest(path, start),
     is_pattern: |path| Ok(has_braces(path) || find_for_target(path)?.is_some()),
     ..DataFormat::new(

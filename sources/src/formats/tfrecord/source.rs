@@ -199,8 +199,11 @@ fn key_names(paths: &[PathBuf]) -> Vec<String> {
 /// `requested` is `None`. Checks that no shard is missing.
 fn shards_in(storage: &Storage, folder: &Path, requested: Option<&str>) -> Result<Vec<PathBuf>> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let paths =
-        splits::choose(folder, splits::group(storage.files_in(folder, is_records_name)?, false, name), requested)?;
+    let paths = splits::choose_split(
+        folder,
+        splits::group_by_split(storage.files_in(folder, is_records_name)?, false, name),
+        requested,
+    )?;
     splits::check_complete(folder, &paths.iter().map(name).collect::<Vec<_>>())?;
     Ok(paths)
 }

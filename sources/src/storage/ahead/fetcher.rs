@@ -19,8 +19,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::pace::{Pace, weight};
-use super::piece::{Flight, Outcome, Piece};
-use super::request::{Counts, Parts};
+use super::piece::{InFlight, Outcome, Piece};
+use super::request::{Counts, SampleRanges};
 use crate::error::Result;
 use crate::machine::{CancelToken, cancel};
 use crate::model::store::ReadCompletion;
@@ -32,30 +32,30 @@ const MAX_THREADS: usize = 128;
 
 pub(super) struct Fetcher {
     store: Arc<dyn Store>,
-    parts: Parts,
+    ranges: SampleRanges,
     order: Lookahead,
     /// The local cache, or `None` if the store has no cache.
     cache: Option<Arc<dyn ObjectCache>>,
     counts: Arc<Counts>,
-    opened: Instant,
+    opened_at: Instant,
     /// Cancels blocking requests when the fetcher is closed.
-    stop: CancelToken,
-    closed: Arc<AtomicBool>,
+    cancel_token: CancelToken,
+    is_closed: Arc<AtomicBool>,
     state: Mutex<State>,
     /// A condition that is notified when there is work to do or the fetcher is closed.
-    work: Condvar,
+    work_ready: Condvar,
 }
 
 struct State {
-    closed: bool,
+    is_closed: bool,
     /// Batches that have not been planned yet, or `None` while no order is active.
     batches: Option<Box<dyn Iterator<Item = (BatchIndex, Vec<u64>)> + Send>>,
     /// First batch that is planned.
-    first_planned: BatchIndex,
+    first_planned_batch: BatchIndex,
     /// First batch after the end of the plan.
-    next_unplanned: BatchIndex,
+    next_unplanned_batch: BatchIndex,
     /// The first batch that is not done.
-    reached: BatchIndex,
+    first_unfinished_batch: BatchIndex,
     /// Samples of the order that did not fit in the last round, with their batches.
     pending: VecDeque<(BatchIndex, u64)>,
     /// For each planned sample, the batches that need it and the IDs of its pieces, ordered by
@@ -67,7 +67,7 @@ struct State {
     /// Pieces to retry, ordered by the time of their next attempt.
     retries: BTreeSet<(Instant, u64)>,
     /// Requests in flight, by ID, oldest first.
-    flights: BTreeMap<u64, Flight>,
+    flights: BTreeMap<u64, InFlight>,
     weight_in_flight: usize,
     piece_bytes: usize,
     /// Total size of the planned samples that are in the cache, by batch. These bytes count against
@@ -75,14 +75,14 @@ struct State {
     /// before they are read.
     cached_bytes: BTreeMap<BatchIndex, usize>,
     /// Planned batches without samples, such as batches with samples of other datasets only. At
-    /// most [`round::MAX_EMPTY`] are planned.
+    /// most [`round::MAX_EMPTY_BATCHES`] are planned.
     empty_batches: BTreeSet<BatchIndex>,
     idle_threads: usize,
     /// Number of threads, including idle ones.
     threads: usize,
     /// Whether the store blocks during requests: it has completed a request before its `fetch`
     /// returned.
-    blocks: bool,
+    store_blocks: bool,
     last_lost_check: Instant,
     /// Whether a warning has been logged since the last successful response of the store.
     outage_logged: bool,
@@ -91,14 +91,14 @@ struct State {
 }
 
 impl Fetcher {
-    pub(super) fn new(store: Arc<dyn Store>, parts: Parts, order: Lookahead, counts: Arc<Counts>) -> Arc<Self> {
+    pub(super) fn new(store: Arc<dyn Store>, ranges: SampleRanges, order: Lookahead, counts: Arc<Counts>) -> Arc<Self> {
         let now = Instant::now();
         let state = State {
-            closed: false,
+            is_closed: false,
             batches: None,
-            first_planned: BatchIndex::default(),
-            next_unplanned: BatchIndex::default(),
-            reached: BatchIndex::default(),
+            first_planned_batch: BatchIndex::default(),
+            next_unplanned_batch: BatchIndex::default(),
+            first_unfinished_batch: BatchIndex::default(),
             pending: VecDeque::new(),
             planned_samples: HashMap::new(),
             pieces: HashMap::new(),
@@ -111,19 +111,30 @@ impl Fetcher {
             empty_batches: BTreeSet::new(),
             idle_threads: 0,
             threads: 0,
-            blocks: false,
+            store_blocks: false,
             last_lost_check: now,
             outage_logged: false,
             pace: Pace::new(),
             last_id: 0,
         };
-        let cache = store.keep(parts.identity(), &order);
+        let cache = store.keep(ranges.identity(), &order);
         counts.cached.fetch_or(cache.is_some(), Ordering::Relaxed);
-        let (state, work) = (Mutex::new(state), Condvar::new());
-        let closed = Arc::new(AtomicBool::new(false));
-        let is_closed = closed.clone();
-        let stop = CancelToken::new(move || is_closed.load(Ordering::Relaxed));
-        Arc::new(Fetcher { store, parts, order, cache, counts, opened: now, stop, closed, state, work })
+        let (state, work_ready) = (Mutex::new(state), Condvar::new());
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let stop_flag = is_closed.clone();
+        let cancel_token = CancelToken::new(move || stop_flag.load(Ordering::Relaxed));
+        Arc::new(Fetcher {
+            store,
+            ranges,
+            order,
+            cache,
+            counts,
+            opened_at: now,
+            cancel_token,
+            is_closed,
+            state,
+            work_ready,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -133,8 +144,8 @@ impl Fetcher {
     /// Fills `out` with the bytes of `sample`, which are at `range` in the sample's object. Returns
     /// false if the sample is neither planned nor cached, or if its piece was dropped.
     /// `whole_object` is the sample's object if the caller knows that `range` is the whole sample.
-    /// Without `whole_object`, the cache is searched only if [`Parts`] has the same range for the
-    /// sample.
+    /// Without `whole_object`, the cache is searched only if [`SampleRanges`] has the same range for
+    /// the sample.
     ///
     /// Fails with the error of the request's last attempt, or if the reader was canceled.
     pub(super) fn read(
@@ -148,15 +159,15 @@ impl Fetcher {
             let mut state = self.lock();
             state.take_planned(sample).map(|(batch, id)| {
                 let piece = &state.pieces[&id];
-                (batch, id, piece.object, piece.range.start, piece.answer.clone())
+                (batch, id, piece.object, piece.range.start, piece.outcome.clone())
             })
         };
-        let Some((batch, id, object, start, answer)) = planned else {
+        let Some((batch, id, object, start, pending_outcome)) = planned else {
             // A cached sample has no piece.
             let tier = self.cache.as_ref().and_then(|cache| {
                 let planned_object = || {
-                    let (object, part) = self.parts.part(sample)?;
-                    (part == range).then(|| self.parts.object(object))
+                    let (object, planned_range) = self.ranges.object_and_range(sample)?;
+                    (planned_range == range).then(|| self.ranges.object(object))
                 };
                 cache.get(whole_object.or_else(planned_object)?, range.start, out)
             });
@@ -165,13 +176,13 @@ impl Fetcher {
             }
             return Ok(tier.is_some());
         };
-        let outcome = answer.wait();
+        let outcome = pending_outcome.wait();
         let result = match outcome {
             Outcome::Bytes(bytes) => {
                 out.copy_from_slice(&bytes[(range.start - start) as usize..][..out.len()]);
                 self.counts.used_bytes.fetch_add(out.len() as u64, Ordering::Relaxed);
                 if let Some(cache) = &self.cache {
-                    cache.offer(self.parts.object(object), range.start, out, sample, self.order.after(batch));
+                    cache.offer(self.ranges.object(object), range.start, out, sample, self.order.after(batch));
                 }
                 Ok(true)
             }
@@ -179,7 +190,7 @@ impl Fetcher {
             Outcome::Dropped => Ok(false),
             Outcome::Canceled => Err(cancel::canceled_error()),
         };
-        drop(answer);
+        drop(pending_outcome);
         let mut state = self.lock();
         state.release_sample(id);
         self.resume(state);
@@ -206,9 +217,9 @@ impl Fetcher {
         if !state.has_work() {
             return;
         }
-        let max_threads = if state.blocks { MAX_THREADS } else { 1 };
+        let max_threads = if state.store_blocks { MAX_THREADS } else { 1 };
         if state.idle_threads > 0 || state.threads >= max_threads {
-            self.work.notify_one();
+            self.work_ready.notify_one();
             return;
         }
         state.threads += 1;
@@ -228,7 +239,7 @@ impl Fetcher {
     fn run(self: Arc<Self>) {
         let mut state = self.lock();
         loop {
-            if state.closed {
+            if state.is_closed {
                 state.threads -= 1;
                 return;
             }
@@ -245,9 +256,9 @@ impl Fetcher {
                     state.idle_threads += 1;
                     state = match timeout {
                         Some(timeout) => {
-                            self.work.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0
+                            self.work_ready.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0
                         }
-                        None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+                        None => self.work_ready.wait(state).unwrap_or_else(PoisonError::into_inner),
                     };
                     state.idle_threads -= 1;
                 }
@@ -262,23 +273,23 @@ impl Fetcher {
         let flight = state.next_id();
         let piece = state.pieces.get_mut(&id).expect("`next_request` returns only existing pieces");
         piece.in_flight += 1;
-        piece.hedged |= hedge;
+        piece.is_hedged |= hedge;
         piece.attempts += u32::from(!hedge);
         let (object, range, weight) = (piece.object, piece.range.clone(), weight(piece.len()));
         let sent_at = Instant::now();
         let (fetcher, thread) = (self.clone(), std::thread::current().id());
-        let reply = ReadCompletion::new(move |bytes| {
+        let completion = ReadCompletion::new(move |bytes| {
             fetcher.handle_response(flight, bytes, std::thread::current().id() == thread)
         });
-        state.flights.insert(flight, Flight { piece: id, weight, sent_at, cancel: reply.canceler() });
+        state.flights.insert(flight, InFlight { piece: id, weight, sent_at, cancel: completion.canceler() });
         state.weight_in_flight += weight;
         state.pace.record_request();
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         self.counts.hedges.fetch_add(u64::from(hedge), Ordering::Relaxed);
         // This thread may block in `fetch`, so a different one must send the remaining requests.
         self.resume(guard);
-        // If `fetch` panics, dropping `reply` calls `handle_response` with an error.
-        let fetch = || self.stop.during(|| self.store.fetch(self.parts.object(object), range, reply));
+        // If `fetch` panics, dropping `completion` calls `handle_response` with an error.
+        let fetch = || self.cancel_token.during(|| self.store.fetch(self.ranges.object(object), range, completion));
         let _ = catch_unwind(AssertUnwindSafe(fetch));
     }
 }
@@ -289,7 +300,7 @@ impl State {
         self.last_id
     }
 
-    fn remove_flight(&mut self, flight: u64) -> Option<Flight> {
+    fn remove_flight(&mut self, flight: u64) -> Option<InFlight> {
         let removed = self.flights.remove(&flight)?;
         self.weight_in_flight -= removed.weight;
         Some(removed)
@@ -314,7 +325,7 @@ impl State {
 
     fn release_sample(&mut self, id: u64) {
         if let Some(piece) = self.pieces.get_mut(&id) {
-            piece.unread -= 1;
+            piece.unread_samples -= 1;
             self.release(id);
         }
     }
@@ -323,10 +334,10 @@ impl State {
     /// them; `release` is called again once they have ended.
     fn release(&mut self, id: u64) {
         let Some(piece) = self.pieces.get(&id) else { return };
-        if piece.unread > 0 {
+        if piece.unread_samples > 0 {
             return;
         }
-        piece.answer.set(Outcome::Dropped);
+        piece.outcome.set(Outcome::Dropped);
         if piece.in_flight > 0 {
             let flights = self.flights.values().filter(|flight| flight.piece == id);
             flights.for_each(|flight| flight.cancel.cancel());
@@ -363,9 +374,9 @@ impl State {
         let ids: Vec<u64> = self.pieces.keys().copied().collect();
         for id in ids {
             let piece = self.pieces.get_mut(&id).expect("the ids are keys of the map");
-            if !piece.answered {
-                piece.answered = true;
-                piece.answer.set(Outcome::Dropped);
+            if !piece.is_complete {
+                piece.is_complete = true;
+                piece.outcome.set(Outcome::Dropped);
             }
         }
         self.queue.clear();
@@ -392,8 +403,8 @@ impl State {
         }
         if let Some(late_after) = self.pace.late_after() {
             let late_flights = self.flights.values().take_while(|flight| now >= flight.sent_at + late_after);
-            let is_open = |id: &u64| self.pieces.get(id).is_some_and(|piece| !piece.answered && !piece.hedged);
-            let piece_id = late_flights.map(|flight| flight.piece).find(is_open);
+            let may_hedge = |id: &u64| self.pieces.get(id).is_some_and(|piece| !piece.is_complete && !piece.is_hedged);
+            let piece_id = late_flights.map(|flight| flight.piece).find(may_hedge);
             if let Some(id) = piece_id
                 && self.pace.try_hedge()
             {
@@ -409,7 +420,7 @@ impl State {
     /// Returns the time at which an idle thread must look for work even without a notification.
     fn next_wakeup(&self) -> Option<Instant> {
         let retries = self.retries.first().map(|(retry_at, _)| *retry_at);
-        let is_unhedged = |flight: &&Flight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.hedged);
+        let is_unhedged = |flight: &&InFlight| self.pieces.get(&flight.piece).is_some_and(|piece| !piece.is_hedged);
         let late = self.pace.late_after().and_then(|late_after| {
             // A late request that must not be hedged yet is left to the next search for lost
             // requests.
@@ -428,14 +439,14 @@ impl Prefetcher for FetcherHandle {
     fn start(&self, batch: BatchIndex) {
         let fetcher = &self.0;
         let mut state = fetcher.lock();
-        if state.batches.is_some() && (state.first_planned..=state.next_unplanned).contains(&batch) {
+        if state.batches.is_some() && (state.first_planned_batch..=state.next_unplanned_batch).contains(&batch) {
             state.drop_batches(|other| other < batch);
         } else {
             state.reset();
             state.batches = Some(Box::new(fetcher.order.from(batch)));
-            state.next_unplanned = batch;
+            state.next_unplanned_batch = batch;
         }
-        (state.first_planned, state.reached) = (batch, batch);
+        (state.first_planned_batch, state.first_unfinished_batch) = (batch, batch);
         if let Some(cache) = &fetcher.cache {
             cache.start(batch);
         }
@@ -445,9 +456,9 @@ impl Prefetcher for FetcherHandle {
     fn done(&self, batch: BatchIndex) {
         let mut state = self.0.lock();
         state.drop_batches(|other| other == batch);
-        state.reached = self.0.order.after(batch);
+        state.first_unfinished_batch = self.0.order.after(batch);
         if let Some(cache) = &self.0.cache {
-            cache.start(state.reached);
+            cache.start(state.first_unfinished_batch);
         }
         self.0.resume(state);
     }
@@ -459,11 +470,11 @@ impl Prefetcher for FetcherHandle {
 
 impl Drop for FetcherHandle {
     fn drop(&mut self) {
-        self.0.closed.store(true, Ordering::Relaxed);
+        self.0.is_closed.store(true, Ordering::Relaxed);
         let mut state = self.0.lock();
-        state.closed = true;
+        state.is_closed = true;
         state.reset();
         drop(state);
-        self.0.work.notify_all();
+        self.0.work_ready.notify_all();
     }
 }

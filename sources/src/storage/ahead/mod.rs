@@ -20,5 +20,5 @@ pub(crate) use remote::MAX_PREFETCH;
 pub use remote::Remote;
 pub(crate) use remote::max_prefetch_bytes;
 #[cfg(any(feature = "annotations", feature = "arrays", feature = "tables"))]
-pub(crate) use request::widened;
-pub(crate) use request::{Parts, identity};
+pub(crate) use request::order_of_reads;
+pub(crate) use request::{SampleRanges, identity};

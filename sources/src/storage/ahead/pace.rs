@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 /// Number of bytes in a request of weight 1.
-const UNIT: u64 = 256 << 10;
+const BYTES_PER_WEIGHT: u64 = 256 << 10;
 /// Weight that may be in flight after the ramp. A first batch of 256 samples of up to 256 KiB then takes
 /// two round trips.
 const INITIAL_WINDOW: f64 = 128.0;
@@ -46,33 +46,33 @@ const AS_FAST_RATIO: f64 = 0.97;
 const MIN_SCALING: f64 = 0.6;
 /// Number of warm-up rounds before a trial measures the rate. On a new connection, the first three
 /// responses are slow, because each takes several round trips.
-const WARM_UP: u32 = 8;
+const WARM_UP_ROUNDS: u32 = 8;
 /// Number of warm-up rounds of a trial with fewer requests, which opens no new connections.
-const WARM_UP_FEWER: u32 = 3;
-const MEASURED: u32 = 2;
+const WARM_UP_ROUNDS_FEWER: u32 = 3;
+const MEASURED_ROUNDS: u32 = 2;
 /// Number of rounds between the last trial with more requests and a trial with fewer. The rate over
 /// the second half of these rounds becomes the new best rate.
-const SHORT_PAUSE: u32 = 16;
+const SHORT_PAUSE_ROUNDS: u32 = 16;
 /// Initial and minimum number of rounds before a trial with more requests is repeated. Each failed
 /// trial doubles this pause. The pause is short at first, because a trial that opens connections
 /// may fail by chance.
-const MIN_PAUSE: u32 = 8;
-const MAX_PAUSE: u32 = 128;
+const MIN_PAUSE_ROUNDS: u32 = 8;
+const MAX_PAUSE_ROUNDS: u32 = 128;
 const MIN_RESPONSES: u32 = 8;
 /// Maximum time between the first refusal and later refusals of the same overload.
-const OVERLOAD: Duration = Duration::from_secs(1);
+const OVERLOAD_DURATION: Duration = Duration::from_secs(1);
 const MAX_LATENCIES: usize = 256;
 /// Number of latencies that must be known before a request can be late.
 const MIN_LATENCIES: usize = 32;
 /// Maximum fraction of requests that are hedged: sent again because the first attempt is late.
-const MAX_HEDGED: f64 = 0.05;
+const MAX_HEDGED_RATIO: f64 = 0.05;
 /// A request is late after this multiple of the 95th percentile of the latencies, but not before
-/// [`MIN_LATE`].
+/// [`MIN_LATE_AFTER`].
 const LATE_FACTOR: f64 = 2.0;
-const MIN_LATE: Duration = Duration::from_millis(50);
+const MIN_LATE_AFTER: Duration = Duration::from_millis(50);
 
 pub(super) fn weight(bytes: u64) -> usize {
-    usize::try_from(bytes.div_ceil(UNIT)).unwrap_or(usize::MAX).max(1)
+    usize::try_from(bytes.div_ceil(BYTES_PER_WEIGHT)).unwrap_or(usize::MAX).max(1)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,14 +89,14 @@ enum Trial {
 }
 
 impl Trial {
-    /// Returns the number of warm-up rounds and the total number of rounds. `pause` is the current
-    /// pause before a trial with more requests.
-    fn rounds(self, pause: u32) -> (u32, u32) {
+    /// Returns the number of warm-up rounds and the total number of rounds. `pause_rounds` is the
+    /// current pause before a trial with more requests.
+    fn rounds(self, pause_rounds: u32) -> (u32, u32) {
         match self {
-            Trial::Pause { try_more: false } => (SHORT_PAUSE / 2, SHORT_PAUSE),
-            Trial::Pause { try_more: true } => (pause / 2, pause),
-            Trial::Fewer => (WARM_UP_FEWER, WARM_UP_FEWER + MEASURED),
-            Trial::First | Trial::More => (WARM_UP, WARM_UP + MEASURED),
+            Trial::Pause { try_more: false } => (SHORT_PAUSE_ROUNDS / 2, SHORT_PAUSE_ROUNDS),
+            Trial::Pause { try_more: true } => (pause_rounds / 2, pause_rounds),
+            Trial::Fewer => (WARM_UP_ROUNDS_FEWER, WARM_UP_ROUNDS_FEWER + MEASURED_ROUNDS),
+            Trial::First | Trial::More => (WARM_UP_ROUNDS, WARM_UP_ROUNDS + MEASURED_ROUNDS),
         }
     }
 }
@@ -108,7 +108,7 @@ struct Responses {
     saturated: u32,
     weight: f64,
     /// The weight in flight when a response arrived, summed over the responses.
-    in_flight: f64,
+    in_flight_weight: f64,
     /// The weight of a response times its latency in seconds, summed over the responses.
     weighted_latency: f64,
 }
@@ -118,7 +118,7 @@ impl Responses {
         self.count += other.count;
         self.saturated += other.saturated;
         self.weight += other.weight;
-        self.in_flight += other.in_flight;
+        self.in_flight_weight += other.in_flight_weight;
         self.weighted_latency += other.weighted_latency;
     }
 
@@ -126,7 +126,7 @@ impl Responses {
     /// latency. A count of responses would depend on when counting starts, because responses arrive
     /// in bursts at first.
     fn rate(&self) -> f64 {
-        self.in_flight / f64::from(self.count.max(1)) * self.weight / self.weighted_latency.max(1e-6)
+        self.in_flight_weight / f64::from(self.count.max(1)) * self.weight / self.weighted_latency.max(1e-6)
     }
 }
 
@@ -139,12 +139,12 @@ pub(super) struct Pace {
     best_rate: f64,
     trial: Trial,
     /// Number of rounds to wait before a trial with more requests.
-    pause: u32,
+    pause_rounds: u32,
     /// Number of rounds since the trial started.
     rounds: u32,
     /// The responses after the trial's warm-up.
-    measured: Responses,
-    round: Responses,
+    measured_responses: Responses,
+    round_responses: Responses,
     /// Start of the last overload. After the first overload, there are no more trials, and the
     /// window grows slowly.
     last_overload: Option<Duration>,
@@ -163,10 +163,10 @@ impl Pace {
             best_window: INITIAL_WINDOW,
             best_rate: 0.0,
             trial: Trial::First,
-            pause: MIN_PAUSE,
+            pause_rounds: MIN_PAUSE_ROUNDS,
             rounds: 0,
-            measured: Responses::default(),
-            round: Responses::default(),
+            measured_responses: Responses::default(),
+            round_responses: Responses::default(),
             last_overload: None,
             latencies: Vec::new(),
             next_latency: 0,
@@ -197,9 +197,15 @@ impl Pace {
         self.sent += 1;
     }
 
-    /// Records a response. `in_flight` is the total weight in flight before the response, and
+    /// Records a response. `in_flight_weight` is the total weight in flight before the response, and
     /// `is_saturated` is true if further requests were waiting to be sent.
-    pub(super) fn record_response(&mut self, latency: Duration, bytes: u64, in_flight: usize, is_saturated: bool) {
+    pub(super) fn record_response(
+        &mut self,
+        latency: Duration,
+        bytes: u64,
+        in_flight_weight: usize,
+        is_saturated: bool,
+    ) {
         if self.latencies.len() < MAX_LATENCIES {
             self.latencies.push(latency.as_secs_f64());
         } else {
@@ -213,20 +219,20 @@ impl Pace {
         let weight = weight(bytes) as f64;
         // A few very late responses to requests from an earlier window must not dominate the sum.
         let capped_latency = self.late_after().map_or(latency, |late_after| latency.min(late_after));
-        let (in_flight, weighted_latency) = (in_flight as f64, weight * capped_latency.as_secs_f64());
-        self.round.add(&Responses {
+        let (in_flight_weight, weighted_latency) = (in_flight_weight as f64, weight * capped_latency.as_secs_f64());
+        self.round_responses.add(&Responses {
             count: 1,
             saturated: u32::from(is_saturated),
             weight,
-            in_flight,
+            in_flight_weight,
             weighted_latency,
         });
-        if self.round.weight < self.window || self.round.count < MIN_RESPONSES {
+        if self.round_responses.weight < self.window || self.round_responses.count < MIN_RESPONSES {
             return;
         }
-        let round = std::mem::take(&mut self.round);
-        if 10 * round.saturated >= 9 * round.count {
-            self.end_round(&round);
+        let round_responses = std::mem::take(&mut self.round_responses);
+        if 10 * round_responses.saturated >= 9 * round_responses.count {
+            self.end_round(&round_responses);
         } else if self.trial == Trial::More {
             // Too few requests were queued, so the round is not informative. Either the loader does
             // not need more requests, or it is waiting for a sample that a router lost.
@@ -235,20 +241,20 @@ impl Pace {
     }
 
     /// Ends a round during which requests were nearly always queued.
-    fn end_round(&mut self, round: &Responses) {
+    fn end_round(&mut self, round_responses: &Responses) {
         if self.last_overload.is_some() {
             self.window = (self.window + 1.0).min(MAX_WINDOW);
             return;
         }
         self.rounds += 1;
-        let (warm_up, all_rounds) = self.trial.rounds(self.pause);
+        let (warm_up, all_rounds) = self.trial.rounds(self.pause_rounds);
         if self.rounds > warm_up {
-            self.measured.add(round);
+            self.measured_responses.add(round_responses);
         }
         if self.rounds < all_rounds {
             return;
         }
-        let rate = self.measured.rate();
+        let rate = self.measured_responses.rate();
         let next = match self.trial {
             Trial::First | Trial::Pause { try_more: true } => {
                 self.best_rate = rate;
@@ -262,7 +268,7 @@ impl Pace {
                 let min_scaling = 1.0 + MIN_SCALING * (self.window / self.best_window - 1.0);
                 let next =
                     if rate >= min_scaling * self.best_rate { Trial::More } else { Trial::Pause { try_more: false } };
-                (self.best_window, self.best_rate, self.pause) = (self.window, rate, MIN_PAUSE);
+                (self.best_window, self.best_rate, self.pause_rounds) = (self.window, rate, MIN_PAUSE_ROUNDS);
                 next
             }
             Trial::More => return self.end_failed_trial(),
@@ -277,7 +283,7 @@ impl Pace {
     }
 
     fn end_failed_trial(&mut self) {
-        self.pause = (2 * self.pause).min(MAX_PAUSE);
+        self.pause_rounds = (2 * self.pause_rounds).min(MAX_PAUSE_ROUNDS);
         self.start(Trial::Pause { try_more: false });
     }
 
@@ -288,19 +294,19 @@ impl Pace {
             trial
         };
         self.window = match trial {
-            Trial::More if self.pause == MAX_PAUSE && self.trial != Trial::More => {
+            Trial::More if self.pause_rounds == MAX_PAUSE_ROUNDS && self.trial != Trial::More => {
                 (SMALL_STEP * self.best_window).min(MAX_WINDOW)
             }
             Trial::More => (STEP * self.best_window).min(MAX_WINDOW),
             Trial::Fewer => (self.best_window / STEP).max(MIN_WINDOW),
             Trial::First | Trial::Pause { .. } => self.best_window,
         };
-        (self.trial, self.rounds, self.measured) = (trial, 0, Responses::default());
+        (self.trial, self.rounds, self.measured_responses) = (trial, 0, Responses::default());
     }
 
     /// Halves the window once per overload.
     pub(super) fn record_refusal(&mut self, now: Duration) {
-        if self.last_overload.is_none_or(|overload| now >= overload + OVERLOAD) {
+        if self.last_overload.is_none_or(|overload| now >= overload + OVERLOAD_DURATION) {
             self.last_overload = Some(now);
             self.window = (self.window / 2.0).max(1.0);
         }
@@ -315,12 +321,12 @@ impl Pace {
         let mut latencies = self.latencies.clone();
         let rank = latencies.len() * 95 / 100;
         let (_, p95, _) = latencies.select_nth_unstable_by(rank, f64::total_cmp);
-        Some(Duration::from_secs_f64(LATE_FACTOR * *p95).max(MIN_LATE))
+        Some(Duration::from_secs_f64(LATE_FACTOR * *p95).max(MIN_LATE_AFTER))
     }
 
     /// Returns whether a late request may be hedged. If so, counts the hedge.
     pub(super) fn try_hedge(&mut self) -> bool {
-        let may_hedge = self.last_overload.is_none() && (self.hedges + 1) as f64 <= MAX_HEDGED * self.sent as f64;
+        let may_hedge = self.last_overload.is_none() && (self.hedges + 1) as f64 <= MAX_HEDGED_RATIO * self.sent as f64;
         self.hedges += u64::from(may_hedge);
         may_hedge
     }
@@ -345,49 +351,52 @@ mod tests {
     }
 
     /// Additional round trips before the first response over a new connection.
-    const COLD: f64 = 3.0;
+    const CONNECT_ROUND_TRIPS: f64 = 3.0;
     /// One in this many requests that overflow the router's buffer loses bytes.
     const LOSS_INTERVAL: u64 = 64;
     /// Time until lost bytes are retransmitted, in seconds.
     const RETRANSMISSION: f64 = 1.0;
     /// Number of bytes that can be prefetched beyond the first sample that has not arrived yet.
-    const AHEAD: u64 = 256 << 20;
+    const MAX_AHEAD_BYTES: u64 = 256 << 20;
 
     impl Link {
         /// Returns the utilization of the link over `seconds` seconds, after ten seconds of
         /// warm-up, and the best window.
         fn run(&self, seconds: f64) -> (f64, usize) {
             let duration = |seconds: f64| Duration::from_secs_f64(seconds);
-            let (mut pace, mut now, mut free, mut warm) = (Pace::new(), 0.0, 0.0f64, 0);
+            let (mut pace, mut now, mut link_free_at, mut open_connections) = (Pace::new(), 0.0, 0.0f64, 0);
             // `in_flight` maps the arrival time and index of each request to its sending time.
-            // `open` is the indices of these requests, oldest first.
-            let (mut in_flight, mut open) = (BTreeMap::new(), BTreeSet::new());
+            // `unanswered` is the indices of these requests, oldest first.
+            let (mut in_flight, mut unanswered) = (BTreeMap::new(), BTreeSet::new());
             let (mut count, mut bytes, size) = (0, 0, self.size as f64);
             while now < 10.0 + seconds {
-                let ahead = |count, open: &BTreeSet<u64>| (count - open.first().unwrap_or(&count)) * self.size;
-                while pace.may_send(in_flight.len(), in_flight.len() * weight(self.size)) && ahead(count, &open) < AHEAD
+                let ahead_bytes =
+                    |count, unanswered: &BTreeSet<u64>| (count - unanswered.first().unwrap_or(&count)) * self.size;
+                while pace.may_send(in_flight.len(), in_flight.len() * weight(self.size))
+                    && ahead_bytes(count, &unanswered) < MAX_AHEAD_BYTES
                 {
-                    let cold = if in_flight.len() < warm { 0.0 } else { COLD * self.delay };
-                    warm = warm.max(in_flight.len() + 1);
-                    let begin = (now + self.delay + cold).max(free);
-                    let waits = begin - (now + self.delay + cold);
-                    let loses = waits * self.rate > self.buffer && count % LOSS_INTERVAL == 0;
-                    let lost = if loses { RETRANSMISSION } else { 0.0 };
+                    let connect_delay =
+                        if in_flight.len() < open_connections { 0.0 } else { CONNECT_ROUND_TRIPS * self.delay };
+                    open_connections = open_connections.max(in_flight.len() + 1);
+                    let start = (now + self.delay + connect_delay).max(link_free_at);
+                    let queue_delay = start - (now + self.delay + connect_delay);
+                    let is_lost = queue_delay * self.rate > self.buffer && count % LOSS_INTERVAL == 0;
+                    let loss_delay = if is_lost { RETRANSMISSION } else { 0.0 };
                     // Requests on other connections overtake a request on a new connection.
-                    free = (now + self.delay).max(free) + size / self.rate;
-                    let answer = free.max(begin + size / self.rate) + lost;
-                    in_flight.insert((duration(answer), count), duration(now));
-                    open.insert(count);
+                    link_free_at = (now + self.delay).max(link_free_at) + size / self.rate;
+                    let arrival = link_free_at.max(start + size / self.rate) + loss_delay;
+                    in_flight.insert((duration(arrival), count), duration(now));
+                    unanswered.insert(count);
                     pace.record_request();
                     count += 1;
                 }
-                let ((answer, request), sent) = in_flight.pop_first().unwrap();
-                open.remove(&request);
-                now = answer.as_secs_f64();
+                let ((arrival, request), sent) = in_flight.pop_first().unwrap();
+                unanswered.remove(&request);
+                now = arrival.as_secs_f64();
                 bytes += if now > 10.0 { self.size } else { 0 };
-                let full = ahead(count, &open) < AHEAD;
-                let weighs = (in_flight.len() + 1) * weight(self.size);
-                pace.record_response(answer - sent, self.size, weighs, full);
+                let is_saturated = ahead_bytes(count, &unanswered) < MAX_AHEAD_BYTES;
+                let in_flight_weight = (in_flight.len() + 1) * weight(self.size);
+                pace.record_response(arrival - sent, self.size, in_flight_weight, is_saturated);
             }
             (bytes as f64 / seconds / self.rate, pace.best_window as usize)
         }
@@ -418,16 +427,18 @@ mod tests {
         let mut pace = Pace::new();
         let mut answers = |count: usize, seconds: &dyn Fn(usize) -> f64| {
             for _ in 0..count {
-                let in_flight = (pace.window as usize).min(MAX_REQUESTS);
-                pace.record_response(Duration::from_secs_f64(seconds(in_flight)), 1000, in_flight, true);
+                let in_flight_weight = (pace.window as usize).min(MAX_REQUESTS);
+                pace.record_response(Duration::from_secs_f64(seconds(in_flight_weight)), 1000, in_flight_weight, true);
             }
             pace.best_window
         };
         // The link is saturated: every request waits for all other requests in flight.
-        assert_eq!(answers(20_000, &|in_flight| in_flight as f64 / 1000.0), MIN_WINDOW);
+        assert_eq!(answers(20_000, &|in_flight_weight| in_flight_weight as f64 / 1000.0), MIN_WINDOW);
         // The link has a high latency and no queue.
         assert!(answers(200_000, &|_| 0.1) >= MAX_REQUESTS as f64);
-        assert!(answers(200_000, &|in_flight| 0.1 + (in_flight.saturating_sub(100)) as f64 / 1000.0) < 250.0);
+        assert!(
+            answers(200_000, &|in_flight_weight| 0.1 + (in_flight_weight.saturating_sub(100)) as f64 / 1000.0) < 250.0
+        );
     }
 
     #[test]
@@ -437,8 +448,8 @@ mod tests {
         while pace.best_window <= INITIAL_WINDOW {
             let slow = pace.trial == Trial::More && answers < 5_000;
             let seconds = if slow { 0.3 } else { 0.2 };
-            let in_flight = (pace.window as usize).min(MAX_REQUESTS);
-            pace.record_response(Duration::from_secs_f64(seconds), 1000, in_flight, true);
+            let in_flight_weight = (pace.window as usize).min(MAX_REQUESTS);
+            pace.record_response(Duration::from_secs_f64(seconds), 1000, in_flight_weight, true);
             answers += 1;
         }
         assert!(answers < 12_000, "the window grew only after {answers} responses, at {INITIAL_WINDOW} per round trip");
@@ -474,7 +485,7 @@ mod tests {
 
     #[test]
     fn large_requests_weigh_more_than_small_ones() {
-        assert_eq!([0, 1, UNIT, UNIT + 1, 4 << 20].map(weight), [1, 1, 1, 2, 16]);
+        assert_eq!([0, 1, BYTES_PER_WEIGHT, BYTES_PER_WEIGHT + 1, 4 << 20].map(weight), [1, 1, 1, 2, 16]);
         let (pace, first) = (Pace::new(), INITIAL_WINDOW as usize);
         assert!(pace.may_send(first - 1, first - 1) && !pace.may_send(first, first));
         assert!(pace.may_send(7, 7 * 16) && !pace.may_send(8, 8 * 16));

@@ -20,13 +20,13 @@ pub(super) struct Piece {
     /// The first batch that needs the piece.
     pub(super) batch: BatchIndex,
     /// Number of samples that have not been read yet.
-    pub(super) unread: usize,
-    pub(super) answer: Arc<Answer>,
-    pub(super) answered: bool,
+    pub(super) unread_samples: usize,
+    pub(super) outcome: Arc<PendingOutcome>,
+    pub(super) is_complete: bool,
     /// Number of requests that have been sent, without hedges.
     pub(super) attempts: u32,
     pub(super) in_flight: usize,
-    pub(super) hedged: bool,
+    pub(super) is_hedged: bool,
 }
 
 impl Piece {
@@ -35,14 +35,14 @@ impl Piece {
     }
 }
 
-pub(super) struct Flight {
+pub(super) struct InFlight {
     pub(super) piece: u64,
     pub(super) weight: usize,
     pub(super) sent_at: Instant,
     pub(super) cancel: Canceler,
 }
 
-impl Flight {
+impl InFlight {
     /// Returns whether no bytes have arrived for [`LOST_AFTER`]. On a slow link, the whole response
     /// may take longer than that.
     pub(super) fn is_lost(&self, now: Instant) -> bool {
@@ -51,7 +51,7 @@ impl Flight {
 }
 
 #[derive(Default)]
-pub(super) struct Answer {
+pub(super) struct PendingOutcome {
     outcome: Mutex<Option<Outcome>>,
     is_set: Condvar,
 }
@@ -66,7 +66,7 @@ pub(super) enum Outcome {
     Canceled,
 }
 
-impl Answer {
+impl PendingOutcome {
     pub(super) fn set(&self, outcome: Outcome) {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
         self.is_set.notify_all();
@@ -94,11 +94,11 @@ mod tests {
 
     #[test]
     fn a_request_without_progress_is_lost() {
-        let reply = ReadCompletion::new(|_| ());
-        let flight = Flight { piece: 0, weight: 1, sent_at: Instant::now(), cancel: reply.canceler() };
+        let completion = ReadCompletion::new(|_| ());
+        let flight = InFlight { piece: 0, weight: 1, sent_at: Instant::now(), cancel: completion.canceler() };
         let limit = flight.sent_at + LOST_AFTER;
         assert!(flight.is_lost(limit) && !flight.is_lost(limit - Duration::from_nanos(1)));
-        reply.progress();
+        completion.progress();
         let progress = flight.cancel.progress();
         assert!(!flight.is_lost(limit) && flight.is_lost(limit + progress));
     }

@@ -28,30 +28,31 @@ pub(super) struct Piece {
 
 /// Maximum gap between two samples in one request. A gap up to this size costs less than a separate
 /// request.
-const MAX_GAP: u64 = 256 << 10;
+const MAX_GAP_BYTES: u64 = 256 << 10;
 /// Maximum size of a gap, in bytes, that does not count as waste. The headers of a separate request
 /// are about as large.
-const FREE_GAP: u64 = 4 << 10;
-/// Gaps larger than [`FREE_GAP`] may add up to `1 / WASTE` of the needed bytes.
-const WASTE: u64 = 64;
+const FREE_GAP_BYTES: u64 = 4 << 10;
+/// Gaps larger than [`FREE_GAP_BYTES`] may add up to `1 / WASTE_DIVISOR` of the needed bytes.
+const WASTE_DIVISOR: u64 = 64;
 /// Maximum size of a merged request, in bytes. Smaller requests share the link more evenly.
-const MAX_REQUEST: u64 = 4 << 20;
+const MAX_REQUEST_BYTES: u64 = 4 << 20;
 
 /// Returns the number of bytes to reserve for a gap at a sample of `len` bytes.
-pub(super) fn allowance(len: usize) -> usize {
-    len.min(FREE_GAP as usize) + len / WASTE as usize
+pub(super) fn reserved_gap_bytes(len: usize) -> usize {
+    len.min(FREE_GAP_BYTES as usize) + len / WASTE_DIVISOR as usize
 }
 
-/// Returns whether `b` starts at most [`FREE_GAP`] bytes after the end of `a`, in the same object.
+/// Returns whether `b` starts at most [`FREE_GAP_BYTES`] bytes after the end of `a`, in the same
+/// object.
 fn is_next(a: &SampleRange, b: &SampleRange) -> bool {
-    a.object == b.object && b.range.start <= a.range.end + FREE_GAP
+    a.object == b.object && b.range.start <= a.range.end + FREE_GAP_BYTES
 }
 
 /// Returns for each range in `later` whether a chain of adjacent ranges connects it to `samples`.
 pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<bool> {
-    let mut ranges: Vec<(&SampleRange, Option<usize>)> = samples.iter().map(|part| (part, None)).collect();
-    ranges.extend(later.iter().enumerate().map(|(index, part)| (part, Some(index))));
-    ranges.sort_by_key(|(part, _)| (part.object, part.range.start));
+    let mut ranges: Vec<(&SampleRange, Option<usize>)> = samples.iter().map(|sample| (sample, None)).collect();
+    ranges.extend(later.iter().enumerate().map(|(index, sample)| (sample, Some(index))));
+    ranges.sort_by_key(|(sample, _)| (sample.object, sample.range.start));
     let mut is_neighbor = vec![false; later.len()];
     for run in ranges.chunk_by(|(a, _), (b, _)| is_next(a, b)) {
         if run.iter().any(|(_, index)| index.is_none()) {
@@ -64,34 +65,36 @@ pub(super) fn neighbors(samples: &[SampleRange], later: &[SampleRange]) -> Vec<b
 /// Returns the number of ranges in `samples` that adjoin a different range.
 pub(super) fn adjacent_count(samples: &[SampleRange]) -> usize {
     let mut ranges: Vec<&SampleRange> = samples.iter().collect();
-    ranges.sort_by_key(|part| (part.object, part.range.start));
+    ranges.sort_by_key(|sample| (sample.object, sample.range.start));
     ranges.chunk_by(|a, b| is_next(a, b)).map(<[_]>::len).filter(|&len| len > 1).sum()
 }
 
 /// Merges `samples` into requests with at most `max_unused` unused bytes in total, sorted by the
 /// first batch that needs them.
 pub(super) fn pieces(mut samples: Vec<SampleRange>, mut max_unused: u64) -> Vec<Piece> {
-    samples.sort_by_key(|part| (part.object, part.range.start, part.batch));
+    samples.sort_by_key(|sample| (sample.object, sample.range.start, sample.batch));
     let (mut pieces, mut needed_bytes, mut wasted_bytes) = (Vec::<Piece>::new(), 0, 0);
-    for part in samples {
-        needed_bytes += part.range.end - part.range.start;
+    for sample in samples {
+        needed_bytes += sample.range.end - sample.range.start;
         if let Some(last) = pieces.last_mut()
-            && last.object == part.object
-            && part.range.end.max(last.range.end) - last.range.start <= MAX_REQUEST
+            && last.object == sample.object
+            && sample.range.end.max(last.range.end) - last.range.start <= MAX_REQUEST_BYTES
         {
-            let gap = part.range.start.saturating_sub(last.range.end);
-            if gap <= max_unused && (gap <= FREE_GAP || (gap <= MAX_GAP && wasted_bytes + gap <= needed_bytes / WASTE))
+            let gap = sample.range.start.saturating_sub(last.range.end);
+            if gap <= max_unused
+                && (gap <= FREE_GAP_BYTES
+                    || (gap <= MAX_GAP_BYTES && wasted_bytes + gap <= needed_bytes / WASTE_DIVISOR))
             {
                 max_unused -= gap;
-                wasted_bytes += if gap > FREE_GAP { gap } else { 0 };
-                last.range.end = last.range.end.max(part.range.end);
-                last.batch = last.batch.min(part.batch);
-                last.samples.push(part);
+                wasted_bytes += if gap > FREE_GAP_BYTES { gap } else { 0 };
+                last.range.end = last.range.end.max(sample.range.end);
+                last.batch = last.batch.min(sample.batch);
+                last.samples.push(sample);
                 continue;
             }
         }
-        let SampleRange { object, batch, .. } = part;
-        pieces.push(Piece { object, range: part.range.clone(), batch, samples: vec![part] });
+        let SampleRange { object, batch, .. } = sample;
+        pieces.push(Piece { object, range: sample.range.clone(), batch, samples: vec![sample] });
     }
     // The stable sort keeps the requests of one batch in file order.
     pieces.sort_by_key(|piece| piece.batch);
@@ -102,7 +105,7 @@ pub(super) fn pieces(mut samples: Vec<SampleRange>, mut max_unused: u64) -> Vec<
 mod tests {
     use super::*;
 
-    fn want(batch: u64, sample: u64, object: u32, range: Range<u64>) -> SampleRange {
+    fn range_of(batch: u64, sample: u64, object: u32, range: Range<u64>) -> SampleRange {
         SampleRange { batch: BatchIndex { epoch: 0, batch }, sample, object, range }
     }
 
@@ -114,14 +117,14 @@ mod tests {
     #[test]
     fn a_chain_of_adjacent_ranges_connects_later_samples() {
         let k = 1 << 10;
-        let samples = [want(0, 0, 0, 0..10 * k), want(0, 1, 1, 0..k)];
+        let samples = [range_of(0, 0, 0, 0..10 * k), range_of(0, 1, 1, 0..k)];
         let later = [
-            want(5, 2, 0, 40 * k..50 * k),
-            want(5, 3, 0, 14 * k..20 * k),
-            want(6, 4, 0, 24 * k + 1..30 * k),
-            want(7, 5, 1, k..2 * k),
-            want(7, 6, 2, 0..k),
-            want(8, 7, 0, 20 * k..23 * k),
+            range_of(5, 2, 0, 40 * k..50 * k),
+            range_of(5, 3, 0, 14 * k..20 * k),
+            range_of(6, 4, 0, 24 * k + 1..30 * k),
+            range_of(7, 5, 1, k..2 * k),
+            range_of(7, 6, 2, 0..k),
+            range_of(8, 7, 0, 20 * k..23 * k),
         ];
         assert_eq!(neighbors(&samples, &later), [false, true, true, true, false, true]);
         assert_eq!(neighbors(&[], &later), [false; 6]);
@@ -131,25 +134,30 @@ mod tests {
     #[test]
     fn adjacent_ranges_merge_and_the_first_needed_comes_first() {
         let m = 1 << 20;
-        let near = [want(1, 5, 0, 512..1000), want(0, 6, 0, 2048..m), want(0, 7, 1, 0..9), want(2, 5, 0, 512..1000)];
-        assert_eq!(merged(&near), [(0, 512..m, 0, 3), (1, 0..9, 0, 1)]);
+        let adjacent = [
+            range_of(1, 5, 0, 512..1000),
+            range_of(0, 6, 0, 2048..m),
+            range_of(0, 7, 1, 0..9),
+            range_of(2, 5, 0, 512..1000),
+        ];
+        assert_eq!(merged(&adjacent), [(0, 512..m, 0, 3), (1, 0..9, 0, 1)]);
         // A 64 KiB gap is too large for samples of 20 kB or 512 KiB in total, regardless of the
         // samples in later objects.
-        let gap = |len: u64| [want(0, 0, 0, 0..len), want(0, 1, 0, len + 65_536..2 * len + 65_536)];
+        let gap = |len: u64| [range_of(0, 0, 0, 0..len), range_of(0, 1, 0, len + 65_536..2 * len + 65_536)];
         assert_eq!(merged(&gap(10_000)).len(), 2);
-        let many: Vec<_> = (0..3).map(|n| want(0, 9, 9, n * m..n * m + m)).chain(gap(m / 4)).collect();
+        let many: Vec<_> = (0..3).map(|n| range_of(0, 9, 9, n * m..n * m + m)).chain(gap(m / 4)).collect();
         assert_eq!(
             merged(&many),
             [(0, 0..m / 4, 0, 1), (0, m / 4 + 65_536..m / 2 + 65_536, 0, 1), (9, 0..3 * m, 0, 3)]
         );
         // The gaps add up to at most `unused` bytes.
-        let headers: Vec<_> = (0..10).map(|n| want(n, n, 0, n * 1000 + 512..n * 1000 + 1000)).collect();
+        let headers: Vec<_> = (0..10).map(|n| range_of(n, n, 0, n * 1000 + 512..n * 1000 + 1000)).collect();
         let bytes = |unused| -> u64 {
             pieces(headers.clone(), unused).iter().map(|piece| piece.range.end - piece.range.start).sum()
         };
         assert_eq!([0, 511, 1024, 9 * 512].map(bytes), [4880, 4880, 4880 + 1024, 4880 + 9 * 512]);
         // No merged request exceeds the size limit.
-        let large: Vec<_> = (0..10).map(|n| want(n, n, 0, n * m..n * m + m)).collect();
-        assert!(merged(&large).iter().all(|(_, range, _, _)| range.end - range.start <= MAX_REQUEST));
+        let large: Vec<_> = (0..10).map(|n| range_of(n, n, 0, n * m..n * m + m)).collect();
+        assert!(merged(&large).iter().all(|(_, range, _, _)| range.end - range.start <= MAX_REQUEST_BYTES));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::fetcher::{Fetcher, FetcherHandle};
-use super::request::{Counts, MAX_ATTEMPTS, Parts, final_error, log_retry, pause};
+use super::request::{Counts, MAX_ATTEMPTS, SampleRanges, final_error, log_retry, pause};
 use crate::error::{Error, Result};
 use crate::machine::bytes::grow_to;
 use crate::machine::cancel;
@@ -69,7 +69,7 @@ impl Remote {
         Ok(false)
     }
 
-    /// Plans batches with byte ranges that have become [known](Parts::with_later_ranges).
+    /// Plans batches with byte ranges that have become [known](SampleRanges::with_deferred_planning).
     #[cfg(feature = "video")]
     pub(crate) fn plan_again(&self) {
         self.fetchers().iter().for_each(Fetcher::plan_again);
@@ -183,13 +183,13 @@ impl Remote {
         self.counts.stats()
     }
 
-    /// Starts prefetching the `parts` in `order`. Returns `None` if the byte budget of the order is
+    /// Starts prefetching the `ranges` in `order`. Returns `None` if the byte budget of the order is
     /// 0.
-    pub(crate) fn prefetcher(&self, order: Lookahead, parts: Parts) -> Option<Box<dyn Prefetcher>> {
+    pub(crate) fn prefetcher(&self, order: Lookahead, ranges: SampleRanges) -> Option<Box<dyn Prefetcher>> {
         if order.bytes() == 0 {
             return None;
         }
-        let fetcher = Fetcher::new(self.store.clone(), parts, order, self.counts.clone());
+        let fetcher = Fetcher::new(self.store.clone(), ranges, order, self.counts.clone());
         let mut fetchers = self.fetchers.lock().unwrap_or_else(PoisonError::into_inner);
         fetchers.retain(|fetcher| fetcher.strong_count() > 0);
         fetchers.push(Arc::downgrade(&fetcher));

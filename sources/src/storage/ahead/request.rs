@@ -25,35 +25,35 @@ type ByteRange = dyn Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync;
 
 type IsKnown = dyn Fn(BatchIndex) -> bool + Send + Sync;
 
-pub(crate) struct Parts {
+pub(crate) struct SampleRanges {
     objects: Arc<[Object]>,
     byte_range: Box<ByteRange>,
     is_known: Option<Box<IsKnown>>,
 }
 
-impl Parts {
+impl SampleRanges {
     /// Creates the byte ranges of a dataset. `byte_range` returns `None` for a sample that must not
     /// be prefetched.
     pub(crate) fn new(
         objects: Arc<[Object]>,
         byte_range: impl Fn(u64) -> Option<(u32, Range<u64>)> + Send + Sync + 'static,
     ) -> Self {
-        Parts { objects, byte_range: Box::new(byte_range), is_known: None }
+        SampleRanges { objects, byte_range: Box::new(byte_range), is_known: None }
     }
 
     /// Defers planning the requests of a batch until `is_known` returns true. `is_known` must
     /// not block. When the result changes, the source calls
     /// [`Remote::plan_again`](super::Remote::plan_again).
     #[cfg(feature = "video")]
-    pub(crate) fn with_later_ranges(self, is_known: impl Fn(BatchIndex) -> bool + Send + Sync + 'static) -> Self {
-        Parts { is_known: Some(Box::new(is_known)), ..self }
+    pub(crate) fn with_deferred_planning(self, is_known: impl Fn(BatchIndex) -> bool + Send + Sync + 'static) -> Self {
+        SampleRanges { is_known: Some(Box::new(is_known)), ..self }
     }
 
     pub(super) fn are_known(&self, batch: BatchIndex) -> bool {
         self.is_known.as_ref().is_none_or(|is_known| is_known(batch))
     }
 
-    pub(super) fn part(&self, sample: u64) -> Option<(u32, Range<u64>)> {
+    pub(super) fn object_and_range(&self, sample: u64) -> Option<(u32, Range<u64>)> {
         (self.byte_range)(sample)
     }
 
@@ -69,21 +69,25 @@ impl Parts {
 }
 
 /// Converts an order of samples to an order of reads. The reads of sample `n` have the indices from
-/// `n * width` to `(n + 1) * width - 1`.
-pub(crate) fn widened(order: Lookahead, width: usize) -> Lookahead {
-    let width = width as u64;
+/// `n * reads_per_sample` to `(n + 1) * reads_per_sample - 1`.
+pub(crate) fn order_of_reads(order: Lookahead, reads_per_sample: usize) -> Lookahead {
+    let reads_per_sample = reads_per_sample as u64;
     let (sample_order, samples, bytes) = (order.clone(), order.clone(), order.bytes());
     let reads = move |batch| {
         let samples = samples.samples(batch)?;
-        Some(samples.into_iter().flat_map(|sample| sample * width..(sample + 1) * width).collect())
+        Some(
+            samples.into_iter().flat_map(|sample| sample * reads_per_sample..(sample + 1) * reads_per_sample).collect(),
+        )
     };
-    let next =
-        move |epoch, read, first_batch| match order.next_use(read / width, BatchIndex { epoch, batch: first_batch }, 1)
-        {
-            NextUse::At(index) => Position::At(index.batch),
-            NextUse::Later => Position::Absent,
-            NextUse::Unknown => Position::Unknown,
-        };
+    let next = move |epoch, read, first_batch| match order.next_use(
+        read / reads_per_sample,
+        BatchIndex { epoch, batch: first_batch },
+        1,
+    ) {
+        NextUse::At(index) => Position::At(index.batch),
+        NextUse::Later => Position::Absent,
+        NextUse::Unknown => Position::Unknown,
+    };
     Lookahead::new(bytes, move |epoch| sample_order.batches(epoch), reads).with_next(next)
 }
 

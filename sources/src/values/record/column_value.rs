@@ -8,7 +8,7 @@ use super::cells::Cell;
 use crate::error::{Error, Result, counted};
 use crate::machine::file::{self, MAX_FILE, is_below};
 use crate::model::Numbers;
-use crate::model::value::{AXES, Element};
+use crate::model::value::{Element, MAX_NUMBERS_AXES};
 use crate::storage::RowBytes;
 #[cfg(any(feature = "arrays", feature = "chunks", feature = "lmdb"))]
 use crate::values::pixels::{self, Channels, Colors};
@@ -26,7 +26,7 @@ pub(crate) enum Found<'a> {
     /// axes.
     Numbers {
         element: Element,
-        shape: ArrayVec<usize, AXES>,
+        shape: ArrayVec<usize, MAX_NUMBERS_AXES>,
         data: RowBytes<'a>,
     },
     /// UTF-8 path of the file that contains the value.

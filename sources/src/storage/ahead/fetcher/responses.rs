@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{Fetcher, LOST_CHECK_INTERVAL, State};
 use crate::error::{Error, Result};
-use crate::storage::ahead::piece::{Flight, LOST_AFTER, Outcome};
+use crate::storage::ahead::piece::{InFlight, LOST_AFTER, Outcome};
 use crate::storage::ahead::request::{MAX_ATTEMPTS, WARN_AFTER, final_error, log_retry, pause};
 
 impl Fetcher {
@@ -16,12 +16,12 @@ impl Fetcher {
         let now = Instant::now();
         let mut guard = self.lock();
         let state = &mut *guard;
-        state.blocks |= blocked;
+        state.store_blocks |= blocked;
         let weight_in_flight = state.weight_in_flight;
-        let Some(Flight { piece: id, sent_at, cancel, .. }) = state.remove_flight(flight) else { return };
+        let Some(InFlight { piece: id, sent_at, cancel, .. }) = state.remove_flight(flight) else { return };
         let latency = now.saturating_duration_since(sent_at);
-        let size = bytes.as_ref().map_or(0, Vec::len) as u64;
-        self.counts.bytes.fetch_add(size, Ordering::Relaxed);
+        let bytes_received = bytes.as_ref().map_or(0, Vec::len) as u64;
+        self.counts.bytes.fetch_add(bytes_received, Ordering::Relaxed);
         let Some(piece) = state.pieces.get_mut(&id) else { return };
         piece.in_flight -= 1;
         let len = piece.len();
@@ -31,18 +31,18 @@ impl Fetcher {
                 Err(Error::in_source(format!("the store returned {received} bytes instead of {len}")).transient())
             }
         });
-        let is_done = piece.answered || piece.unread == 0;
+        let is_done = piece.is_complete || piece.unread_samples == 0;
         let mut outage = None;
         match bytes {
             Ok(bytes) => {
                 state.outage_logged = false;
-                piece.answered = true;
-                piece.answer.set(Outcome::Bytes(Arc::new(bytes)));
+                piece.is_complete = true;
+                piece.outcome.set(Outcome::Bytes(Arc::new(bytes)));
                 let others = state.flights.values().filter(|other| other.piece == id);
                 others.for_each(|other| other.cancel.cancel());
                 let is_saturated = !state.queue.is_empty();
-                self.counts.record_response(latency, cancel.first_byte().unwrap_or(latency), size as usize);
-                state.pace.record_response(latency, size, weight_in_flight, is_saturated);
+                self.counts.record_response(latency, cancel.first_byte().unwrap_or(latency), bytes_received as usize);
+                state.pace.record_response(latency, bytes_received, weight_in_flight, is_saturated);
             }
             // Ignore the error: the piece is complete, or a different request for the same bytes
             // may still succeed.
@@ -61,14 +61,14 @@ impl Fetcher {
     /// number of attempts and the error.
     fn handle_error(&self, state: &mut State, id: u64, e: Error, now: Instant) -> Option<(u32, Error)> {
         let piece = state.pieces.get_mut(&id)?;
-        let object = self.parts.object(piece.object);
+        let object = self.ranges.object(piece.object);
         if e.is_throttled() {
             self.counts.refusals.fetch_add(1, Ordering::Relaxed);
-            state.pace.record_refusal(now.saturating_duration_since(self.opened));
+            state.pace.record_refusal(now.saturating_duration_since(self.opened_at));
         }
         if !e.is_transient() || piece.attempts >= MAX_ATTEMPTS {
-            piece.answered = true;
-            piece.answer.set(Outcome::Failed(final_error(e, object, piece.range.clone(), piece.attempts)));
+            piece.is_complete = true;
+            piece.outcome.set(Outcome::Failed(final_error(e, object, piece.range.clone(), piece.attempts)));
             return None;
         }
         self.counts.retries.fetch_add(1, Ordering::Relaxed);
@@ -87,11 +87,11 @@ impl Fetcher {
         let lost: Vec<u64> =
             state.flights.iter().filter_map(|(id, flight)| flight.is_lost(now).then_some(*id)).collect();
         for flight in lost {
-            let Some(Flight { piece: id, cancel, .. }) = state.remove_flight(flight) else { continue };
+            let Some(InFlight { piece: id, cancel, .. }) = state.remove_flight(flight) else { continue };
             cancel.cancel();
             let Some(piece) = state.pieces.get_mut(&id) else { continue };
             piece.in_flight -= 1;
-            if piece.answered || piece.in_flight > 0 || piece.unread == 0 {
+            if piece.is_complete || piece.in_flight > 0 || piece.unread_samples == 0 {
                 state.release(id);
                 continue;
             }
@@ -99,9 +99,9 @@ impl Fetcher {
                 state.retries.insert((now, id));
             } else {
                 let e = Error::in_source(format!("the store did not respond within {} s", LOST_AFTER.as_secs()));
-                let e = final_error(e, self.parts.object(piece.object), piece.range.clone(), piece.attempts);
-                piece.answered = true;
-                piece.answer.set(Outcome::Failed(e));
+                let e = final_error(e, self.ranges.object(piece.object), piece.range.clone(), piece.attempts);
+                piece.is_complete = true;
+                piece.outcome.set(Outcome::Failed(e));
             }
         }
     }

@@ -13,15 +13,15 @@ use std::sync::Arc;
 use super::{Fetcher, Piece, State};
 use crate::model::{BatchIndex, ObjectCache};
 use crate::storage::ahead::pace::weight;
-use crate::storage::ahead::plan::{SampleRange, adjacent_count, allowance, neighbors, pieces};
+use crate::storage::ahead::plan::{SampleRange, adjacent_count, neighbors, pieces, reserved_gap_bytes};
 
 /// Maximum number of samples that a round takes in order, and of later samples that it checks for
 /// adjacency.
 const MAX_SAMPLES: usize = 1 << 16;
-pub(super) const MAX_EMPTY: usize = 256;
-/// An order reads in blocks if at least `1 / BLOCKS` of the selected samples adjoin a different
-/// one.
-const BLOCKS: usize = 4;
+pub(super) const MAX_EMPTY_BATCHES: usize = 256;
+/// An order reads in blocks if at least `1 / MIN_ADJACENT_DIVISOR` of the selected samples adjoin a
+/// different one.
+const MIN_ADJACENT_DIVISOR: usize = 4;
 
 struct Round {
     free_bytes: usize,
@@ -32,31 +32,31 @@ struct Round {
     order_ended: bool,
 }
 
-fn len(part: &SampleRange) -> usize {
-    (part.range.end - part.range.start) as usize
+fn len(sample_range: &SampleRange) -> usize {
+    (sample_range.range.end - sample_range.range.start) as usize
 }
 
 impl Fetcher {
     pub(super) fn plan(&self, state: &mut State) {
         let bytes = self.order.bytes();
         let free_bytes = bytes.saturating_sub(state.piece_bytes + state.cached_bytes.values().sum::<usize>());
-        if state.closed || state.batches.is_none() || (free_bytes < bytes / 2 && !state.pieces.is_empty()) {
+        if state.is_closed || state.batches.is_none() || (free_bytes < bytes / 2 && !state.pieces.is_empty()) {
             return;
         }
         let max_bytes = free_bytes / 2;
         let mut round = Round { free_bytes, selected_bytes: 0, gap_bytes: 0, samples: Vec::new(), order_ended: true };
         for _ in 0..MAX_SAMPLES {
             let Some((batch, sample)) = self.next_sample(state, &mut round) else { break };
-            let Some(part) = self.part(batch, sample) else { continue };
-            if len(&part) > round.free_bytes
-                || round.selected_bytes > 0 && round.selected_bytes + len(&part) > max_bytes
+            let Some(sample_range) = self.sample_range(batch, sample) else { continue };
+            if len(&sample_range) > round.free_bytes
+                || round.selected_bytes > 0 && round.selected_bytes + len(&sample_range) > max_bytes
             {
                 // Reads of earlier samples will free bytes for it.
                 state.pending.push_front((batch, sample));
                 round.order_ended = false;
                 break;
             }
-            self.select(state, &mut round, part);
+            self.select(state, &mut round, sample_range);
         }
         if round.selected_bytes > 0 {
             self.select_neighbors(state, &mut round);
@@ -67,10 +67,10 @@ impl Fetcher {
         }
         for piece in pieces(round.samples, round.gap_bytes + round.free_bytes as u64) {
             let id = state.next_id();
-            for part in &piece.samples {
-                let planned = state.planned_samples.entry(part.sample).or_default();
-                let index = planned.partition_point(|(batch, _)| *batch <= part.batch);
-                planned.insert(index, (part.batch, id));
+            for sample_range in &piece.samples {
+                let planned = state.planned_samples.entry(sample_range.sample).or_default();
+                let index = planned.partition_point(|(batch, _)| *batch <= sample_range.batch);
+                planned.insert(index, (sample_range.batch, id));
             }
             state.piece_bytes += (piece.range.end - piece.range.start) as usize;
             state.queue.insert((piece.batch, id));
@@ -78,12 +78,12 @@ impl Fetcher {
                 object: piece.object,
                 range: piece.range,
                 batch: piece.batch,
-                unread: piece.samples.len(),
-                answer: Arc::default(),
-                answered: false,
+                unread_samples: piece.samples.len(),
+                outcome: Arc::default(),
+                is_complete: false,
                 attempts: 0,
                 in_flight: 0,
-                hedged: false,
+                is_hedged: false,
             };
             state.pieces.insert(id, piece);
         }
@@ -100,26 +100,28 @@ impl Fetcher {
         let (mut later, mut later_bytes) = (Vec::new(), 0);
         while later_bytes < round.free_bytes && later.len() < MAX_SAMPLES {
             let Some((batch, sample)) = self.next_sample(state, round) else { break };
-            let Some(part) = self.part(batch, sample) else { continue };
-            later_bytes += len(&part);
-            later.push(part);
+            let Some(sample_range) = self.sample_range(batch, sample) else { continue };
+            later_bytes += len(&sample_range);
+            later.push(sample_range);
         }
         let is_neighbor = neighbors(&round.samples, &later);
         let mut others = Vec::new();
-        for (part, is_neighbor) in later.into_iter().zip(is_neighbor) {
-            if is_neighbor && len(&part) <= round.free_bytes {
-                self.select(state, round, part);
+        for (sample_range, is_neighbor) in later.into_iter().zip(is_neighbor) {
+            if is_neighbor && len(&sample_range) <= round.free_bytes {
+                self.select(state, round, sample_range);
             } else {
-                others.push(part);
+                others.push(sample_range);
             }
         }
         let adjacent_count = adjacent_count(&round.samples);
-        let has_blocks = adjacent_count > 0 && BLOCKS * adjacent_count >= round.samples.len();
+        let has_blocks = adjacent_count > 0 && MIN_ADJACENT_DIVISOR * adjacent_count >= round.samples.len();
         let mut others = others.into_iter().peekable();
-        while !has_blocks && let Some(part) = others.next_if(|part| len(part) <= round.free_bytes) {
-            self.select(state, round, part);
+        while !has_blocks
+            && let Some(sample_range) = others.next_if(|sample_range| len(sample_range) <= round.free_bytes)
+        {
+            self.select(state, round, sample_range);
         }
-        let skipped: Vec<_> = others.map(|part| (part.batch, part.sample)).collect();
+        let skipped: Vec<_> = others.map(|sample_range| (sample_range.batch, sample_range.sample)).collect();
         skipped.into_iter().rev().for_each(|sample| state.pending.push_front(sample));
     }
 
@@ -128,22 +130,22 @@ impl Fetcher {
             if let Some(sample) = state.pending.pop_front() {
                 return Some(sample);
             }
-            if state.empty_batches.len() >= MAX_EMPTY {
+            if state.empty_batches.len() >= MAX_EMPTY_BATCHES {
                 round.order_ended = false;
                 return None;
             }
             let batches = state.batches.as_mut()?;
-            if !self.parts.are_known(state.next_unplanned) {
+            if !self.ranges.are_known(state.next_unplanned_batch) {
                 round.order_ended = false;
                 return None;
             }
             let (batch, samples) = batches.next()?;
-            state.next_unplanned = self.order.after(batch);
+            state.next_unplanned_batch = self.order.after(batch);
             if samples.is_empty() {
                 round.order_ended = false;
                 // No call of `done` would remove the entry of a batch that was completed before it
                 // was planned.
-                if batch >= state.reached {
+                if batch >= state.first_unfinished_batch {
                     state.empty_batches.insert(batch);
                 }
             }
@@ -153,28 +155,29 @@ impl Fetcher {
 
     /// Returns the byte range of a sample. Returns `None` if the sample is not prefetched, because
     /// the source excludes it, it has no bytes, or it is larger than the whole budget.
-    fn part(&self, batch: BatchIndex, sample: u64) -> Option<SampleRange> {
-        let (object, range): (u32, Range<u64>) = self.parts.part(sample)?;
-        let part = SampleRange { batch, sample, object, range };
-        (1..=self.order.bytes()).contains(&len(&part)).then_some(part)
+    fn sample_range(&self, batch: BatchIndex, sample: u64) -> Option<SampleRange> {
+        let (object, range): (u32, Range<u64>) = self.ranges.object_and_range(sample)?;
+        let sample_range = SampleRange { batch, sample, object, range };
+        (1..=self.order.bytes()).contains(&len(&sample_range)).then_some(sample_range)
     }
 
     /// Adds a sample, which must fit in the round. The bytes of a cached sample are counted but not
     /// requested.
-    fn select(&self, state: &mut State, round: &mut Round, part: SampleRange) {
-        let size = len(&part);
+    fn select(&self, state: &mut State, round: &mut Round, sample_range: SampleRange) {
+        let size = len(&sample_range);
         round.free_bytes -= size;
         round.selected_bytes += size;
-        let is_cached =
-            |cache: &Arc<dyn ObjectCache>| cache.has(self.parts.object(part.object), part.range.start, size as u64);
+        let is_cached = |cache: &Arc<dyn ObjectCache>| {
+            cache.has(self.ranges.object(sample_range.object), sample_range.range.start, size as u64)
+        };
         if self.cache.as_ref().is_some_and(is_cached) {
-            *state.cached_bytes.entry(part.batch).or_default() += size;
+            *state.cached_bytes.entry(sample_range.batch).or_default() += size;
             return;
         }
         // Reserve bytes for a gap, in case this sample shares a request with others.
-        let gap = allowance(size).min(round.free_bytes);
+        let gap = reserved_gap_bytes(size).min(round.free_bytes);
         round.free_bytes -= gap;
         round.gap_bytes += gap as u64;
-        round.samples.push(part);
+        round.samples.push(sample_range);
     }
 }
