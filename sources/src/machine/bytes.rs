@@ -52,13 +52,13 @@ impl Unmapped {
 }
 
 /// Maximum size of one read, the same as for a file in a folder.
-const MAX_READ: u64 = 1 << 31;
+const MAX_READ_BYTES: u64 = 1 << 31;
 
 /// Returns the first `len` bytes of `scratch`, which grows if needed but never shrinks: once it
 /// fits the largest sample, no more bytes have to be zeroed. `len` must not exceed 2 GiB.
 pub(crate) fn grow_to(scratch: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
-    if len > MAX_READ {
-        return Err(Error::in_source(format!("cannot read {len} bytes at once; the limit is {MAX_READ}")));
+    if len > MAX_READ_BYTES {
+        return Err(Error::in_source(format!("cannot read {len} bytes at once; the limit is {MAX_READ_BYTES}")));
     }
     let len = len as usize;
     if scratch.len() < len {

@@ -13,19 +13,19 @@ use crate::error;
 
 /// Initial size of a read buffer. Its size is doubled when a file fills it. Once it is larger than
 /// every file, reading a file takes two system calls: one for the data, and one that returns 0.
-pub(crate) const FIRST_READ: usize = 64 << 10;
+pub(crate) const FIRST_READ_BYTES: usize = 64 << 10;
 
 /// Maximum size of a file. Reading a larger file fails before memory runs out.
 pub(crate) const MAX_FILE: u64 = 1 << 31;
 
 thread_local! {
-    /// The allowance for the sample that this thread is reading.
-    static ALLOWANCE: Cell<Option<Allowance>> = const { Cell::new(None) };
+    /// The budget for the sample that this thread is reading.
+    static BUDGET: Cell<Option<ByteBudget>> = const { Cell::new(None) };
 }
 
 /// Byte budget for all files of one sample.
 #[derive(Clone, Copy)]
-struct Allowance {
+struct ByteBudget {
     remaining: u64,
     total: u64,
 }
@@ -33,26 +33,26 @@ struct Allowance {
 /// Runs `read`, which reads a sample. If the sample's files have more than `max_bytes` bytes in
 /// total, reading them fails before memory runs out.
 pub fn within<T>(max_bytes: u64, read: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Allowance>);
+    struct Restore(Option<ByteBudget>);
     impl Drop for Restore {
         fn drop(&mut self) {
-            ALLOWANCE.set(self.0);
+            BUDGET.set(self.0);
         }
     }
-    let _restore = Restore(ALLOWANCE.replace(Some(Allowance { remaining: max_bytes, total: max_bytes })));
+    let _restore = Restore(BUDGET.replace(Some(ByteBudget { remaining: max_bytes, total: max_bytes })));
     read()
 }
 
 fn charge(bytes: u64) -> Result<()> {
-    let Some(allowance) = ALLOWANCE.get() else { return Ok(()) };
-    let Some(remaining) = allowance.remaining.checked_sub(bytes) else {
-        let sum = (allowance.total - allowance.remaining).saturating_add(bytes);
+    let Some(budget) = BUDGET.get() else { return Ok(()) };
+    let Some(remaining) = budget.remaining.checked_sub(bytes) else {
+        let sum = (budget.total - budget.remaining).saturating_add(bytes);
         return Err(Error::other(format!(
             "the sample has at least {sum} bytes, which exceeds the limit of {} (max_sample_bytes)",
-            allowance.total
+            budget.total
         )));
     };
-    ALLOWANCE.set(Some(Allowance { remaining, ..allowance }));
+    BUDGET.set(Some(ByteBudget { remaining, ..budget }));
     Ok(())
 }
 
@@ -158,11 +158,11 @@ pub fn append_file(path: impl AsRef<Path>, bytes: &mut Vec<u8>) -> error::Result
     appended.map_err(|e| error::Error::io(path, &e))
 }
 
-pub(crate) fn start(path: &Path, len: usize) -> error::Result<Vec<u8>> {
-    let mut start = Vec::new();
-    let read = open(path).and_then(|file| file.take(len as u64).read_to_end(&mut start));
+pub(crate) fn read_head(path: &Path, len: usize) -> error::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let read = open(path).and_then(|file| file.take(len as u64).read_to_end(&mut head));
     read.map_err(|e| error::Error::io(path, &e))?;
-    Ok(start)
+    Ok(head)
 }
 
 /// Reads the text at `path`, which must be UTF-8 and have at most `max_bytes` bytes.
@@ -195,12 +195,12 @@ pub(crate) fn read_whole(file: &mut File, scratch: &mut Vec<u8>, from: usize) ->
             if (len - from) as u64 >= MAX_FILE {
                 return Err(too_large(MAX_FILE));
             }
-            if len > from && ALLOWANCE.get().is_some_and(|allowance| (len - from) as u64 > allowance.remaining) {
+            if len > from && BUDGET.get().is_some_and(|budget| (len - from) as u64 > budget.remaining) {
                 break;
             }
-            let longer = (2 * len).max(FIRST_READ);
-            scratch.try_reserve(longer - len).map_err(|_| no_memory(longer as u64))?;
-            scratch.resize(longer, 0);
+            let new_len = (2 * len).max(FIRST_READ_BYTES);
+            scratch.try_reserve(new_len - len).map_err(|_| no_memory(new_len as u64))?;
+            scratch.resize(new_len, 0);
         }
         match file.read(&mut scratch[len..]) {
             Ok(0) => break,
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(read_file(1 << 20).unwrap(), 1 << 20);
         let mut scratch = Vec::new();
         assert!(within(100, || read_whole(&mut open(&large).unwrap(), &mut scratch, 0)).is_err());
-        assert!(scratch.len() <= FIRST_READ, "{} bytes were read", scratch.len());
+        assert!(scratch.len() <= FIRST_READ_BYTES, "{} bytes were read", scratch.len());
     }
 
     #[cfg(unix)]

@@ -30,7 +30,7 @@ use crate::error::Result;
 /// Minimum size of a sample, in bytes, for requesting its pages in advance on any thread. Smaller
 /// samples gain nothing where the system reads ahead around a fault.
 #[cfg(target_os = "linux")]
-const MIN_REQUESTED: usize = 32 << 10;
+const MIN_REQUESTED_BYTES: usize = 32 << 10;
 
 thread_local! {
     static IS_READER: Cell<bool> = const { Cell::new(false) };
@@ -43,29 +43,29 @@ pub fn reads_ahead() {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Map {
+pub(crate) enum MapAccess {
     /// The system reads the touched page and the pages around it.
     Usual,
     /// The system reads only the touched page.
     Random,
 }
 
-/// Loads the pages that contain `bytes`, a slice of a memory map with the policy `map`. On failure,
-/// touching `bytes` would kill the process.
+/// Loads the pages that contain `bytes`, a slice of a memory map with the policy `access`. On
+/// failure, touching `bytes` would kill the process.
 #[cfg(target_os = "linux")]
-pub(crate) fn fetch(bytes: &[u8], map: Map) -> Result<()> {
+pub(crate) fn load_pages(bytes: &[u8], access: MapAccess) -> Result<()> {
     use std::sync::LazyLock;
-    static PAGE: LazyLock<usize> = LazyLock::new(|| {
+    static PAGE_BYTES: LazyLock<usize> = LazyLock::new(|| {
         // SAFETY: `sysconf` takes and returns plain integers.
         usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
     });
     if bytes.is_empty() {
         return Ok(());
     }
-    let before = bytes.as_ptr().addr() % *PAGE;
-    let start = bytes.as_ptr().wrapping_sub(before).cast_mut().cast();
-    let len = before + bytes.len();
-    if bytes.len() >= MIN_REQUESTED || (map == Map::Random && len > *PAGE && IS_READER.get()) {
+    let offset_in_page = bytes.as_ptr().addr() % *PAGE_BYTES;
+    let start = bytes.as_ptr().wrapping_sub(offset_in_page).cast_mut().cast();
+    let len = offset_in_page + bytes.len();
+    if bytes.len() >= MIN_REQUESTED_BYTES || (access == MapAccess::Random && len > *PAGE_BYTES && IS_READER.get()) {
         // With random access, loading 110 KB takes 0.3 ms with this call and 46 ms without. The
         // call is a hint, so ignore its result. SAFETY: invariant 1.
         unsafe { libc::madvise(start, len, libc::MADV_WILLNEED) };
@@ -88,6 +88,6 @@ pub(crate) fn fetch(bytes: &[u8], map: Map) -> Result<()> {
 
 /// Does nothing, because this system cannot load pages without the risk of a signal.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn fetch(_bytes: &[u8], _map: Map) -> Result<()> {
+pub(crate) fn load_pages(_bytes: &[u8], _access: MapAccess) -> Result<()> {
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result, guarded, reserve, try_collect};
 
 /// Maximum number of threads. It may exceed the number of cores, because the threads mostly wait
 /// for the disk.
-const THREADS: usize = 16;
+const MAX_THREADS: usize = 16;
 
 /// Maximum number of threads that wait for responses from a store while a dataset is opened.
 pub(crate) const STORE_THREADS: usize = 128;
@@ -24,7 +24,7 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     open: impl Fn(&T) -> Result<R> + Sync + Send,
 ) -> Result<Vec<R>> {
-    on_threads(THREADS, items, open)
+    on_threads(MAX_THREADS, items, open)
 }
 
 /// Like [`in_parallel`], on up to `threads` threads.
@@ -61,10 +61,10 @@ fn as_many_as_start<P>(mut threads: usize, start: impl Fn(usize) -> Result<P>) -
 }
 
 struct Progress<R> {
-    next: usize,
+    next_index: usize,
     /// Total size of the items that have been started but not yet passed to `take`.
-    started: u64,
-    failed: bool,
+    size_in_flight: u64,
+    has_failed: bool,
     /// Finished results that wait for the result of an earlier item, by item index.
     results: BTreeMap<usize, Result<R>>,
 }
@@ -80,7 +80,8 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     work: impl Fn(&T) -> Result<R> + Sync,
     take: &mut dyn FnMut(R) -> Result<()>,
 ) -> Result<()> {
-    let progress = Mutex::new(Progress { next: 0, started: 0, failed: false, results: BTreeMap::new() });
+    let progress =
+        Mutex::new(Progress { next_index: 0, size_in_flight: 0, has_failed: false, results: BTreeMap::new() });
     let changed = Condvar::new();
     let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     let wait = |guard: MutexGuard<'_, Progress<R>>| drop(changed.wait(guard));
@@ -88,14 +89,14 @@ pub(crate) fn in_order<T: Sync, R: Send>(
     // Waits until `max_bytes` allows the next item to start, and returns its index. Returns `None`
     // after the last item or an error.
     let start_next = || loop {
-        let mut now = lock();
-        let item = items.get(now.next).filter(|_| !now.failed)?;
-        if now.started == 0 || now.started + size(item) <= max_bytes {
-            now.started += size(item);
-            now.next += 1;
-            return Some(now.next - 1);
+        let mut state = lock();
+        let item = items.get(state.next_index).filter(|_| !state.has_failed)?;
+        if state.size_in_flight == 0 || state.size_in_flight + size(item) <= max_bytes {
+            state.size_in_flight += size(item);
+            state.next_index += 1;
+            return Some(state.next_index - 1);
         }
-        wait(now);
+        wait(state);
     };
     thread::scope(|scope| {
         let run = || {
@@ -112,18 +113,18 @@ pub(crate) fn in_order<T: Sync, R: Send>(
         }
         for (index, item) in items.iter().enumerate() {
             let result = loop {
-                let mut now = lock();
-                if let Some(result) = now.results.remove(&index) {
+                let mut state = lock();
+                if let Some(result) = state.results.remove(&index) {
                     break result;
                 }
-                wait(now);
+                wait(state);
             };
             // Use `guarded`, because a panic in `take` would leave the threads waiting forever.
             let result = guarded(|| result.and_then(&mut *take));
-            let mut now = lock();
-            now.started -= size(item);
-            now.failed = result.is_err();
-            drop(now);
+            let mut state = lock();
+            state.size_in_flight -= size(item);
+            state.has_failed = result.is_err();
+            drop(state);
             changed.notify_all();
             result?;
         }

@@ -14,7 +14,7 @@ use crate::machine::file::{self, MAX_FILE};
 use crate::stats::NetworkStats;
 
 /// Maximum number of names that a message lists.
-const MAX_SHOWN: usize = 10;
+const MAX_LISTED_NAMES: usize = 10;
 
 /// A list of class names. The label of a class is the index of its name in the list, regardless of
 /// the label that the dataset itself assigns to the class.
@@ -105,12 +105,12 @@ impl Classes {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the source has a class that is not in the
     /// list. The message names the class.
     pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
-        self.number_if(source, false)
+        self.number_with(source, false)
     }
 
-    /// Like [`number`](Classes::number), but if `lenient` is true, the error for a class that is
-    /// not in the list is returned only when one of its samples is read.
-    pub(crate) fn number_if(&self, source: Arc<dyn Source>, lenient: bool) -> Result<Arc<dyn Source>> {
+    /// Like [`number`](Classes::number), but if `allows_unknown` is true, the error for a class
+    /// that is not in the list is returned only when one of its samples is read.
+    pub(crate) fn number_with(&self, source: Arc<dyn Source>, allows_unknown: bool) -> Result<Arc<dyn Source>> {
         if source.classes() == self.names() {
             return Ok(source);
         }
@@ -121,20 +121,21 @@ impl Classes {
         let labels: HashMap<&String, i64> = self.names.iter().zip(0..).collect();
         let classes: Vec<_> = source.classes().iter().map(|name| (name.clone(), labels.get(name).copied())).collect();
         let unknown: Vec<&str> = classes.iter().filter(|(_, new)| new.is_none()).map(|(name, _)| &**name).collect();
-        if !unknown.is_empty() && !lenient {
-            return Err(self.unknown(&unknown));
+        if !unknown.is_empty() && !allows_unknown {
+            return Err(self.unknown_classes_error(&unknown));
         }
-        let relabel = Relabel::Named { classes, set: "the dataset".to_owned(), how: "numbered by the list of classes" };
+        let relabel =
+            Relabel::Named { classes, dataset: "the dataset".to_owned(), numbering: "numbered by the list of classes" };
         Ok(Arc::new(Relabeled { source, classes: self.clone(), relabel }))
     }
 
-    fn unknown(&self, names: &[&str]) -> Error {
-        let shown: Vec<String> = names.iter().take(MAX_SHOWN).map(|name| format!("{name:?}")).collect();
+    fn unknown_classes_error(&self, names: &[&str]) -> Error {
+        let shown: Vec<String> = names.iter().take(MAX_LISTED_NAMES).map(|name| format!("{name:?}")).collect();
         let more = names.len() - shown.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let (shown, listed) = (shown.join(", "), counted(self.names.len(), "name", "names"));
+        let (shown, name_count) = (shown.join(", "), counted(self.names.len(), "name", "names"));
         Error::config(format!(
-            "classes: the dataset has classes that are not in the list of {listed}: {shown}{more}; add them, or \
+            "classes: the dataset has classes that are not in the list of {name_count}: {shown}{more}; add them, or \
              skip these samples with OnError::Skip"
         ))
     }
@@ -175,7 +176,7 @@ impl Source for Relabeled {
     }
 
     fn label(&self, index: usize, scratch: &mut Vec<u8>) -> Result<Option<i64>> {
-        self.source.label(index, scratch)?.map(|label| self.relabel.of(label)).transpose()
+        self.source.label(index, scratch)?.map(|label| self.relabel.new_label(label)).transpose()
     }
 
     fn classes(&self) -> &[String] {

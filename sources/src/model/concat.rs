@@ -22,8 +22,8 @@ use crate::stats::NetworkStats;
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 ///
-/// Samples keep their keys and their fields. [`part`](Source::part) returns the dataset that
-/// contains a sample.
+/// Samples keep their keys and their fields. [`dataset_index`](Source::dataset_index) returns the
+/// index of the dataset that contains a sample.
 ///
 /// **Labels.** Label 0 may mean a cat in one folder and a car in another. There are three ways to
 /// join labels:
@@ -124,7 +124,7 @@ impl Concat {
 
     fn label_of(&self, part: usize, label: Option<i64>) -> Result<Option<i64>> {
         let (Some(label), Some(relabel)) = (label, self.relabel.get(part)) else { return Ok(label) };
-        relabel.of(label).map(Some)
+        relabel.new_label(label).map(Some)
     }
 }
 
@@ -160,7 +160,7 @@ fn labels_by_name(parts: &[Arc<dyn Source>]) -> Result<(Vec<String>, Vec<Relabel
     let labels: HashMap<&String, i64> = names.iter().copied().zip(0..).collect();
     let relabel = parts.iter().enumerate().map(|(index, part)| {
         let classes = part.classes().iter().map(|name| (name.clone(), Some(labels[name]))).collect();
-        Relabel::Named { classes, set: format!("dataset {index}"), how: "joined by class name" }
+        Relabel::Named { classes, dataset: format!("dataset {index}"), numbering: "joined by class name" }
     });
     let relabel = relabel.collect();
     Ok((names.into_iter().cloned().collect(), relabel))
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_never_get_more_bytes_than_the_whole() {
+    fn datasets_share_the_prefetch_budget() {
         let granted = Arc::new(Mutex::new(Vec::new()));
         let all = Concat::new((0..3).map(|_| Arc::new(Greedy(granted.clone())) as Arc<dyn Source>).collect()).unwrap();
         assert!(all.prefetcher(Lookahead::new(300, |_| 0, |_| None)).is_none());
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_keep_their_content_and_part() {
+    fn samples_keep_their_content_and_dataset_index() {
         let all = Concat::new(vec![set("a", 2, &[]), set("none", 0, &[]), set("b", 3, &["x", "y"])]).unwrap();
         let mut scratch = Vec::new();
         let mut seen = Vec::new();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_prefetches_its_own_samples_in_order() {
+    fn each_dataset_prefetches_its_own_samples_in_order() {
         type Calls = Arc<Mutex<Vec<String>>>;
         struct Fetches(usize, Calls);
         struct Recorder(Lookahead, Calls);

@@ -5,17 +5,17 @@ use crate::error::{Error, reserve};
 /// The signature, which precedes a byte with the version.
 const SIGNATURE: [u8; 7] = *b"\x93FRAMES";
 /// Version of a list of frames that are stored one after the other.
-const LIST: u8 = 1;
+const LIST_VERSION: u8 = 1;
 /// Version of a list that contains alternative clips.
-const CHOICES: u8 = 2;
+const CHOICES_VERSION: u8 = 2;
 /// Size of the header in bytes: the signature, the version and one number.
-const HEADER: usize = SIGNATURE.len() + 1 + 4;
+const HEADER_BYTES: usize = SIGNATURE.len() + 1 + 4;
 /// Size of a frame's end position, in bytes.
-const END: usize = size_of::<u64>();
+const END_BYTES: usize = size_of::<u64>();
 /// Size of a stored frame's entry in a list of choices, in bytes.
-const STORED: usize = 3 * size_of::<u64>();
+const STORED_FRAME_BYTES: usize = 3 * size_of::<u64>();
 /// Size of the three numbers after the header of a list of choices, in bytes.
-const COUNTS: usize = 3 * size_of::<u32>();
+const COUNTS_BYTES: usize = 3 * size_of::<u32>();
 
 /// The frames of a clip: several encoded images in one field of a sample. `field::Image::frames` in
 /// the `warpfeed` crate reads such a field.
@@ -59,11 +59,11 @@ pub struct Frames<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Table<'a> {
     /// The end position of each frame.
-    List(&'a [[u8; END]]),
+    List(&'a [[u8; END_BYTES]]),
     Choices {
-        stored: &'a [[u8; STORED]],
+        stored: &'a [[u8; STORED_FRAME_BYTES]],
         /// For each frame of the selected choice, the index of its stored frame.
-        chosen: &'a [[u8; 4]],
+        selected: &'a [[u8; 4]],
         /// The same indices for all choices, one after the other.
         all: &'a [[u8; 4]],
     },
@@ -81,7 +81,7 @@ pub(crate) struct Choices<'a> {
 }
 
 /// Returns the index of the choice that the random number `draw` selects.
-pub(crate) fn drawn(choices: usize, draw: u64) -> usize {
+pub(crate) fn drawn_choice(choices: usize, draw: u64) -> usize {
     ((u128::from(draw) * choices as u128) >> 64) as usize
 }
 
@@ -92,16 +92,16 @@ impl<'a> Frames<'a> {
     /// If there are more than `u32::MAX` frames.
     pub fn encode<B: AsRef<[u8]>>(frames: &[B]) -> Vec<u8> {
         let bytes: usize = frames.iter().map(|frame| frame.as_ref().len()).sum();
-        let mut to = Vec::with_capacity(HEADER + frames.len() * END + bytes);
-        let added = Self::append(&mut to, frames.len(), |frame, to| {
-            to.extend(frames[frame].as_ref());
+        let mut out = Vec::with_capacity(HEADER_BYTES + frames.len() * END_BYTES + bytes);
+        let added = Self::append(&mut out, frames.len(), |frame, out| {
+            out.extend(frames[frame].as_ref());
             Ok::<(), std::convert::Infallible>(())
         });
         let Ok(()) = added;
-        to
+        out
     }
 
-    /// Appends the content of a field that contains `count` frames to `to`. `add` appends the
+    /// Appends the content of a field that contains `count` frames to `out`. `add` appends the
     /// encoded image of the frame with the given index.
     ///
     /// # Errors
@@ -110,20 +110,20 @@ impl<'a> Frames<'a> {
     /// # Panics
     /// If there are more than `u32::MAX` frames, or if `add` shortens its buffer.
     pub fn append<E>(
-        to: &mut Vec<u8>,
+        out: &mut Vec<u8>,
         count: usize,
         mut add: impl FnMut(usize, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        to.extend(SIGNATURE);
-        to.push(LIST);
-        to.extend(u32::try_from(count).expect("fewer than 2^32 frames").to_le_bytes());
-        let table = to.len();
-        let data = table + count * END;
-        to.resize(data, 0);
+        out.extend(SIGNATURE);
+        out.push(LIST_VERSION);
+        out.extend(u32::try_from(count).expect("fewer than 2^32 frames").to_le_bytes());
+        let table = out.len();
+        let data = table + count * END_BYTES;
+        out.resize(data, 0);
         for frame in 0..count {
-            add(frame, to)?;
-            let end = to.len().checked_sub(data).expect("`add` only appends") as u64;
-            to[table + frame * END..][..END].copy_from_slice(&end.to_le_bytes());
+            add(frame, out)?;
+            let end = out.len().checked_sub(data).expect("`add` only appends") as u64;
+            out[table + frame * END_BYTES..][..END_BYTES].copy_from_slice(&end.to_le_bytes());
         }
         Ok(())
     }
@@ -132,32 +132,32 @@ impl<'a> Frames<'a> {
     /// frame with the given index, and returns the position in its buffer at which this frame
     /// starts. A frame may start inside an earlier frame, and ends at the end of the buffer.
     pub(crate) fn append_choices(
-        to: &mut Vec<u8>,
+        out: &mut Vec<u8>,
         choices: &Choices<'_>,
         mut add: impl FnMut(usize, &mut Vec<u8>) -> Result<usize, Error>,
     ) -> Result<(), Error> {
         let Choices { frames, default, table, stored } = *choices;
-        let header = HEADER + COUNTS + stored.len() * STORED + table.len() * 4;
-        reserve(to, header)?;
-        to.extend(SIGNATURE);
-        to.push(CHOICES);
+        let header = HEADER_BYTES + COUNTS_BYTES + stored.len() * STORED_FRAME_BYTES + table.len() * 4;
+        reserve(out, header)?;
+        out.extend(SIGNATURE);
+        out.push(CHOICES_VERSION);
         for number in [frames, table.len() / frames.max(1), default, stored.len()] {
             let number = u32::try_from(number).map_err(|_| Error::in_source("the clip has 2^32 or more frames"))?;
-            to.extend(number.to_le_bytes());
+            out.extend(number.to_le_bytes());
         }
-        let positions = to.len();
-        to.resize(positions + stored.len() * STORED, 0);
-        to.extend(table.iter().flat_map(|index| index.to_le_bytes()));
-        let data = to.len();
+        let positions = out.len();
+        out.resize(positions + stored.len() * STORED_FRAME_BYTES, 0);
+        out.extend(table.iter().flat_map(|index| index.to_le_bytes()));
+        let data = out.len();
         for (index, &number) in stored.iter().enumerate() {
-            let start = add(index, to)?;
-            let numbers = [start - data, to.len() - data, number].map(|number| (number as u64).to_le_bytes());
-            to[positions + index * STORED..][..STORED].copy_from_slice(numbers.as_flattened());
+            let start = add(index, out)?;
+            let numbers = [start - data, out.len() - data, number].map(|number| (number as u64).to_le_bytes());
+            out[positions + index * STORED_FRAME_BYTES..][..STORED_FRAME_BYTES].copy_from_slice(numbers.as_flattened());
         }
         Ok(())
     }
 
-    /// Appends a list of the same frames to `to`, with different images. `add` appends the new
+    /// Appends a list of the same frames to `out`, with different images. `add` appends the new
     /// image for an encoded image of this list. If this list states the index of each frame in a
     /// video, so does the new list, which then contains only the selected
     /// [choice](Frames::choices), and stores a frame only once if it occurs several times in a row.
@@ -166,23 +166,23 @@ impl<'a> Frames<'a> {
     /// The first error that `add` returns, or if memory runs out.
     pub fn append_mapped(
         &self,
-        to: &mut Vec<u8>,
+        out: &mut Vec<u8>,
         mut add: impl FnMut(&'a [u8], &mut Vec<u8>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let image = |frame: usize| self.get(frame).expect("`read` checks the positions");
-        let Table::Choices { chosen, .. } = self.table else {
-            return Self::append(to, self.len(), |frame, to| add(image(frame), to));
+        let Table::Choices { selected, .. } = self.table else {
+            return Self::append(out, self.len(), |frame, out| add(image(frame), out));
         };
-        let is_new = |&frame: &usize| frame == 0 || chosen[frame] != chosen[frame - 1];
-        let first_shown: Vec<usize> = (0..self.len()).filter(is_new).collect();
+        let is_new = |&frame: &usize| frame == 0 || selected[frame] != selected[frame - 1];
+        let new_frames: Vec<usize> = (0..self.len()).filter(is_new).collect();
         let index = |&frame: &usize| self.index(frame).map_or(0, |index| index as usize);
-        let indices: Vec<usize> = first_shown.iter().map(index).collect();
+        let indices: Vec<usize> = new_frames.iter().map(index).collect();
         let table: Vec<u32> =
-            (0..self.len()).map(|frame| first_shown.partition_point(|&first| first <= frame) as u32 - 1).collect();
+            (0..self.len()).map(|frame| new_frames.partition_point(|&first| first <= frame) as u32 - 1).collect();
         let choices = Choices { frames: self.len(), default: 0, table: &table, stored: &indices };
-        Self::append_choices(to, &choices, |stored, to| {
-            let start = to.len();
-            add(image(first_shown[stored]), to)?;
+        Self::append_choices(out, &choices, |stored, out| {
+            let start = out.len();
+            add(image(new_frames[stored]), out)?;
             Ok(start)
         })
     }
@@ -208,12 +208,12 @@ impl<'a> Frames<'a> {
             )));
         }
         let cut = || Error::decode(format!("the list of frames is truncated in its header, at byte {}", bytes.len()));
-        let (start, rest) = bytes.split_first_chunk::<HEADER>().ok_or_else(cut)?;
+        let (start, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(cut)?;
         let [.., version, a, b, c, d] = *start;
         let count = u32::from_le_bytes([a, b, c, d]);
         match version {
-            LIST => {}
-            CHOICES => {
+            LIST_VERSION => {}
+            CHOICES_VERSION => {
                 return Self::read_choices(count, rest).ok_or_else(|| {
                     Error::decode(format!(
                         "the list of frames with choices is damaged: it claims {count} frames, and has {} bytes",
@@ -227,11 +227,11 @@ impl<'a> Frames<'a> {
                 )));
             }
         }
-        let table = usize::try_from(u64::from(count) * END as u64).ok();
+        let table = usize::try_from(u64::from(count) * END_BYTES as u64).ok();
         let (ends, data) = table.and_then(|table| rest.split_at_checked(table)).ok_or_else(|| {
             Error::decode(format!("the list of frames claims {count} frames, but is truncated at byte {}", bytes.len()))
         })?;
-        let ends = ends.as_chunks::<END>().0;
+        let ends = ends.as_chunks::<END_BYTES>().0;
         let mut start = 0;
         for (frame, end) in ends.iter().enumerate() {
             let end = u64::from_le_bytes(*end);
@@ -253,21 +253,21 @@ impl<'a> Frames<'a> {
     /// Reads a list of choices of `count` frames, without the header. Returns `None` if the list is
     /// damaged.
     fn read_choices(count: u32, bytes: &'a [u8]) -> Option<Self> {
-        let (counts, rest) = bytes.split_first_chunk::<COUNTS>()?;
+        let (counts, rest) = bytes.split_first_chunk::<COUNTS_BYTES>()?;
         let [choices, default, stored] =
             [0, 4, 8].map(|at| u32::from_le_bytes([counts[at], counts[at + 1], counts[at + 2], counts[at + 3]]));
         let [count, choices, default, stored] =
             [count, choices, default, stored].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        let (stored, rest) = rest.split_at_checked(stored.checked_mul(STORED)?)?;
+        let (stored, rest) = rest.split_at_checked(stored.checked_mul(STORED_FRAME_BYTES)?)?;
         let (all, data) = rest.split_at_checked(choices.checked_mul(count)?.checked_mul(4)?)?;
-        let (stored, all) = (stored.as_chunks::<STORED>().0, all.as_chunks::<4>().0);
+        let (stored, all) = (stored.as_chunks::<STORED_FRAME_BYTES>().0, all.as_chunks::<4>().0);
         let positions = stored.iter().map(positions);
         let ends = positions.clone().map(|(_, end)| end).max().unwrap_or(0);
-        let are_inside = positions.clone().all(|(start, end)| start <= end) && ends == data.len() as u64;
+        let are_in_bounds = positions.clone().all(|(start, end)| start <= end) && ends == data.len() as u64;
         let are_stored = all.iter().all(|index| (u32::from_le_bytes(*index) as usize) < stored.len());
-        let chosen = all.get(default.checked_mul(count)?..)?.get(..count)?;
-        (count > 0 && are_inside && are_stored)
-            .then_some(Frames { table: Table::Choices { stored, chosen, all }, data })
+        let selected = all.get(default.checked_mul(count)?..)?.get(..count)?;
+        (count > 0 && are_in_bounds && are_stored)
+            .then_some(Frames { table: Table::Choices { stored, selected, all }, data })
     }
 
     /// Returns the number of frames.
@@ -275,7 +275,7 @@ impl<'a> Frames<'a> {
     pub fn len(&self) -> usize {
         match self.table {
             Table::List(ends) => ends.len(),
-            Table::Choices { chosen, .. } => chosen.len(),
+            Table::Choices { selected, .. } => selected.len(),
         }
     }
 
@@ -284,7 +284,7 @@ impl<'a> Frames<'a> {
     pub fn choices(&self) -> usize {
         match self.table {
             Table::List(_) => 1,
-            Table::Choices { chosen, all, .. } => all.len() / chosen.len(),
+            Table::Choices { selected, all, .. } => all.len() / selected.len(),
         }
     }
 
@@ -295,8 +295,8 @@ impl<'a> Frames<'a> {
     #[must_use]
     pub fn choose(mut self, choice: usize) -> Self {
         assert!(choice < self.choices(), "choice {choice} of {}", self.choices());
-        if let Table::Choices { chosen, all, .. } = &mut self.table {
-            *chosen = &all[choice * chosen.len()..][..chosen.len()];
+        if let Table::Choices { selected, all, .. } = &mut self.table {
+            *selected = &all[choice * selected.len()..][..selected.len()];
         }
         self
     }
@@ -304,12 +304,12 @@ impl<'a> Frames<'a> {
     /// Selects an alternative clip with the random number `draw`. All clips are equally likely.
     #[must_use]
     pub fn draw(self, draw: u64) -> Self {
-        self.choose(drawn(self.choices(), draw))
+        self.choose(drawn_choice(self.choices(), draw))
     }
 
-    fn stored(&self, frame: usize) -> Option<&'a [u8; STORED]> {
-        let Table::Choices { stored, chosen, .. } = self.table else { return None };
-        stored.get(u32::from_le_bytes(*chosen.get(frame)?) as usize)
+    fn stored(&self, frame: usize) -> Option<&'a [u8; STORED_FRAME_BYTES]> {
+        let Table::Choices { stored, selected, .. } = self.table else { return None };
+        stored.get(u32::from_le_bytes(*selected.get(frame)?) as usize)
     }
 
     /// Returns the index of frame `frame` in its video, if the list states the index.
@@ -336,7 +336,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-fn positions(stored: &[u8; STORED]) -> (u64, u64) {
+fn positions(stored: &[u8; STORED_FRAME_BYTES]) -> (u64, u64) {
     let numbers = stored.as_chunks::<8>().0;
     (u64::from_le_bytes(numbers[0]), u64::from_le_bytes(numbers[1]))
 }
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_back() {
+    fn encoded_frames_are_read_back() {
         let lists: [&[&[u8]]; 4] = [&[], &[b"one"], &[b"", b"two", b""], &[b"a", b"bc", b"def"]];
         for list in lists {
             let bytes = Frames::encode(list);
@@ -414,11 +414,11 @@ mod tests {
         let choices = Choices { frames: 2, default: 1, table: &table, stored: &[7, 8, 9, 20] };
         let mut bytes = b"before".to_vec();
         let mut start = 0;
-        let added = Frames::append_choices(&mut bytes, &choices, |index, to| {
+        let added = Frames::append_choices(&mut bytes, &choices, |index, out| {
             if index % 3 == 0 {
-                start = to.len();
+                start = out.len();
             }
-            to.push(b"abcx"[index]);
+            out.push(b"abcx"[index]);
             Ok(start)
         });
         added.unwrap();
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_choices_come_back() {
+    fn a_choice_selects_stored_frames() {
         let bytes = choices();
         let frames = Frames::read(&bytes).unwrap();
         assert_eq!((frames.len(), frames.choices()), (2, 2));
@@ -445,16 +445,16 @@ mod tests {
         let table = [0, 1, 1, 2];
         let choices = Choices { frames: 4, default: 0, table: &table, stored: &[3, 6, 9] };
         let mut clip = Vec::new();
-        Frames::append_choices(&mut clip, &choices, |index, to| {
-            to.push(b"abc"[index]);
-            Ok(to.len() - 1)
+        Frames::append_choices(&mut clip, &choices, |index, out| {
+            out.push(b"abc"[index]);
+            Ok(out.len() - 1)
         })
         .unwrap();
         let clip = Frames::read(&clip).unwrap();
         let (mut mapped, mut calls) = (b"before".to_vec(), 0);
-        let add = |image: &[u8], to: &mut Vec<u8>| {
+        let add = |image: &[u8], out: &mut Vec<u8>| {
             calls += 1;
-            to.extend([image, b"!"].concat());
+            out.extend([image, b"!"].concat());
             Ok(())
         };
         clip.append_mapped(&mut mapped, add).unwrap();
@@ -465,8 +465,8 @@ mod tests {
 
         let list = Frames::encode(&[b"one", b"one", b"two"]);
         let mut mapped = Vec::new();
-        let add = |image: &[u8], to: &mut Vec<u8>| {
-            to.extend(&image[1..]);
+        let add = |image: &[u8], out: &mut Vec<u8>| {
+            out.extend(&image[1..]);
             Ok(())
         };
         Frames::read(&list).unwrap().append_mapped(&mut mapped, add).unwrap();

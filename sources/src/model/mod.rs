@@ -36,7 +36,7 @@ pub use concat::Join;
 pub(crate) use concat::Prefetchers;
 pub use frames::Frames;
 #[cfg(feature = "video")]
-pub(crate) use frames::{Choices, drawn};
+pub(crate) use frames::{Choices, drawn_choice};
 pub use labels::labels;
 pub use labels::{Labels, labels_retried, no_sample};
 pub use lookahead::{BatchIndex, Lookahead, NextUse, Prefetcher};

@@ -8,9 +8,9 @@ pub(crate) enum Relabel {
         /// For each class of the dataset, its name and its new label, if any.
         classes: Vec<(String, Option<i64>)>,
         /// Describes the dataset in messages.
-        set: String,
+        dataset: String,
         /// Describes the new labels in messages.
-        how: &'static str,
+        numbering: &'static str,
     },
     /// Leaves labels unchanged, because the dataset has no class names. A label must be at least 0
     /// and less than this number of classes.
@@ -20,7 +20,7 @@ pub(crate) enum Relabel {
 impl Relabel {
     /// Returns the new label. Fails if the old label is not the index of a class, or if its class
     /// has no new label.
-    pub(crate) fn of(&self, label: i64) -> Result<i64> {
+    pub(crate) fn new_label(&self, label: i64) -> Result<i64> {
         let index = usize::try_from(label).ok();
         match self {
             Relabel::Unnamed(names) if index.is_some_and(|index| index < *names) => Ok(label),
@@ -28,12 +28,13 @@ impl Relabel {
                 "label {label} is outside the list of {}, which are numbered from 0",
                 counted(*names, "class", "classes")
             ))),
-            Relabel::Named { classes, set, how } => match index.and_then(|index| classes.get(index)) {
+            Relabel::Named { classes, dataset, numbering } => match index.and_then(|index| classes.get(index)) {
                 Some((_, Some(new))) => Ok(*new),
                 Some((name, None)) => Err(Error::in_source(format!("class {name:?} is not in the list of classes"))),
                 None => {
                     let named = counted(classes.len(), "class", "classes");
-                    let cause = format!("label {label} has no name: {set} names {named}, and labels are {how}");
+                    let cause =
+                        format!("label {label} has no name: {dataset} names {named}, and labels are {numbering}");
                     Err(Error::in_source(cause))
                 }
             },

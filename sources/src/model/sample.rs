@@ -37,18 +37,18 @@ const MAX_RELABELS: usize = 4;
 pub struct Sample<'a> {
     key: &'a str,
     fields: [(&'a str, Value<'a>); MAX_FIELDS],
-    len: usize,
+    field_count: usize,
     label: Label<'a>,
     /// The mappings, in the order in which they are applied.
     relabels: [Option<&'a Relabel>; MAX_RELABELS],
     /// Number of leading `relabels` that do not apply to the label, because it was set later.
     skipped_relabels: usize,
-    lacks: Option<&'a Lacks>,
+    hints: Option<&'a MessageHints>,
 }
 
 /// The content of the messages about a sample without an image or without a label.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Lacks {
+pub(crate) struct MessageHints {
     /// Name of the image column.
     pub(crate) image: Option<String>,
     /// Advice on how to get or omit the label, if there is any.
@@ -57,10 +57,10 @@ pub(crate) struct Lacks {
     pub(crate) omitted_fields: Vec<String>,
 }
 
-impl Lacks {
+impl MessageHints {
     /// Returns advice for a table without a label column. `candidates` are the columns that contain
     /// integers. Returns `None` if there are none.
-    pub(crate) fn label_of(candidates: &[&str]) -> Option<Arc<str>> {
+    pub(crate) fn label_hint(candidates: &[&str]) -> Option<Arc<str>> {
         let first_candidate = candidates.first()?;
         let (names, have) = (candidates.join("\", \""), if candidates.len() == 1 { "has" } else { "have" });
         Some(
@@ -89,11 +89,11 @@ impl<'a> Sample<'a> {
     /// extension, such as `n01440764/n01440764_10026`.
     pub fn new(key: &'a str) -> Self {
         let (fields, relabels) = ([("", Value::Bytes(&[])); MAX_FIELDS], [None; MAX_RELABELS]);
-        Sample { key, fields, len: 0, label: Label::None, relabels, skipped_relabels: 0, lacks: None }
+        Sample { key, fields, field_count: 0, label: Label::None, relabels, skipped_relabels: 0, hints: None }
     }
 
-    pub(crate) fn lacking(mut self, lacks: &'a Lacks) -> Self {
-        self.lacks = Some(lacks);
+    pub(crate) fn with_hints(mut self, hints: &'a MessageHints) -> Self {
+        self.hints = Some(hints);
         self
     }
 
@@ -101,21 +101,21 @@ impl<'a> Sample<'a> {
     /// without an image.
     #[doc(hidden)]
     pub fn lacks_image(&self) -> Option<&'a str> {
-        self.lacks?.image.as_deref()
+        self.hints?.image.as_deref()
     }
 
     /// Returns the names of all fields of the sample in the dataset, including fields that were not
     /// read because the loader does not need them. Messages about a missing field list these names.
     #[doc(hidden)]
     pub fn available_names(&self) -> Vec<&'a str> {
-        let omitted = self.lacks.map_or(&[] as &[String], |lacks| &lacks.omitted_fields);
+        let omitted = self.hints.map_or(&[] as &[String], |hints| &hints.omitted_fields);
         self.names().into_iter().chain(omitted.iter().map(String::as_str)).collect()
     }
 
     /// Returns advice for the message about a sample without a label, if there is any.
     #[doc(hidden)]
     pub fn lacks_label(&self) -> Option<&'a Arc<str>> {
-        self.lacks?.label.as_ref()
+        self.hints?.label.as_ref()
     }
 
     /// Adds a field. The value is anything that converts to a [`Value`], such as bytes or text. The
@@ -139,7 +139,7 @@ impl<'a> Sample<'a> {
         if name == "cls" {
             match self.label {
                 Label::None => {
-                    (self.label, self.skipped_relabels) = (Label::Text(value.memory()), self.relabeled_times())
+                    (self.label, self.skipped_relabels) = (Label::Text(value.memory()), self.relabel_count())
                 }
                 Label::Class(_) => {}
                 Label::Text(_) => return Err(Error::in_source("field \"cls\" occurs twice")),
@@ -149,11 +149,11 @@ impl<'a> Sample<'a> {
         if self.value(name).is_some() {
             return Err(Error::in_source(format!("field {name:?} occurs twice")));
         }
-        let Some(slot) = self.fields.get_mut(self.len) else {
+        let Some(slot) = self.fields.get_mut(self.field_count) else {
             return Err(Error::in_source(format!("more than {MAX_FIELDS} fields: cannot add {name:?}")));
         };
         *slot = (name, value);
-        self.len += 1;
+        self.field_count += 1;
         Ok(())
     }
 
@@ -166,14 +166,14 @@ impl<'a> Sample<'a> {
     /// Sets the label to `class`.
     #[must_use]
     pub fn with_label(mut self, class: i64) -> Self {
-        (self.label, self.skipped_relabels) = (Label::Class(class), self.relabeled_times());
+        (self.label, self.skipped_relabels) = (Label::Class(class), self.relabel_count());
         self
     }
 
     /// Applies `relabel` to the label, and to the results of [`class`](Sample::class). Fails if
     /// four mappings already apply.
     pub(crate) fn relabeled(mut self, relabel: &'a Relabel) -> Result<Self> {
-        let times = self.relabeled_times();
+        let times = self.relabel_count();
         let slot = self.relabels.get_mut(times).ok_or_else(|| {
             Error::in_source(format!("more than {MAX_RELABELS} nested sources map labels to new labels"))
         })?;
@@ -181,7 +181,7 @@ impl<'a> Sample<'a> {
         Ok(self)
     }
 
-    fn relabeled_times(&self) -> usize {
+    fn relabel_count(&self) -> usize {
         self.relabels.iter().flatten().count()
     }
 
@@ -198,7 +198,7 @@ impl<'a> Sample<'a> {
     /// # Errors
     /// If the class has no label. The message contains the name or the index of the class.
     pub fn class(&self, number: i64) -> Result<i64> {
-        self.renumbered(number, 0)
+        self.relabel_class(number, 0)
     }
 
     /// Returns the pixel value of the first class in the mask `stem`, such as 1 in Pascal VOC.
@@ -237,8 +237,8 @@ impl<'a> Sample<'a> {
         Ok(new_value)
     }
 
-    fn renumbered(&self, number: i64, skipped: usize) -> Result<i64> {
-        self.relabels[skipped..].iter().flatten().try_fold(number, |number, relabel| relabel.of(number))
+    fn relabel_class(&self, number: i64, skipped: usize) -> Result<i64> {
+        self.relabels[skipped..].iter().flatten().try_fold(number, |number, relabel| relabel.new_label(number))
     }
 
     /// Replaces the key.
@@ -255,7 +255,7 @@ impl<'a> Sample<'a> {
 
     /// Returns all fields, in the order of the source.
     pub fn fields(&self) -> &[(&'a str, Value<'a>)] {
-        &self.fields[..self.len]
+        &self.fields[..self.field_count]
     }
 
     /// Returns the names of all fields, in the order of the source.
@@ -318,7 +318,7 @@ impl<'a> Sample<'a> {
                 })?
             }
         };
-        self.renumbered(label, self.skipped_relabels).map(Some)
+        self.relabel_class(label, self.skipped_relabels).map(Some)
     }
 }
 

@@ -263,8 +263,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 pub struct ReadCompletion {
-    started: Instant,
-    shared: Arc<Shared>,
+    started_at: Instant,
+    progress_state: Arc<ReadProgress>,
     /// The callback for the result. Only the owner accesses it. The mutex makes `ReadCompletion`
     /// `Sync`, as futures that move between threads require.
     on_result: Mutex<Option<OnResult>>,
@@ -273,7 +273,7 @@ pub struct ReadCompletion {
 type OnResult = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
 
 #[derive(Default)]
-struct Shared {
+struct ReadProgress {
     /// Nanoseconds from the start of the request to its first byte, or 0.
     first_byte_nanos: AtomicU64,
     /// Nanoseconds from the start of the request to its latest bytes, or 0.
@@ -286,21 +286,21 @@ impl ReadCompletion {
     /// should return quickly.
     pub fn new(on_result: impl FnOnce(Result<Vec<u8>>) + Send + 'static) -> Self {
         ReadCompletion {
-            started: Instant::now(),
-            shared: Arc::default(),
+            started_at: Instant::now(),
+            progress_state: Arc::default(),
             on_result: Mutex::new(Some(Box::new(on_result))),
         }
     }
 
     pub(crate) fn canceler(&self) -> Canceler {
-        Canceler(self.shared.clone())
+        Canceler(self.progress_state.clone())
     }
 
     /// Records the arrival of the first byte.
     pub fn first_byte(&self) {
         let nanos = self.record_progress();
         // A relaxed ordering suffices for a measurement.
-        let _ = self.shared.first_byte_nanos.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.progress_state.first_byte_nanos.compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Records that bytes have arrived. A request that makes no progress for two minutes is
@@ -310,14 +310,14 @@ impl ReadCompletion {
     }
 
     fn record_progress(&self) -> u64 {
-        let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
-        self.shared.progress_nanos.store(nanos, Ordering::Relaxed);
+        let nanos = u64::try_from(self.started_at.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.progress_state.progress_nanos.store(nanos, Ordering::Relaxed);
         nanos
     }
 
     /// Returns whether the result is no longer needed, so that the store may drop the request.
     pub fn is_cancelled(&self) -> bool {
-        self.shared.canceled.load(Ordering::Relaxed)
+        self.progress_state.canceled.load(Ordering::Relaxed)
     }
 
     /// Completes the request with the bytes of the range or with an error.
@@ -342,7 +342,7 @@ impl ReadCompletion {
     }
 }
 
-pub(crate) struct Canceler(Arc<Shared>);
+pub(crate) struct Canceler(Arc<ReadProgress>);
 
 impl Canceler {
     pub(crate) fn cancel(&self) {

@@ -59,7 +59,7 @@ impl<'a> Value<'a> {
 
     /// Returns a value of the same type and shape with `bytes` as its [`memory`](Value::memory).
     /// Fails if the value is text, and `bytes` is not UTF-8.
-    pub(crate) fn moved<'b>(&self, bytes: &'b [u8]) -> Result<Value<'b>> {
+    pub(crate) fn with_bytes<'b>(&self, bytes: &'b [u8]) -> Result<Value<'b>> {
         Ok(match *self {
             Value::Bytes(_) => Value::Bytes(bytes),
             Value::Text(_) => Value::Text(

@@ -143,7 +143,7 @@ impl Zip {
                     "zip: two datasets have the field {name:?}; add a prefix to one of them with Zip::named"
                 )));
             }
-            sample.push(name, kind.moved(&scratch[span])?)?;
+            sample.push(name, kind.with_bytes(&scratch[span])?)?;
         }
         Ok(sample)
     }
@@ -180,7 +180,7 @@ impl Zip {
             }
             for (name, value) in sample.fields() {
                 let name = append_parts(out, &[part.prefix.as_bytes(), name.as_bytes()]);
-                copy.fields.push((name, append_parts(out, &[value.memory()]), value.moved(&[])?));
+                copy.fields.push((name, append_parts(out, &[value.memory()]), value.with_bytes(&[])?));
             }
         }
         Ok(copy)

@@ -62,7 +62,7 @@ fn open_any_format(path: &Path, options: &Options) -> Result<Arc<dyn Source>> {
     if path.as_os_str().is_empty() {
         return Err(Error::config("the path of the dataset is empty"));
     }
-    let location = options.at(path)?;
+    let location = options.locate(path)?;
     let mut format = options.format.as_deref().map(DataFormat::by_name).transpose()?;
     if options.masks.is_some() {
         if location.storage.is_store() {

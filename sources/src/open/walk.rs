@@ -27,7 +27,7 @@ impl DataFormat {
     }
 }
 
-enum Found {
+enum Entry {
     File,
     /// A folder in a store has been listed.
     Folder,
@@ -45,25 +45,25 @@ pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFo
     }
     let mut entry = look_up(&mut location, format)?;
     let mut detected = None;
-    if let Found::Nothing(_) = entry {
+    if let Entry::Nothing(_) = entry {
         detected = format_of_pattern(&location)?;
         if detected.is_none()
             && let Some((dataset, dataset_format)) = enclosing_dataset(&location, format)?
         {
-            (location, detected, entry) = (dataset, dataset_format, Found::File);
+            (location, detected, entry) = (dataset, dataset_format, Entry::File);
         }
     }
     match (format.or(detected), entry) {
         (Some(format), _) => format.open(location, options),
-        (None, Found::File) => {
+        (None, Entry::File) => {
             let start = start_of_file(&location)?;
             let detected = DATA_FORMATS.iter().find(|format| format.matches_file(&location.path, &start));
             detected
                 .ok_or_else(|| Error::in_source(not_a_dataset(&start)).at_path(&location.path))?
                 .open(location, options)
         }
-        (None, Found::Folder) => open_folder(location, options),
-        (None, Found::Nothing(error)) => match (error, location.storage.is_store()) {
+        (None, Entry::Folder) => open_folder(location, options),
+        (None, Entry::Nothing(error)) => match (error, location.storage.is_store()) {
             (Some(error), _) => Err(error),
             (None, true) => open_folder(location, options),
             (None, false) => Err(no_such_path(&location.path)),
@@ -75,17 +75,17 @@ pub(super) fn walk(mut location: DatasetLocation, format: Option<&'static DataFo
 /// that matches `format`, or any format if it is `None`, counts as a file, without a request. Any
 /// other URL is listed. If `format` is given and the listing is empty or fails, also looks for an
 /// object at the URL itself.
-fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Result<Found> {
+fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Result<Entry> {
     let Storage::Store { remote, .. } = &location.storage else {
         return Ok(match file::metadata(&location.path)? {
-            None => Found::Nothing(None),
-            Some(metadata) if metadata.is_dir() => Found::Folder,
-            Some(_) => Found::File,
+            None => Entry::Nothing(None),
+            Some(metadata) if metadata.is_dir() => Entry::Folder,
+            Some(_) => Entry::File,
         });
     };
     let remote = remote.clone();
     if candidates(format).any(|format| format.matches_file(&location.path, &[])) {
-        return Ok(Found::File);
+        return Ok(Entry::File);
     }
     let error = match location.list() {
         // The store is probably unreachable, because the request was already retried.
@@ -93,12 +93,12 @@ fn look_up(location: &mut DatasetLocation, format: Option<&DataFormat>) -> Resul
         // Some stores report an error for the listing of a folder that does not exist.
         Err(e) => Some(e),
         Ok(false) => None,
-        Ok(true) => return Ok(Found::Folder),
+        Ok(true) => return Ok(Entry::Folder),
     };
     let url = location.url().to_owned();
     match format.map(|_| remote.repeated(move |store| store.object(&url))) {
-        Some(Ok(_)) => Ok(Found::File),
-        _ => Ok(Found::Nothing(error)),
+        Some(Ok(_)) => Ok(Entry::File),
+        _ => Ok(Entry::Nothing(error)),
     }
 }
 
@@ -144,14 +144,14 @@ fn enclosing_dataset(
     };
     let with_parts = || candidates(format).filter(|format| format.has_parts);
     let detected = match entry {
-        Found::File if is_store && !with_parts().any(|format| format.matches_file(&dataset.path, &[])) => {
+        Entry::File if is_store && !with_parts().any(|format| format.matches_file(&dataset.path, &[])) => {
             return Ok(None);
         }
-        Found::File => None,
-        Found::Nothing(_) => return Ok(None),
-        Found::Folder => match by_layout(dataset.tree(), with_parts())? {
+        Entry::File => None,
+        Entry::Nothing(_) => return Ok(None),
+        Entry::Folder => match format_by_layout(dataset.tree(), with_parts())? {
             Some(format) => Some(format),
-            None => match by_files(dataset.tree(), with_parts())? {
+            None => match format_by_files(dataset.tree(), with_parts())? {
                 None => return Ok(None),
                 format => format,
             },
@@ -160,7 +160,7 @@ fn enclosing_dataset(
     Ok(Some((dataset, detected)))
 }
 
-fn by_layout(
+fn format_by_layout(
     folder: Tree<'_>,
     formats: impl Iterator<Item = &'static DataFormat>,
 ) -> Result<Option<&'static DataFormat>> {
@@ -172,7 +172,7 @@ fn by_layout(
     Ok(None)
 }
 
-fn by_files(
+fn format_by_files(
     folder: Tree<'_>,
     formats: impl Iterator<Item = &'static DataFormat>,
 ) -> Result<Option<&'static DataFormat>> {
@@ -188,7 +188,7 @@ fn by_files(
 /// because all other formats are identified by the file name.
 fn start_of_file(location: &DatasetLocation) -> Result<Vec<u8>> {
     match &location.storage {
-        Storage::Machine { .. } => file::start(&location.path, HEAD_BYTES),
+        Storage::Machine { .. } => file::read_head(&location.path, HEAD_BYTES),
         Storage::Store { .. } if !location.url().ends_with(".json") => Ok(Vec::new()),
         store => {
             let (file, mut bytes) = (store.open(&location.path)?, Vec::new());
@@ -202,7 +202,7 @@ fn start_of_file(location: &DatasetLocation) -> Result<Vec<u8>> {
 /// folders, or the format of its files. Fails if the folder contains both tar shards and images.
 fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
     let tree = location.tree();
-    if let Some(format) = by_layout(tree, DATA_FORMATS.iter())? {
+    if let Some(format) = format_by_layout(tree, DATA_FORMATS.iter())? {
         return format.open(location, options);
     }
     let e = match Folder::open_at(&location, options) {
@@ -222,7 +222,7 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
             return Ok(Arc::new(folder));
         }
     };
-    if let Some(format) = by_files(tree, DATA_FORMATS.iter())? {
+    if let Some(format) = format_by_files(tree, DATA_FORMATS.iter())? {
         return format.open(location, options);
     }
     if e.kind() != ErrorKind::Source {
@@ -254,9 +254,9 @@ fn open_folder(location: DatasetLocation, options: &Options) -> Opened {
 /// become class names. `images` yields the paths of the folders that contain images. The error
 /// names the path to open instead.
 fn check_unannotated<'a>(folder: Tree<'a>, images: impl Iterator<Item = &'a str>) -> Result<()> {
-    let around = Siblings::of(folder, images)?;
+    let siblings = Siblings::of(folder, images)?;
     for format in DATA_FORMATS {
-        if let Some(description) = (format.annotation_hint)(&around)? {
+        if let Some(description) = (format.annotation_hint)(&siblings)? {
             return Err(Error::in_source(format!(
                 "looks like {description}; to read its folders as classes, set the format to \"folder\""
             )));

@@ -223,7 +223,7 @@ impl Options {
         ColumnChoice::default()
     }
 
-    pub(crate) fn at(&self, path: &Path) -> Result<DatasetLocation> {
+    pub(crate) fn locate(&self, path: &Path) -> Result<DatasetLocation> {
         DatasetLocation::of(path, self.mapped, &self.stores)
     }
 
@@ -246,7 +246,7 @@ impl Options {
     #[doc(hidden)]
     pub fn number(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>> {
         match &self.classes {
-            Some(classes) => classes.number_if(source, self.lenient),
+            Some(classes) => classes.number_with(source, self.lenient),
             None => Ok(source),
         }
     }

@@ -4,8 +4,8 @@
 //! # Invariants
 //! 1. Files are mapped read-only, and this crate never writes to them. A map stays valid after its
 //!    file is closed, renamed or removed. If another process truncates the file before its bytes
-//!    are used, [`fetch`] returns an error on Linux; `machine::pages` describes other systems and
-//!    truncation during use. If another process overwrites the file, the mapped bytes change.
+//!    are used, [`load_pages`] returns an error on Linux; `machine::pages` describes other systems
+//!    and truncation during use. If another process overwrites the file, the mapped bytes change.
 #![allow(unsafe_code)]
 
 use std::fs::Metadata;
@@ -20,7 +20,7 @@ use super::RowBytes;
 use crate::error::{Error, Result};
 use crate::machine::bytes::{Bytes, Unmapped, grow_to};
 use crate::machine::identity::Identity;
-use crate::machine::pages::{Map, fetch};
+use crate::machine::pages::{MapAccess, load_pages};
 use crate::model::Object;
 use crate::storage::ahead::Remote;
 
@@ -198,7 +198,7 @@ impl OpenFile {
     /// as transient, because the storage device must have failed, unless the file has become too
     /// short.
     pub(crate) fn load(&self, bytes: &[u8], end: u64) -> Result<()> {
-        fetch(bytes, Map::Usual).map_err(|e| {
+        load_pages(bytes, MapAccess::Usual).map_err(|e| {
             let is_long_enough = std::fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() >= end);
             if is_long_enough { e.transient() } else { e }
         })

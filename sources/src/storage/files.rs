@@ -26,8 +26,8 @@ pub(crate) struct Files<T> {
 const MAX_CHECKED_FILES: usize = 64;
 
 /// Returns whether all files are unchanged. Returns `true` without a check if checking could take
-/// long: for files in a store, and for more than [`MAX_CHECKED_FILES`] files, because these may be on a
-/// network.
+/// long: for files in a store, and for more than [`MAX_CHECKED_FILES`] files, because these may be
+/// on a network.
 pub(crate) fn are_unchanged<'a>(
     files: impl ExactSizeIterator<Item = &'a OpenFile> + Clone,
     requested_checks: u64,

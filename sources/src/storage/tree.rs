@@ -107,7 +107,7 @@ impl<'a> Tree<'a> {
         match self {
             Tree::Local(folder) => {
                 let path = folder.join(name);
-                if file::is_file(&path)? { file::start(&path, len) } else { Ok(Vec::new()) }
+                if file::is_file(&path)? { file::read_head(&path, len) } else { Ok(Vec::new()) }
             }
             Tree::Stored(_, _, remote) => match self.objects_below().find(|(path, _)| *path == name) {
                 Some((_, object)) => remote.bytes(object, 0, object.len.min(len as u64)),

@@ -25,19 +25,19 @@ use arrayvec::ArrayVec;
 use crate::error::{Error, Result};
 use crate::format::{self, Format};
 use crate::machine::file::{self, MAX_FILE, is_below};
-use crate::model::sample::{Lacks, MAX_FIELDS};
+use crate::model::sample::{MAX_FIELDS, MessageHints};
 use crate::model::value::{Lists, Number, Numbers, append_lists};
 use crate::model::{Sample, Value};
 
 /// Collects the fields of a sample. Content that is not in memory yet is appended to the worker's
 /// scratch buffer.
-pub(crate) struct Parts<'s> {
+pub(crate) struct FieldBuffer<'s> {
     bytes: &'s mut Vec<u8>,
-    fields: ArrayVec<(&'static str, RowBytes<'s>), MAX_FIELDS>,
+    fields: ArrayVec<(&'static str, FieldContent<'s>), MAX_FIELDS>,
 }
 
 /// The content of a field. A field in the scratch buffer ends where the next one starts.
-enum RowBytes<'s> {
+enum FieldContent<'s> {
     Borrowed(Value<'s>),
     Bytes { start: usize },
     Numbers { start: usize, shape: ArrayVec<usize, 3>, from_bytes: FromBytes<'s> },
@@ -46,31 +46,33 @@ enum RowBytes<'s> {
 
 type FromBytes<'s> = fn(&'s [u8], &[usize]) -> Option<Numbers<'s>>;
 
-impl RowBytes<'_> {
+impl FieldContent<'_> {
     /// Returns the offset of the field's first byte in the scratch buffer.
     fn start(&self) -> Option<usize> {
         match self {
-            RowBytes::Borrowed(_) => None,
-            RowBytes::Bytes { start } | RowBytes::Numbers { start, .. } | RowBytes::Lists { start, .. } => Some(*start),
+            FieldContent::Borrowed(_) => None,
+            FieldContent::Bytes { start } | FieldContent::Numbers { start, .. } | FieldContent::Lists { start, .. } => {
+                Some(*start)
+            }
         }
     }
 }
 
-impl<'s> Parts<'s> {
+impl<'s> FieldBuffer<'s> {
     pub(crate) fn new(scratch: &'s mut Vec<u8>) -> Self {
         scratch.clear();
-        Parts { bytes: scratch, fields: ArrayVec::new() }
+        FieldBuffer { bytes: scratch, fields: ArrayVec::new() }
     }
 
     /// Adds a field, and returns the buffer to which the caller must append the field's content.
     pub(crate) fn begin(&mut self, name: &'static str) -> &mut Vec<u8> {
-        self.fields.push((name, RowBytes::Bytes { start: self.bytes.len() }));
+        self.fields.push((name, FieldContent::Bytes { start: self.bytes.len() }));
         self.bytes
     }
 
     /// Adds a value that is already in memory.
     pub(crate) fn keep(&mut self, name: &'static str, value: impl Into<Value<'s>>) {
-        self.fields.push((name, RowBytes::Borrowed(value.into())));
+        self.fields.push((name, FieldContent::Borrowed(value.into())));
     }
 
     /// Adds an array. The number of elements in `numbers` must match `shape`.
@@ -81,13 +83,13 @@ impl<'s> Parts<'s> {
         numbers: impl IntoIterator<Item = T>,
     ) {
         let (start, shape) = (self.bytes.len(), shape.iter().copied().collect());
-        self.fields.push((name, RowBytes::Numbers { start, shape, from_bytes: Numbers::from_bytes::<T> }));
+        self.fields.push((name, FieldContent::Numbers { start, shape, from_bytes: Numbers::from_bytes::<T> }));
         numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(bytemuck::bytes_of(&number)));
     }
 
     /// Adds lists of numbers. `ends` contains the end offset of each list in `numbers`.
     pub(crate) fn lists(&mut self, name: &'static str, ends: &[usize], numbers: &[f64]) {
-        self.fields.push((name, RowBytes::Lists { start: self.bytes.len(), count: ends.len() }));
+        self.fields.push((name, FieldContent::Lists { start: self.bytes.len(), count: ends.len() }));
         append_lists(self.bytes, ends, numbers);
     }
 
@@ -104,24 +106,24 @@ impl<'s> Parts<'s> {
 
     /// Builds the sample. Fails if a field was added twice.
     pub(crate) fn sample(self, key: &'s str) -> Result<Sample<'s>> {
-        static LACKS: LazyLock<Lacks> = LazyLock::new(|| Lacks {
+        static HINTS: LazyLock<MessageHints> = LazyLock::new(|| MessageHints {
             label: Some(
                 "no label: these images have one class per box, which field::Boxes reads; use \
                  drop_field(\"label\"), or unlabeled(true) to read -1"
                     .into(),
             ),
-            ..Lacks::default()
+            ..MessageHints::default()
         });
-        let (bytes, mut sample) = (&**self.bytes, Sample::new(key).lacking(&LACKS));
-        for (index, (name, part)) in self.fields.iter().enumerate() {
+        let (bytes, mut sample) = (&**self.bytes, Sample::new(key).with_hints(&HINTS));
+        for (index, (name, content)) in self.fields.iter().enumerate() {
             let end = self.fields[index + 1..].iter().find_map(|(_, next)| next.start()).unwrap_or(bytes.len());
-            let value = match part {
-                RowBytes::Borrowed(value) => *value,
-                RowBytes::Bytes { start } => Value::Bytes(&bytes[*start..end]),
-                RowBytes::Numbers { start, shape, from_bytes } => {
+            let value = match content {
+                FieldContent::Borrowed(value) => *value,
+                FieldContent::Bytes { start } => Value::Bytes(&bytes[*start..end]),
+                FieldContent::Numbers { start, shape, from_bytes } => {
                     from_bytes(&bytes[*start..end], shape).expect("the number of elements matches the shape").into()
                 }
-                RowBytes::Lists { start, count } => Lists::from_bytes(&bytes[*start..end], *count).into(),
+                FieldContent::Lists { start, count } => Lists::from_bytes(&bytes[*start..end], *count).into(),
             };
             sample.push(name, value)?;
         }

@@ -42,7 +42,7 @@ impl Features {
     }
 
     /// Returns the type of a column that contains files, if the column's feature determines it.
-    pub(crate) fn file(&self, column: &str) -> Option<ColumnType> {
+    pub(crate) fn file_column_type(&self, column: &str) -> Option<ColumnType> {
         match self.0.get(column)?.get("_type")?.as_str()? {
             "Image" => Some(ColumnType::Images),
             "Value" => None,
@@ -55,7 +55,7 @@ impl Features {
 pub(crate) struct FileFeatures<'a> {
     features: Features,
     /// Whether `features` comes from the first file.
-    of_file: bool,
+    is_from_file: bool,
     files: &'a [(PathBuf, String)],
 }
 
@@ -64,9 +64,9 @@ impl<'a> FileFeatures<'a> {
     /// `None`, the first file determines the features. `files` contains the path and the JSON of
     /// each file that has features.
     pub(crate) fn new(dataset_features: Option<Features>, files: &'a [(PathBuf, String)]) -> Self {
-        let of_file = dataset_features.is_none();
+        let is_from_file = dataset_features.is_none();
         let features = dataset_features.or_else(|| files.iter().find_map(|(_, json)| Features::of(json)));
-        FileFeatures { features: features.unwrap_or_default(), of_file, files }
+        FileFeatures { features: features.unwrap_or_default(), is_from_file, files }
     }
 
     pub(crate) fn all(&self) -> &Features {
@@ -80,16 +80,17 @@ impl<'a> FileFeatures<'a> {
         columns: impl Iterator<Item = &'n str>,
         label: Option<&str>,
     ) -> Result<Option<Vec<String>>> {
-        let mut chosen = None;
+        let mut label_classes = None;
         // Nearly all files contain the same text as the previous file, so parse each text once.
         let mut texts: Vec<&(PathBuf, String)> = self.files.iter().collect();
         texts.dedup_by_key(|(_, json)| json.as_str());
         let files: Vec<_> = texts.iter().filter_map(|(path, json)| Some((&**path, Features::of(json)?))).collect();
         for column in columns {
-            let of_all = self.features.classes(column).filter(|_| !self.of_file).map(|names| (None, names));
-            let delegate_to_files =
+            let dataset_classes =
+                self.features.classes(column).filter(|_| !self.is_from_file).map(|names| (None, names));
+            let file_classes =
                 files.iter().filter_map(|(path, features)| Some((Some(*path), features.classes(column)?)));
-            let mut named = of_all.into_iter().chain(delegate_to_files);
+            let mut named = dataset_classes.into_iter().chain(file_classes);
             let Some((first, names)) = named.next() else { continue };
             for (path, others) in named {
                 if let Some(cause) = difference(&names, &others) {
@@ -102,10 +103,10 @@ impl<'a> FileFeatures<'a> {
                 }
             }
             if label == Some(column) {
-                chosen = Some(names);
+                label_classes = Some(names);
             }
         }
-        Ok(chosen)
+        Ok(label_classes)
     }
 }
 
@@ -114,9 +115,9 @@ impl<'a> FileFeatures<'a> {
 fn difference(names: &[String], others: &[String]) -> Option<String> {
     let len = names.len().max(others.len());
     let label = (0..len).find(|&label| names.get(label) != others.get(label))?;
-    let shown = |name: Option<&String>| name.map_or("missing".to_owned(), |name| format!("{name:?}"));
-    let (own_name, there) = (shown(others.get(label)), shown(names.get(label)));
-    Some(format!("class {label} is {own_name} here, but {there}"))
+    let quoted = |name: Option<&String>| name.map_or("missing".to_owned(), |name| format!("{name:?}"));
+    let (own_name, other_name) = (quoted(others.get(label)), quoted(names.get(label)));
+    Some(format!("class {label} is {own_name} here, but {other_name}"))
 }
 
 #[cfg(test)]
@@ -130,11 +131,14 @@ mod tests {
         for json in [format!(r#"{{"features": {features}}}"#), format!(r#"{{"info": {{"features": {features}}}}}"#)] {
             let features = Features::of(&json).unwrap();
             assert_eq!(features.classes("label").unwrap(), ["cat", "dog"]);
-            assert_eq!((features.file("image"), features.file("n")), (Some(ColumnType::Images), None));
+            assert_eq!(
+                (features.file_column_type("image"), features.file_column_type("n")),
+                (Some(ColumnType::Images), None)
+            );
             assert!(features.classes("n").is_none());
         }
         let sound = Features::of(r#"{"features": {"s": {"_type": "Audio"}, "b": {"_type": "Value"}}}"#).unwrap();
-        assert_eq!((sound.file("s"), sound.file("b")), (Some(ColumnType::Bytes), None));
+        assert_eq!((sound.file_column_type("s"), sound.file_column_type("b")), (Some(ColumnType::Bytes), None));
         for json in ["", "[]", "{}", r#"{"info": 3}"#, r#"{"features": []}"#] {
             assert!(Features::of(json).is_none(), "{json}");
         }

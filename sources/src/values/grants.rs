@@ -28,7 +28,7 @@ impl Grants {
 
     /// Returns the smallest grant, or `None` if no loader reads the dataset.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
-    pub(crate) fn least(&self) -> Option<usize> {
+    pub(crate) fn smallest(&self) -> Option<usize> {
         self.state().bytes.values().min().copied()
     }
 }

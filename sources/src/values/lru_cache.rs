@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// A cache with LRU eviction. The caller limits its size with [`shrink`](LruCache::shrink).
 pub(crate) struct LruCache<K, V> {
-    values: BTreeMap<K, Entry<V>>,
+    entries: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,
     clock: u64,
     bytes: usize,
@@ -14,13 +14,13 @@ pub(crate) struct LruCache<K, V> {
 struct Entry<V> {
     value: V,
     /// Value of `clock` at the last use of the entry.
-    used: u64,
+    last_use: u64,
     bytes: usize,
 }
 
 impl<K, V> Default for LruCache<K, V> {
     fn default() -> Self {
-        LruCache { values: BTreeMap::new(), by_use: BTreeMap::new(), clock: 0, bytes: 0 }
+        LruCache { entries: BTreeMap::new(), by_use: BTreeMap::new(), clock: 0, bytes: 0 }
     }
 }
 
@@ -32,25 +32,25 @@ impl<K: Ord + Copy, V> LruCache<K, V> {
 
     #[cfg(test)]
     pub(crate) fn keys(&self) -> Vec<K> {
-        assert_eq!(self.values.len(), self.by_use.len());
-        self.values.keys().copied().collect()
+        assert_eq!(self.entries.len(), self.by_use.len());
+        self.entries.keys().copied().collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.values.len()
+        self.entries.len()
     }
 
     /// Returns the largest key in `first..=last` and its value.
     #[cfg(feature = "parquet")]
-    pub(crate) fn last(&self, first: K, last: K) -> Option<(K, &V)> {
-        self.values.range(first..=last).next_back().map(|(key, entry)| (*key, &entry.value))
+    pub(crate) fn last_in_range(&self, first: K, last: K) -> Option<(K, &V)> {
+        self.entries.range(first..=last).next_back().map(|(key, entry)| (*key, &entry.value))
     }
 
     pub(crate) fn get(&mut self, key: K) -> Option<&V> {
-        let entry = self.values.get_mut(&key)?;
-        self.by_use.remove(&entry.used);
+        let entry = self.entries.get_mut(&key)?;
+        self.by_use.remove(&entry.last_use);
         self.clock += 1;
-        entry.used = self.clock;
+        entry.last_use = self.clock;
         self.by_use.insert(self.clock, key);
         Some(&entry.value)
     }
@@ -59,8 +59,8 @@ impl<K: Ord + Copy, V> LruCache<K, V> {
         self.clock += 1;
         self.by_use.insert(self.clock, key);
         self.bytes += bytes;
-        if let Some(old) = self.values.insert(key, Entry { value, used: self.clock, bytes }) {
-            self.by_use.remove(&old.used);
+        if let Some(old) = self.entries.insert(key, Entry { value, last_use: self.clock, bytes }) {
+            self.by_use.remove(&old.last_use);
             self.bytes -= old.bytes;
         }
     }
@@ -72,7 +72,7 @@ impl<K: Ord + Copy, V> LruCache<K, V> {
             && self.len() > min_values
             && let Some((_, key)) = self.by_use.pop_first()
         {
-            self.bytes -= self.values.remove(&key).map_or(0, |entry| entry.bytes);
+            self.bytes -= self.entries.remove(&key).map_or(0, |entry| entry.bytes);
         }
     }
 }

@@ -44,12 +44,12 @@ pub(crate) fn channels(shape: &[usize]) -> Result<Option<Channels>> {
 }
 
 /// Common names of image columns, in order of preference.
-const NAMES: [&str; 11] =
+const IMAGE_NAMES: [&str; 11] =
     ["image", "images", "img", "imgs", "picture", "pictures", "photo", "x", "data", "pixels", "samples"];
 
 #[cfg(feature = "arrays")]
-pub(crate) fn is_usual(name: &str) -> bool {
-    NAMES.iter().any(|usual| name.eq_ignore_ascii_case(usual))
+pub(crate) fn is_image_name(name: &str) -> bool {
+    IMAGE_NAMES.iter().any(|image_name| name.eq_ignore_ascii_case(image_name))
 }
 
 /// A column of arrays, which may be the image column if its elements are `u8`.
@@ -64,11 +64,11 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     fn rank(&self) -> usize {
-        NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(NAMES.len())
+        IMAGE_NAMES.iter().position(|name| self.name.eq_ignore_ascii_case(name)).unwrap_or(IMAGE_NAMES.len())
     }
 
-    fn is_usual(&self) -> bool {
-        self.rank() < NAMES.len()
+    fn is_image_name(&self) -> bool {
+        self.rank() < IMAGE_NAMES.len()
     }
 
     /// Returns whether the arrays have a channel axis, even if its position is ambiguous.
@@ -91,7 +91,7 @@ impl Candidate {
 /// Fails if the position of the channel axis is ambiguous, if the requested column contains `u8`
 /// arrays that are not images, or if a different column is at least as likely to be the image, such
 /// as a column of floating-point pixels.
-pub(crate) fn choose(arrays: &[Candidate], requested: Option<&str>) -> Result<Option<(usize, Channels)>> {
+pub(crate) fn choose_image(arrays: &[Candidate], requested: Option<&str>) -> Result<Option<(usize, Channels)>> {
     let with_channels = |candidate: &Candidate| {
         let named = |e: Error| Error::config(format!("{:?} is {}", candidate.name, e.cause()));
         Ok::<_, Error>(channels(&candidate.shape).map_err(named)?.map(|channels| (candidate.column, channels)))
@@ -109,11 +109,12 @@ pub(crate) fn choose(arrays: &[Candidate], requested: Option<&str>) -> Result<Op
         return with_channels(candidate)?.ok_or_else(cause).map(Some);
     }
     let colored = suitable.iter().filter(|candidate| candidate.is_colored());
-    let gray = suitable.iter().filter(|candidate| candidate.is_gray() && (candidate.is_usual() || suitable.len() == 1));
+    let gray =
+        suitable.iter().filter(|candidate| candidate.is_gray() && (candidate.is_image_name() || suitable.len() == 1));
     let by_rank = |candidate: &&&Candidate| candidate.rank();
     let Some(chosen) = colored.min_by_key(by_rank).or_else(|| gray.min_by_key(by_rank)) else { return Ok(None) };
     let rival = arrays.iter().find(|other| {
-        let may_be_image = other.is_colored() || other.is_usual() && other.shape.len() >= 2;
+        let may_be_image = other.is_colored() || other.is_image_name() && other.shape.len() >= 2;
         other.column != chosen.column && may_be_image && other.rank() <= chosen.rank()
     });
     if let Some(rival) = rival {
@@ -205,7 +206,7 @@ mod tests {
         };
         let (bytes, floats) = (Element::U8, Element::F32);
         let chosen = |list: &[(&str, Element, &[usize])]| {
-            choose(&candidates(list), None).unwrap().map(|(column, _)| list[column].0.to_owned())
+            choose_image(&candidates(list), None).unwrap().map(|(column, _)| list[column].0.to_owned())
         };
         for (list, expected) in [
             (&[("masks", bytes, &[8, 9][..]), ("Image", bytes, &[8, 9, 3])][..], Some("Image")),
@@ -224,10 +225,10 @@ mod tests {
             [("left", bytes, &[8, 9, 3]), ("right", bytes, &[8, 9, 3])],
             [("depth", floats, &[8, 9, 1]), ("frame", bytes, &[8, 9, 3])],
         ] {
-            let e = choose(&candidates(&list), None).unwrap_err();
+            let e = choose_image(&candidates(&list), None).unwrap_err();
             assert!(list.iter().all(|(name, ..)| e.cause().contains(&format!("{name:?}"))), "{e}");
             assert!(e.cause().contains("TableOptions::image"), "{e}");
-            let named = |name| choose(&candidates(&list), Some(name)).unwrap().map(|(column, _)| list[column].0);
+            let named = |name| choose_image(&candidates(&list), Some(name)).unwrap().map(|(column, _)| list[column].0);
             let expected = list.iter().find(|(_, element, _)| *element == bytes).unwrap().0;
             assert_eq!((named(expected), named("other")), (Some(expected), None));
         }

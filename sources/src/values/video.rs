@@ -21,9 +21,9 @@ use crate::storage::OpenFile;
 /// that are being read may exceed this maximum.
 const MAX_PACKETS: usize = 1 << 20;
 /// Maximum size of a prefetched group of pictures, in bytes.
-const MAX_GROUP: u64 = 16 << 20;
+const MAX_GROUP_BYTES: u64 = 16 << 20;
 /// Maximum number of bytes of other tracks between two packets that one request reads.
-const MAX_GAP: u64 = 64 << 10;
+const MAX_GAP_BYTES: u64 = 64 << 10;
 
 /// Returns the prefetch key of the group of pictures that starts with packet `first`.
 pub(crate) fn group_key(file: u32, first: usize) -> u64 {
@@ -42,7 +42,7 @@ pub(crate) struct VideoFile {
 impl VideoFile {
     pub(crate) fn new(file: OpenFile, name: String) -> Result<Self> {
         let with_path = |e: Error| e.at_path(&file.path);
-        let track = warpfeed_video::open(&Ranges(&file)).map_err(|e| with_path(from_video_error(e)))?;
+        let track = warpfeed_video::open(&FileInput(&file)).map_err(|e| with_path(from_video_error(e)))?;
         warpfeed_video::check(track.config().codec).map_err(|e| with_path(Error::in_source(e.to_string())))?;
         Ok(VideoFile { file, track, name, number: None })
     }
@@ -97,10 +97,10 @@ impl VideoFile {
     fn group_bytes(&self, group: Range<usize>) -> Option<Range<u64>> {
         let packets = &self.track.packets()[group];
         let start = packets.iter().map(|packet| packet.offset).min()?;
-        let end = packets.iter().map(end).max()?;
+        let end = packets.iter().map(packet_end).max()?;
         let needed: u64 = packets.iter().map(|packet| u64::from(packet.size)).sum();
-        let is_compact = end - start <= needed.saturating_mul(2).saturating_add(MAX_GAP);
-        (is_compact && end - start <= MAX_GROUP && end <= self.file.len()).then_some(start..end)
+        let is_compact = end - start <= needed.saturating_mul(2).saturating_add(MAX_GAP_BYTES);
+        (is_compact && end - start <= MAX_GROUP_BYTES && end <= self.file.len()).then_some(start..end)
     }
 
     /// Returns the first packet and the byte range of each group of pictures that reading `frames` in
@@ -145,7 +145,7 @@ impl VideoFile {
     }
 }
 
-fn end(packet: &Packet) -> u64 {
+fn packet_end(packet: &Packet) -> u64 {
     packet.offset.saturating_add(packet.size.into())
 }
 
@@ -185,7 +185,8 @@ impl Packets {
         let VideoFile { file, track, number, .. } = &*self.video;
         let Some((object, remote)) = file.object() else { return Ok(()) };
         let all_packets = track.packets();
-        self.read_runs.retain(|run| all_packets[packets.clone()].iter().any(|packet| find(run, packet).is_some()));
+        self.read_runs
+            .retain(|run| all_packets[packets.clone()].iter().any(|packet| packet_in_run(run, packet).is_some()));
         for group in self.video.groups_with(packets.clone()) {
             let needed_in_group = group.start.max(packets.start)..group.end.min(packets.end);
             let missing: Vec<&Packet> =
@@ -202,8 +203,8 @@ impl Packets {
                 }
             }
             // Bytes of other tracks are often between the packets.
-            for run in missing.chunk_by(|a, b| end(a) <= b.offset && b.offset - end(a) <= MAX_GAP) {
-                let range = run[0].offset..end(run[run.len() - 1]);
+            for run in missing.chunk_by(|a, b| packet_end(a) <= b.offset && b.offset - packet_end(a) <= MAX_GAP_BYTES) {
+                let range = run[0].offset..packet_end(run[run.len() - 1]);
                 self.video.check_end(&range, frame)?;
                 let mut bytes = Vec::new();
                 file.fill(range.start, grow_to(&mut bytes, range.end - range.start)?)?;
@@ -215,7 +216,7 @@ impl Packets {
 
     /// Returns the bytes of a packet, or `None` if it was not read from a store.
     fn bytes_of(&self, packet: &Packet) -> Option<&[u8]> {
-        self.read_runs.iter().find_map(|run| find(run, packet))
+        self.read_runs.iter().find_map(|run| packet_in_run(run, packet))
     }
 
     /// Appends `packets` to a record. Packets in a store must have been [fetched](Packets::fetch)
@@ -223,8 +224,8 @@ impl Packets {
     pub(crate) fn append(&self, packets: Range<usize>, frame: usize, out: &mut Vec<u8>) -> Result<()> {
         let mut page = Vec::new();
         // Packets of a video are often adjacent.
-        for run in self.video.track.packets()[packets].chunk_by(|a, b| end(a) == b.offset && !self.is_stored()) {
-            let range = run[0].offset..end(&run[run.len() - 1]);
+        for run in self.video.track.packets()[packets].chunk_by(|a, b| packet_end(a) == b.offset && !self.is_stored()) {
+            let range = run[0].offset..packet_end(&run[run.len() - 1]);
             let mut remaining = match self.bytes_of(&run[0]) {
                 Some(bytes) => bytes,
                 None => self.video.bytes(range, frame, &mut page)?,
@@ -245,7 +246,7 @@ impl Packets {
 }
 
 /// Returns the bytes of `packet` in `bytes`, which start at offset `start` of the file.
-fn find<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Option<&'a [u8]> {
+fn packet_in_run<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Option<&'a [u8]> {
     let offset = usize::try_from(packet.offset.checked_sub(*start)?).ok()?;
     bytes.get(offset..offset.checked_add(packet.size as usize)?)
 }
@@ -254,7 +255,7 @@ fn find<'a>((start, bytes): &'a (u64, Vec<u8>), packet: &Packet) -> Option<&'a [
 pub(crate) struct VideoFiles {
     open: Mutex<OpenFiles>,
     /// A condition that is notified when a table has been read.
-    opened: Condvar,
+    table_read: Condvar,
     max_files: usize,
     listeners: Mutex<Vec<Weak<Listener>>>,
 }
@@ -275,7 +276,7 @@ struct OpenFiles {
 impl VideoFiles {
     /// Caches at most `max_files` files, with at most [`MAX_PACKETS`] packets in their tables.
     pub(crate) fn new(max_files: usize) -> Self {
-        VideoFiles { open: Mutex::default(), opened: Condvar::new(), max_files, listeners: Mutex::default() }
+        VideoFiles { open: Mutex::default(), table_read: Condvar::new(), max_files, listeners: Mutex::default() }
     }
 
     /// Calls `listener`, until it is dropped, whenever a file has been opened.
@@ -285,19 +286,19 @@ impl VideoFiles {
         listeners.push(Arc::downgrade(listener));
     }
 
-    fn locked(&self) -> MutexGuard<'_, OpenFiles> {
+    fn lock(&self) -> MutexGuard<'_, OpenFiles> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn find(&self, index: usize) -> Option<Arc<VideoFile>> {
-        self.locked().find(index)
+        self.lock().find(index)
     }
 
     /// Returns an open file. Calls `read` if the file is not open yet. If several threads need the
     /// file, one of them reads its table, and the others wait. Fails if the calling thread was
     /// canceled.
     pub(crate) fn get(&self, index: usize, read: impl FnOnce() -> Result<VideoFile>) -> Result<Arc<VideoFile>> {
-        let mut open = self.locked();
+        let mut open = self.lock();
         loop {
             if !open.opening.contains(&index) {
                 match open.find(index) {
@@ -306,13 +307,13 @@ impl VideoFiles {
                 }
                 break;
             }
-            open = self.opened.wait_timeout(open, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+            open = self.table_read.wait_timeout(open, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
             cancel::check()?;
         }
         drop(open);
         let opening = Opening { files: self, index };
         let file = Arc::new(read()?);
-        let mut open = self.locked();
+        let mut open = self.lock();
         open.packets += file.track.packets().len();
         let last_use = open.clock;
         open.files.insert(index, (file.clone(), last_use));
@@ -325,7 +326,7 @@ impl VideoFiles {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        self.locked().files.values().try_for_each(|(file, _)| file.check())
+        self.lock().files.values().try_for_each(|(file, _)| file.check())
     }
 }
 
@@ -362,14 +363,14 @@ struct Opening<'a> {
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        self.files.locked().opening.remove(&self.index);
-        self.files.opened.notify_all();
+        self.files.lock().opening.remove(&self.index);
+        self.files.table_read.notify_all();
     }
 }
 
-struct Ranges<'a>(&'a OpenFile);
+struct FileInput<'a>(&'a OpenFile);
 
-impl Input for Ranges<'_> {
+impl Input for FileInput<'_> {
     fn len(&self) -> u64 {
         self.0.len()
     }

@@ -56,7 +56,7 @@ fn features(files: &[Vec<u8>], seed: u64) -> bool {
     let both = [file(), file()];
     let features = FileFeatures::new(None, &both);
     for column in ["image", "label", ""] {
-        let _ = features.all().file(column);
+        let _ = features.all().file_column_type(column);
     }
     let classes = features.classes(["label", "image"].into_iter(), Some("label"));
     classes.is_ok_and(|names| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use warpfeed_video::record::Record;
 
-use super::{MAX_GROUP, VideoFile};
+use super::{MAX_GROUP_BYTES, VideoFile};
 use crate::fuzz::{self, Random};
 use crate::storage::OpenFile;
 
@@ -89,7 +89,7 @@ fn case(files: &[Vec<u8>], words: &[&[u8]], seed: u64) -> bool {
             assert!(&file[packet.offset as usize..][..packet.size as usize] == bytes);
         }
         for (first, range) in video.groups(&[frame]) {
-            assert!(range.end <= file.len() as u64 && range.end - range.start <= MAX_GROUP);
+            assert!(range.end <= file.len() as u64 && range.end - range.start <= MAX_GROUP_BYTES);
             assert!(range.contains(&track.packets()[first].offset) || track.packets()[first].size == 0);
         }
     }

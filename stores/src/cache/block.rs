@@ -24,13 +24,13 @@ const FIXED_LEN: usize = 8 + 5 * 8 + 3 * 4;
 const MAX_HEADER_LEN: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Range<'a> {
+pub(super) struct BlockRange<'a> {
     pub(super) object: &'a Object,
     pub(super) offset: u64,
     pub(super) len: u64,
 }
 
-impl Range<'_> {
+impl BlockRange<'_> {
     /// Returns a 128-bit FNV-1a hash of the range and of the object's URL, length, tag and server.
     /// The header contains all of these, so a hash collision causes only a cache miss.
     pub(super) fn key(&self) -> Key {
@@ -46,7 +46,7 @@ impl Range<'_> {
     }
 
     fn header(&self, owner: Owner, checksum: u32) -> Vec<u8> {
-        let (tag, name) = (self.object.tag.as_deref(), name(self.object));
+        let (tag, name) = (self.object.tag.as_deref(), block_name(self.object));
         let mut header = MAGIC.to_vec();
         for number in [self.offset, self.len, self.object.len, owner.dataset, owner.sample] {
             header.extend_from_slice(&number.to_le_bytes());
@@ -81,19 +81,19 @@ impl Range<'_> {
 const SERVER: char = '\n';
 
 /// Returns the name of the object in a header: its URL, preceded by its server, if any.
-fn name(object: &Object) -> Cow<'_, str> {
+fn block_name(object: &Object) -> Cow<'_, str> {
     match &object.server {
         Some(server) => format!("{SERVER}{server}{SERVER}{}", object.url).into(),
         None => object.url.as_str().into(),
     }
 }
 
-fn split_name(name: &str) -> (Option<Arc<str>>, &str) {
+fn split_block_name(name: &str) -> (Option<Arc<str>>, &str) {
     let split = name.strip_prefix(SERVER).and_then(|name| name.split_once(SERVER));
     split.map_or((None, name), |(server, url)| (Some(server.into()), url))
 }
 
-pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write(file: &mut File, range: BlockRange<'_>, owner: Owner, bytes: &[u8]) -> io::Result<()> {
     let header = range.header(owner, crc32fast::hash(bytes));
     // Write both with a single system call, which suffices for nearly every block.
     let written_bytes = match file.write_vectored(&[IoSlice::new(&header), IoSlice::new(bytes)]) {
@@ -105,7 +105,7 @@ pub(super) fn write(file: &mut File, range: Range<'_>, owner: Owner, bytes: &[u8
 }
 
 /// Reads a block into `out`. Returns `false` if the block is damaged or contains a different range.
-pub(super) fn read(file: &mut File, range: Range<'_>, out: &mut [u8]) -> io::Result<bool> {
+pub(super) fn read(file: &mut File, range: BlockRange<'_>, out: &mut [u8]) -> io::Result<bool> {
     // The file's owner and checksum replace these placeholders.
     let mut header = range.header(Owner::default(), 0);
     let expected = header.clone();
@@ -114,10 +114,10 @@ pub(super) fn read(file: &mut File, range: Range<'_>, out: &mut [u8]) -> io::Res
     let expected_len = header.len() + out.len();
     let mut read = 0;
     loop {
-        let parts = (read.min(header.len()), read.saturating_sub(header.len()).min(out.len()));
+        let filled_lens = (read.min(header.len()), read.saturating_sub(header.len()).min(out.len()));
         let buffers = &mut [
-            IoSliceMut::new(&mut header[parts.0..]),
-            IoSliceMut::new(&mut out[parts.1..]),
+            IoSliceMut::new(&mut header[filled_lens.0..]),
+            IoSliceMut::new(&mut out[filled_lens.1..]),
             IoSliceMut::new(&mut extra),
         ];
         match file.read_vectored(buffers) {
@@ -178,13 +178,13 @@ impl Header {
             return Ok(None);
         }
         let tag = (tag_len != u32::MAX).then(|| tag.to_owned());
-        let (server, url) = split_name(url);
+        let (server, url) = split_block_name(url);
         let object = Object { url: url.to_owned(), len: object_len, tag, server };
         Ok(Some(Header { object, offset, len, owner, checksum }))
     }
 
-    pub(super) fn range(&self) -> Range<'_> {
-        Range { object: &self.object, offset: self.offset, len: self.len }
+    pub(super) fn range(&self) -> BlockRange<'_> {
+        BlockRange { object: &self.object, offset: self.offset, len: self.len }
     }
 
     /// Checks the bytes after the header.
@@ -219,7 +219,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let (object, owner) = (object(Some("v\"1\"")), Owner { dataset: 3, sample: 5 });
-        let range = Range { object: &object, offset: 7, len: 9 };
+        let range = BlockRange { object: &object, offset: 7, len: 9 };
         write(&mut File::create(&path).unwrap(), range, owner, b"the bytes").unwrap();
         let bytes = fs::read(&path).unwrap();
         let mut out = [0; 9];
@@ -253,7 +253,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("block");
         let cached = object(Some("1"));
-        let range = Range { object: &cached, offset: 7, len: 9 };
+        let range = BlockRange { object: &cached, offset: 7, len: 9 };
         write(&mut File::create(&path).unwrap(), range, Owner::default(), b"the bytes").unwrap();
         let others = [
             object(Some("2")),
@@ -267,14 +267,14 @@ mod tests {
             Object { server: Some("".into()), ..cached.clone() },
         ];
         for object in &others {
-            let other = Range { object, ..range };
+            let other = BlockRange { object, ..range };
             let path = folder.path().join("other");
             write(&mut File::create(&path).unwrap(), other, Owner::default(), b"the bytes").unwrap();
             let header = Header::read(&mut File::open(&path).unwrap()).unwrap().unwrap();
             assert_eq!(header.object, *object);
         }
-        let mut ranges = vec![Range { offset: 8, ..range }, Range { len: 8, ..range }];
-        ranges.extend(others.iter().map(|object| Range { object, ..range }));
+        let mut ranges = vec![BlockRange { offset: 8, ..range }, BlockRange { len: 8, ..range }];
+        ranges.extend(others.iter().map(|object| BlockRange { object, ..range }));
         for other in ranges {
             assert_ne!(other.key(), range.key());
             let mut out = vec![0; other.len as usize];

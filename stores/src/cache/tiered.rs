@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use warpfeed_sources::{BatchIndex, Lookahead, Object, ReadParts, Store, Tier};
 use warpfeed_sources::{Error, Result};
 
-use super::block::{self, Range};
+use super::block::{self, BlockRange};
 use super::eviction::{Index, Key, Owner};
 use super::folder::{Folder, Journal, Record};
 use super::{Counts, files, listing};
@@ -23,7 +23,7 @@ use super::{Counts, files, listing};
 pub(super) struct TieredCache {
     folder: Option<Folder>,
     /// Maximum number of bytes of files and blocks in the folder.
-    limit: u64,
+    max_disk_bytes: u64,
     /// Whether blocks can be written. Becomes false after the first error, such as a full disk.
     is_writable: AtomicBool,
     memory: Mutex<MemoryTier>,
@@ -66,13 +66,13 @@ struct Block {
 
 #[derive(Default)]
 struct Counters {
-    memory: AtomicU64,
+    memory_hits: AtomicU64,
     memory_bytes: AtomicU64,
-    disk: AtomicU64,
+    disk_hits: AtomicU64,
     disk_bytes: AtomicU64,
     misses: AtomicU64,
     missed_bytes: AtomicU64,
-    written: AtomicU64,
+    written_bytes: AtomicU64,
     damaged: AtomicU64,
 }
 
@@ -101,7 +101,7 @@ impl TieredCache {
     fn new(folder: Option<Folder>, is_writable: bool, disk: u64, memory: u64) -> Self {
         TieredCache {
             folder,
-            limit: disk,
+            max_disk_bytes: disk,
             is_writable: AtomicBool::new(is_writable),
             memory: Mutex::new(MemoryTier {
                 index: Index::new(memory),
@@ -150,7 +150,7 @@ impl TieredCache {
                 let mut disk = self.disk();
                 let index = &mut disk.index;
                 index.apply_update(&update);
-                index.set_limit(self.limit.saturating_sub(file_bytes));
+                index.set_limit(self.max_disk_bytes.saturating_sub(file_bytes));
                 journal
                     .is_sparse(index.len())
                     .then(|| index.iter().map(|(key, size, owner)| (key, (size, owner))).collect())
@@ -178,15 +178,15 @@ impl TieredCache {
         if !self.is_own_process() || !is_versioned(object) {
             return None;
         }
-        let range = Range { object, offset, len: out.len() as u64 };
+        let range = BlockRange { object, offset, len: out.len() as u64 };
         let key = range.key();
         if self.get_in_memory(key, range, out) {
-            self.counts.memory.fetch_add(1, Relaxed);
+            self.counts.memory_hits.fetch_add(1, Relaxed);
             self.counts.memory_bytes.fetch_add(range.len, Relaxed);
             return Some(Tier::Memory);
         }
         if self.get_in_folder(key, range, out) {
-            self.counts.disk.fetch_add(1, Relaxed);
+            self.counts.disk_hits.fetch_add(1, Relaxed);
             self.counts.disk_bytes.fetch_add(range.len, Relaxed);
             return Some(Tier::Folder);
         }
@@ -203,7 +203,7 @@ impl TieredCache {
         if !self.is_own_process() || !is_versioned(object) {
             return false;
         }
-        let key = Range { object, offset, len }.key();
+        let key = BlockRange { object, offset, len }.key();
         if self.memory().blocks.contains_key(&key) {
             return true;
         }
@@ -215,7 +215,7 @@ impl TieredCache {
         !unknown || folder.block_path(key).exists()
     }
 
-    fn get_in_memory(&self, key: Key, range: Range<'_>, out: &mut [u8]) -> bool {
+    fn get_in_memory(&self, key: Key, range: BlockRange<'_>, out: &mut [u8]) -> bool {
         let mut memory = self.memory();
         let Some(block) = memory.blocks.get(&key) else { return false };
         if block.object != *range.object || block.offset != range.offset || block.bytes.len() != out.len() {
@@ -226,7 +226,7 @@ impl TieredCache {
         true
     }
 
-    fn get_in_folder(&self, key: Key, range: Range<'_>, out: &mut [u8]) -> bool {
+    fn get_in_folder(&self, key: Key, range: BlockRange<'_>, out: &mut [u8]) -> bool {
         let Some(folder) = &self.folder else { return false };
         match File::open(folder.block_path(key)).and_then(|mut file| block::read(&mut file, range, out)) {
             Ok(true) => {
@@ -273,7 +273,7 @@ impl TieredCache {
         if !self.is_own_process() || !is_versioned(object) {
             return;
         }
-        let range = Range { object, offset, len: bytes.len() as u64 };
+        let range = BlockRange { object, offset, len: bytes.len() as u64 };
         if !range.header_fits() {
             return;
         }
@@ -298,13 +298,13 @@ impl TieredCache {
         memory.blocks.insert(key, Block { object: object.clone(), offset, owner, bytes: bytes.to_vec() });
         drop(memory);
         for Block { object, offset, owner, bytes } in evicted {
-            let range = Range { object: &object, offset, len: bytes.len() as u64 };
+            let range = BlockRange { object: &object, offset, len: bytes.len() as u64 };
             self.write(range, &bytes, owner, None);
         }
     }
 
     /// Writes a block to the folder, unless it would be the first to be evicted.
-    fn write(&self, range: Range<'_>, bytes: &[u8], owner: Owner, earliest_use: Option<BatchIndex>) {
+    fn write(&self, range: BlockRange<'_>, bytes: &[u8], owner: Owner, earliest_use: Option<BatchIndex>) {
         let Some(folder) = self.folder.as_ref().filter(|_| self.is_writable.load(Relaxed)) else { return };
         let (key, size) = (range.key(), range.disk_bytes());
         {
@@ -338,7 +338,7 @@ impl TieredCache {
             };
             let Some(mut evicted_keys) = evicted_keys else {
                 folder.publish(&partial, key)?;
-                self.counts.written.fetch_add(range.len, Relaxed);
+                self.counts.written_bytes.fetch_add(range.len, Relaxed);
                 return Ok(());
             };
             let fits = evicted_keys.len() <= MAX_EVICTIONS;
@@ -359,7 +359,7 @@ impl TieredCache {
                 lock().index.apply(&records);
                 return Err(e);
             }
-            self.counts.written.fetch_add(range.len, Relaxed);
+            self.counts.written_bytes.fetch_add(range.len, Relaxed);
             Ok(())
         });
         // The partial file still exists if it was not published.
@@ -386,7 +386,7 @@ impl TieredCache {
                          choose a different folder, or copy the dataset to this machine";
             Error::config(cause).at_path(base)
         })?;
-        files::download(folder, self.limit, base, objects, read, || self.shrink())
+        files::download(folder, self.max_disk_bytes, base, objects, read, || self.shrink())
     }
 
     /// Evicts blocks until the whole files and the remaining blocks are within the limit.
@@ -452,13 +452,13 @@ impl TieredCache {
     pub(super) fn counts(&self) -> Counts {
         let counts = &self.counts;
         let [memory, memory_bytes, disk, disk_bytes, misses, missed_bytes, written_bytes, damaged] = [
-            &counts.memory,
+            &counts.memory_hits,
             &counts.memory_bytes,
-            &counts.disk,
+            &counts.disk_hits,
             &counts.disk_bytes,
             &counts.misses,
             &counts.missed_bytes,
-            &counts.written,
+            &counts.written_bytes,
             &counts.damaged,
         ]
         .map(|count| count.load(Relaxed));
@@ -498,7 +498,7 @@ mod tests {
         let object = Object { url: "mem://b/x".to_owned(), len: 9, tag: Some("1".to_owned()), server: None };
         let offer = || cache.offer(&object, 0, &[7; 9], Owner::default(), None);
         offer();
-        let key = Range { object: &object, offset: 0, len: 9 }.key();
+        let key = BlockRange { object: &object, offset: 0, len: 9 }.key();
         fs::remove_file(cache.folder.as_ref().unwrap().block_path(key)).unwrap();
         assert_eq!(cache.get(&object, 0, &mut [0; 9]), None);
         offer();

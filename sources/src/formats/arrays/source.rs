@@ -26,7 +26,7 @@ use crate::storage::{DatasetLocation, OpenFile, RowBytes, are_unchanged};
 #[cfg(feature = "hdf5")]
 use crate::values::grants::Grant;
 use crate::values::pixels;
-use crate::values::record::{Found, Named, Rows, Survey, is_label};
+use crate::values::record::{Found, NamedCell, Rows, Survey, is_label};
 
 /// A dataset of arrays. The first axis of each array is the sample index.
 ///
@@ -177,7 +177,7 @@ impl Arrays {
             let label = columns.iter().filter(|column| column.name == name);
             (0..len).try_for_each(|index| {
                 buffer.clear();
-                for Named { content, .. } in read_row(label.clone(), &files, index, None, &mut buffer)? {
+                for NamedCell { content, .. } in read_row(label.clone(), &files, index, None, &mut buffer)? {
                     if let Found::Text(text) = content {
                         let text = std::str::from_utf8(text.of(&buffer));
                         visit(index, text.map_err(|_| Error::in_source("a label is not UTF-8"))?);
@@ -234,7 +234,7 @@ fn select_arrays(names: &[String], part: Option<&str>, choice: &ColumnChoice) ->
                 label => is_named(label, name),
             };
             let is_image_column = match &choice.image {
-                None => pixels::is_usual(name),
+                None => pixels::is_image_name(name),
                 image => is_named(image, name),
             };
             columns.contains(name) || is_label_column || is_image_column
@@ -325,7 +325,7 @@ fn read_row<'a>(
     index: usize,
     first_prefetch_index: Option<usize>,
     buffer: &mut Vec<u8>,
-) -> Result<Vec<Named<'a>>> {
+) -> Result<Vec<NamedCell<'a>>> {
     let cell = |(position, column): (usize, &'a Column)| {
         let prefetch_index = first_prefetch_index.map(|first| (first + position) as u64);
         let content = match column.heap {
@@ -336,7 +336,7 @@ fn read_row<'a>(
                 column.read_sample(files, index, prefetch_index, buffer)?,
             ),
         };
-        Ok(Named { name: Cow::Borrowed(&*column.name), content })
+        Ok(NamedCell { name: Cow::Borrowed(&*column.name), content })
     };
     columns.into_iter().enumerate().map(cell).collect()
 }

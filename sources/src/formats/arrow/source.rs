@@ -16,7 +16,7 @@ use crate::storage::splits;
 use crate::storage::tree::Tree;
 use crate::storage::{DatasetLocation, Files, OpenFile, delegate_to_files};
 use crate::values::features::{Features, FileFeatures};
-use crate::values::record::{Column, ColumnType, Columns, Found, other_columns, sniffed};
+use crate::values::record::{Column, ColumnType, Columns, Found, columns_error, guess_type};
 
 const MAX_STATE_BYTES: u64 = 64 << 20;
 /// File name of the list of data files. `datasets.save_to_disk` writes it after the data files.
@@ -144,7 +144,7 @@ impl Arrow {
             if first.fields != stream.schema.fields {
                 let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
                 let (expected, actual) = (&first.fields, &stream.schema.fields);
-                let error = other_columns(&first_path, &names(expected), &names(actual), |column| {
+                let error = columns_error(&first_path, &names(expected), &names(actual), |column| {
                     expected[column].kind == actual[column].kind && expected[column].children == actual[column].children
                 });
                 return Err(error.at_path(&file.path));
@@ -201,7 +201,7 @@ impl Arrow {
         let kind = field.value().kind;
         let is_bytes = matches!(kind, Kind::Bytes { .. } | Kind::FixedBytes(_));
         Ok(match (form, kind) {
-            (Form::File { .. }, _) => match features.file(&field.name) {
+            (Form::File { .. }, _) => match features.file_column_type(&field.name) {
                 Some(column_type) => column_type,
                 None => self.sniff(column)?,
             },
@@ -216,7 +216,7 @@ impl Arrow {
     }
 
     fn sniff(&self, column: usize) -> Result<ColumnType> {
-        sniffed(self.len(), |row, scratch| self.read_value(row, column, scratch))
+        guess_type(self.len(), |row, scratch| self.read_value(row, column, scratch))
     }
 
     fn read_value<'a>(&'a self, row: usize, column: usize, scratch: &mut Vec<u8>) -> Result<Found<'a>> {

@@ -7,13 +7,13 @@ use super::layout::BetonLayout;
 use crate::error::{Error, Result, try_collect, try_copy};
 use crate::options::{Opened, Options};
 use crate::storage::{DatasetLocation, OpenFile};
-use crate::values::items::{Items, Rows, Samples};
+use crate::values::items::{Items, Rows, SampleSpans};
 
 pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let file = location.storage.open(path)?;
     let (rows, spans) = read(&file).map_err(|e| e.at_path(path))?;
-    let items = Items::new(vec![(file, Samples::Spans(spans))])?;
+    let items = Items::new(vec![(file, SampleSpans::Spans(spans))])?;
     Ok(Arc::new(Rows::new(path, items, rows, options)?))
 }
 

@@ -13,7 +13,7 @@ use warpfeed_video::Track;
 
 use super::options::{ClipsOptions, Step};
 use crate::error::{Error, Result, reserve};
-use crate::model::drawn;
+use crate::model::drawn_choice;
 
 /// Maximum difference in seconds between times that count as equal.
 const TOLERANCE_S: f64 = 1e-6;
@@ -58,7 +58,7 @@ impl ClipPlan {
     }
 
     pub(super) fn drawn_start(&self, draw: u64) -> usize {
-        self.starts.start() + drawn(self.choice_count(), draw)
+        self.starts.start() + drawn_choice(self.choice_count(), draw)
     }
 
     pub(super) fn frames(&self, start: usize, track: &Track, options: &ClipsOptions) -> impl Iterator<Item = usize> {

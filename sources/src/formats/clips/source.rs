@@ -96,7 +96,8 @@ impl Clips {
     /// See [`open`](Clips::open).
     pub fn with(path: impl AsRef<Path>, options: &ClipsOptions, open_options: &Options) -> Result<Self> {
         let path = path.as_ref();
-        Self::open_at(open_options.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
+        Self::open_at(open_options.locate(path)?, options)
+            .map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
     }
 
     pub(crate) fn open_at(mut location: DatasetLocation, options: &ClipsOptions) -> Result<Self> {

@@ -15,7 +15,7 @@ use crate::model::{Sample, Source};
 use crate::options::Options;
 use crate::storage::referenced::{FolderListing, ReferencedFiles, delegate_to_stored};
 use crate::storage::{OpenFile, Storage};
-use crate::values::annotated::{Parts, below, check_box, key_and_field};
+use crate::values::annotated::{FieldBuffer, below, check_box, key_and_field};
 
 /// Images with boxes, classes, masks and keypoints from a COCO JSON file.
 ///
@@ -207,7 +207,7 @@ impl Source for Coco {
         let (image, annotations) = (&self.set.images[index], self.set.annotations(index));
         below(&image.name).map_err(|e| e.at_path(&self.json.path))?;
         annotations.iter().try_for_each(|annotation| self.check(annotation, image))?;
-        let (n, mut parts) = (annotations.len(), Parts::new(scratch));
+        let (n, mut parts) = (annotations.len(), FieldBuffer::new(scratch));
         let (key, field) = key_and_field(&image.name, &self.formats);
         let edges = annotations.iter().flat_map(|annotation| annotation.edges);
         parts.array("boxes.npy", &[n, 4], edges.map(|edge| edge as f32));

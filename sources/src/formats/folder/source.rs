@@ -11,7 +11,7 @@ use super::walk::FileKind;
 use crate::error::{Error, Result, counted, reserve};
 use crate::format::{self, Format};
 use crate::machine::bytes::grow_to;
-use crate::machine::file::{self, FIRST_READ, read_whole};
+use crate::machine::file::{self, FIRST_READ_BYTES, read_whole};
 use crate::machine::slashes::normalize_separators;
 use crate::model::{Lookahead, Object, Prefetcher, Sample, Source};
 use crate::options::Options;
@@ -178,7 +178,7 @@ impl Folder {
         // Build the full path in `scratch`, which is unused until the file is read.
         let path_len = root.len() + path.len();
         if scratch.len() < path_len {
-            let buffer_len = FIRST_READ.max(path_len);
+            let buffer_len = FIRST_READ_BYTES.max(path_len);
             reserve(scratch, buffer_len - scratch.len()).map_err(|e| e.at_path(format!("{root}{path}")))?;
             scratch.resize(buffer_len, 0);
         }
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn files_of_any_length_are_read_completely() {
         let root = tree(&[]);
-        let contents = [0, 1, FIRST_READ - 1, FIRST_READ, FIRST_READ + 1, 5 * FIRST_READ + 7]
+        let contents = [0, 1, FIRST_READ_BYTES - 1, FIRST_READ_BYTES, FIRST_READ_BYTES + 1, 5 * FIRST_READ_BYTES + 7]
             .map(|len| (0..len).map(|i| (i * 31 / 7) as u8).collect::<Vec<u8>>());
         for (i, bytes) in contents.iter().enumerate() {
             fs::write(root.path().join(format!("{i}.jpg")), bytes).unwrap();

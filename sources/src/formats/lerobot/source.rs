@@ -103,7 +103,8 @@ impl LeRobot {
     /// frame.
     pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, open_options: &Options) -> Result<Self> {
         let path = path.as_ref();
-        Self::open_at(open_options.at(path)?, options).map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
+        Self::open_at(open_options.locate(path)?, options)
+            .map_err(|e| if e.path().is_some() { e } else { e.at_path(path) })
     }
 
     pub(crate) fn open_at(location: DatasetLocation, options: &LeRobotOptions) -> Result<Self> {
@@ -155,7 +156,7 @@ impl LeRobot {
         options: &LeRobotOptions,
         open_options: &Options,
     ) -> Result<BTreeMap<String, FeatureStats>> {
-        let root = DatasetFolder::new(open_options.at(path.as_ref())?);
+        let root = DatasetFolder::new(open_options.locate(path.as_ref())?);
         let (info, all_episodes, _) = read_metadata(&root)?;
         let selected = choice::choose_episodes(&all_episodes, &info, &root, options)?;
         let indices: HashSet<u64> = selected.iter().map(|episode| episode.index).collect();

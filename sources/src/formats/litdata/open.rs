@@ -10,7 +10,7 @@ use crate::formats::Arrow;
 use crate::options::{Opened, Options};
 use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
-use crate::values::items::{Indexed, Items, Layout, Rows, Samples, Unpack, decompress_file, read_offsets};
+use crate::values::items::{Compression, Indexed, Items, Layout, Rows, SampleSpans, decompress_file, read_offsets};
 
 /// `location` is `index.json` or its folder. Chunks in an object store are downloaded first if they
 /// are compressed or contain Arrow rows.
@@ -46,7 +46,7 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
 }
 
 enum Content {
-    Items(Samples),
+    Items(SampleSpans),
     /// The samples are rows of an Arrow file, which occupies this byte range of the chunk.
     Rows(Range<u64>),
 }
@@ -58,7 +58,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     let mut path = set.file(&chunk.filename);
     if let Some(compression) = compression {
         let name = compression.split_once(':').map_or(compression, |(name, _level)| name);
-        let unpack = Unpack::named(name).map_err(|e| e.at_path(&path))?;
+        let unpack = Compression::named(name).map_err(|e| e.at_path(&path))?;
         let Some(plain) = chunk.decompressed_name(compression) else {
             let cause = format!(
                 "index.json declares compression {compression:?}, but the name of the chunk does not contain \
@@ -83,7 +83,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
         (Some(&start), Some(&end)) if chunk.samples > 0 && start == end => {
             Content::Rows(arrow_after(&file, start).map_err(|e| e.at_path(&file.path))?)
         }
-        _ => Content::Items(Samples::Offsets(offsets)),
+        _ => Content::Items(SampleSpans::Offsets(offsets)),
     };
     Ok((file, content))
 }

@@ -11,7 +11,7 @@ use crate::options::ColumnChoice;
 use crate::storage::RowBytes;
 use crate::values::pickle::{self, Array, Id, Node, Nodes, append_json};
 use crate::values::pixels::Colors;
-use crate::values::record::{Found, Named, Rows, Survey};
+use crate::values::record::{Found, NamedCell, Rows, Survey};
 
 pub(super) const MAX_SURVEYED_SAMPLES: usize = 64;
 
@@ -69,7 +69,7 @@ impl Pickled {
                 // Ignore a damaged value: reading its sample reports the damage.
                 let Ok(nodes) = value.and_then(pickle::read) else { continue };
                 let Ok(row) = read_row(&nodes, item_names, &mut buffer) else { continue };
-                for Named { name, content } in row {
+                for NamedCell { name, content } in row {
                     if let (true, Found::Text(value)) = (name == label, content)
                         && let Ok(text) = std::str::from_utf8(value.of(&buffer))
                     {
@@ -144,7 +144,7 @@ fn name_items(nodes: &Nodes<'_>) -> Vec<String> {
     (0..items.len()).map(name).collect()
 }
 
-fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], buffer: &mut Vec<u8>) -> Result<Vec<Named<'a>>> {
+fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], buffer: &mut Vec<u8>) -> Result<Vec<NamedCell<'a>>> {
     if let Some(items) = items(nodes.root()) {
         if items.len() != item_names.len() {
             let (actual, first) = (counted(items.len(), "item", "items"), item_names.len());
@@ -175,7 +175,7 @@ fn read_row<'a>(nodes: &Nodes<'a>, item_names: &[String], buffer: &mut Vec<u8>) 
     }
 }
 
-fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, buffer: &mut Vec<u8>) -> Result<Named<'a>> {
+fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, buffer: &mut Vec<u8>) -> Result<NamedCell<'a>> {
     let start = buffer.len();
     let number = |element, bytes: [u8; 8], buffer: &mut Vec<u8>| {
         buffer.extend_from_slice(&bytes);
@@ -214,7 +214,7 @@ fn read_cell<'a>(nodes: &Nodes<'a>, name: Cow<'a, str>, id: Id, buffer: &mut Vec
             return Err(with_name(Error::in_source(format!("pickle: {} is not supported as a value", other.kind()))));
         }
     };
-    Ok(Named { name, content })
+    Ok(NamedCell { name, content })
 }
 
 /// Returns the strings in a pickled list or tuple, or `None` if `value` is anything else.

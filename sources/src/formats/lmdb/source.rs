@@ -12,7 +12,7 @@ use crate::error::{Error, Result, counted};
 use crate::machine::file;
 use crate::machine::hash::Hash;
 use crate::machine::identity::Identity;
-use crate::machine::pages::{Map, fetch};
+use crate::machine::pages::{MapAccess, load_pages};
 use crate::model::{Classes, Sample, Source};
 use crate::options::{ColumnChoice, Options};
 use crate::storage::{DatasetLocation, RowBytes};
@@ -239,7 +239,7 @@ impl Lmdb {
         let Some(value) = label_key(key).map(|key| self.snapshot.get(key.as_bytes())).transpose()?.flatten() else {
             return Ok(None);
         };
-        fetch(value, Map::Random)?;
+        load_pages(value, MapAccess::Random)?;
         let text = std::str::from_utf8(value).map_err(|_| Error::in_source("the label is not UTF-8"))?;
         Ok(Some(text))
     }
@@ -341,7 +341,7 @@ impl Lmdb {
     }
 
     fn decode_sample<'a>(&'a self, key: RowBytes<'a>, value: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        fetch(value, Map::Random)?;
+        load_pages(value, MapAccess::Random)?;
         match &self.layout {
             Layout::Pickled(pickled) => return pickled.sample(key, value, scratch),
             Layout::Datum(colors) => return Datum::read(value)?.sample(key, *colors, scratch),

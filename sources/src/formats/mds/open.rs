@@ -8,7 +8,7 @@ use crate::error::{Error, Result, try_collect};
 use crate::options::{Opened, Options};
 use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile};
-use crate::values::items::{Checksum, Indexed, Items, Rows, Samples, Unpack, decompress_file, read_offsets};
+use crate::values::items::{Checksum, Compression, Indexed, Items, Rows, SampleSpans, decompress_file, read_offsets};
 
 /// `location` is `index.json` or its folder. Compressed shards in an object store are downloaded
 /// first.
@@ -25,12 +25,17 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     Ok(Arc::new(Rows::new(path, items, MdsLayout::new(&index.columns), options)?))
 }
 
-fn open_shard(set: &Indexed, shard: &Shard) -> Result<(OpenFile, Samples)> {
+fn open_shard(set: &Indexed, shard: &Shard) -> Result<(OpenFile, SampleSpans)> {
     let path = set.file(&shard.raw.basename);
     if let Some((zip, compression)) = &shard.zip {
         let zip_path = set.file(&zip.basename);
         let name = compression.split_once(':').map_or(&**compression, |(name, _level)| name);
-        decompress_file(&zip_path, &path, shard.raw.bytes, Unpack::named(name).map_err(|e| e.at_path(&zip_path))?)?;
+        decompress_file(
+            &zip_path,
+            &path,
+            shard.raw.bytes,
+            Compression::named(name).map_err(|e| e.at_path(&zip_path))?,
+        )?;
     }
     let file = set.storage.open(&path)?;
     if file.len() != shard.raw.bytes {
@@ -40,5 +45,5 @@ fn open_shard(set: &Indexed, shard: &Shard) -> Result<(OpenFile, Samples)> {
         );
     }
     let offsets = read_offsets(&file, shard.samples)?;
-    Ok((file, Samples::Offsets(offsets)))
+    Ok((file, SampleSpans::Offsets(offsets)))
 }

@@ -81,7 +81,7 @@ impl PageLimit {
     }
 
     pub(super) fn limit(&self) -> usize {
-        self.grants.least().map_or(DEFAULT_PAGE_LIMIT, |grant| grant.max(MIN_PAGE_LIMIT))
+        self.grants.smallest().map_or(DEFAULT_PAGE_LIMIT, |grant| grant.max(MIN_PAGE_LIMIT))
     }
 
     pub(super) fn max_grant(&self) -> usize {
@@ -237,7 +237,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Blocks {
     fn get(&mut self, column: ColumnKey, row: usize) -> Option<Arc<Block>> {
-        let (key, block) = self.0.last((column, 0), (column, row))?;
+        let (key, block) = self.0.last_in_range((column, 0), (column, row))?;
         if !block.rows().contains(&row) {
             return None;
         }
@@ -252,7 +252,7 @@ impl Blocks {
     fn insert(&mut self, column: ColumnKey, block: Arc<Block>, budget: usize) {
         let (first_row, dictionary_bytes) = (block.rows().start, block.dictionary_bytes());
         let dictionary = (dictionary_key(column), 0);
-        let is_uncached = dictionary_bytes > 0 && self.0.last(dictionary, dictionary).is_none();
+        let is_uncached = dictionary_bytes > 0 && self.0.last_in_range(dictionary, dictionary).is_none();
         let bytes = block.bytes() + if is_uncached { dictionary_bytes } else { 0 };
         if bytes > budget {
             return;

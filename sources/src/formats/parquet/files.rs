@@ -20,7 +20,7 @@ use crate::model::Position;
 use crate::model::{BatchIndex, Lookahead, NextUse};
 use crate::storage::ahead::SampleRanges;
 use crate::values::lru_cache::LruCache;
-use crate::values::record::other_columns;
+use crate::values::record::columns_error;
 
 /// Maximum number of samples per unit for which the unit's next use is computed (the earliest next
 /// use of its samples). A unit that more samples need is assumed to be in constant use.
@@ -310,7 +310,7 @@ fn check_columns(parquet_file: &ParquetFile, columns: &[Field], first: &ParquetF
         return Ok(());
     }
     let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
-    Err(other_columns(&first.file.path, &names(columns), &names(&actual), |column| {
+    Err(columns_error(&first.file.path, &names(columns), &names(&actual), |column| {
         actual[column].form == columns[column].form
     }))
 }

@@ -187,7 +187,7 @@ fn open(file: &[u8], limit: usize) -> Result<(CachingStore, Arc<Parquet>)> {
     }));
     let dyn_store: Arc<dyn Store> = Arc::new(store.clone());
     let options = Options::new().store("mem", dyn_store);
-    let set = Parquet::open_at(options.at(Path::new(URL))?, &options)?;
+    let set = Parquet::open_at(options.locate(Path::new(URL))?, &options)?;
     Ok((store, Arc::new(set)))
 }
 

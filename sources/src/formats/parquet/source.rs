@@ -23,7 +23,7 @@ use crate::storage::ahead::{MAX_PREFETCH, Remote};
 use crate::storage::splits;
 use crate::storage::{DatasetLocation, are_unchanged};
 use crate::values::features::{Features, FileFeatures};
-use crate::values::record::{Column, ColumnType, Columns, Found, sniffed};
+use crate::values::record::{Column, ColumnType, Columns, Found, guess_type};
 
 /// A source that reads the rows of Parquet files, either local or in an object store.
 ///
@@ -224,7 +224,7 @@ impl Parquet {
         let Field { name, form } = &self.fields[column_index];
         Ok(match form {
             Form::Unsupported(what) => ColumnType::Unsupported(what),
-            Form::File { .. } => match features.file(name) {
+            Form::File { .. } => match features.file_column_type(name) {
                 Some(column_type) => column_type,
                 None => self.sniff(column_index)?,
             },
@@ -240,7 +240,7 @@ impl Parquet {
     }
 
     fn sniff(&self, column_index: usize) -> Result<ColumnType> {
-        sniffed(self.len(), |row, scratch| self.append_value(row, column_index, scratch))
+        guess_type(self.len(), |row, scratch| self.append_value(row, column_index, scratch))
     }
 
     /// Returns the share of a loader's `bytes` for decoded pages: all for local files, and half for

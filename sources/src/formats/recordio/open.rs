@@ -9,7 +9,7 @@ use crate::error::{Result, try_collect};
 use crate::options::{Opened, Options};
 use crate::storage::download::Companions;
 use crate::storage::{DatasetLocation, OpenFile, Storage};
-use crate::values::items::{Items, Rows, Samples};
+use crate::values::items::{Items, Rows, SampleSpans};
 
 const COMPANIONS: Companions = Companions {
     companion_url: |url| Some(format!("{}.idx", url.strip_suffix(".rec").unwrap_or(url))),
@@ -36,7 +36,7 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let spans = spans.into_iter().filter(|(entry, _)| is_image(entry.key)).map(|(_, span)| Ok(span));
     let spans = try_collect(spans)?;
     let labels = if options.column_choice().without_label { Labels::Numbers } else { labels(storage, &file, &spans)? };
-    let items = Items::new(vec![(file, Samples::Spans(spans))])?;
+    let items = Items::new(vec![(file, SampleSpans::Spans(spans))])?;
     Ok(Arc::new(Rows::new(path, items, RecordIoLayout::new(labels), options)?))
 }
 

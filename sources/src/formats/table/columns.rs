@@ -6,7 +6,7 @@ use super::cells::CellKind;
 use crate::error::{Error, Result};
 use crate::format::field_of_file;
 use crate::machine::file::is_below;
-use crate::model::sample::{Lacks, MAX_FIELDS};
+use crate::model::sample::{MAX_FIELDS, MessageHints};
 use crate::options::TableOptions;
 use crate::storage::referenced::is_url;
 use crate::values::record::parse_integer;
@@ -30,7 +30,7 @@ pub(super) struct Columns {
     /// The name of each vector field, and the columns that it combines.
     pub(super) gathered: Vec<(String, Vec<usize>)>,
     /// The content of the messages about a sample without an image or a label.
-    pub(super) lacks: Lacks,
+    pub(super) hints: MessageHints,
 }
 
 /// A column with cell texts that become a field.
@@ -173,8 +173,8 @@ impl Columns {
             label.is_none() && !options.without_label && value.is_some_and(|(_, value)| parse_integer(value).is_some())
         };
         let integers: Vec<&str> = fields.iter().filter(is_integer).map(|field| &*names[field.column]).collect();
-        let lacks = Lacks { label: Lacks::label_of(&integers), ..Lacks::default() };
-        let columns = Columns { names, image, label, path_columns, detected_paths, fields, gathered, lacks };
+        let hints = MessageHints { label: MessageHints::label_hint(&integers), ..MessageHints::default() };
+        let columns = Columns { names, image, label, path_columns, detected_paths, fields, gathered, hints };
         columns.check()?;
         Ok(columns)
     }

@@ -66,7 +66,7 @@ impl Table {
                 return Err(cause);
             }
             // This error matters only if the loader requests labels.
-            self.columns.lacks.label = Some(format!("{}: {}", self.file.display(), cause.cause()).into());
+            self.columns.hints.label = Some(format!("{}: {}", self.file.display(), cause.cause()).into());
             self.columns.use_label_as_field(value).map_err(|e| e.at_path(&self.file))?;
         }
         Ok(())

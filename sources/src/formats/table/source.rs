@@ -375,7 +375,7 @@ impl Source for Table {
         let SampleRanges { key, label, fields } = ranges?;
         let buffer: &'a [u8] = scratch;
         let text = |range: Range<usize>| std::str::from_utf8(&buffer[range]).expect("paths and names are UTF-8");
-        let mut sample = Sample::new(text(key)).lacking(&self.columns.lacks);
+        let mut sample = Sample::new(text(key)).with_hints(&self.columns.hints);
         for (name, bytes) in fields {
             let name = match name {
                 Name::Static(name) => name,

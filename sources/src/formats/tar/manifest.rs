@@ -169,7 +169,7 @@ pub(super) fn open_folder(folder: &Path) -> Result<Option<Vec<(PathBuf, Entry)>>
     for name in names.iter().filter(|name| name.ends_with(MANIFEST_SUFFIX)) {
         // Check the content, because other programs may use the same file names.
         let path = folder.join(name);
-        if is_manifest(&path, &file::start(&path, KEY_SEARCH_BYTES)?) {
+        if is_manifest(&path, &file::read_head(&path, KEY_SEARCH_BYTES)?) {
             manifests.push((name.clone(), ()));
         }
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
 use crate::values::protobuf::{Field, Fields, varint};
-use crate::values::record::{Found, Named};
+use crate::values::record::{Found, NamedCell};
 
 enum Values<'a> {
     Bytes(Vec<&'a [u8]>),
@@ -112,7 +112,7 @@ pub(super) fn read_row<'a>(
     record: &'a [u8],
     list_features: &BTreeSet<String>,
     buffer: &mut Vec<u8>,
-) -> Result<Vec<Named<'a>>> {
+) -> Result<Vec<NamedCell<'a>>> {
     let mut row = Vec::new();
     for_each_feature(record, |name, values| {
         let is_list = list_features.contains(name);
@@ -154,7 +154,7 @@ pub(super) fn read_row<'a>(
                 numbers(Element::I64, RowBytes::since(start, buffer))
             }
         };
-        row.push(Named { name: Cow::Borrowed(name), content });
+        row.push(NamedCell { name: Cow::Borrowed(name), content });
         Ok(())
     })?;
     Ok(row)

@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::storage::download::Companions;
 use crate::storage::splits;
 use crate::storage::{DatasetLocation, Files, RowBytes, Storage, delegate_to_files};
-use crate::values::record::{ColumnType, Found, Named, Rows, Survey};
+use crate::values::record::{ColumnType, Found, NamedCell, Rows, Survey};
 
 /// The `tf.train.Example` messages in a TFRecord file or in a folder of shards.
 ///
@@ -160,7 +160,7 @@ impl TfRecord {
             // Reading the samples of damaged records fails anyway.
             let Ok(row_bytes) = self.read_record(index, &mut scratch) else { continue };
             let Ok(row) = example::read_row(row_bytes.of(&scratch), list_features, &mut buffer) else { continue };
-            for Named { name: field_name, content } in row {
+            for NamedCell { name: field_name, content } in row {
                 if let (true, Found::Bytes(value)) = (field_name == name, content)
                     && let Ok(text) = std::str::from_utf8(value.of(&buffer))
                 {

@@ -14,7 +14,7 @@ use crate::machine::parallel::in_parallel;
 use crate::machine::slashes::root;
 use crate::model::{Numbers, Sample, Source};
 use crate::storage::tree::Tree;
-use crate::values::annotated::{Parts, key_and_field};
+use crate::values::annotated::{FieldBuffer, key_and_field};
 
 /// Maximum size of an annotation file, in bytes. A file with a hundred objects takes about 50 kB.
 const MAX_XML: u64 = 64 << 20;
@@ -286,7 +286,7 @@ impl Source for Voc {
             return Err(error.clone());
         }
         let (key, field) = key_and_field(&item.name, &self.formats);
-        let mut parts = Parts::new(scratch);
+        let mut parts = FieldBuffer::new(scratch);
         if self.annotated {
             let boxes = if index == 0 { 0 } else { self.items[index - 1].end }..item.end;
             let n = boxes.len();

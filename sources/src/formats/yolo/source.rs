@@ -15,7 +15,7 @@ use crate::error::{Error, Result, counted, try_collect};
 use crate::format::Format;
 use crate::machine::file;
 use crate::model::{Sample, Source};
-use crate::values::annotated::{Parts, append, key_and_field};
+use crate::values::annotated::{FieldBuffer, append, key_and_field};
 
 /// Images with boxes, polygons and keypoints from YOLO label files.
 ///
@@ -165,7 +165,7 @@ impl Source for Yolo {
                 append(scratch, &file)?;
             }
             labels.parse(scratch, self.classes.len(), self.points).map_err(|e| e.at_path(file.concat()))?;
-            let (n, mut parts) = (labels.classes.len(), Parts::new(scratch));
+            let (n, mut parts) = (labels.classes.len(), FieldBuffer::new(scratch));
             parts.keep("boxes.units.txt", "relative");
             parts.array("boxes.npy", &[n, 4], labels.edges.iter().flatten().map(|&edge| edge as f32));
             parts.array("boxes.class.npy", &[n], labels.classes.iter().copied());

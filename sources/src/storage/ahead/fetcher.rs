@@ -144,8 +144,8 @@ impl Fetcher {
     /// Fills `out` with the bytes of `sample`, which are at `range` in the sample's object. Returns
     /// false if the sample is neither planned nor cached, or if its piece was dropped.
     /// `whole_object` is the sample's object if the caller knows that `range` is the whole sample.
-    /// Without `whole_object`, the cache is searched only if [`SampleRanges`] has the same range for
-    /// the sample.
+    /// Without `whole_object`, the cache is searched only if [`SampleRanges`] has the same range
+    /// for the sample.
     ///
     /// Fails with the error of the request's last attempt, or if the reader was canceled.
     pub(super) fn read(

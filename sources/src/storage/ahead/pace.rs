@@ -197,8 +197,8 @@ impl Pace {
         self.sent += 1;
     }
 
-    /// Records a response. `in_flight_weight` is the total weight in flight before the response, and
-    /// `is_saturated` is true if further requests were waiting to be sent.
+    /// Records a response. `in_flight_weight` is the total weight in flight before the response,
+    /// and `is_saturated` is true if further requests were waiting to be sent.
     pub(super) fn record_response(
         &mut self,
         latency: Duration,

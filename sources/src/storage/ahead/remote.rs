@@ -69,7 +69,8 @@ impl Remote {
         Ok(false)
     }
 
-    /// Plans batches with byte ranges that have become [known](SampleRanges::with_deferred_planning).
+    /// Plans batches with byte ranges that have become
+    /// [known](SampleRanges::with_deferred_planning).
     #[cfg(feature = "video")]
     pub(crate) fn plan_again(&self) {
         self.fetchers().iter().for_each(Fetcher::plan_again);

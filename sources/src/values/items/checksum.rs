@@ -14,7 +14,7 @@ use crate::machine::cancel;
 use crate::storage::OpenFile;
 
 /// Number of bytes per read of a local file, and of a file in a store.
-const READ_SIZES: [u64; 2] = [1 << 20, 16 << 20];
+const READ_BYTES: [u64; 2] = [1 << 20, 16 << 20];
 
 /// Names of the supported hashes in Python, fastest first.
 const NAMES: [&str; 11] =
@@ -89,12 +89,12 @@ impl Checksum {
         let (mut offset, mut scratch) = (0, Vec::new());
         while offset < file.len() {
             cancel::check()?;
-            let piece = file.get(offset, READ_SIZES[usize::from(file.object().is_some())], &mut scratch)?;
-            if piece.is_empty() {
+            let chunk = file.get(offset, READ_BYTES[usize::from(file.object().is_some())], &mut scratch)?;
+            if chunk.is_empty() {
                 return Err(Error::in_source(format!("the file ends at byte {offset}")).at_path(&file.path));
             }
-            state.update(piece);
-            offset += piece.len() as u64;
+            state.update(chunk);
+            offset += chunk.len() as u64;
         }
         let (actual, Checksum { name, expected }) = (state.end(), self);
         if actual == *expected {

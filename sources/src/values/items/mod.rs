@@ -21,8 +21,8 @@ pub(crate) use convert::{bf16_to_f32, decimal, f16_to_f32, pil};
 pub(crate) use indexed::Indexed;
 pub(crate) use offsets::read_offsets;
 pub(crate) use rows::{ColumnRanges, Layout, Rows, column_ranges};
-pub(crate) use sample_files::{Items, Samples};
-pub(crate) use unpack::{Unpack, check_copies, decompress_file};
+pub(crate) use sample_files::{Items, SampleSpans};
+pub(crate) use unpack::{Compression, check_copies, decompress_file};
 
 #[cfg(test)]
 #[path = "../../../tests/fuzz/chunks.rs"]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use arrayvec::ArrayVec;
 
-use super::sample_files::{Items, MAX_COLUMNS, Read, Row, Samples};
+use super::sample_files::{Items, MAX_COLUMNS, ReadRow, Row, SampleSpans};
 use crate::error::{Error, Result, counted};
 use crate::machine::parallel::{STORE_THREADS, on_threads};
 use crate::model::{Lookahead, Prefetcher, Sample, Source};
@@ -117,7 +117,7 @@ impl<L: Layout> Rows<L> {
         let has_encoded_images = all_columns.iter().any(|column| column.column_type == ColumnType::Images);
         let pixels = match (has_encoded_images, choice.image.as_deref()) {
             (true, None) => None,
-            (_, requested) => pixels::choose(&arrays(&items, &layout, &all_columns), requested)?,
+            (_, requested) => pixels::choose_image(&array_columns(&items, &layout, &all_columns), requested)?,
         };
         if let Some((column, _)) = pixels {
             all_columns[column].column_type = ColumnType::Images;
@@ -174,10 +174,10 @@ impl<L: Layout> Rows<L> {
 
 /// Maximum number of samples that opening examines to find the columns with pixel arrays, until it
 /// finds an undamaged sample.
-const MAX_EXAMINED: usize = 64;
+const MAX_EXAMINED_SAMPLES: usize = 64;
 
 /// Returns the columns that contain arrays, with the shapes in the first undamaged sample.
-fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candidate> {
+fn array_columns<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candidate> {
     let (mut scratch, mut buffer) = (Vec::new(), Vec::new());
     let mut candidates_in = |row: usize| {
         let mut candidates = Vec::new();
@@ -192,12 +192,12 @@ fn arrays<L: Layout>(items: &Items, layout: &L, columns: &[Column]) -> Vec<Candi
         }
         Ok::<_, Error>(candidates)
     };
-    (0..items.len().min(MAX_EXAMINED)).find_map(|row| candidates_in(row).ok()).unwrap_or_default()
+    (0..items.len().min(MAX_EXAMINED_SAMPLES)).find_map(|row| candidates_in(row).ok()).unwrap_or_default()
 }
 
 /// Number of leading bytes of a sample that are read from a store to find a column. Most labels are
 /// within these bytes and need no second request.
-const START: u64 = 4096;
+const STORE_HEAD_BYTES: u64 = 4096;
 
 fn column_bytes<'a, L: Layout>(
     items: &'a Items,
@@ -208,7 +208,8 @@ fn column_bytes<'a, L: Layout>(
 ) -> Result<&'a [u8]> {
     let (len, head) = (items.len_of(row), layout.head());
     let is_stored = items.files.remote().is_some();
-    let head_bytes = items.peek(row, 0..if is_stored { START.max(head as u64) } else { head as u64 }, scratch)?;
+    let head_bytes =
+        items.peek(row, 0..if is_stored { STORE_HEAD_BYTES.max(head as u64) } else { head as u64 }, scratch)?;
     let read_len = head_bytes.len();
     let ranges =
         layout.column_ranges(row, &head_bytes[..head.min(read_len)], len).map_err(|e| e.at_path(items.path(row)))?;
@@ -238,14 +239,15 @@ fn with_cell<L: Layout, T>(
 impl<L: Layout> Source for Rows<L> {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         let names = self.layout.names();
-        let Read { key, row, page } = self.items.read(index, scratch, |item, buffer| self.row(index, item, buffer))?;
+        let ReadRow { key, row, page } =
+            self.items.read(index, scratch, |item, buffer| self.row(index, item, buffer))?;
         self.columns
             .sample(key, |column| row[column].cell(page).map_err(|e| column_error(e, &names[column])))
             .map_err(|e| e.at_path(self.items.path(index)))
     }
 
     fn prefetcher(&self, order: Lookahead) -> Option<Box<dyn Prefetcher>> {
-        self.items.files.prefetcher(order, Samples::span)
+        self.items.files.prefetcher(order, SampleSpans::span)
     }
 
     delegate_to_files!(items.files);

@@ -21,42 +21,42 @@ pub(super) type Row<'a> = ArrayVec<Found<'a>, MAX_COLUMNS>;
 
 /// The files of a dataset, and the offsets of the samples in each file.
 pub(crate) struct Items {
-    pub(crate) files: Arc<Files<Samples>>,
+    pub(crate) files: Arc<Files<SampleSpans>>,
     /// Expected hash of each file, or `None` if the index contains no hash.
     checksums: Vec<Option<Checksum>>,
 }
 
-pub(crate) enum Samples {
+pub(crate) enum SampleSpans {
     /// Start offset of each sample, followed by the end offset of the last sample.
     Offsets(Vec<u64>),
     /// Start and end offset of each sample.
     Spans(Vec<(u64, u64)>),
 }
 
-impl Samples {
+impl SampleSpans {
     fn are_inside(&self, len: u64) -> bool {
         match self {
-            Samples::Offsets(offsets) => offsets.is_sorted() && offsets.last().is_some_and(|&end| end <= len),
-            Samples::Spans(spans) => spans.iter().all(|&(start, end)| start <= end && end <= len),
+            SampleSpans::Offsets(offsets) => offsets.is_sorted() && offsets.last().is_some_and(|&end| end <= len),
+            SampleSpans::Spans(spans) => spans.iter().all(|&(start, end)| start <= end && end <= len),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Samples::Offsets(offsets) => offsets.len() - 1,
-            Samples::Spans(spans) => spans.len(),
+            SampleSpans::Offsets(offsets) => offsets.len() - 1,
+            SampleSpans::Spans(spans) => spans.len(),
         }
     }
 
     pub(super) fn span(&self, index: usize) -> Range<u64> {
         match self {
-            Samples::Offsets(offsets) => offsets[index]..offsets[index + 1],
-            Samples::Spans(spans) => spans[index].0..spans[index].1,
+            SampleSpans::Offsets(offsets) => offsets[index]..offsets[index + 1],
+            SampleSpans::Spans(spans) => spans[index].0..spans[index].1,
         }
     }
 }
 
-pub(super) struct Read<'a> {
+pub(super) struct ReadRow<'a> {
     /// Index of the sample as text.
     pub(super) key: &'a str,
     pub(super) row: Row<'a>,
@@ -67,7 +67,7 @@ pub(super) struct Read<'a> {
 thread_local! {
     /// Bytes that a parser has converted. They are later appended to the scratch buffer, after the
     /// sample.
-    static CONVERTED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static CONVERTED_BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 fn write_key(page: &mut Vec<u8>, index: usize) -> Range<usize> {
@@ -79,13 +79,13 @@ fn write_key(page: &mut Vec<u8>, index: usize) -> Range<usize> {
 impl Items {
     /// Creates a collection of files. Fails if the offsets of a sample are out of order or exceed
     /// its file.
-    pub(crate) fn new(files: Vec<(OpenFile, Samples)>) -> Result<Self> {
+    pub(crate) fn new(files: Vec<(OpenFile, SampleSpans)>) -> Result<Self> {
         if let Some((file, _)) = files.iter().find(|(file, samples)| !samples.are_inside(file.len())) {
             let len = file.len();
             let cause = format!("the sample offsets are not in ascending order, or exceed the file of {len} bytes");
             return Err(Error::in_source(cause).at_path(&file.path));
         }
-        Ok(Items { files: Arc::new(Files::new(files, Samples::len)?), checksums: Vec::new() })
+        Ok(Items { files: Arc::new(Files::new(files, SampleSpans::len)?), checksums: Vec::new() })
     }
 
     pub(crate) fn with_checksums(self, checksums: Vec<Option<Checksum>>) -> Self {
@@ -130,12 +130,12 @@ impl Items {
         index: usize,
         scratch: &'a mut Vec<u8>,
         parse: impl for<'i> FnOnce(&'i [u8], &mut Vec<u8>) -> Result<Row<'i>>,
-    ) -> Result<Read<'a>> {
+    ) -> Result<ReadRow<'a>> {
         let (file, samples, index_in_file) = self.files.open(index)?;
         let span = samples.span(index_in_file);
         let (row, key) = self.row(index, file, span, scratch, parse).map_err(|e| e.at_path(&file.path))?;
         let page: &'a [u8] = scratch;
-        Ok(Read { key: std::str::from_utf8(&page[key]).expect("digits"), row, page })
+        Ok(ReadRow { key: std::str::from_utf8(&page[key]).expect("digits"), row, page })
     }
 
     /// Reads the row of sample `index` from `span` of `file`. Returns the row, and the range of the
@@ -156,14 +156,14 @@ impl Items {
             return Ok((parse(item, scratch)?, key));
         }
         file.fill_for(index as u64, span.start, grow_to(scratch, len as u64)?)?;
-        let mut buffer = CONVERTED.take();
+        let mut buffer = CONVERTED_BYTES.take();
         let key = write_key(&mut buffer, index);
         let item = &scratch[..len];
         // Append the converted bytes after the sample in the scratch buffer.
         let move_content = |content: Found<'_>| -> Found<'a> { content.map(|part| part.moved(item, 0, len)) };
         let row = parse(item, &mut buffer).map(|row| row.into_iter().map(move_content).collect::<Row<'a>>());
         let appended = grow_to(scratch, (len + buffer.len()) as u64).map(|out| out[len..].copy_from_slice(&buffer));
-        CONVERTED.set(buffer);
+        CONVERTED_BYTES.set(buffer);
         appended?;
         Ok((row?, len + key.start..len + key.end))
     }

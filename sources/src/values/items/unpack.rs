@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::machine::{cancel, file, is_stopped, temp_files};
 
 /// Maximum size of a decompressed file, in bytes. The formats use 32-bit offsets.
-const MAX_COPY: u64 = 1 << 32;
+const MAX_COPY_BYTES: u64 = 1 << 32;
 
 /// Maximum wait for another process that decompresses the same file.
 const MAX_WAIT: Duration = Duration::from_secs(600);
@@ -24,22 +24,22 @@ const MAX_WAIT: Duration = Duration::from_secs(600);
 const SNAPPY_RATIO: usize = 22;
 
 /// Maximum number of bytes that are written between two checks of the cancel token.
-const WRITE_SIZE: usize = 1 << 20;
+const WRITE_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unpack {
+pub(crate) enum Compression {
     Gzip,
     Snappy,
     Zstd,
 }
 
-impl Unpack {
+impl Compression {
     /// Returns the method that the indexes of MosaicML and LitData call `name`.
     pub(crate) fn named(name: &str) -> Result<Self> {
         Ok(match name {
-            "gz" => Unpack::Gzip,
-            "snappy" => Unpack::Snappy,
-            "zstd" => Unpack::Zstd,
+            "gz" => Compression::Gzip,
+            "snappy" => Compression::Snappy,
+            "zstd" => Compression::Zstd,
             _ => {
                 return Err(Error::in_source(format!(
                     "compression {name:?} is not supported: expected zstd, gz or snappy; decompress the files in \
@@ -52,17 +52,17 @@ impl Unpack {
     /// Decompresses `packed` into `out`, up to `max_bytes + 1` bytes, and returns their number. If
     /// a Snappy block claims a length other than `max_bytes`, writes nothing and returns that
     /// length.
-    fn run(self, packed: File, max_bytes: u64, out: &mut impl Write) -> io::Result<u64> {
+    fn decompress(self, packed: File, max_bytes: u64, out: &mut impl Write) -> io::Result<u64> {
         let limit = max_bytes.saturating_add(1);
         match self {
-            Unpack::Gzip => {
+            Compression::Gzip => {
                 io::copy(&mut flate2::bufread::MultiGzDecoder::new(BufReader::new(packed)).take(limit), out)
             }
-            Unpack::Zstd => zstd_frames(packed, limit, out),
+            Compression::Zstd => zstd_frames(packed, limit, out),
             // A Snappy file is a single block.
-            Unpack::Snappy => {
+            Compression::Snappy => {
                 let mut block = Vec::new();
-                file::append(packed, &mut block, MAX_COPY)?;
+                file::append(packed, &mut block, MAX_COPY_BYTES)?;
                 let len = snap::raw::decompress_len(&block)?;
                 if len as u64 != max_bytes {
                     return Ok(len as u64);
@@ -80,7 +80,7 @@ impl Unpack {
                 })?;
                 plain.resize(len, 0);
                 snap::raw::Decoder::new().decompress(&block, &mut plain)?;
-                plain.chunks(WRITE_SIZE).try_for_each(|slice| out.write_all(slice))?;
+                plain.chunks(WRITE_BYTES).try_for_each(|slice| out.write_all(slice))?;
                 Ok(len as u64)
             }
         }
@@ -134,14 +134,14 @@ pub(crate) fn check_copies(files: &[(&str, Option<&str>)]) -> Result<()> {
 /// was made from a different version of `packed` or by a different library, and is replaced. If the
 /// copy cannot be written, for example because the folder is read-only, an existing copy is
 /// compared with `packed` each time the dataset is opened.
-pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Unpack) -> Result<()> {
+pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Compression) -> Result<()> {
     if is_copy(packed, target, len) {
         return Ok(());
     }
     let named = |e: Error| if e.path().is_some() { e } else { e.at_path(packed) };
-    if len > MAX_COPY {
+    if len > MAX_COPY_BYTES {
         return Err(named(Error::in_source(format!(
-            "the file claims to decompress to {len} bytes: expected at most {MAX_COPY}"
+            "the file claims to decompress to {len} bytes: expected at most {MAX_COPY_BYTES}"
         ))));
     }
     let file = file::open(packed).map_err(|e| Error::io(packed, &e))?;
@@ -155,7 +155,7 @@ pub(crate) fn decompress_file(packed: &Path, target: &Path, len: u64, unpack: Un
 
 /// Decompresses `file`, the open file at `packed`, to `target`. `is_locked` is true if this process
 /// holds the lock.
-fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_locked: bool) -> Result<()> {
+fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Compression, is_locked: bool) -> Result<()> {
     // Another process may have written the copy while this process waited for the lock.
     if is_copy(packed, target, len) {
         return Ok(());
@@ -186,7 +186,7 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
     // An error with a path means that the copy could not be written. Any other error means that the
     // compressed file is damaged or that this thread was canceled.
     if e.path().is_some() {
-        if is_equal(file, target, len, unpack) {
+        if has_equal_content(file, target, len, unpack) {
             tracing::info!("{e}; using the existing file, which has the same content");
             return Ok(());
         }
@@ -200,11 +200,11 @@ fn copy(file: &File, packed: &Path, target: &Path, len: u64, unpack: Unpack, is_
 /// compared.
 fn is_copy(packed: &Path, target: &Path, len: u64) -> bool {
     let Ok(metadata) = fs::metadata(target) else { return false };
-    let same_time = || match fs::metadata(packed) {
+    let has_same_time = || match fs::metadata(packed) {
         Ok(packed) => packed.modified().ok() == metadata.modified().ok(),
         Err(e) => e.kind() == io::ErrorKind::NotFound,
     };
-    metadata.is_file() && metadata.len() == len && same_time()
+    metadata.is_file() && metadata.len() == len && has_same_time()
 }
 
 fn has_time_of(packed: &File, target: &Path) -> bool {
@@ -241,12 +241,13 @@ fn from_start(packed: &File) -> io::Result<File> {
     Ok(packed)
 }
 
-fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack) -> Result<()> {
+fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Compression) -> Result<()> {
     let modified = packed.metadata().and_then(|metadata| metadata.modified());
-    let mut out = Sink { file: BufWriter::with_capacity(WRITE_SIZE, file), failed: None, stopped: false };
-    let unpacked = from_start(packed).and_then(|packed| unpack.run(packed, len, &mut out));
+    let mut out =
+        CancelableWriter { file: BufWriter::with_capacity(WRITE_BYTES, file), failed: None, is_canceled: false };
+    let unpacked = from_start(packed).and_then(|packed| unpack.decompress(packed, len, &mut out));
     let unpacked = unpacked.and_then(|count| out.flush().map(|()| count));
-    if out.stopped {
+    if out.is_canceled {
         return Err(cancel::canceled_error());
     }
     match (unpacked, out.failed) {
@@ -265,19 +266,21 @@ fn write(packed: &File, (partial, file): (&Path, File), len: u64, unpack: Unpack
     }
 }
 
-fn is_equal(packed: &File, target: &Path, len: u64, unpack: Unpack) -> bool {
+fn has_equal_content(packed: &File, target: &Path, len: u64, unpack: Compression) -> bool {
     let Ok(copy) = file::open(target) else { return false };
     if copy.metadata().is_ok_and(|metadata| metadata.len() != len) {
         return false;
     }
-    let mut comparison = Comparison(BufReader::with_capacity(1 << 20, copy));
-    from_start(packed).and_then(|packed| unpack.run(packed, len, &mut comparison)).is_ok_and(|count| count == len)
+    let mut comparison = ComparingWriter(BufReader::with_capacity(1 << 20, copy));
+    from_start(packed)
+        .and_then(|packed| unpack.decompress(packed, len, &mut comparison))
+        .is_ok_and(|count| count == len)
 }
 
 /// A writer that fails if the written bytes differ from the content of a file.
-struct Comparison(BufReader<File>);
+struct ComparingWriter(BufReader<File>);
 
-impl Write for Comparison {
+impl Write for ComparingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if is_stopped() {
             return Err(io::Error::other("stopped"));
@@ -298,13 +301,13 @@ impl Write for Comparison {
 
 /// A writer that fails when the calling thread is canceled. It records its own errors, to
 /// distinguish them from errors of the compressed file.
-struct Sink {
+struct CancelableWriter {
     file: BufWriter<File>,
     failed: Option<io::Error>,
-    stopped: bool,
+    is_canceled: bool,
 }
 
-impl Sink {
+impl CancelableWriter {
     fn record<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|e| {
             self.failed.get_or_insert_with(|| {
@@ -314,10 +317,10 @@ impl Sink {
     }
 }
 
-impl Write for Sink {
+impl Write for CancelableWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if is_stopped() {
-            self.stopped = true;
+            self.is_canceled = true;
             return Err(io::Error::other("stopped"));
         }
         let result = self.file.write(bytes);
@@ -364,7 +367,7 @@ mod tests {
     fn a_copy_of_a_different_version_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
-        let unpack = || decompress_file(&packed, &target, 3, Unpack::Gzip).unwrap();
+        let unpack = || decompress_file(&packed, &target, 3, Compression::Gzip).unwrap();
         fs::write(&packed, gzip(b"one")).unwrap();
         unpack();
         let written = fs::metadata(&target).unwrap().modified().unwrap();
@@ -391,7 +394,7 @@ mod tests {
         for (copy, used) in [(&b"one"[..], true), (b"two", false), (b"on", false), (b"ones", false), (b"", false)] {
             fs::write(&target, copy).unwrap();
             set_time(&target, 2_000_000_000);
-            let result = decompress_file(&packed, &target, 3, Unpack::Gzip);
+            let result = decompress_file(&packed, &target, 3, Compression::Gzip);
             assert_eq!(result.is_ok(), used, "{copy:?}: {result:?}");
             assert_eq!(fs::read(&target).unwrap(), copy);
             if let Err(e) = result {
@@ -414,7 +417,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
+                    decompress_file(&packed, &target, 1 << 20, Compression::Gzip).unwrap();
                     assert_eq!(fs::read(&target).unwrap().len(), 1 << 20);
                 });
             }
@@ -429,7 +432,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(&vec![7; 1 << 20])).unwrap();
-        let unpack = || decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap_err();
+        let unpack = || decompress_file(&packed, &target, 1 << 20, Compression::Gzip).unwrap_err();
         let check_canceled = |e: Error| {
             assert!(e.path() == Some(&*packed) && e.cause().contains("canceled"), "{e}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
@@ -442,7 +445,7 @@ mod tests {
         // The eleventh check is in the middle of the file.
         let checks = AtomicUsize::new(0);
         check_canceled(CancelToken::new(move || checks.fetch_add(1, Ordering::Relaxed) > 9).during(unpack));
-        decompress_file(&packed, &target, 1 << 20, Unpack::Gzip).unwrap();
+        decompress_file(&packed, &target, 1 << 20, Compression::Gzip).unwrap();
     }
 
     #[test]
@@ -450,11 +453,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.snappy"), folder.path().join("x"));
         fs::write(&packed, [0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]).unwrap();
-        let e = decompress_file(&packed, &target, u64::from(u32::MAX), Unpack::Snappy).unwrap_err();
+        let e = decompress_file(&packed, &target, u64::from(u32::MAX), Compression::Snappy).unwrap_err();
         assert!(e.cause().contains("a Snappy block of 7 bytes cannot expand to the claimed 4294967295"), "{e}");
         let zeros = vec![0; 3 << 20];
         fs::write(&packed, snap::raw::Encoder::new().compress_vec(&zeros).unwrap()).unwrap();
-        decompress_file(&packed, &target, 3 << 20, Unpack::Snappy).unwrap();
+        decompress_file(&packed, &target, 3 << 20, Compression::Snappy).unwrap();
         assert!(fs::read(&target).unwrap() == zeros, "a maximally compressed block is accepted");
     }
 
@@ -463,7 +466,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (packed, target) = (folder.path().join("x.gz"), folder.path().join("x"));
         fs::write(&packed, gzip(b"one")).unwrap();
-        decompress_file(&packed, &target, 3, Unpack::Gzip).unwrap();
+        decompress_file(&packed, &target, 3, Compression::Gzip).unwrap();
         let file = File::open(&packed).unwrap();
         assert!(has_time_of(&file, &target));
         // A file system may store modification times in whole days.
@@ -500,7 +503,7 @@ mod tests {
         let other = File::open(&packed).unwrap();
         other.lock().unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| decompress_file(&packed, &target, 3, Unpack::Gzip));
+            let waits = scope.spawn(|| decompress_file(&packed, &target, 3, Compression::Gzip));
             std::thread::sleep(Duration::from_millis(100));
             assert!(!waits.is_finished() && !target.exists());
             // Write the copy, as another process would.

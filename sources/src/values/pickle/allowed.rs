@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::nodes::{Array, Id, Known, Node, Nodes, Tensor};
+use super::nodes::{Array, Callable, Id, Node, Nodes, Tensor};
 use crate::values::elements::Dtype;
 
-impl Known {
-    /// Returns the function or class `name` in `module`. PyTorch's names are known only if `torch`
-    /// is true.
-    pub(super) fn of(module: &str, name: &str, torch: bool) -> Option<Self> {
+impl Callable {
+    /// Returns the function or class `name` in `module`. PyTorch's names are known only if
+    /// `allows_torch` is true.
+    pub(super) fn of(module: &str, name: &str, allows_torch: bool) -> Option<Self> {
         let builtins = ["builtins", "__builtin__"];
         // NumPy 2 renamed `core` to `_core`.
         let numpy = |part: &str| {
@@ -17,38 +17,38 @@ impl Known {
             })
         };
         Some(match name {
-            "encode" if module == "_codecs" => Known::Encode,
-            "bytes" if builtins.contains(&module) => Known::Bytes,
-            "bytearray" if builtins.contains(&module) => Known::ByteArray,
-            "OrderedDict" if module == "collections" => Known::OrderedDict,
-            "ndarray" if module == "numpy" => Known::Numbers,
-            "dtype" if module == "numpy" => Known::Dtype,
-            "_reconstruct" if numpy("multiarray") => Known::Reconstruct,
-            "scalar" if numpy("multiarray") => Known::Scalar,
-            "_frombuffer" if numpy("numeric") => Known::FromBuffer,
-            "_rebuild_tensor_v2" if torch && module == "torch._utils" => Known::RebuildTensor,
-            "_rebuild_parameter" if torch && module == "torch._utils" => Known::RebuildParameter,
-            "Size" if torch && module == "torch" => Known::Size,
-            name if torch && module == "torch" => Known::Storage(storage(name)?),
+            "encode" if module == "_codecs" => Callable::Encode,
+            "bytes" if builtins.contains(&module) => Callable::Bytes,
+            "bytearray" if builtins.contains(&module) => Callable::ByteArray,
+            "OrderedDict" if module == "collections" => Callable::OrderedDict,
+            "ndarray" if module == "numpy" => Callable::NdArray,
+            "dtype" if module == "numpy" => Callable::Dtype,
+            "_reconstruct" if numpy("multiarray") => Callable::Reconstruct,
+            "scalar" if numpy("multiarray") => Callable::Scalar,
+            "_frombuffer" if numpy("numeric") => Callable::FromBuffer,
+            "_rebuild_tensor_v2" if allows_torch && module == "torch._utils" => Callable::RebuildTensor,
+            "_rebuild_parameter" if allows_torch && module == "torch._utils" => Callable::RebuildParameter,
+            "Size" if allows_torch && module == "torch" => Callable::Size,
+            name if allows_torch && module == "torch" => Callable::Storage(storage(name)?),
             _ => return None,
         })
     }
 
     fn python_name(self) -> &'static str {
         match self {
-            Known::Encode => "_codecs.encode",
-            Known::Bytes => "bytes",
-            Known::ByteArray => "bytearray",
-            Known::OrderedDict => "collections.OrderedDict",
-            Known::Numbers => "numpy.ndarray",
-            Known::Dtype => "numpy.dtype",
-            Known::Reconstruct => "numpy._core.multiarray._reconstruct",
-            Known::Scalar => "numpy._core.multiarray.scalar",
-            Known::FromBuffer => "numpy._core.numeric._frombuffer",
-            Known::RebuildTensor => "torch._utils._rebuild_tensor_v2",
-            Known::RebuildParameter => "torch._utils._rebuild_parameter",
-            Known::Size => "torch.Size",
-            Known::Storage(_) => "a torch storage class",
+            Callable::Encode => "_codecs.encode",
+            Callable::Bytes => "bytes",
+            Callable::ByteArray => "bytearray",
+            Callable::OrderedDict => "collections.OrderedDict",
+            Callable::NdArray => "numpy.ndarray",
+            Callable::Dtype => "numpy.dtype",
+            Callable::Reconstruct => "numpy._core.multiarray._reconstruct",
+            Callable::Scalar => "numpy._core.multiarray.scalar",
+            Callable::FromBuffer => "numpy._core.numeric._frombuffer",
+            Callable::RebuildTensor => "torch._utils._rebuild_tensor_v2",
+            Callable::RebuildParameter => "torch._utils._rebuild_parameter",
+            Callable::Size => "torch.Size",
+            Callable::Storage(_) => "a torch storage class",
         }
     }
 }
@@ -70,11 +70,11 @@ fn storage(name: &str) -> Option<Dtype> {
 }
 
 /// Evaluates a call to `function`. Errors have no location; the caller adds it.
-pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> Result<Node<'a>, String> {
+pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Callable, arguments: &[Id]) -> Result<Node<'a>, String> {
     let error = || Err(format!("unexpected arguments for {}", function.python_name()));
     Ok(match (function, arguments) {
-        (Known::Bytes | Known::ByteArray, []) => Node::Bytes(Cow::Borrowed(b"")),
-        (Known::Encode | Known::ByteArray, &[text, coding]) => {
+        (Callable::Bytes | Callable::ByteArray, []) => Node::Bytes(Cow::Borrowed(b"")),
+        (Callable::Encode | Callable::ByteArray, &[text, coding]) => {
             let (Node::Text(text), Some("latin1" | "latin-1")) = (&nodes[text], nodes.text(coding)) else {
                 return error();
             };
@@ -82,31 +82,33 @@ pub(super) fn call<'a>(nodes: &Nodes<'a>, function: Known, arguments: &[Id]) -> 
             let Some(bytes) = bytes else { return Err("text is not latin-1".to_owned()) };
             Node::Bytes(Cow::Owned(bytes))
         }
-        (Known::Bytes | Known::ByteArray, &[bytes]) => match &nodes[bytes] {
+        (Callable::Bytes | Callable::ByteArray, &[bytes]) => match &nodes[bytes] {
             Node::Bytes(bytes) => Node::Bytes(bytes.clone()),
             _ => return error(),
         },
-        (Known::OrderedDict, []) => Node::Dict(Vec::new()),
-        (Known::Reconstruct, &[class, ..]) if matches!(nodes[class], Node::Known(Known::Numbers)) => Node::Unbuilt,
-        (Known::Dtype, &[name, ..]) => match nodes.text(name).and_then(dtype) {
+        (Callable::OrderedDict, []) => Node::Dict(Vec::new()),
+        (Callable::Reconstruct, &[class, ..]) if matches!(nodes[class], Node::Callable(Callable::NdArray)) => {
+            Node::UnbuiltArray
+        }
+        (Callable::Dtype, &[name, ..]) => match nodes.text(name).and_then(dtype) {
             Some(dtype) => Node::Dtype(dtype),
             None => return error(),
         },
-        (Known::Scalar, &[dtype, data]) => array(nodes, dtype, Vec::new(), data)?,
-        (Known::FromBuffer, &[data, dtype, shape, order]) => {
+        (Callable::Scalar, &[dtype, data]) => array(nodes, dtype, Vec::new(), data)?,
+        (Callable::FromBuffer, &[data, dtype, shape, order]) => {
             let shape = lengths(nodes, shape).ok_or("unexpected shape of an array")?;
             check_order(nodes.text(order) == Some("F"), &shape)?;
             array(nodes, dtype, shape, data)?
         }
-        (Known::Size, &[lengths]) => match &nodes[lengths] {
+        (Callable::Size, &[lengths]) => match &nodes[lengths] {
             Node::Tuple(lengths) if lengths.len() <= MAX_AXES => Node::Tuple(lengths.clone()),
             _ => return error(),
         },
-        (Known::RebuildParameter, &[tensor, ..]) => match &nodes[tensor] {
+        (Callable::RebuildParameter, &[tensor, ..]) => match &nodes[tensor] {
             Node::Tensor(tensor) => Node::Tensor(tensor.clone()),
             _ => return error(),
         },
-        (Known::RebuildTensor, &[storage, offset, shape, strides, ..]) => {
+        (Callable::RebuildTensor, &[storage, offset, shape, strides, ..]) => {
             // The seventh argument may contain metadata that marks the tensor as negated.
             let plain = |id: &Id| match &nodes[*id] {
                 Node::None => true,
@@ -143,7 +145,7 @@ pub(super) fn build<'a>(nodes: &Nodes<'a>, target: Id, state: Id) -> Result<Node
             Some(order @ ("<" | ">" | "|" | "=")) => Ok(Node::Dtype(Dtype { big_endian: order == ">", ..dtype })),
             _ => Err("unexpected byte order of a NumPy type".to_owned()),
         },
-        (Node::Unbuilt, &[_version, shape, dtype, fortran, data]) => {
+        (Node::UnbuiltArray, &[_version, shape, dtype, fortran, data]) => {
             let shape = lengths(nodes, shape).ok_or("unexpected shape of an array")?;
             check_order(!matches!(nodes[fortran], Node::Bool(false) | Node::Int(0)), &shape)?;
             array(nodes, dtype, shape, data)
@@ -158,7 +160,7 @@ pub(super) fn storage_of<'a>(nodes: &Nodes<'a>, id: Id) -> Result<Node<'a>, Stri
     let &[tag, class, key, _device, elements] = &parts[..] else {
         return Err(format!("a persistent ID has {} parts", parts.len()));
     };
-    let (Some("storage"), Node::Known(Known::Storage(dtype)), Some(_), &Node::Int(elements)) =
+    let (Some("storage"), Node::Callable(Callable::Storage(dtype)), Some(_), &Node::Int(elements)) =
         (nodes.text(tag), &nodes[class], nodes.text(key), &nodes[elements])
     else {
         return Err("a persistent ID does not denote a storage".to_owned());

@@ -3,19 +3,19 @@
 use super::nodes::{Id, Node, Nodes};
 use crate::error::{Error, Result};
 
-const MAX_DEPTH: usize = 64;
+const MAX_JSON_DEPTH: usize = 64;
 
 /// Maximum number of values in the JSON. Values may be shared, so a short pickle can expand to long
 /// JSON.
-const MAX_VALUES: usize = 1 << 20;
+const MAX_JSON_VALUES: usize = 1 << 20;
 
-const MAX_BYTES: usize = 64 << 20;
+const MAX_JSON_BYTES: usize = 64 << 20;
 
 /// Appends a value as JSON. Fails if JSON cannot represent it, or if it is too large or nested too
 /// deeply.
 pub(crate) fn append_json(nodes: &Nodes<'_>, id: Id, out: &mut Vec<u8>) -> Result<()> {
-    let max_len = out.len() + MAX_BYTES;
-    Writer { nodes, out, values_left: MAX_VALUES, max_len }.value(id, 0)
+    let max_len = out.len() + MAX_JSON_BYTES;
+    Writer { nodes, out, values_left: MAX_JSON_VALUES, max_len }.value(id, 0)
 }
 
 struct Writer<'a, 'n> {
@@ -28,13 +28,13 @@ struct Writer<'a, 'n> {
 impl Writer<'_, '_> {
     fn value(&mut self, id: Id, depth: usize) -> Result<()> {
         self.values_left = self.values_left.checked_sub(1).ok_or_else(|| {
-            Error::in_source(format!("pickle: a nested value contains more than {MAX_VALUES} values"))
+            Error::in_source(format!("pickle: a nested value contains more than {MAX_JSON_VALUES} values"))
         })?;
         if self.out.len() > self.max_len {
-            return Err(Error::in_source(format!("pickle: a nested value exceeds {MAX_BYTES} bytes as JSON")));
+            return Err(Error::in_source(format!("pickle: a nested value exceeds {MAX_JSON_BYTES} bytes as JSON")));
         }
-        if depth > MAX_DEPTH {
-            return Err(Error::in_source(format!("pickle: values are nested more than {MAX_DEPTH} deep")));
+        if depth > MAX_JSON_DEPTH {
+            return Err(Error::in_source(format!("pickle: values are nested more than {MAX_JSON_DEPTH} deep")));
         }
         let nodes = self.nodes;
         match &nodes[id] {

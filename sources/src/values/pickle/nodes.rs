@@ -24,9 +24,9 @@ pub(crate) enum Node<'a> {
     /// An array or a scalar of NumPy. A scalar has no axes.
     Array(Array),
     Tensor(Box<Tensor>),
-    Known(Known),
+    Callable(Callable),
     Dtype(Dtype),
-    Unbuilt,
+    UnbuiltArray,
     /// A file in a `.pt` archive.
     Storage {
         key: Id,
@@ -61,13 +61,13 @@ pub(crate) struct Tensor {
 /// A function or class that a pickle of plain data may call. It is recognized by name and never
 /// called: the arguments are interpreted as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum Callable {
     /// `_codecs.encode`, which protocols 0 to 2 call to represent bytes.
     Encode,
     Bytes,
     ByteArray,
     OrderedDict,
-    Numbers,
+    NdArray,
     Reconstruct,
     FromBuffer,
     Scalar,
@@ -134,9 +134,9 @@ impl Node<'_> {
             Node::Dict(_) => "a dict",
             Node::Array(_) => "an array",
             Node::Tensor(_) => "a tensor",
-            Node::Known(_) => "a function or class",
+            Node::Callable(_) => "a function or class",
             Node::Dtype(_) => "a dtype",
-            Node::Unbuilt => "an array without content",
+            Node::UnbuiltArray => "an array without content",
             Node::Storage { .. } => "a storage",
         }
     }

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 
 use super::allowed;
-use super::nodes::{Id, Known, Node, Nodes};
+use super::nodes::{Callable, Id, Node, Nodes};
 use crate::error::{Error, Result};
 
 /// Reads a pickle of plain data in any protocol from 0 to 5: numbers, text, bytes, tuples, lists,
@@ -36,17 +36,26 @@ struct Machine<'a> {
     marks: Vec<usize>,
     memo: Vec<Option<Id>>,
     /// Number of bytes that calls have copied so far.
-    copied: usize,
-    torch: bool,
+    copied_bytes: usize,
+    allows_torch: bool,
 }
 
 /// The result of one opcode. The caller adds the opcode and its offset to the error.
 type Step = std::result::Result<(), String>;
 
 impl<'a> Machine<'a> {
-    fn new(bytes: &'a [u8], torch: bool) -> Self {
+    fn new(bytes: &'a [u8], allows_torch: bool) -> Self {
         let nodes = Nodes { nodes: Vec::new(), root: Id(0) };
-        Machine { bytes, position: 0, nodes, stack: Vec::new(), marks: Vec::new(), memo: Vec::new(), copied: 0, torch }
+        Machine {
+            bytes,
+            position: 0,
+            nodes,
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: Vec::new(),
+            copied_bytes: 0,
+            allows_torch,
+        }
     }
 
     fn run(mut self) -> Result<Nodes<'a>> {
@@ -79,10 +88,10 @@ impl<'a> Machine<'a> {
                 version => Err(format!("protocol {version} is not supported: expected 0 to 5")),
             },
             0x95 => match self.long()? {
-                length if length > self.bytes.len() - self.position => Err(self.short(length)),
+                length if length > self.bytes.len() - self.position => Err(self.truncation_cause(length)),
                 _ => Ok(()),
             },
-            b'(' | b'0' | b'1' | b'2' => self.arrange(opcode),
+            b'(' | b'0' | b'1' | b'2' => self.manipulate_stack(opcode),
             b'N' | 0x88 | 0x89 | b'I' | b'L' | b'J' | b'K' | b'M' | 0x8a | 0x8b | b'F' | b'G' => self.number(opcode),
             b'S' | b'C' | b'U' | b'B' | b'T' | 0x8e | 0x96 => self.string(opcode),
             b'V' | 0x8c | b'X' | 0x8d => self.text(opcode),
@@ -96,7 +105,7 @@ impl<'a> Machine<'a> {
                 self.nodes.nodes[target.0 as usize] = allowed::build(&self.nodes, target, state)?;
                 Ok(())
             }
-            b'Q' if self.torch => {
+            b'Q' if self.allows_torch => {
                 let id = self.pop()?;
                 let storage = allowed::storage_of(&self.nodes, id)?;
                 self.push(storage)
@@ -106,7 +115,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Evaluates opcodes that mark the stack, or remove or duplicate values.
-    fn arrange(&mut self, opcode: u8) -> Step {
+    fn manipulate_stack(&mut self, opcode: u8) -> Step {
         match opcode {
             b'(' => self.marks.push(self.stack.len()),
             b'0' if self.marks.last() == Some(&self.stack.len()) => drop(self.marks.pop()),
@@ -182,7 +191,7 @@ impl<'a> Machine<'a> {
             b't' => Node::Tuple(self.pop_mark()?),
             b'd' => Node::Dict(pairs(&self.pop_mark()?)?),
             _ => {
-                let from = self.len_without(usize::from(opcode - 0x84))?;
+                let from = self.stack_len_without(usize::from(opcode - 0x84))?;
                 Node::Tuple(self.stack.split_off(from))
             }
         };
@@ -242,17 +251,18 @@ impl<'a> Machine<'a> {
 
     fn call(&mut self) -> Step {
         let (arguments, function) = (self.pop()?, self.pop()?);
-        let (&Node::Known(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments]) else {
+        let (&Node::Callable(function), Node::Tuple(arguments)) = (&self.nodes[function], &self.nodes[arguments])
+        else {
             return Err(format!("cannot call {}", self.nodes[function].kind()));
         };
         let result = allowed::call(&self.nodes, function, arguments)?;
         if let Node::Bytes(Cow::Owned(bytes)) = &result {
             // Count the bytes, because a shared value may be converted many times.
-            self.copied += bytes.len();
-            if self.copied > self.bytes.len() {
+            self.copied_bytes += bytes.len();
+            if self.copied_bytes > self.bytes.len() {
                 return Err(format!(
                     "{} bytes of converted text exceed the {} bytes of the pickle",
-                    self.copied,
+                    self.copied_bytes,
                     self.bytes.len()
                 ));
             }
@@ -261,12 +271,12 @@ impl<'a> Machine<'a> {
     }
 
     fn global(&mut self, module: &str, name: &str) -> Step {
-        let allowed = Known::of(module, name, self.torch).ok_or_else(|| {
+        let allowed = Callable::of(module, name, self.allows_torch).ok_or_else(|| {
             format!(
                 "{module}.{name} is refused: only plain data and arrays of numbers are read, and no code is executed"
             )
         })?;
-        self.push(Node::Known(allowed))
+        self.push(Node::Callable(allowed))
     }
 
     fn push(&mut self, node: Node<'a>) -> Step {
@@ -277,19 +287,19 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns the stack length without the last `count` values, which must be above the last mark.
-    fn len_without(&self, count: usize) -> std::result::Result<usize, String> {
+    fn stack_len_without(&self, count: usize) -> std::result::Result<usize, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= floor);
         from.ok_or_else(|| "the stack is empty".to_owned())
     }
 
     fn pop(&mut self) -> std::result::Result<Id, String> {
-        self.len_without(1)?;
+        self.stack_len_without(1)?;
         Ok(self.stack.pop().expect("not empty"))
     }
 
     fn top(&self) -> std::result::Result<Id, String> {
-        self.len_without(1).map(|last| self.stack[last])
+        self.stack_len_without(1).map(|last| self.stack[last])
     }
 
     fn pop_mark(&mut self) -> std::result::Result<Vec<Id>, String> {
@@ -336,12 +346,12 @@ impl<'a> Machine<'a> {
 
     fn take(&mut self, length: usize) -> std::result::Result<&'a [u8], String> {
         let remaining = &self.bytes[self.position..];
-        let content = remaining.get(..length).ok_or_else(|| self.short(length))?;
+        let content = remaining.get(..length).ok_or_else(|| self.truncation_cause(length))?;
         self.position += length;
         Ok(content)
     }
 
-    fn short(&self, length: usize) -> String {
+    fn truncation_cause(&self, length: usize) -> String {
         format!(
             "{length} bytes are claimed at byte {}, but the pickle ends at byte {}",
             self.position,

@@ -70,11 +70,11 @@ impl<'a> Found<'a> {
     }
 
     /// Reads the file if this value is a path. The path is relative to `root` and must stay below
-    /// it unless `anywhere` is true.
-    pub(crate) fn read_path(self, root: &Path, anywhere: bool, page: &mut Vec<u8>) -> Result<Self> {
+    /// it unless `allows_outside_paths` is true.
+    pub(crate) fn read_path(self, root: &Path, allows_outside_paths: bool, page: &mut Vec<u8>) -> Result<Self> {
         let Found::Path(path) = &self else { return Ok(self) };
         let path = utf8(path.of(page))?;
-        if !anywhere && !is_below(path) {
+        if !allows_outside_paths && !is_below(path) {
             return Err(Error::in_source(format!(
                 "the image is in a separate file, but {path:?} is not a relative path below {}; select the column with \
                  TableOptions::image to allow such paths",

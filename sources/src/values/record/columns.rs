@@ -11,19 +11,19 @@ use super::column_value::Found;
 use super::labels::{Labels, Learner};
 use crate::error::{Error, Result, counted};
 use crate::format::{self, FORMATS};
-use crate::model::sample::{Lacks, MAX_FIELDS, are_one};
+use crate::model::sample::{MAX_FIELDS, MessageHints, are_one};
 use crate::model::{Classes, Sample};
 use crate::options::ColumnChoice;
 
 /// Common names of the image column, in order of preference. They matter only if there are several
 /// image columns.
-const IMAGES: [&str; 6] = ["image", "img", "picture", "jpg", "jpeg", "png"];
+const IMAGE_NAMES: [&str; 6] = ["image", "img", "picture", "jpg", "jpeg", "png"];
 
 /// Common names of the label column, in order of preference.
-const LABELS: [&str; 6] = ["label", "labels", "class", "cls", "category", "target"];
+const LABEL_NAMES: [&str; 6] = ["label", "labels", "class", "cls", "category", "target"];
 
 pub(crate) fn is_label(name: &str) -> bool {
-    LABELS.iter().any(|label| name.eq_ignore_ascii_case(label))
+    LABEL_NAMES.iter().any(|label| name.eq_ignore_ascii_case(label))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) struct Columns {
     label: Option<usize>,
     labels: Option<Arc<Labels>>,
     pub(super) fields: Vec<Field>,
-    lacks: Lacks,
+    hints: MessageHints,
 }
 
 #[derive(Debug, Clone)]
@@ -130,7 +130,7 @@ impl AllColumns<'_> {
         let is_image = |column_type| column_type == ColumnType::Images;
         let Some(name) = &choice.image else {
             let first_image_column = || self.0.iter().position(|column| is_image(column.column_type));
-            return Ok(self.preferred(&IMAGES, is_image).or_else(first_image_column));
+            return Ok(self.preferred(&IMAGE_NAMES, is_image).or_else(first_image_column));
         };
         let column = self.named(name)?;
         if !matches!(self.0[column].column_type, ColumnType::Images | ColumnType::Bytes) {
@@ -148,7 +148,7 @@ impl AllColumns<'_> {
             (Some(_), true) => return Err(Error::config("label and without_label cannot be combined")),
             (Some(name), false) => name,
             (None, true) => return Ok(None),
-            (None, false) => return Ok(self.preferred(&LABELS, is_label)),
+            (None, false) => return Ok(self.preferred(&LABEL_NAMES, is_label)),
         };
         let column = self.named(name)?;
         if !is_label(self.0[column].column_type) {
@@ -195,12 +195,12 @@ impl Columns {
             column.column_type == ColumnType::Integers && is_field(index) && label.is_none() && !choice.without_label
         });
         let integers: Vec<&str> = integers.map(|(_, column)| &*column.name).collect();
-        let lacks = Lacks {
+        let hints = MessageHints {
             image: image.map(|index| columns[index].name.clone()),
-            label: Lacks::label_of(&integers),
-            ..Lacks::default()
+            label: MessageHints::label_hint(&integers),
+            ..MessageHints::default()
         };
-        let columns = Columns { image, label, labels: label.map(|_| Arc::new(Labels::Numbers)), fields, lacks };
+        let columns = Columns { image, label, labels: label.map(|_| Arc::new(Labels::Numbers)), fields, hints };
         columns.check()?;
         Ok(columns)
     }
@@ -240,7 +240,7 @@ impl Columns {
                 |name: &str| field.display_name().strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
             !names.iter().any(|name| are_one(field.display_name(), name) || belongs_to(name))
         });
-        limited.lacks.omitted_fields.extend(omitted.map(|field| field.display_name().to_owned()));
+        limited.hints.omitted_fields.extend(omitted.map(|field| field.display_name().to_owned()));
         limited
     }
 
@@ -377,7 +377,7 @@ impl Columns {
         key: &'a str,
         mut cell: impl FnMut(usize) -> Result<Cell<'a>>,
     ) -> Result<Sample<'a>> {
-        let mut sample = Sample::new(key).lacking(&self.lacks);
+        let mut sample = Sample::new(key).with_hints(&self.hints);
         if let Some(column) = self.image
             && let Some(bytes) = cell(column)?.bytes()
         {

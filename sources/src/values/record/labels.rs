@@ -51,14 +51,14 @@ fn is_missing(value: &str) -> bool {
 
 /// A class that is not in the given list.
 #[derive(Debug)]
-pub(crate) struct Unknown {
+pub(crate) struct UnknownClass {
     pub(crate) name: String,
     pub(crate) row: usize,
     /// Number of other classes that are not in the list.
     pub(crate) others: usize,
 }
 
-impl Unknown {
+impl UnknownClass {
     pub(crate) fn cause(&self, list: Option<&Classes>) -> String {
         let name = &self.name;
         let classes = counted(list.map_or(0, |list| list.names().len()), "class", "classes");
@@ -82,7 +82,7 @@ impl Learner {
         self.integers += usize::from(is_integer);
         if self.first_text_row.is_none() {
             if is_integer {
-                if let Some(number) = padded(value) {
+                if let Some(number) = parse_padded(value) {
                     self.padded.entry(number).or_insert_with(|| (row, value.to_owned()));
                 }
                 return;
@@ -148,7 +148,7 @@ impl Learner {
         mut self,
         list: Option<&Classes>,
         revisit: impl Fn(usize, &mut dyn FnMut(usize, &str)),
-    ) -> (Option<Labels>, Option<Unknown>) {
+    ) -> (Option<Labels>, Option<UnknownClass>) {
         // In a column of numbers, a missing-value marker makes its sample invalid. If a list
         // defines the classes, or if there are no numbers, the marker is a class name.
         let markers_are_names = list.is_some() || self.integers == 0 && !self.has_floats;
@@ -171,7 +171,7 @@ impl Learner {
             self.names.iter().filter(|(name, _)| !labels.contains_key(*name)).map(|(name, row)| (row, name)).collect();
         unknown.sort_unstable();
         let others = unknown.len().saturating_sub(1);
-        let unknown = unknown.first().map(|&(row, name)| Unknown { name: name.clone(), row: *row, others });
+        let unknown = unknown.first().map(|&(row, name)| UnknownClass { name: name.clone(), row: *row, others });
         (Some(Labels::Names { classes, labels }), unknown)
     }
 }
@@ -198,7 +198,7 @@ impl Labels {
 }
 
 /// Returns the integer in `value`, if it consists of digits and has a leading zero.
-fn padded(value: &str) -> Option<i64> {
+fn parse_padded(value: &str) -> Option<i64> {
     let is_padded = value.len() > 1 && value.starts_with('0') && value.bytes().all(|byte| byte.is_ascii_digit());
     value.parse().ok().filter(|_| is_padded)
 }

@@ -25,6 +25,6 @@ pub(crate) use columns::{Column, ColumnType, Columns, is_label};
 pub(crate) use labels::Labels;
 pub(crate) use labels::{Learner, parse_integer};
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
-pub(crate) use rows::{Named, Rows, Survey};
-pub(crate) use schema_diff::other_columns;
-pub(crate) use sniff::sniffed;
+pub(crate) use rows::{NamedCell, Rows, Survey};
+pub(crate) use schema_diff::columns_error;
+pub(crate) use sniff::guess_type;

@@ -15,17 +15,17 @@ use crate::values::pixels::{self, Candidate, Channels, Colors};
 
 /// A cell with its name, such as an entry of a dict.
 #[derive(Debug, Clone)]
-pub(crate) struct Named<'a> {
+pub(crate) struct NamedCell<'a> {
     pub(crate) name: Cow<'a, str>,
     pub(crate) content: Found<'a>,
 }
 
-impl Named<'_> {
+impl NamedCell<'_> {
     /// Adjusts the cell, which may borrow from `record`, after `record` was copied to offset
     /// `start` of the page.
-    pub(crate) fn moved<'b>(self, record: &[u8], start: usize) -> Named<'b> {
+    pub(crate) fn moved<'b>(self, record: &[u8], start: usize) -> NamedCell<'b> {
         let content = self.content.map(|part| part.moved(record, start, 0));
-        Named { name: Cow::Owned(self.name.into_owned()), content }
+        NamedCell { name: Cow::Owned(self.name.into_owned()), content }
     }
 }
 
@@ -48,9 +48,9 @@ impl Survey {
 
     /// Examines a row. Fails if the types of a column in this row and in earlier rows are
     /// incompatible.
-    pub(crate) fn see(&mut self, row: &[Named<'_>], page: &[u8]) -> Result<()> {
+    pub(crate) fn see(&mut self, row: &[NamedCell<'_>], page: &[u8]) -> Result<()> {
         self.rows += 1;
-        for Named { name, content } in row {
+        for NamedCell { name, content } in row {
             let Some(column_type) = self.column_type(content, page) else { continue };
             let shape = match content {
                 Found::Numbers { element, shape, .. } => Some((*element, shape.to_vec())),
@@ -61,9 +61,9 @@ impl Survey {
                 self.shapes.push(shape);
                 continue;
             };
-            let before = self.columns[column].column_type;
-            self.columns[column].column_type = match (before, column_type) {
-                (before, column_type) if before == column_type => column_type,
+            let known_type = self.columns[column].column_type;
+            self.columns[column].column_type = match (known_type, column_type) {
+                (known_type, column_type) if known_type == column_type => column_type,
                 (ColumnType::Integers | ColumnType::Numbers, ColumnType::Integers | ColumnType::Numbers) => {
                     ColumnType::Numbers
                 }
@@ -76,9 +76,9 @@ impl Survey {
                 {
                     ColumnType::Images
                 }
-                (before, column_type) => {
+                (known_type, column_type) => {
                     let cause =
-                        format!("{name:?} has values of two types: {before:?} and {column_type:?}").to_lowercase();
+                        format!("{name:?} has values of two types: {known_type:?} and {column_type:?}").to_lowercase();
                     return Err(Error::in_source(cause));
                 }
             };
@@ -98,9 +98,9 @@ impl Survey {
             Found::Text(_) => ColumnType::Text,
             Found::Json(_) => ColumnType::Json,
             Found::Numbers { element, shape, .. } => {
-                let single = shape.iter().product::<usize>() == 1;
-                let float = matches!(element, Element::F32 | Element::F64);
-                if single && !float { ColumnType::Integers } else { ColumnType::Numbers }
+                let is_single = shape.iter().product::<usize>() == 1;
+                let is_float = matches!(element, Element::F32 | Element::F64);
+                if is_single && !is_float { ColumnType::Integers } else { ColumnType::Numbers }
             }
             Found::TooManyAxes(_) => ColumnType::Numbers,
         })
@@ -119,7 +119,7 @@ impl Survey {
     /// Decides how samples use each column. Fails if the layout of pixel arrays is ambiguous, or if
     /// [`Columns::new`] fails.
     pub(crate) fn finish(mut self, choice: &ColumnChoice) -> Result<Rows> {
-        let encoded = self.columns.iter().any(|column| column.column_type == ColumnType::Images);
+        let has_encoded_images = self.columns.iter().any(|column| column.column_type == ColumnType::Images);
         let candidates = self.columns.iter().zip(&self.shapes).enumerate();
         let candidates: Vec<_> = candidates
             .filter_map(|(column, (Column { name, .. }, shape))| {
@@ -127,16 +127,23 @@ impl Survey {
                 Some(Candidate { column, name: name.clone(), element, shape })
             })
             .collect();
-        let pixels = match (encoded, choice.image.as_deref()) {
+        let pixels = match (has_encoded_images, choice.image.as_deref()) {
             (true, None) => None,
-            (_, requested) => pixels::choose(&candidates, requested)?,
+            (_, requested) => pixels::choose_image(&candidates, requested)?,
         };
         if let Some((column, _)) = pixels {
             self.columns[column].column_type = ColumnType::Images;
         }
-        let uses = Columns::new(&self.columns, choice)?;
-        let limited = choice.columns.is_some();
-        Ok(Rows { columns: self.columns, uses, pixels, colors: Colors::Rgb, limited, surveyed: self.rows })
+        let column_uses = Columns::new(&self.columns, choice)?;
+        let has_column_choice = choice.columns.is_some();
+        Ok(Rows {
+            columns: self.columns,
+            column_uses,
+            pixels,
+            colors: Colors::Rgb,
+            has_column_choice,
+            surveyed_rows: self.rows,
+        })
     }
 }
 
@@ -148,29 +155,29 @@ fn is_text(bytes: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     columns: Vec<Column>,
-    uses: Columns,
+    column_uses: Columns,
     /// The image column, if it contains pixel arrays rather than encoded images.
     pixels: Option<(usize, Channels)>,
     colors: Colors,
     /// Whether the user has selected the columns.
-    limited: bool,
-    surveyed: usize,
+    has_column_choice: bool,
+    surveyed_rows: usize,
 }
 
 impl Rows {
-    /// Assigns class indices to text labels, like [`Columns::learn`]. The first argument of `each`
-    /// is the name of the label column.
+    /// Assigns class indices to text labels, like [`Columns::learn`]. The first argument of
+    /// `visit_rows` is the name of the label column.
     pub(crate) fn learn(
         &mut self,
         classes: Option<&Classes>,
         lenient: bool,
-        each: impl FnOnce(&str, &mut dyn FnMut(usize, &str)) -> Result<()>,
+        visit_rows: impl FnOnce(&str, &mut dyn FnMut(usize, &str)) -> Result<()>,
     ) -> Result<()> {
-        let Some(column) = self.uses.label().map(|label| &self.columns[label]) else { return Ok(()) };
+        let Some(column) = self.column_uses.label().map(|label| &self.columns[label]) else { return Ok(()) };
         if column.column_type != ColumnType::Text {
             return Ok(());
         }
-        self.uses.learn(classes, lenient, |see| each(&column.name, see))
+        self.column_uses.learn(classes, lenient, |see| visit_rows(&column.name, see))
     }
 
     /// Sets the color order of pixel arrays. Returns whether the image is a pixel array.
@@ -181,16 +188,16 @@ impl Rows {
     }
 
     pub(crate) fn label(&self) -> Option<&str> {
-        self.uses.label().map(|label| &*self.columns[label].name)
+        self.column_uses.label().map(|label| &*self.columns[label].name)
     }
 
     pub(crate) fn field_names(&self) -> Vec<String> {
-        self.uses.field_names()
+        self.column_uses.field_names()
     }
 
     /// Returns the class names, or an empty slice if the labels are not text.
     pub(crate) fn classes(&self) -> &[String] {
-        self.uses.classes()
+        self.column_uses.classes()
     }
 
     /// Converts a row to a sample. `page` contains the parts of the row that are not borrowed.
@@ -199,21 +206,21 @@ impl Rows {
     pub(crate) fn sample<'a>(
         &'a self,
         key: RowBytes<'a>,
-        mut row: Vec<Named<'a>>,
+        mut row: Vec<NamedCell<'a>>,
         page: &'a mut Vec<u8>,
     ) -> Result<Sample<'a>> {
         let mut cells = vec![None; self.columns.len()];
-        for (cell, Named { name, content }) in row.iter().enumerate() {
+        for (cell, NamedCell { name, content }) in row.iter().enumerate() {
             match self.columns.iter().position(|column| column.name == **name) {
                 Some(column) if cells[column].replace(cell).is_some() => {
                     return Err(Error::in_source(format!("{name:?} occurs twice")));
                 }
                 Some(_) => {}
-                None if self.limited || matches!(content, Found::Null) => {}
+                None if self.has_column_choice || matches!(content, Found::Null) => {}
                 None => {
-                    let surveyed = self.surveyed;
+                    let rows = self.surveyed_rows;
                     return Err(Error::in_source(format!(
-                        "{name:?} is in none of the {surveyed} samples that were examined when the dataset was opened; \
+                        "{name:?} is in none of the {rows} samples that were examined when the dataset was opened; \
                          list the columns with TableOptions::columns"
                     )));
                 }
@@ -229,7 +236,7 @@ impl Rows {
         let page: &'a [u8] = page;
         let cell = |column: usize| {
             let Some(cell) = cells[column] else { return Ok(Cell::Null) };
-            let Named { name, content } = &row[cell];
+            let NamedCell { name, content } = &row[cell];
             let column_type = self.columns[column].column_type;
             let cell = match (column_type, content) {
                 (ColumnType::Images | ColumnType::Bytes, Found::Bytes(part)) if part.of(page).is_empty() => {
@@ -251,6 +258,6 @@ impl Rows {
             cell.map_err(|e| Error::new(e.kind(), format!("{name:?} is {}", e.cause())))
         };
         let key = std::str::from_utf8(key.of(page)).map_err(|_| Error::in_source("the key is not UTF-8"))?;
-        self.uses.sample(key, cell)
+        self.column_uses.sample(key, cell)
     }
 }

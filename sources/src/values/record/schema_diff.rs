@@ -7,7 +7,7 @@ use crate::error::Error;
 /// Returns the error for a file with the columns `actual` instead of `expected`, the columns of the
 /// `first` file. The message states the first difference. `same` returns whether the two columns at
 /// an index, which have the same name, have the same type.
-pub(crate) fn other_columns(
+pub(crate) fn columns_error(
     first: &Path,
     expected: &[String],
     actual: &[String],
@@ -40,7 +40,7 @@ mod tests {
         let difference = |expected: &[&str], actual: &[&str], other: usize| {
             let [expected, actual] =
                 [expected, actual].map(|names| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
-            let error = other_columns(Path::new("a.parquet"), &expected, &actual, |index| index != other).to_string();
+            let error = columns_error(Path::new("a.parquet"), &expected, &actual, |index| index != other).to_string();
             let start = "source: its columns differ from the columns of a.parquet: ";
             let end = "; use Concat to join datasets with different columns";
             error.strip_prefix(start).and_then(|rest| rest.strip_suffix(end)).unwrap().to_owned()

@@ -15,7 +15,7 @@ const MAX_ROWS: usize = 1000;
 /// Guesses the content of a column of bytes with `rows` rows: images if most of its first values
 /// look like images, by their first bytes or by the extension of their path. `find` returns the
 /// value in a row.
-pub(crate) fn sniffed<'a>(
+pub(crate) fn guess_type<'a>(
     rows: usize,
     mut find: impl FnMut(usize, &mut Vec<u8>) -> Result<Found<'a>>,
 ) -> Result<ColumnType> {
@@ -51,7 +51,7 @@ mod tests {
         let bytes = |bytes: &'static [u8]| Found::Bytes(RowBytes::Borrowed(bytes));
         let (jpeg, sound) = (bytes(b"\xff\xd8\xff\xe0"), bytes(b"RIFF\0\0\0\0WAVEfmt "));
         let path = |path: &'static str| Found::Path(RowBytes::Borrowed(path.as_bytes()));
-        let type_of = |values: &[Found<'static>]| sniffed(values.len(), |row, _| Ok(values[row].clone())).unwrap();
+        let type_of = |values: &[Found<'static>]| guess_type(values.len(), |row, _| Ok(values[row].clone())).unwrap();
         for (values, column_type) in [
             (vec![], ColumnType::Bytes),
             (vec![Found::Null, jpeg.clone()], ColumnType::Images),
