@@ -436,7 +436,7 @@ pub(crate) struct UserTransform(pub(crate) Arc<FunctionRunner>);
 
 impl Transform for UserTransform {
     /// Returns the total size of the shared files. Each has space for one image.
-    fn memory(&self, image: usize) -> usize {
+    fn retained_bytes(&self, image: usize) -> usize {
         match &self.0.executor {
             Executor::Processes { pool, .. } => lock(pool).alive_count.saturating_mul(image),
             Executor::Threads(_) => 0,

@@ -103,7 +103,7 @@ pub trait Codec: Send + Sync {
     /// The loader uses the estimate to keep the memory of concurrent decoding within
     /// [`Batches::memory_plan`](crate::Batches::memory_plan). For images of less than about 350,000
     /// pixels, the loader rarely needs the estimate, unless memory is scarce.
-    fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
+    fn decode_memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         let _ = region;
         image.size().area().saturating_mul(3)
     }
@@ -211,9 +211,9 @@ impl<'a> EncodedImage<'a> {
         Oriented::with_orientation(self.size, self.orientation)
     }
 
-    /// Returns the codec's [memory estimate](Codec::memory) for decoding `region`.
-    pub fn memory(&self, region: Rect) -> u64 {
-        self.codec.map_or(0, |codec| codec.memory(self, region))
+    /// Returns the codec's [memory estimate](Codec::decode_memory) for decoding `region`.
+    pub fn decode_memory(&self, region: Rect) -> u64 {
+        self.codec.map_or(0, |codec| codec.decode_memory(self, region))
     }
 
     /// Returns whether decoding the whole image finds all damage that
@@ -229,7 +229,7 @@ impl<'a> EncodedImage<'a> {
 
     pub(crate) fn check_memory(&self) -> u64 {
         // Eight bytes per pixel hold the coefficients of up to four components.
-        self.memory(Rect::full(self.size)).max(self.size.area().saturating_mul(8))
+        self.decode_memory(Rect::full(self.size)).max(self.size.area().saturating_mul(8))
     }
 
     /// Decodes at least `region`, in pixels of the upright image, into `out`. [`Pixels::origin`] is

@@ -58,7 +58,7 @@ mod tests {
         let before = headers_read();
         for bytes in &files {
             let mut image = standard().open(bytes).unwrap();
-            assert!(image.memory(region) > 0 && image.info().jpeg.is_some());
+            assert!(image.decode_memory(region) > 0 && image.info().jpeg.is_some());
             image.is_plain_jpeg();
             assert!(!matches!(image.check(), Condition::Damaged(_)));
             image.decode(region, &mut Pixels::new()).unwrap();

@@ -25,7 +25,7 @@ impl Codec for Jpegs {
         Ok(EncodedImage::from_header(bytes, jpeg.size(), Header::Jpeg(jpeg)))
     }
 
-    fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
+    fn decode_memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         jpeg_header(image).memory(region)
     }
 

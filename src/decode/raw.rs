@@ -96,7 +96,7 @@ impl Codec for Npy {
         Ok(())
     }
 
-    fn memory(&self, _image: &EncodedImage<'_>, region: Rect) -> u64 {
+    fn decode_memory(&self, _image: &EncodedImage<'_>, region: Rect) -> u64 {
         region.size().area().saturating_mul(3)
     }
 }
@@ -129,7 +129,7 @@ impl Codec for RawRgb {
         Ok(())
     }
 
-    fn memory(&self, _image: &EncodedImage<'_>, region: Rect) -> u64 {
+    fn decode_memory(&self, _image: &EncodedImage<'_>, region: Rect) -> u64 {
         region.size().area().saturating_mul(3)
     }
 }

@@ -84,7 +84,7 @@ impl Codec for VideoFrames {
         Ok(EncodedImage::from_header(bytes, size, Header::Video(self.0)).with_orientation(record.orientation))
     }
 
-    fn memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
+    fn decode_memory(&self, image: &EncodedImage<'_>, region: Rect) -> u64 {
         let Size { width, height } = image.size();
         let codec = Record::parse(image.bytes()).map_or(VideoCodec::Av1, |record| record.codec);
         FrameDecoder::memory(codec, width, height).saturating_add(region.size().area().saturating_mul(6))

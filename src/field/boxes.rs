@@ -271,7 +271,7 @@ impl FieldType for Boxes {
         Ok(arrays)
     }
 
-    fn reads(&self, name: &str) -> Vec<String> {
+    fn required_fields(&self, name: &str) -> Vec<String> {
         let columns = self.columns.iter().map(|column| &*column.name);
         let parts = columns.chain(self.masks.then_some("masks")).chain(self.points.as_ref().map(|_| "points"));
         [name.to_owned()].into_iter().chain(parts.map(|part| format!("{name}.{part}"))).collect()
@@ -297,7 +297,7 @@ impl FieldType for Boxes {
         Some(self.reader)
     }
 
-    fn memory(&self, input: &Input<'_>) -> u64 {
+    fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
         // A mask is drawn at the size of its source image, and polygons need a second buffer of
         // that size.
         let plane = |plan: &Plan| input.pasted().map_or(0, |_| plan.output.area());

@@ -164,7 +164,7 @@ impl FieldType for DenseMap {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape }])
     }
 
-    fn reads(&self, name: &str) -> Vec<String> {
+    fn required_fields(&self, name: &str) -> Vec<String> {
         match &self.of {
             MapSource::Same => vec![name.to_owned()],
             MapSource::Named(name) => vec![name.clone()],
@@ -184,7 +184,7 @@ impl FieldType for DenseMap {
         matches!(self.of, MapSource::Image)
     }
 
-    fn memory(&self, input: &Input<'_>) -> u64 {
+    fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
         let Ok(field) = self.find(input.name, input.sample) else { return 0 };
         let converted = match field.npy() {
             _ if is_image(&field) => match FloatImage::open(field.bytes) {

@@ -205,7 +205,7 @@ impl<'a> Encoded<'a> {
         write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         out: &mut Vec<u8>,
     ) -> Result<Shape> {
-        // Reserve exactly this size, because `FieldType::memory` promises it.
+        // Reserve exactly this size, because `FieldType::scratch_bytes` promises it.
         out.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (index, element) in npy.data.chunks_exact(npy.size).enumerate() {

@@ -60,8 +60,9 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns the names of the sample's fields that [`write`](FieldType::write) reads if this
     /// field is called `name`. The names may omit the encoding suffix. If the source [lists its
     /// fields](crate::source::Source::fields), opening the loader fails if one of these is missing.
-    /// Names with the extension of an image format are not checked. The default is an empty list.
-    fn reads(&self, name: &str) -> Vec<String> {
+    /// Names with the extension of an image format are not checked. The default is an empty list:
+    /// nothing is checked, and sources read all fields.
+    fn required_fields(&self, name: &str) -> Vec<String> {
         let _ = name;
         Vec::new()
     }
@@ -83,7 +84,7 @@ pub trait FieldType: Send + Sync + Debug {
 
     /// Returns whether the field supports images that combine several samples, such as a
     /// [`mosaic`](Augment::mosaic). [`write`](FieldType::write) must then also handle the samples
-    /// in [`Input::others`]. A loader that creates mosaics rejects fields that [follow the
+    /// in [`Input::other_tiles`]. A loader that creates mosaics rejects fields that [follow the
     /// image](FieldType::follows_image) but do not support mosaics. The default is false.
     fn supports_mosaic(&self) -> bool {
         false
@@ -119,7 +120,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// default is 0. Before it calls `write`, a worker waits until this much of the scratch memory
     /// in the [memory plan](crate::MemoryPlan) is available. The loader does not call this method
     /// for field types that [only copy](FieldType::only_copies).
-    fn memory(&self, input: &Input<'_>) -> u64 {
+    fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
     }
@@ -144,7 +145,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// Unless the field is an image, all its arrays get an additional first axis of length T, and
     /// [`write`](FieldType::write) is called once per frame. In each call, the row is the part of
     /// the sample's row for one frame, and the sample's fields that the field type
-    /// [reads](FieldType::reads) contain only the value of this frame.
+    /// [reads](FieldType::required_fields) contain only the value of this frame.
     fn frames(&self) -> Option<usize> {
         None
     }
@@ -276,7 +277,7 @@ impl<'a> Input<'a> {
 
     /// Returns the tiles of a [`mosaic`](Augment::mosaic), except the first one, which `sample` and
     /// `plan` describe.
-    pub fn others(&self) -> &'a [Tile<'a>] {
+    pub fn other_tiles(&self) -> &'a [Tile<'a>] {
         if self.pasted.is_none() { self.others } else { &[] }
     }
 

@@ -113,7 +113,7 @@ impl Member {
         }
     }
 
-    pub(crate) fn memory(
+    pub(crate) fn scratch_bytes(
         &self,
         sample: &Sample<'_>,
         context: ImageContext<'_>,
@@ -122,8 +122,8 @@ impl Member {
     ) -> u64 {
         let input = Input::new(&self.name, sample, context, rng, settings);
         match &self.frames {
-            Some(frames) => frames.memory(&*self.field_type, &input),
-            None => self.field_type.memory(&input),
+            Some(frames) => frames.scratch_bytes(&*self.field_type, &input),
+            None => self.field_type.scratch_bytes(&input),
         }
     }
 }

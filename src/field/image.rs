@@ -213,7 +213,7 @@ impl FieldType for Image {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape }])
     }
 
-    fn reads(&self, _name: &str) -> Vec<String> {
+    fn required_fields(&self, _name: &str) -> Vec<String> {
         self.of.iter().cloned().collect()
     }
 

@@ -89,7 +89,7 @@ impl FieldType for Keypoints {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::F32, shape }])
     }
 
-    fn reads(&self, name: &str) -> Vec<String> {
+    fn required_fields(&self, name: &str) -> Vec<String> {
         vec![name.to_owned()]
     }
 

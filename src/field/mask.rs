@@ -205,7 +205,7 @@ impl FieldType for Mask {
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape }])
     }
 
-    fn reads(&self, name: &str) -> Vec<String> {
+    fn required_fields(&self, name: &str) -> Vec<String> {
         vec![self.of.clone().unwrap_or_else(|| name.to_owned())]
     }
 
@@ -225,7 +225,7 @@ impl FieldType for Mask {
         PasteRole::Target
     }
 
-    fn memory(&self, input: &Input<'_>) -> u64 {
+    fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
         let plan = input.image();
         let pasted_area = input.pasted().map_or(0, |_| plan.output.area());
         let decoded_bytes = std::iter::once(input.sample).chain(input.tiles().iter().map(|tile| tile.sample));
@@ -236,7 +236,7 @@ impl FieldType for Mask {
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         let plan = input.image();
         self.write_tile(input.name, input.sample, (plan, true), row.bytes(0))?;
-        for tile in input.others() {
+        for tile in input.other_tiles() {
             let result = self.write_tile(input.name, tile.sample, (tile.plan, false), row.bytes(0));
             result.map_err(|e| tile.at_sample(e))?;
         }

@@ -220,7 +220,7 @@ impl FieldType for MultiHot {
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: vec![self.classes] }])
     }
 
-    fn reads(&self, name: &str) -> Vec<String> {
+    fn required_fields(&self, name: &str) -> Vec<String> {
         vec![name.to_owned()]
     }
 

@@ -44,7 +44,7 @@ impl FieldType for NdArray {
         Ok(vec![Field { name: name.to_owned(), dtype: self.dtype, shape: self.shape.clone() }])
     }
 
-    fn reads(&self, name: &str) -> Vec<String> {
+    fn required_fields(&self, name: &str) -> Vec<String> {
         vec![name.to_owned()]
     }
 

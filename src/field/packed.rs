@@ -91,7 +91,7 @@ impl FieldType for Packed {
         Ok(arrays)
     }
 
-    fn reads(&self, name: &str) -> Vec<String> {
+    fn required_fields(&self, name: &str) -> Vec<String> {
         vec![name.to_owned(), LENGTHS.to_owned()]
     }
 

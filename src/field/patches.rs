@@ -439,7 +439,7 @@ impl FieldType for Patches {
         ])
     }
 
-    fn reads(&self, _name: &str) -> Vec<String> {
+    fn required_fields(&self, _name: &str) -> Vec<String> {
         self.of.iter().cloned().collect()
     }
 
@@ -447,14 +447,14 @@ impl FieldType for Patches {
         FieldWriter::Patches
     }
 
-    fn memory(&self, input: &Input<'_>) -> u64 {
+    fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
         let DecodeSettings { codecs, is_strict } = input.settings();
         let mut max_memory = 0;
         // Ignore errors here, because `write` reports them.
         let _ = self.for_each_image(input.name, input.sample, codecs, |_, bytes| {
             let (image, new_size) = self.open(codecs, bytes)?;
             let line_bytes = u64::from(new_size.width) * u64::from(self.patch) * 3 * self.dtype.bytes() as u64;
-            let decode_bytes = image.memory(Rect::full(image.size()));
+            let decode_bytes = image.decode_memory(Rect::full(image.size()));
             let check_bytes = if is_strict { image.check_memory() } else { 0 };
             max_memory = max_memory.max(decode_bytes.saturating_add(new_size.area() * 3 + line_bytes).max(check_bytes));
             Ok(())

@@ -49,12 +49,12 @@ impl PerFrame {
         self.for_each(field_type, input, |frame, input| field_type.write(input, row.select_frame(frame, self.count)))
     }
 
-    /// See [`FieldType::memory`].
-    pub(super) fn memory(&self, field_type: &dyn FieldType, input: &Input<'_>) -> u64 {
+    /// See [`FieldType::scratch_bytes`].
+    pub(super) fn scratch_bytes(&self, field_type: &dyn FieldType, input: &Input<'_>) -> u64 {
         let mut max_bytes = 0;
         // `write` reports the errors.
         let _ = self.for_each(field_type, input, |_, input| {
-            max_bytes = max_bytes.max(field_type.memory(input));
+            max_bytes = max_bytes.max(field_type.scratch_bytes(input));
             Ok(())
         });
         max_bytes
@@ -70,7 +70,7 @@ impl PerFrame {
         let (sample, (name, image)) = (input.sample, &self.clip);
         let clip = image.encoded(name, sample, input.settings().codecs, input.sample_rng())?.1;
         let clip = clip.expect("the image is a clip");
-        let field_names = field_type.reads(input.name);
+        let field_names = field_type.required_fields(input.name);
         let is_read = |field: &str| {
             let has_suffix = |field_name: &String| {
                 field.strip_prefix(&**field_name).is_some_and(|suffix| SUFFIXES.contains(&suffix))

@@ -124,7 +124,7 @@ impl FieldType for Ragged {
         ])
     }
 
-    fn reads(&self, name: &str) -> Vec<String> {
+    fn required_fields(&self, name: &str) -> Vec<String> {
         vec![name.to_owned()]
     }
 

@@ -54,7 +54,7 @@ impl FieldType for Text {
         Ok(Vec::new())
     }
 
-    fn reads(&self, name: &str) -> Vec<String> {
+    fn required_fields(&self, name: &str) -> Vec<String> {
         vec![self.of.clone().unwrap_or_else(|| name.to_owned())]
     }
 

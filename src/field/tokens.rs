@@ -86,7 +86,7 @@ impl FieldType for Tokens {
         Ok(arrays)
     }
 
-    fn reads(&self, name: &str) -> Vec<String> {
+    fn required_fields(&self, name: &str) -> Vec<String> {
         vec![name.to_owned()]
     }
 

@@ -16,7 +16,7 @@ const MAX_SHOWN: usize = 20;
 pub(super) fn required_names(field_types: &[(String, AnyFieldType)]) -> Option<Vec<String>> {
     let mut all_names = Vec::new();
     for (field, AnyFieldType(kind)) in field_types {
-        let names = kind.reads(field);
+        let names = kind.required_fields(field);
         if names.is_empty() && kind.writer() == FieldWriter::Write && !kind.delivers_image() {
             return None;
         }
@@ -35,7 +35,7 @@ pub(super) fn required_names(field_types: &[(String, AnyFieldType)]) -> Option<V
 pub(super) fn check_names(field_types: &[(String, AnyFieldType)], source: &dyn Source) -> Result<()> {
     let Some(fields) = source.fields() else { return Ok(()) };
     for (field, AnyFieldType(kind)) in field_types {
-        for required in kind.reads(field) {
+        for required in kind.required_fields(field) {
             // The name of an encoded image's field depends on the format of each image.
             let extension = required.rsplit_once('.').map_or(&*required, |(_, extension)| extension);
             if is_image(extension) || fields.iter().any(|name| are_one(name, &required)) {

@@ -292,7 +292,7 @@ impl OpenLoader {
         let effect_bytes = image_augments.map(Augment::effects_memory).max().unwrap_or(0) as usize;
         let pasted_bytes =
             augments.iter().flat_map(Augment::copy_paste_output_sizes).map(Pasted::memory).max().unwrap_or(0);
-        let transform_bytes = images.transforms.iter().map(|transform| transform.memory(image_bytes));
+        let transform_bytes = images.transforms.iter().map(|transform| transform.retained_bytes(image_bytes));
         let transform_bytes = transform_bytes.fold(0, usize::saturating_add);
         let image_buffer = image_buffer_bytes(fields, !images.transforms.is_empty());
         let scratch =

@@ -230,7 +230,7 @@ impl Recipe {
     }
 
     pub(crate) fn check_size(&self, sample: &Sample<'_>, id: u64) -> Result<()> {
-        let sample_bytes = sample.memory() as u64;
+        let sample_bytes = sample.total_bytes() as u64;
         if sample_bytes > self.max_sample_bytes {
             let cause = format!("the sample has {sample_bytes} bytes, but the limit is {}", self.max_sample_bytes);
             return Err(self.sample_error(id, sample.key(), Error::in_source(cause)));
@@ -364,7 +364,7 @@ impl Recipe {
     pub(crate) fn memory(&self, sample: &Sample<'_>, context: ImageContext<'_>, entry: &Entry) -> Result<u64> {
         guarded(|| {
             // Fields are computed one after the other, so the maximum is enough.
-            let memory = |field: &Member| field.memory(sample, context, self.rng(entry), self.decode_settings());
+            let memory = |field: &Member| field.scratch_bytes(sample, context, self.rng(entry), self.decode_settings());
             Ok(self.any_fields().computed_fields.iter().map(memory).max().unwrap_or(0))
         })
     }

@@ -123,7 +123,7 @@ pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
         return;
     }
     let memory =
-        |image: &SampleImage<'_>| image.encoded_image.as_ref().map_or(0, |encoded| encoded.memory(image.region));
+        |image: &SampleImage<'_>| image.encoded_image.as_ref().map_or(0, |encoded| encoded.decode_memory(image.region));
     let mut total_memory = images.iter().map(memory).fold(0, u64::saturating_add);
     for number in 1..images.len() {
         let (earlier_images, later_images) = images.split_at_mut(number);
@@ -136,7 +136,8 @@ pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
             let (encoded, joint_region) = (other.encoded_image.as_ref()?, other.region.around(image.region));
             let extra_cost = encoded.cost(joint_region).saturating_sub(encoded.cost(other.region));
             let separate_memory = memory(other).saturating_add(memory(image));
-            let joint_total = total_memory.saturating_sub(separate_memory).saturating_add(encoded.memory(joint_region));
+            let joint_total =
+                total_memory.saturating_sub(separate_memory).saturating_add(encoded.decode_memory(joint_region));
             (extra_cost <= single_cost && joint_total <= total_memory.max(max_memory)).then_some((
                 extra_cost,
                 source,
@@ -233,7 +234,8 @@ mod tests {
         let encoded = codecs.open(&large).unwrap();
         let (left, right) = (Rect::new(0, 15000, 400, 400), Rect::new(15600, 15600, 400, 400));
         let joint_region = left.around(right);
-        let [separate, together] = [encoded.memory(left) + encoded.memory(right), encoded.memory(joint_region)];
+        let [separate, together] =
+            [encoded.decode_memory(left) + encoded.decode_memory(right), encoded.decode_memory(joint_region)];
         assert!(together > 5 * separate, "{together} bytes together, {separate} bytes separately");
         assert_eq!(shared(&large, &[left, right], together), [(None, joint_region), (Some(0), right)]);
         assert_eq!(shared(&large, &[left, right], together - 1), [(None, left), (None, right)]);
@@ -242,7 +244,10 @@ mod tests {
         // The limit applies to all images of the sample.
         let top = Rect::new(8000, 0, 400, 400);
         let second = |max_memory| shared(&large, &[left, right, top], max_memory)[1].0;
-        assert_eq!([0, encoded.memory(top)].map(|extra_memory| second(together + extra_memory)), [None, Some(0)]);
+        assert_eq!(
+            [0, encoded.decode_memory(top)].map(|extra_memory| second(together + extra_memory)),
+            [None, Some(0)]
+        );
     }
 
     #[test]

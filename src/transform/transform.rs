@@ -41,9 +41,9 @@ pub trait Transform: Send + Sync {
     fn apply(&self, image: &mut ImageMut<'_>, rng: &mut Rng) -> Result<()>;
 
     /// Returns the number of bytes that the transform keeps allocated between calls, for images of
-    /// up to `image` bytes, as part of the [memory plan](crate::MemoryPlan). The default is 0.
-    fn memory(&self, image: usize) -> usize {
-        let _ = image;
+    /// up to `image_bytes` bytes, as part of the [memory plan](crate::MemoryPlan). The default is 0.
+    fn retained_bytes(&self, image_bytes: usize) -> usize {
+        let _ = image_bytes;
         0
     }
 }

@@ -338,8 +338,8 @@ impl<K: FieldType> FieldType for Wrapped<K> {
         self.0.only_copies()
     }
 
-    fn memory(&self, input: &Input<'_>) -> u64 {
-        self.0.memory(input)
+    fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
+        self.0.scratch_bytes(input)
     }
 
     fn writer(&self) -> FieldWriter<'_> {
@@ -395,7 +395,7 @@ impl FieldType for Large {
         Ok(vec![Field { name: name.to_owned(), dtype: Dtype::U8, shape: vec![] }])
     }
 
-    fn memory(&self, input: &Input<'_>) -> u64 {
+    fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
         if input.name == "large" { u64::MAX } else { 0 }
     }
 

@@ -408,7 +408,7 @@ fn estimates_cover_the_memory_that_decoders_use() {
     for (kind, bytes) in &kinds {
         let full = codecs.open(bytes).unwrap().size();
         for region in [Rect::full(full), Rect::new(500, 400, 600, 500)] {
-            let estimate = codecs.open(bytes).unwrap().memory(region) as usize;
+            let estimate = codecs.open(bytes).unwrap().decode_memory(region) as usize;
             let decode = || {
                 let mut out = Pixels::new();
                 codecs.open(bytes).unwrap().decode(region, &mut out).unwrap();
@@ -497,7 +497,7 @@ impl Codec for Claims {
         Ok(EncodedImage::new(bytes, Size::new(self.side, self.side)))
     }
 
-    fn memory(&self, image: &EncodedImage<'_>, _: Rect) -> u64 {
+    fn decode_memory(&self, image: &EncodedImage<'_>, _: Rect) -> u64 {
         self.asked.fetch_add(1, SeqCst);
         u64::from_le_bytes(image.bytes().try_into().unwrap())
     }

@@ -284,7 +284,7 @@ impl<'a> Sample<'a> {
     }
 
     /// Returns the total size of the fields in memory, in bytes.
-    pub fn memory(&self) -> usize {
+    pub fn total_bytes(&self) -> usize {
         self.fields().iter().map(|(_, value)| value.memory().len()).sum()
     }
 

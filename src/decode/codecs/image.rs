@@ -24,7 +24,7 @@ impl Codec for Image {
         self.read(bytes).map(|opened| EncodedImage::from_header(bytes, opened.size(), Header::Image(opened)))
     }
 
-    fn memory(&self, image: &EncodedImage<'_>, _region: Rect) -> u64 {
+    fn decode_memory(&self, image: &EncodedImage<'_>, _region: Rect) -> u64 {
         let values = match &image.header {
             Header::Image(opened) => opened.check_memory(),
             _ => 0,

@@ -11,7 +11,7 @@ use super::scratch::ScratchPlan;
 ///
 /// Scratch memory holds the encoded bytes and pixels of images in progress, and the decoders'
 /// working memory, which the loader estimates from the image headers
-/// ([`Codec::memory`](crate::decode::Codec::memory)). An image that needs more than a worker's own
+/// ([`Codec::decode_memory`](crate::decode::Codec::decode_memory)). An image that needs more than a worker's own
 /// share waits until it may use `shared_scratch_bytes`.
 ///
 /// An image that needs more than all shared memory waits until no other image uses that memory, and
@@ -63,7 +63,7 @@ pub struct MemoryPlan {
     /// ([`Source::prefetcher`](crate::source::Source::prefetcher)).
     pub source_bytes: usize,
     /// Part of `scratch_bytes` for your own transforms
-    /// ([`Transform::memory`](crate::transform::Transform::memory)).
+    /// ([`Transform::retained_bytes`](crate::transform::Transform::retained_bytes)).
     pub transform_bytes: usize,
     /// Part of `scratch_bytes` for decoded images
     /// ([`Loader::cache_decoded`](crate::Loader::cache_decoded)).

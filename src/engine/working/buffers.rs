@@ -27,7 +27,7 @@ impl PartFiller<'_> {
     /// Returns the number of bytes needed to decode `region` of an image.
     pub(super) fn decoding_memory(&self, encoded: &EncodedImage<'_>, region: Rect) -> usize {
         let pixel_bytes = encoded.size().area().saturating_mul(3);
-        let memory = if self.counts_only_pixels(pixel_bytes) { pixel_bytes } else { encoded.memory(region) };
+        let memory = if self.counts_only_pixels(pixel_bytes) { pixel_bytes } else { encoded.decode_memory(region) };
         let memory = if self.recipe.is_strict { memory.saturating_add(encoded.check_memory()) } else { memory };
         usize::try_from(memory).unwrap_or(usize::MAX)
     }

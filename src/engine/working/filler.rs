@@ -201,12 +201,12 @@ impl<'a> PartFiller<'a> {
                 // Prefetched samples count toward a separate budget.
                 None => recipe
                     .read((id, entry), buffers, || runtime.may_retry(run_number))
-                    .inspect(|sample| cost.buffer_bytes += sample.memory()),
+                    .inspect(|sample| cost.buffer_bytes += sample.total_bytes()),
             };
             // Name partners by their source index, because a number that the user assigned applies
             // only to the first sample.
             let sample = sample.map_err(|e| recipe.sample_error(id, "", if tile > 0 { e.of_sample(id) } else { e }))?;
-            cost.bytes += sample.memory();
+            cost.bytes += sample.total_bytes();
             Ok(sample)
         };
         let sample = read_sample(0, entry.sample)?;

@@ -173,7 +173,7 @@ impl Worker {
         // Decode all of its images again, so that each damaged image is counted exactly once, but
         // write only those assigned to the device.
         part.meta(row).damaged = part.meta(row).damaged_in_fields;
-        let buffer_bytes = share.excess_buffer_bytes(sample.memory());
+        let buffer_bytes = share.excess_buffer_bytes(sample.total_bytes());
         let mut damaged_images = ArrayVec::<&[u8], MAX_IMAGES>::new();
         for field in &recipe.fields_of(part.header()).images {
             let planned_image =
@@ -188,7 +188,8 @@ impl Worker {
                     None => recipe.open_frame(&field.name, &image, frame).map_err(add_sample)?,
                 };
                 let region = image.plan.region;
-                let memory = usize::try_from(encoded.memory(region)).unwrap_or(usize::MAX).saturating_add(buffer_bytes);
+                let memory =
+                    usize::try_from(encoded.decode_memory(region)).unwrap_or(usize::MAX).saturating_add(buffer_bytes);
                 let is_large = memory > share.decode_bytes;
                 let reservation = is_large.then(|| {
                     // Release the buffers before blocking, so that a waiting worker holds as little

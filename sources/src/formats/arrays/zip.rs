@@ -86,7 +86,7 @@ pub(super) fn list_members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
             )));
         }
         entry_offset += 46 + rest.len();
-        members.push(Member { name, offset, compressed_len: compressed_len, len, crc: u32_at(entry, 16), is_deflated });
+        members.push(Member { name, offset, compressed_len, len, crc: u32_at(entry, 16), is_deflated });
     }
     Ok(members)
 }
