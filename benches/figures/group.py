@@ -26,12 +26,15 @@ MARK = re.compile(rf"\n+(?:- )?{re.escape(OLDER)}.*(?:\n  .*)*")
 COMMENT = r"^[[:space:]]*(//|#[^\[])"
 
 
+# A string literal. If it contains a space, it is a message.
+MESSAGE = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod \w+ \{\n.*\Z", re.MULTILINE | re.DOTALL)
 
 
 def changed(group, commit):
-    """Returns the paths of a group in which code has changed since a commit, not counting comments,
-    docstrings, unit tests and Markdown. None if this clone does not have the commit."""
+    """Returns the paths of a group in which code has changed since a commit, not counting layout,
+    comments, docstrings, messages, unit tests and Markdown. None if this clone does not have the
+    commit."""
     commit = commit.rstrip("+")
     diff = ["diff", "--numstat", f"-I{COMMENT}", f"{commit}..HEAD", "--"]
     diff += [f":/{path}" for path in PATHS[group]] + [":(exclude,top)*.md", ":(exclude,top)*/tests.rs"]
@@ -55,13 +58,19 @@ def measured(commit, file):
     except subprocess.CalledProcessError:
         return None
     if file.endswith(".py"):
-        return without_docstrings(text)
-    return re.sub(r"^\s*//.*\n", "", TESTS.sub("", text), flags=re.MULTILINE)
+        return without_text(text)
+    code = re.sub(r"^\s*//.*\n", "", TESTS.sub("", text), flags=re.MULTILINE)
+    code = re.sub(r"'\\?.'", "''", code)  # a quotation mark in a character literal begins no string
+    code = MESSAGE.sub(lambda string: string[0] if " " not in string[0] else '""', code)
+    return re.sub(r",(?=[)\]}])", "", re.sub(r"\s+", "", code))
 
 
-def without_docstrings(text):
+def without_text(text):
+    """Returns the syntax tree of a Python file without docstrings and messages."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            node.value = ""
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             del body[0]
