@@ -1,6 +1,6 @@
 """Tests elastic training under torchrun: a run continues with fewer or more ranks, and delivers the
 same global batches, byte for byte, as an uninterrupted run. If a rank dies or hangs, the other
-ranks fail. Runs on the CPU, with gloo."""
+ranks fail instead of waiting forever, and a restart continues. Runs on the CPU, with gloo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from warpfeed import Augment, Loader
 
 #: The samples per global batch, and the batches in an epoch of 64 samples.
 GLOBAL, BATCHES = 12, 6
-#: The step at which a rank is lost, the step at which a rank joins again, and the number of steps.
+#: The step at which a rank is lost, the step at which a rank rejoins, and the number of steps.
 LOST, BACK, STEPS = 8, 16, 24
 
 SHARED = """
@@ -35,14 +35,14 @@ import warpfeed
 
 OUT = Path(sys.argv[2])
 GLOBAL, BATCHES, LOST, BACK, STEPS = map(int, sys.argv[3:8])
-NEWEST = OUT / "newest"     # names the newest complete checkpoint
+NEWEST = OUT / "newest"     # contains the path or the state of the newest complete checkpoint
 
 def named(batch):
     # Lightning rebuilds batches from their fields, so pass the metadata as fields.
     return {"image": batch["image"], "label": batch["label"], "valid": batch.valid, "ids": batch.ids,
             "step": batch.epoch * BATCHES + batch.number}
 
-def opened():
+def open_loader():
     return warpfeed.Loader(sys.argv[1], global_batch_size=GLOBAL, shuffle=True, seed=7, augment=warpfeed.Augment.train(32),
                            distributed=True, num_workers=1, collate=named)
 
@@ -56,7 +56,8 @@ def loss_of(model, batch):
 
 class Notes:
     '''Records the samples that each rank receives, and the training steps of the model as (step,
-    world size, group). A group is the ranks between two restarts. Its name is a timestamp.'''
+    world size, group). A group is the set of ranks that run together between two restarts. Its name
+    is a timestamp.'''
 
     def __init__(self):
         name = [time.time_ns()]
@@ -74,12 +75,13 @@ class Notes:
         self.file.flush()
         lost = OUT / "lost"
         if step == LOST and self.world == 4 and os.environ.get("IS_LOST"):
-            # Simulate the loss of the machine: end this rank and the agent that would report it.
+            # Simulate the loss of the machine: kill the agent that would report the death of this
+            # rank, and then this rank.
             lost.touch()
             os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
-        # Three ranks train only the steps from LOST to BACK - 1. Before any other step, they wait
-        # for the fourth rank.
+        # Three ranks train only the steps from LOST to BACK - 1. Before any other step, they block
+        # until torchrun restarts the group with four ranks.
         while self.world == 3 and not (LOST <= step < BACK and lost.exists()):
             time.sleep(0.05)
 
@@ -100,7 +102,7 @@ class Notes:
 
 TORCH = """
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    notes, loader, epoch = Notes(), opened(), 0
+    notes, loader = Notes(), open_loader()
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     if NEWEST.exists():
@@ -127,7 +129,7 @@ TORCH = """
 ACCELERATE = """
     from accelerate import Accelerator, InitProcessGroupKwargs
     accelerator = Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=60))])
-    notes, loader = Notes(), opened()
+    notes, loader = Notes(), open_loader()
     model = torch.nn.Linear(3, 1)
     model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.01), loader)
     accelerator.register_for_checkpointing(loader, notes)
@@ -158,7 +160,7 @@ LIGHTNING = """
             self.restored = None
 
         def train_dataloader(self):
-            return opened()
+            return open_loader()
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), 0.01)
@@ -204,7 +206,7 @@ def free_port() -> int:
 
 
 class Agents:
-    """The agents of torchrun. Each of them stands in for a machine with one rank."""
+    """Agents of torchrun. Each simulates a machine with one rank."""
 
     def __init__(self, folder: Path, script: str, *arguments: object) -> None:
         self.folder, self.port, self.started = folder, free_port(), list[subprocess.Popen[bytes]]()
@@ -230,8 +232,8 @@ class Agents:
         return agent
 
     def start_host(self) -> subprocess.Popen[bytes]:
-        """Starts the agent that hosts the rendezvous, and waits until it listens. The run cannot
-        continue without this agent."""
+        """Starts the agent that hosts the rendezvous, and waits until it listens. This agent must
+        not be killed: the others need the rendezvous."""
         host = self.start()
         while True:
             try:
@@ -301,7 +303,7 @@ def test_four_to_three_to_four_ranks_keep_the_batches(
         agents.end()
 
     history = json.loads((tmp_path / "history").read_text())
-    assert [step for step, _, _ in history] == list(range(STEPS)), "the model was trained on each batch once"
+    assert [step for step, _, _ in history] == list(range(STEPS)), "the model was not trained exactly once on each batch"
     assert [world for _, world, _ in history] == [4] * LOST + [3] * (BACK - LOST) + [4] * (STEPS - BACK)
     expected = undisturbed(mini, STEPS)
     groups = {(group, world): joined(tmp_path, group, world) for _, world, group in history}
@@ -311,7 +313,7 @@ def test_four_to_three_to_four_ranks_keep_the_batches(
 
 DDP = """
     dist.init_process_group("gloo", timeout=timedelta(seconds=15))
-    notes, loader = Notes(), opened()
+    notes, loader = Notes(), open_loader()
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
     if NEWEST.exists():
         state = json.loads(NEWEST.read_text())

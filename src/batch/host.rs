@@ -14,13 +14,13 @@ use crate::error::Result;
 
 /// A batch in host memory. Dereferences to [`BatchInfo`], the metadata of the samples.
 ///
-/// A batch occupies one of the loader's slots until it is dropped. You may keep batches, but
-/// workers stall once kept batches occupy every slot.
+/// A batch occupies one of the loader's slots until it is dropped. You may keep batches, but if
+/// they occupy every slot, the workers stall.
 ///
-/// You can upload a batch in page-locked memory ([`Loader::pinned`](crate::Loader::pinned))
-/// asynchronously on any stream, with cudarc's safe calls or with candle, and drop it immediately.
-/// The loader does not reuse the slot until all work that was submitted to any device before the
-/// drop is done.
+/// If the batch is in page-locked memory ([`Loader::pinned`](crate::Loader::pinned)), you can start
+/// an asynchronous upload on any stream, with cudarc's safe calls or with candle, and drop the
+/// batch before the upload is done. The loader does not reuse the slot until all work that was
+/// submitted to any device before the drop is done.
 #[cfg_attr(feature = "cuda", doc = "[`release_on`](HostBatch::release_on) waits for only one stream.")]
 pub struct HostBatch {
     full: Option<FilledSlot>,
@@ -31,6 +31,7 @@ pub struct HostBatch {
 #[derive(Clone)]
 pub(crate) struct SlotReturn {
     pub(crate) free: Sender<FreeSlot>,
+    /// Number of batches that the consumer has not dropped.
     pub(crate) held: Arc<AtomicUsize>,
     /// Holds back slots in page-locked memory that a device may still be reading. `None` for
     /// pageable memory.
@@ -43,18 +44,20 @@ pub(crate) struct SlotReturn {
 pub(crate) trait Keeper<T>: Send + Sync {
     fn keep(&self, slot: T);
 
-    /// Sets whether the consumer is waiting for a batch, in which case slots are needed
-    /// immediately. Fails if a device has failed and may still be reading slots.
+    /// Tells the keeper whether the consumer is waiting for a batch. While it waits, the keeper
+    /// releases slots as early as possible. Returns the error of a device that has failed and may
+    /// still be reading slots, if any.
     fn set_waiting(&self, is_waiting: bool) -> Result<()>;
 
+    /// Returns the number of slots of dropped batches that are held back.
     fn held_count(&self) -> usize;
 
     /// Returns whether a slot is held back because of a CUDA graph capture, during which events
     /// cannot be recorded.
     fn is_blocked_by_capture(&self) -> bool;
 
-    /// Returns the time at which the last held slot was released, or `None` while a slot is being
-    /// held back.
+    /// Returns the time at which the last held slot was released, or the keeper was created. `None`
+    /// while a slot is being held back.
     fn idle_since(&self) -> Option<Instant>;
 
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
@@ -65,10 +68,10 @@ pub(crate) trait Keeper<T>: Send + Sync {
 pub(crate) type MakeKeeper = Box<dyn FnOnce(Sender<FreeSlot>) -> Result<Arc<dyn Keeper<FreeSlot>>>>;
 
 impl SlotReturn {
-    /// Returns the time from which the wait for a batch counts as a loader stall: `requested`, when
-    /// the batch was requested, or the release of the last held slot if that was later. Until
-    /// that release, the loader was waiting for device work of the consumer. While a slot is still
-    /// held, the loader has caused no delay.
+    /// Returns the time from which the wait for a batch, since `requested`, counts as a loader
+    /// stall. While the keeper holds slots, the loader waits for device work of the consumer, and
+    /// causes no delay. So this is `requested` or the time of the last release, whichever is later,
+    /// or the current time if slots are still held.
     pub(crate) fn stall_start(&self, requested: Instant) -> Instant {
         match self.keeper.as_ref().map(|keeper| keeper.idle_since()) {
             None => requested,
@@ -100,11 +103,11 @@ impl HostBatch {
         self.view(self.full().schema().image_span().expect("the loader has no image field"))
     }
 
-    /// Returns the N labels.
+    /// Returns the label of each sample.
     ///
     /// # Errors
-    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if the samples have no labels; the error
-    /// names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled), missing labels
+    /// [`ErrorKind::Source`](crate::ErrorKind::Source) if no sample of the batch has a label; the
+    /// error names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled), missing labels
     /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
     /// without labels.
     pub fn labels(&self) -> Result<&[i64]> {
@@ -120,9 +123,10 @@ impl HostBatch {
 
     /// Returns the field called `name`, or `None` if there is no such field. The built-in names are
     /// `image`; `label`, if the samples have labels or [`unlabeled`](crate::Loader::unlabeled) is
-    /// set; and `soft_label`, with [`soft_labels`](crate::Loader::soft_labels). There are
-    /// also the names of [views](crate::Loader::views), such as `views.0`, and of the arrays of
-    /// fields added with [`Loader::field`](crate::Loader::field). If a field `x` has row counts, like [`Ragged`](crate::field::Ragged), `x.count` contains them.
+    /// set; and `soft_label`, with [`soft_labels`](crate::Loader::soft_labels).
+    /// [Views](crate::Loader::views) have names such as `views.0`. Fields added with
+    /// [`Loader::field`](crate::Loader::field) have the names of their arrays. If a field `x` has
+    /// row counts, like [`Ragged`](crate::field::Ragged), `x.count` contains them.
     pub fn field(&self, name: &str) -> Option<TensorView<'_>> {
         let span = self.full().schema().find_named(name)?;
         (!self.hides(self.full().schema().spans[span].role)).then(|| self.view(span))
@@ -135,7 +139,7 @@ impl HostBatch {
     /// Returns the number of rows of each sample in the field `name`, or `None` if the field has no
     /// row counts. [`Ragged`](crate::field::Ragged), [`Boxes`](crate::field::Boxes) and
     /// [`Patches`](crate::field::Patches) fields have row counts. Rows beyond this number are
-    /// padding, except in `Patches` fields.
+    /// padding. `Patches` fields have no padding.
     pub fn counts(&self, name: &str) -> Option<&[i64]> {
         let is_counts = |field: &str| field.strip_suffix(COUNT) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| is_counts(&span.field.name))?;
@@ -143,12 +147,13 @@ impl HostBatch {
     }
 
     /// Returns the cumulative lengths of the documents in the [`Packed`](crate::field::Packed)
-    /// field `name`, and the maximum length of a document, or `None` if there is no such field.
+    /// field `name`, and the maximum length of a document. `None` if there is no such field, or if
+    /// it is neither a `Packed` nor a [`Patches`](crate::field::Patches) field.
     ///
     /// The cumulative lengths are 0, followed by the end of each document in the concatenated rows,
     /// as `flash_attn_varlen_func` expects for `cu_seqlens_q` and `max_seqlen_q`. The padding of a
-    /// row counts as a document. For a [`Patches`](crate::field::Patches) field, the documents are
-    /// the images, and there is no padding.
+    /// row counts as a document. In a `Patches` field, the documents are the images, and there is
+    /// no padding.
     ///
     /// # Panics
     /// If the rows have more than 2^31 - 1 tokens in total.
@@ -156,29 +161,30 @@ impl HostBatch {
         let spans = &self.full().schema().spans;
         let named = |field: &str| field.strip_suffix(CU_SEQLENS) == Some(name);
         if let Some(span) = spans.iter().position(|span| named(&span.field.name) && span.role.is_packed()) {
-            let lengths = self.view(span).elements::<i32>()?.to_vec();
-            let longest = lengths.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
-            return Some((lengths, longest));
+            let boundaries = self.view(span).elements::<i32>()?.to_vec();
+            let longest = boundaries.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+            return Some((boundaries, longest));
         }
         let named = |field: &str| field.strip_suffix(ENDS) == Some(name);
         let span = self.full().schema().spans.iter().position(|span| named(&span.field.name))?;
         let ends = self.view(span).elements::<i32>()?;
         let row_tokens = self.full().schema().find_named(name).map(|span| self.view(span).sample_shape[0])?;
-        let mut lengths = vec![0];
+        let mut boundaries = vec![0];
         for (index, ends) in ends.chunks_exact(ends.len() / self.len()).enumerate() {
             let start = i32::try_from(index * row_tokens).expect("a batch has fewer than 2^31 tokens");
             for &end in ends {
                 let end = start.checked_add(end).expect("a batch has fewer than 2^31 tokens");
-                if lengths.last() != Some(&end) {
-                    lengths.push(end);
+                if boundaries.last() != Some(&end) {
+                    boundaries.push(end);
                 }
             }
         }
-        let longest = lengths.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
-        Some((lengths, longest))
+        let longest = boundaries.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+        Some((boundaries, longest))
     }
 
-    /// Returns the name, element type and shape per sample of each array of the batch.
+    /// Returns the name, element type and shape per sample of each array of the loader's batches.
+    /// `label` is included even if no sample of this batch has a label.
     pub fn fields(&self) -> impl Iterator<Item = &Field> {
         let delivered = |span: &&Span| span.role.is_delivered();
         self.full().schema().spans.iter().filter(delivered).map(|span| &span.field)
@@ -188,6 +194,23 @@ impl HostBatch {
         let field = &self.full().schema().spans[span].field;
         let (len, sample_shape) = self.shape(span, &field.shape);
         TensorView { dtype: field.dtype, len, sample_shape, bytes: self.full().bytes(span) }
+    }
+
+    fn take_slot(&mut self) -> Option<(FreeSlot, &SlotReturn)> {
+        let full = self.full.take()?;
+        self.slot_return.held.fetch_sub(1, Ordering::Relaxed);
+        Some((full.release(), &self.slot_return))
+    }
+
+    /// Passes the slot to `give` if it is in page-locked memory. Otherwise, drops the batch as
+    /// usual.
+    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
+    pub(crate) fn release_to(mut self, give: impl FnOnce(FreeSlot, &dyn Keeper<FreeSlot>)) {
+        if self.slot_return.keeper.is_some()
+            && let Some((slot, SlotReturn { keeper: Some(keeper), .. })) = self.take_slot()
+        {
+            give(slot, &**keeper);
+        }
     }
 }
 
@@ -202,25 +225,6 @@ impl Deref for HostBatch {
 impl Delivered for HostBatch {
     fn info(&self) -> &BatchInfo {
         self
-    }
-}
-
-impl HostBatch {
-    fn take_slot(&mut self) -> Option<(FreeSlot, &SlotReturn)> {
-        let full = self.full.take()?;
-        self.slot_return.held.fetch_sub(1, Ordering::Relaxed);
-        Some((full.release(), &self.slot_return))
-    }
-
-    /// Passes the slot to `give` if it is in page-locked memory. Otherwise returns the slot to the
-    /// loader.
-    #[cfg_attr(not(feature = "_device"), allow(dead_code))]
-    pub(crate) fn release_to(mut self, give: impl FnOnce(FreeSlot, &dyn Keeper<FreeSlot>)) {
-        if self.slot_return.keeper.is_some()
-            && let Some((slot, SlotReturn { keeper: Some(keeper), .. })) = self.take_slot()
-        {
-            give(slot, &**keeper);
-        }
     }
 }
 
@@ -267,14 +271,14 @@ impl<'a> TensorView<'a> {
         self.dtype
     }
 
-    /// Returns the shape, with the batch axis first. In a packed field, such as
-    /// [`Patches`](crate::field::Patches), the first axis contains the rows of all samples.
+    /// Returns the shape, with the batch axis first. In a field whose samples are concatenated,
+    /// such as [`Patches`](crate::field::Patches), the first axis contains the rows of all samples.
     pub fn shape(&self) -> Vec<usize> {
         std::iter::once(self.len).chain(self.sample_shape.iter().copied()).collect()
     }
 
-    /// Returns the shape without the first axis: the shape of one sample, or of one row of a packed
-    /// field.
+    /// Returns the shape without the first axis: the shape of one sample, or of one row if the
+    /// samples are concatenated.
     pub fn sample_shape(&self) -> &'a [usize] {
         self.sample_shape
     }

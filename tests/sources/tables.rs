@@ -326,15 +326,15 @@ fn a_mixed_label_column_is_class_names_with_a_warning() {
     };
     let (names, warnings) = warned(&path, &[]);
     assert_eq!(names, ["11", "2", "3", "unknown"]);
-    let words = "t.csv: column \"label\": 3 labels are integers and 1 is text, first in line 4 (\"unknown\"): all are \
-                 treated as class names in alphabetical order";
+    let words = "t.csv: column \"label\": 3 labels are integers and 1 is text (first \"unknown\" in line 4): all are \
+                 used as class names, in the order of their bytes";
     assert!(warnings.ends_with(words), "{warnings}");
     assert_eq!(warned(&path, &["2", "3", "11", "unknown"]).1, "", "with a class list, there is no warning");
     assert_eq!(warned(&write(root.path(), "u.csv", "x,label\n1,a\n2,b\n"), &[]).1, "");
     let (names, warnings) = warned(&write(root.path(), "na.csv", "x,label\n1,cat\n2,NA\n3,None\n"), &[]);
     assert_eq!(names, ["NA", "None", "cat"]);
-    let words = "na.csv: column \"label\": \"NA\" is treated as a class; if it means that the label is missing, leave \
-                 the cell empty";
+    let words = "na.csv: column \"label\": \"NA\" is used as a class name; if it means that the label is missing, \
+                 leave the cell empty";
     assert!(warnings.ends_with(words), "{warnings}");
     // One number that is not an integer makes the column a field. Reading labels then fails with
     // the reason.
@@ -451,6 +451,12 @@ fn a_chosen_label_column_names_its_first_bad_value() {
     let words = "line 3: column \"age\" has no labels: \"0.5\" is neither an integer nor a class name; read the \
                  column as a field of type NdArray";
     assert_eq!(e.cause(), words);
+    // The marker of a missing value is not the reason.
+    let with_marker = write(root.path(), "m.csv", "path,age\na.png,nan\nb.png,0.5\n");
+    assert_eq!(TableOptions::new().label("age").open(with_marker).unwrap_err().cause(), words);
+    let objects = write(root.path(), "o.jsonl", "{\"path\": \"a.png\", \"tags\": {\"a\": 1}}\n");
+    let e = TableOptions::new().label("tags").open(objects).unwrap_err();
+    assert!(e.cause().ends_with("read the column as a field of type Text"), "{e}");
     let lists = write(root.path(), "l.jsonl", "{\"path\": \"a.png\", \"tags\": [1]}\n");
     let e = TableOptions::new().label("tags").open(lists).unwrap_err();
     assert!(

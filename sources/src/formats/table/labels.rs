@@ -6,11 +6,12 @@ use super::cells::{CellKind, Cells};
 use super::source::Table;
 use crate::error::{Error, Result, counted};
 use crate::model::Classes;
-use crate::values::record::{Labels, Learner, parse_integer};
+use crate::values::record::{Labels, Learner, is_missing, parse_integer};
 
 impl Table {
-    /// Sets the labels and the classes. `is_requested` is true if the user specified the label
-    /// column.
+    /// Determines the labels and the classes. If the values of the label column are not labels,
+    /// fails if the user specified the column (`is_requested`); otherwise, the column becomes a
+    /// field.
     pub(super) fn learn_labels(
         &mut self,
         classes: Option<&Classes>,
@@ -77,8 +78,8 @@ impl Table {
         let mut cells = Cells::default();
         let value = self.parse_row(row, &mut cells).ok().and_then(|()| cells.trimmed_text(column)).unwrap_or_default();
         tracing::warn!(
-            "{}: column {:?}: {} and {}, first in line {} ({value:?}): all are treated as class names in \
-             alphabetical order",
+            "{}: column {:?}: {} and {} (first {value:?} in line {}): all are used as class names, in the order of \
+             their bytes",
             self.file.display(),
             self.columns.names[column],
             counted(integers, "label is an integer", "labels are integers"),
@@ -91,7 +92,7 @@ impl Table {
         if let Some(name) = labels.and_then(Labels::doubtful_name) {
             let (file, column) = (self.file.display(), &self.columns.names[column]);
             tracing::warn!(
-                "{file}: column {column:?}: {name:?} is treated as a class; if it means that the label is missing, \
+                "{file}: column {column:?}: {name:?} is used as a class name; if it means that the label is missing, \
                  leave the cell empty"
             );
         }
@@ -100,8 +101,8 @@ impl Table {
     /// Returns the error for two labels that are written differently but denote the same integer.
     fn equal_integers_error(&self, column: usize, [first, other]: [(usize, String); 2]) -> Error {
         Error::config(format!(
-            "column {:?}: {:?} and {:?} in line {} denote the same integer: write each class with the same digits \
-             everywhere, or write distinct classes as text, such as \"c007\"",
+            "column {:?}: {:?} and {:?} in line {} denote the same integer: use one spelling for each class, or write \
+             distinct classes as text, such as \"c007\"",
             self.columns.names[column],
             first.1,
             other.1,
@@ -110,21 +111,25 @@ impl Table {
         .at_line(&self.file, self.line(first.0))
     }
 
-    /// Returns the error for a label column in which values cannot be labels. `has_json` is true if
-    /// the values are lists.
+    /// Returns the error for a label column whose values are not labels. `has_json` is true if any
+    /// value is a JSON list or object. Otherwise, a value is a number that is not an integer.
     fn no_labels_error(&self, column: usize, has_json: bool) -> Error {
         let mut cells = Cells::default();
         let mut invalid_value = |row: usize| {
             self.parse_row(row, &mut cells).ok()?;
             let (cell, bytes) = cells.get(column);
             let value = String::from_utf8_lossy(bytes).trim().to_owned();
-            let is_invalid =
-                if has_json { cell == CellKind::Json } else { !value.is_empty() && parse_integer(&value).is_none() };
+            let is_fraction = || parse_integer(&value).is_none() && !is_missing(&value);
+            let is_invalid = if has_json { cell == CellKind::Json } else { !value.is_empty() && is_fraction() };
             is_invalid.then_some((row, value))
         };
         let name = &self.columns.names[column];
         let (row, value) = (0..self.row_starts.len()).find_map(&mut invalid_value).unwrap_or_default();
-        let kind = if has_json { "MultiHot" } else { "NdArray" };
+        let kind = match value.as_bytes().first() {
+            Some(b'{') => "Text",
+            Some(b'[') => "MultiHot",
+            _ => "NdArray",
+        };
         Error::config(format!(
             "column {name:?} has no labels: {value:?} is neither an integer nor a class name; read the column as a \
              field of type {kind}"

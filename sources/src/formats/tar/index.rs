@@ -13,7 +13,8 @@ use crate::machine::hash::Hash;
 /// with names of the form `__name__`.
 pub const CLASSES_MEMBER: &str = "__classes__";
 
-/// A sample takes 16 bytes, plus the length of its key, plus 12 bytes per field.
+/// The samples of a shard, and the locations of their fields. A sample takes 16 bytes, plus the
+/// length of its key, plus 12 bytes per field.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
     /// The keys of all samples, concatenated.
@@ -26,8 +27,8 @@ pub(super) struct Index {
     pub(super) unresolved_links: UnresolvedLinks,
 }
 
-/// End of a sample in [`Index::keys`] and [`Index::fields`]. The sample starts at the end of the
-/// previous sample.
+/// Where a sample ends in [`Index::keys`] and [`Index::fields`]. The sample starts at the end of
+/// the previous sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct SampleEnd {
     pub(super) key_end: u64,
@@ -48,8 +49,8 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Returns `None` if a value is out of range: the offset must be a multiple of [`BLOCK`] below
-    /// 32 TiB, the length must be below 64 GiB, and `name` below [`MAX_NAMES`].
+    /// Returns `None` if a value is out of range: the offset must be a multiple of [`BLOCK`] and
+    /// below 32 TiB, the length must be below 64 GiB, and `name` below [`MAX_NAMES`].
     pub(super) fn new(offset: u64, len: u64, name: u32) -> Option<Self> {
         let block = offset / BLOCK as u64;
         let is_in_range = offset.is_multiple_of(BLOCK as u64) && block >> 36 == 0 && len >> 36 == 0 && name < MAX_NAMES;
@@ -57,7 +58,8 @@ impl Field {
         is_in_range.then_some(Field { block: block as u32, len: len as u32, packed })
     }
 
-    /// The bytes of a link may be anywhere in the shard, and belong to a different member.
+    /// Marks the field as a link. Its bytes belong to a different member, which may be anywhere in
+    /// the shard.
     pub(super) fn as_link(self) -> Self {
         Field { packed: self.packed | LINK_FLAG, ..self }
     }
@@ -85,7 +87,7 @@ impl Field {
 
 impl std::fmt::Debug for Field {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let link = if self.is_linked() { " by a link" } else { "" };
+        let link = if self.is_linked() { " (link)" } else { "" };
         write!(f, "{} at {}..{}{link}", self.name(), self.offset(), self.end())
     }
 }
@@ -143,12 +145,13 @@ impl Index {
 
     /// Builds the index of the tar in `bytes` from its headers.
     ///
-    /// Follows the rules of WebDataset. The stem of a member is its path up to the first dot of the
-    /// base name, and the field name is the rest of the name, in lower case. Adjacent members with
-    /// the same stem form a sample. Its key is the stem, or the [`KEY_RECORD`](super::KEY_RECORD)
-    /// of its first member. Folders, hidden files and files without an extension are ignored. A
-    /// link is read as the file that it refers to. Links that lead to no file in the tar are
-    /// omitted and [counted](UnresolvedLinks).
+    /// Follows the rules of WebDataset, with additions. The stem of a member is its path up to the
+    /// first dot of the base name. The field name is the rest of the name, in lower case, with the
+    /// [usual spelling](format::field) of an extension, such as `jpg` for `jpeg`. Adjacent members
+    /// with the same stem form a sample. Its key is the stem, or the
+    /// [`KEY_RECORD`](super::KEY_RECORD) of its first member. Only files and links are read, except
+    /// hidden ones and ones without an extension. A link is read as the file that it refers to.
+    /// Links whose target is not in the tar are omitted and [counted](UnresolvedLinks).
     ///
     /// Every size is checked against the length of `bytes` before it is used. Errors about damage
     /// contain the offset.
@@ -191,7 +194,7 @@ fn truncation_error(offset: u64, len: u64) -> Error {
 
 /// Maximum number of distinct field names per shard.
 const MAX_NAMES: u32 = 1 << 23;
-/// Bit of [`Field::packed`] that marks a link.
+/// Bit of [`Field::packed`] that marks a link: the bit above the index of the name.
 const LINK_FLAG: u32 = MAX_NAMES;
 
 /// Maximum size of metadata such as a PAX header, in bytes. Larger metadata is rejected before
@@ -219,8 +222,8 @@ impl MemberOverrides {
     /// Returns the size in bytes of the data after this header.
     fn size(&self, header: &Header<'_>) -> u64 {
         match header.kind {
-            // These types have no data, even if they claim a size. For example, a link may contain
-            // the size of its target.
+            // These types are read as having no data, because the header of a link may give the
+            // size of its target.
             b'1'..=b'6' => 0,
             b'x' | b'g' | b'L' | b'K' => header.size,
             _ => self.pax.size.unwrap_or(header.size),
@@ -262,8 +265,8 @@ impl Scanner<'_> {
                 b'L' => overrides.name = Some(trimmed(data(&mut scratch)?)),
                 b'K' => overrides.link = Some(trimmed(data(&mut scratch)?)),
                 b'x' => overrides.pax = Pax::parse(data(&mut scratch)?).map_err(error)?,
-                // A global header applies to every member, so a path or a size in it would make no
-                // sense.
+                // A global header applies to all following members, so a path or a size in it would
+                // be meaningless.
                 b'g' => {}
                 b'S' => return Err(error("sparse files are not supported".into())),
                 kind => {
@@ -285,7 +288,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// `json` is the content of [`CLASSES_MEMBER`].
+    /// Reads the class names from `json`, the content of [`CLASSES_MEMBER`].
     fn read_classes(&mut self, json: &[u8]) -> Result<()> {
         let error = |e| Error::in_source(format!("{CLASSES_MEMBER} is not a JSON array of names: {e}"));
         self.index.classes = serde_json::from_slice(json).map_err(error)?;
@@ -299,7 +302,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// The field has no location until [`resolve_links`](Scanner::resolve_links).
+    /// Adds a link as a field. [`resolve_links`](Scanner::resolve_links) sets its location.
     fn add_link(&mut self, name: &[u8], key: Option<&[u8]>, target: &[u8], is_hard: bool) -> Result<()> {
         let path = text(name)?.trim_start_matches("./");
         let field = self.add_field(path, key, 0, 0)?;
@@ -316,10 +319,10 @@ impl Scanner<'_> {
             let piece = (self.bytes.len() - position).min(64 << 10);
             let piece = self.bytes.get(position, piece as usize, &mut scratch)?;
             if let Some(first_nonzero) = piece.iter().position(|&byte| byte != 0) {
-                let zeros = position - start + first_nonzero as u64;
+                let zero_bytes = position - start + first_nonzero as u64;
                 return Err(Error::in_source(format!(
-                    "tar has data after {zeros} zero bytes at offset {start}: part of it is missing, or several \
-                     archives were concatenated"
+                    "tar has data after {zero_bytes} zero bytes at offset {start}: zeros replace part of the archive, \
+                     or several archives were concatenated"
                 )));
             }
             position += piece.len() as u64;
@@ -353,7 +356,7 @@ impl Scanner<'_> {
     /// Adds a field, and returns its index, or `None` if the file is ignored.
     fn add_field(&mut self, path: &str, key: Option<&[u8]>, start: u64, len: u64) -> Result<Option<usize>> {
         let Some((stem, name)) = split_name(path) else { return Ok(None) };
-        // Normalize the extension, so that the field has the same name in every format.
+        // Normalize the extension, so that the field has the same name in every kind of dataset.
         let lower = name.to_lowercase();
         let name = format::field(&lower);
 
@@ -379,14 +382,14 @@ impl Scanner<'_> {
         };
         let field = Field::new(start, len, name).ok_or_else(|| {
             Error::in_source(format!(
-                "a file of {len} bytes at offset {start} is outside the limits of 64 GiB per file and 32 TiB per \
-                 shard"
+                "a file of {len} bytes at offset {start} exceeds the limits of 64 GiB per file and 32 TiB per shard"
             ))
         })?;
         index.fields.push(field);
-        index.samples.last_mut().expect("the code above pushes a sample").field_end = index.fields.len() as u64;
-        // A repeated field, or too many fields, must not affect other samples: only reading this
-        // sample fails.
+        index.samples.last_mut().expect("the first file of a shard pushes a sample").field_end =
+            index.fields.len() as u64;
+        // A repeated field, and too many fields, are not rejected here but when the sample is read,
+        // so that other samples remain readable.
         Ok(Some(index.fields.len() - 1))
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Learner {
 const MISSING_MARKERS: [&str; 8] = ["na", "n/a", "nan", "null", "none", "nil", "?", "<na>"];
 
 /// Returns whether `value` denotes a missing value in a column of numbers.
-fn is_missing(value: &str) -> bool {
+pub(crate) fn is_missing(value: &str) -> bool {
     value.len() <= 4 && MISSING_MARKERS.iter().any(|missing| missing.eq_ignore_ascii_case(value))
 }
 

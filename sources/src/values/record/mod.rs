@@ -23,7 +23,7 @@ pub(crate) use cells::Cell;
 pub(crate) use column_value::Found;
 pub(crate) use columns::{Column, ColumnType, Columns, is_label};
 pub(crate) use labels::Labels;
-pub(crate) use labels::{Learner, parse_integer};
+pub(crate) use labels::{Learner, is_missing, parse_integer};
 #[cfg(any(feature = "arrays", feature = "lmdb"))]
 pub(crate) use rows::{NamedCell, Rows, Survey};
 pub(crate) use schema_diff::columns_error;
