@@ -1,6 +1,7 @@
-//! Compares the loading rates of a folder, an LMDB and a tar, with a warm and a cold page cache,
-//! for photographs and thumbnails. Cold rates are also printed relative to the disk's rate (read
-//! only) or to the warm rate (end to end).
+//! Compares the loading rates of a folder, an LMDB and a tar, for photographs and thumbnails.
+//! Reading without decoding is measured with a cold page cache, and printed relative to the disk's
+//! rate. End-to-end loading is measured with a warm and a cold page cache, and the cold rate is
+//! printed relative to the warm rate.
 //!
 //! ```text
 //! cargo bench --bench loader
@@ -8,9 +9,10 @@
 //! ```
 //!
 //! "Cold" means that the files are evicted from the page cache before each epoch, while no process
-//! maps them. In the same round, the disk's rate is measured with random reads of the same sizes,
-//! at the best queue depth. The time to open a loader is not included. `TMPDIR` selects the disk.
-#![allow(missing_docs, unsafe_code)] // the latter for posix_fadvise
+//! maps them. In the same round, the disk's rate is measured with random reads of the same sizes
+//! from the tar, with four queue depths, the best of which counts. The time to open a loader is not
+//! included. The files are written to `TMPDIR`, which thus determines the disk.
+#![allow(missing_docs, unsafe_code)] // posix_fadvise is unsafe
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -30,10 +32,11 @@ use warpfeed_synth::Synth;
 
 struct Set {
     name: &'static str,
+    /// Number of generated images. Ignored with `WARPFEED_PHOTOS`.
     images: usize,
     /// Number of files. Each file is a copy of one of the images.
     files: usize,
-    /// Longer side of generated images.
+    /// Longer side of most generated images. The other images are half to twice as large.
     drawn_side: u32,
     /// Maximum side of photographs. Photographs with a longer side are shrunk.
     max_side: Option<u32>,
@@ -105,7 +108,6 @@ impl Set {
         let kilobytes = sizes.iter().sum::<usize>() as f64 / sizes.len() as f64 / 1e3;
         println!("\n{} {} of {kilobytes:.1} KB, samples/s, {ROUNDS} rounds", files.len(), self.name);
         let per_second = |seconds: f64| files.len() as f64 / seconds;
-        // The first pass warms up the threads, the page cache and the slots.
         let mut disk_rates = vec![Vec::new(); DEPTHS.len()];
         let mut rates: [[Vec<f64>; 3]; 3] = Default::default();
         for round in 0..=ROUNDS {
@@ -123,6 +125,7 @@ impl Set {
                 rates[2][kind].push(per_second(epoch(path, cropped)));
             }
         }
+        // The first round is a warm-up.
         disk_rates.iter_mut().for_each(|rates| _ = rates.remove(0));
         rates.iter_mut().flatten().for_each(|rates| _ = rates.remove(0));
         for (rates, depth) in disk_rates.iter().zip(DEPTHS) {
@@ -131,7 +134,7 @@ impl Set {
         let best_disk_rates: Vec<f64> =
             (0..ROUNDS).map(|round| disk_rates.iter().map(|rates| rates[round]).fold(0.0, f64::max)).collect();
         println!("  with the best queue depth of each round: {:.0}", median(&best_disk_rates));
-        println!("  {:<26}{:>20}{:>20}{:>20}", "", KINDS[0], KINDS[1], KINDS[2]);
+        println!("  {:<34}{:>20}{:>20}{:>20}", "", KINDS[0], KINDS[1], KINDS[2]);
         let row = |name: &str, rates: &[Vec<f64>; 3], baseline: &dyn Fn(usize) -> Option<Vec<f64>>| {
             let cells = (0..3).map(|kind| {
                 let ratio = baseline(kind).map_or(String::new(), |base| {
@@ -140,11 +143,11 @@ impl Set {
                 });
                 format!("{:>20}", format!("{:.0}{ratio}", median(&rates[kind])))
             });
-            println!("  {name:<26}{}", cells.collect::<String>());
+            println!("  {name:<34}{}", cells.collect::<String>());
         };
-        row("read only, cold (/ disk)", &rates[0], &|_| Some(best_disk_rates.clone()));
+        row("reading, cold (relative to disk)", &rates[0], &|_| Some(best_disk_rates.clone()));
         row("end to end, warm", &rates[2], &|_| None);
-        row("end to end, cold (/ warm)", &rates[1], &|kind| Some(rates[2][kind].clone()));
+        row("end to end, cold (relative to warm)", &rates[1], &|kind| Some(rates[2][kind].clone()));
     }
 }
 
@@ -178,8 +181,8 @@ fn epoch(path: &Path, configure: impl Fn(Loader) -> Loader) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// Returns the seconds to read ranges of `sizes` at random offsets of `path`, with `depth`
-/// reads in flight.
+/// Returns the seconds to read ranges of `sizes` that are spread over `path`, in random order, with
+/// `depth` reads in flight.
 fn random_reads(path: &Path, sizes: &[usize], depth: usize, seed: u64) -> f64 {
     let file = File::open(path).unwrap();
     // SAFETY: the descriptor is open, and the call does not access memory of this process.

@@ -1,8 +1,8 @@
-//! Compares crop, resize and flip with `fast_image_resize`, and measures the other transform steps
-//! on a 224x224 image. Run with `cargo bench --bench transform`.
+//! Compares warpfeed's crop, resize and flip with those of `fast_image_resize`. Also measures color
+//! jitter, and writing to a batch, with a 224x224 image. Run with `cargo bench --bench transform`.
 //!
-//! The images have 500x375 pixels, the typical size in ImageNet. The mean area of their
-//! random-resized crops is 0.10 Mpx.
+//! The image has 500x375 pixels, the typical size in ImageNet. The mean area of its random-resized
+//! crops is 0.10 Mpx.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ fn plans(augment: &Augment) -> Vec<Plan> {
     (0..200).map(|sample| augment.plan(IMAGE, &mut Rng::new(1, 0, sample)).unwrap()).collect()
 }
 
-/// `fast_image_resize` at its best: crops while resizing into a borrowed output, and reuses the
-/// resizer with its scratch memory.
+/// Uses `fast_image_resize` in its fastest way: crops while resizing into a borrowed output, and
+/// reuses the resizer with its scratch memory.
 fn resize_with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst: &mut [u8]) {
     let (size, region, window) = (pixels.size(), plan.region, plan.window);
     let source = TypedImageRef::<fir::pixels::U8x3>::from_buffer(size.width, size.height, pixels.data()).unwrap();
@@ -50,8 +50,8 @@ fn resize_with_fir(resizer: &mut fir::Resizer, pixels: &Pixels, plan: &Plan, dst
     }
 }
 
-/// Prints the medians of nine rounds of both resizers. The resizers alternate, so they see the same
-/// clock rate and load.
+/// Prints the median of nine rounds of each resizer, after a round that is discarded. The resizers
+/// alternate, so they see the same clock rate and load.
 fn compare_resizers(name: &str, pixels: &Pixels, plans: &[Plan]) {
     let (mut ours, mut theirs) = (Resizer::new(), fir::Resizer::new());
     let mut dst = vec![0; 224 * 224 * 3];
@@ -74,7 +74,7 @@ fn compare_resizers(name: &str, pixels: &Pixels, plans: &[Plan]) {
     };
     let (our_time, their_time) = (median(&mut our_times), median(&mut their_times));
     println!(
-        "{name:>22}: {our_time:7.1} us per image, fast_image_resize {their_time:7.1} us, ratio {:.2}",
+        "{name:>22}: {our_time:7.1} us per image, fast_image_resize {their_time:7.1} us, speedup {:.2}",
         their_time / our_time
     );
 }

@@ -107,9 +107,9 @@ impl HostBatch {
     ///
     /// # Errors
     /// [`ErrorKind::Source`](crate::ErrorKind::Source) if no sample of the batch has a label; the
-    /// error names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled), missing labels
-    /// are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was opened
-    /// without labels.
+    /// error names the first sample. With [`Loader::unlabeled`](crate::Loader::unlabeled), missing
+    /// labels are -1 instead. [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was
+    /// opened without labels.
     pub fn labels(&self) -> Result<&[i64]> {
         let span = self.full().info().labels(self.full().schema().find(Role::Label))?;
         Ok(self.view(span).as_i64().expect("labels are i64"))

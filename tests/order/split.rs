@@ -1,5 +1,5 @@
-//! Tests that a dataset can be split into disjoint parts of given fractions. The same seed must
-//! give the same split. A split can be stratified by class.
+//! Tests that a dataset can be split into disjoint parts, each with a given fraction of the samples.
+//! The same seed must give the same split. A split can be stratified by class.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ fn each_sample_is_in_one_part_which_depends_on_the_seed() {
 }
 
 #[test]
-fn splitting_a_subset_keeps_its_options() {
+fn splitting_a_subset_keeps_the_options_of_the_loader() {
     let [a, b] =
         loader(NumberSource::new(500)).batch_size(7).subset((0..100).map(|i| 5 * i)).split([0.5, 0.5], 1).unwrap();
     let a = a.shuffle(9).host().unwrap();

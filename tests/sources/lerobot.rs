@@ -211,14 +211,9 @@ fn episodes_and_splits_choose_the_samples() {
         check_samples(&test, &serde_json::json!({ "items": items[8..] }));
         let cause = |options: LeRobotOptions| with(options).unwrap_err().to_string();
         let e = cause(LeRobotOptions::new().split("train").episodes([0, 2]));
-        assert!(
-            e.contains(
-                "episodes: 2 is not in the split \"train\", which starts at episode 0 and ends before episode 2"
-            ),
-            "{e}"
-        );
+        assert!(e.contains("episodes: 2 is not in the split \"train\", which contains the episodes 0 to 1"), "{e}");
         let e = cause(LeRobotOptions::new().episodes([3]));
-        assert!(e.contains("there is no episode 3; the dataset has episodes from 0 to 2"), "{e}");
+        assert!(e.contains("there is no episode 3; the dataset has 3 episodes, with indices from 0 to 2"), "{e}");
         let e = cause(LeRobotOptions::new().episodes([1, 1]));
         assert!(e.contains("episodes: 1 is listed twice"), "{e}");
     }

@@ -1,4 +1,4 @@
-//! Runs tests one at a time in this process, or in a child process.
+//! Helpers to run tests one at a time in this process, or in a child process.
 #![allow(dead_code, unused_macros, unused_imports, unreachable_pub)] // not every test uses all of it
 
 use std::process::Command;
@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// run at the same time.
 pub fn serial() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
-    // Ignore poisoning: the lock protects no data, and a test that panicked has dropped its
-    // loaders.
+    // Ignore poisoning: the lock protects no data, and unwinding has dropped the loaders of the
+    // test that panicked.
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -17,15 +17,16 @@ pub fn serial() -> MutexGuard<'static, ()> {
 /// `child!(name_of_the_test)`.
 macro_rules! child {
     ($test:ident) => {{
-        // With a misspelled name, the command would run no test and succeed.
+        // A misspelled name must not compile: the command would run no test and succeed.
         let _: fn() = $test;
         $crate::process::command(module_path!(), stringify!($test))
     }};
 }
 pub(crate) use child;
 
-/// Runs the rest of the test in a separate process, for tests that set environment variables or
-/// observe the whole process: `own_process!(name_of_the_test)`.
+/// Runs the test again in a child process, and leaves it in this process. The statements after
+/// `own_process!(name_of_the_test)` thus run only in the child process. For tests that set
+/// environment variables or observe the whole process.
 macro_rules! own_process {
     ($test:ident) => {
         if std::env::var_os($crate::process::OWN).is_none() {
@@ -37,12 +38,12 @@ macro_rules! own_process {
 }
 pub(crate) use own_process;
 
-/// Set by [`own_process`] in the child process.
+/// The variable that [`own_process`] sets for the child process.
 pub const OWN: &str = "WARPFEED_TEST_OWN_PROCESS";
 
 /// Implements [`child`]. `module` is the `module_path!()` of the test.
 pub fn command(module: &str, test: &str) -> Command {
-    let (_, module) = module.split_once("::").expect("tests are in modules of a binary");
+    let (_, module) = module.split_once("::").expect("the `module_path!()` of a test contains `::`");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("{module}::{test}"), "--include-ignored", "--nocapture", "--test-threads=1"]);
     command

@@ -1,5 +1,6 @@
 //! The `cache` subcommand: manages the cache of datasets in object stores.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,17 +10,17 @@ use warpfeed_stores::{Cache, Contents, check, empty, refresh, show};
 use crate::data::DataArgs;
 use crate::{Outcome, progress, size};
 
-/// Show, fill, check, refresh or empty the cache of datasets in object stores
+/// Show, fill, check, refresh or empty the local cache of datasets in object stores
 ///
 /// A cache is a folder that contains data that loaders have read from stores. A loader uses a cache
-/// if its program sets one (Rust: Cache::open, Python: cache_bytes). Every command can run while
-/// other processes use the folder.
+/// only if its program sets one (Rust: Cache::open, Python: cache_bytes). Every command can run
+/// while other processes use the folder.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   warpfeed cache show /local/cache
   warpfeed cache warm s3://bucket/train --dir /local/cache --bytes 500GB
-  warpfeed cache check /local/cache   # deletes damaged blocks
+  warpfeed cache check /local/cache   # deletes damaged data
   warpfeed cache refresh /local/cache # the next opening finds new objects
   warpfeed cache empty /local/cache")]
 pub(crate) struct Args {
@@ -31,13 +32,12 @@ pub(crate) struct Args {
 enum Action {
     /// List the datasets in the cache with their sizes
     Show(Folder),
-    /// Read a dataset once, in the order of the dataset, until the cache is full
+    /// Read a whole dataset once; the cache keeps as much of it as fits
     Warm(Box<Warm>),
-    /// Read every block and whole file, and delete damaged ones and damaged listings; exits with 1
-    /// if anything was damaged
+    /// Read every block, and the whole files of each dataset that no process is filling, and delete
+    /// damaged ones and damaged listings; exits with 1 if anything was damaged
     Check(Folder),
-    /// Delete the cached listings, so that opening a dataset lists its objects again and finds new
-    /// ones
+    /// Delete the cached listings, so that the next opening of a dataset finds new objects
     Refresh(Refresh),
     /// Delete all blocks and listings, and the whole files that no process is using
     Empty(Folder),
@@ -55,7 +55,7 @@ struct Folder {
 struct Refresh {
     #[command(flatten)]
     folder: Folder,
-    /// Delete only the listings of URLs that begin with this URL
+    /// Delete only damaged listings and the listings of URLs that begin with this URL
     #[arg(long, value_name = "URL", default_value = "")]
     url: String,
 }
@@ -104,7 +104,8 @@ impl Args {
             Action::Check(Folder { dir }) => {
                 let dir = folder_or_default(dir)?;
                 let Contents { blocks, damaged, .. } = check(&dir)?;
-                writeln!(out, "{}: {blocks} valid blocks, {damaged} damaged entries deleted", dir.display())?;
+                let dir = dir.display();
+                writeln!(out, "{dir}: {blocks} valid blocks, {damaged} damaged blocks, listings and files deleted")?;
                 return Ok(if damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             Action::Refresh(Refresh { folder: Folder { dir }, url }) => {
@@ -113,8 +114,16 @@ impl Args {
             }
             Action::Empty(Folder { dir }) => {
                 let dir = folder_or_default(dir)?;
-                let Contents { blocks, bytes, .. } = empty(&dir)?;
-                writeln!(out, "{}: deleted {blocks} blocks, {}", dir.display(), size::bytes(bytes))?;
+                let Contents { blocks, bytes, listings, files, .. } = empty(&dir)?;
+                let total = |files: BTreeMap<String, (u64, u64)>| {
+                    files.into_values().fold((0, 0), |sum, (files, bytes)| (sum.0 + files, sum.1 + bytes))
+                };
+                // The files that a process is using remain.
+                let (old_files, remaining_files) = (total(files), total(show(&dir)?.files));
+                let files = old_files.0.saturating_sub(remaining_files.0);
+                let bytes = size::bytes(bytes + old_files.1.saturating_sub(remaining_files.1));
+                let (dir, listings) = (dir.display(), listings.len());
+                writeln!(out, "{dir}: deleted {blocks} blocks, {listings} listings and {files} whole files, {bytes}")?;
             }
             Action::Warm(warm) => {
                 let dir = folder_or_default(warm.dir)?;

@@ -100,19 +100,25 @@ fn cache_commands_refuse_folders_that_are_not_caches() {
     }
     let shown = "cache: 3 blocks, 24.6 kB\n  s3://b/one: 2 blocks, 16.4 kB\n  s3://b/two: 1 blocks, 8.2 kB\n";
     assert_eq!(ok(dir.path(), &["cache", "show", "cache"]), shown);
-    assert_eq!(ok(dir.path(), &["cache", "check", "cache"]), "cache: 3 valid blocks, 0 damaged entries deleted\n");
+    assert_eq!(
+        ok(dir.path(), &["cache", "check", "cache"]),
+        "cache: 3 valid blocks, 0 damaged blocks, listings and files deleted\n"
+    );
     let part = fs::read_dir(path.join("blocks")).unwrap().next().unwrap().unwrap().path();
     let block = fs::read_dir(part).unwrap().next().unwrap().unwrap().path();
     fs::write(block, "damaged").unwrap();
     let checked = warpfeed(dir.path(), &["cache", "check", "cache"]);
     let outcome = (checked.status.code(), text(&checked.stdout));
-    assert_eq!(outcome, (Some(1), "cache: 2 valid blocks, 1 damaged entries deleted\n".to_owned()));
+    assert_eq!(outcome, (Some(1), "cache: 2 valid blocks, 1 damaged blocks, listings and files deleted\n".to_owned()));
     store.list("s3://b/three/").unwrap();
     assert!(ok(dir.path(), &["cache", "show", "cache"]).contains("s3://b/three/: a listing of 1 objects, "));
     for (url, shown) in [("s3://b/one", "cache: deleted 0 listings\n"), ("s3://b/", "cache: deleted 1 listings\n")] {
         assert_eq!(ok(dir.path(), &["cache", "refresh", "cache", "--url", url]), shown);
     }
-    assert_eq!(ok(dir.path(), &["cache", "empty", "cache"]), "cache: deleted 2 blocks, 16.4 kB\n");
+    assert_eq!(
+        ok(dir.path(), &["cache", "empty", "cache"]),
+        "cache: deleted 2 blocks, 0 listings and 0 whole files, 16.4 kB\n"
+    );
     assert_eq!(ok(dir.path(), &["cache", "show", "cache"]), "cache: 0 blocks, 0 B\n");
     fs::create_dir(dir.path().join("photos")).unwrap();
     fs::write(dir.path().join("photos/x.jpg"), "x").unwrap();

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-/// A cache with LRU eviction. The caller limits its size with [`shrink`](LruCache::shrink).
+/// A cache with LRU eviction. It never evicts by itself: the caller limits its size with
+/// [`shrink`](LruCache::shrink).
 pub(crate) struct LruCache<K, V> {
     entries: BTreeMap<K, Entry<V>>,
     by_use: BTreeMap<u64, K>,
@@ -40,10 +41,10 @@ impl<K: Ord + Copy, V> LruCache<K, V> {
         self.entries.len()
     }
 
-    /// Returns the largest key in `first..=last` and its value.
+    /// Returns the largest key in `min..=max` and its value. Does not count as a use.
     #[cfg(feature = "parquet")]
-    pub(crate) fn last_in_range(&self, first: K, last: K) -> Option<(K, &V)> {
-        self.entries.range(first..=last).next_back().map(|(key, entry)| (*key, &entry.value))
+    pub(crate) fn last_in_range(&self, min: K, max: K) -> Option<(K, &V)> {
+        self.entries.range(min..=max).next_back().map(|(key, entry)| (*key, &entry.value))
     }
 
     pub(crate) fn get(&mut self, key: K) -> Option<&V> {

@@ -4,10 +4,10 @@ use super::episodes::{Episode, Episodes};
 use super::info::{INFO, Info};
 use super::options::LeRobotOptions;
 use super::text::DatasetFolder;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, counted};
 
-/// Returns the selected episodes, sorted by index. Fails if a requested episode does not exist, is
-/// listed twice, or is not in the split.
+/// Returns the selected episodes, sorted by index. Fails if the split does not exist, or if a
+/// requested episode does not exist, is requested twice, or is not in the split.
 pub(super) fn choose_episodes(
     episodes: &Episodes,
     info: &Info,
@@ -29,18 +29,22 @@ pub(super) fn choose_episodes(
     }
     let find = |&index: &u64| {
         if let Some((name, range)) = split.as_ref().filter(|(_, range)| !range.contains(&index)) {
-            let (start, end) = (range.start, range.end);
-            return Err(Error::config(format!(
-                "episodes: {index} is not in the split {name:?}, which starts at episode {start} and ends \
-                 before episode {end}"
-            )));
+            let content = if range.is_empty() {
+                "is empty".to_owned()
+            } else {
+                format!("contains the episodes {} to {}", range.start, range.end - 1)
+            };
+            return Err(Error::config(format!("episodes: {index} is not in the split {name:?}, which {content}")));
         }
         let position = episodes.list.binary_search_by_key(&index, |episode| episode.index);
         position.map(|position| episodes.list[position]).map_err(|_| {
             let (first, last) = (episodes.list.first(), episodes.list.last());
             let range = first.zip(last).map_or_else(
                 || "the dataset has no episodes".to_owned(),
-                |(first, last)| format!("the dataset has episodes from {} to {}", first.index, last.index),
+                |(first, last)| {
+                    let count = counted(episodes.list.len(), "episode", "episodes");
+                    format!("the dataset has {count}, with indices from {} to {}", first.index, last.index)
+                },
             );
             Error::config(format!("episodes: there is no episode {index}; {range}"))
         })
