@@ -12,7 +12,7 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample};
 use crate::transform::{Augment, Plan};
 
-/// A field type writes each sample's row in the arrays of one field of a batch.
+/// Converts samples to one field of a batch. A field consists of arrays with one row per sample.
 ///
 /// Every field of a batch has a field type, including the built-in [`Image`](super::Image) and
 /// [`Label`](super::Label). To define your own field type, implement `arrays` and `write`. For
@@ -44,7 +44,7 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns the arrays of a field called `name`: their names, element types, and shapes for one
     /// sample. `output` is the size of the images in the batch. If batches have different image
     /// sizes ([`Augment::from_epoch`], [`Loader::size_buckets`](crate::Loader::size_buckets)), the
-    /// loader calls this for each size, and only the lengths of the axes may differ.
+    /// loader calls this for each size, and the results may differ only in the lengths of the axes.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an option is invalid.
@@ -58,26 +58,28 @@ pub trait FieldType: Send + Sync + Debug {
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()>;
 
     /// Returns the names of the sample's fields that [`write`](FieldType::write) reads if this
-    /// field is called `name`. The names may omit the encoding suffix. If the source [lists its
-    /// fields](crate::source::Source::fields), opening the loader fails if one of these is missing.
-    /// Names with the extension of an image format are not checked. The default is an empty list:
-    /// nothing is checked, and sources read all fields.
+    /// field is called `name`. The names may omit the suffix of an encoding, such as `.npy`. If the source [lists its fields](crate::source::Source::fields), opening the
+    /// loader fails if one of these is missing. Names with the extension of an image format are not
+    /// checked. The default is an empty list: the loader then assumes that `write` may read any
+    /// field.
     fn required_fields(&self, name: &str) -> Vec<String> {
         let _ = name;
         Vec::new()
     }
 
     /// Returns whether the field contains coordinates or pixels that must be cropped and flipped
-    /// together with the sample's image. A loader rejects such a field if it mixes samples (MixUp
-    /// and CutMix), or if neither an image field nor a field that [reads the stored
+    /// together with the sample's image. A loader rejects such a field if an option mixes samples
+    /// (MixUp and CutMix), repeats pixels in a border or moves pixels in a custom transform. A
+    /// loader also rejects such a field if neither an image field nor a field that [reads the stored
     /// image](FieldType::delivers_image) determines the crop. The default is false.
     fn follows_image(&self) -> bool {
         false
     }
 
-    /// Returns whether the field type itself reads the sample's image and delivers its stored
-    /// values. If the loader has no image field, it then reads only the image header, for the size,
-    /// and rejects options for image fields. The default is false.
+    /// Returns whether the field type itself reads the sample's image and delivers the stored
+    /// values of the image. If this is true and there is no image field, the loader reads only the
+    /// header of the image, for the size, and rejects options for image fields. The default is
+    /// false.
     fn delivers_image(&self) -> bool {
         false
     }
@@ -90,8 +92,8 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// Returns the role of the field when objects from a different sample are pasted into the image
-    /// ([`Augment::copy_paste`]). The default is [`PasteRole::Unsupported`]. A loader that pastes
+    /// Returns the role that the field plays when objects from another sample are pasted into the
+    /// image ([`Augment::copy_paste`]). The default is [`PasteRole::Unsupported`]. A loader that pastes
     /// objects rejects a field with this role if the field follows the image. A field type that
     /// wraps [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the wrapped
     /// type.
@@ -106,34 +108,34 @@ pub trait FieldType: Send + Sync + Debug {
         false
     }
 
-    /// Fast path: writes the row from an array in memory, without a [`Sample`]. It is used if this
-    /// is the loader's only field and [only copies](FieldType::only_copies), and if the source has
-    /// the sample's `numbers` in [memory](crate::source::Source::stored). Writes the same arrays as
-    /// [`write`](FieldType::write) and returns true, or returns false to leave the row to `write`.
-    /// The default returns false.
+    /// Fast path: writes the row from an array in memory, without a [`Sample`]. The loader calls
+    /// this method if it has no other field, if this field [only copies](FieldType::only_copies),
+    /// and if the source has the sample's `numbers` in [memory](crate::source::Source::stored). The
+    /// method either writes the same arrays as [`write`](FieldType::write) and returns true, or
+    /// returns false to leave the row to `write`. The default returns false.
     fn write_stored(&self, numbers: Numbers<'_>, row: &mut RowMut<'_>) -> bool {
         let _ = (numbers, row);
         false
     }
 
     /// Returns the number of bytes that [`write`](FieldType::write) allocates for a sample. The
-    /// default is 0. Before it calls `write`, a worker waits until this much of the scratch memory
-    /// in the [memory plan](crate::MemoryPlan) is available. The loader does not call this method
-    /// for field types that [only copy](FieldType::only_copies).
+    /// default is 0. A worker calls `write` only once this much of the scratch memory in the
+    /// [memory plan](crate::MemoryPlan) is available. The loader does not call this method for
+    /// field types that [only copy](FieldType::only_copies).
     fn scratch_bytes(&self, input: &Input<'_>) -> u64 {
         let _ = input;
         0
     }
 
-    /// Returns whether [`write`](FieldType::write), the default, or one of the loader's built-in
-    /// writers writes the field. A field type that wraps a built-in one returns the writer of the
-    /// wrapped type.
+    /// Returns what writes the field: [`write`](FieldType::write), which is the default, or one of
+    /// the loader's built-in writers. A field type that wraps a built-in one returns the writer of
+    /// the wrapped type.
     fn writer(&self) -> FieldWriter<'_> {
         FieldWriter::Write
     }
 
-    /// Returns the field's own augmentation if the field is a view: an image with an augmentation,
-    /// a size and random numbers of its own ([`Image::augment`](super::Image::augment)). The
+    /// Returns the field's own augmentation if the field is a view: an image with its own
+    /// augmentation, size and random numbers ([`Image::augment`](super::Image::augment)). The
     /// default is `None`: the image uses the loader's augmentation.
     fn augment(&self) -> Option<&Augment> {
         None
@@ -142,10 +144,10 @@ pub trait FieldType: Send + Sync + Debug {
     /// Returns the number of frames T if the field has a value for each frame of a
     /// [clip](super::Image::frames). The default is `None`: the field has one value per sample.
     ///
-    /// Unless the field is an image, all its arrays get an additional first axis of length T, and
-    /// [`write`](FieldType::write) is called once per frame. In each call, the row is the part of
-    /// the sample's row for one frame, and the sample's fields that the field type
-    /// [reads](FieldType::required_fields) contain only the value of this frame.
+    /// Unless the field is an image, all its arrays get an additional axis of length T after the
+    /// batch axis, and [`write`](FieldType::write) is called once per frame. In each call, the row
+    /// is the part of the sample's row for one frame. The values in the sample that the field type
+    /// [reads](FieldType::required_fields) are then those of this frame.
     fn frames(&self) -> Option<usize> {
         None
     }
@@ -157,15 +159,15 @@ pub trait FieldType: Send + Sync + Debug {
     }
 }
 
-/// Writer of a field: the field type or the loader.
+/// What writes a field: the field type or the loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldWriter<'a> {
     /// A worker calls [`FieldType::write`].
     Write,
     /// The loader decodes, augments and converts the image in the sample's field with this name.
-    /// `None` stands for the first field that is named after an image format. For batches on a
-    /// device, the device converts the image, and may decode it
+    /// `None` stands for the first field with the extension of an image format, such as `jpg`. For
+    /// batches on a device, the device converts the image, and may decode it
     /// ([`Loader::decode_on`](crate::Loader::decode_on)). [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Image(Option<&'a str>),
@@ -173,8 +175,8 @@ pub enum FieldWriter<'a> {
     /// [`Loader::soft_labels`](crate::Loader::soft_labels). [`FieldType::arrays`] and
     /// [`FieldType::write`] are not called.
     Class,
-    /// Like `Write`, for [`Patches`](super::Patches): the batch contains the patches of all samples
-    /// without padding. A field type that wraps `Patches` must return the same arrays.
+    /// Like `Write`, but the patches of all samples are concatenated without padding
+    /// ([`Patches`](super::Patches)). A field type that wraps `Patches` must return the same arrays.
     Patches,
 }
 
@@ -196,7 +198,8 @@ pub enum PasteRole<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct ImageContext<'a> {
     pub(crate) plan: Option<&'a Plan>,
-    /// The other samples that contribute to the image (see [`Input::tiles`]).
+    /// The other samples that contribute to the image: the tiles of a mosaic except the first one,
+    /// or the one sample whose objects are pasted.
     pub(crate) tiles: &'a [Tile<'a>],
     /// The objects that are pasted from the first of `tiles`.
     pub(crate) pasted: Option<&'a Pasted>,
@@ -208,14 +211,14 @@ pub(crate) struct ImageContext<'a> {
 pub struct Input<'a> {
     /// Name of the field.
     pub name: &'a str,
-    /// The sample as the source returned it, except that the fields that a type with
-    /// [frames](FieldType::frames) reads contain the value of one frame.
+    /// The sample as the source returned it. For a field type with [frames](FieldType::frames), the
+    /// fields that it reads contain the value of one frame.
     pub sample: &'a Sample<'a>,
     /// Plan of the sample's image: its size, visible part, flips and other steps. If the loader has
     /// several image fields, this is the plan of the first one that uses the loader's augmentation.
-    /// `None` if the loader does not plan an image with its augmentation.
+    /// `None` if no image uses the loader's augmentation.
     pub plan: Option<&'a Plan>,
-    others: &'a [Tile<'a>],
+    tiles: &'a [Tile<'a>],
     pasted: Option<&'a Pasted>,
     rng: Rng,
     settings: DecodeSettings<'a>,
@@ -255,7 +258,7 @@ impl<'a> Input<'a> {
         rng: Rng,
         settings: DecodeSettings<'a>,
     ) -> Self {
-        Input { name, sample, plan, others: tiles, pasted, rng, settings }
+        Input { name, sample, plan, tiles, pasted, rng, settings }
     }
 
     /// Returns a copy of the input with a different sample.
@@ -275,16 +278,15 @@ impl<'a> Input<'a> {
         self.settings
     }
 
-    /// Returns the tiles of a [`mosaic`](Augment::mosaic), except the first one, which `sample` and
-    /// `plan` describe.
+    /// Returns the other tiles of a [`mosaic`](Augment::mosaic): `sample` and `plan` describe the
+    /// first one.
     pub fn other_tiles(&self) -> &'a [Tile<'a>] {
-        if self.pasted.is_none() { self.others } else { &[] }
+        if self.pasted.is_none() { self.tiles } else { &[] }
     }
 
-    /// Returns the tiles of a mosaic, except the first one. For pasting, returns the one sample
-    /// whose objects are pasted.
+    /// Returns the other tiles of a mosaic. If objects are pasted, returns their sample.
     pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
-        self.others
+        self.tiles
     }
 
     pub(super) fn pasted(&self) -> Option<&'a Pasted> {
@@ -292,16 +294,17 @@ impl<'a> Input<'a> {
     }
 
     /// Returns a random number generator for this sample and field. Its numbers depend only on the
-    /// seed, the epoch, the sample and the name of the field. Every call returns a new generator
-    /// that produces the same numbers.
+    /// seed, the sample, its [`variant`](crate::sampler::Occurrence::variant) (by default, the
+    /// epoch), and the name of the field. Every call returns a new generator that produces the same
+    /// numbers.
     pub fn rng(&self) -> Rng {
         self.rng.named(self.name)
     }
 
-    /// Returns the plan of the image. Only field types that follow the image may call this.
+    /// Returns the plan of the image.
     ///
     /// # Panics
-    /// If the loader has no image.
+    /// If there is none. A field type that follows the image always has one.
     pub(super) fn image(&self) -> &'a Plan {
         self.plan.expect("a loader without images rejects field types that follow the image")
     }
@@ -312,7 +315,7 @@ pub struct RowMut<'a> {
     row: Row<'a>,
     first_array: usize,
     array_count: usize,
-    /// The index of a frame and the number of frames, if only the values of this frame are written.
+    /// The index of the frame and the number of frames, if the row is restricted to one frame.
     frame: Option<(usize, usize)>,
 }
 
@@ -342,8 +345,8 @@ impl<'a> RowMut<'a> {
 
     pub(super) fn add_damaged(&mut self) {
         let meta = self.row.meta();
-        // Add to both counts. If the device fails to decode the sample's image, `damaged` is reset
-        // to `damaged_in_fields`, and the fields are not written a second time.
+        // Add to both counts. If the image must be decoded again, `damaged` is reset to
+        // `damaged_in_fields`, because the fields are not written a second time.
         (meta.damaged, meta.damaged_in_fields) = (meta.damaged + 1, meta.damaged_in_fields + 1);
     }
 
@@ -351,8 +354,8 @@ impl<'a> RowMut<'a> {
         self.row.meta().set_text(name, text);
     }
 
-    /// Sets whether the sample has a label. `advice` is added to error messages about a missing
-    /// label.
+    /// Sets whether the sample has a label. If it has none, `advice` replaces the usual cause of
+    /// the error about the missing label.
     pub(super) fn set_labeled(&mut self, labeled: bool, advice: Option<&Arc<str>>) {
         let meta = self.row.meta();
         meta.labeled = labeled;
@@ -366,9 +369,10 @@ impl Debug for RowMut<'_> {
     }
 }
 
-/// A field type, as the argument of [`Loader::field`](crate::Loader::field). Any [`FieldType`] can
-/// be converted to an `AnyFieldType`. The built-in field types can also be deserialized from a map
-/// with one entry. Its key is the name of the field type, and its value is a map of the options.
+/// Any field type, in the form that [`Loader::field`](crate::Loader::field) accepts. Each
+/// [`FieldType`] can be converted to an `AnyFieldType`. The built-in field types can also be
+/// deserialized from a map with one entry. Its key is the name of the field type, and its value is
+/// a map of the options.
 #[derive(Debug, Clone)]
 pub struct AnyFieldType(pub(crate) Arc<dyn FieldType>);
 

@@ -1,7 +1,7 @@
 //! Tests the reader threads, which read ahead for the workers if reads block. More reads than
 //! workers must be in flight, with a bounded number of bytes. Batches, errors, retries and shutdown
-//! must be as without readers. The number of readers must grow while latency is the bottleneck. If
-//! no read blocks, no readers may start.
+//! must behave as without readers. The number of readers must grow while latency is the bottleneck.
+//! If no read blocks, no reader may start.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ fn a_source_that_does_not_block_has_no_readers() {
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
         }
         assert_eq!(batches.stats().ahead, None);
-        wait_for_threads(3); // workers and coordinator
+        wait_for_threads(3); // two workers and the coordinator
     });
 }
 
@@ -133,7 +133,7 @@ fn readers_pause_while_reads_do_not_block() {
         let mut batches = loader(source).workers(2).host().unwrap();
         assert!(run_until(&mut batches, |_| Duration::ZERO, |_| (), |stats| stats.ahead.is_some()));
         slow.store(false, Ordering::SeqCst);
-        // In some epoch, the readers must be idle.
+        // Eventually, the readers must be idle for a whole epoch.
         let rested = (0..100).any(|number| {
             let before = read_ahead(&batches);
             batches.epoch(number).for_each(|batch| drop(batch.unwrap()));
@@ -151,13 +151,13 @@ fn readers_pause_while_reads_do_not_block() {
     });
 }
 
-/// A source of samples of `bytes` bytes with blocking reads. `ahead` counts samples that have been
+/// A source with blocking reads and samples of `bytes` bytes. `ahead` counts samples that have been
 /// read but not decoded.
 struct Large {
     len: usize,
     bytes: usize,
     ahead: Arc<AtomicUsize>,
-    max_reads: Arc<AtomicUsize>,
+    max_ahead: Arc<AtomicUsize>,
 }
 
 impl Source for Large {
@@ -168,8 +168,8 @@ impl Source for Large {
     fn read<'a>(&'a self, _: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         sleep(Duration::from_millis(1));
         let ahead = self.ahead.fetch_add(1, Ordering::SeqCst) + 1;
-        self.max_reads.fetch_max(ahead, Ordering::SeqCst);
-        // Zeroed memory costs no CPU time, so the read only waits.
+        self.max_ahead.fetch_max(ahead, Ordering::SeqCst);
+        // Nothing touches the zeroed memory here, so the read costs almost no CPU time.
         *scratch = vec![0; self.bytes];
         Sample::new("large").with_field("img", scratch)
     }
@@ -200,7 +200,7 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
     let _serial = serial();
     const MIB: usize = 1 << 20;
     exit_on_hang(|| {
-        let source = |len, bytes| Large { len, bytes, ahead: Arc::default(), max_reads: Arc::default() };
+        let source = |len, bytes| Large { len, bytes, ahead: Arc::default(), max_ahead: Arc::default() };
         let open = |source: Large, limit| {
             let decode = Counts(source.ahead.clone());
             Loader::source(source)
@@ -212,28 +212,29 @@ fn bytes_that_are_read_but_not_decoded_are_bounded() {
         };
         for (len, bytes, limit) in [(600, MIB, 160 * MIB), (300, 4 * MIB, 160 * MIB), (100, 16 * MIB, 64 * MIB)] {
             let large = source(len, bytes);
-            let max_read = large.max_reads.clone();
+            let max_ahead = large.max_ahead.clone();
             let mut batches = open(large, limit).host().unwrap();
             let plan = batches.memory_plan();
             assert!(plan.scratch_bytes >= plan.prefetch_bytes && plan.to_string().contains("to read ahead"), "{plan}");
             batches.epoch(0).for_each(|batch| drop(batch.unwrap()));
-            // If a part exceeds the bound, only one of its samples is read ahead.
+            // With 16 MiB, a part exceeds the bound, so only one of its samples is read ahead.
             let min_ahead = if bytes < 16 * MIB { 20 } else { 4 };
             assert!(read_ahead(&batches) > min_ahead, "{}", batches.stats());
-            // Samples within the bound, one per reader, and eight per worker.
+            // The samples that fit into `prefetch_bytes`, one more for each of the 32 readers, and
+            // eight more for each of the two workers.
             let bound = plan.prefetch_bytes / bytes + 32 + 2 * 8;
-            let max_read = max_read.load(Ordering::SeqCst);
-            println!("at most {max_read} samples of {bytes} bytes were read ahead: {plan}");
+            let max_ahead = max_ahead.load(Ordering::SeqCst);
+            println!("at most {max_ahead} samples of {bytes} bytes were read ahead: {plan}");
             assert!(
-                max_read <= bound,
-                "{max_read} samples of {bytes} bytes were read ahead, but only {bound} are allowed: {plan}"
+                max_ahead <= bound,
+                "{max_ahead} samples of {bytes} bytes were read ahead, but only {bound} are allowed: {plan}"
             );
         }
     });
 }
 
 #[test]
-fn errors_panics_and_retries_of_readers_equal_those_of_workers() {
+fn errors_panics_and_retries_of_readers_reach_the_caller() {
     let _serial = serial();
     exit_on_hang(|| {
         let tries = Arc::new(AtomicUsize::new(0));
