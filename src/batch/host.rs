@@ -31,8 +31,8 @@ pub struct HostBatch {
 #[derive(Clone)]
 pub(crate) struct SlotReturn {
     pub(crate) free: Sender<FreeSlot>,
-    /// Number of batches that the consumer has not dropped.
-    pub(crate) held: Arc<AtomicUsize>,
+    /// Number of slots whose batches the consumer has not dropped.
+    pub(crate) consumer_slots: Arc<AtomicUsize>,
     /// Holds back slots in page-locked memory that a device may still be reading. `None` for
     /// pageable memory.
     pub(crate) keeper: Option<Arc<dyn Keeper<FreeSlot>>>,
@@ -50,7 +50,7 @@ pub(crate) trait Keeper<T>: Send + Sync {
     fn set_waiting(&self, is_waiting: bool) -> Result<()>;
 
     /// Returns the number of slots of dropped batches that are held back.
-    fn held_count(&self) -> usize;
+    fn kept_slots(&self) -> usize;
 
     /// Returns whether a slot is held back because of a CUDA graph capture, during which events
     /// cannot be recorded.
@@ -83,7 +83,7 @@ impl SlotReturn {
 
 impl HostBatch {
     pub(crate) fn new(full: FilledSlot, slot_return: &SlotReturn) -> Self {
-        slot_return.held.fetch_add(1, Ordering::Relaxed);
+        slot_return.consumer_slots.fetch_add(1, Ordering::Relaxed);
         HostBatch { full: Some(full), slot_return: slot_return.clone() }
     }
 
@@ -198,7 +198,7 @@ impl HostBatch {
 
     fn take_slot(&mut self) -> Option<(FreeSlot, &SlotReturn)> {
         let full = self.full.take()?;
-        self.slot_return.held.fetch_sub(1, Ordering::Relaxed);
+        self.slot_return.consumer_slots.fetch_sub(1, Ordering::Relaxed);
         Some((full.release(), &self.slot_return))
     }
 

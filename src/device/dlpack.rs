@@ -26,7 +26,7 @@ impl<G: Gpu> DeviceBatch<G> {
     pub fn dlpack(self: &Arc<Self>, name: &str) -> Option<DlpackTensor> {
         let tensor = self.field(name)?;
         self.0.export();
-        let (data, device) = (tensor.device_ptr() as *mut c_void, G::DLPACK_DEVICE(tensor.device()));
+        let (data, device) = (tensor.device_ptr() as *mut c_void, G::dlpack_device(tensor.device()));
         // SAFETY: the batch keeps the memory alive. Because of `export`, the ring reuses the memory
         // only after all work that was submitted to the device before the drop has finished. With a
         // driver older than CUDA 12.5, it waits only for the loader's stream, which the receiver

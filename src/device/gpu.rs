@@ -21,7 +21,7 @@ pub trait Gpu: Clone + Send + Sync + 'static {
     /// exit of the process.
     type CallGuard;
 
-    const DLPACK_DEVICE: fn(usize) -> DlDevice;
+    fn dlpack_device(ordinal: usize) -> DlDevice;
     fn ordinal(&self) -> usize;
 
     fn call_guard(&self) -> Result<Self::CallGuard>;

@@ -155,7 +155,7 @@ impl<W: Marker, T: Send + 'static> Keeper<T> for Handoff<W, T> {
         self.shared.failure.lock().expect("no code panics while holding this lock").clone().map_or(Ok(()), Err)
     }
 
-    fn held_count(&self) -> usize {
+    fn kept_slots(&self) -> usize {
         self.shared.open_slots.load(SeqCst)
     }
 
@@ -165,7 +165,7 @@ impl<W: Marker, T: Send + 'static> Keeper<T> for Handoff<W, T> {
 
     fn idle_since(&self) -> Option<Instant> {
         let idle_start = *self.shared.idle_start.lock().expect("no code panics while holding this lock");
-        (self.held_count() == 0).then_some(idle_start)
+        (self.kept_slots() == 0).then_some(idle_start)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -58,10 +58,10 @@ pub trait FieldType: Send + Sync + Debug {
     fn write(&self, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()>;
 
     /// Returns the names of the sample's fields that [`write`](FieldType::write) reads if this
-    /// field is called `name`. The names may omit the suffix of an encoding, such as `.npy`. If the source [lists its fields](crate::source::Source::fields), opening the
-    /// loader fails if one of these is missing. Names with the extension of an image format are not
-    /// checked. The default is an empty list: the loader then assumes that `write` may read any
-    /// field.
+    /// field is called `name`. The names may omit the suffix of an encoding, such as `.npy`. If the
+    /// source [lists its fields](crate::source::Source::fields), opening the loader fails if one of
+    /// these is missing. Names with the extension of an image format are not checked. The default
+    /// is an empty list: the loader then assumes that `write` may read any field.
     fn required_fields(&self, name: &str) -> Vec<String> {
         let _ = name;
         Vec::new()
@@ -69,8 +69,8 @@ pub trait FieldType: Send + Sync + Debug {
 
     /// Returns whether the field contains coordinates or pixels that must be cropped and flipped
     /// together with the sample's image. A loader rejects such a field if an option mixes samples
-    /// (MixUp and CutMix), repeats pixels in a border or moves pixels in a custom transform. A
-    /// loader also rejects such a field if neither an image field nor a field that [reads the stored
+    /// (MixUp and CutMix), repeats pixels in a border or moves pixels in a custom transform. It is
+    /// also rejected if neither an image field nor a field that [reads the stored
     /// image](FieldType::delivers_image) determines the crop. The default is false.
     fn follows_image(&self) -> bool {
         false
@@ -93,10 +93,10 @@ pub trait FieldType: Send + Sync + Debug {
     }
 
     /// Returns the role that the field plays when objects from another sample are pasted into the
-    /// image ([`Augment::copy_paste`]). The default is [`PasteRole::Unsupported`]. A loader that pastes
-    /// objects rejects a field with this role if the field follows the image. A field type that
-    /// wraps [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the wrapped
-    /// type.
+    /// image ([`Augment::copy_paste`]). The default is [`PasteRole::Unsupported`]. A loader that
+    /// pastes objects rejects a field with this role if the field follows the image. A field type
+    /// that wraps [`Boxes`](super::Boxes) or [`Mask`](super::Mask) must return the role of the
+    /// wrapped type.
     fn paste_role(&self) -> PasteRole<'_> {
         PasteRole::Unsupported
     }
@@ -176,7 +176,8 @@ pub enum FieldWriter<'a> {
     /// [`FieldType::write`] are not called.
     Class,
     /// Like `Write`, but the patches of all samples are concatenated without padding
-    /// ([`Patches`](super::Patches)). A field type that wraps `Patches` must return the same arrays.
+    /// ([`Patches`](super::Patches)). A field type that wraps `Patches` must return the same
+    /// arrays.
     Patches,
 }
 

@@ -517,7 +517,7 @@ mod tests {
             if requests < 2 { Ok(()) } else { Err(Error::new(ErrorKind::Cuda, "the device is lost")) }
         }
 
-        fn held_count(&self) -> usize {
+        fn kept_slots(&self) -> usize {
             0
         }
 

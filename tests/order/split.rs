@@ -1,5 +1,5 @@
-//! Tests that a dataset can be split into disjoint parts, each with a given fraction of the samples.
-//! The same seed must give the same split. A split can be stratified by class.
+//! Tests that a dataset can be split into disjoint parts with given fractions of its samples. The
+//! same seed must give the same split. A split can be stratified by class.
 
 use std::collections::HashSet;
 

@@ -178,13 +178,13 @@ fn nothing_is_marked_before_a_consumer_waits() {
     let handoff = Handoff::new(sim.clone(), free).unwrap();
     handoff.keep(one_slot());
     assert_eq!(
-        (sim.state().events.load(Relaxed), handoff.held_count()),
+        (sim.state().events.load(Relaxed), handoff.kept_slots()),
         (0, 1),
         "no event may be recorded, because a capture may be in progress"
     );
     handoff.set_waiting(true).unwrap();
     freed.recv_timeout(Duration::from_secs(20)).unwrap();
-    assert_eq!((sim.state().events.load(Relaxed), handoff.held_count()), (1, 0));
+    assert_eq!((sim.state().events.load(Relaxed), handoff.kept_slots()), (1, 0));
     handoff.keep(one_slot());
     freed.recv_timeout(Duration::from_secs(20)).expect("a slot is freed immediately while the consumer waits");
 }
@@ -202,7 +202,7 @@ fn a_slow_stream_does_not_delay_other_slots() {
         handoff.keep_until(one_slot(), Some(mark));
     }
     freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the fast stream is freed");
-    assert_eq!((freed.len(), handoff.held_count(), handoff.idle_since()), (0, 1, None));
+    assert_eq!((freed.len(), handoff.kept_slots(), handoff.idle_since()), (0, 1, None));
     drop(open);
     freed.recv_timeout(Duration::from_secs(20)).expect("the slot of the slow stream is freed");
 }
@@ -275,7 +275,7 @@ fn with_an_old_driver_only_the_thread_waits() {
         handoff.set_waiting(false).unwrap();
     }
     assert_eq!(
-        (freed.len(), handoff.held_count()),
+        (freed.len(), handoff.kept_slots()),
         (0, SLOTS),
         "this thread does not block although the stream is blocked"
     );

@@ -56,7 +56,9 @@ impl Gpu for Nvidia {
     type Faults = Pinned;
     type CallGuard = Entered;
 
-    const DLPACK_DEVICE: fn(usize) -> DlDevice = DlDevice::Cuda;
+    fn dlpack_device(ordinal: usize) -> DlDevice {
+        DlDevice::Cuda(ordinal)
+    }
 
     fn ordinal(&self) -> usize {
         self.0.ordinal()

@@ -214,7 +214,9 @@ impl Gpu for Sim {
     type Faults = SimFaults;
     type CallGuard = ();
 
-    const DLPACK_DEVICE: fn(usize) -> DlDevice = |_| DlDevice::Host;
+    fn dlpack_device(_: usize) -> DlDevice {
+        DlDevice::Host
+    }
 
     fn ordinal(&self) -> usize {
         0

@@ -30,15 +30,15 @@ use crate::trace;
 /// Interval at which a waiting consumer logs what the threads are doing.
 const STALL_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The validated options and the open source of a loader, before memory is allocated and threads
+/// The validated options and the opened source of a loader, before memory is allocated and threads
 /// are started.
 pub(crate) struct EngineConfig {
     pub(crate) shared: Shared,
     pub(crate) schemas: Schemas,
-    /// If set, chooses the samples of each batch instead of the schedule. A failed sample is then
-    /// reported in its batch, and does not fail the batch.
+    /// If set, chooses the samples of each batch, and replaces the schedule. A failed sample is
+    /// then reported in its batch, and does not fail the batch.
     pub(crate) batch_sampler: Option<Arc<dyn BatchSampler>>,
-    /// Maximum time that the consumer may wait for a batch while it holds every slot.
+    /// How long the consumer may wait for a batch while its own batches occupy every slot.
     pub(crate) timeout: Duration,
     pub(crate) trace: Option<(PathBuf, trace::Schedule)>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct EngineConfig {
 /// Converts a full slot into the batch that the consumer receives.
 pub(crate) type Deliver<B> = Box<dyn Fn(FilledSlot, &SlotReturn) -> B + Send>;
 
-/// A full slot, or the end of the run, possibly with an error.
+/// A full slot, or the end of the run: `Err(None)` if it ended normally, otherwise its error.
 type Arrival = std::result::Result<FilledSlot, Option<Error>>;
 
 pub(crate) struct Engine<B> {
@@ -55,8 +55,8 @@ pub(crate) struct Engine<B> {
     run_sender: Option<Sender<RunPlan>>,
     fill_results: Receiver<FillResult>,
     slot_return: SlotReturn,
-    /// Full slots, and possibly the end of the run, that wait for an earlier batch. The index of an
-    /// entry is the sequence number of its batch, modulo the length.
+    /// A reorder buffer: full slots, and possibly the end of the run, that wait for an earlier
+    /// batch. The index of an entry is the sequence number of its batch, modulo the length.
     arrivals: Box<[Option<Arrival>]>,
     run: u64,
     /// Position of the next batch to deliver; `None` if the run has ended.
@@ -64,11 +64,10 @@ pub(crate) struct Engine<B> {
     next_seq: u64,
     /// How long the consumer had been waiting when the last message was logged.
     logged_wait: Duration,
-    /// Since when the consumer has waited for this batch while at least `prefetch` later batches
-    /// have been full. `None` if fewer of them are full.
+    /// When at least `prefetch` later batches were first full while the consumer was waiting for
+    /// this one. `None` if this has not happened.
     behind_start: Option<Instant>,
-    /// Chooses the samples if there is no schedule. [`BatchSampler::fill`] may block the
-    /// coordinator thread.
+    /// If set, replaces the schedule. [`BatchSampler::fill`] may block the coordinator thread.
     batch_sampler: Option<Arc<dyn BatchSampler>>,
     timeout: Duration,
     coordinator: Option<JoinHandle<()>>,
@@ -77,7 +76,7 @@ pub(crate) struct Engine<B> {
     #[cfg_attr(not(feature = "_device"), allow(dead_code))]
     work_sender: Option<WorkSender>,
     read_stage: Arc<ReadStage>,
-    /// Error of a thread that panicked. Its work is lost, so every later batch fails.
+    /// Error of a thread that panicked. The work of the thread is lost, so every later batch fails.
     thread_error: Option<Error>,
     // Declared last: dropping the pool joins the workers, which end only after all other handles to
     // the pool have been dropped.
@@ -85,8 +84,8 @@ pub(crate) struct Engine<B> {
 }
 
 impl Engine<HostBatch> {
-    /// Creates an engine with batches in host memory. `slots` also contains the slots that are used
-    /// only if the prefetch depth rises.
+    /// Creates an engine with batches in host memory. `slots` includes the slots that are reserved
+    /// for a higher prefetch depth.
     pub(crate) fn to_host(config: EngineConfig, slots: Vec<FreeSlot>, keeper: Option<MakeKeeper>) -> Result<Self> {
         Self::new(config, slots, keeper, Box::new(HostBatch::new))
     }
@@ -120,8 +119,8 @@ fn create_read_stage(shared: &Shared, max_parts: usize, has_schedule: bool) -> R
     }
     let notifier = PrefetchNotifier::new(shared)?;
     if notifier.is_some() {
-        // The check needs the read-ahead budget that `PrefetchNotifier::new` has just granted the
-        // source.
+        // `check` may need the read-ahead budget, which `PrefetchNotifier::new` has just granted
+        // the source.
         guarded(|| shared.recipe.read_source.check())?;
     }
     Ok(ReadStage::new(shared, max_parts, notifier))
@@ -137,17 +136,22 @@ impl<B> Engine<B> {
         let EngineConfig { shared, batch_sampler, timeout, .. } = config;
         let (shared, slot_count) = (Arc::new(shared), slots.len());
         let settings = shared.runtime.settings.clone();
-        // Each channel is large enough for all items that can exist at once, so no send blocks.
+        // Each bounded channel is large enough for all items that can exist at once, so no send
+        // blocks.
         let (run_sender, run_receiver) = unbounded();
         let (slot_sender, slot_receiver) = bounded(slot_count);
-        // The channel has room for every slot, for two end-of-run messages (of the current run and
+        // `fill_results` has room for every slot, for two end-of-run messages (of the current run and
         // of a canceled one), and for one panic message from each worker and from the coordinator.
         let (fill_result_sender, fill_results) = bounded(slot_count + 3 + settings.workers);
         let max_parts = slot_count * parts_per_slot(&slots, &settings);
         settings.distribute_slots(slots, slot_sender.clone());
         let keeper = keeper.map(|make| make(slot_sender.clone())).transpose()?;
-        let slot_return =
-            SlotReturn { free: slot_sender.clone(), held: Arc::default(), keeper, process: std::process::id() };
+        let slot_return = SlotReturn {
+            free: slot_sender.clone(),
+            consumer_slots: Arc::default(),
+            keeper,
+            process: std::process::id(),
+        };
 
         let pool = Pool::new(settings.workers, settings)?;
         let read_stage = create_read_stage(&shared, max_parts, batch_sampler.is_none())?;
@@ -208,9 +212,10 @@ impl<B> Engine<B> {
     /// has waited so far.
     fn check_stall(&mut self, waited: Duration) -> Result<()> {
         let batch = self.next_batch.map_or(0, |batch| batch.batch);
-        let (consumer_slots, keeper) = (self.slot_return.held.load(Ordering::Relaxed), &self.slot_return.keeper);
+        let (consumer_slots, keeper) =
+            (self.slot_return.consumer_slots.load(Ordering::Relaxed), &self.slot_return.keeper);
         keeper.as_ref().map_or(Ok(()), |keeper| keeper.set_waiting(true))?;
-        let keeper_slots = keeper.as_ref().map_or(0, |keeper| keeper.held_count());
+        let keeper_slots = keeper.as_ref().map_or(0, |keeper| keeper.kept_slots());
         if consumer_slots + keeper_slots >= self.shared.runtime.settings.slots_in_use()
             && waited > CAPTURE
             && keeper.as_ref().is_some_and(|keeper| keeper.is_blocked_by_capture())
@@ -223,8 +228,8 @@ impl<B> Engine<B> {
         }
         if consumer_slots >= self.shared.runtime.settings.slots_in_use() && waited > self.timeout {
             let cause = format!(
-                "batch {batch} cannot be filled: for {:.0} s, all {consumer_slots} slots have been held by batches that \
-                 are still alive; drop some before requesting more, or raise prefetch",
+                "batch {batch} cannot be filled: for {:.0} s, the program has held batches in all {consumer_slots} \
+                 slots; drop some before requesting more, or raise prefetch",
                 waited.as_secs_f64()
             );
             return Err(Error::new(ErrorKind::Timeout, cause));
@@ -262,7 +267,7 @@ impl<B> Engine<B> {
             if self.behind_start.is_none() && self.arrivals.iter().flatten().flatten().count() >= settings.prefetch() {
                 self.behind_start = Some(Instant::now());
             }
-            settings.add_slot_if_all_held(self.slot_return.held.load(Ordering::Relaxed));
+            settings.add_slot_if_all_held(self.slot_return.consumer_slots.load(Ordering::Relaxed));
             match self.fill_results.recv_timeout(wait.pause()?) {
                 Ok(Ok(full)) if full.header().run != self.run => drop(self.slot_return.free.send(full.release())),
                 Ok(Ok(full)) => {
@@ -329,8 +334,8 @@ impl<B> Feed for Engine<B> {
         self.shared.runtime.balance.begin();
         (self.logged_wait, self.behind_start) = (Duration::ZERO, None);
         if run_plan.repeats_epoch && self.read_stage.notifier.is_some() {
-            // Do not prepare the next epoch: this run repeats the current epoch, but the source
-            // would prefetch the samples of the next one.
+            // This run repeats its epoch. Do not prepare the next epoch, because the source would
+            // prefetch the samples of another epoch.
             run_plan.epoch_limit = 0;
         }
         let run_sender = self.run_sender.as_ref().expect("open until drop");
@@ -351,7 +356,7 @@ impl<B> Feed for Engine<B> {
             Ok(()) => self.receive_slot(wait),
             Err(e) => Some(Err(e)),
         };
-        // If this fails, the next call returns the error.
+        // The keeper stores its error, which the next call returns.
         let _ = keeper.map(|keeper| keeper.set_waiting(false));
         let result = result?;
         self.logged_wait = Duration::ZERO;
