@@ -4,9 +4,9 @@
     python docs/grafana/check.py [http://localhost:9090] [--interval 1m] [--absent stall,network]
 
 The program sends each query of warpfeed.json to the server, for all jobs and loaders, and prints the number of
-series that have a value. The exit code is 1 if a query fails or has no such series. ``--absent`` lists the metrics
-that the loaders do not measure, such as ``stall`` without a GPU and ``network`` without an object store: a query
-that contains one of these words may have no series.
+series that have a value. The exit code is 1 if a variable of the dashboard has no values, or if a query fails or has
+no such series. ``--absent`` lists words for metrics that the loaders do not measure, such as ``stall`` without a GPU
+and ``network`` without an object store: a query that contains one of these words may fail or have no series.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("server", nargs="?", default="http://localhost:9090")
     parser.add_argument("--interval", default="1m", help="interval of rates: at least four times the scrape interval")
-    parser.add_argument("--absent", default="", help="metrics that may be absent")
+    parser.add_argument("--absent", default="", help="words, separated by commas: queries that contain one of them may have no data")
     options = parser.parse_args()
     dashboard, failed = json.loads(DASHBOARD.read_text(encoding="utf-8")), False
     for name, selector, label in variables(dashboard):
