@@ -11,22 +11,22 @@ use crate::model::{Sample, Source};
 use crate::storage::{Files, OpenFile, RowBytes, delegate_to_files};
 
 /// Size of the reads that search a file for the ends of documents, in bytes.
-const SCANNED_BYTES: u64 = 1 << 20;
+const READ_BYTES: u64 = 1 << 20;
 
 /// Options for packing documents with [`PackedTokens`].
 #[derive(Debug, Clone, Copy)]
 pub struct Packing {
     length: usize,
-    end: u32,
+    end_token: u32,
     window: usize,
     max_documents: usize,
-    padding: u32,
+    padding_token: u32,
 }
 
 impl Packing {
-    /// Packs documents into rows of `length` tokens. The token `end` marks the end of a document.
-    pub fn new(length: usize, end: u32) -> Self {
-        Packing { length, end, window: 1024, max_documents: length, padding: 0 }
+    /// Packs documents into rows of `length` tokens. `end_token` marks the end of a document.
+    pub fn new(length: usize, end_token: u32) -> Self {
+        Packing { length, end_token, window: 1024, max_documents: length, padding_token: 0 }
     }
 
     /// Sets how many consecutive documents the packer considers at once; 1,024 by default. More
@@ -49,19 +49,19 @@ impl Packing {
     /// Sets the token that fills the unused end of a row; 0 by default.
     #[must_use]
     pub fn padding(mut self, token: u32) -> Self {
-        self.padding = token;
+        self.padding_token = token;
         self
     }
 
     fn check(&self, kind: TokenType) -> Result<()> {
-        let Packing { length, end, window, max_documents, padding } = *self;
+        let Packing { length, end_token, window, max_documents, padding_token } = *self;
         if !(1..=MAX_TOKENS).contains(&length) || window == 0 || max_documents == 0 {
             return Err(Error::config(format!(
                 "invalid packing (length={length}, max_documents={max_documents}, window={window}): expected a \
                  length of 1 to {MAX_TOKENS} tokens, and at least 1 document per row and per window"
             )));
         }
-        for (name, token) in [("end of a document", end), ("padding", padding)] {
+        for (name, token) in [("end of a document", end_token), ("padding", padding_token)] {
             if kind == TokenType::U16 && token > u32::from(u16::MAX) {
                 return Err(Error::config(format!(
                     "the {name} is token {token}, but the tokens are u16: expected at most {}",
@@ -101,16 +101,16 @@ impl Packing {
 /// # Ok::<(), warpfeed_sources::Error>(())
 /// ```
 pub struct PackedTokens {
-    files: Files<Rows>,
+    files: Files<PackedFile>,
     kind: TokenType,
     packing: Packing,
     max_documents: usize,
 }
 
-struct Rows {
+struct PackedFile {
     name: String,
     /// Offset of the first token in the file, in bytes.
-    start: u64,
+    data_start: u64,
     /// The documents of all rows, sorted by row.
     documents: Vec<Document>,
     /// The index of the first document of each row, and the number of documents.
@@ -119,7 +119,7 @@ struct Rows {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Document {
-    first: u64,
+    first_token: u64,
     len: u32,
 }
 
@@ -144,13 +144,16 @@ impl PackedTokens {
     pub fn with(path: impl AsRef<Path>, kind: TokenType, packing: Packing, mapped: bool) -> Result<Self> {
         let path = path.as_ref();
         packing.check(kind)?;
-        let files = open_files(path, kind, mapped, |file, tokens| Rows::find(file, tokens, kind, &packing))?;
-        let files = Files::new(files, Rows::len)?;
+        let files = open_files(path, kind, mapped, |file, tokens| PackedFile::find(file, tokens, kind, &packing))?;
+        let files = Files::new(files, PackedFile::len)?;
         if files.len() == 0 {
             return Err(Error::in_source("the files contain no tokens").at_path(path));
         }
-        let max_documents =
-            files.entries().flat_map(|(_, rows, _)| rows.row_starts.windows(2)).map(|row| row[1] - row[0]).max();
+        let max_documents = files
+            .entries()
+            .flat_map(|(_, packed_file, _)| packed_file.row_starts.windows(2))
+            .map(|row| row[1] - row[0])
+            .max();
         Ok(PackedTokens { files, kind, packing, max_documents: max_documents.unwrap_or(0) })
     }
 
@@ -161,26 +164,26 @@ impl PackedTokens {
 
     /// Returns the fraction of all tokens that are padding.
     pub fn padding(&self) -> f64 {
-        let documents = self.files.entries().flat_map(|(_, rows, _)| &rows.documents);
+        let documents = self.files.entries().flat_map(|(_, packed_file, _)| &packed_file.documents);
         let tokens: u64 = documents.map(|document| u64::from(document.len)).sum();
         1.0 - tokens as f64 / (self.files.len() as f64 * self.packing.length as f64)
     }
 }
 
-impl Rows {
-    fn find(file: &OpenFile, tokens: TokenRange, kind: TokenType, packing: &Packing) -> Result<Rows> {
-        let TokenRange { name, start, count: tokens } = tokens;
-        let mut rows = Rows { name, start, documents: Vec::new(), row_starts: vec![0] };
+impl PackedFile {
+    fn find(file: &OpenFile, tokens: TokenRange, kind: TokenType, packing: &Packing) -> Result<PackedFile> {
+        let TokenRange { name, data_start, count: tokens } = tokens;
+        let mut packed_file = PackedFile { name, data_start, documents: Vec::new(), row_starts: vec![0] };
         let (mut window, mut count, mut first) = (Vec::new(), 0, 0);
-        let mut end_document = |end: u64, rows: &mut Rows| -> Result<()> {
+        let mut end_document = |end: u64, packed_file: &mut PackedFile| -> Result<()> {
             while first < end {
                 let len = (end - first).min(packing.length as u64);
-                push(&mut window, Document { first, len: len as u32 })?;
+                push(&mut window, Document { first_token: first, len: len as u32 })?;
                 first += len;
             }
             count += 1;
             if count == packing.window || end == tokens {
-                rows.pack(&window, packing)?;
+                packed_file.pack(&window, packing)?;
                 window.clear();
                 count = 0;
             }
@@ -188,30 +191,30 @@ impl Rows {
         };
         let (size, mut scratch, mut position, mut last) = (kind.bytes(), Vec::new(), 0, 0);
         while position < tokens {
-            let count = (tokens - position).min(SCANNED_BYTES / size);
-            let bytes = file.get(start + position * size, count * size, &mut scratch)?;
+            let count = (tokens - position).min(READ_BYTES / size);
+            let bytes = file.get(data_start + position * size, count * size, &mut scratch)?;
             for (index, token) in bytes.chunks_exact(size as usize).enumerate() {
                 let token = token.iter().rev().fold(0_u32, |token, &byte| token << 8 | u32::from(byte));
-                if token == packing.end {
+                if token == packing.end_token {
                     last = position + index as u64 + 1;
-                    end_document(last, &mut rows)?;
+                    end_document(last, &mut packed_file)?;
                 }
             }
             position += count;
         }
         if last < tokens {
-            end_document(tokens, &mut rows)?;
+            end_document(tokens, &mut packed_file)?;
         }
-        Ok(rows)
+        Ok(packed_file)
     }
 
     fn pack(&mut self, documents: &[Document], packing: &Packing) -> Result<()> {
-        let row_of = first_fit(documents, packing.length as u32, packing.max_documents);
+        let document_rows = first_fit(documents, packing.length as u32, packing.max_documents);
         let mut order: Vec<usize> = (0..documents.len()).collect();
         // The sort is stable, so the documents of a row stay in file order.
-        order.sort_by_key(|&document| row_of[document]);
-        for (place, &document) in order.iter().enumerate() {
-            if place > 0 && row_of[order[place - 1]] != row_of[document] {
+        order.sort_by_key(|&document| document_rows[document]);
+        for (position, &document) in order.iter().enumerate() {
+            if position > 0 && document_rows[order[position - 1]] != document_rows[document] {
                 push(&mut self.row_starts, self.documents.len())?;
             }
             push(&mut self.documents, documents[document])?;
@@ -229,7 +232,7 @@ impl Rows {
         let documents = &self.documents[self.row_starts[row]..self.row_starts[row + 1]];
         let hash = documents
             .iter()
-            .fold(Hash::default(), |hash, document| hash.number(document.first).number(document.len.into()));
+            .fold(Hash::default(), |hash, document| hash.number(document.first_token).number(document.len.into()));
         format!("{}/{row}-{:08x}", self.name, hash.end() as u32)
     }
 }
@@ -242,35 +245,35 @@ impl Rows {
 /// its two children. Finding a row therefore takes logarithmic time.
 fn first_fit(documents: &[Document], length: u32, max_documents: usize) -> Vec<usize> {
     let leaves = documents.len().next_power_of_two();
-    let (mut free, mut counts) = (vec![length; 2 * leaves], vec![0; leaves]);
-    let place = |document: &Document| {
+    let (mut free_tokens, mut counts) = (vec![length; 2 * leaves], vec![0; leaves]);
+    let place_document = |document: &Document| {
         let mut node = 1;
         while node < leaves {
-            node = 2 * node + usize::from(free[2 * node] < document.len);
+            node = 2 * node + usize::from(free_tokens[2 * node] < document.len);
         }
         let row = node - leaves;
         counts[row] += 1;
-        free[node] = if counts[row] == max_documents { 0 } else { free[node] - document.len };
+        free_tokens[node] = if counts[row] == max_documents { 0 } else { free_tokens[node] - document.len };
         while node > 1 {
             node /= 2;
-            free[node] = free[2 * node].max(free[2 * node + 1]);
+            free_tokens[node] = free_tokens[2 * node].max(free_tokens[2 * node + 1]);
         }
         row
     };
-    documents.iter().map(place).collect()
+    documents.iter().map(place_document).collect()
 }
 
 impl Source for PackedTokens {
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        let (file, rows, row) = self.files.open(index)?;
-        let documents = &rows.documents[rows.row_starts[row]..rows.row_starts[row + 1]];
+        let (file, packed_file, row) = self.files.open(index)?;
+        let documents = &packed_file.documents[packed_file.row_starts[row]..packed_file.row_starts[row + 1]];
         let size = self.kind.bytes();
         scratch.clear();
-        scratch.extend_from_slice(rows.key(row).as_bytes());
+        scratch.extend_from_slice(packed_file.key(row).as_bytes());
         let key = scratch.len();
         let mut count = 0;
         for document in documents {
-            let offset = rows.start + document.first * size;
+            let offset = packed_file.data_start + document.first_token * size;
             let range = offset..offset + u64::from(document.len) * size;
             let part = file.read_range(Some(index as u64), range, scratch).map_err(|e| e.at_path(&file.path))?;
             if let RowBytes::Borrowed(bytes) = part {
@@ -278,7 +281,7 @@ impl Source for PackedTokens {
             }
             count += document.len as usize;
         }
-        let padding = self.packing.padding.to_le_bytes();
+        let padding = self.packing.padding_token.to_le_bytes();
         (count..self.packing.length).for_each(|_| scratch.extend_from_slice(&padding[..size as usize]));
         let lengths = scratch.len();
         documents.iter().for_each(|document| scratch.extend_from_slice(&document.len.to_le_bytes()));
@@ -297,17 +300,21 @@ impl Source for PackedTokens {
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        let (_, rows, row) = self.files.locate(index);
-        Ok(rows.key(row))
+        let (_, packed_file, row) = self.files.locate(index);
+        Ok(packed_file.key(row))
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        let hash = Hash::default().number(self.packing.length as u64).number(self.packing.padding.into());
-        let of_file = |hash: Hash, (_, rows, _): (_, &Rows, _)| {
-            let hash = rows.row_starts.iter().fold(hash.text(&rows.name), |hash, &row| hash.number(row as u64));
-            rows.documents.iter().fold(hash, |hash, document| hash.number(document.first).number(document.len.into()))
+        let hash = Hash::default().number(self.packing.length as u64).number(self.packing.padding_token.into());
+        let add_file = |hash: Hash, (_, packed_file, _): (_, &PackedFile, _)| {
+            let hash =
+                packed_file.row_starts.iter().fold(hash.text(&packed_file.name), |hash, &row| hash.number(row as u64));
+            packed_file
+                .documents
+                .iter()
+                .fold(hash, |hash, document| hash.number(document.first_token).number(document.len.into()))
         };
-        Some(self.files.entries().fold(hash, of_file).end())
+        Some(self.files.entries().fold(hash, add_file).end())
     }
 
     fn has_images(&self) -> Option<bool> {

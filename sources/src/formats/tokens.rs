@@ -19,23 +19,23 @@ pub(super) const MAX_TOKENS: usize = 1 << 24;
 /// Size in bytes of the start of a file that determines its header and its token type.
 const DETECTION_BYTES: usize = 64 << 10;
 
-const MAX_COMPARED: usize = 4096;
+const MAX_COMPARED_TOKENS: usize = 4096;
 
 /// The smallest implausible token. Real vocabularies are smaller.
-const IMPLAUSIBLE: u32 = 1 << 24;
+const MIN_IMPLAUSIBLE_TOKEN: u32 = 1 << 24;
 
 /// Size of the chunks in which a memory map is loaded, in bytes. By default, Linux reads twice this
 /// size around a page fault, so loading a chunk does not read more than a page fault would.
-const CHUNK: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
-const CHECKED_EVERY: u64 = 256;
+const READS_PER_CHECK: u64 = 256;
 
 /// The magic numbers of llm.c files, and the token types that they imply. An llm.c header consists
 /// of 256 32-bit integers. The first three are the magic number, the version, and the number of
 /// tokens.
 const LLM_C_MAGIC: [(i32, TokenType); 2] = [(20_240_520, TokenType::U16), (20_240_801, TokenType::U32)];
 /// Size of an llm.c header, in bytes.
-const LLM_C_HEADER: u64 = 1024;
+const LLM_C_HEADER_BYTES: u64 = 1024;
 
 /// The type of the tokens in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,11 +100,11 @@ pub struct TokenFile {
 struct Windows {
     name: String,
     /// Offset of the first token in the file, in bytes.
-    start: u64,
+    data_start: u64,
     count: usize,
-    /// One bit for each [chunk](CHUNK) of the map, which is set once the chunk's pages have been
-    /// loaded without an error.
-    loaded: Box<[AtomicU64]>,
+    /// One bit for each [chunk](CHUNK_BYTES) of the map, which is set once the chunk's pages have
+    /// been loaded without an error.
+    loaded_chunks: Box<[AtomicU64]>,
     /// Approximate number of windows that have been read from the map. Concurrent updates may be
     /// lost.
     reads: AtomicU64,
@@ -114,17 +114,19 @@ impl Windows {
     /// Returns the bytes in `range` of `map`, a map of `file`, or `None` if the pages cannot be
     /// loaded or the file has been truncated. The system calls that detect this take longer than
     /// the copy, so each chunk is loaded only once, and the file is checked only occasionally.
-    fn take<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
+    fn load_range<'a>(&self, file: &OpenFile, map: &'a [u8], range: Range<usize>) -> Option<&'a [u8]> {
         let reads = self.reads.load(Relaxed);
         self.reads.store(reads.wrapping_add(1), Relaxed);
-        if reads.is_multiple_of(CHECKED_EVERY) && fs::metadata(&file.path).is_ok_and(|now| now.len() < file.len()) {
+        if reads.is_multiple_of(READS_PER_CHECK)
+            && fs::metadata(&file.path).is_ok_and(|metadata| metadata.len() < file.len())
+        {
             return None;
         }
-        for chunk in range.start / CHUNK..=(range.end - 1) / CHUNK {
-            let (word, bit) = (&self.loaded[chunk / 64], 1 << (chunk % 64));
+        for chunk in range.start / CHUNK_BYTES..=(range.end - 1) / CHUNK_BYTES {
+            let (word, bit) = (&self.loaded_chunks[chunk / 64], 1 << (chunk % 64));
             if word.load(Relaxed) & bit == 0 {
-                let end = map.len().min((chunk + 1) * CHUNK);
-                file.load(&map[chunk * CHUNK..end], end as u64).ok()?;
+                let end = map.len().min((chunk + 1) * CHUNK_BYTES);
+                file.load(&map[chunk * CHUNK_BYTES..end], end as u64).ok()?;
                 word.fetch_or(bit, Relaxed);
             }
         }
@@ -163,7 +165,7 @@ impl TokenFile {
                 "window length {length}, stride {stride}: expected values from 1 to {MAX_TOKENS}"
             )));
         }
-        let files = open_files(path, kind, mapped, |file, TokenRange { name, start, count: tokens }| {
+        let files = open_files(path, kind, mapped, |file, TokenRange { name, data_start, count: tokens }| {
             let windows = (tokens + stride as u64).saturating_sub(length as u64) / stride as u64;
             if windows == 0 {
                 tracing::warn!(
@@ -174,9 +176,9 @@ impl TokenFile {
             }
             let count = usize::try_from(windows)
                 .map_err(|_| Error::in_source(format!("{windows} windows exceed the address space of this machine")))?;
-            let chunks = file.map().map_or(0, |map| map.len().div_ceil(CHUNK));
-            let loaded = (0..chunks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-            Ok(Windows { name, start, count, loaded, reads: AtomicU64::new(0) })
+            let chunks = file.map().map_or(0, |map| map.len().div_ceil(CHUNK_BYTES));
+            let loaded_chunks = (0..chunks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+            Ok(Windows { name, data_start, count, loaded_chunks, reads: AtomicU64::new(0) })
         })?;
         let files = Files::new(files, |windows| windows.count)?;
         if files.len() == 0 {
@@ -193,7 +195,7 @@ impl TokenFile {
 pub(super) struct TokenRange {
     pub(super) name: String,
     /// Offset of the first token in the file, in bytes.
-    pub(super) start: u64,
+    pub(super) data_start: u64,
     pub(super) count: u64,
 }
 
@@ -212,8 +214,8 @@ pub(super) fn open_files<T>(
     let open = |path: PathBuf| {
         let file = OpenFile::open(&path, mapped)?.0;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let item =
-            locate_tokens(&file, kind).and_then(|(start, count)| index(&file, TokenRange { name, start, count }));
+        let item = locate_tokens(&file, kind)
+            .and_then(|(data_start, count)| index(&file, TokenRange { name, data_start, count }));
         Ok((file, item.map_err(|e| e.at_path(&path))?))
     };
     list_files(path)?.into_iter().map(open).collect()
@@ -260,15 +262,15 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
             )));
         }
         (npy.start as u64, *count as u64)
-    } else if let Some((declared, count)) = parse_llm_c(start)? {
-        if declared != kind {
-            let (declared, name) = (declared.name(), kind.name());
+    } else if let Some((declared_type, count)) = parse_llm_c(start)? {
+        if declared_type != kind {
+            let (declared_type, name) = (declared_type.name(), kind.name());
             return Err(Error::config(format!(
-                "the header declares {declared}, but the dataset was opened as {name}: open it with the type in the \
+                "the header declares {declared_type}, but the dataset was opened as {name}: open it with the type in the \
                  file"
             )));
         }
-        (LLM_C_HEADER, count)
+        (LLM_C_HEADER_BYTES, count)
     } else {
         if !len.is_multiple_of(size) {
             let name = kind.name();
@@ -292,17 +294,17 @@ fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
     let word = |offset: usize| Some(i32::from_le_bytes(start.get(4 * offset..4 * offset + 4)?.try_into().ok()?));
     let Some((_, kind)) = LLM_C_MAGIC.iter().find(|(magic, _)| word(0) == Some(*magic)) else { return Ok(None) };
     match (word(1), word(2)) {
-        (Some(1 | 7), Some(count @ 0..)) if start.len() as u64 >= LLM_C_HEADER => {
+        (Some(1 | 7), Some(count @ 0..)) if start.len() as u64 >= LLM_C_HEADER_BYTES => {
             Ok(Some((*kind, count.unsigned_abs().into())))
         }
         (version, count) => {
-            let shown = |word: Option<i32>| word.map_or_else(|| "missing".to_owned(), |word| word.to_string());
+            let display = |word: Option<i32>| word.map_or_else(|| "missing".to_owned(), |word| word.to_string());
             Err(Error::in_source(format!(
-                "invalid llm.c header of {} bytes with version={} and tokens={}: expected {LLM_C_HEADER} bytes, \
+                "invalid llm.c header of {} bytes with version={} and tokens={}: expected {LLM_C_HEADER_BYTES} bytes, \
                  version 1 or 7, and at least 0 tokens",
-                LLM_C_HEADER.min(start.len() as u64),
-                shown(version),
-                shown(count),
+                LLM_C_HEADER_BYTES.min(start.len() as u64),
+                display(version),
+                display(count),
             )))
         }
     }
@@ -311,26 +313,27 @@ fn parse_llm_c(start: &[u8]) -> Result<Option<(TokenType, u64)>> {
 /// Checks that the first tokens of a file without a header are plausible for `kind`.
 fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
     let halves = start.as_chunks::<2>().0;
-    let halves = &halves[..halves.len().min(MAX_COMPARED) & !1];
+    let halves = &halves[..halves.len().min(MAX_COMPARED_TOKENS) & !1];
     if halves.len() < 64 {
         return Ok(());
     }
     // Whether most words at odd (or even) positions could be the upper half of a plausible 32-bit
     // token.
-    let are_small = |odd: usize| {
-        let small = |half: &&[u8; 2]| u32::from(u16::from_le_bytes(**half)) < IMPLAUSIBLE >> 16;
-        2 * halves.iter().skip(odd).step_by(2).filter(small).count() > halves.len() / 2
+    let are_plausible_upper_halves = |odd: usize| {
+        let is_small = |half: &&[u8; 2]| u32::from(u16::from_le_bytes(**half)) < MIN_IMPLAUSIBLE_TOKEN >> 16;
+        2 * halves.iter().skip(odd).step_by(2).filter(is_small).count() > halves.len() / 2
     };
     let largest = |odd: usize| halves.iter().skip(odd).step_by(2).map(|half| u16::from_le_bytes(*half)).max();
     // The upper half of a 32-bit token is zero below 2^16, and small in other plausible tokens.
-    let looks_wide = (largest(1) == Some(0) && largest(0) != Some(0)) || (largest(1) < Some(64) && !are_small(0));
+    let looks_like_u32 =
+        (largest(1) == Some(0) && largest(0) != Some(0)) || (largest(1) < Some(64) && !are_plausible_upper_halves(0));
     match kind {
-        TokenType::U16 if looks_wide => Err(Error::config(format!(
+        TokenType::U16 if looks_like_u32 => Err(Error::config(format!(
             "every other one of the first {} tokens is below 64, which indicates u32: open the file with that type",
             halves.len()
         ))),
-        TokenType::U32 if !are_small(1) => Err(Error::config(format!(
-            "most of the first {} tokens are {IMPLAUSIBLE} or more, which indicates u16: open the file with that type",
+        TokenType::U32 if !are_plausible_upper_halves(1) => Err(Error::config(format!(
+            "most of the first {} tokens are {MIN_IMPLAUSIBLE_TOKEN} or more, which indicates u16: open the file with that type",
             halves.len() / 2
         ))),
         _ => Ok(()),
@@ -354,7 +357,7 @@ impl Source for TokenFile {
         let (file, windows, window) = self.files.open(index)?;
         let bytes = self.length as u64 * self.kind.bytes();
         let first = window as u64 * self.stride;
-        let offset = windows.start + first * self.kind.bytes();
+        let offset = windows.data_start + first * self.kind.bytes();
         scratch.clear();
         write!(scratch, "{}/{first}..{}", windows.name, first + self.length as u64).expect("writing to a Vec succeeds");
         let key = scratch.len();
@@ -369,9 +372,9 @@ impl Source for TokenFile {
     fn stored(&self, index: usize, key: &mut String) -> Option<Numbers<'_>> {
         let (file, windows, window) = self.files.open(index).ok()?;
         let first = window as u64 * self.stride;
-        let start = (windows.start + first * self.kind.bytes()) as usize;
+        let start = (windows.data_start + first * self.kind.bytes()) as usize;
         let bytes = self.length * self.kind.bytes() as usize;
-        let tokens = windows.take(file, file.map()?, start..start + bytes)?;
+        let tokens = windows.load_range(file, file.map()?, start..start + bytes)?;
         key.push_str(&windows.name);
         key.push('/');
         push_decimal(key, first);

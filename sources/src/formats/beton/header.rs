@@ -3,18 +3,18 @@
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 
-pub(super) const HEADER: usize = 24;
+pub(super) const HEADER_BYTES: usize = 24;
 /// Length of a field description, in bytes: type (1), name (16) and arguments (1024).
-pub(super) const FIELD: usize = 1 + 16 + 1024;
+pub(super) const FIELD_BYTES: usize = 1 + 16 + 1024;
 /// Length of an entry in the allocation table, in bytes.
-pub(super) const ALLOCATION: usize = 24;
+pub(super) const ALLOCATION_BYTES: usize = 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) fields: usize,
-    pub(super) samples: u64,
+    pub(super) field_count: usize,
+    pub(super) sample_count: u64,
     /// Offset of the allocation table, which follows the samples' data.
-    pub(super) table: u64,
+    pub(super) table_offset: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) enum Kind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
-    Of(Element),
+    Element(Element),
     Half,
 }
 
@@ -55,35 +55,36 @@ pub(super) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 impl Header {
     /// Only version 2 is supported.
     pub(super) fn parse(bytes: &[u8], len: u64) -> Result<Self> {
-        let cut = || Error::in_source(format!("not a .beton file: it has only {len} bytes, fewer than the header"));
-        let version = u16_at(bytes, 0).ok_or_else(cut)?;
+        let truncated =
+            || Error::in_source(format!("not a .beton file: it has only {len} bytes, fewer than the header"));
+        let version = u16_at(bytes, 0).ok_or_else(truncated)?;
         if version != 2 {
             return Err(Error::in_source(format!(
                 "unsupported FFCV version {version} (expected 2), or not a .beton file"
             )));
         }
-        let fields = u16_at(bytes, 2).ok_or_else(cut)?.into();
-        let (samples, table) = u64_at(bytes, 8).zip(u64_at(bytes, 16)).ok_or_else(cut)?;
-        if table == 0 {
+        let field_count = u16_at(bytes, 2).ok_or_else(truncated)?.into();
+        let (sample_count, table_offset) = u64_at(bytes, 8).zip(u64_at(bytes, 16)).ok_or_else(truncated)?;
+        if table_offset == 0 {
             return Err(Error::in_source(
                 "the allocation table is missing: the writer did not finish the file, so write it again",
             ));
         }
-        if table > len || !(len - table).is_multiple_of(ALLOCATION as u64) {
+        if table_offset > len || !(len - table_offset).is_multiple_of(ALLOCATION_BYTES as u64) {
             return Err(Error::in_source(format!(
-                "the allocation table at byte {table} is outside the file of {len} bytes or ends in a partial entry: \
+                "the allocation table at byte {table_offset} is outside the file of {len} bytes or ends in a partial entry: \
                  the file is damaged or truncated"
             )));
         }
-        Ok(Header { fields, samples, table })
+        Ok(Header { field_count, sample_count, table_offset })
     }
 }
 
 impl Field {
     /// Parses the descriptions of all fields. Also returns the length of a record in bytes.
     pub(super) fn parse_all(descriptions: &[u8]) -> Result<(Vec<Field>, usize)> {
-        let (mut fields, mut offset, mut widest) = (Vec::new(), 0_usize, 1);
-        for (index, description) in descriptions.chunks_exact(FIELD).enumerate() {
+        let (mut fields, mut offset, mut max_align) = (Vec::new(), 0_usize, 1);
+        for (index, description) in descriptions.chunks_exact(FIELD_BYTES).enumerate() {
             let (name, arguments) = description[1..].split_at(16);
             let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
             let name = std::str::from_utf8(name)
@@ -98,18 +99,18 @@ impl Field {
                 Kind::Float | Kind::Int | Kind::Array(..) => (8, 8),
                 Kind::Image => (13, 1),
                 Kind::Bytes | Kind::Json => (16, 1),
-                Kind::Unsupported(ref why) => {
+                Kind::Unsupported(ref reason) => {
                     return Err(Error::in_source(format!(
-                        "field {name:?} {why}, so the size of a record is unknown: write the dataset without this field"
+                        "field {name:?} {reason}, so the size of a record is unknown: write the dataset without this field"
                     )));
                 }
             };
             offset = offset.next_multiple_of(align);
             fields.push(Field { name: name.to_owned(), kind, offset });
             offset += size;
-            widest = widest.max(align);
+            max_align = max_align.max(align);
         }
-        Ok((fields, offset.next_multiple_of(widest)))
+        Ok((fields, offset.next_multiple_of(max_align)))
     }
 }
 
@@ -121,9 +122,8 @@ impl Kind {
             1 => Kind::Int,
             2 => Kind::Image,
             3 => Kind::Bytes,
-            4 | 6 => {
-                Self::array(arguments).unwrap_or_else(|| Kind::Unsupported("is an array of an unsupported type".into()))
-            }
+            4 | 6 => Self::parse_array(arguments)
+                .unwrap_or_else(|| Kind::Unsupported("is an array of an unsupported type".into())),
             5 => Kind::Json,
             255 => Kind::Unsupported("has a custom type".into()),
             _ => Kind::Unsupported(format!("has the unknown type {code}")),
@@ -132,7 +132,7 @@ impl Kind {
 
     /// Parses the arguments of an array field: the shape, padded with zeros, and a NumPy type in
     /// JSON, such as `[["", "<f4"]]`.
-    fn array(arguments: &[u8]) -> Option<Self> {
+    fn parse_array(arguments: &[u8]) -> Option<Self> {
         let sides: Option<Vec<u64>> = (0..32).map(|axis| u64_at(arguments, 8 * axis)).collect();
         let mut shape: Vec<usize> = sides?.into_iter().map(|side| usize::try_from(side).ok()).collect::<Option<_>>()?;
         while shape.last() == Some(&0) {
@@ -143,16 +143,16 @@ impl Kind {
         let [(_, descr)] = &descr[..] else { return None };
         let dtype = match &**descr {
             "<f2" => Dtype::Half,
-            "|u1" | "|b1" => Dtype::Of(Element::U8),
-            "<u2" => Dtype::Of(Element::U16),
-            "<u4" => Dtype::Of(Element::U32),
-            "<u8" => Dtype::Of(Element::U64),
-            "|i1" => Dtype::Of(Element::I8),
-            "<i2" => Dtype::Of(Element::I16),
-            "<i4" => Dtype::Of(Element::I32),
-            "<i8" => Dtype::Of(Element::I64),
-            "<f4" => Dtype::Of(Element::F32),
-            "<f8" => Dtype::Of(Element::F64),
+            "|u1" | "|b1" => Dtype::Element(Element::U8),
+            "<u2" => Dtype::Element(Element::U16),
+            "<u4" => Dtype::Element(Element::U32),
+            "<u8" => Dtype::Element(Element::U64),
+            "|i1" => Dtype::Element(Element::I8),
+            "<i2" => Dtype::Element(Element::I16),
+            "<i4" => Dtype::Element(Element::I32),
+            "<i8" => Dtype::Element(Element::I64),
+            "<f4" => Dtype::Element(Element::F32),
+            "<f8" => Dtype::Element(Element::F64),
             _ => return None,
         };
         Some(Kind::Array(dtype, shape))

@@ -16,26 +16,31 @@ pub(super) struct BetonLayout {
     names: Vec<String>,
     fields: Vec<Field>,
     records: Vec<u8>,
-    size: usize,
+    record_size: usize,
     /// Offset and length of each allocation, sorted by offset.
     allocations: Vec<(u64, u64)>,
 }
 
 impl BetonLayout {
-    pub(super) fn new(fields: Vec<Field>, records: Vec<u8>, size: usize, mut allocations: Vec<(u64, u64)>) -> Self {
+    pub(super) fn new(
+        fields: Vec<Field>,
+        records: Vec<u8>,
+        record_size: usize,
+        mut allocations: Vec<(u64, u64)>,
+    ) -> Self {
         allocations.sort_unstable();
         let names = fields.iter().map(|field| field.name.clone()).collect();
-        BetonLayout { names, fields, records, size, allocations }
+        BetonLayout { names, fields, records, record_size, allocations }
     }
 
     /// Returns the record of `row`, starting at `field`.
     fn record(&self, row: usize, field: &Field) -> &[u8] {
-        &self.records[row * self.size + field.offset..][..self.size - field.offset]
+        &self.records[row * self.record_size + field.offset..][..self.record_size - field.offset]
     }
 
     /// Returns the offset and the length of a value outside the record, or `None` if the record
     /// itself contains the value.
-    fn pointer(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
+    fn value_location(&self, row: usize, field: &Field) -> Result<Option<(u64, u64)>> {
         let record = self.record(row, field);
         let word = |offset: usize| u64_at(record, offset).expect("inside the record");
         let allocated_len = |pointer: u64| {
@@ -50,39 +55,40 @@ impl BetonLayout {
                 ))
             })
         };
-        let pointer = match &field.kind {
+        let location = match &field.kind {
             Kind::Float | Kind::Int | Kind::Unsupported(_) => return Ok(None),
             Kind::Image => (word(5), allocated_len(word(5))?),
             Kind::Bytes | Kind::Json => (word(0), word(8)),
             Kind::Array(..) => (word(0), allocated_len(word(0))?),
         };
-        Ok(Some(pointer))
+        Ok(Some(location))
     }
 
     /// Returns the smallest byte range that contains all values of `row` outside its record. Fails
-    /// if the range is not inside `data` or is longer than `page` bytes.
-    pub(super) fn span(&self, row: usize, data: &Range<u64>, page: u64) -> Result<(u64, u64)> {
+    /// if the range is not inside `data` or is longer than `page_size` bytes.
+    pub(super) fn value_span(&self, row: usize, data: &Range<u64>, page_size: u64) -> Result<(u64, u64)> {
         let (mut start, mut end) = (u64::MAX, 0);
         for field in &self.fields {
-            if let Some((offset, len)) = self.pointer(row, field)? {
-                let until = offset.checked_add(len).filter(|&until| offset >= data.start && until <= data.end);
-                let until = until.ok_or_else(|| {
+            if let Some((offset, len)) = self.value_location(row, field)? {
+                let value_end =
+                    offset.checked_add(len).filter(|&value_end| offset >= data.start && value_end <= data.end);
+                let value_end = value_end.ok_or_else(|| {
                     let (name, Range { start, end }) = (&field.name, data);
                     Error::in_source(format!(
                         "field {name:?}: {len} bytes at byte {offset} are outside the data of the file (bytes {start} \
                          to {end})"
                     ))
                 })?;
-                (start, end) = (start.min(offset), end.max(until));
+                (start, end) = (start.min(offset), end.max(value_end));
             }
         }
         if end < start {
             return Ok((data.start, data.start));
         }
         // FFCV writes all values of a sample to the same page.
-        if end - start > page {
+        if end - start > page_size {
             return Err(Error::in_source(format!(
-                "its values span {} bytes, more than a page of {page} bytes",
+                "its values span {} bytes, more than a page of {page_size} bytes",
                 end - start
             )));
         }
@@ -102,14 +108,14 @@ impl Layout for BetonLayout {
     }
 
     fn column_ranges(&self, row: usize, _head: &[u8], _len: usize) -> Result<ColumnRanges> {
-        let pointers = self.fields.iter().map(|field| self.pointer(row, field)).collect::<Result<Vec<_>>>()?;
-        let start = pointers.iter().flatten().map(|pointer| pointer.0).min().unwrap_or(0);
-        let range = |pointer: Option<(u64, u64)>| {
-            let (address, len) = pointer.unwrap_or((start, 0));
+        let locations = self.fields.iter().map(|field| self.value_location(row, field)).collect::<Result<Vec<_>>>()?;
+        let start = locations.iter().flatten().map(|location| location.0).min().unwrap_or(0);
+        let range = |location: Option<(u64, u64)>| {
+            let (address, len) = location.unwrap_or((start, 0));
             let offset = (address - start) as usize;
             offset..offset + len as usize
         };
-        Ok(pointers.into_iter().map(range).collect())
+        Ok(locations.into_iter().map(range).collect())
     }
 
     fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
@@ -137,7 +143,7 @@ impl Layout for BetonLayout {
             Kind::Bytes | Kind::Unsupported(_) => Found::Bytes(row_bytes),
             Kind::Json => Found::Json(RowBytes::Borrowed(bytes.strip_suffix(b"\0").unwrap_or(bytes))),
             Kind::Array(Dtype::Half, shape) => f16_to_f32(bytes, shape, buffer),
-            Kind::Array(Dtype::Of(element), shape) => Found::array(*element, shape, row_bytes),
+            Kind::Array(Dtype::Element(element), shape) => Found::array(*element, shape, row_bytes),
             Kind::Image if record[0] == 0 => Found::Bytes(row_bytes),
             Kind::Image if record[0] == 1 => {
                 let side = |offset| usize::from(u16_at(record, offset).expect("inside the record"));

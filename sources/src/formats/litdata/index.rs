@@ -22,7 +22,7 @@ struct Config {
     compression: Option<String>,
     #[serde(default)]
     compression_level: Value,
-    #[serde(default, deserialize_with = "some_value")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     encryption: Option<Value>,
     #[serde(default)]
     item_loader: Option<String>,
@@ -32,7 +32,7 @@ struct Config {
 
 /// Deserializes an entry to `Some` even if its value is null, so that `None` means that the entry
 /// is absent.
-fn some_value<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<Value>, D::Error> {
+fn deserialize_present<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
 
@@ -49,8 +49,8 @@ impl Chunk {
     /// Returns the file name of the decompressed copy: the chunk's name without `compression`, or
     /// `None` if the name does not contain `compression`.
     pub(super) fn decompressed_name(&self, compression: &str) -> Option<String> {
-        let plain = self.filename.replace(&format!(".{compression}"), "");
-        (plain != self.filename).then_some(plain)
+        let decompressed = self.filename.replace(&format!(".{compression}"), "");
+        (decompressed != self.filename).then_some(decompressed)
     }
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Index {
     pub(super) compression: Option<String>,
     /// Whether the index was written by LitData before 0.2.17, or by its predecessor in Lightning
     /// 2. Such an index lacks the entry for encryption.
-    pub(super) early: bool,
+    pub(super) is_early: bool,
 }
 
 impl Index {
@@ -106,11 +106,14 @@ impl Index {
             )));
         }
         if let Some(compression) = &compression {
-            let plain: Vec<_> = chunks.iter().map(|chunk| chunk.decompressed_name(compression)).collect();
-            let files = chunks.iter().zip(&plain).map(|(chunk, plain)| (&*chunk.filename, plain.as_deref()));
+            let decompressed: Vec<_> = chunks.iter().map(|chunk| chunk.decompressed_name(compression)).collect();
+            let files = chunks
+                .iter()
+                .zip(&decompressed)
+                .map(|(chunk, decompressed)| (&*chunk.filename, decompressed.as_deref()));
             check_copies(&files.collect::<Vec<_>>())?;
         }
-        Ok(Index { chunks, names, serializers, compression, early: config.encryption.is_none() })
+        Ok(Index { chunks, names, serializers, compression, is_early: config.encryption.is_none() })
     }
 }
 
@@ -161,9 +164,9 @@ mod tests {
             let e = parse(&|index| *index.pointer_mut(pointer).unwrap() = value.clone()).unwrap_err();
             assert!(e.cause().contains(cause), "{pointer}: {e}");
         }
-        assert!(!parse(&|_| ()).unwrap().early);
-        let early = parse(&|index| _ = index["config"].as_object_mut().unwrap().remove("encryption"));
-        assert!(early.unwrap().early);
+        assert!(!parse(&|_| ()).unwrap().is_early);
+        let early_index = parse(&|index| _ = index["config"].as_object_mut().unwrap().remove("encryption"));
+        assert!(early_index.unwrap().is_early);
         let framed = parse(&|index| {
             index["config"]["compression"] = "zstd".into();
             index["config"]["compression_level"] = "batch".into();

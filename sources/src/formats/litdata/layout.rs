@@ -14,13 +14,13 @@ pub(super) struct LitDataLayout {
 
 impl LitDataLayout {
     pub(super) fn new(index: &Index) -> Self {
-        let serializers = index.serializers.iter().map(|name| Serializer::named(name, index.early)).collect();
+        let serializers = index.serializers.iter().map(|name| Serializer::from_name(name, index.is_early)).collect();
         LitDataLayout { names: index.names.clone(), serializers }
     }
 
     fn serializer(&self, column: usize) -> Result<Serializer> {
-        let named = |e: Error| Error::in_source(format!("column {:?}: {}", self.names[column], e.cause()));
-        self.serializers[column].clone().map_err(named)
+        let column_error = |e: Error| Error::in_source(format!("column {:?}: {}", self.names[column], e.cause()));
+        self.serializers[column].clone().map_err(column_error)
     }
 }
 
@@ -44,6 +44,6 @@ impl Layout for LitDataLayout {
     }
 
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
-        self.serializer(column)?.find(bytes, buffer)
+        self.serializer(column)?.decode(bytes, buffer)
     }
 }

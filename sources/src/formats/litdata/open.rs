@@ -28,7 +28,7 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     for ((file, content), chunk) in files.into_iter().zip(&index.chunks) {
         match content {
             Content::Items(samples) => push(&mut items, (file, samples))?,
-            Content::Rows(within) => push(&mut rows, (file, within, Some(chunk.samples)))?,
+            Content::Rows(byte_range) => push(&mut rows, (file, byte_range, Some(chunk.samples)))?,
         }
     }
     match (items.is_empty(), rows.first()) {
@@ -52,22 +52,22 @@ enum Content {
 }
 
 /// The last bytes of a chunk with Arrow rows. The length of the Arrow file precedes them.
-const ARROW_END: &[u8; 8] = b"LDARW01\0";
+const ARROW_MARK: &[u8; 8] = b"LDARW01\0";
 
 fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result<(OpenFile, Content)> {
     let mut path = set.file(&chunk.filename);
     if let Some(compression) = compression {
         let name = compression.split_once(':').map_or(compression, |(name, _level)| name);
         let unpack = Compression::named(name).map_err(|e| e.at_path(&path))?;
-        let Some(plain) = chunk.decompressed_name(compression) else {
+        let Some(decompressed_name) = chunk.decompressed_name(compression) else {
             let cause = format!(
                 "index.json declares compression {compression:?}, but the name of the chunk does not contain \
                  .{compression}"
             );
             return Err(Error::in_source(cause).at_path(path));
         };
-        let packed = std::mem::replace(&mut path, set.file(&plain));
-        decompress_file(&packed, &path, chunk.bytes, unpack)?;
+        let compressed_path = std::mem::replace(&mut path, set.file(&decompressed_name));
+        decompress_file(&compressed_path, &path, chunk.bytes, unpack)?;
     }
     let file = set.storage.open(&path)?;
     if file.len() != chunk.bytes {
@@ -81,7 +81,7 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
     // rows after the offset table. The offset table then lists only empty samples.
     let content = match (offsets.first(), offsets.last()) {
         (Some(&start), Some(&end)) if chunk.samples > 0 && start == end => {
-            Content::Rows(arrow_after(&file, start).map_err(|e| e.at_path(&file.path))?)
+            Content::Rows(find_arrow_rows(&file, start).map_err(|e| e.at_path(&file.path))?)
         }
         _ => Content::Items(SampleSpans::Offsets(offsets)),
     };
@@ -89,11 +89,11 @@ fn open_chunk(set: &Indexed, chunk: &Chunk, compression: Option<&str>) -> Result
 }
 
 /// `start` is the end of the chunk's offset table.
-fn arrow_after(file: &OpenFile, start: u64) -> Result<Range<u64>> {
+fn find_arrow_rows(file: &OpenFile, start: u64) -> Result<Range<u64>> {
     let damaged = || Error::in_source("the chunk contains neither samples nor Arrow rows");
     let end = file.len().checked_sub(12).filter(|&end| end >= start).ok_or_else(damaged)?;
     let mut scratch = Vec::new();
     let (len, mark) = file.get(end, 12, &mut scratch)?.split_first_chunk::<4>().ok_or_else(damaged)?;
-    let from = end.checked_sub(u64::from(u32::from_le_bytes(*len)));
-    from.filter(|&from| mark == ARROW_END && from >= start).map(|from| from..end).ok_or_else(damaged)
+    let start_of_rows = end.checked_sub(u64::from(u32::from_le_bytes(*len)));
+    start_of_rows.filter(|&from| mark == ARROW_MARK && from >= start).map(|from| from..end).ok_or_else(damaged)
 }

@@ -13,7 +13,7 @@ pub(super) enum Serializer {
     Pil,
     Bytes,
     Text,
-    Int(Int),
+    Int(IntEncoding),
     Float,
     Bool,
     /// A tensor or array that is preceded by its type and shape.
@@ -23,7 +23,7 @@ pub(super) enum Serializer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Int {
+pub(super) enum IntEncoding {
     /// A number in eight bytes, in binary.
     Bits,
     /// A number in eight binary bytes, or decimal digits as in Lightning. Eight bytes that are all
@@ -40,7 +40,7 @@ pub(super) enum Library {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dtype {
-    Of(Element),
+    Element(Element),
     Half,
     Brain,
 }
@@ -49,28 +49,28 @@ impl Library {
     /// Fails if the number is unknown, or if sample fields cannot have its type.
     fn dtype(self, number: u32) -> Result<Dtype> {
         let dtype = match (self, number) {
-            (Library::Torch, 0 | 1) => Dtype::Of(Element::F32),
-            (Library::Torch, 2 | 3) => Dtype::Of(Element::F64),
+            (Library::Torch, 0 | 1) => Dtype::Element(Element::F32),
+            (Library::Torch, 2 | 3) => Dtype::Element(Element::F64),
             (Library::Torch, 8 | 9) => Dtype::Half,
             (Library::Torch, 10) => Dtype::Brain,
             // 11 is `uint8`, and 19 is `bool`.
-            (Library::Torch, 11 | 19) => Dtype::Of(Element::U8),
-            (Library::Torch, 12) => Dtype::Of(Element::I8),
-            (Library::Torch, 13 | 14) => Dtype::Of(Element::I16),
-            (Library::Torch, 15 | 16) => Dtype::Of(Element::I32),
-            (Library::Torch, 17 | 18) => Dtype::Of(Element::I64),
-            (Library::Torch, 20) => Dtype::Of(Element::U16),
-            (Library::Numpy, 0) => Dtype::Of(Element::I8),
-            (Library::Numpy, 1) => Dtype::Of(Element::I16),
-            (Library::Numpy, 2) => Dtype::Of(Element::I32),
-            (Library::Numpy, 3) => Dtype::Of(Element::I64),
-            (Library::Numpy, 4) => Dtype::Of(Element::U8),
-            (Library::Numpy, 5) => Dtype::Of(Element::U16),
-            (Library::Numpy, 6) => Dtype::Of(Element::U32),
-            (Library::Numpy, 7) => Dtype::Of(Element::U64),
+            (Library::Torch, 11 | 19) => Dtype::Element(Element::U8),
+            (Library::Torch, 12) => Dtype::Element(Element::I8),
+            (Library::Torch, 13 | 14) => Dtype::Element(Element::I16),
+            (Library::Torch, 15 | 16) => Dtype::Element(Element::I32),
+            (Library::Torch, 17 | 18) => Dtype::Element(Element::I64),
+            (Library::Torch, 20) => Dtype::Element(Element::U16),
+            (Library::Numpy, 0) => Dtype::Element(Element::I8),
+            (Library::Numpy, 1) => Dtype::Element(Element::I16),
+            (Library::Numpy, 2) => Dtype::Element(Element::I32),
+            (Library::Numpy, 3) => Dtype::Element(Element::I64),
+            (Library::Numpy, 4) => Dtype::Element(Element::U8),
+            (Library::Numpy, 5) => Dtype::Element(Element::U16),
+            (Library::Numpy, 6) => Dtype::Element(Element::U32),
+            (Library::Numpy, 7) => Dtype::Element(Element::U64),
             (Library::Numpy, 8) => Dtype::Half,
-            (Library::Numpy, 9) => Dtype::Of(Element::F32),
-            (Library::Numpy, 10) => Dtype::Of(Element::F64),
+            (Library::Numpy, 9) => Dtype::Element(Element::F32),
+            (Library::Numpy, 10) => Dtype::Element(Element::F64),
             // Larger NumPy numbers have different meanings in different versions of NumPy.
             _ => {
                 let library = if self == Library::Torch { "tensors" } else { "arrays" };
@@ -87,14 +87,14 @@ impl Library {
 impl Dtype {
     fn size(self) -> usize {
         match self {
-            Dtype::Of(element) => element.size(),
+            Dtype::Element(element) => element.size(),
             Dtype::Half | Dtype::Brain => 2,
         }
     }
 
     fn array<'a>(self, bytes: &'a [u8], shape: &[usize], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
-        let needed = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
-        if needed != Some(bytes.len()) {
+        let expected_bytes = shape.iter().try_fold(self.size(), |size, side| size.checked_mul(*side));
+        if expected_bytes != Some(bytes.len()) {
             let actual = bytes.len();
             return Err(Error::in_source(format!(
                 "an array of shape {shape:?} has {actual} bytes of data, which does not match the shape: the chunk is \
@@ -102,7 +102,7 @@ impl Dtype {
             )));
         }
         Ok(match self {
-            Dtype::Of(element) => Found::array(element, shape, RowBytes::Borrowed(bytes)),
+            Dtype::Element(element) => Found::array(element, shape, RowBytes::Borrowed(bytes)),
             Dtype::Half => f16_to_f32(bytes, shape, buffer),
             Dtype::Brain => bf16_to_f32(bytes, shape, buffer),
         })
@@ -110,13 +110,13 @@ impl Dtype {
 }
 
 impl Serializer {
-    /// Returns the serializer called `name`, in which details may follow a colon. If `early` is
+    /// Returns the serializer called `name`, in which details may follow a colon. If `is_early` is
     /// true, integers may be stored as digits.
-    pub(super) fn named(name: &str, early: bool) -> Result<Self> {
-        let unsupported = |why: &str| {
+    pub(super) fn from_name(name: &str, is_early: bool) -> Result<Self> {
+        let unsupported = |reason: &str| {
             let advice =
                 "select other columns with TableOptions::columns, or write the value with a different serializer";
-            Err(Error::in_source(format!("serializer {name:?} {why}: {advice}")))
+            Err(Error::in_source(format!("serializer {name:?} {reason}: {advice}")))
         };
         let (base, details) = name.split_once(':').unwrap_or((name, ""));
         let flat = |library: Library| {
@@ -129,7 +129,7 @@ impl Serializer {
             "pil" => Serializer::Pil,
             "bytes" | "file" | "video" | "audio" | "nifti" | "mesh" | "pdf" => Serializer::Bytes,
             "str" | "text" => Serializer::Text,
-            "int" => Serializer::Int(if early { Int::BitsOrDigits } else { Int::Bits }),
+            "int" => Serializer::Int(if is_early { IntEncoding::BitsOrDigits } else { IntEncoding::Bits }),
             "float" => Serializer::Float,
             "bool" => Serializer::Bool,
             "tensor" => Serializer::Array(Library::Torch),
@@ -154,33 +154,35 @@ impl Serializer {
         })
     }
 
-    pub(super) fn find<'a>(self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
-        let part = RowBytes::Borrowed(bytes);
+    pub(super) fn decode<'a>(self, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
+        let row_bytes = RowBytes::Borrowed(bytes);
         match self {
-            Serializer::Image | Serializer::Bytes => Ok(Found::Bytes(part)),
+            Serializer::Image | Serializer::Bytes => Ok(Found::Bytes(row_bytes)),
             Serializer::Pil => pil(bytes, buffer),
-            Serializer::Text => Ok(Found::Text(part)),
-            Serializer::Int(Int::BitsOrDigits) if bytes.len() != 8 || is_integer(bytes) => decimal(bytes, true, buffer),
-            Serializer::Int(_) => Ok(Found::number(Element::I64, part)),
-            Serializer::Float => Ok(Found::number(Element::F64, part)),
-            Serializer::Bool => Ok(Found::number(Element::U8, part)),
+            Serializer::Text => Ok(Found::Text(row_bytes)),
+            Serializer::Int(IntEncoding::BitsOrDigits) if bytes.len() != 8 || is_integer(bytes) => {
+                decimal(bytes, true, buffer)
+            }
+            Serializer::Int(_) => Ok(Found::number(Element::I64, row_bytes)),
+            Serializer::Float => Ok(Found::number(Element::F64, row_bytes)),
+            Serializer::Bool => Ok(Found::number(Element::U8, row_bytes)),
             Serializer::Flat(dtype) => dtype.array(bytes, &[bytes.len() / dtype.size()], buffer),
             Serializer::Array(library) => {
-                let cut = || {
+                let truncated = || {
                     Error::in_source(format!("an array is truncated after {} bytes: the chunk is damaged", bytes.len()))
                 };
-                let big_endian = library == Library::Torch && is_big_endian(bytes.first_chunk().ok_or_else(cut)?);
+                let big_endian = library == Library::Torch && is_big_endian(bytes.first_chunk().ok_or_else(truncated)?);
                 let word = |word: &[u8; 4]| {
                     if big_endian { u32::from_be_bytes(*word) } else { u32::from_le_bytes(*word) }
                 };
                 let mut words = bytes.as_chunks::<4>().0.iter().map(word);
-                let (number, axes) = words.next().zip(words.next()).ok_or_else(cut)?;
+                let (number, axes) = words.next().zip(words.next()).ok_or_else(truncated)?;
                 let mut sides = [0; 3];
                 let shape = sides
                     .get_mut(..axes as usize)
                     .ok_or_else(|| Error::in_source(format!("an array has {axes} axes: expected at most 3")))?;
                 for side in &mut *shape {
-                    *side = words.next().ok_or_else(cut)? as usize;
+                    *side = words.next().ok_or_else(truncated)? as usize;
                 }
                 library.dtype(number)?.array(&bytes[8 + 4 * shape.len()..], shape, buffer)
             }
@@ -208,7 +210,7 @@ mod tests {
 
     #[test]
     fn unsupported_serializers_are_rejected_with_advice() {
-        for (name, why) in [
+        for (name, reason) in [
             ("pickle", "can execute arbitrary code"),
             ("graph:pickle", "can execute arbitrary code"),
             ("jpeg_array", "several images"),
@@ -217,22 +219,25 @@ mod tests {
             ("no_header_tensor:4", "tensors with type number 4 are not supported"),
             ("no_header_tensor", "has no type number"),
         ] {
-            let e = Serializer::named(name, false).unwrap_err();
-            assert!(e.cause().contains(why), "{name}: {e}");
+            let e = Serializer::from_name(name, false).unwrap_err();
+            assert!(e.cause().contains(reason), "{name}: {e}");
         }
-        assert_eq!(Serializer::named("file:png", false).unwrap(), Serializer::Bytes);
-        assert_eq!(Serializer::named("no_header_tensor:18", false).unwrap(), Serializer::Flat(Dtype::Of(Element::I64)));
+        assert_eq!(Serializer::from_name("file:png", false).unwrap(), Serializer::Bytes);
+        assert_eq!(
+            Serializer::from_name("no_header_tensor:18", false).unwrap(),
+            Serializer::Flat(Dtype::Element(Element::I64))
+        );
     }
 
     #[test]
     fn arrays_that_do_not_match_their_header_fail() {
-        let part = |name: &str, words: &[u32], data: &[u8]| {
+        let decode = |name: &str, words: &[u32], data: &[u8]| {
             let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             bytes.extend(data);
-            let content = Serializer::named(name, false).unwrap().find(&bytes, &mut Vec::new())?;
+            let content = Serializer::from_name(name, false).unwrap().decode(&bytes, &mut Vec::new())?;
             content.cell(&[]).map(|cell| format!("{cell:?}"))
         };
-        assert!(part("tensor", &[11, 2, 2, 1], &[7, 9]).unwrap().contains("Numbers"));
+        assert!(decode("tensor", &[11, 2, 2, 1], &[7, 9]).unwrap().contains("Numbers"));
         for (words, data, cause) in [
             (&[11][..], &[][..], "truncated"),
             (&[11, 2, 2], &[], "truncated"),
@@ -242,32 +247,32 @@ mod tests {
             (&[2, 3, u32::MAX, u32::MAX, u32::MAX], &[], "has 0 bytes"),
             (&[6, 0], &[0; 16], "type number 6"),
         ] {
-            let e = part("tensor", words, data).unwrap_err();
+            let e = decode("tensor", words, data).unwrap_err();
             assert!(e.cause().contains(cause), "{words:?}: {e}");
         }
-        assert!(part("no_header_tensor:2", &[1, 2], &[1]).unwrap_err().cause().contains("has 9 bytes"));
-        assert!(part("int", &[1], &[]).unwrap_err().cause().contains("4 bytes"));
+        assert!(decode("no_header_tensor:2", &[1, 2], &[1]).unwrap_err().cause().contains("has 9 bytes"));
+        assert!(decode("int", &[1], &[]).unwrap_err().cause().contains("4 bytes"));
     }
 
     #[test]
     fn early_versions_store_integers_as_text_or_binary() {
-        let part = |early: bool, bytes: &[u8]| {
+        let decode = |is_early: bool, bytes: &[u8]| {
             let mut buffer = Vec::new();
-            let content = Serializer::named("int", early)?.find(bytes, &mut buffer)?;
+            let content = Serializer::from_name("int", is_early)?.decode(bytes, &mut buffer)?;
             Ok::<_, Error>(content.cell(&buffer)?.integer().unwrap())
         };
         let digits = i64::from_le_bytes(*b"20240131");
-        assert_eq!(part(false, b"20240131").unwrap(), digits);
-        assert_eq!(part(true, b"20240131").unwrap(), 20_240_131);
-        assert_eq!(part(true, b"-1234567").unwrap(), -1_234_567);
+        assert_eq!(decode(false, b"20240131").unwrap(), digits);
+        assert_eq!(decode(true, b"20240131").unwrap(), 20_240_131);
+        assert_eq!(decode(true, b"-1234567").unwrap(), -1_234_567);
         for number in [0, 7, -1, i64::MAX, i64::MIN, 0x2d2d_2d2d_2d2d_2d2d] {
-            assert_eq!(part(true, &number.to_le_bytes()).unwrap(), number, "as LitData wrote it");
+            assert_eq!(decode(true, &number.to_le_bytes()).unwrap(), number, "as LitData wrote it");
             let text = number.to_string();
-            assert_eq!(part(true, text.as_bytes()).unwrap(), number, "as Lightning wrote it");
+            assert_eq!(decode(true, text.as_bytes()).unwrap(), number, "as Lightning wrote it");
         }
-        assert!(part(false, b"7").unwrap_err().cause().contains("of 1 byte does not match"));
-        assert!(part(true, b"seven").unwrap_err().cause().contains("is not a 64-bit integer"));
-        assert!(part(true, b"").is_err());
+        assert!(decode(false, b"7").unwrap_err().cause().contains("of 1 byte does not match"));
+        assert!(decode(true, b"seven").unwrap_err().cause().contains("is not a 64-bit integer"));
+        assert!(decode(true, b"").is_err());
     }
 
     #[test]
@@ -277,13 +282,14 @@ mod tests {
             for shape in shapes {
                 let elements = shape.iter().product::<u32>() as usize;
                 let words = [&[number, shape.len() as u32], shape].concat();
-                let part = |word: fn(u32) -> [u8; 4]| {
+                let decode = |word: fn(u32) -> [u8; 4]| {
                     let mut bytes: Vec<u8> = words.iter().flat_map(|&number| word(number)).collect();
                     bytes.extend((0..elements * size).map(|byte| byte as u8));
-                    let content = Serializer::named("tensor", false).unwrap().find(&bytes, &mut Vec::new()).unwrap();
+                    let content =
+                        Serializer::from_name("tensor", false).unwrap().decode(&bytes, &mut Vec::new()).unwrap();
                     format!("{:?}", content.cell(&[]).unwrap())
                 };
-                assert_eq!(part(u32::to_be_bytes), part(u32::to_le_bytes), "{words:?}");
+                assert_eq!(decode(u32::to_be_bytes), decode(u32::to_le_bytes), "{words:?}");
             }
         }
     }

@@ -29,7 +29,7 @@ pub(super) fn names(spec: &str) -> Result<Vec<String>> {
         return Err(error(format!("its version is {version}: expected version 1")));
     }
     let mut names = Vec::new();
-    root.walk("", &mut names).map_err(error)?;
+    root.append_names("", &mut names).map_err(error)?;
     if names.len() > MAX_VALUES {
         return Err(error(format!("it has {} values: expected at most {MAX_VALUES}", names.len())));
     }
@@ -37,7 +37,7 @@ pub(super) fn names(spec: &str) -> Result<Vec<String>> {
 }
 
 impl Node {
-    fn walk(&self, path: &str, names: &mut Vec<String>) -> Result<(), String> {
+    fn append_names(&self, path: &str, names: &mut Vec<String>) -> Result<(), String> {
         let Some(kind) = &self.kind else {
             names.push(if path.is_empty() { "0".to_owned() } else { path.to_owned() });
             return Ok(());
@@ -62,7 +62,7 @@ impl Node {
         let dot = if path.is_empty() { "" } else { "." };
         keys.iter()
             .zip(&self.children_spec)
-            .try_for_each(|(key, child)| child.walk(&format!("{path}{dot}{key}"), names))
+            .try_for_each(|(key, child)| child.append_names(&format!("{path}{dot}{key}"), names))
     }
 }
 

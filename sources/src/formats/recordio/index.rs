@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::record::{FRAME, Position, frame, padded};
+use super::record::{FRAME_HEADER_BYTES, Position, padded_frame_len, parse_frame_header};
 use crate::error::{Error, Result, push, try_collect};
 use crate::machine::index_file::{self, Decoder, Encoder};
 use crate::storage::OpenFile;
@@ -19,16 +19,16 @@ pub(super) struct Entry {
     pub(super) key: u64,
 }
 
-/// Returns the records of `file` in file order. `listed` is the content of the `.idx` file next to
-/// it. Without one, the records come from the index that warpfeed stored when the file was first
-/// opened. If that index is missing or stale, the file is scanned and the index is stored.
-pub(super) fn entries(file: &OpenFile, listed: Option<Vec<u8>>) -> Result<Vec<Entry>> {
+/// Returns the records of `file` in file order. `idx_content` is the content of the `.idx` file
+/// next to it. Without one, the records come from the index that warpfeed stored when the file was
+/// first opened. If that index is missing or stale, the file is scanned and the index is stored.
+pub(super) fn read_entries(file: &OpenFile, idx_content: Option<Vec<u8>>) -> Result<Vec<Entry>> {
     let path = &*file.path;
-    if let Some(text) = listed {
-        let listed = path.with_extension("idx");
-        let error = |e| Error::io(&listed, &std::io::Error::new(std::io::ErrorKind::InvalidData, e));
+    if let Some(text) = idx_content {
+        let idx_path = path.with_extension("idx");
+        let error = |e| Error::io(&idx_path, &std::io::Error::new(std::io::ErrorKind::InvalidData, e));
         let text = String::from_utf8(text).map_err(error)?;
-        return parse(&text, file.len()).map_err(|e| e.at_path(listed));
+        return parse_idx(&text, file.len()).map_err(|e| e.at_path(idx_path));
     }
     let modified = std::fs::metadata(path).map_or(0, |metadata| index_file::modification_ns(&metadata));
     let target = index_path(path);
@@ -55,7 +55,7 @@ fn index_path(path: &Path) -> PathBuf {
 
 /// Each line of an `.idx` file contains the key and the offset of one record. Sorts the records by
 /// offset. `len` is the length of the RecordIO file.
-fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
+fn parse_idx(text: &str, len: u64) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         let mut words = text.split_whitespace();
@@ -68,10 +68,10 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
         push(&mut entries, Entry { offset, key })?;
     }
     entries.sort_unstable_by_key(|entry| entry.offset);
-    if let Some(twice) = entries.windows(2).find(|pair| pair[0].offset == pair[1].offset) {
+    if let Some(duplicate) = entries.windows(2).find(|pair| pair[0].offset == pair[1].offset) {
         return Err(Error::in_source(format!(
             "two records have the offset {}: create the .idx file again",
-            twice[0].offset
+            duplicate[0].offset
         )));
     }
     Ok(entries)
@@ -79,20 +79,21 @@ fn parse(text: &str, len: u64) -> Result<Vec<Entry>> {
 
 fn scan(file: &OpenFile) -> Result<Vec<u64>> {
     let len = file.len();
-    let (mut offsets, mut offset, mut scratch, mut inside) = (Vec::new(), 0, Vec::new(), false);
+    let (mut offsets, mut offset, mut scratch, mut is_inside_record) = (Vec::new(), 0, Vec::new(), false);
     while offset < len {
-        let head = file.get(offset, FRAME as u64, &mut scratch)?;
-        let part = frame(head).filter(|(_, position)| inside != matches!(position, Position::Whole | Position::First));
-        let Some((part, position)) = part else {
+        let head = file.get(offset, FRAME_HEADER_BYTES as u64, &mut scratch)?;
+        let part = parse_frame_header(head)
+            .filter(|(_, position)| is_inside_record != matches!(position, Position::Whole | Position::First));
+        let Some((part_len, position)) = part else {
             return Err(Error::in_source(format!(
                 "no record at byte {offset} of {len}: the file is damaged or truncated"
             )));
         };
-        if !inside {
+        if !is_inside_record {
             push(&mut offsets, offset)?;
         }
-        inside = matches!(position, Position::First | Position::Middle);
-        offset += padded(part) as u64;
+        is_inside_record = matches!(position, Position::First | Position::Middle);
+        offset += padded_frame_len(part_len) as u64;
         if offset > len {
             let last = offsets.len() - 1;
             return Err(Error::in_source(format!(
@@ -100,7 +101,7 @@ fn scan(file: &OpenFile) -> Result<Vec<u64>> {
             )));
         }
     }
-    if inside {
+    if is_inside_record {
         return Err(Error::in_source(format!("the last record is incomplete: the file is truncated at {len} bytes")));
     }
     Ok(offsets)
@@ -118,15 +119,15 @@ fn encode(offsets: &[u64], len: u64, modified: u64) -> Vec<u8> {
 /// Decodes a stored index. Returns `None` if it is damaged, or if the file had a different length
 /// or modification time.
 fn decode(bytes: &[u8], len: u64, modified: u64) -> Option<Vec<u64>> {
-    let mut rest = Decoder::new(bytes, MAGIC)?;
-    let [stored_len, time, count] = rest.longs()?;
+    let mut decoder = Decoder::new(bytes, MAGIC)?;
+    let [stored_len, time, count] = decoder.longs()?;
     if (stored_len, time) != (len, modified) {
         return None;
     }
     let mut offsets = Vec::new();
     for _ in 0..count {
-        let offset = rest.long()?;
-        if offset >= len || offsets.last().is_some_and(|&before| before >= offset) {
+        let offset = decoder.long()?;
+        if offset >= len || offsets.last().is_some_and(|&previous| previous >= offset) {
             return None;
         }
         push(&mut offsets, offset).ok()?;
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_idx_file_lists_records_in_any_order() {
-        let entries = parse("5\t100\n0\t0\n\n", 200).unwrap();
+        let entries = parse_idx("5\t100\n0\t0\n\n", 200).unwrap();
         assert_eq!(entries, [Entry { offset: 0, key: 0 }, Entry { offset: 100, key: 5 }]);
         for (text, cause) in [
             ("0\t0\n1\n", "line 2 is \"1\": expected a key, and an offset"),
@@ -148,7 +149,7 @@ mod tests {
             ("0\t-1\n", "line 1"),
             ("0\t7\n1\t7\n", "two records have the offset 7"),
         ] {
-            let e = parse(text, 200).unwrap_err();
+            let e = parse_idx(text, 200).unwrap_err();
             assert!(e.cause().contains(cause), "{text:?}: {e}");
         }
     }

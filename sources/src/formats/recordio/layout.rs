@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::record::{FRAME, Position, frame, join};
+use super::record::{FRAME_HEADER_BYTES, Position, append_record, parse_frame_header};
 use crate::error::{Error, Result};
 use crate::model::value::Element;
 use crate::storage::RowBytes;
@@ -11,18 +11,18 @@ use crate::values::record::{ColumnType, Found};
 
 /// Size of the header of a record's data, in bytes. The header, which MXNet calls `IRHeader`,
 /// consists of a flag (the number of labels), a label, and two IDs.
-pub(super) const HEADER: usize = 24;
+pub(super) const LABEL_HEADER_BYTES: usize = 24;
 
-const LABEL: usize = 0;
+const LABEL_COLUMN: usize = 0;
 
 /// The layout of a record, which has the columns `label` and `image`.
 pub(super) struct RecordIoLayout {
     names: Vec<String>,
-    labels: Labels,
+    label_type: LabelType,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Labels {
+pub(super) enum LabelType {
     /// One integer per record.
     Integers,
     /// Several numbers per record, or one number that is not an integer.
@@ -30,21 +30,21 @@ pub(super) enum Labels {
 }
 
 impl RecordIoLayout {
-    pub(super) fn new(labels: Labels) -> Self {
-        RecordIoLayout { names: vec!["label".to_owned(), "image".to_owned()], labels }
+    pub(super) fn new(label_type: LabelType) -> Self {
+        RecordIoLayout { names: vec!["label".to_owned(), "image".to_owned()], label_type }
     }
 
-    fn label(&self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> {
+    fn read_label(&self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<Found<'static>> {
         let start = buffer.len();
-        match self.labels {
-            Labels::Numbers => {
+        match self.label_type {
+            LabelType::Numbers => {
                 buffer.extend_from_slice(bytes);
                 Ok(Found::array(Element::F32, &[bytes.len() / 4], RowBytes::since(start, buffer)))
             }
-            Labels::Integers => {
-                let label = integer(bytes).ok_or_else(|| {
+            LabelType::Integers => {
+                let label = integer_label(bytes).ok_or_else(|| {
                     let labels: Vec<f32> =
-                        bytes.as_chunks::<4>().0.iter().take(8).map(|four| f32::from_le_bytes(*four)).collect();
+                        bytes.as_chunks::<4>().0.iter().take(8).map(|bytes| f32::from_le_bytes(*bytes)).collect();
                     Error::in_source(format!(
                         "the record has the labels {labels:?}: expected a single integer, as in other records; use \
                          TableOptions::without_label to read labels as a field of numbers"
@@ -58,22 +58,23 @@ impl RecordIoLayout {
 }
 
 /// Returns the label, or `None` unless there is exactly one label and it is an integer.
-pub(super) fn integer(bytes: &[u8]) -> Option<i64> {
-    let [four] = bytes.as_chunks::<4>().0 else { return None };
-    let number = f32::from_le_bytes(*four);
+pub(super) fn integer_label(bytes: &[u8]) -> Option<i64> {
+    let [bytes] = bytes.as_chunks::<4>().0 else { return None };
+    let number = f32::from_le_bytes(*bytes);
     // Above 2^24, an `f32` cannot represent every integer.
     (number.trunc() == number && number.abs() <= 16_777_216.0).then_some(number as i64)
 }
 
 /// Returns the byte ranges of the labels and of the image. `data` is the beginning of the record's
 /// data, including the header, and `len` the length of all data.
-pub(super) fn columns(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
-    let cut = || Error::in_source(format!("a record of {len} bytes is too short for its header and labels"));
-    let labels = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(cut)?;
-    let end = labels.checked_mul(4).and_then(|bytes| bytes.checked_add(HEADER)).filter(|&end| end <= len);
-    let end = end.ok_or_else(cut)?;
+pub(super) fn label_and_image_ranges(data: &[u8], len: usize) -> Result<(Range<usize>, Range<usize>)> {
+    let truncated = || Error::in_source(format!("a record of {len} bytes is too short for its header and labels"));
+    let label_count = data.first_chunk::<4>().map(|word| u32::from_le_bytes(*word) as usize).ok_or_else(truncated)?;
+    let end =
+        label_count.checked_mul(4).and_then(|bytes| bytes.checked_add(LABEL_HEADER_BYTES)).filter(|&end| end <= len);
+    let end = end.ok_or_else(truncated)?;
     // If the flag is 0, the only label is in the header. If not, the labels follow the header.
-    Ok((if labels == 0 { 4..8 } else { HEADER..end }, end..len))
+    Ok((if label_count == 0 { 4..8 } else { LABEL_HEADER_BYTES..end }, end..len))
 }
 
 impl Layout for RecordIoLayout {
@@ -84,21 +85,21 @@ impl Layout for RecordIoLayout {
     }
 
     fn head(&self) -> usize {
-        FRAME + HEADER
+        FRAME_HEADER_BYTES + LABEL_HEADER_BYTES
     }
 
     fn column_ranges(&self, _row: usize, head: &[u8], len: usize) -> Result<ColumnRanges> {
-        let (part, position) = frame(head)
+        let (part_len, position) = parse_frame_header(head)
             .ok_or_else(|| Error::in_source("no record at the indexed offset: the file or its index is damaged"))?;
-        let end = FRAME + part;
+        let end = FRAME_HEADER_BYTES + part_len;
         match position {
             Position::Whole if end > len => Err(Error::in_source(format!(
                 "a record claims {end} bytes, but the next record starts after {len} bytes: the file or its index is \
                  damaged"
             ))),
             Position::Whole => {
-                let (label, image) = columns(&head[FRAME..], part)?;
-                let shifted = |range: Range<usize>| range.start + FRAME..range.end + FRAME;
+                let (label, image) = label_and_image_ranges(&head[FRAME_HEADER_BYTES..], part_len)?;
+                let shifted = |range: Range<usize>| range.start + FRAME_HEADER_BYTES..range.end + FRAME_HEADER_BYTES;
                 Ok([shifted(label), shifted(image)].into_iter().collect())
             }
             // The columns can be located only once the record's parts are joined.
@@ -107,10 +108,10 @@ impl Layout for RecordIoLayout {
     }
 
     fn column_type(&self, column: usize, first: &mut dyn FnMut() -> Result<Vec<u8>>) -> Result<ColumnType> {
-        if column == LABEL {
-            return Ok(match self.labels {
-                Labels::Integers => ColumnType::Integers,
-                Labels::Numbers => ColumnType::Numbers,
+        if column == LABEL_COLUMN {
+            return Ok(match self.label_type {
+                LabelType::Integers => ColumnType::Integers,
+                LabelType::Numbers => ColumnType::Numbers,
             });
         }
         let (bytes, mut buffer) = (first()?, Vec::new());
@@ -121,18 +122,20 @@ impl Layout for RecordIoLayout {
     fn find<'a>(&self, _row: usize, column: usize, bytes: &'a [u8], buffer: &mut Vec<u8>) -> Result<Found<'a>> {
         // A record of several parts arrives as a whole, and begins with a frame header. An image
         // begins with its own signature, and real labels do not begin with the magic number.
-        if bytes.len() > FRAME && frame(bytes).is_some_and(|(_, position)| position == Position::First) {
+        if bytes.len() > FRAME_HEADER_BYTES
+            && parse_frame_header(bytes).is_some_and(|(_, position)| position == Position::First)
+        {
             let start = buffer.len();
-            join(bytes, buffer)?;
-            let (labels, image) = columns(&buffer[start..], buffer.len() - start)?;
-            if column == LABEL {
+            append_record(bytes, buffer)?;
+            let (labels, image) = label_and_image_ranges(&buffer[start..], buffer.len() - start)?;
+            if column == LABEL_COLUMN {
                 let bytes = buffer[start + labels.start..start + labels.end].to_vec();
-                return self.label(&bytes, buffer);
+                return self.read_label(&bytes, buffer);
             }
             return Ok(Found::Bytes(RowBytes::Page(start + image.start..start + image.end)));
         }
         match column {
-            LABEL => self.label(bytes, buffer),
+            LABEL_COLUMN => self.read_label(bytes, buffer),
             _ => Ok(Found::Bytes(RowBytes::Borrowed(bytes))),
         }
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::index::{Entry, MAX_IDX_BYTES, entries};
-use super::layout::{HEADER, Labels, RecordIoLayout, columns, integer};
-use super::record::{FRAME, frame};
+use super::index::{Entry, MAX_IDX_BYTES, read_entries};
+use super::layout::{LABEL_HEADER_BYTES, LabelType, RecordIoLayout, integer_label, label_and_image_ranges};
+use super::record::{FRAME_HEADER_BYTES, parse_frame_header};
 use crate::error::{Result, try_collect};
 use crate::options::{Opened, Options};
 use crate::storage::download::Companions;
@@ -23,54 +23,68 @@ pub(crate) fn open(location: DatasetLocation, options: &Options) -> Opened {
     let path = &*location.path;
     let storage = &location.storage;
     let file = storage.open(path)?;
-    let listed = storage.find(&path.with_extension("idx"), MAX_IDX_BYTES)?;
-    if storage.is_store() && listed.is_none() {
+    let idx_content = storage.find(&path.with_extension("idx"), MAX_IDX_BYTES)?;
+    if storage.is_store() && idx_content.is_none() {
         return open(location.downloaded(&COMPANIONS, options.mapped)?, options);
     }
-    let entries = entries(&file, listed)?;
+    let entries = read_entries(&file, idx_content)?;
     let len = file.len();
     let ends = entries.iter().skip(1).map(|entry| entry.offset).chain([len]);
     let spans = try_collect(entries.iter().zip(ends).map(|(entry, end)| Ok((*entry, (entry.offset, end)))))?;
-    let images = images(&file, &spans)?;
-    let is_image = |key: u64| images.as_ref().is_none_or(|range| range.contains(&key));
+    let image_keys = find_image_keys(&file, &spans)?;
+    let is_image = |key: u64| image_keys.as_ref().is_none_or(|range| range.contains(&key));
     let spans = spans.into_iter().filter(|(entry, _)| is_image(entry.key)).map(|(_, span)| Ok(span));
     let spans = try_collect(spans)?;
-    let labels = if options.column_choice().without_label { Labels::Numbers } else { labels(storage, &file, &spans)? };
+    let label_type = if options.column_choice().without_label {
+        LabelType::Numbers
+    } else {
+        find_label_type(storage, &file, &spans)?
+    };
     let items = Items::new(vec![(file, SampleSpans::Spans(spans))])?;
-    Ok(Arc::new(Rows::new(path, items, RecordIoLayout::new(labels), options)?))
+    Ok(Arc::new(Rows::new(path, items, RecordIoLayout::new(label_type), options)?))
 }
 
-const MAX_SURVEYED: usize = 64;
+const MAX_SURVEYED_RECORDS: usize = 64;
 
 /// Determines the type of the labels from a few of the records. Damaged records are ignored.
-fn labels(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> Result<Labels> {
-    let count = spans.len().min(MAX_SURVEYED);
+fn find_label_type(storage: &Storage, file: &OpenFile, spans: &[(u64, u64)]) -> Result<LabelType> {
+    let count = spans.len().min(MAX_SURVEYED_RECORDS);
     // The records are evenly spaced, and include the first and the last.
     let records: Vec<usize> = (0..count).map(|n| n * (spans.len() - 1) / (count - 1).max(1)).collect();
-    let numbers = storage.in_parallel(&records, |&record| {
+    let are_numbers = storage.in_parallel(&records, |&record| {
         let ((start, end), mut scratch) = (spans[record], Vec::new());
         // A single label may be in the header or after it. Several labels always follow the header.
-        let head = file.get(start, (end - start).min((FRAME + HEADER + 4) as u64), &mut scratch)?;
-        let (Some((part, _)), Some(data)) = (frame(head), head.get(FRAME..)) else { return Ok(false) };
-        let Ok((label, _)) = columns(data, part) else { return Ok(false) };
-        Ok(label.len() > 4 || data.get(label).is_some_and(|label| integer(label).is_none()))
+        let head =
+            file.get(start, (end - start).min((FRAME_HEADER_BYTES + LABEL_HEADER_BYTES + 4) as u64), &mut scratch)?;
+        let (Some((part_len, _)), Some(data)) = (parse_frame_header(head), head.get(FRAME_HEADER_BYTES..)) else {
+            return Ok(false);
+        };
+        let Ok((label, _)) = label_and_image_ranges(data, part_len) else { return Ok(false) };
+        Ok(label.len() > 4 || data.get(label).is_some_and(|label| integer_label(label).is_none()))
     })?;
-    Ok(if numbers.contains(&true) { Labels::Numbers } else { Labels::Integers })
+    Ok(if are_numbers.contains(&true) { LabelType::Numbers } else { LabelType::Integers })
 }
 
 /// Returns the keys of the image records in a file written by InsightFace, or `None` for other
 /// files. In such a file, record 0 contains no image, and its first label is the end of the image
 /// keys. The records with higher keys describe identities.
-fn images(file: &OpenFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
+fn find_image_keys(file: &OpenFile, spans: &[(Entry, (u64, u64))]) -> Result<Option<std::ops::Range<u64>>> {
     let Some((_, (start, end))) = spans.iter().find(|(entry, _)| entry.key == 0) else { return Ok(None) };
     let mut scratch = Vec::new();
     let head = file.get(*start, (end - start).min(64), &mut scratch)?;
-    let Some((len, _)) = frame(head) else { return Ok(None) };
-    let Some(data) = FRAME.checked_add(len).and_then(|end| head.get(FRAME..end)) else { return Ok(None) };
-    match columns(data, len) {
-        Ok((labels, image)) if image.is_empty() && labels.start == HEADER && labels.len() == 8 => {
-            let first = f32::from_le_bytes([data[HEADER], data[HEADER + 1], data[HEADER + 2], data[HEADER + 3]]);
-            Ok(Some(1..first.max(1.0) as u64))
+    let Some((len, _)) = parse_frame_header(head) else { return Ok(None) };
+    let Some(data) = FRAME_HEADER_BYTES.checked_add(len).and_then(|end| head.get(FRAME_HEADER_BYTES..end)) else {
+        return Ok(None);
+    };
+    match label_and_image_ranges(data, len) {
+        Ok((labels, image)) if image.is_empty() && labels.start == LABEL_HEADER_BYTES && labels.len() == 8 => {
+            let end_key = f32::from_le_bytes([
+                data[LABEL_HEADER_BYTES],
+                data[LABEL_HEADER_BYTES + 1],
+                data[LABEL_HEADER_BYTES + 2],
+                data[LABEL_HEADER_BYTES + 3],
+            ]);
+            Ok(Some(1..end_key.max(1.0) as u64))
         }
         _ => Ok(None),
     }

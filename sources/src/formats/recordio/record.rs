@@ -12,7 +12,7 @@ const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
 
 /// Size of a frame header, in bytes: the magic number, and a 32-bit word with the length of the
 /// part and its position in the record.
-pub(super) const FRAME: usize = 8;
+pub(super) const FRAME_HEADER_BYTES: usize = 8;
 
 /// Bits of the header's second word that contain the length of the part, in bytes.
 const LENGTH_MASK: u32 = (1 << 29) - 1;
@@ -28,7 +28,7 @@ pub(super) enum Position {
 
 /// Returns the length of the part and its position, or `None` if `bytes` does not start with a
 /// frame.
-pub(super) fn frame(bytes: &[u8]) -> Option<(usize, Position)> {
+pub(super) fn parse_frame_header(bytes: &[u8]) -> Option<(usize, Position)> {
     let (magic, rest) = bytes.split_first_chunk::<4>()?;
     let word = u32::from_le_bytes(*rest.first_chunk()?);
     let position = match word >> 29 {
@@ -43,11 +43,11 @@ pub(super) fn frame(bytes: &[u8]) -> Option<(usize, Position)> {
 
 /// Returns the size of a part of `len` bytes with its frame header, padded to a multiple of four
 /// bytes.
-pub(super) fn padded(len: usize) -> usize {
-    FRAME + len.next_multiple_of(4)
+pub(super) fn padded_frame_len(len: usize) -> usize {
+    FRAME_HEADER_BYTES + len.next_multiple_of(4)
 }
 
-pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
+pub(super) fn part_ranges(item: &[u8]) -> Result<Vec<Range<usize>>> {
     let (mut parts, mut offset) = (Vec::new(), 0);
     loop {
         let error = |what: &str| {
@@ -56,16 +56,16 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
                 "part {part} {what} at byte {offset} of the record: the file or its index is damaged"
             ))
         };
-        let (len, position) = frame(&item[offset.min(item.len())..]).ok_or_else(|| error("is missing"))?;
-        let fits = if parts.is_empty() {
+        let (len, position) = parse_frame_header(&item[offset.min(item.len())..]).ok_or_else(|| error("is missing"))?;
+        let is_in_place = if parts.is_empty() {
             matches!(position, Position::Whole | Position::First)
         } else {
             position != Position::Whole && position != Position::First
         };
-        if !fits {
+        if !is_in_place {
             return Err(error("is misplaced"));
         }
-        let (start, end) = (offset + FRAME, offset + FRAME + len);
+        let (start, end) = (offset + FRAME_HEADER_BYTES, offset + FRAME_HEADER_BYTES + len);
         if end > item.len() {
             return Err(error("is truncated"));
         }
@@ -73,14 +73,14 @@ pub(super) fn parts(item: &[u8]) -> Result<Vec<Range<usize>>> {
         if matches!(position, Position::Whole | Position::Last) {
             return Ok(parts);
         }
-        offset += padded(len);
+        offset += padded_frame_len(len);
     }
 }
 
 /// Joins the parts of the record at the start of `item` with the magic number between them, and
 /// appends the result to `buffer`.
-pub(super) fn join(item: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
-    for (index, part) in parts(item)?.into_iter().enumerate() {
+pub(super) fn append_record(item: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
+    for (index, part) in part_ranges(item)?.into_iter().enumerate() {
         if index > 0 {
             buffer.extend_from_slice(&MAGIC);
         }
@@ -96,7 +96,7 @@ mod tests {
     fn encode_part(data: &[u8], position: u32) -> Vec<u8> {
         let word = position << 29 | data.len() as u32;
         let mut part = [&MAGIC[..], &word.to_le_bytes(), data].concat();
-        part.resize(padded(data.len()), 0);
+        part.resize(padded_frame_len(data.len()), 0);
         part
     }
 
@@ -104,7 +104,7 @@ mod tests {
     fn joining_parts_restores_the_magic_number() {
         let joined = |item: &[u8]| {
             let mut buffer = Vec::new();
-            join(item, &mut buffer).map(|()| buffer)
+            append_record(item, &mut buffer).map(|()| buffer)
         };
         assert_eq!(joined(&encode_part(b"abc", 0)).unwrap(), b"abc");
         let three =

@@ -1,6 +1,6 @@
 //! The [`DataFormat`] of Pascal VOC datasets.
 
-use super::detect::{ANNOTATIONS, IMAGES, is_voc, set_of_list};
+use super::detect::{ANNOTATIONS, IMAGES, folder_of_list, is_voc};
 use crate::error::Result;
 use crate::options::{DataFormat, with_feature};
 use crate::storage::Siblings;
@@ -8,7 +8,7 @@ use crate::storage::download::Companions;
 
 pub(crate) const DATA_FORMAT: DataFormat = DataFormat {
     is_folder: is_voc,
-    is_file: |path, _| set_of_list(path).is_some(),
+    is_file: |path, _| folder_of_list(path).is_some(),
     annotation_hint,
     companions: Some(Companions {
         folder: |url| url.split_once("/ImageSets/").map(|(root, _)| root),

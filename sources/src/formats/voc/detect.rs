@@ -18,8 +18,8 @@ pub(super) fn is_voc(folder: Tree<'_>) -> Result<bool> {
 
 /// Returns the folder of the dataset for a list: `SET` for `SET/ImageSets/Main/train.txt`. Returns
 /// `None` for other paths.
-pub(super) fn set_of_list(path: &Path) -> Option<PathBuf> {
+pub(super) fn folder_of_list(path: &Path) -> Option<PathBuf> {
     let lists = path.parent()?.parent()?;
-    let text = path.extension().is_some_and(|end| end == "txt");
-    (text && lists.ends_with(LISTS)).then(|| lists.parent().map(Path::to_owned))?
+    let is_text = path.extension().is_some_and(|end| end == "txt");
+    (is_text && lists.ends_with(LISTS)).then(|| lists.parent().map(Path::to_owned))?
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::detect::{ANNOTATIONS, IMAGES, LISTS, MASKS, is_voc, set_of_list};
-use super::xml::Objects;
+use super::detect::{ANNOTATIONS, IMAGES, LISTS, MASKS, folder_of_list, is_voc};
+use super::xml::Annotation;
 use crate::error::{Error, Result, push, reserve, try_collect};
 use crate::format::Format;
 use crate::formats::folder::images_below;
@@ -17,7 +17,7 @@ use crate::storage::tree::Tree;
 use crate::values::annotated::{FieldBuffer, key_and_field};
 
 /// Maximum size of an annotation file, in bytes. A file with a hundred objects takes about 50 kB.
-const MAX_XML: u64 = 64 << 20;
+const MAX_XML_BYTES: u64 = 64 << 20;
 
 /// The 20 classes of Pascal VOC, in alphabetical order.
 const CLASSES: [&str; 20] = [
@@ -89,7 +89,7 @@ pub struct Voc {
     /// Folder of the masks, with a trailing `/`.
     masks: String,
     items: Vec<Item>,
-    annotated: bool,
+    has_boxes: bool,
     edges: Vec<[f32; 4]>,
     box_classes: Vec<i64>,
     /// For each box of all images, whether it is marked as difficult.
@@ -102,9 +102,9 @@ pub struct Voc {
 struct Item {
     name: Box<str>,
     /// End of the image's boxes in [`Voc::edges`], [`Voc::box_classes`] and [`Voc::difficult`].
-    end: usize,
+    box_end: usize,
     size: Option<(u32, u32)>,
-    mask: bool,
+    has_mask: bool,
     /// The error to report when the sample is read.
     error: Option<Error>,
 }
@@ -129,9 +129,9 @@ impl Voc {
         Self::with_formats(path.as_ref(), Vec::new(), 0.0)
     }
 
-    /// `first` is the coordinate of the first pixel, 0 or 1.
-    pub(crate) fn with_formats(path: &Path, formats: Vec<Format>, first: f64) -> Result<Self> {
-        let (folder, list) = match set_of_list(path) {
+    /// `first_pixel` is the coordinate of the first pixel, 0 or 1.
+    pub(crate) fn with_formats(path: &Path, formats: Vec<Format>, first_pixel: f64) -> Result<Self> {
+        let (folder, list) = match folder_of_list(path) {
             Some(folder) => (folder, Some(path)),
             None => (path.to_owned(), None),
         };
@@ -154,10 +154,11 @@ impl Voc {
         if names.is_empty() {
             return Err(Error::in_source("no images").at_path(path));
         }
-        let annotated = is_folder(folder.join(ANNOTATIONS))?;
-        let annotations = if annotated { read_annotations(&folder.join(ANNOTATIONS), first)? } else { BTreeMap::new() };
+        let has_boxes = is_folder(folder.join(ANNOTATIONS))?;
+        let annotations =
+            if has_boxes { read_annotations(&folder.join(ANNOTATIONS), first_pixel)? } else { BTreeMap::new() };
         let classes = class_names(&annotations);
-        let masked = list_masks(&folder.join(MASKS))?;
+        let images_with_mask = list_masks(&folder.join(MASKS))?;
         let needs_mask = list.and_then(Path::parent).is_some_and(|parent| parent.ends_with("Segmentation"));
 
         let (images, masks) = (root(&folder.join(IMAGES))?, root(&folder.join(MASKS))?);
@@ -165,7 +166,7 @@ impl Voc {
             images,
             masks,
             items: Vec::new(),
-            annotated,
+            has_boxes,
             edges: Vec::new(),
             box_classes: Vec::new(),
             difficult: Vec::new(),
@@ -173,27 +174,27 @@ impl Voc {
             formats,
         };
         for name in names {
-            let mask = masked.contains(&name);
+            let has_mask = images_with_mask.contains(&name);
             let file = files.get(&name).cloned();
             let mut error = None;
             if file.is_none() {
                 error = Some(Error::in_source(format!("there is no image {name:?} in {IMAGES}")).at_path(path));
-            } else if needs_mask && !mask {
+            } else if needs_mask && !has_mask {
                 let missing = folder.join(MASKS).join(format!("{name}.png"));
                 error = Some(Error::in_source("the mask is missing").at_path(missing));
-            } else if annotated {
+            } else if has_boxes {
                 error = set.add_boxes(&folder, &name, annotations.get(&name))?;
             }
             let size = annotations.get(&name).and_then(|objects| objects.as_ref().ok()?.size);
             let file = file.unwrap_or_else(|| name.into());
-            push(&mut set.items, Item { name: file, end: set.box_classes.len(), size, mask, error })?;
+            push(&mut set.items, Item { name: file, box_end: set.box_classes.len(), size, has_mask, error })?;
         }
         Ok(set)
     }
 
     /// If the annotations are missing or invalid, returns the error to report when the sample is
     /// read.
-    fn add_boxes(&mut self, folder: &Path, name: &str, objects: Option<&Result<Objects>>) -> Result<Option<Error>> {
+    fn add_boxes(&mut self, folder: &Path, name: &str, objects: Option<&Result<Annotation>>) -> Result<Option<Error>> {
         let missing = || folder.join(ANNOTATIONS).join(format!("{name}.xml"));
         match objects {
             None => Ok(Some(Error::in_source("the annotation file is missing").at_path(missing()))),
@@ -231,8 +232,8 @@ fn list_images(folder: &Path, formats: &[Format]) -> Result<BTreeMap<String, Box
 }
 
 /// Reads all annotation files in a folder: maps file names without the extension to the objects in
-/// the files. `first` is the coordinate of the first pixel.
-fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result<Objects>>> {
+/// the files. `first_pixel` is the coordinate of the first pixel.
+fn read_annotations(folder: &Path, first_pixel: f64) -> Result<BTreeMap<String, Result<Annotation>>> {
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
     let paths = entries
         .map(|entry| entry.map(|entry| entry.path()).map_err(|e| Error::io(folder, &e)))
@@ -240,8 +241,11 @@ fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result
     let paths = try_collect(paths)?;
     let read = |path: &PathBuf| {
         let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else { return Ok(None) };
-        let text = file::read_text(path, MAX_XML).map_err(|e| Error::io(path, &e));
-        Ok(Some((name.to_owned(), text.and_then(|text| Objects::parse(&text, first)).map_err(|e| e.at_path(path)))))
+        let text = file::read_text(path, MAX_XML_BYTES).map_err(|e| Error::io(path, &e));
+        Ok(Some((
+            name.to_owned(),
+            text.and_then(|text| Annotation::parse(&text, first_pixel)).map_err(|e| e.at_path(path)),
+        )))
     };
     let mut annotations = BTreeMap::new();
     annotations.extend(in_parallel(&paths, read)?.into_iter().flatten());
@@ -249,7 +253,7 @@ fn read_annotations(folder: &Path, first: f64) -> Result<BTreeMap<String, Result
 }
 
 /// Returns the 20 classes of Pascal VOC if no other name occurs.
-fn class_names(annotations: &BTreeMap<String, Result<Objects>>) -> Vec<String> {
+fn class_names(annotations: &BTreeMap<String, Result<Annotation>>) -> Vec<String> {
     let mut names = BTreeSet::<&String>::new();
     names.extend(annotations.values().flatten().flat_map(|objects| &objects.names));
     if names.iter().all(|name| CLASSES.binary_search(&name.as_str()).is_ok()) {
@@ -265,8 +269,8 @@ fn list_masks(folder: &Path) -> Result<BTreeSet<String>> {
     }
     let entries = fs::read_dir(folder).map_err(|e| Error::io(folder, &e))?;
     let name = |path: PathBuf| {
-        let png = path.extension().is_some_and(|end| end == "png");
-        path.file_stem().and_then(|stem| stem.to_str()).filter(|_| png).map(str::to_owned)
+        let is_png = path.extension().is_some_and(|end| end == "png");
+        path.file_stem().and_then(|stem| stem.to_str()).filter(|_| is_png).map(str::to_owned)
     };
     let mut masks = BTreeSet::new();
     for entry in entries {
@@ -287,15 +291,15 @@ impl Source for Voc {
         }
         let (key, field) = key_and_field(&item.name, &self.formats);
         let mut parts = FieldBuffer::new(scratch);
-        if self.annotated {
-            let boxes = if index == 0 { 0 } else { self.items[index - 1].end }..item.end;
+        if self.has_boxes {
+            let boxes = if index == 0 { 0 } else { self.items[index - 1].box_end }..item.box_end;
             let n = boxes.len();
             parts.keep("boxes.npy", Numbers::new(self.edges[boxes.clone()].as_flattened(), &[n, 4])?);
             parts.keep("boxes.class.npy", Numbers::new(&self.box_classes[boxes.clone()], &[n])?);
             parts.keep("boxes.difficult.npy", Numbers::new(&self.difficult[boxes], &[n])?);
         }
         parts.image_size(item.size);
-        if item.mask {
+        if item.has_mask {
             parts.keep("mask.first_class.txt", "1");
             parts.file("mask.png", &[&self.masks, key, ".png"])?;
         }

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::values::annotated::check_box;
 
 #[derive(Debug, Default)]
-pub(super) struct Objects {
+pub(super) struct Annotation {
     pub(super) names: Vec<String>,
     /// Left, top, right and bottom edge, in pixels counted from 0.
     pub(super) edges: Vec<[f32; 4]>,
@@ -15,10 +15,10 @@ pub(super) struct Objects {
     pub(super) size: Option<(u32, u32)>,
 }
 
-impl Objects {
-    /// `first` is the coordinate of the first pixel. Errors about an element below the root contain
-    /// its line number.
-    pub(super) fn parse(text: &str, first: f64) -> Result<Self> {
+impl Annotation {
+    /// `first_pixel` is the coordinate of the first pixel. Errors about an element below the root
+    /// contain its line number.
+    pub(super) fn parse(text: &str, first_pixel: f64) -> Result<Self> {
         let document = Document::parse(text).map_err(|e| Error::in_source(format!("not XML: {e}")))?;
         let top = document.root_element();
         if top.tag_name().name() != "annotation" {
@@ -31,23 +31,23 @@ impl Objects {
         let size = size.transpose()?.filter(|size| size.iter().all(|&side| side > 0.0));
         let rounded = |side: f64| side.round() as u32;
         let mut objects =
-            Objects { size: size.map(|[width, height]| (rounded(width), rounded(height))), ..Objects::default() };
+            Annotation { size: size.map(|[width, height]| (rounded(width), rounded(height))), ..Annotation::default() };
         for object in top.children().filter(|node| node.has_tag_name("object")) {
-            let in_line = |cause: String| Error::in_source(format!("line {}: {cause}", line(object)));
+            let object_error = |cause: String| Error::in_source(format!("line {}: {cause}", line(object)));
             let name = child(object, "name").and_then(|name| name.text()).map(str::trim);
             let Some(name) = name.filter(|name| !name.is_empty()) else {
-                return Err(in_line("an <object> has no <name>".to_owned()));
+                return Err(object_error("an <object> has no <name>".to_owned()));
             };
             let Some(bndbox) = child(object, "bndbox") else {
-                return Err(in_line(format!("the {name} has no <bndbox>")));
+                return Err(object_error(format!("the {name} has no <bndbox>")));
             };
             let [left, top, right, bottom] = ["xmin", "ymin", "xmax", "ymax"].map(|edge| child_number(bndbox, edge));
             // If pixels are counted from 1, the right and bottom coordinates denote the last pixel
             // inside the box. The end of that pixel, counted from 0, is the same number, so these
             // coordinates need no correction.
-            let edges = [left? - first, top? - first, right?, bottom?];
+            let edges = [left? - first_pixel, top? - first_pixel, right?, bottom?];
             let [width, height] = size.unwrap_or([f64::INFINITY; 2]);
-            check_box(edges, width, height, 1.0).map_err(|e| in_line(format!("the {name}: {}", e.cause())))?;
+            check_box(edges, width, height, 1.0).map_err(|e| object_error(format!("the {name}: {}", e.cause())))?;
             let difficult = match child(object, "difficult") {
                 Some(_) => child_number(object, "difficult")? != 0.0,
                 None => false,
@@ -90,12 +90,12 @@ mod tests {
               <bndbox><xmin>1</xmin><ymin>1.5</ymin><xmax>20</xmax><ymax>10</ymax></bndbox></object>
             <object><bndbox><xmax>2</xmax><xmin>2</xmin><ymin>3</ymin><ymax>3</ymax></bndbox><name> a dog </name></object>
             </annotation>";
-        let objects = Objects::parse(text, 1.0).unwrap();
+        let objects = Annotation::parse(text, 1.0).unwrap();
         assert_eq!(objects.names, ["person", "a dog"]);
         assert_eq!(objects.edges, [[0.0, 0.5, 20.0, 10.0], [1.0, 2.0, 2.0, 3.0]], "the dog is a single pixel");
         assert_eq!(objects.difficult, [1, 0]);
         assert_eq!(objects.size, Some((20, 10)));
-        assert!(Objects::parse("<annotation/>", 1.0).unwrap().names.is_empty());
+        assert!(Annotation::parse("<annotation/>", 1.0).unwrap().names.is_empty());
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
             (bndbox(["5", "1", "3", "2"]), "line 3: the cat: x ranges from 4 to 3, but the image is 20 wide"),
             (bndbox(["1", "1", "3", "12"]), "line 3: the cat: y ranges from 0 to 12, but the image is 10 high"),
         ] {
-            let cause = Objects::parse(&text, 1.0).unwrap_err().cause().to_owned();
+            let cause = Annotation::parse(&text, 1.0).unwrap_err().cause().to_owned();
             assert!(cause.contains(words), "{text}: {cause}");
         }
     }

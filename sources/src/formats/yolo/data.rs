@@ -11,25 +11,25 @@ use crate::error::{Error, Result, counted};
 use crate::machine::file;
 
 /// Maximum size of a YAML file, in bytes. A file with 20,000 classes takes about 500 kB.
-const MAX_YAML: u64 = 16 << 20;
+const MAX_YAML_BYTES: u64 = 16 << 20;
 /// Maximum depth of nested values. A valid file has a depth of at most 3.
 const MAX_DEPTH: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Data {
+pub(super) struct DataYaml {
     /// Root folder of the splits (`path`).
     pub(super) root: Option<String>,
     /// The folders and lists of images of each split.
     pub(super) splits: Vec<(&'static str, Vec<String>)>,
     pub(super) names: Vec<String>,
     /// Number of points per box, and of values per point (2 or 3), from `kpt_shape`.
-    pub(super) points: Option<(usize, usize)>,
+    pub(super) keypoint_shape: Option<(usize, usize)>,
 }
 
-impl Data {
+impl DataYaml {
     /// Reads and parses the file. If it is not YAML, the error contains the line and the column.
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let text = file::read_text(path, MAX_YAML).map_err(|e| Error::io(path, &e))?;
+        let text = file::read_text(path, MAX_YAML_BYTES).map_err(|e| Error::io(path, &e))?;
         Self::parse(&text).map_err(|cause| Error::in_source(cause).at_path(path))
     }
 
@@ -64,8 +64,8 @@ impl Data {
             }
         }
         let root = get("path").map(|value| text(value, "path")).transpose()?;
-        let points = get("kpt_shape").map(parse_points).transpose()?;
-        Ok(Data { root, splits, names, points })
+        let keypoint_shape = get("kpt_shape").map(parse_keypoint_shape).transpose()?;
+        Ok(DataYaml { root, splits, names, keypoint_shape })
     }
 }
 
@@ -119,7 +119,7 @@ fn parse_names(value: &Yaml<'_>) -> Result<Vec<String>, String> {
     }
 }
 
-fn parse_points(value: &Yaml<'_>) -> Result<(usize, usize), String> {
+fn parse_keypoint_shape(value: &Yaml<'_>) -> Result<(usize, usize), String> {
     let numbers: Option<Vec<i64>> =
         value.as_vec().and_then(|numbers_in_list| numbers_in_list.iter().map(Yaml::as_integer).collect());
     match numbers.as_deref() {
@@ -161,9 +161,9 @@ pub(super) fn find_yaml(folder: &Path) -> Result<Option<PathBuf>> {
                 files.push(path);
             }
         }
-        let named = files.iter().position(|path| path.file_stem().is_some_and(|stem| stem == "data"));
-        match (named, files.len()) {
-            (Some(named), _) => return Ok(Some(files.swap_remove(named))),
+        let data_yaml = files.iter().position(|path| path.file_stem().is_some_and(|stem| stem == "data"));
+        match (data_yaml, files.len()) {
+            (Some(index), _) => return Ok(Some(files.swap_remove(index))),
             (None, 1) => return Ok(files.pop()),
             _ => {}
         }
@@ -184,18 +184,18 @@ mod tests {
         let text = "# COCO8\npath: ../datasets/coco8 # root\ntrain: images/train\nval: [a.txt, 'b dir']\ntest: # \
                     none\n\nnc: 3\nnames:\n  0: person\n  2: \"traffic light\"\n  1: 7\nkpt_shape: [17, 3]\nflip_idx: \
                     [0, 2,\n  1]\ndownload: |\n  import os\n  x = {'a': 1}\n";
-        let data = Data::parse(text).unwrap();
+        let data = DataYaml::parse(text).unwrap();
         assert_eq!(data.root.as_deref(), Some("../datasets/coco8"));
         let splits =
             [("train", vec!["images/train".to_owned()]), ("val", vec!["a.txt".to_owned(), "b dir".to_owned()])];
         assert_eq!(data.splits, splits);
         assert_eq!(
-            (data.names, data.points),
+            (data.names, data.keypoint_shape),
             (["person", "7", "traffic light"].map(str::to_owned).to_vec(), Some((17, 3)))
         );
-        let list = Data::parse("train: ../train/images\nnames: ['a',\n  b, true, \"it's\"]\n").unwrap();
+        let list = DataYaml::parse("train: ../train/images\nnames: ['a',\n  b, true, \"it's\"]\n").unwrap();
         assert_eq!(list.names, ["a", "b", "true", "it's"]);
-        assert_eq!(Data::parse("train: x\nnames:\n- a\n- b c\n").unwrap().names, ["a", "b c"]);
+        assert_eq!(DataYaml::parse("train: x\nnames:\n- a\n- b c\n").unwrap().names, ["a", "b c"]);
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
             ("names: 5\n", "names is 5: expected a list or a mapping"),
             ("kpt_shape: [17, 4]\n", "kpt_shape is [17, 4]: expected [number of points, 2 or 3]"),
         ] {
-            let cause = Data::parse(text).unwrap_err();
+            let cause = DataYaml::parse(text).unwrap_err();
             assert!(cause.contains(words), "{text:?}: {cause}");
         }
     }

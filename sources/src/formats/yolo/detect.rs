@@ -17,7 +17,7 @@ pub(super) fn yolo_images(folder: &Path) -> Result<Option<PathBuf>> {
         return Ok(Some(folder.join(IMAGES)));
     }
     let Ok(path) = root(folder) else { return Ok(None) };
-    let Some(offset) = images_in(&path) else { return Ok(None) };
+    let Some(offset) = last_images_offset(&path) else { return Ok(None) };
     let labels = [&path[..offset], LABELS, &path[offset + IMAGES.len()..]].concat();
     Ok(file::is_folder(&labels)?.then(|| folder.to_owned()))
 }
@@ -32,7 +32,7 @@ pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
         return Ok(true);
     }
     let url = format!("{}/", url.trim_end_matches('/'));
-    let Some(offset) = images_in(&url) else { return Ok(false) };
+    let Some(offset) = last_images_offset(&url) else { return Ok(false) };
     match remote.list(&[&url[..offset], LABELS, &url[offset + IMAGES.len()..]].concat()) {
         Err(e) if e.kind() == ErrorKind::Io => Err(e),
         // Some stores return an error if the folder does not exist.
@@ -41,7 +41,7 @@ pub(super) fn is_yolo(folder: Tree<'_>) -> Result<bool> {
 }
 
 /// Returns the byte offset of the last `images` component.
-pub(super) fn images_in(path: &str) -> Option<usize> {
-    let is_whole = |offset: usize| offset == 0 || path.as_bytes()[offset - 1] == b'/';
-    path.rmatch_indices("images/").map(|(offset, _)| offset).find(|&offset| is_whole(offset))
+pub(super) fn last_images_offset(path: &str) -> Option<usize> {
+    let is_component = |offset: usize| offset == 0 || path.as_bytes()[offset - 1] == b'/';
+    path.rmatch_indices("images/").map(|(offset, _)| offset).find(|&offset| is_component(offset))
 }

@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::data::Data;
-use super::detect::{IMAGES, LABELS, images_in};
+use super::data::DataYaml;
+use super::detect::{IMAGES, LABELS, last_images_offset};
 use crate::error::{Error, Result, reserve, try_collect};
 use crate::format::Format;
 use crate::formats::folder::images_below;
@@ -15,10 +15,10 @@ use crate::machine::file::{self, MAX_FILE};
 use crate::machine::slashes::{normalize_separators, root};
 
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct ImageEntry {
     pub(super) path: Box<str>,
     /// Start of the sample's key in the path.
-    pub(super) key: usize,
+    pub(super) key_start: usize,
 }
 
 /// Returns the path of an image's label file, as four strings to concatenate.
@@ -27,42 +27,42 @@ pub(super) fn label_path(path: &str) -> [&str; 4] {
         Some(dot) if path.as_bytes()[dot] == b'.' => dot,
         _ => path.len(),
     };
-    match images_in(path) {
+    match last_images_offset(path) {
         Some(offset) => [&path[..offset], LABELS, &path[offset + IMAGES.len()..end], ".txt"],
         None => [&path[..end], ".txt", "", ""],
     }
 }
 
 /// Returns the parent of the last `images` folder in the path of an image folder.
-pub(super) fn above_images(images: &Path) -> PathBuf {
+pub(super) fn images_parent(images: &Path) -> PathBuf {
     let path = root(images).unwrap_or_default();
-    images_in(&path).map_or(images.to_owned(), |offset| path[..offset].into())
+    last_images_offset(&path).map_or(images.to_owned(), |offset| path[..offset].into())
 }
 
 /// Lists the images in a folder, at any depth.
-pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<Item>> {
+pub(super) fn list_folder(folder: &Path, formats: &[Format]) -> Result<Vec<ImageEntry>> {
     let root = root(folder)?;
     let names = images_below(folder, formats)?;
-    try_collect(names.into_iter().map(|name| Ok(item(format!("{root}{name}"), root.len()))))
+    try_collect(names.into_iter().map(|name| Ok(image_entry(format!("{root}{name}"), root.len()))))
 }
 
 /// Creates the entry of an image. Its key starts after the last `images` folder in the path, or at
-/// the offset `key` if there is no such folder.
-fn item(path: String, key: usize) -> Item {
-    let key = images_in(&path).map_or(key, |offset| offset + IMAGES.len() + 1);
-    Item { path: path.into(), key }
+/// the offset `key_start` if there is no such folder.
+fn image_entry(path: String, key_start: usize) -> ImageEntry {
+    let key_start = last_images_offset(&path).map_or(key_start, |offset| offset + IMAGES.len() + 1);
+    ImageEntry { path: path.into(), key_start }
 }
 
 /// If a folder or list does not exist, the error contains the paths that were tried.
-pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Format]) -> Result<Vec<Item>> {
-    let beside = yaml.parent().unwrap_or(Path::new(""));
+pub(super) fn list_split(yaml: &Path, data: &DataYaml, split: &str, formats: &[Format]) -> Result<Vec<ImageEntry>> {
+    let yaml_folder = yaml.parent().unwrap_or(Path::new(""));
     let roots = match &data.root {
-        Some(root) => vec![beside.join(root), PathBuf::from(root), beside.to_owned()],
-        None => vec![beside.to_owned()],
+        Some(root) => vec![yaml_folder.join(root), PathBuf::from(root), yaml_folder.to_owned()],
+        None => vec![yaml_folder.to_owned()],
     };
     let Some((_, entries)) = data.splits.iter().find(|(name, _)| *name == split) else {
-        let have: Vec<_> = data.splits.iter().map(|(name, _)| *name).collect();
-        return Err(Error::in_source(format!("no split {split:?}: expected one of {have:?}")).at_path(yaml));
+        let split_names: Vec<_> = data.splits.iter().map(|(name, _)| *name).collect();
+        return Err(Error::in_source(format!("no split {split:?}: expected one of {split_names:?}")).at_path(yaml));
     };
     let mut items = Vec::new();
     for entry in entries {
@@ -78,10 +78,10 @@ pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Forma
             }
         }
         let Some(split) = path else {
-            let tried: Vec<_> = candidates.iter().map(|candidate| candidate.display().to_string()).collect();
+            let tried_paths: Vec<_> = candidates.iter().map(|candidate| candidate.display().to_string()).collect();
             return Err(Error::in_source(format!(
                 "{split}: {entry:?} does not exist; looked for {}",
-                tried.join(", ")
+                tried_paths.join(", ")
             ))
             .at_path(yaml));
         };
@@ -94,13 +94,13 @@ pub(super) fn list_split(yaml: &Path, data: &Data, split: &str, formats: &[Forma
 
 /// Each line contains the path of one image, which is absolute or relative to the folder of the
 /// list.
-fn read_list(list: &Path) -> Result<Vec<Item>> {
+fn read_list(list: &Path) -> Result<Vec<ImageEntry>> {
     let text = file::read_text(list, MAX_FILE).map_err(|e| Error::io(list, &e))?;
     let folder = root(list.parent().unwrap_or(Path::new("")))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let items = lines.map(|line| match &*normalize_separators(line.strip_prefix("./").unwrap_or(line)) {
-        absolute if Path::new(absolute).is_absolute() => Ok(item(absolute.to_owned(), 0)),
-        relative => Ok(item(format!("{folder}{relative}"), folder.len())),
+        absolute if Path::new(absolute).is_absolute() => Ok(image_entry(absolute.to_owned(), 0)),
+        relative => Ok(image_entry(format!("{folder}{relative}"), folder.len())),
     });
     try_collect(items)
 }

@@ -7,10 +7,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::data::{self, Data};
+use super::data::{self, DataYaml};
 use super::detect::yolo_images;
-use super::labels::Labels;
-use super::layout::{Item, above_images, label_path, list_folder, list_split};
+use super::labels::LabelBuffer;
+use super::layout::{ImageEntry, images_parent, label_path, list_folder, list_split};
 use crate::error::{Error, Result, counted, try_collect};
 use crate::format::Format;
 use crate::machine::file;
@@ -58,11 +58,11 @@ use crate::values::annotated::{FieldBuffer, append, key_and_field};
 /// line.
 #[derive(Debug)]
 pub struct Yolo {
-    items: Vec<Item>,
-    labeled: Vec<bool>,
+    items: Vec<ImageEntry>,
+    has_label_file: Vec<bool>,
     classes: Vec<String>,
     /// Number of points per box, and of values per point.
-    points: Option<(usize, usize)>,
+    keypoint_shape: Option<(usize, usize)>,
     formats: Vec<Format>,
 }
 
@@ -92,19 +92,19 @@ impl Yolo {
                              of `images` that has a matching subfolder in `labels`";
                 return Err(Error::in_source(cause).at_path(path));
             };
-            let yaml = data::find_yaml(&above_images(&images))?;
-            let data = yaml.map(|yaml| Data::read(&yaml)).transpose()?.unwrap_or_default();
+            let yaml = data::find_yaml(&images_parent(&images))?;
+            let data = yaml.map(|yaml| DataYaml::read(&yaml)).transpose()?.unwrap_or_default();
             (list_folder(&images, &formats)?, data)
         } else {
-            let data = Data::read(path)?;
+            let data = DataYaml::read(path)?;
             (list_split(path, &data, name, &formats)?, data)
         };
         if items.is_empty() {
             return Err(Error::in_source("no images").at_path(path));
         }
-        let labeled = have_labels(&items)?;
-        let missing = labeled.iter().filter(|&&labeled| !labeled).count();
-        if let Some(first) = labeled.iter().position(|&labeled| !labeled) {
+        let has_label_file = find_label_files(&items)?;
+        let missing = has_label_file.iter().filter(|&&has_file| !has_file).count();
+        if let Some(first) = has_label_file.iter().position(|&has_file| !has_file) {
             let (count, first) = (items.len(), label_path(&items[first].path).concat());
             if missing == count {
                 let images = counted(count, "image", "images");
@@ -117,22 +117,22 @@ impl Yolo {
                 counted(count, "image has", "images have")
             );
         }
-        Ok(Yolo { items, labeled, classes: data.names, points: data.points, formats })
+        Ok(Yolo { items, has_label_file, classes: data.names, keypoint_shape: data.keypoint_shape, formats })
     }
 }
 
 /// Returns whether each image has a label file. Consecutive images with labels in the same folder
 /// share one listing of it. A folder that does not exist has no label files.
-fn have_labels(items: &[Item]) -> Result<Vec<bool>> {
+fn find_label_files(items: &[ImageEntry]) -> Result<Vec<bool>> {
     let (mut folder, mut names) = (None::<PathBuf>, HashSet::<OsString>::new());
-    let look = |item: &Item| {
+    let has_label_file = |item: &ImageEntry| {
         let path = PathBuf::from(label_path(&item.path).concat());
         let parent = path.parent().unwrap_or(Path::new(""));
         if folder.as_deref() != Some(parent) {
-            let listed = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            let listed_folder = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             let mut list = || -> std::io::Result<()> {
                 names.clear();
-                for entry in fs::read_dir(listed)? {
+                for entry in fs::read_dir(listed_folder)? {
                     names.try_reserve(1)?;
                     names.insert(entry?.file_name());
                 }
@@ -140,13 +140,13 @@ fn have_labels(items: &[Item]) -> Result<Vec<bool>> {
             };
             match list() {
                 Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => names.clear(),
-                end => end.map_err(|e| Error::io(listed, &e))?,
+                result => result.map_err(|e| Error::io(listed_folder, &e))?,
             }
             folder = Some(parent.to_owned());
         }
         Ok(path.file_name().is_some_and(|name| names.contains(name)))
     };
-    try_collect(items.iter().map(look))
+    try_collect(items.iter().map(has_label_file))
 }
 
 impl Source for Yolo {
@@ -155,35 +155,35 @@ impl Source for Yolo {
     }
 
     fn read<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
-        thread_local!(static LABELS: RefCell<Labels> = RefCell::default());
-        let Item { path, key } = &self.items[index];
+        thread_local!(static LABELS: RefCell<LabelBuffer> = RefCell::default());
+        let ImageEntry { path, key_start } = &self.items[index];
         let (name, field) = key_and_field(path, &self.formats);
         let mut parts = LABELS.with_borrow_mut(|labels| {
             let file = label_path(path);
             scratch.clear();
-            if self.labeled[index] {
+            if self.has_label_file[index] {
                 append(scratch, &file)?;
             }
-            labels.parse(scratch, self.classes.len(), self.points).map_err(|e| e.at_path(file.concat()))?;
+            labels.parse(scratch, self.classes.len(), self.keypoint_shape).map_err(|e| e.at_path(file.concat()))?;
             let (n, mut parts) = (labels.classes.len(), FieldBuffer::new(scratch));
             parts.keep("boxes.units.txt", "relative");
             parts.array("boxes.npy", &[n, 4], labels.edges.iter().flatten().map(|&edge| edge as f32));
             parts.array("boxes.class.npy", &[n], labels.classes.iter().copied());
-            if let Some((points, _)) = self.points {
+            if let Some((points, _)) = self.keypoint_shape {
                 parts.array("boxes.points.npy", &[n, points, 3], labels.points.iter().copied());
             }
             if !labels.outlines.is_empty() {
-                parts.lists("boxes.masks.json", &labels.ends, &labels.outlines);
+                parts.lists("boxes.masks.json", &labels.outline_ends, &labels.outlines);
             }
             Ok(parts)
         })?;
         parts.file(field, &[path])?;
-        parts.sample(&name[*key..])
+        parts.sample(&name[*key_start..])
     }
 
     fn key(&self, index: usize, _scratch: &mut Vec<u8>) -> Result<String> {
-        let Item { path, key } = &self.items[index];
-        Ok(key_and_field(path, &self.formats).0[*key..].to_owned())
+        let ImageEntry { path, key_start } = &self.items[index];
+        Ok(key_and_field(path, &self.formats).0[*key_start..].to_owned())
     }
 
     fn label(&self, _index: usize, _scratch: &mut Vec<u8>) -> Result<Option<i64>> {
