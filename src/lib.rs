@@ -1,11 +1,11 @@
 //! A data loader that keeps a GPU fed.
 //!
-//! Worker threads read, decode and augment images, and the results are delivered as batches in GPU
+//! Worker threads read, decode and augment images, and the loader delivers them as batches in GPU
 //! memory or host memory.
 //!
 //! [`Loader`] holds the options. Opening a loader returns [`Batches`], which owns the threads and
-//! all batch memory. [`Batches::epoch`] iterates over the batches of an epoch, for example
-//! [`HostBatch`]es.
+//! all batch memory. [`Batches::epoch`] iterates over the batches of an epoch. Batches in host
+//! memory are [`HostBatch`]es.
 //!
 //! # Hello, batch
 //!
@@ -63,7 +63,7 @@
 //!
 //! # Errors name the sample
 //!
-//! If a sample is bad, the iterator returns an error instead of the sample's batch, for example
+//! If a sample is bad, the iterator returns an error instead of the whole batch, for example
 //! `sample 18231 (n01440764/x): train/n01440764/x.JPEG: decode: jpeg ends at byte 4096 in MCU 61 of
 //! 132`. If the program keeps iterating, it receives the next batch. A panic in a custom source,
 //! codec or transform becomes an error of the same form. With [`OnError::Skip`], another sample of
@@ -75,7 +75,7 @@
 //! each. A batch keeps its slot until you drop the batch, and you may keep a batch as long as you
 //! like. `next()` waits until a batch is ready. If the consumer is slower than the loader, all
 //! slots are full, and workers wait. If your program holds the batches of all slots and requests
-//! another batch, the request fails after [`Loader::timeout`].
+//! one more, the request fails after [`Loader::timeout`].
 //!
 //! Dropping the iterator cancels the epoch. Dropping [`Batches`] joins all threads. Batches that
 //! you still hold stay valid. Memory that a device is reading is freed once the device has

@@ -71,10 +71,10 @@ impl Loader {
     /// Sets the global batch size: the number of samples per batch, summed over all
     /// [ranks](Loader::rank). The global batches are then identical for any number of ranks.
     ///
-    /// Ranks get equal shares. If `samples` is not divisible by the world size, the first ranks get
-    /// one sample more, so weight the gradients by [`BatchInfo::len`](crate::BatchInfo::len). With
-    /// [`LastBatch::Pad`], the other ranks get a padding sample instead. Opening fails if `samples`
-    /// is less than the number of ranks.
+    /// The ranks share each global batch as evenly as possible. If `samples` is not divisible by the
+    /// world size, the first ranks get one sample more, so weight the gradients by
+    /// [`BatchInfo::len`](crate::BatchInfo::len). With [`LastBatch::Pad`], each of the other ranks
+    /// also gets a padding sample. Opening fails if `samples` is less than the number of ranks.
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -143,14 +143,14 @@ impl Loader {
     /// ```
     ///
     /// The number of workers, the prefetch depth and the number of [ranks](Loader::rank) may change
-    /// between the runs. The global batch must stay the same; see
+    /// between the runs. The global batch size must stay the same; see
     /// [`global_batch_size`](Loader::global_batch_size).
     ///
     /// [`Batches::epoch`] starts the saved epoch at the saved batch. The count of skipped samples
     /// ([`OnError::Skip`]) restarts at 0.
     ///
     /// # Errors
-    /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch, the order, the
+    /// Opening fails with [`ErrorKind::Config`] if the seed, the global batch size, the order, the
     /// augmentation or the dataset differs from the checkpoint; the message says what differs.
     /// [`Checkpoint`] describes which differences are detected. Opening reads up to eight samples
     /// to compare the dataset.

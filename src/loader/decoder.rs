@@ -18,14 +18,14 @@ use crate::sampler::Rank;
 use crate::source::Source;
 use crate::trace;
 
-/// Default number of requests in flight.
+/// Default number of requests that are processed at the same time.
 const DEFAULT_PREFETCH: usize = 3;
 
 /// Options of a [`Decoder`], which decodes batches of encoded images on request.
 ///
 /// [`Decoder::builder`] returns the default options, and [`Loader::decoder`] returns the options of
-/// a loader. [`host`](DecoderBuilder::host) and `cuda` open the decoder. Options that are described
-/// with `As Loader` have the same meaning as for a [`Loader`].
+/// a loader. [`host`](DecoderBuilder::host) and `cuda` open the decoder. An option that only refers
+/// to the option of the same name of [`Loader`] has the same meaning as there.
 ///
 /// ```
 /// use warpfeed::{Augment, Decoder, Dtype, Layout, Normalize};
@@ -47,8 +47,8 @@ pub struct DecoderBuilder {
 }
 
 impl Decoder<HostBatch> {
-    /// Returns the default options of a decoder. [`DecoderBuilder::cuda`] opens it with batches in
-    /// device memory.
+    /// Returns the default options of a decoder. [`DecoderBuilder::host`] opens a decoder with
+    /// batches in host memory, and `DecoderBuilder::cuda` one with batches in device memory.
     pub fn builder() -> DecoderBuilder {
         DecoderBuilder::new(ImageOptions::default(), 32)
     }
@@ -56,10 +56,10 @@ impl Decoder<HostBatch> {
 
 /// Decoding on request.
 impl Loader {
-    /// Returns the options of a [`Decoder`] that processes images like this loader: its batch size,
-    /// and its options for images, speed and limits. Views, other fields, the augmentations of
-    /// single datasets ([`augment_for`](Loader::augment_for)) and the trace are not included. The
-    /// dataset is not opened.
+    /// Returns the options of a [`Decoder`] that processes images like this loader: the loader's
+    /// batch size, and its options for images, speed and limits. Views, other fields, the
+    /// augmentations of single datasets ([`augment_for`](Loader::augment_for)), the cache of decoded
+    /// images, retries and the trace are not included. The dataset is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};
@@ -194,7 +194,8 @@ impl DecoderBuilder {
         self
     }
 
-    /// Sets the number of requests that are processed at the same time; 3 by default, and for 0.
+    /// Sets the number of requests that are processed at the same time; 3 by default. 0 stands for
+    /// the default.
     pub fn prefetch(mut self, requests: usize) -> Self {
         self.images.prefetch = requests;
         self

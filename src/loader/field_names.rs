@@ -12,7 +12,7 @@ const SUFFIXES: [&str; 5] = [".npy", ".json", ".txt", ".bin", ".img"];
 const MAX_SHOWN: usize = 20;
 
 /// Returns the names of the sample fields that `field_types` declare to read. The default image and
-/// the label need no name. Returns `None` if one of them does not declare what it reads.
+/// the label need no name. Returns `None` if a field type does not declare what it reads.
 pub(super) fn required_names(field_types: &[(String, AnyFieldType)]) -> Option<Vec<String>> {
     let mut all_names = Vec::new();
     for (field, AnyFieldType(kind)) in field_types {
@@ -25,9 +25,9 @@ pub(super) fn required_names(field_types: &[(String, AnyFieldType)]) -> Option<V
     Some(all_names)
 }
 
-/// Checks that the source has each field that `field_types` read, if it knows its fields, so that a
-/// misspelled name is reported once, when the loader is opened. Names with the extension of an
-/// image format are not checked.
+/// Checks that the source has each field that `field_types` read, so that a misspelled name is
+/// reported once, when the loader is opened. Checks nothing if the source does not know its fields.
+/// Names with the extension of an image format are not checked.
 ///
 /// # Errors
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a field is missing. The error lists the

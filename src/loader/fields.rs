@@ -10,12 +10,12 @@ use crate::transform::Augment;
 
 /// Setters for the fields of a batch.
 impl Loader {
-    /// Adds the field `name`. `kind` is a type from [`field`](crate::field), or your own. A field
-    /// named `image` or `label` replaces the default field.
+    /// Adds the field `name`. `kind` is a field type from [`field`](crate::field), or your own. A
+    /// field named `image` or `label` replaces the default field of this name.
     ///
-    /// [`HostBatch::field`] returns the array of this name. [`Text`](crate::field::Text) has no
-    /// array. The type decides which samples fail. With most built-in types, a sample fails if it
-    /// does not have the field, or if the field contains invalid bytes.
+    /// [`HostBatch::field`] returns the array of this name. A [`Text`](crate::field::Text) field has
+    /// no array. The field type decides which samples fail. With most built-in types, a sample
+    /// fails if it does not have the field, or if the field contains invalid bytes.
     ///
     /// ```no_run
     /// use warpfeed::field::NdArray;
@@ -61,11 +61,10 @@ impl Loader {
         self
     }
 
-    /// Removes a default field: `image` or `label`. Without any image field, the loader does not
-    /// decode images, and [`augment`](Loader::augment) has no effect. Opening then fails if image
-    /// options such as [`normalize`](Loader::normalize) are set. `image` is removed automatically
-    /// if other fields are added to a dataset that [has no
-    /// images](crate::source::Source::has_images).
+    /// Removes a default field: `image` or `label`. Without an image field, images are decoded only
+    /// for fields such as [`Patches`](crate::field::Patches), and opening fails if image options
+    /// such as [`normalize`](Loader::normalize) are set. `image` is removed automatically if other
+    /// fields are added to a dataset that [has no images](crate::source::Source::has_images).
     ///
     /// ```no_run
     /// use warpfeed::field::Ragged;
@@ -83,9 +82,9 @@ impl Loader {
     /// Adds soft labels, an f32 array of shape (N, `classes`); see
     /// [`HostBatch::soft_labels`](crate::HostBatch::soft_labels). Off by default.
     ///
-    /// The rows are mixed like the images ([`Augment::mix`](crate::Augment::mix)). Mixing requires
-    /// soft labels, unless `label` is removed. `smoothing`, from 0 to 1, is the fraction of each
-    /// row that is spread evenly over the classes.
+    /// If the augmentation mixes images ([`Augment::mix`](crate::Augment::mix)), the rows are mixed
+    /// in the same way. Mixing requires soft labels, unless `label` is removed. `smoothing`, from 0
+    /// to 1, is the fraction of each row that is spread evenly over the classes.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -102,11 +101,11 @@ impl Loader {
     /// fails unless [`unlabeled`](Loader::unlabeled) is set. Its row then contains only the
     /// smoothing, or zeros without smoothing.
     ///
-    /// With `None`, the number of classes comes from the class names of the dataset, which are then
-    /// required: `.soft_labels(None, 0.1)`.
+    /// With `None`, as in `.soft_labels(None, 0.1)`, the number of classes is the number of class
+    /// names of the dataset.
     ///
-    /// Opening fails if `classes` is 0 or unknown, if `smoothing` is not from 0 to 1, or if there
-    /// is no label field.
+    /// Opening fails if `classes` is 0, if it is `None` and the dataset has no class names, if
+    /// `smoothing` is not from 0 to 1, or if there is no label field.
     pub fn soft_labels(mut self, classes: impl Into<Option<usize>>, smoothing: f32) -> Self {
         self.soft_labels = Some((classes.into(), smoothing));
         self
@@ -145,7 +144,8 @@ impl Loader {
     /// Returns the names and types of all fields, default fields first.
     ///
     /// # Errors
-    /// If a dropped field is not a default field, or if an option does not apply to any field.
+    /// If a dropped field is not a default field or is dropped twice, or if an option does not apply
+    /// to any field.
     pub(super) fn fields(&self) -> Result<Vec<(String, AnyFieldType)>> {
         let views = self.views.iter().enumerate();
         let mut fields: Vec<(String, AnyFieldType)> =

@@ -23,8 +23,9 @@ impl Loader {
     /// [`trace::span`](crate::trace::span()) to add your own spans.
     ///
     /// Outside the windows of the schedule, tracing costs almost nothing. The file is created as
-    /// the last step of opening the loader. It is a complete document after each window, and after
-    /// the loader has been dropped, even if a [`LoaderHandle`](crate::LoaderHandle) remains.
+    /// the last step of opening the loader. The file is a complete JSON document after each window,
+    /// and after the loader has been dropped, even if a [`LoaderHandle`](crate::LoaderHandle)
+    /// remains.
     pub fn trace(mut self, path: impl AsRef<Path>, schedule: trace::Schedule) -> Self {
         self.images.trace = Some((path.as_ref().to_owned(), schedule));
         self

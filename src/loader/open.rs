@@ -41,9 +41,11 @@ impl Loader {
     /// ```
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`] if an option is invalid, or if the first epoch would have no batches.
-    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] if the dataset cannot be opened or has no
-    ///   samples.
+    /// - [`ErrorKind::Config`] if an option is invalid or does not fit the dataset, if the dataset
+    ///   lacks a field that the loader reads, if the [checkpoint](Loader::resume) does not match, or
+    ///   if the first epoch would have no batches.
+    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] if the dataset cannot be opened, if a label that
+    ///   opening needs cannot be read, or if the dataset has no samples.
     /// - [`ErrorKind::Io`] if the file of a [`trace`](Loader::trace) cannot be created.
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
     ///   the available memory.
@@ -458,9 +460,9 @@ impl IntoIterator for Loader {
     type Item = Result<HostBatch>;
     type IntoIter = IntoIter;
 
-    /// Opens the loader and makes one pass over epoch 0, or over the rest of the epoch of the
-    /// checkpoint if the loader [resumes](Loader::resume). If opening fails, the error is the only
-    /// item.
+    /// Opens the loader and makes one pass over epoch 0. If the loader [resumes](Loader::resume),
+    /// the pass is over the rest of the checkpoint's epoch instead. If opening fails, the error is
+    /// the only item.
     fn into_iter(self) -> IntoIter {
         let first = self.resume.as_ref().map_or(0, Checkpoint::epoch);
         IntoIter::new(self.epochs(first.saturating_add(1)).host())

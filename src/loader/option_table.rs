@@ -1,9 +1,10 @@
 //! The options that have a single value. Each has one entry, called a row.
 //!
-//! A row defines the field and its default, the setter of the loader (and of the decoder, if it is
-//! marked `both`), the link in the table of options, the keyword in the Python package, and how
-//! reports print the setter call. The keyword is the name of the setter, or the name after `as`.
-//! `named` at the end lists setters that are written elsewhere, but can also be called by name.
+//! A row defines the field and its default, the setter of the loader (and of the decoder, if the
+//! row is marked `both`), the link in the table of options, the keyword in the Python package, and
+//! how reports print the setter call. The keyword is the name of the setter, or the name after
+//! `as`. `named` at the end lists setters that are written elsewhere, but that `Loader::set` can
+//! also call.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,8 +47,9 @@ options! {
         /// of the machine among themselves: unless [`workers`](Self::workers) is set, each rank
         /// starts one worker for each of its cores. Opening fails if the number is 0.
         ///
-        /// By default, the number comes from the launcher's environment ([`Rank::from_env`]). Set
-        /// it if the ranks are started differently, for example by a program that spawns itself.
+        /// By default, the number comes from the launcher's environment ([`Rank::from_env`]), or is
+        /// 1 if the environment does not describe this rank. Set it if no launcher starts the
+        /// ranks, for example because your program spawns them itself.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -154,7 +156,7 @@ options! {
         /// normalized (with the first of the three means and standard deviations), erased and
         /// mixed.
         ///
-        /// Image fields on a device always have three channels.
+        /// A device supports only 3 channels. With 1, opening for a device fails.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -162,7 +164,7 @@ options! {
         /// ```
         both fn channels(channels: usize) -> usize = 3;
 
-        /// Sets the color behind transparent pixels of PNG, WebP, GIF and TIFF images. By default,
+        /// Sets the color behind transparent pixels, in all built-in formats with alpha. By default,
         /// alpha is dropped, as in torchvision, and a transparent pixel has its stored color. To
         /// keep alpha as a channel, use
         /// [`DenseMap::of_channels(4)`](crate::field::DenseMap::of_channels).
@@ -175,8 +177,8 @@ options! {
 
         /// Sets whether images with more than 8 bits per channel are converted to 8 bits; off by
         /// default. 16-bit values keep their upper 8 bits, and floats from 0 to 1 are scaled to 0
-        /// to 255. By default, a sample with such an image fails, because 12-bit scans and
-        /// measurements would lose most of their content. To read the values unchanged, use
+        /// to 255. If the option is off, a sample with such an image fails, because 12-bit scans
+        /// and measurements would lose most of their content. To read the values unchanged, use
         /// [`DenseMap`](crate::field::DenseMap).
         ///
         /// ```
@@ -283,14 +285,14 @@ options! {
         ///
         /// With [`DecodeOn::Gpu`], workers only extract the parts of a JPEG that the crop needs,
         /// and the device decodes, crops, resizes and flips the image. [`DecodeOn::Auto`] does so
-        /// only while the workers alone would be slower than the consumer. On an H200, decoding a
+        /// only for images that the workers have no time to decode. On an H200, decoding a
         /// batch of 256 crops takes 0.6 ms of device time if `warpfeed pack` has packed the files,
         /// and 1.5 ms otherwise.
         ///
         /// Workers decode all other images, such as progressive, CMYK and damaged JPEGs, other
         /// formats, and mosaics. They also decode all images of a loader with a
         /// [`transform`](Self::transform), because transforms run on the host.
-        /// [`Stats::decoded_on_device`] counts the images that the device decoded.
+        /// [`Stats::decoded_on_device`] counts the images that workers send to the device.
         ///
         /// Decoding needs about 3.9 MB of device memory per source image of a batch, in addition to
         /// the batches themselves, as [`Batches::memory_plan`] shows. The option has no effect on
@@ -299,8 +301,8 @@ options! {
         /// [`Stats::decoded_on_device`]: crate::Stats::decoded_on_device
         loader fn decode_on(decode_on: DecodeOn) -> Option<DecodeOn> = None;
 
-        /// Sets the maximum fraction of the device's time that may be spent on decoding JPEGs, from
-        /// 0 to 1; 1 by default. Workers decode the remaining images.
+        /// Limits the fraction of the device's time that decoding JPEGs may take, from 0 to 1; 1 by
+        /// default. Workers decode the remaining images.
         ///
         /// ```
         /// # use warpfeed::Loader;
@@ -315,8 +317,8 @@ options! {
         /// [`Stats::device_decode`] reports the decoding time.
         ///
         /// # Errors
-        /// Opening fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if `share` is not from
-        /// 0 to 1.
+        /// Opening fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if the fraction is not
+        /// from 0 to 1.
         ///
         /// [`Stats::device_decode`]: crate::Stats::device_decode
         both fn decode_share(share: f64) -> f64 = 1.0;
@@ -495,9 +497,9 @@ options! {
         /// ```
         loader fn max_sample_bytes(bytes: u64) -> u64 = 1 << 31;
 
-        /// Sets how long a request for the next batch may wait while the consumer holds all
-        /// batches; 30 s by default. After this time, the request fails. Time spent waiting for a
-        /// slow worker is logged, but does not count.
+        /// Sets how long a request for the next batch may wait while the consumer itself holds the
+        /// batches of all slots; 30 s by default. After this time, the request fails. Waiting for
+        /// a slow worker does not count: such a wait is only logged.
         ///
         /// ```
         /// # use std::time::Duration;

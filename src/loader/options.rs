@@ -23,8 +23,8 @@ use crate::transform::Augment;
 ///
 /// A setter takes the loader by value and returns it. Setters do not fail. If two calls set the
 /// same option, such as [`rank`](Loader::rank) and [`distributed`](Loader::distributed), the later
-/// call takes precedence. Options are validated when the loader is opened: by
-/// [`host`](Loader::host), by `cuda`, or by a `for` loop over the loader itself.
+/// call takes precedence. Opening the loader validates the options. [`host`](Loader::host), `cuda`
+/// and a `for` loop over the loader itself open it.
 ///
 /// ```no_run
 /// # fn main() -> warpfeed::Result<()> {
@@ -133,9 +133,9 @@ impl Loader {
         self
     }
 
-    /// Sets several object stores, each with its scheme, like [`store`](Loader::store). The
-    /// `warpfeed-stores` crate provides stores for `s3://`, `gs://`, `az://`, `https://` and
-    /// `hf://`:
+    /// Sets several object stores, like one call of [`store`](Loader::store) for each pair of a
+    /// scheme and a store. The `warpfeed-stores` crate provides stores for `s3://`, `gs://`,
+    /// `az://`, `https://` and `hf://`:
     ///
     /// ```ignore
     /// let loader = Loader::new("s3://bucket/train").stores(warpfeed_stores::all());

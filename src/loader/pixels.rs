@@ -7,8 +7,8 @@ use crate::decode::Codec;
 use crate::transform::{Augment, Transform};
 
 shared_setters! {
-    /// Sets the augmentation: crops, resizing, flips and color changes. It also determines the size
-    /// of the images. The default is `Augment::eval(256, 224)`.
+    /// Sets the augmentation: crops, resizing, flips and color changes. The augmentation also
+    /// determines the size of the images. The default is `Augment::eval(256, 224)`.
     ///
     /// ```
     /// # use warpfeed::{Augment, Loader};
@@ -40,9 +40,9 @@ shared_setters! {
         self.images.transforms.push(Arc::new(transform));
     }
 
-    /// Adds a custom codec to the [built-in ones](crate::decode#supported-formats). It takes
-    /// precedence over built-in codecs and over codecs that were added earlier, so it can replace a
-    /// built-in format.
+    /// Adds a custom codec to the [built-in ones](crate::decode#supported-formats). The new codec
+    /// takes precedence over built-in codecs and over codecs that were added earlier, so it can
+    /// replace a built-in format.
     ///
     /// In a folder, files with an extension of the codec's [format](Codec::format) become samples.
     /// A field with the name of the format is the encoded image of its sample. See [`Codec`] for an

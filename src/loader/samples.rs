@@ -32,16 +32,18 @@ impl Loader {
     ///
     /// If a list contains both paths and sources, convert them with [`Dataset::from`].
     ///
-    /// A mixture is always shuffled with the [`seed`](Loader::seed). By default, the proportions
-    /// are exact after every 10,000 draws, and the draw counts of any two samples of a dataset then
-    /// differ by at most 1; see [`sampler::Mixture`](Mixture). Within 10,000 draws, a dataset that
-    /// is smaller than its share repeats some samples before it has used all of them. By default,
-    /// the number of draws per epoch is the total number of selected samples in all datasets.
-    /// `batches.source().dataset_index(id)` returns the index of the dataset that contains the sample `id`.
+    /// A mixture is always shuffled with the [`seed`](Loader::seed). By default, each round of
+    /// 10,000 draws has exactly these proportions, rounded to whole draws. After each round, the
+    /// draw counts of any two samples of a dataset differ by at most 1; see
+    /// [`sampler::Mixture`](Mixture). Within a round, a dataset that is smaller than its share
+    /// repeats some samples before it has used all of them. By default, the number of draws per
+    /// epoch is the total number of selected samples in all datasets.
+    /// `batches.source().dataset_index(id)` returns the index of the dataset that contains sample
+    /// `id`.
     ///
     /// Samples keep their labels. If two datasets have different class names for the same label,
-    /// opening fails unless [`match_labels_by_name`](Loader::match_labels_by_name) or
-    /// [`keep_labels`](Loader::keep_labels) is set.
+    /// opening fails unless [`match_labels_by_name`](Loader::match_labels_by_name),
+    /// [`keep_labels`](Loader::keep_labels) or [`classes`](Loader::classes) is set.
     ///
     /// [`subset`](Loader::subset), [`weights`](Loader::weights), [`balanced`](Loader::balanced) and
     /// [`shuffle_window`](Loader::shuffle_window) apply within each dataset, without changing the
@@ -52,8 +54,8 @@ impl Loader {
     }
 
     /// Sets the options of a [mixture](Loader::mixture): a schedule for the proportions, the number
-    /// of draws after which they are exact, which datasets are repeated, and whether a batch may
-    /// contain samples of several datasets.
+    /// of draws per round, which datasets are repeated, whether a batch may contain samples of
+    /// several datasets, and the batch size of each dataset.
     ///
     /// ```
     /// use warpfeed::Loader;
@@ -70,7 +72,7 @@ impl Loader {
         self
     }
 
-    /// Sets the augmentation of the dataset at position `dataset` of a [mixture](Loader::mixture).
+    /// Sets the augmentation of the dataset with index `dataset` in a [mixture](Loader::mixture).
     /// Other datasets use [`augment`](Loader::augment).
     ///
     /// ```
@@ -182,8 +184,8 @@ impl Loader {
     /// order as well. Set the [`seed`](Loader::seed) separately.
     ///
     /// The sampler must return source indices, as in [`BatchInfo::ids`](crate::BatchInfo::ids),
-    /// even with a [`subset`](Loader::subset). If it returns a sample outside the subset, the batch
-    /// fails. Opening fails if epoch 0 has no batches. Later epochs may be empty.
+    /// even with a [`subset`](Loader::subset). If the sampler returns a sample outside the subset,
+    /// the batch fails. Opening fails if epoch 0 has no batches. Later epochs may be empty.
     pub fn sampler(mut self, order: impl Sampler + 'static) -> Self {
         self.sampling.sampler = Some(Arc::new(order));
         self
@@ -198,8 +200,9 @@ impl Loader {
     /// ```
     ///
     /// A sample that is listed twice is delivered twice, with different augmentation. The list
-    /// takes 8 bytes per index, or 12 if a sample is listed twice. The ids in batches and all other
-    /// options still refer to source indices.
+    /// takes 8 bytes per index, or 12 if any sample is listed more than once. The ids in batches and
+    /// all other options still refer to source indices. Opening fails if the list is empty, or if an
+    /// index is not less than the number of samples in the source.
     pub fn subset(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.sampling.subset = Some(indices.into_iter().collect());
         self
@@ -219,7 +222,7 @@ impl Loader {
     /// ```
     ///
     /// The split depends on `seed`, but not on the seed passed to [`shuffle`](Loader::shuffle). If
-    /// [`subset`](Loader::subset) was called before, the subset is split. See [`sampler::split`].
+    /// the loader has a [`subset`](Loader::subset), the subset is split. See [`sampler::split`].
     ///
     /// # Errors
     /// Returns an error if the dataset or its class list cannot be opened, and
@@ -233,7 +236,7 @@ impl Loader {
 
     /// Splits each class separately (a stratified [`split`](Loader::split)), so that every part has
     /// the class proportions of the dataset or [`subset`](Loader::subset), up to rounding. Reads
-    /// the label of every sample that is split, as [`balanced`](Loader::balanced) does.
+    /// the label of every sample that is split; [`balanced`](Loader::balanced) describes the cost.
     ///
     /// ```no_run
     /// # use warpfeed::Loader;
@@ -288,10 +291,13 @@ impl Loader {
     /// let loader = Loader::new("train").weights(hard_samples_twice).seed(42);
     /// ```
     ///
-    /// Pass one weight for each sample of the source, even with a [`subset`](Loader::subset), from
-    /// which samples are then drawn. An epoch makes one draw per sample of the source or subset.
-    /// The draws depend on the [`seed`](Loader::seed), and [`shuffle`](Loader::shuffle) only sets
-    /// the seed.
+    /// Pass one weight for each sample of the source, even with a [`subset`](Loader::subset), which
+    /// restricts the draws to its samples. An epoch makes one draw per sample of the source or
+    /// subset. The draws depend on the [`seed`](Loader::seed), and [`shuffle`](Loader::shuffle) only
+    /// sets the seed.
+    ///
+    /// Opening fails if the number of weights is wrong, if a weight is negative or not finite, if
+    /// all weights are 0, or if a different option also determines the order.
     pub fn weights(mut self, weights: impl IntoIterator<Item = f64>) -> Self {
         self.sampling.weights = Some(weights.into_iter().collect());
         self
@@ -305,10 +311,11 @@ impl Loader {
     /// let loader = Loader::new("train").balanced().seed(42);
     /// ```
     ///
-    /// Every label is read when the loader is opened. This costs nothing for a folder, and one
-    /// short read per sample for tar shards and LMDB. For a custom source without
-    /// [`Source::label`], the workers read the whole dataset once. Opening fails if a sample has no
-    /// label.
+    /// The label of every selected sample is read when the loader is opened. This costs nothing for
+    /// a folder, and one short read per sample for tar shards and LMDB. The samples of a custom
+    /// source without [`Source::label`] are read completely, on as many threads as there are
+    /// workers. Opening fails if a label cannot be read, if a sample has no label, or if a different
+    /// option also determines the order.
     pub fn balanced(mut self) -> Self {
         self.sampling.is_balanced = true;
         self
@@ -337,8 +344,8 @@ impl Loader {
     /// [`subset`](Loader::subset). `bounds` contains the inclusive upper bound of each bucket.
     /// [`shuffle`](Loader::shuffle) shuffles the samples within each bucket, and then the batches.
     /// Opening fails if the number of lengths differs from the number of samples, if the bounds are
-    /// not in increasing order, or if a mixture, [`repeat`](Loader::repeat) or another option that
-    /// determines the order is also set.
+    /// not in increasing order, or if a mixture, [`repeat`](Loader::repeat) or a different option
+    /// that determines the order is also set.
     pub fn buckets(mut self, lengths: impl IntoIterator<Item = u32>, bounds: impl IntoIterator<Item = u32>) -> Self {
         let (lengths, bounds) = (lengths.into_iter().collect(), bounds.into_iter().collect());
         self.sampling.buckets = Some(Buckets::Lengths { lengths, bounds });
@@ -372,8 +379,8 @@ impl Loader {
     ///
     /// Every batch contains images of one bucket. The [budget](Loader::budget) limits the pixels of
     /// a global batch, so batches of large images contain fewer images. The last batch of each
-    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. If it has
-    /// fewer samples than there are ranks, each rank without a sample gets one sample that is
+    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. If a batch
+    /// has fewer samples than there are ranks, each rank without a sample gets one sample that is
     /// marked as not valid and has the image size of the batch. [Views](Loader::views) and other
     /// images with their own augmentation keep their size.
     ///
@@ -382,8 +389,8 @@ impl Loader {
     /// [`repeat`](Loader::repeat), [`LastBatch::Pad`](crate::LastBatch::Pad),
     /// [`Augment::from_epoch`](crate::Augment::from_epoch),
     /// [`Augment::mosaic`](crate::Augment::mosaic),
-    /// [`Augment::copy_paste`](crate::Augment::copy_paste), or another option that determines the
-    /// order.
+    /// [`Augment::copy_paste`](crate::Augment::copy_paste), or a different option that determines
+    /// the order.
     pub fn size_buckets(
         mut self,
         images: impl IntoIterator<Item = Size>,
@@ -399,8 +406,9 @@ impl Loader {
     /// unreadable header has the size 0x0; the loader reports the error when it loads the sample.
     ///
     /// # Errors
-    /// If the dataset cannot be opened, if a sample cannot be read, or if the loader has no image
-    /// field that uses the loader's [augmentation](Loader::augment).
+    /// If the dataset or its class list cannot be opened, if a sample cannot be read, if the fields
+    /// are invalid, or if the loader has no image field that uses the loader's
+    /// [augmentation](Loader::augment).
     pub fn image_sizes(&self) -> Result<Vec<Size>> {
         let source = self.input.clone().open(&self.source_options()?, self.sampling.join()?)?.0;
         let (codecs, retries, field_types) = (self.images.codecs(), self.images.retries, self.fields()?);
@@ -427,10 +435,10 @@ impl Loader {
         (0..source.len()).into_par_iter().map_init(|| vec![Vec::new(); retries + 1], size).collect()
     }
 
-    /// Sets the maximum total length of the samples in a batch, so that all batches take about the
-    /// same amount of memory and time. A batch contains as many samples of one
-    /// [bucket](Loader::buckets) as fit into `budget`. Each sample counts as long as the upper
-    /// bound of its bucket.
+    /// Limits the total length of the samples in a batch, so that all batches take about the same
+    /// amount of memory and time. A batch contains as many samples of one
+    /// [bucket](Loader::buckets) as fit into `budget`. The upper bound of the bucket counts as the
+    /// length of each of its samples.
     ///
     /// ```no_run
     /// use warpfeed::field::Ragged;
@@ -445,15 +453,15 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// The budget is in the unit of the lengths, such as tokens or pixels. Samples beyond the last
-    /// bound all count as long as the longest sample in the dataset. The budget applies to the
+    /// The budget is in the unit of the lengths, such as tokens or pixels. Beyond the last bound, the
+    /// length of the longest sample counts as the length of every sample. The budget applies to the
     /// global batch, which is divided evenly among the ranks, and all ranks have the same number of
     /// batches. The batch size limits the number of samples. The last batch of each bucket may be
     /// smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. Every batch buffer is
     /// sized for the largest possible batch.
     ///
-    /// Opening fails if no buckets are set, if a single sample exceeds the budget, or if the last
-    /// batch is padded ([`LastBatch::Pad`](crate::LastBatch::Pad)).
+    /// Opening fails if no buckets are set, if one sample of the longest bucket exceeds the budget,
+    /// or if the last batch is padded ([`LastBatch::Pad`](crate::LastBatch::Pad)).
     pub fn budget(mut self, budget: u64) -> Self {
         self.sampling.budget = Some(budget);
         self
