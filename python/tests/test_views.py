@@ -85,7 +85,7 @@ def test_unsupported_combinations_with_views_are_rejected(mini: str) -> None:
             Loader(mini, views=invalid, **OPTIONS)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="views cannot be mixed"):
         Loader(mini, views=[Augment.train(8).mix(Mix.mixup(1.0))], **OPTIONS)
-    with pytest.raises(ConfigError, match="17 images per sample: expected at most 16"):
+    with pytest.raises(ConfigError, match="17 image fields, including views: expected at most 16"):
         Loader(mini, views=[Augment.train(8)] * 17, **OPTIONS)
 
 

@@ -57,7 +57,7 @@ pub(crate) struct Header {
 pub(crate) struct SampleInfo {
     pub(crate) key: String,
     pub(crate) labeled: bool,
-    /// Advice for the error message if the samples have no labels.
+    /// What the error message says instead of the default cause if the samples have no labels.
     pub(crate) advice: Option<Arc<str>>,
     /// The part of the output image that shows the source image.
     pub(crate) shown: Rect,
@@ -146,7 +146,7 @@ impl BatchInfo {
         self.header.number
     }
 
-    /// Returns the source index of each sample. For a skipped sample, returns the index of its
+    /// Returns the source index of each sample. For a skipped sample, this is the index of its
     /// [replacement](crate::OnError::Skip), which also provides the pixels and fields of the row.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.header.entries.iter().map(|entry| entry.sample)

@@ -5,9 +5,9 @@ use super::write::UncastImage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transform::{AnyValueEffect, Mixing};
 
-/// Mixes each image of a batch with a partner, usually the previous image. `effects(i)` returns the
-/// effects on values of image `i`. `scratch_image` is scratch memory for one image, and
-/// `last_image` for a copy of the last image.
+/// Mixes each image of a batch with its partner: the previous image or, for the first image, the
+/// last one. `effects(i)` returns the effects on values of image `i`. `scratch_image` is scratch
+/// memory for one image, and `last_image` for a copy of the last image.
 ///
 /// Each row of `images` starts with the image as `u8` HWC, which is never larger than the image in
 /// its final type. This allows mixing the unrounded images in place.

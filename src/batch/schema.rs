@@ -125,8 +125,8 @@ impl Normalize {
         }
         let (mean, std) = (self.mean.map(|m| m / 255.0), self.std.map(|s| s / 255.0));
         Err(Error::config(format!(
-            "normalize: mean {:?} and std {:?} are on a scale of 0 to 255, but pixels are on a scale of 0 to 1: divide \
-             both by 255, which gives mean {mean:.3?} and std {std:.3?}",
+            "normalize: mean {:?} and std {:?} seem to be on a scale of 0 to 255, but pixels are on a scale of 0 to 1: \
+             divide both by 255, which gives mean {mean:.3?} and std {std:.3?}",
             self.mean, self.std
         )))
     }
@@ -189,8 +189,8 @@ pub(crate) enum Role {
     /// Not delivered.
     Decoding { of: usize },
     /// JPEG data and video frames that a device decodes or converts. All samples share the span, so
-    /// a large sample may use the space that small ones leave. The device has space for an average of `blocks` blocks
-    /// of coefficients per sample. Not delivered.
+    /// a large sample may use the space that small ones leave. The device has space for an average
+    /// of `blocks` blocks of coefficients per sample. Not delivered.
     Encoded { blocks: usize },
 }
 

@@ -278,8 +278,8 @@ impl FilledSlot {
         &mut self.info_mut().samples[row]
     }
 
-    /// Returns the bytes of a span: only the reserved bytes if the span contains entropy-coded
-    /// data, and only the packed bytes for a packed field.
+    /// Returns the bytes of a span: only the reserved bytes if the span contains encoded data, and
+    /// only the packed bytes for a packed field.
     pub(crate) fn bytes(&self, span: usize) -> &[u8] {
         if let Role::Encoded { .. } = self.schema().spans[span].role {
             let encoded_bytes = self.0.encoded.load(Ordering::Relaxed);

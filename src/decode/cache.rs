@@ -34,8 +34,8 @@ pub enum CacheFormat {
     /// Decoded pixels: 3 bytes per pixel, and the least work in later epochs.
     #[default]
     Pixels,
-    /// DCT coefficients, from which pixels are computed in each epoch. They take about twice as much
-    /// memory as the files, and less than half as much as pixels.
+    /// DCT coefficients, from which pixels are computed in each epoch. They take about twice as
+    /// much memory as the files, and less than half as much as pixels.
     Coefficients,
 }
 

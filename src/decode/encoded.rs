@@ -236,9 +236,11 @@ impl<'a> EncodedImage<'a> {
     /// the upper left corner of the decoded area.
     ///
     /// # Errors
-    /// If the region is empty or not inside the image.
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
-    /// states the position. After an error, the content of `out` is unspecified.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the region is empty or not inside the
+    /// image, if no registry has opened the image, or if the data cannot be decoded. In the last
+    /// case, the message of a built-in codec states the position.
+    /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if memory runs out. After an error, the
+    /// content of `out` is unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
         region.within(self.size).map_err(crate::error::from_jpeg)?;
         self.codec()?.decode(self, region, out)

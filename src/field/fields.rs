@@ -19,12 +19,12 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample, Source};
 use crate::transform::{Augment, Plan};
 
-/// The fields of a loader. Images and labels are stored separately from the fields that only copy
-/// and those that compute.
+/// The fields of a loader. Images are stored separately from all other fields, which either only
+/// copy or compute.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
-    /// Name of the field that [delivers](FieldType::delivers_image) the sample's image, if there are
-    /// no image fields.
+    /// Name of the field that [delivers](FieldType::delivers_image) the sample's image, if there
+    /// are no image fields.
     pub(crate) image_provider: Option<String>,
     /// Index of the image that masks and boxes follow: the first one with the loader's
     /// augmentation.
@@ -196,7 +196,9 @@ impl Fields {
         }
         if new_fields.images.len() > MAX_IMAGES {
             let images = new_fields.images.len();
-            return Err(Error::config(format!("{images} images per sample: expected at most {MAX_IMAGES}")));
+            return Err(Error::config(format!(
+                "{images} image fields, including views: expected at most {MAX_IMAGES}"
+            )));
         }
         if arrays.is_empty() && new_fields.members().next().is_none() {
             return Err(Error::config("drop_field removes every field, but a batch needs at least one"));
@@ -268,7 +270,7 @@ impl Fields {
         let texts = self.members().filter(|member| member.array_count == 0).map(|member| &member.name);
         let text = texts.into_iter().find(|text| arrays.iter().any(|(field, _)| field.name == **text));
         if let Some(name) = duplicate.map(|(_, (field, _))| &field.name).or(text) {
-            return Err(Error::config(format!("duplicate field {name:?}")));
+            return Err(Error::config(format!("duplicate field {name:?}: use a different name for one of the two")));
         }
         Ok(())
     }
@@ -347,7 +349,8 @@ impl Fields {
         augment.joining_steps().try_for_each(|step| self.check_joins(augment, step))
     }
 
-    /// Rejects an augmentation that combines labeled samples into one image.
+    /// Rejects an augmentation that combines samples into one image if the first sample has a
+    /// label.
     pub(crate) fn check_labels(&self, source: &dyn Source) -> Result<()> {
         self.label.iter().try_for_each(|label| label.check_first(source))
     }

@@ -70,8 +70,8 @@ impl Label {
         Some((Field { name: SOFT_LABEL.to_owned(), dtype: Dtype::F32, shape: vec![classes] }, Role::SoftLabels))
     }
 
-    /// Checks the labels of a full batch: if only some of its samples have labels, the samples
-    /// without a label fail, unless the loader accepts unlabeled samples.
+    /// Sets whether a full batch has labels. If only some of its samples have a label, the other
+    /// samples fail, unless the loader accepts unlabeled samples.
     pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut FilledSlot) {
         let any_has_label = |full: &FilledSlot, has: bool| {
             (0..full.len()).any(|p| full.meta(p).fault.is_none() && full.meta(p).labeled == has)

@@ -36,11 +36,12 @@
 //! | `x` | a little-endian array of the field's type, without a header |
 //! | `x.npy`, `npy` | a NumPy array of booleans, integers or floats, in C order |
 //! | `x.json`, `json` | JSON: a number, or nested lists of numbers |
-//! | `x.txt`, `txt` | numbers as text, separated by spaces or commas |
+//! | `x.txt`, `txt` | numbers as text, separated by whitespace or commas |
 //!
 //! The `x` batch field reads the first of the fields `x`, `x.npy`, `x.json` and `x.txt` that a
 //! sample has. If the name of the batch field has a suffix, only the field with exactly this name
-//! is read. If `x` begins with NumPy's signature, it is read as a NumPy array.
+//! is read. If `x` begins with NumPy's signature, it is read as a NumPy array. If `x` is text, such
+//! as a column of a table, it is read like `x.txt`.
 //!
 //! Numbers are converted to the element type of the batch field. A sample fails if a number does
 //! not fit into an integer type. Float types round to the nearest value. [`NdArray`] and [`Ragged`]

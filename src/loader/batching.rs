@@ -71,8 +71,8 @@ impl Loader {
     /// Sets the global batch size: the number of samples per batch, summed over all
     /// [ranks](Loader::rank). The global batches are then identical for any number of ranks.
     ///
-    /// The ranks share each global batch as evenly as possible. If `samples` is not divisible by the
-    /// world size, the first ranks get one sample more, so weight the gradients by
+    /// The ranks share each global batch as evenly as possible. If `samples` is not divisible by
+    /// the world size, the first ranks get one sample more, so weight the gradients by
     /// [`BatchInfo::len`](crate::BatchInfo::len). With [`LastBatch::Pad`], each of the other ranks
     /// also gets a padding sample. Opening fails if `samples` is less than the number of ranks.
     ///

@@ -58,8 +58,8 @@ impl Decoder<HostBatch> {
 impl Loader {
     /// Returns the options of a [`Decoder`] that processes images like this loader: the loader's
     /// batch size, and its options for images, speed and limits. Views, other fields, the
-    /// augmentations of single datasets ([`augment_for`](Loader::augment_for)), the cache of decoded
-    /// images, retries and the trace are not included. The dataset is not opened.
+    /// augmentations of single datasets ([`augment_for`](Loader::augment_for)), the cache of
+    /// decoded images, retries and the trace are not included. The dataset is not opened.
     ///
     /// ```
     /// use warpfeed::{Augment, Dtype, Layout, Loader, Normalize};

@@ -13,8 +13,8 @@ impl Loader {
     /// Adds the field `name`. `kind` is a field type from [`field`](crate::field), or your own. A
     /// field named `image` or `label` replaces the default field of this name.
     ///
-    /// [`HostBatch::field`] returns the array of this name. A [`Text`](crate::field::Text) field has
-    /// no array. The field type decides which samples fail. With most built-in types, a sample
+    /// [`HostBatch::field`] returns the array of this name. A [`Text`](crate::field::Text) field
+    /// has no array. The field type decides which samples fail. With most built-in types, a sample
     /// fails if it does not have the field, or if the field contains invalid bytes.
     ///
     /// ```no_run
@@ -144,8 +144,8 @@ impl Loader {
     /// Returns the names and types of all fields, default fields first.
     ///
     /// # Errors
-    /// If a dropped field is not a default field or is dropped twice, or if an option does not apply
-    /// to any field.
+    /// If a dropped field is not a default field or is dropped twice, or if an option does not
+    /// apply to any field.
     pub(super) fn fields(&self) -> Result<Vec<(String, AnyFieldType)>> {
         let views = self.views.iter().enumerate();
         let mut fields: Vec<(String, AnyFieldType)> =

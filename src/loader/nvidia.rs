@@ -30,8 +30,8 @@ impl Loader {
     ///
     /// While `stream` is being captured into a CUDA graph, requesting a batch fails with
     /// [`ErrorKind::Capturing`](crate::ErrorKind::Capturing), without affecting the loader or the
-    /// capture. So request batches outside the capture, copy each batch into a buffer that the graph
-    /// reads, and replay the graph.
+    /// capture. So request batches outside the capture, copy each batch into a buffer that the
+    /// graph reads, and replay the graph.
     ///
     /// After the loader and its batches are dropped, a thread frees the device memory once the
     /// device has finished its work.

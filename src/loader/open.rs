@@ -42,10 +42,10 @@ impl Loader {
     ///
     /// # Errors
     /// - [`ErrorKind::Config`] if an option is invalid or does not fit the dataset, if the dataset
-    ///   lacks a field that the loader reads, if the [checkpoint](Loader::resume) does not match, or
-    ///   if the first epoch would have no batches.
-    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] if the dataset cannot be opened, if a label that
-    ///   opening needs cannot be read, or if the dataset has no samples.
+    ///   lacks a field that the loader reads, if the [checkpoint](Loader::resume) does not match,
+    ///   or if the first epoch would have no batches.
+    /// - [`ErrorKind::Io`] or [`ErrorKind::Source`] if the dataset cannot be opened, if a label
+    ///   that opening needs cannot be read, or if the dataset has no samples.
     /// - [`ErrorKind::Io`] if the file of a [`trace`](Loader::trace) cannot be created.
     /// - [`ErrorKind::Memory`] if the plan exceeds the [`memory_limit`](Loader::memory_limit) or
     ///   the available memory.

@@ -164,9 +164,9 @@ options! {
         /// ```
         both fn channels(channels: usize) -> usize = 3;
 
-        /// Sets the color behind transparent pixels, in all built-in formats with alpha. By default,
-        /// alpha is dropped, as in torchvision, and a transparent pixel has its stored color. To
-        /// keep alpha as a channel, use
+        /// Sets the color behind transparent pixels, in all built-in formats with alpha. By
+        /// default, alpha is dropped, as in torchvision, and a transparent pixel has its stored
+        /// color. To keep alpha as a channel, use
         /// [`DenseMap::of_channels(4)`](crate::field::DenseMap::of_channels).
         ///
         /// ```
@@ -317,8 +317,8 @@ options! {
         /// [`Stats::device_decode`] reports the decoding time.
         ///
         /// # Errors
-        /// Opening fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if the fraction is not
-        /// from 0 to 1.
+        /// Opening fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if the fraction is
+        /// not from 0 to 1.
         ///
         /// [`Stats::device_decode`]: crate::Stats::device_decode
         both fn decode_share(share: f64) -> f64 = 1.0;

@@ -143,8 +143,8 @@ impl Loader {
     }
 
     /// Shuffles blocks of consecutive samples, and then the samples within windows of several
-    /// blocks. A window has about `samples` samples. Reads stay within the blocks of a window, which
-    /// helps storage with slow random reads; see [`sampler::Windowed`](Windowed).
+    /// blocks. A window has about `samples` samples. Reads stay within the blocks of a window,
+    /// which helps storage with slow random reads; see [`sampler::Windowed`](Windowed).
     ///
     /// ```
     /// # use warpfeed::Loader;
@@ -200,9 +200,9 @@ impl Loader {
     /// ```
     ///
     /// A sample that is listed twice is delivered twice, with different augmentation. The list
-    /// takes 8 bytes per index, or 12 if any sample is listed more than once. The ids in batches and
-    /// all other options still refer to source indices. Opening fails if the list is empty, or if an
-    /// index is not less than the number of samples in the source.
+    /// takes 8 bytes per index, or 12 if any sample is listed more than once. The ids in batches
+    /// and all other options still refer to source indices. Opening fails if the list is empty, or
+    /// if an index is not less than the number of samples in the source.
     pub fn subset(mut self, indices: impl IntoIterator<Item = u64>) -> Self {
         self.sampling.subset = Some(indices.into_iter().collect());
         self
@@ -293,8 +293,8 @@ impl Loader {
     ///
     /// Pass one weight for each sample of the source, even with a [`subset`](Loader::subset), which
     /// restricts the draws to its samples. An epoch makes one draw per sample of the source or
-    /// subset. The draws depend on the [`seed`](Loader::seed), and [`shuffle`](Loader::shuffle) only
-    /// sets the seed.
+    /// subset. The draws depend on the [`seed`](Loader::seed), and [`shuffle`](Loader::shuffle)
+    /// only sets the seed.
     ///
     /// Opening fails if the number of weights is wrong, if a weight is negative or not finite, if
     /// all weights are 0, or if a different option also determines the order.
@@ -314,8 +314,8 @@ impl Loader {
     /// The label of every selected sample is read when the loader is opened. This costs nothing for
     /// a folder, and one short read per sample for tar shards and LMDB. The samples of a custom
     /// source without [`Source::label`] are read completely, on as many threads as there are
-    /// workers. Opening fails if a label cannot be read, if a sample has no label, or if a different
-    /// option also determines the order.
+    /// workers. Opening fails if a label cannot be read, if a sample has no label, or if a
+    /// different option also determines the order.
     pub fn balanced(mut self) -> Self {
         self.sampling.is_balanced = true;
         self
@@ -453,12 +453,12 @@ impl Loader {
     /// # Ok::<(), warpfeed::Error>(())
     /// ```
     ///
-    /// The budget is in the unit of the lengths, such as tokens or pixels. Beyond the last bound, the
-    /// length of the longest sample counts as the length of every sample. The budget applies to the
-    /// global batch, which is divided evenly among the ranks, and all ranks have the same number of
-    /// batches. The batch size limits the number of samples. The last batch of each bucket may be
-    /// smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. Every batch buffer is
-    /// sized for the largest possible batch.
+    /// The budget is in the unit of the lengths, such as tokens or pixels. Beyond the last bound,
+    /// the length of the longest sample counts as the length of every sample. The budget applies to
+    /// the global batch, which is divided evenly among the ranks, and all ranks have the same
+    /// number of batches. The batch size limits the number of samples. The last batch of each
+    /// bucket may be smaller, and [`LastBatch::Drop`](crate::LastBatch::Drop) drops it. Every batch
+    /// buffer is sized for the largest possible batch.
     ///
     /// Opening fails if no buckets are set, if one sample of the longest bucket exceeds the budget,
     /// or if the last batch is padded ([`LastBatch::Pad`](crate::LastBatch::Pad)).

@@ -26,8 +26,8 @@ const FIRST_MAP_BYTES: usize = 64 << 20;
 ///
 /// The target is a folder that contains `data.mdb`, as `lmdb.open` expects. The database's keys are
 /// decimal numbers of ten digits, starting at `0000000000`. The values are MessagePack maps that
-/// contain the sample's key as `__key__`, the fields as bytes, and the label as the integer `cls`.
-/// The class names are stored under `__classes__`.
+/// contain the sample's key as `__key__`, the fields as bytes, and the label, if there is one, as
+/// the integer `cls`. The class names, if there are any, are stored under `__classes__`.
 pub struct LmdbWriter {
     environment: Option<lmdb::Environment>,
     database: lmdb::Database,
@@ -54,8 +54,9 @@ impl std::fmt::Debug for LmdbWriter {
 }
 
 impl LmdbWriter {
-    /// Creates a database under a temporary name, which [`finish`](DatasetWriter::finish) renames
-    /// to `target`. Removes files of interrupted writers.
+    /// Creates a database in a temporary folder next to `target`. [`finish`](DatasetWriter::finish)
+    /// moves the database to `target`. If the file system supports locks, also removes files that
+    /// interrupted writers of this target have left.
     ///
     /// # Errors
     /// If the target exists and `force` is not set, if the target exists and is not a folder with a

@@ -209,7 +209,7 @@ pub(super) fn damaged_error(
 ) -> Error {
     let advice = match (is_merged, destination.uploads_in_place()) {
         (false, _) => "delete them and pack their parts again",
-        (true, false) => "pack the set again with force(true)",
+        (true, false) => "pack the dataset again with force(true)",
         (true, true) => "the dataset is already merged: delete its objects, and pack it again",
     };
     let (damaged_count, damaged_names) = (damaged_names.len(), list_names(damaged_names));

@@ -25,8 +25,10 @@ use crate::source::{self, Location, MANIFEST_SUFFIX, Source, Store, Stores};
 /// shards.
 ///
 /// By default, JPEGs are rewritten losslessly for fast crops; see [`recode`](Pack::recode) for
-/// other options. Labels, other fields and class names are not changed. Samples are written in the
-/// order of the source.
+/// other options. Labels and class names are those that the source returns. Other fields are not
+/// changed, except that classes in boxes and masks are renumbered if the source renumbers its
+/// classes. Unless [`samples`](Pack::samples) sets an order, samples are written in the order of
+/// the source.
 ///
 /// ```no_run
 /// use warpfeed::pack::Pack;
@@ -111,7 +113,8 @@ impl<'a> Pack<'a> {
 
     /// Sets whether to replace an existing dataset of the same format once the new one is complete.
     /// If the target consists of shards, an unfinished pack with a different source or different
-    /// options is also discarded. The default is false.
+    /// options is also discarded. The default is false. Packing to a store fails with `true`,
+    /// because datasets in stores are never replaced.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
@@ -183,8 +186,8 @@ impl<'a> Pack<'a> {
     }
 
     /// Sets the maximum size of a tar shard in bytes. `OUT.tar` becomes `OUT-000000.tar`,
-    /// `OUT-000001.tar`, … Only a shard of a single sample may exceed this size. By default, a
-    /// single file is written.
+    /// `OUT-000001.tar`, … Only a shard of a single sample may exceed this size. With 0, the
+    /// default, a single file is written.
     ///
     /// If only a [`part`](Pack::part) is packed, this is the approximate average size of a shard.
     pub fn shard_size(mut self, bytes: u64) -> Self {
@@ -253,8 +256,9 @@ impl<'a> Pack<'a> {
     }
 
     /// Packs the frames of a LeRobot dataset so that the result opens as a LeRobot dataset: with
-    /// episodes, statistics, and windows of several frames. Images and videos are decoded and
-    /// stored as JPEGs. Without this option, each frame becomes an independent sample.
+    /// episodes, statistics, and windows of several frames. By default, images and frames of videos
+    /// are decoded and stored as JPEGs. Without this option, each frame becomes an independent
+    /// sample.
     ///
     /// The target is a folder for the shards of `frames.tar`, the numeric features of all frames,
     /// and the metadata of the original dataset. The target may also be the path of a `.tar` in

@@ -21,7 +21,7 @@ const MAX_SIDE_QUALITY: u8 = 90;
 /// How [`Pack`](super::Pack) recodes the images of samples: the main image, and the fields that
 /// [`Pack::images`](super::Pack::images) names, by default those of
 /// [`Source::images`](crate::source::Source::images). If a field contains several
-/// [`Frames`](crate::source::Frames), each frame is recoded. Other fields are not changed.
+/// [`Frames`](crate::source::Frames), each frame is recoded. Other fields are not recoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Recode {

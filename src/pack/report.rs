@@ -72,7 +72,7 @@ pub struct Report {
     /// Number of images in `refused_count` that cannot be decoded. The number is 0 unless
     /// [`keep_bad`](crate::pack::Pack::keep_bad) is set.
     pub undecodable_count: u64,
-    /// Number of images that can be decoded but are damaged.
+    /// Number of images that can be decoded but are damaged. They were stored nevertheless.
     pub damaged_count: u64,
     /// The first 10,000 damaged images, and descriptions of the damage.
     pub damaged: Vec<Refused>,

@@ -20,7 +20,8 @@ use crate::error::{Error, Result};
 /// is divided into batches, so a batch contains samples from several buckets only at the boundaries
 /// between them. If the sampler shuffles, each epoch first shuffles the samples within each bucket,
 /// and then the batches. An incomplete batch contains the longest samples and is always last. With
-/// [`LastBatch::Drop`](super::LastBatch::Drop), each shuffled epoch drops a random selection of them.
+/// [`LastBatch::Drop`](super::LastBatch::Drop), each shuffled epoch drops a different selection of
+/// the longest samples.
 ///
 /// The sampler needs 8 bytes of memory per sample.
 ///
@@ -41,8 +42,8 @@ pub struct Bucketed {
     positions: Arc<[u32]>,
     /// End of each bucket in `samples`. Empty buckets are omitted.
     bucket_ends: Arc<[u64]>,
-    /// For each bucket, the cost of a sample in the budget: the bound of the bucket, the maximum
-    /// length or, for image sizes, the number of pixels.
+    /// For each bucket, how much a sample counts toward the budget: the bound of the bucket, for
+    /// the last bucket the maximum length, or, for image sizes, the number of pixels.
     costs: Arc<[u32]>,
     /// For each bucket, the index of its image size, if batches have different image sizes.
     size_indices: Option<Arc<[usize]>>,

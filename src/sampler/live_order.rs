@@ -26,10 +26,10 @@ pub(crate) struct Update {
 // The values are finite, so each of them equals itself.
 impl Eq for Update {}
 
-/// The changes of an order.
+/// The changes of an order that it still stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
-    /// All changes, in increasing order of their positions.
+    /// The changes, in increasing order of their positions.
     pub(crate) changes: Vec<Update>,
     /// The first position from which the order can still be recomputed.
     pub(crate) known_from: u64,

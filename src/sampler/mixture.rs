@@ -32,15 +32,17 @@ use crate::error::{Error, Result, counted};
 
 /// A sampler that draws samples from several concatenated datasets in given proportions.
 ///
-/// Draws are made in rounds, of 10,000 draws by default. Each round has the exact proportions, and
-/// the sources alternate at random. Within a round, the proportions vary randomly: 600 draws
-/// contain 200 ± 11 samples from a source with a proportion of one third (one standard deviation,
-/// `sqrt(n p (1 - p) (1 - n / 10,000))` for `n` draws). Each source is traversed repeatedly, with a
-/// new shuffle for each pass. Passes continue across epochs: one epoch contains several passes over
-/// a small source, and a pass over a large source takes several epochs.
+/// Draws are made in rounds, of 10,000 draws by default. Each round has the given proportions,
+/// rounded to whole draws, and the sources alternate at random. Within a round, the proportions
+/// vary randomly: 600 draws contain 200 ± 11 samples from a source with a proportion of one third
+/// (one standard deviation, `sqrt(n p (1 - p) (1 - n / 10,000))` for `n` draws). Each source is
+/// traversed repeatedly, with a new shuffle for each pass. Passes continue across epochs: one epoch
+/// contains several passes over a small source, and a pass over a large source takes several
+/// epochs.
 ///
-/// Within a round, samples from consecutive passes may interleave. At the end of each round all
-/// samples of a source have been drawn equally often, ±1. If a source has fewer samples than its
+/// Within a round, samples from consecutive passes may interleave. At the end of each round, the
+/// draw counts of any two samples of a source differ by at most 1. If a source has fewer samples
+/// than its
 /// share of a round, some samples are repeated before others have appeared. For example, with two
 /// sources of 500 samples in equal shares, the first 500 draws from one source give about 320
 /// different samples.
@@ -129,8 +131,8 @@ impl Mixture {
     /// [`per_set_batches`](MixtureOptions::per_set_batches).
     ///
     /// # Errors
-    /// The same errors as for [`of`](Mixture::of). Also fails if the options contradict each other
-    /// or the number of sources, if they set
+    /// The same errors as for [`of`](Mixture::of). Also fails if an option is invalid, if the
+    /// options contradict each other or the number of sources, if they set
     /// [`global_batch_sizes`](MixtureOptions::global_batch_sizes), or if an epoch has fewer samples
     /// than a batch of one source.
     pub fn with_options(

@@ -21,9 +21,9 @@ const RAMP_STEPS: u64 = 100;
 pub enum At {
     /// The start of this epoch.
     Epoch(u64),
-    /// The start of this global batch, counted across epochs.
+    /// The start of this global batch, counted from 0 across epochs.
     Step(u64),
-    /// The point after this number of samples, on all ranks.
+    /// The point after this number of samples, summed over all ranks.
     Sample(u64),
 }
 
@@ -90,7 +90,7 @@ impl Curve {
     }
 }
 
-/// Batch sizes and epoch lengths, with which points of a run are converted to positions.
+/// The batch size and the rules for epochs, with which points of a run are converted to positions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     /// The global batch size, or the largest one if datasets have their own batch sizes.
@@ -172,9 +172,9 @@ impl MixtureOptions {
     /// Sets the number of draws per round: 10,000 by default, or 100 with
     /// [`per_set_batches`](MixtureOptions::per_set_batches).
     ///
-    /// Each round has the exact proportions, rounded to multiples of one draw, and changes take
-    /// effect between rounds. Shorter rounds react faster and keep the proportions of a batch
-    /// closer to the exact ones, but are coarser.
+    /// Each round has the proportions of the mixture, rounded to whole draws. Changes take effect
+    /// between rounds. With shorter rounds, changes take effect sooner and the proportions of a
+    /// batch vary less, but the rounding is coarser.
     #[must_use]
     pub fn round(mut self, draws: u64) -> Self {
         self.round = Some(draws);
@@ -195,8 +195,8 @@ impl MixtureOptions {
         self
     }
 
-    /// Fills each global batch with samples of one source. The proportions then apply to batches.
-    /// An epoch has only whole batches.
+    /// Sets whether each global batch contains samples of only one source; off by default. If it is
+    /// on, the proportions apply to batches, and an epoch has only whole batches.
     #[must_use]
     pub fn per_set_batches(mut self, is_set: bool) -> Self {
         self.per_set_batches = is_set;

@@ -102,10 +102,14 @@ impl Rank {
     /// `srun` sets `SLURM_STEP_ID`, so rank 0 of several tasks is rejected without that variable.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variables of a launcher are
-    /// incomplete or not numbers, if the rank is not less than the world size, if the process is
-    /// the batch script of several SLURM tasks, or if the variables of two launchers contradict
-    /// each other: an outer one reports a rank above 0 and a larger world size than the innermost.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) in these cases:
+    ///
+    /// - For the first launcher with variables, only one of the rank and the world size is set, the
+    ///   rank is not less than the world size, or one of these numbers or the local rank is not a
+    ///   number. (An invalid number of local processes is ignored.)
+    /// - The process is the batch script of several SLURM tasks.
+    /// - A later launcher contradicts the first one: it reports a rank above 0 and a larger world
+    ///   size.
     pub fn from_env() -> Result<Option<Self>> {
         Self::from_variables(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }

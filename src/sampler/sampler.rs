@@ -8,9 +8,9 @@ pub use warpfeed_sources::Position;
 /// Determines the order of the samples in each epoch.
 ///
 /// Each method must return the same value for the same arguments, at any time and on any thread.
-/// The loader calls the methods for an epoch during the previous epoch. If the order depends on
-/// state that the program changes between epochs, set [`Loader::epochs`](crate::Loader::epochs) to
-/// 0.
+/// The loader may call the methods for an epoch before the previous epoch has ended. If the order
+/// depends on state that the program changes between epochs, set
+/// [`Loader::epochs`](crate::Loader::epochs) to 0.
 ///
 /// ```
 /// use warpfeed::sampler::Sampler;
@@ -48,19 +48,19 @@ pub trait Sampler: Send + Sync {
         Occurrence { index: self.index(epoch, position), variant: epoch }
     }
 
-    /// Calls `take` with the sample at each of the `positions` in `epoch`, in order. By default,
-    /// this calls [`at`](Sampler::at). Implement this method if consecutive positions are cheaper
-    /// to compute together.
+    /// Calls `take` with the sample at each of the `positions` in `epoch`, in order. The default
+    /// implementation calls [`at`](Sampler::at) for each position. Implement this method if
+    /// consecutive positions are cheaper to compute together.
     fn for_each(&self, epoch: u64, positions: Range<u64>, take: &mut dyn FnMut(Occurrence)) {
         positions.for_each(|position| take(self.at(epoch, position)));
     }
 
-    /// Returns the first position at or after `from` at which sample `index` occurs in `epoch`,
-    /// which is the inverse of [`index`](Sampler::index). The cache for object stores uses this
-    /// method to keep the samples that will be needed soonest.
+    /// Returns the first position at or after `from` at which sample `index` occurs in `epoch`.
+    /// This method is the inverse of [`index`](Sampler::index). The cache for object stores uses it
+    /// to keep the samples that will be needed soonest.
     ///
-    /// Implement this method only if the position can be computed in constant time. The default is
-    /// [`Position::Unknown`], in which case the cache keeps the most recently read samples.
+    /// Implement this method only if it finds the position without searching the whole epoch. The
+    /// default is [`Position::Unknown`]. The cache then keeps the most recently read samples.
     fn position(&self, epoch: u64, index: u64, from: u64) -> Position {
         let _ = (epoch, index, from);
         Position::Unknown
@@ -72,8 +72,8 @@ pub trait Sampler: Send + Sync {
 pub struct Occurrence {
     /// Source index of the sample.
     pub index: u64,
-    /// Used instead of the epoch to seed the sample's random numbers, which are a function of
-    /// (seed, variant, index).
+    /// The number that seeds the sample's random numbers instead of the epoch: they are a function
+    /// of (seed, variant, index).
     pub variant: u64,
 }
 

@@ -23,10 +23,10 @@ use super::{Position, Sampler};
 /// memory, finds the sample at a position in constant time, and does not depend on the number of
 /// ranks. If the ranks run on several machines, each machine reads only some samples of each block.
 ///
-/// If a batch lies within one window, its samples come from at most as many unrelated regions as the
-/// window has blocks: up to 64 by default. If a dataset is sorted by class, the class counts of a batch vary as if each
-/// block of the window contained only one class. More blocks shuffle better, and longer blocks are
-/// read faster.
+/// If a batch lies within one window, its samples come from at most as many unrelated regions as
+/// the window has blocks: up to 64 by default. If a dataset is sorted by class, the class counts of
+/// a batch vary as if each block of the window contained only one class. More blocks shuffle
+/// better, and longer blocks are read faster.
 #[derive(Debug, Clone, Copy)]
 pub struct Windowed {
     len: u64,

@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 
-/// Selects the batches to trace, like `torch.profiler.schedule`. In each cycle of
-/// `wait + warmup + active` batches, the last `active` batches are traced. There are `repeat`
-/// cycles.
+/// Selects the batches to trace, like `torch.profiler.schedule`. Of each cycle of
+/// `wait + warmup + active` batches, the last `active` batches are written to the trace. There are
+/// `repeat` cycles.
 ///
 /// Batches are counted over the lifetime of the loader, starting with the first batch of its first
 /// epoch.

@@ -19,8 +19,8 @@ pub(super) trait Listener: Send + Sync {
 /// and appears in the row of the calling thread.
 ///
 /// The span is recorded in every trace ([`Loader::trace`](crate::Loader::trace)) that has an open
-/// window. If no window is open, a span costs one memory load. With the `nvtx` feature, the span is
-/// also a range in Nsight Systems.
+/// window while the span starts and ends. If no window is open, a span costs one memory load. With
+/// the `nvtx` feature, the span is also a range in Nsight Systems.
 ///
 /// ```
 /// let forward = warpfeed::trace::span("forward");

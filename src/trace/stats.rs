@@ -199,8 +199,8 @@ statistics! {
         transform: StageStats,
         /// Normalizing, casting, and writing into the batch, including fields that are only copied.
         write: StageStats,
-        /// The stages of the [computed](crate::field::FieldType::only_copies) fields, keyed by field
-        /// name.
+        /// The stages of the [computed](crate::field::FieldType::only_copies) fields, keyed by
+        /// field name.
         fields: BTreeMap<String, StageStats>,
         /// `ready[n]` is the number of requests for a batch while n batches were ready. Element 63
         /// also counts requests while more batches were ready.
@@ -233,7 +233,7 @@ statistics! {
         /// Number of allocated batch buffers on the host. [`host_bytes`](Stats::host_bytes) is
         /// their total size.
         allocated_slots: usize,
-        /// Time of the statistics, in seconds since the loader was opened.
+        /// When the statistics were taken, in seconds since the loader was opened.
         until_seconds: f64,
         /// Page-locked bytes of the batch buffers.
         pinned_bytes: usize,
@@ -248,7 +248,7 @@ statistics! {
     }
 }
 
-/// A sample that took longer than almost all other samples.
+/// One of the slowest samples of a loader.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -259,11 +259,12 @@ pub struct Straggler {
     pub key: String,
     /// Stage that took most of the time.
     pub stage: String,
-    /// Longest recent time of the sample, in seconds. The weight of a time is halved every 30 s.
+    /// Longest recent time that the sample took, in seconds. The weight of a time is halved every
+    /// 30 s.
     pub seconds: f64,
-    /// Number of times that the sample was among the slowest.
+    /// How often the sample was among the slowest.
     pub times: u64,
-    /// Total time of the sample over these `times`, in seconds.
+    /// Total time that the sample took on these occasions, in seconds.
     pub total_seconds: f64,
     /// Moment at which the sample was last among the slowest, in seconds since the loader was
     /// opened.

@@ -148,8 +148,7 @@ impl Evidence<'_> {
         if stats.start_seconds >= 0.5 * stats.waited_seconds
             && let Some(start_line) = self.epoch_start_line()
         {
-            let reason =
-                "work on an epoch begins when the epoch is requested: longer epochs or smaller batches would help";
+            let reason = "at most a few batches are prepared before an epoch begins: longer epochs or smaller batches would help";
             let lines = vec![wait_text.clone(), start_line, reason.into()];
             return (Bottleneck::EpochStart, "limited by the starts of epochs".into(), lines);
         }

@@ -304,15 +304,17 @@ impl Augment {
         self.then(Setting::Output { size: Sides { height, width } })
     }
 
-    /// Sets the range of the fraction of the image's area that the random box covers. The fraction
-    /// is drawn uniformly, by default from 0.08 to 1. Only for [`Augment::train`].
+    /// Sets the range of the fraction of the image's area that the random box of
+    /// [`Augment::train`] covers. The fraction is drawn uniformly, by default from 0.08 to 1. Other
+    /// crops do not support this option.
     #[must_use]
     pub fn scale(self, low: f64, high: f64) -> Self {
         self.then(Setting::Scale { low, high })
     }
 
-    /// Sets the range of the aspect ratio (width / height) of the random box. The ratio is drawn
-    /// log-uniformly, by default from 3/4 to 4/3. Only for [`Augment::train`].
+    /// Sets the range of the aspect ratio (width / height) of the random box of [`Augment::train`].
+    /// The ratio is drawn log-uniformly, by default from 3/4 to 4/3. Other crops do not support
+    /// this option.
     #[must_use]
     pub fn ratio(self, low: f64, high: f64) -> Self {
         self.then(Setting::Ratio { low, high })
@@ -333,12 +335,14 @@ impl Augment {
     }
 
     /// Mixes each sample of a finished batch with the previous sample. By default, batches are not
-    /// mixed. The batch contains the weight with which to mix the labels.
+    /// mixed. [`BatchInfo::mixing`](crate::BatchInfo::mixing) returns the weight with which to mix
+    /// the labels.
     ///
     /// The loader must deliver [`soft_labels`](crate::Loader::soft_labels), which are mixed like
     /// the images, or no labels at all ([`drop_field("label")`](crate::Loader::drop_field)). No
-    /// other field is mixed. A loader cannot be opened with any other labels, with a clip, a view or
-    /// patches, or with a field that is transformed together with the image, such as a mask.
+    /// other field is mixed. Opening fails if the loader delivers labels without soft labels, a
+    /// clip, a view, patches, or a field that is transformed together with the image, such as a
+    /// mask.
     #[must_use]
     pub fn mix(self, mix: Mix) -> Self {
         self.then(Setting::Mix(mix))
@@ -354,8 +358,8 @@ impl Augment {
     /// yet. The plan is for epoch 0. For a later epoch, call this method on the result of
     /// [`at_epoch`](Augment::at_epoch).
     ///
-    /// Draws from `rng` in this order: crop, flip, vertical flip, erasing, then the pixel effects in
-    /// the order in which they were added. Disabled options draw nothing.
+    /// Draws from `rng` in this order: crop, flip, vertical flip, erasing, then the pixel effects
+    /// in the order in which they were added. Disabled options draw nothing.
     /// [`iou_crop`](Augment::iou_crop) assumes a sample without boxes. [`mosaic`](Augment::mosaic)
     /// and [`copy_paste`](Augment::copy_paste) do not affect the plan.
     ///

@@ -1,8 +1,9 @@
-//! [`Border`]: how the area around a randomly cropped image is filled.
+//! [`Border`]: how a random crop fills the area outside the image.
 
 use crate::decode::{Rect, Size};
 
-/// Content of the border around a randomly cropped image, like torchvision's `padding_mode`.
+/// Content of the border that [`Augment::random_crop`](crate::Augment::random_crop) adds around an
+/// image before the crop, like torchvision's `padding_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -134,7 +134,7 @@ fn views_that_cannot_work_are_refused_when_the_loader_opens() {
     assert!(open_error(every_option).contains("views cannot be mixed"));
     assert!(open_error(loader().views([Augment::iou_crop(16, 16)])).contains("boxes cannot follow a view"));
     let many = loader().views(vec![Augment::train(8); 17]);
-    assert!(open_error(many).contains("17 images per sample: expected at most 16"));
+    assert!(open_error(many).contains("17 image fields, including views: expected at most 16"));
     assert!(loader().views(vec![Augment::train(8); 16]).host().is_ok());
     let refusal = open_error(loader().views([Augment::train(16), Augment::train(16).scale(0.9, 0.1)]));
     assert!(refusal.contains("0.9") && refusal.contains("0.1"), "{refusal}");

@@ -373,7 +373,7 @@ fn a_damaged_dataset_is_repacked_only_on_request() {
             None => fs::remove_file(&shard).unwrap(),
         }
         let e = merge(root.path()).run().unwrap_err();
-        let expected = "shards are missing or damaged: x-000003.tar; pack the set again with force(true)";
+        let expected = "shards are missing or damaged: x-000003.tar; pack the dataset again with force(true)";
         assert!(e.cause().ends_with(expected), "{e}");
         // A part checks only the sizes of its own shards.
         if damage.is_none_or(|bytes| bytes.len() == 512) {

@@ -1,4 +1,4 @@
-//! The conversion of pixels to elements of the batch, and the interface of the vector paths.
+//! The conversion of pixels to elements of the batch, and the interface of the SIMD code.
 
 use crate::batch::Layout;
 
@@ -51,9 +51,9 @@ pub(super) fn element<const B: usize>(bits: u32) -> [u8; B] {
     std::array::from_fn(|i| little_endian[if cfg!(target_endian = "big") { B - 1 - i } else { i }])
 }
 
-/// A vector path. Writes the first pixels of an image, as many as fill whole steps, and returns
-/// their number. If `blend` is set, blends the pixels with those of a second image. The caller must
-/// have checked the lengths.
+/// The SIMD code for one instruction set. Writes the first pixels of an image, as many as fill
+/// whole steps of 16 pixels, and returns their number. If `blend` is set, blends the pixels with
+/// those of a second image. The caller must have checked the lengths.
 pub(super) type Vector = fn(&Cast, image: &[u8], blend: Option<Blend<'_>>, dst: &mut [u8]) -> usize;
 
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! The vector path, shared by AVX2 and NEON. Processes eight elements at a time.
+//! The SIMD code that AVX2 and NEON share. Processes eight elements at a time.
 //!
 //! The file for each instruction set defines `Floats` (eight floats), `Bytes` (16 bytes), and the
 //! operations on them.

@@ -17,8 +17,8 @@ use crate::transform::interpolation::Resampling;
 ///
 /// The weights are rounded to 16 bits as in `fast_image_resize` and PyTorch, so the results are
 /// bit-identical. PyTorch resizes the whole image before it crops, so the largest weight of the
-/// whole resize determines PyTorch's number of fractional bits. With [`Key::larger`], this weight
-/// is computed even if only a part of the image is resized.
+/// whole resize determines PyTorch's number of fractional bits. With [`Key::full_resize`], this
+/// weight is computed even if only a part of the image is resized.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
     key: Option<Key>,
@@ -42,7 +42,7 @@ pub(super) struct Key {
     pub(super) outputs: u32,
     pub(super) is_mirrored: bool,
     /// The filter. [`Interpolation::Nearest`](crate::transform::Interpolation::Nearest) uses
-    /// [`Axis::pick`] instead.
+    /// [`Axis::pick_positions`] instead.
     pub(super) resampling: Resampling,
     /// The numbers of source and output positions of the whole resize, if the output is only a part
     /// of it. They determine the number of fractional bits.
