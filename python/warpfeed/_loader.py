@@ -81,17 +81,18 @@ class Loader(_other_names.EarlierNames):
               of pixels, or a Pillow image. Files, bytes and Pillow images are rotated according to
               their EXIF orientation. The field of an ``Image(frames=T)`` is a list of T images,
               and the field of a ``Patches(images=n)`` is a list of up to n images.
-            - A mixture, ``[(data, share), ...]``, which draws samples from each dataset in
-              proportion to its share, or a :class:`Mixture` with options.
-        table: what each column of a table contains. Datasets without columns reject this option.
+            - A list ``[(data, share), ...]``: a mixture, which draws samples from each dataset in
+              proportion to the share. A :class:`Mixture` has more options.
+        table: how to read a table, including what each column contains. Datasets without columns
+            reject this option.
         masks: folder that contains the masks for a folder of images, relative to the parent of the
             image folder: for ``"CamVid/train"``, ``masks="trainannot"`` is ``CamVid/trainannot``.
             The mask of ``a/1.jpg`` is ``a/1.png`` in this folder, or the same path with ``.npy``,
             ``.tif``, ``.tiff``, ``.gif``, ``.bmp`` or ``.webp``. The masks become the ``mask`` field, for
             :class:`Mask`. A ``*`` in the last component of ``masks`` stands for the name of the
             image, as in ``"masks/*_mask"``.
-        classes: class names. The label of a class is the position of its name in this list,
-            regardless of the labels in the dataset.
+        classes: class names. The label of a class is the position of its name in this list. In a
+            dataset without class names, labels are already positions in this list.
         classes_file: file with the class names: one per line, or a JSON list.
         match_labels_by_name: assigns the same label to classes that have the same name in several
             datasets of a mixture.
@@ -103,8 +104,9 @@ class Loader(_other_names.EarlierNames):
         drop_last: ``drop_last=True`` is the same as ``last_batch="drop"``, as in PyTorch.
         last_batch: whether an incomplete last batch is delivered (``"keep"``, the default), left
             out (``"drop"``) or filled with padding (``"pad"``).
-        num_workers: number of worker threads. None, the default, starts one thread per core; ranks
-            on the same machine divide its cores. There are no worker processes, so 0 is rejected.
+        num_workers: number of worker threads. None, the default, starts one thread per core, or more
+            if a GPU decodes videos; ranks on the same machine divide its cores. There are no worker
+            processes, so 0 is rejected.
         prefetch: number of batches to prepare in advance. With None, the default, the loader
             adjusts the number while it runs.
         batch_transform: a function that is called on whole batches, or a list of functions that are
@@ -112,9 +114,9 @@ class Loader(_other_names.EarlierNames):
             dict. Each function must return a pair ``(images, labels)`` or a dict. A function may
             have the keyword-only parameters ``epoch``, ``number`` (the index of the batch within
             its epoch) and ``seed``, as in ``def f(images, labels, *, seed)``. ``seed`` differs for
-            each batch and rank, and does not change when a run is resumed. If a function raises an
-            exception, the loader raises a :class:`WarpfeedError` that names the batch and has the
-            exception as its cause.
+            each function, batch and rank, and does not change when a run is resumed. If a function
+            raises an exception, the loader raises a :class:`WarpfeedError` that names the batch and
+            has the exception as its cause.
         collate: a function ``f(batch)``. The loader yields its result instead of the batch.
             ``collate`` is called after ``batch_transform``. ``batch`` is a dict of all fields,
             including ``image`` and ``label``, and has ``epoch``, ``number``, ``ids``, ``valid`` and
@@ -123,22 +125,26 @@ class Loader(_other_names.EarlierNames):
 
     Args: Order
         shuffle: whether each epoch uses a new random order; False by default.
-        seed: seed of the shuffle and of all augmentation; 0 by default.
-        shuffle_window: shuffles only within windows of about this many samples.
+        seed: seed of the shuffle, of weighted draws and of all augmentation; 0 by default.
+        shuffle_window: shuffles blocks of consecutive samples, and then the samples within windows
+            of about this many samples, even without ``shuffle``.
         sampler: a function ``f(epoch)`` that returns the sample indices of an epoch in order, with
             the same meaning as in ``batch.ids``. An index outside ``subset`` raises an error. A
             repeated index delivers its sample again, with a different augmentation. The function is
             called when its epoch begins, so it may depend on state such as a curriculum or losses.
-            ``len`` and ``state_dict`` may also call the function. With ``epochs``, the function is
-            called during the previous epoch, and must return the same indices whenever it is called
-            for the same epoch. Exceptions are reported as for ``batch_transform``.
+            The constructor calls ``f(0)``, and ``len`` and ``state_dict`` may also call the
+            function. With ``epochs`` greater than 0, the function is called during the previous
+            epoch, and must return the same indices whenever it is called for the same epoch. If it
+            raises an exception, the loader raises a :class:`WarpfeedError` that names the epoch and
+            has the exception as its cause.
         subset: indices of the samples to deliver. ``loader.dataset`` then contains only these
             samples. A repeated index delivers its sample again, with a different augmentation. For
             large subsets, pass an array. Indices keep their meaning: ``batch.ids``, ``sampler``,
             ``weights``, ``buckets`` and ``loader.dataset[id]`` still refer to the whole dataset.
         weights: weight of each sample of the whole dataset. Samples are drawn with replacement; if
             ``subset`` is set, only from the subset. For large datasets, pass an array.
-        balanced: draws samples so that all classes are equally frequent.
+        balanced: draws samples with replacement so that all classes are equally likely. Every
+            sample must have a label.
         buckets: lengths of the samples, to group samples of similar lengths into batches
             (:class:`Buckets`), or sizes of the images, to group them by aspect ratio
             (:class:`SizeBuckets`).
@@ -151,10 +157,10 @@ class Loader(_other_names.EarlierNames):
 
     Args: Images
         augment: augmentation of each image; ``Augment.eval(256, 224)`` by default.
-        views: augmentations for several views of each image, which are delivered instead of the
-            image. The batch is then a dict, and ``views`` is a list with one tensor per
-            augmentation. Each view has its own random numbers. :meth:`Augment.simclr_views` and
-            :meth:`Augment.dino_views` return such lists.
+        views: a list of augmentations. Each augmentation creates a view of each image. The views
+            are delivered instead of the image: the batch is then a dict, and its ``views`` entry is
+            a list with one array per augmentation. Each view has its own random numbers.
+            :meth:`Augment.simclr_views` and :meth:`Augment.dino_views` return such lists.
         dtype: element type of the images: ``"u8"``, ``"f16"``, ``"bf16"``, ``"f32"``, or the
             corresponding torch or NumPy type. The default is ``"f32"`` with ``normalize``, and
             ``"u8"`` without it.
@@ -171,13 +177,15 @@ class Loader(_other_names.EarlierNames):
         convert_to_u8: converts 16-bit images by taking their upper byte, and float images by
             scaling the range 0 to 1 to 0 to 255. Without this option, samples with such images
             fail.
-        image_transform: a function ``f(image, rng)`` that is called on each image after
-            ``augment``, or an albumentations pipeline. ``image`` is a uint8 NumPy array of shape
-            (H, W, 3), and ``rng`` is a ``numpy.random.Generator`` that depends only on (seed,
-            epoch, sample). The function must return an array of the same shape. With ``own_size``
-            and ``letterbox``, ``image`` does not include the padding. The function runs in worker
-            processes with the start method "spawn", so it must be picklable. Pixels are passed in
-            shared memory.
+        image_transform: a function ``f(image, rng)``, or an albumentations pipeline. The function
+            is called on each image after ``augment``, except that random erasing and mixing follow
+            it. ``image`` is a uint8 NumPy array of shape (H, W, 3), and ``rng`` is a
+            ``numpy.random.Generator`` that depends only on (seed, epoch, sample). The function must
+            return a uint8 array of the same shape. ``image`` excludes the area that the crop fills,
+            such as the padding of ``own_size`` and ``letterbox``, unless the augmentation contains
+            a geometric operation such as a rotation, a mosaic, or a border of ``random_crop``. The
+            function runs in worker processes with the start method "spawn", so it must be
+            picklable. Pixels are passed in shared memory.
         processes: number of processes for ``image_transform``; by default one per core, but at most
             ``num_workers``. With 0, the worker threads call the function and hold the GIL during
             the call. 0 is the default for free-threaded Python.
@@ -207,66 +215,74 @@ class Loader(_other_names.EarlierNames):
             batch is ready for use on torch's current stream.
         output: ``"torch"``, ``"numpy"`` or ``"dlpack"``. The default is torch if it is installed,
             and NumPy otherwise.
-        copy: True copies every tensor, and False copies none. By default, fields of at most 64 KiB
-            per batch are copied. If your program holds the memory of all other batches, the whole
+        copy: True copies every field, and False copies none. By default, fields of at most 64 KiB
+            per batch are copied. If your program still uses all batch buffers except one, the whole
             batch is copied.
-        pin_memory: page-locks host memory.
-        decode_on: where the JPEGs of device batches are decoded: ``"cpu"``, ``"gpu"`` or
-            ``"auto"``. The pixels are the same in all cases. ``"auto"`` uses the device if the
-            threads alone are too slow, and is fastest with packed files. This option has no effect
-            on host batches.
-        decode_share: maximum fraction of the device's time that decoding may take, from 0 to 1.
+        pin_memory: page-locks the host memory of batches. If this is impossible, the loader logs a
+            warning, and uses pageable memory.
+        decode_on: where the JPEGs of device batches are decoded: ``"cpu"`` (the default), ``"gpu"``
+            or ``"auto"``. The pixels are the same in all cases. ``"auto"`` uses the device only
+            while the worker threads alone are slower than your program. The device decodes packed
+            files faster than others. This option has no effect on host batches.
+        decode_share: maximum fraction of the device's time that decoding may take, from 0 to 1; 1
+            by default.
 
     Args: Several GPUs
-        distributed: True reads the rank from ``torch.distributed`` or from the launcher's
-            environment. False delivers all samples to every rank. If there are several ranks, pass
-            ``distributed`` or ``rank``. If ``torch.distributed`` is initialized after the loader
-            was opened, the rank is checked when the first batch is requested.
+        distributed: True reads the rank from ``torch.distributed``, from Ray Train, or from the
+            launcher's environment, whichever is found first. False delivers all samples to every
+            rank. If there are several ranks, pass ``distributed`` or ``rank``. When an epoch begins,
+            the loader compares its rank with ``torch.distributed``, which may have been initialized
+            later, unless you passed False or ``rank``.
         rank: rank of this process; requires ``world_size``.
         world_size: number of ranks.
         global_batch_size: number of samples per batch, summed over all ranks; replaces
             ``batch_size``.
 
     Args: Storage
-        mmap: maps files, such as tar shards, into memory instead of reading them. LMDB files are
-            always mapped.
+        mmap: maps files, such as tar shards, into memory instead of reading them; True by default.
+            LMDB files are always mapped, so opening an LMDB with False fails.
         index: caches the listing of a local folder in the file ``<folder>.warpfeed-index`` next to
             the folder. Other datasets reject this option.
-        cache_bytes: maximum size of the local cache for data from URLs. By default, nothing is
-            cached. Local datasets reject this option.
+        cache_bytes: maximum size in bytes of the local cache for data from URLs. By default,
+            nothing is cached. Local datasets reject this option, unless ``table`` is set.
         cache_dir: folder of the cache; by default ``$WARPFEED_CACHE/blocks``, or else
             ``$XDG_CACHE_HOME/warpfeed/blocks``, or else ``~/.cache/warpfeed/blocks``. The loader
             creates the folder, which must not contain other files. All processes on a machine may
-            share it.
+            share it. Requires ``cache_bytes``.
         cache_refresh: lists object stores again instead of using cached listings, which do not
-            contain objects that were added after the listing.
+            contain objects that were added later. Requires ``cache_bytes``.
 
         cache_decoded: maximum size in bytes of a cache of decoded images in memory. In later epochs,
             images in the cache are cropped instead of decoded again. Batches do not change. An
             image takes 3 bytes per pixel, about 0.5 MB for a photograph of ImageNet. By default,
             nothing is cached.
-        cache_format: ``"pixels"``, or ``"coefficients"`` to cache the DCT coefficients of JPEGs, which
-            take less than half as much memory. Pixels are then computed in each epoch, but Huffman
-            decoding is skipped. Other images are cached as pixels.
+        cache_format: ``"pixels"`` (the default), or ``"coefficients"`` to cache the DCT coefficients
+            of JPEGs, which usually take less than half as much memory. Pixels are then computed in
+            each epoch, but Huffman decoding is skipped. Other images, and JPEGs whose coefficients
+            take more memory than their pixels, are cached as pixels.
 
     Args: Errors and limits
-        max_skipped: number of bad samples that may be skipped. By default, the first bad sample
-            raises an error.
-        strict: makes a sample fail if its JPEG has damage that libjpeg would only warn about. This
-            requires reading each file to its end, which takes time. By default, damaged images are
-            decoded, ``stats()["damaged"]`` counts them once per epoch and image, and the log names
-            each image once.
-        retries: number of times that a failed read is repeated; 3 by default.
+        max_skipped: number of bad samples that may be skipped. Other samples replace them in their
+            batches. By default, the first bad sample raises an error.
+        strict: makes a sample fail if its image has any damage, even if the image can be decoded.
+            This requires decoding each JPEG to its end, which takes time. By default, JPEGs with
+            damage that libjpeg tolerates are decoded, ``stats()["damaged"]`` counts them each time
+            that they are delivered, and the log names the first 100.
+        retries: number of times that a read is repeated after a transient error; 3 by default.
         timeout: number of seconds that ``next`` waits while all batches are in use; 30 by default.
         memory_limit: maximum size of the memory plan, in bytes.
         max_pixels: maximum number of pixels of an image; 2**28 by default. A larger image fails.
-        max_sample_bytes: maximum size of a sample in bytes; 2**31 by default. A larger sample
-            fails.
-        trace: path for a trace in Perfetto's format, or ``(path, (wait, warmup, active, repeat))``.
-            The file is complete after each window, and when the loader is closed.
+        max_sample_bytes: maximum total size in bytes of the stored fields of a sample; 2**31 by
+            default. A larger sample fails.
+        trace: path for a trace of Chrome trace events, which Perfetto displays, or ``(path, (wait,
+            warmup, active, repeat))``. In each cycle of ``wait + warmup + active`` batches, the last
+            ``active`` batches are traced. There are ``repeat`` cycles, or any number if ``repeat``
+            is 0. The default is (1, 1, 3, 1). The file is complete after each cycle, and when the
+            loader is closed.
 
     Raises:
-        ConfigError: if an option has an unsupported value. This error is also a ``ValueError``.
+        ConfigError: if an option has an unsupported value, or contradicts other options or the
+            dataset. This error is also a ``ValueError``.
         WarpfeedError: if the dataset cannot be opened. If a path does not exist, the error is also
             a ``FileNotFoundError``.
         TypeError: for an unknown argument or a value of the wrong type.
@@ -500,9 +516,9 @@ class Loader(_other_names.EarlierNames):
     def __iter__(self) -> Iterator[Any]:
         """Returns an iterator over the next epoch.
 
-        If a sample is bad, ``next`` raises its error instead of returning the batch. If you catch
-        the error and call ``next`` again, you get the following batch. Before the second call,
-        :meth:`state_dict` returns the position of the bad batch.
+        If a sample fails and may not be skipped, ``next`` raises the sample's error instead of
+        returning the batch. If you catch the error and call ``next`` again, you get the following
+        batch. Before the second call, :meth:`state_dict` returns the position of the failed batch.
 
         The epoch begins when its first batch is requested. Before that, :meth:`set_epoch` may still
         select a different epoch. Beginning an epoch ends the previous epoch. Toward the end of an
@@ -529,15 +545,17 @@ class Loader(_other_names.EarlierNames):
         return Skipped(self, _options.integer("num_batches", num_batches))
 
     def replay(self, n: int) -> Iterator[Any]:
-        """Returns an iterator that repeats the first ``n`` batches of epoch 0 endlessly.
+        """Loads the first ``n`` batches of epoch 0, or all of its batches if it has fewer. Returns
+        an iterator that repeats these batches endlessly.
 
-        Use it to measure the training step without the cost of loading. The step must not write to
-        these batches, and the statistics do not include them. Calling this method ends the current
-        epoch.
+        Use the iterator to measure the training step without the cost of loading. The step must not
+        write to these batches, and the statistics do not include the repetitions. Calling this
+        method ends the current epoch.
 
         Raises:
-            WarpfeedError: if ``n`` is 0, or more than ``prefetch`` + 1. If ``prefetch`` is
-                automatic, the maximum is 3, or 2 if there is too little memory.
+            ConfigError: if epoch 0 has no batches, or if ``n`` is 0 or more than ``prefetch`` + 1.
+                If ``prefetch`` is automatic, the maximum is 3, or 2 if there is too little memory.
+            WarpfeedError: if a sample of these batches fails.
         """
         self._check_world()
         batches = self._core.replay(_options.integer("n", n))
@@ -620,8 +638,9 @@ class Loader(_other_names.EarlierNames):
             shares.
 
         Raises:
-            ConfigError: if the loader is not a mixture, if the shares are invalid, or if they would
-                change the length of the run. In these cases, the loader is unchanged. The error is
+            ConfigError: if the loader is not a mixture, if the shares are invalid, if they would
+                change the length of the run, if an image combines several samples, as in a mosaic,
+                or if ``after`` exceeds 2**24. In these cases, the loader is unchanged. The error is
                 also raised if another rank made a different call.
         """
         values = shares_of("shares", shares)
@@ -648,8 +667,9 @@ class Loader(_other_names.EarlierNames):
             The epoch and the index of the first batch that is drawn with the new weights.
 
         Raises:
-            ConfigError: if the loader was opened without ``weights`` or ``balanced``, or if the
-                weights are invalid. In these cases, the loader is unchanged. The error is also
+            ConfigError: if the loader was opened without ``weights`` or ``balanced``, if the
+                weights are invalid, if an image combines several samples, as in a mosaic, or if
+                ``after`` exceeds 2**24. In these cases, the loader is unchanged. The error is also
                 raised if another rank made a different call.
         """
         values = Floats("weights", weights)
@@ -672,7 +692,9 @@ class Loader(_other_names.EarlierNames):
         differ from those of the saved run.
 
         Raises:
-            WarpfeedError: if the seed, the global batch size, the order or the dataset differs.
+            ConfigError: if the seed, the global batch size, the order, the augmentation or the
+                dataset differs, or if ``state`` is not a result of :meth:`state_dict`.
+            TypeError: if ``state`` is not a dict.
         """
         self._core.resume(_options.state_text(state, "state"))
 
@@ -706,9 +728,9 @@ class Loader(_other_names.EarlierNames):
     def image_transform_cost(self) -> dict[str, float]:
         """Returns the cost of ``image_transform``: the number of ``calls``, and the total seconds
         ``in_function``, for the ``transfer`` of pixels to a process and back, and
-        ``waiting_for_a_process``.
+        ``waiting_for_a_process``. The dict is empty if the loader has no ``image_transform``.
 
-        These numbers are also logged when the loader is closed.
+        The cost per call is also logged when the loader is closed.
         """
         return {} if self._image_transform is None else self._image_transform.cost()
 
@@ -725,7 +747,7 @@ class Loader(_other_names.EarlierNames):
     @property
     def dataset(self) -> Dataset:
         """The stored samples: ``loader.dataset[id]`` is a sample without augmentation, and
-        ``len(loader.dataset)`` is the number of samples."""
+        ``len(loader.dataset)`` is the number of samples, or the size of the ``subset``."""
         return Dataset(self, self._selection)
 
     @property
@@ -756,7 +778,8 @@ class Loader(_other_names.EarlierNames):
         array, ``x.json`` is parsed, ``x.txt`` becomes a string, and all others are bytes.
 
         Raises:
-            ConfigError: if the dataset has no sample with this index.
+            ConfigError: if the dataset has no sample with this index, or if a field does not have
+                the encoding that its suffix declares.
             WarpfeedError: if the sample cannot be read or its image cannot be decoded.
         """
         id = _options.integer("id", id)
