@@ -56,10 +56,11 @@
 //!
 //! # Batches are reproducible
 //!
-//! With the same options, the sample at a position is a function of (seed, epoch, position), and
-//! its augmentation is a function of (seed, epoch, sample). Batches are therefore bit-identical for
-//! any number of workers, any prefetch depth and any storage format, on CPU and GPU.
-//! [`Batches::epoch_from`] starts in the middle of an epoch at no cost.
+//! With the same options, the sample at a position is a function of (seed, epoch, position). Its
+//! augmentation is a function of (seed, epoch, sample), and also of the occurrence if the sample
+//! occurs several times. Batches are therefore bit-identical for any number of workers, any
+//! prefetch depth and any storage format, on CPU and GPU. [`Batches::epoch_from`] starts in the
+//! middle of an epoch at no cost.
 //!
 //! # Errors name the sample
 //!

@@ -25,7 +25,8 @@ pub struct DlTensor {
     pub device_id: i32,
     /// Number of axes.
     pub ndim: i32,
-    /// 0 for signed, 1 for unsigned, 2 for float, 4 for bfloat.
+    /// Kind of the elements: 0 for signed integers, 1 for unsigned integers, 2 for floats, 4 for
+    /// bfloat16.
     pub code: u8,
     /// Bits per element.
     pub bits: u8,
@@ -49,7 +50,7 @@ pub struct DlManagedTensorVersioned {
     pub minor: u32,
     /// Private to the exporter.
     pub manager_ctx: *mut c_void,
-    /// The receiver calls this once, when it no longer uses the tensor.
+    /// The receiver calls this function once, when it no longer uses the tensor.
     pub deleter: Option<unsafe extern "C" fn(*mut DlManagedTensorVersioned)>,
     /// Flags; always 0.
     pub flags: u64,
@@ -65,7 +66,7 @@ pub struct DlManagedTensor {
     pub dl_tensor: DlTensor,
     /// Private to the exporter.
     pub manager_ctx: *mut c_void,
-    /// The receiver calls this once, when it no longer uses the tensor.
+    /// The receiver calls this function once, when it no longer uses the tensor.
     pub deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
 }
 

@@ -55,8 +55,9 @@ impl Image {
     }
 
     /// Sets an augmentation for this field only, which makes the field a view of the image, with
-    /// its own size. Its random numbers depend only on the seed, the epoch, the sample and the name
-    /// of the field. To create several views, call [`Loader::views`](crate::Loader::views).
+    /// its own size. The view's random numbers depend only on the seed, the sample, its
+    /// [`variant`](crate::sampler::Occurrence::variant) (by default, the epoch), and the name of
+    /// the field. To create several views, call [`Loader::views`](crate::Loader::views).
     ///
     /// Views are not mixed, and annotations such as boxes and masks do not follow a view.
     #[must_use]

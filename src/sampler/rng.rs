@@ -1,7 +1,8 @@
 //! The per-sample random number generator.
 
 /// The random number generator of a sample: SplitMix64 (Steele, Lea and Flood, "Fast splittable
-/// pseudorandom number generators", 2014), seeded with a hash of (seed, epoch, sample).
+/// pseudorandom number generators", 2014), seeded with a hash of (seed, epoch, sample). If a sample
+/// can occur several times, its [`variant`](super::Occurrence::variant) replaces the epoch.
 ///
 /// The numbers do not depend on the worker, the batch or the rank. The sequence, and the
 /// conversions by the methods below, are stable within a major version.

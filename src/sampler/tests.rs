@@ -164,7 +164,7 @@ fn delivered_batches(
     lists
 }
 
-/// Compares `Schedule::next` with a scan of `batches`, the batches of `epoch`.
+/// Compares `Schedule::next_batch_of_sample` with a scan of `batches`, the batches of `epoch`.
 fn compare_next(order: &Arc<dyn UpdatableOrder>, batches: &[Vec<(u64, u64)>], (epoch, sample, from): (u64, u64, u64)) {
     let inner: Arc<dyn Sampler> = Arc::new(order.clone());
     let schedule =

@@ -1,6 +1,6 @@
-//! Makes each driver call fail in a separate run, alone or together with all later calls. After
-//! a failure, earlier batches must be intact, the consumer must get all batches or an error, and no
-//! object may refer to the device.
+//! Makes a different driver call fail in each run, alone or together with all later calls. Tests
+//! that earlier batches are then intact, that the consumer gets all batches or an error, and that no
+//! object still refers to the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
