@@ -23,10 +23,10 @@ const SUFFIXES: [&str; 8] = ["", ".png", ".npy", ".tif", ".tiff", ".gif", ".bmp"
 ///
 /// The `mask` batch field reads the sample's field `mask`, `mask.png`, `mask.npy`, `mask.tif`,
 /// `mask.tiff`, `mask.gif`, `mask.bmp` or `mask.webp`. A PNG must be gray with 1 to 16 bits, or
-/// have a palette, and may be interlaced. An `.npy` contains booleans or integers of shape (height,
-/// width). A TIFF must be gray or have an 8-bit palette. The values of a palette image are its
-/// palette indices, and the values of a lossless WebP are its gray levels. JPEG and lossy WebP are
-/// rejected, because lossy compression changes values.
+/// have a palette, and may be interlaced. An `.npy` contains booleans or integers, but not
+/// `uint64`, of shape (height, width). A TIFF must be gray or have an 8-bit palette. The values of
+/// a palette image are its palette indices, and the values of a lossless WebP are its gray levels.
+/// JPEG and lossy WebP are rejected, because lossy compression changes values.
 ///
 /// [`map`](Mask::map) replaces stored values. An RGB image is rejected unless
 /// [`colors`](Mask::colors) assigns values to its colors.
@@ -361,7 +361,7 @@ impl Mask {
             }
             let (npy, shape) = field.npy()?;
             let (&[height, width], true) = (&shape[..], npy.kind != b'f' && (npy.kind, npy.size) != (b'u', 8)) else {
-                let cause = "expected booleans or integers of shape (height, width)";
+                let cause = "expected booleans or integers, but not uint64, of shape (height, width)";
                 return Err(Error::decode(format!("npy of {}: {cause}", npy.header_for_message())));
             };
             let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);

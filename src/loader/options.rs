@@ -147,8 +147,8 @@ impl Loader {
     }
 
     /// Sets whether to store the list of files of a folder in an index file next to the folder; off
-    /// by default. With the index file, a folder of millions of files opens without listing the
-    /// files. Opening fails if the dataset is not a folder; see
+    /// by default. As long as the folder does not change, later runs then open it without listing
+    /// its files. Opening fails if the dataset is not a local image folder; see
     /// [`source::Options::index`](crate::source::Options::index).
     ///
     /// ```
@@ -160,7 +160,8 @@ impl Loader {
         self
     }
 
-    /// Reads the masks for a folder of images from a second folder next to it; see
+    /// Reads the masks for a folder of images from `folder`, a path relative to the parent of the
+    /// image folder. Opening fails if the dataset is not an image folder; see
     /// [`source::Options::masks`](crate::source::Options::masks). Add a
     /// [`field::Mask`](crate::field::Mask) to get the masks in the batch.
     ///
@@ -174,7 +175,8 @@ impl Loader {
         self
     }
 
-    /// Sets what each column of a table contains. Opening fails if the dataset has no columns; see
+    /// Sets what each column of a table contains. Opening fails if the dataset has no columns, or
+    /// if an option does not apply to its format; see
     /// [`source::Options::table`](crate::source::Options::table).
     ///
     /// ```

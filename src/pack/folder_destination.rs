@@ -237,7 +237,7 @@ impl Drop for ShardFile {
 }
 
 fn stopped_error() -> Error {
-    Error::new(ErrorKind::Io, "merging was stopped")
+    Error::new(ErrorKind::Io, "checking or merging shards was stopped")
 }
 
 fn has_content(path: &Path, entry: &ShardEntry) -> Result<bool> {

@@ -1,4 +1,4 @@
-//! The vector path for AVX2.
+//! The SIMD code for AVX2.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` run only through `choose`, which checks the CPU for AVX2,

@@ -1,4 +1,4 @@
-//! The vector path for NEON. Eight floats occupy two vectors.
+//! The SIMD code for NEON. Eight floats occupy two vectors.
 //!
 //! **Invariants**
 //! 1. Functions marked `target_feature` run only through `choose`, which checks the CPU for NEON.
