@@ -195,13 +195,15 @@ class RandomErasing(_Calls):
 
 
 class Mix(_Calls):
-    """Mixes each sample of a finished batch with its neighbor, like torchvision's v2 ``MixUp`` and
-    ``CutMix``.
+    """Mixes each sample of a finished batch with its partner, like torchvision's v2 ``MixUp`` and
+    ``CutMix``. The partner of sample i is sample i - 1, and the partner of sample 0 is the last
+    sample.
 
     A loader that mixes needs either ``soft_labels=(classes, smoothing)``, which mixes the labels
     like the images, or ``drop_field=["label"]``, to train without labels. Other fields, including
-    :class:`MultiHot`, are not mixed. For a custom loss, ``batch.mixing`` contains the weight. The
-    partner of sample i is sample i - 1, and the partner of sample 0 is the last sample.
+    :class:`MultiHot`, are not mixed. The loader rejects clips, views, :class:`Patches`, and fields
+    that are transformed with the image, such as masks. For a custom loss, ``batch.mixing`` contains
+    the weight and, for CutMix, the rectangle.
     """
 
     __slots__ = ()
@@ -216,8 +218,9 @@ class Mix(_Calls):
 
     @classmethod
     def cutmix(cls, alpha: float) -> Mix:
-        """Replaces a rectangle of each image with the same rectangle of its neighbor. Beta(alpha,
-        alpha) determines the area of the rectangle."""
+        """Replaces a rectangle of each image with the same rectangle of its partner. The rectangle's
+        fraction of the image's area is drawn from Beta(alpha, alpha). Then the rectangle is clipped
+        to the image."""
         return cls._make((("cutmix", (float(alpha),)),))  # type: ignore[no-any-return]
 
     @classmethod
@@ -282,8 +285,9 @@ class Augment(_Calls):
 
     @classmethod
     def center_crop(cls, size: Size) -> Augment:
-        """Takes the central pixels without resizing, like torchvision's ``CenterCrop(size)``.
-        ``size`` is a number for a square, or (height, width)."""
+        """Takes the central pixels without resizing, like torchvision's ``CenterCrop(size)``. Unlike
+        in torchvision, a sample fails if its image is smaller. ``size`` is a number for a square,
+        or (height, width)."""
         return cls._cropped("center_crop", (), size)
 
     @classmethod
@@ -296,9 +300,11 @@ class Augment(_Calls):
 
     @classmethod
     def random_crop(cls, size: Size) -> Augment:
-        """Crops at a random position, like torchvision's ``RandomCrop(size)``. The
-        ``padding``, ``border`` and ``pad_if_needed`` methods correspond to the other arguments of
-        ``RandomCrop``. ``size`` is a number for a square, or (height, width)."""
+        """Crops at a random position without resizing, like torchvision's ``RandomCrop(size)``. The
+        ``padding``, ``border``, ``fill`` and ``pad_if_needed`` methods correspond to the other
+        arguments of ``RandomCrop``. A sample fails if its image with the border is smaller than the
+        crop, unless ``pad_if_needed`` is called. ``size`` is a number for a square, or (height,
+        width)."""
         return cls._cropped("random_crop", (), size)
 
     @classmethod
@@ -310,9 +316,10 @@ class Augment(_Calls):
 
     @classmethod
     def shortest_size(cls, sides: Sequence[int], longest: int) -> Augment:
-        """Resizes like torchvision's ``RandomShortestSize(sides, longest)``. The output has
-        ``longest`` by ``longest`` pixels, with the image in the upper left corner. The remaining
-        area is filled."""
+        """Resizes the shorter side to a random element of ``sides``, or to less if the longer side
+        would exceed ``longest``, like torchvision's ``RandomShortestSize(sides, longest)``. The
+        output has ``longest`` by ``longest`` pixels, with the image in the upper left corner. The
+        remaining area is filled."""
         indices = tuple(operator.index(side) for side in sides)
         return cls._make((("shortest_size", (indices, longest)),))  # type: ignore[no-any-return]
 
@@ -350,9 +357,9 @@ class Augment(_Calls):
     @classmethod
     def cover(cls, size: Any = None, other: Any = None, /, *, height: Any = None, width: Any = None) -> Augment:
         """Resizes the image to the smallest size that covers (height, width) without changing its
-        aspect ratio, and crops the center. For :class:`SizeBuckets`, which replace the output size.
-        One side of the resized image equals the same side of the output, and the other side is
-        rounded half to even."""
+        aspect ratio, and crops the center. One side of the resized image equals the corresponding
+        side of the output, and the other side is rounded half to even. This crop is for
+        :class:`SizeBuckets`, which replace the output size."""
         return cls._make((("cover", (_size("Augment.cover", size, other, height, width),)),))  # type: ignore[no-any-return]
 
     @overload
@@ -436,13 +443,15 @@ class Augment(_Calls):
         return self._with("photometric_distort", float(probability))  # type: ignore[no-any-return]
 
     def fill(self, red: int, green: int, blue: int) -> Augment:
-        """Sets the color of the area that the image does not cover; black by default. Only for
-        ``letterbox``, ``scale_jitter``, ``random_crop``, ``random_resize``, ``shortest_size`` and
-        ``own_size``, and after ``zoom_out`` and ``mosaic``."""
+        """Sets the color of the area that the image does not cover, as (red, green, blue) from 0 to
+        255; black by default. Only for ``letterbox``, ``scale_jitter``, ``random_crop``,
+        ``random_resize``, ``shortest_size`` and ``own_size``, and after ``zoom_out`` and
+        ``mosaic``."""
         return self._with("fill", *_color((red, green, blue)))  # type: ignore[no-any-return]
 
     def padding(self, pixels: int) -> Augment:
-        """Sets the width of the border around the image; 0 by default. Only for ``random_crop``."""
+        """Sets the width of the border around the image in pixels; 0 by default. Only for
+        ``random_crop``."""
         return self._with("padding", pixels)  # type: ignore[no-any-return]
 
     def border(self, mode: Border) -> Augment:
@@ -452,7 +461,7 @@ class Augment(_Calls):
         return self._with("border", str(mode))  # type: ignore[no-any-return]
 
     def pad_if_needed(self) -> Augment:
-        """Widens the border of images that are smaller than the crop. Only for
+        """Widens the border if an image with its border is smaller than the crop. Only for
         ``random_crop``."""
         return self._with("pad_if_needed")  # type: ignore[no-any-return]
 
@@ -682,13 +691,13 @@ class Augment(_Calls):
         return self._with("erase", erasing)  # type: ignore[no-any-return]
 
     def mix(self, mix: Mix) -> Augment:
-        """Mixes each sample of a finished batch with its neighbor."""
+        """Mixes each sample of a finished batch with the previous sample; see :class:`Mix`."""
         return self._with("mix", mix)  # type: ignore[no-any-return]
 
     def mosaic(
         self, probability: float = 1.0, scale: tuple[float, float] = (0.5, 1.5), translate: float = 0.1
     ) -> Augment:
-        """Combines each sample with three others into a mosaic, including boxes and masks, like
+        """Combines a sample with three others into a mosaic, including boxes and masks, like
         Ultralytics. The four images meet at a random point of a canvas that has twice the width and
         height of the output. The canvas is then scaled and shifted. The three other samples are
         drawn at random from the epoch.
@@ -708,10 +717,11 @@ class Augment(_Calls):
         """Pastes objects from a second sample into the image, like torchvision's
         ``SimpleCopyPaste``. The masks of the objects select the pixels to paste. The second sample
         is drawn at random from the epoch. Pasted pixels are removed from the masks of the objects
-        that they cover. An object without remaining pixels is dropped.
+        that they cover. A covered object is dropped if no pixels remain, or if it no longer meets
+        ``min_visible`` or ``min_size`` of :class:`Boxes`.
 
-        The loader needs a :class:`Boxes` field with ``masks=True``. If samples have labels, pass
-        ``drop_field=["label"]``.
+        The loader needs exactly one :class:`Boxes` field with ``masks=True``. If samples have labels,
+        pass ``drop_field=["label"]``.
 
         Args:
             probability: probability that objects are pasted into a sample.

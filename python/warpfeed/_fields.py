@@ -3,9 +3,10 @@
 Masks, boxes, keypoints and dense maps are cropped, resized, flipped and padded together with the
 image of their sample. Masks are bit-identical to the results of torchvision's v2 transforms with
 ``tv_tensors``; boxes, keypoints and dense maps agree with torchvision to 1e-4. All images of a
-sample get the same crop. Except for ``Geometry``, the other field types do not depend on the
-crop. The suffix of a stored field's name gives its encoding, as in ``x.npy``, ``x.json``, ``x.txt``
-or ``x.png``. A field without a suffix is a raw little-endian array.
+sample get the same crop. Except for ``Image`` and ``Geometry``, the other field types do not depend
+on the crop. The suffix of a stored field's name gives its encoding, as in ``x.npy``, ``x.json``,
+``x.txt`` or ``x.png``. Without a suffix, text is a list of numbers, and bytes are an array in
+NumPy's format, or a little-endian array without a header.
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ class Mask(Arguments):
         Mask("i64", classes={(0, 0, 0): 0, (128, 0, 0): 1}, ignore=255)   # colors of RGB masks
 
     Args:
-        dtype: an integer type. A sample fails if a value in its mask does not fit in the type.
+        dtype: an integer type. A sample fails if a value in its mask does not fit into this type.
         of: name of the sample's field, if it differs from the name of the batch field.
         fill: value of the padding around the image, for example with ``Augment.letterbox``.
         classes: the number of classes, or a dict. With a number, a sample fails if its mask
@@ -307,13 +308,14 @@ class Keypoints(Arguments):
 
     Args:
         count: K, the number of points per sample.
-        visibility: adds a third number to each point, so the shape is (N, K, 3): 0 for unlabeled, 1
-            for hidden, 2 for visible. A point outside the crop becomes (0, 0, 0).
-        flip_pairs: pairs of points to swap when the image is flipped horizontally, such as
-            ``[(0, 1)]`` for the left and the right eye.
-        frames: delivers the points for each of the T frames of an ``Image(frames=T)``, of shape (N,
-            T, K, 2). A sample has an array of shape (T, K, 2). By default, a clip has one
-            set of points.
+        visibility: each point has a third number, in the sample and in the batch, so the shape is
+            (N, K, 3): 0 for unlabeled, 1 for hidden, 2 for visible. A point outside the crop becomes
+            (0, 0, 0).
+        flip_pairs: pairs of points to swap when the image is flipped along exactly one axis, such
+            as ``[(0, 1)]`` for the left and the right eye.
+        frames: delivers the points for each of the T frames of an ``Image(frames=T)``, with an axis
+            for the frames after N. A sample has an array of shape (T, K, 2), or (T, K, 3) with
+            ``visibility``. By default, a clip has one set of points.
     """
 
     count: int
@@ -355,17 +357,19 @@ class Boxes(Arguments):
             "u8"}``.
         from_, to: format of the four numbers in the sample (``from_``) and in the batch (``to``):
             ``"xyxy"`` (left, upper, right and lower edge), ``"xywh"`` or ``"cxcywh"``.
-        relative: reads coordinates as fractions of the image's width and height.
-        to_relative: delivers coordinates as fractions of the output's width and height instead of
-            pixels.
-        min_visible: drops boxes if less than this fraction of their area is inside the crop.
+        relative: reads the coordinates of boxes, polygons and points as fractions of the image's
+            width and height.
+        to_relative: delivers boxes as fractions of the output's width and height. Points are still
+            in pixels.
+        min_visible: drops boxes if less than this fraction of their area is inside the crop and not
+            covered by pasted objects.
         min_size: drops boxes whose width or height in the output is less than this many pixels.
         masks: adds a mask for each box, with 0 or 1 for each pixel of the output.
         points: adds this number of keypoints for each box. A keypoint consists of x, y and
             visibility: 0 for unlabeled, 1 for hidden, 2 for visible.
-        flip_pairs: pairs of points to swap when the image is flipped horizontally.
-        truncated: keeps only the first ``max_boxes`` boxes of a sample. By default, a sample with
-            more boxes fails.
+        flip_pairs: pairs of points to swap when the image is flipped along exactly one axis.
+        truncated: delivers only the first ``max_boxes`` of the boxes that remain after the crop. By
+            default, a sample fails if more boxes remain.
         frames: delivers the boxes for each of the T frames of an ``Image(frames=T)``. All
             arrays get an axis for the frames after N, and ``max_boxes`` applies to each frame. A
             sample has a list of T lists of boxes, or an array of shape (T, n, 4) if all frames have
@@ -464,7 +468,7 @@ class TokenIds(Arguments):
     Args:
         length: number of tokens per window.
         dtype: ``"i64"``, ``"i32"`` or ``"u16"``.
-        end: the token that ends a document, as its last token.
+        end: the token that ends a document. This token is part of the document.
         vocabulary: size of the vocabulary. A sample fails if it contains a token id outside the
             vocabulary.
     """
@@ -528,11 +532,11 @@ class Patches(Arguments):
     The image is resized so that each side is a multiple of ``patch`` * ``merge`` pixels, within a
     budget of pixels or patches. It is then normalized and divided into patches. The batch
     concatenates the patches of all images without padding: ``<name>`` has the shape (total, values
-    of a patch). ``<name>.grid_thw``, i64 of shape
-    (images, 3), contains the number of patches of each image along time, height and width.
-    ``<name>.cu_seqlens``, i32 of shape (images + 1,), contains 0 and the end of each image.
-    ``<name>.count`` and ``<name>.images``, i64 of shape (N,), contain the number of patches and of
-    images of each sample.
+    of a patch). ``<name>.grid_thw``, i64 of shape (images, 3), contains the number of patches of
+    each image along time, height and width. ``<name>.cu_seqlens``, i32 of shape (images + 1,),
+    contains 0, followed by the index after the last patch of each image. ``<name>.count`` and
+    ``<name>.images``, i64 of shape (N,), contain the number of patches and of images of each
+    sample.
 
     The patches equal those of the image processors of ``transformers`` that resize with
     torchvision. With the processors that resize with Pillow, some values differ, because Pillow

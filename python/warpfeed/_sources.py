@@ -21,9 +21,9 @@ class Coco(Arguments):
     """Images with annotations from a COCO JSON file. ``Loader("instances_val2017.json")`` finds the
     images in the usual folders. For images in a different folder, pass the folder as ``images``.
 
-    Each image is a sample, in the order of the image ids. The fields of a sample are ``boxes``,
-    ``boxes.class``, ``boxes.crowd``, ``boxes.area``, ``boxes.masks`` and ``boxes.points`` for
-    :class:`Boxes`, and ``image_id``.
+    Each image is a sample, in the order of the image ids. The fields of a sample are ``image_id``,
+    and for :class:`Boxes` ``boxes``, ``boxes.class``, ``boxes.crowd`` and, if any annotation in the
+    file has them, ``boxes.area``, ``boxes.masks`` and ``boxes.points``.
     """
 
     json: Path
@@ -36,12 +36,13 @@ class Coco(Arguments):
 
 @dataclass(frozen=True)
 class Yolo(Arguments):
-    """Images with YOLO label files. ``path`` is either a ``data.yaml``, with ``split`` set to one
-    of its splits (``"train"``, the default, ``"val"`` or ``"test"``), or a folder that contains
-    ``images`` and ``labels``.
+    """Images with YOLO label files. ``path`` is a ``data.yaml``, with ``split`` set to one of its
+    splits (``"train"``, the default, ``"val"`` or ``"test"``), a folder that contains ``images`` and
+    ``labels``, or a folder inside ``images``, such as ``coco8/images/val``.
 
-    The fields of a sample are ``boxes``, ``boxes.class``, ``boxes.points`` and ``boxes.masks`` for
-    :class:`Boxes`, which converts the relative coordinates to pixels.
+    The fields of a sample are ``boxes`` and ``boxes.class`` for :class:`Boxes`, which converts the
+    relative coordinates to pixels. Samples also have ``boxes.points`` if ``data.yaml`` defines
+    keypoints, and ``boxes.masks`` if the label file contains polygons.
     """
 
     path: Path
@@ -61,8 +62,9 @@ class Voc(Arguments):
     files that count from 0, ``from_zero=True`` leaves all edges unchanged.
 
     The fields of a sample are ``boxes``, ``boxes.class`` and ``boxes.difficult`` for
-    :class:`Boxes`, and ``mask`` for :class:`Mask`. In a mask, 0 is the background, c + 1 is the
-    boxes' class c, and 255 is the outline of an object.
+    :class:`Boxes`, and ``mask`` for :class:`Mask` if ``SegmentationClass`` contains a mask of the
+    image. In a mask, 0 is the background, c + 1 stands for class c of the boxes, and 255 is the
+    outline of an object.
     """
 
     path: Path
@@ -78,8 +80,8 @@ _MAX_JITTER = 1 << 31
 
 @dataclass(frozen=True)
 class Clips(Arguments):
-    """Clips of the videos in a folder. Classes and labels are those of the folders, as for images:
-    ``archery/a.mp4``.
+    """Clips of the videos in a folder. The folders are the classes, as for images: the class of
+    ``archery/a.mp4`` is ``archery``.
 
     ::
 
@@ -94,14 +96,15 @@ class Clips(Arguments):
     and H.264, HEVC and VP9 videos need an NVIDIA GPU.
 
     The clips of a video start at evenly spaced frames, from the first frame to the last possible
-    start. A single clip is in the middle. With ``jitter``, the loader moves each start by a random
-    number of frames, which depends only on the seed, the epoch and the sample.
+    start. A single clip is in the middle of the video. With ``jitter``, the loader moves each start
+    by a random number of frames, which depends only on the seed, the epoch and the sample.
 
     Args:
         path: folder or URL of the videos, in class folders or flat.
         frames: number of frames of a clip.
         stride: distance between consecutive frames of a clip, in frames of the video; 1 by default.
-        fps: number of frames of a clip per second of the video, instead of ``stride``.
+        fps: number of frames of a clip per second of the video, instead of ``stride``. Each frame of
+            a clip is the frame of the video that is nearest in time.
         per_video: number of clips of each video. Each clip is a sample.
         jitter: maximum distance in frames by which a start is moved to either side; None for any
             distance. The whole clip stays inside the video.
@@ -176,9 +179,11 @@ class LeRobot(Arguments):
         path: folder or URL of the dataset.
         episodes: indices of the episodes to read; all by default. Samples are always in the order
             of the dataset.
-        split: name of a split in ``meta/info.json``, such as ``"train"``.
-        features: names of the features that samples contain; all by default. A sample
-            has at most 16 fields. A loader reads only the fields that it needs.
+        split: name of a split in ``meta/info.json``, such as ``"train"``. The split must contain all
+            ``episodes``.
+        features: names of the features that samples contain, including ``"task"``; all by default. A
+            sample has at most 16 fields, including ``<feature>_is_pad``. A loader reads only the
+            fields that it needs.
         delta_timestamps: for each feature, the times of the frames to stack, in seconds relative to
             the frame of the sample, as in the ``lerobot`` library.
         delta_indices: like ``delta_timestamps``, but in frames.
@@ -374,14 +379,17 @@ class Concat(Arguments):
 
 @dataclass(frozen=True)
 class Zip(Arguments):
-    """Datasets with the same samples in the same order, as one dataset. A sample has the fields of all datasets, for
-    example an image and an embedding from a separate dataset: ``Zip(["photos.lmdb", "embeddings.tar"])``.
+    """Datasets with the same samples in the same order, as one dataset. A sample has the fields of
+    all datasets, for example an image, and an embedding from a separate dataset:
+    ``Zip(["photos.lmdb", "embeddings.tar"])``.
 
-    Key and class names come from the first dataset, and the label from the first dataset that has
-    one for the sample. Reading a sample fails if two datasets have a field of the same name.
+    The key and the class names come from the first dataset, and the label from the first dataset
+    in which the sample has a label. Reading a sample fails if two datasets have a field of the same
+    name.
 
     Args:
-        parts: paths, Python datasets, or objects such as :class:`Coco`. All have the same number of samples.
+        parts: paths, Python datasets, or objects such as :class:`Coco`. All must have the same
+            number of samples.
         names: for each dataset, a prefix for the names of its fields, or ``""`` for no prefix. With
             ``names=["", "depth"]``, the ``png`` field of the second dataset becomes ``depth.png``.
         check_keys: makes a sample fail if its keys in the datasets differ. Pass False if the keys
@@ -424,15 +432,16 @@ def names_url(data: Any) -> bool:
 
 @dataclass(frozen=True)
 class TableOptions(Arguments):
-    """How to read a CSV, TSV or JSON Lines file, including what each column contains:
-    ``Loader("train.csv", table=...)``.
+    """How to read a table, including what each column contains: ``Loader("train.csv", table=...)``.
+    ``image``, ``label``, ``without_label`` and ``columns`` also apply to other datasets with
+    columns, such as Parquet. The other options apply only to CSV, TSV and JSON Lines files.
 
     By default, the column ``path``, ``file``, ``image``, ``filename``, ``file_name`` or ``img``
     contains image paths, and the ``label``, ``class``, ``cls`` or ``category`` column contains
     labels. Every other column becomes a field.
 
     Args:
-        image: name of the column that contains image paths.
+        image: name of the column that contains image paths, or the images themselves in Parquet.
         root: folder that the paths are relative to; by default the folder of the table. If ``root``
             is a relative path, it is relative to the current folder.
         label: name of the column that contains labels, as integers or class names.
@@ -440,9 +449,11 @@ class TableOptions(Arguments):
             ordinary field.
         columns: names of the columns that become fields; by default all remaining columns.
         files: names of columns that contain paths of other files, such as masks. The bytes of a
-            file become the ``<column>.<extension>`` field.
+            file become the ``<column>.<extension>`` field. Columns whose first values are paths of
+            existing files are detected.
         gather: joins numeric columns into a vector: ``{"attributes": ["age", "weight"]}``.
-        delimiter: the character between cells, such as ``";"``.
+        delimiter: the character between cells, such as ``";"``. By default, the name of the file and
+            its first line determine the character.
         headerless: pass True if the file has no header. The columns are then named ``0``, ``1``,
             ``2`` and so on.
     """
