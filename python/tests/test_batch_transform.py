@@ -58,7 +58,7 @@ def test_a_transform_that_is_not_callable_is_refused(mini: str) -> None:
     def with_batch(images, labels, *, batch):  # type: ignore[no-untyped-def]
         return images, labels
 
-    with pytest.raises(TypeError, match=r"batch_transform\[0\] \(with_batch\) has the parameter 'batch': expected one of 'epoch', 'number' .* 'seed'"):
+    with pytest.raises(TypeError, match=r"batch_transform\[0\] \(with_batch\) requires .* parameter 'batch', but the loader passes only 'epoch', 'number' .* 'seed'; give"):
         Loader(mini, batch_transform=with_batch, **OPTIONS)
 
 

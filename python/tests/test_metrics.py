@@ -414,7 +414,7 @@ def test_a_single_rank_needs_nothing_to_gather(loader: Loader) -> None:
 
 def test_gather_refuses_an_incomplete_list(loader: Loader) -> None:
     for invalid in (lambda mine: None, lambda mine: [], lambda mine: [{"rank": 3}], lambda mine: "text"):
-        with pytest.raises(ConfigError, match="collect returned .*: expected the entries of all ranks"):
+        with pytest.raises(ConfigError, match="collect returned .*: expected a list of the entries of all ranks"):
             loader.stats().gather(invalid)
     launched = ran(
         """

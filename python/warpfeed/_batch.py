@@ -87,7 +87,7 @@ class _BatchProperties(_other_names.EarlierNames):
         """Height and width of each image, excluding padding.
 
         Raises:
-            AttributeError: if the loader has no image other than views.
+            AttributeError: if the loader has no images, or only views.
         """
         return [(height, width) for _, _, width, height in self._image_rects()]
 
@@ -105,7 +105,11 @@ class _BatchProperties(_other_names.EarlierNames):
     @property
     def unpadded(self) -> list[Any]:
         """Each image with its padding cropped off, as a view of ``images``. With
-        ``Augment.own_size``, these views have different sizes."""
+        ``Augment.own_size``, these views have different sizes.
+
+        Raises:
+            AttributeError: if the batch has no field ``image``, or the loader has only views.
+        """
         rects, images = self._image_rects(), self._images()
         if images is None or self._delivery is None:
             raise AttributeError("the batch has no field 'image'")
@@ -121,9 +125,9 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
-        """The weight of a mixed batch, and for CutMix the rectangle (x, y, width, height). The weight
-        applies to each sample itself; its partner has ``1 - weight``. None if the batch was not
-        mixed."""
+        """The weight of a mixed batch, and for CutMix the rectangle (x, y, width, height). Each sample
+        has this weight in its own mixture, and its partner has ``1 - weight``. None if the batch was
+        not mixed."""
         mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._require_native().mixing()
         return mixing
 

@@ -101,7 +101,8 @@ def _requested_parameters(f: Callable[..., Any], name: str) -> list[str]:
             requested.append(parameter.name)
         elif parameter.default is inspect.Parameter.empty:
             raise TypeError(
-                f"{name} has the parameter {parameter.name!r}: expected one of 'epoch', 'number' (of the batch), 'seed'"
+                f"{name} requires the keyword-only parameter {parameter.name!r}, but the loader passes only 'epoch', "
+                "'number' (of the batch) and 'seed'; give the parameter a default"
             )
     return requested
 

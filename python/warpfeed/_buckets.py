@@ -35,9 +35,9 @@ class Buckets:
             tokens = batch["tokens.npy"]  # (32, 64), (32, 128), (32, 256) or (32, 512)
 
     The samples are sorted by bucket and then divided into batches. Without ``budget``, only a batch
-    at the boundary between buckets contains samples from several buckets. An incomplete batch then
-    contains the longest samples, and is always the last batch. With ``shuffle``, each epoch
-    shuffles the samples within each bucket, and then the batches.
+    at the boundary between buckets contains samples from several buckets, and an incomplete batch
+    contains the longest samples and is always the last batch. With ``shuffle``, each epoch shuffles
+    the samples within each bucket, and then the batches.
 
     Args:
         lengths: length of each sample of the whole dataset, even with a ``subset``: integers below
@@ -182,7 +182,8 @@ def image_sizes(data: Any) -> list[tuple[int, int]]:
     the size (0, 0); a loader reports the error when it loads the sample.
 
     Args:
-        data: path, URL, list of shards or Python dataset, as for :class:`Loader`.
+        data: path, URL, Python dataset or object such as :class:`Coco`, as for :class:`Loader`,
+            but not a mixture.
 
     Raises:
         WarpfeedError: if the dataset cannot be opened, or if a sample cannot be read.

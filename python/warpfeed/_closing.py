@@ -1,7 +1,7 @@
-"""Closes loaders and decoders when the process exits.
+"""Closes loaders, decoders and dynamic batchers when the process exits.
 
-Threads of loaders and decoders may call into a Python dataset, so they must end before the
-interpreter shuts down. The wait for them is limited, because a user function may never return.
+Their threads may call Python code, such as a dataset or a user function, so the threads must end
+before the interpreter shuts down. The wait for them is limited, because user code may never return.
 """
 
 from __future__ import annotations

@@ -88,8 +88,9 @@ class Pending:
     batch.
 
     The batch can be taken only once. Taking a device batch makes torch's current stream wait until
-    the batch is ready, which is not possible while this stream is being captured into a CUDA graph.
-    The request is canceled if this object is dropped, or if the task that awaits it is canceled.
+    the batch is ready, which is not possible while the stream is being captured into a CUDA graph.
+    The request is canceled if this object is dropped, or if the task that awaits this object is
+    canceled.
     """
 
     def __init__(self, decoder: Decoder, response: _warpfeed.PendingResponse) -> None:
@@ -104,7 +105,8 @@ class Pending:
                 for longer than ``timeout``; with kind ``"capturing"`` while the current stream is
                 being captured into a CUDA graph (call again after the capture to get the batch);
                 with kind ``"cuda"`` if the driver reports an error; with kind ``"config"`` if the
-                batch was already taken, the request was canceled, or the decoder is closed.
+                batch was already taken, if the request was canceled, if the decoder was closed
+                before it decoded the batch, or if the decoder was opened in a different process.
         """
         return self._decoder._to_decoded(self._response.wait(self._decoder._delivery.stream()))
 
@@ -153,9 +155,9 @@ class Decoder(_other_names.EarlierNames):
 
     The pixels are identical to the batches of a :class:`Loader` with the same options. With
     ``device="cuda"``, the device decodes the JPEGs that it supports, and CPU threads decode all
-    other images, such as progressive JPEGs, PNG and WebP, with bit-identical results. A bad image
+    other images, such as progressive JPEGs, PNG and WebP. The results are bit-identical. A bad image
     does not affect the other images. Any number of threads may share a decoder. The next request is
-    prepared while the device processes the current request.
+    prepared while the device decodes the current request.
 
     Args:
         max_batch: maximum number of images in a request.
@@ -163,7 +165,7 @@ class Decoder(_other_names.EarlierNames):
         prefetch: number of requests that are processed at the same time; 3 by default. At most
             ``prefetch`` + 1 device batches, or ``prefetch`` + 2 host batches, can share the
             decoder's memory. These include results that have not been taken, so take results
-            roughly in the order of the requests, as ``asyncio.gather`` does.
+            roughly in the order of the requests.
         max_queued: maximum number of queued requests. If the queue is full, a request raises a
             :class:`WarpfeedError` with kind ``"busy"``. :meth:`dynamic_batcher` has its own queue
             with the same limit.
@@ -172,11 +174,13 @@ class Decoder(_other_names.EarlierNames):
         geometry: adds :attr:`Decoded.geometry` and :attr:`Decoded.sizes` to results, to map
             predictions back to the source images.
         device: as for :class:`Loader`. Taking a device batch makes torch's current stream wait
-            until the batch is ready. If an earlier batch is still alive when a batch is taken, the
-            new batch is a copy, which :meth:`memory_plan` does not include.
-        output, copy, pin_memory: as for :class:`Loader`.
-        decode_on: where the JPEGs of device batches are decoded: ``"gpu"``, ``"cpu"`` or
-            ``"auto"``.
+            until the batch is ready.
+        output, pin_memory: as for :class:`Loader`.
+        copy: True copies every batch, and False copies none. By default, fields of at most 64 KiB
+            are copied, and a whole batch is copied if an earlier batch that was not copied is still
+            alive. :meth:`memory_plan` does not include copies.
+        decode_on: where the JPEGs of device batches are decoded: ``"gpu"`` (the default), ``"cpu"``
+            or ``"auto"``.
         strict: as for :class:`Loader`.
         timeout: number of seconds that a request waits while all batches are in use; 30 by
             default.
@@ -185,7 +189,9 @@ class Decoder(_other_names.EarlierNames):
             and produces an error at its position.
 
     Raises:
-        WarpfeedError: if an option has an unsupported value.
+        ConfigError: if an option has an unsupported value.
+        WarpfeedError: if the decoder cannot be opened, for example because it would exceed the
+            memory.
         TypeError: for an unknown argument or a value of the wrong type.
     """
 
@@ -246,9 +252,9 @@ class Decoder(_other_names.EarlierNames):
 
         An image is ``bytes`` or a different bytes-like object, such as a ``memoryview``; a
         ``uint8`` array of shape (height, width, 3), or (height, width) for a gray image; a
-        ``uint8`` tensor of shape (3, height, width), or (1, height, width) for a gray image; or a
-        Pillow image. ``bytes`` are not copied. A device batch is ready for
-        use on torch's current stream.
+        ``uint8`` tensor of shape (3, height, width), or (1, height, width) or (height, width) for a
+        gray image; or a Pillow image. ``bytes`` are not copied. A device batch is ready for use on
+        torch's current stream.
 
         Raises:
             WarpfeedError: as for :meth:`submit` and :meth:`Pending.wait`. A bad image does not
@@ -265,8 +271,8 @@ class Decoder(_other_names.EarlierNames):
 
         Raises:
             WarpfeedError: with kind ``"config"`` if ``images`` is empty or has more than
-                ``max_batch`` items, or if the decoder was opened in a different process; with kind
-                ``"busy"`` if ``max_queued`` requests are already queued.
+                ``max_batch`` items, if the decoder is closed, or if it was opened in a different
+                process; with kind ``"busy"`` if ``max_queued`` requests are already queued.
             TypeError: if a value cannot be an image, such as a path, an open file or None.
         """
         return Pending(self, self._core.submit(list(images)))
@@ -275,10 +281,10 @@ class Decoder(_other_names.EarlierNames):
         """Batches the images of concurrent requests and calls ``f``, such as a model, on each
         batch.
 
-        Decoding of a batch starts when the next request would exceed ``max_batch`` images, or
-        ``max_delay_ms`` after the first request of the batch was submitted. ``f(decoded)`` must
-        return a list, an array or a tensor with one result for each image. To return several
-        outputs, such as boxes and scores, return ``list(zip(boxes, scores))``::
+        Decoding of a batch starts when it has ``max_batch`` images, when the next request would
+        exceed this number, or ``max_delay_ms`` after the first request of the batch was submitted.
+        ``f(decoded)`` must return a list, an array or a tensor with one result for each image. To
+        return several outputs, such as boxes and scores, return ``list(zip(boxes, scores))``::
 
             batcher = decoder.dynamic_batcher(lambda decoded: model(decoded.images).argmax(1), max_delay_ms=5)
             results = await asyncio.wrap_future(batcher.submit(uploads))
@@ -291,7 +297,8 @@ class Decoder(_other_names.EarlierNames):
             max_delay_ms: maximum time to wait for more requests, in milliseconds, from 0 to 60000.
 
         Raises:
-            ConfigError: if ``max_delay_ms`` is out of range.
+            ConfigError: if ``max_delay_ms`` is out of range, if the decoder is closed, or if it was
+                opened in a different process.
             TypeError: if ``f`` is not callable, or ``max_delay_ms`` is not a number.
         """
         core = self._core.dynamic_batcher(checked_delay(f, max_delay_ms))
@@ -313,7 +320,7 @@ class Decoder(_other_names.EarlierNames):
         return Report(*self._core.memory_plan())
 
     def close(self) -> None:
-        """Stops all threads. Unfinished requests fail, including the requests of a
+        """Stops all threads of the decoder. Unfinished requests fail, including the requests of a
         :meth:`dynamic_batcher`. Batches that have been taken stay valid."""
         self._core.close()
 

@@ -82,7 +82,7 @@ class DynamicBatcher:
         return not self._thread.is_alive()
 
     def _running_callbacks(self) -> list[str]:
-        """Returns the names of the user's callbacks that are running."""
+        """Returns the name of the user's function, which may be running."""
         return [f"dynamic_batcher({name_of(self._f)})"]
 
     def __enter__(self) -> DynamicBatcher:
@@ -134,8 +134,8 @@ class DynamicBatcher:
 
 
 def _run(batcher_ref: weakref.ref[DynamicBatcher], core: _warpfeed.DynamicBatcherCore) -> None:
-    """Completes the requests of each batch. While this function waits for a batch, it holds no
-    reference to the previous batch or to the batcher."""
+    """Completes the requests of each batch until the batcher is closed. While this function waits
+    for a batch, it holds no reference to the previous batch or to the batcher."""
     while (batch := core.next()) is not None:
         batcher = batcher_ref()
         if batcher is None:

@@ -24,8 +24,8 @@ def gather(stats: Stats, collect: Callable[[Any], Any] | None) -> Report:
     ranks = (_all_gather if collect is None else collect)(own_entry)
     if not isinstance(ranks, (list, tuple)) or own_entry not in ranks:
         raise ConfigError(
-            f"collect returned a {type(ranks).__name__} without this rank's own entry: expected the entries of "
-            "all ranks, on every rank, as mpi4py's comm.allgather returns them"
+            f"collect returned a {type(ranks).__name__} that is not a list with this rank's own entry: expected a list "
+            "of the entries of all ranks, on every rank, as mpi4py's comm.allgather returns it"
         )
     return _compare([dict(rank) for rank in ranks])
 

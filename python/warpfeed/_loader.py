@@ -247,8 +247,8 @@ class Loader(_other_names.EarlierNames):
             nothing is cached. Local datasets reject this option, unless ``table`` is set.
         cache_dir: folder of the cache; by default ``$WARPFEED_CACHE/blocks``, or else
             ``$XDG_CACHE_HOME/warpfeed/blocks``, or else ``~/.cache/warpfeed/blocks``. The loader
-            creates the folder, which must not contain other files. All processes on a machine may
-            share it. Requires ``cache_bytes``.
+            creates the folder, which must not contain other files. All processes of a user on a
+            machine may share it. Requires ``cache_bytes``.
         cache_refresh: lists object stores again instead of using cached listings, which do not
             contain objects that were added later. Requires ``cache_bytes``.
 
@@ -262,8 +262,8 @@ class Loader(_other_names.EarlierNames):
             take more memory than their pixels, are cached as pixels.
 
     Args: Errors and limits
-        max_skipped: number of bad samples that may be skipped. Other samples replace them in their
-            batches. By default, the first bad sample raises an error.
+        max_skipped: number of bad samples that may be skipped. A copy of a different sample of the
+            batch replaces each of them. By default, the first bad sample raises an error.
         strict: makes a sample fail if its image has any damage, even if the image can be decoded.
             This requires decoding each JPEG to its end, which takes time. By default, JPEGs with
             damage that libjpeg tolerates are decoded, ``stats()["damaged"]`` counts them each time

@@ -59,8 +59,8 @@ def pack(
         recode: ``"lossless"`` rewrites JPEGs so that they can be cropped faster, without changing
             their pixels; ``"keep_bytes"`` stores files unchanged.
         frames: packs a :class:`LeRobot` dataset as a LeRobot dataset, with episodes and statistics.
-            ``target`` is a folder, or the path of a ``.tar`` in a folder. Images and videos are
-            decoded once, and stored as JPEGs with ``quality``, which is 95 by default.
+            ``target`` is a folder, or the path of a ``.tar`` in a folder. Each frame is decoded once,
+            and stored as a JPEG with ``quality``, which is 95 by default.
         quality: re-encodes every image, including the cameras of robots, as a JPEG of this quality
             (1 to 100), with 4:2:0 chroma subsampling. This is lossy.
         max_side: shrinks images whose longer side exceeds this number of pixels, and re-encodes
@@ -77,12 +77,16 @@ def pack(
         background: color behind transparent pixels of images that are decoded, such as ``(255,
             255, 255)``. By default, alpha is ignored.
         num_workers: number of threads; by default one per core.
-        force: replaces an existing dataset.
-        keep_bad: packs images that cannot be decoded. By default, such an image raises an error.
-        strict: raises an error if an image is damaged, even if it can be decoded.
+        force: replaces an existing dataset of the same format. A dataset in an object store is never
+            replaced.
+        keep_bad: stores images that cannot be decoded unchanged. By default, such images raise an
+            error.
+        strict: raises an error if an image is damaged, even if it can be decoded. This option has no
+            effect with ``keep_bad``.
         retries: number of times that a sample is read again after a transient storage error.
         shard_size: starts a new tar shard before the current shard exceeds this number of bytes.
-            With ``part``, this is the average size of a shard.
+            With ``part``, this is the approximate average size of a shard. By default, one file is
+            written. With ``part`` or an object store, ``shard_size`` or ``shard_samples`` is required.
         shard_samples: starts a new tar shard after this number of samples.
         part: ``(i, n)`` packs only part ``i`` of ``n`` of the shards, counting from 0.
             :func:`merge` then joins the parts. ``"auto"`` takes the part from a job array of SLURM
@@ -101,16 +105,18 @@ def pack(
         in dB, and the key of the sample with the lowest PSNR. Otherwise, ``psnr`` is None.
 
     Raises:
-        WarpfeedError: if a sample cannot be read, an image cannot be decoded, or the target exists
-            or cannot be written. An existing dataset is then unchanged. With shards, you can repeat
-            the call, which continues after the last complete shard.
+        ConfigError: if an option is invalid, or if the target exists and ``force`` is not set.
+        WarpfeedError: if a sample cannot be read, an image cannot be decoded, or the target cannot be
+            written. An existing dataset is then unchanged. With shards, you can repeat the call,
+            which continues after the last complete shard.
         TypeError: for an unknown argument or a value of the wrong type.
     """
     values = _options.checked(pack, locals(), unknown)
     recode_options = [name for name in ("quality", "max_side", "raw") if values[name] is not None]
     if recode == "keep_bytes" and recode_options or raw is not None and len(recode_options) > 1:
         raise ConfigError(
-            f"{', '.join(recode_options)} with recode={recode!r}: both determine how images are stored; set one of them"
+            f"{', '.join(recode_options)} with recode={recode!r}: recode='keep_bytes' excludes quality, max_side and "
+            "raw, and raw excludes quality and max_side; leave out the options that contradict each other"
         )
     if raw is not None:
         method: tuple[str, int | None, int | None] = ("raw", *raw) if isinstance(raw, tuple) else ("raw", raw, None)
@@ -140,8 +146,9 @@ def pack(
 def merge(target: _options.Path, *, force: bool = False, quick: bool = False) -> dict[str, Any]:
     """Joins the parts that :func:`pack` wrote for ``target`` into one dataset.
 
-    Checks that all parts exist and were packed from the same source with the same options, and
-    verifies the checksums of all shards. An interrupted merge can be run again.
+    Checks that all parts exist and were packed from the same source with the same options, and,
+    unless ``quick`` is set, verifies the checksums of all shards. An interrupted merge can be run
+    again.
 
     ::
 
@@ -160,8 +167,9 @@ def merge(target: _options.Path, *, force: bool = False, quick: bool = False) ->
         the same folder that do not belong to the dataset.
 
     Raises:
-        WarpfeedError: if parts are missing or damaged, or were packed differently. In this case,
-            nothing is changed.
+        WarpfeedError: if parts are missing or damaged, if they were packed differently, or if a
+            dataset with this name exists and ``force`` is not set. In these cases, nothing is
+            changed.
     """
     return _warpfeed.merge(os.fspath(target), force, quick)
 

@@ -26,7 +26,7 @@ class Report(dict[str, Any]):
 
 
 class Stats(Report):
-    """The statistics of a loader. Times are in seconds.
+    """The statistics of a loader or a decoder. Times are in seconds.
 
     - ``batches``, ``samples`` and ``epochs``: the numbers of delivered batches, samples and epochs.
       ``seconds`` is the time within epochs.

@@ -77,7 +77,8 @@ class Dataset:
 
     @property
     def indices(self) -> Sequence[int]:
-        """The indices of the samples in the subset, with the same meaning as in ``batch.ids``."""
+        """The indices of the samples in the subset, or of all samples, with the same meaning as in
+        ``batch.ids``."""
         indices: Sequence[int] = self._selection.values
         return indices
 

@@ -34,8 +34,9 @@ def detection_targets(
       shape (n, K, 3), ``iscrowd``, i64 of shape (n,), and ``area`` of shape (n,);
     - if the loader has a field ``image_id``, its value, i64.
 
-    If the loader has the ``crowd`` column, boxes that COCO marks as crowds are left out, as in
-    torchvision's reference training. Without this column, crowds are treated as ordinary boxes.
+    If the :class:`Boxes` field has the column ``crowd``, boxes that COCO marks as crowds are left
+    out, as in torchvision's reference training. Without this column, crowds are treated as ordinary
+    boxes.
 
     Args:
         boxes: name of the :class:`warpfeed.Boxes` field.
@@ -45,6 +46,7 @@ def detection_targets(
 
     Raises:
         ConfigError: if the loader does not have the field, or the field has no column ``class``.
+        TypeError: if ``batch`` is not the batch that a loader passes to ``collate``.
     """
     boxes_type = _boxes_type(batch, boxes)
     height, width = batch.image_size
@@ -70,7 +72,7 @@ def detection_targets(
 
 
 def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tuple[Any, Any]:
-    """Returns images, and an array that contains the boxes of all images, f32 of shape (M, 6).
+    """Returns the images, and an array with the boxes of all images, f32 of shape (M, 6).
 
     A row consists of the position of the image in the batch, the class, and the center x, center y,
     width and height of the box, as fractions of the image's size. Samples that are not valid, such
@@ -78,7 +80,7 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
     for :func:`detection_targets`.
 
     Raises:
-        ConfigError: as for :func:`detection_targets`.
+        ConfigError, TypeError: as for :func:`detection_targets`.
     """
     boxes_type = _boxes_type(batch, boxes)
     rows, class_rows = batch[boxes], batch[f"{boxes}.class"]
@@ -95,12 +97,13 @@ def yolo_targets(batch: Any, *, boxes: str = "boxes", crowd: bool = False) -> tu
 
 
 def trim(batch: Any, *, multiple: int = 32) -> Any:
-    """Removes the padding that all images of a batch have in common, for ``Augment.own_size``.
+    """Removes the padding that all images of a batch have in common on the right and at the bottom,
+    for ``Augment.own_size``.
 
     Images, masks and dense maps are reduced to the maximum height and the maximum width of the
-    images without padding, each rounded up to a multiple of ``multiple``. The results are views of
-    the batch, so nothing is copied. Boxes and keypoints in pixels do not change. Relative boxes
-    become fractions of the reduced image.
+    images without padding. Both are rounded up to a multiple of ``multiple``, up to the original
+    size. The results are views of the batch, so nothing is copied, except that relative boxes become
+    fractions of the reduced image. Boxes and keypoints in pixels do not change.
 
     Raises:
         ConfigError: if the batch has no images; if it has a second field of type

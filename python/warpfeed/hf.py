@@ -60,8 +60,9 @@ class Loaders:
     :func:`warpfeed.collate.hf` sets the labels of padding to -100.
 
     Raises:
-        ConfigError: if the batch sizes differ when training starts, or if the seed, the dataset or
-            the position differs from the checkpoint when training resumes.
+        ConfigError: if the batch sizes differ when training starts, or if the seed, the order, the
+            augmentation, the dataset or the position differs from the checkpoint when training
+            resumes.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -124,14 +125,18 @@ class Loaders:
 
 
 def _first_epoch(loader: Loader) -> Loader:
-    """Sets epoch 0, so that every evaluation uses the same batches."""
+    """Sets epoch 0, so that every evaluation uses the same batches. Returns the loader."""
     loader.set_epoch(0)
     return loader
 
 
 def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
-    """Epoch and batch at which a run continues, or None if the checkpoint contains no position.
-    Raises a ConfigError if the seed, the order or the dataset differs."""
+    """Returns the epoch and the batch at which a run continues, or None if the checkpoint contains no
+    position.
+
+    Raises:
+        ConfigError: as for :meth:`Loader.load_state_dict`.
+    """
     path = os.path.join(checkpoint, _STATE_FILE)
     if not os.path.exists(path):
         return None

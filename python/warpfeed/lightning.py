@@ -42,7 +42,7 @@ class DataModule(Base):
     or ``rank``. If the trainer uses CUDA, it also sets ``device``, unless you pass it.
 
     Lightning saves the position of the training loader in every checkpoint, and restores this
-    position.
+    position when training resumes.
 
     Args:
         train, val, test, predict: the keyword arguments of the :class:`Loader` for that stage,

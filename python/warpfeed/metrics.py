@@ -37,8 +37,8 @@ class Metric(NamedTuple):
     name: str
     #: A description in one line.
     help: str
-    #: The path in ``Stats``, such as ``wait/seconds``. For a metric with a label, the path within
-    #: the stage.
+    #: The path in ``Stats``, such as ``stall/seconds``. For a metric with a label, the path within
+    #: the statistics of one stage or field.
     path: str
     #: ``stage`` or ``field``; empty if the metric has one value per loader.
     label: str = ""
@@ -118,8 +118,9 @@ METRICS = tuple(
 def as_dict(stats: Mapping[str, Any]) -> dict[str, float]:
     """Returns the metrics by name, for W&B, TensorBoard, MLflow and other experiment trackers.
 
-    The value of a label follows the name: ``warpfeed_stage_seconds_total/decode``. For the totals
-    of one epoch or interval, pass ``loader.stats().since(before)``.
+    If a metric has a label, the label's value follows the name, as in
+    ``warpfeed_stage_seconds_total/decode``. For the totals of one epoch or interval, pass
+    ``loader.stats().since(before)``.
     """
     return {f"{m.name}/{label}" if label else m.name: number for m in METRICS for label, number in _numbers(m, stats)}
 
@@ -148,7 +149,7 @@ class Collector:
 
     ``prometheus_client.REGISTRY.register(Collector(train=loader))`` adds the metrics to the endpoint
     of ``prometheus_client.start_http_server``. The collector does not keep loaders alive. When the
-    program drops a loader, its metrics disappear.
+    program drops a loader, the metrics of this loader disappear.
 
     Args:
         **loaders: loaders and decoders. Each keyword becomes the value of the label ``loader``,
@@ -182,10 +183,10 @@ class Collector:
 
 def observe(meter: Any, /, **loaders: Any) -> None:
     """Creates an observable instrument of OpenTelemetry for each metric. ``warpfeed[opentelemetry]``
-    installs the API.
+    installs OpenTelemetry's API.
 
-    The instruments do not keep loaders alive. When the program drops a loader, its metrics
-    disappear.
+    The instruments do not keep loaders alive. When the program drops a loader, the metrics of this
+    loader disappear.
 
     Args:
         meter: an ``opentelemetry.metrics.Meter``.
@@ -245,7 +246,7 @@ def _families(
 
 
 def _numbers(metric: Metric, stats: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yields the numbers of a metric, each with the value of its label."""
+    """Yields the numbers of a metric, each with the value of its label, or "" without a label."""
     groups: Mapping[str, Any] = {"": stats}
     if metric.label:
         groups = {stage: stats[stage] for stage in _STAGES} if metric.label == "stage" else stats["fields"]

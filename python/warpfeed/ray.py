@@ -1,8 +1,8 @@
 """Packs datasets on a Ray cluster.
 
-Each part is packed by a Ray task, which reads its samples from the dataset. Ray's object store
-contains only the dataset object, such as a path. All machines need access to the data and to the
-target, so both must be in a shared folder or an object store.
+Each part is packed by a Ray task, which reads the samples of the part from the dataset. Ray's object
+store contains only the dataset object, such as a path. All machines need access to the data and to
+the target, so both must be in a shared folder or an object store.
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ def pack(
             each task starts as many threads, but at least one.
         max_retries: number of times that a task is run again if its worker or machine is lost. A
             task that fails because of its data is not run again.
-        progress: pass True to print the number of finished parts, or a function to call it with the
+        progress: pass True to print the number of finished parts. A function is called with the
             number of finished parts and the total number of parts.
         force: replaces an existing dataset.
         quick: makes the merge check only the sizes of shards, not their checksums.
-        options: other options of :func:`warpfeed.pack`, such as ``shard_size``.
+        options: other options of :func:`warpfeed.pack`, except ``part``. ``shard_size`` or
+            ``shard_samples`` is required.
 
     Returns:
         The statistics of the whole dataset, as :func:`warpfeed.merge` returns them.
@@ -65,6 +66,7 @@ def pack(
     Raises:
         WarpfeedError: the first error, if packing a part or merging fails.
         ConfigError: if Ray is not installed, if ``parts`` is less than 1, or if ``part`` is passed.
+        ray.exceptions.RayError: if a task is lost more than ``max_retries`` times.
     """
     try:
         import ray
