@@ -74,8 +74,9 @@ impl LeRobotOptions {
     }
 
     /// Sets the features that samples contain, such as `action`. The name `task` selects the text
-    /// of the frame's task. A sample has at most 16 fields, including `<feature>_is_pad`, so a
-    /// dataset with more fields requires a selection.
+    /// of the frame's task. A sample has at most 16 fields, including `<feature>_is_pad`. A loader
+    /// reads only the fields that it needs, so the limit matters only for programs that read or
+    /// pack all fields.
     #[must_use]
     pub fn features(mut self, features: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.features = Some(features.into_iter().map(Into::into).collect());
