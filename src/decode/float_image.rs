@@ -1,6 +1,7 @@
 //! [`FloatImage`]: reads a PNG or TIFF as `f32`, with any number of channels, for dense maps. (The
-//! codecs convert every image to 8-bit RGB.) Integers of up to 16 bits and 32-bit floats are
-//! converted exactly.
+//! codecs convert every image to 8-bit RGB.) Integers and floats of up to 16 bits are converted
+//! exactly, and 32-bit floats are copied. If 0 is white, floats are subtracted from 1, with
+//! rounding.
 
 use std::io::Cursor;
 
@@ -64,7 +65,8 @@ impl<'a> FloatImage<'a> {
         self.bytes
     }
 
-    /// Returns the number of bytes that reading allocates, including the values.
+    /// Returns the number of bytes of all values, as stored and as `f32`. Reading a PNG allocates
+    /// both. Reading a TIFF allocates one strip or tile instead of all stored values.
     pub(crate) fn memory(&self) -> u64 {
         let values = self.size.area().saturating_mul(self.channels as u64);
         values.saturating_mul(4).saturating_add(self.bytes)
@@ -134,7 +136,10 @@ impl<'a> FloatImage<'a> {
             )));
         }
         if !matches!(tiff.bits, 8 | 16 | 32 | 64) || tiff.sample_format == SampleFormat::Float && tiff.bits == 8 {
-            return Err(Error::decode(format!("tiff of {}: expected 8, 16, 32 or 64 bits", tiff.description())));
+            let kind = tiff.description();
+            return Err(Error::decode(format!(
+                "tiff of {kind}: expected integers of 8, 16, 32 or 64 bits, or floats of 16, 32 or 64 bits"
+            )));
         }
         let (size, channels, exif, bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.pixel_bytes());
         Ok(FloatImage { file: File::Tiff(Box::new(tiff)), size, channels, exif: valid_orientation(exif), bytes })
@@ -146,7 +151,8 @@ fn valid_orientation(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
 }
 
-/// Reads the values of a TIFF. If 0 is white, values are subtracted from the maximum.
+/// Reads the values of a TIFF. If 0 is white, unsigned integers are subtracted from their maximum,
+/// and floats from 1. Signed integers with 0 as white are an error.
 #[cfg(feature = "formats")]
 fn tiff_values(tiff: &Tiff<'_>, out: &mut Vec<f32>) -> std::result::Result<(), String> {
     let inverted = tiff.photometric == Photometric::Inverted;

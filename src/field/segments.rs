@@ -92,7 +92,8 @@ enum Item {
 }
 
 impl Segments {
-    /// Reads `boxes.masks.json`, a list of segmentations, and returns their number.
+    /// Reads the segmentations of a sample, and returns their number. They are the content of
+    /// `boxes.masks.json`, or lists of numbers with one polygon per segmentation.
     pub(crate) fn read(&mut self, value: Value<'_>) -> Result<usize> {
         let Value::Lists(outlines) = value else { return self.parse(value.memory()) };
         self.clear();
@@ -225,7 +226,7 @@ fn add_edge(
     let columns = (last - first + 1).max(0) as u64;
     crossings.remaining = crossings.remaining.checked_sub(columns).ok_or_else(|| {
         let max_crossings = (width as u64 * height as u64).max(MAX_CROSSINGS);
-        format!("the polygon crosses columns of the {width}x{height} image more than {max_crossings} times")
+        format!("up to this polygon, the outlines cross columns of the {width}x{height} image more than {max_crossings} times")
     })?;
     for column in first..=last {
         let middle = 5 * column + 2;
@@ -467,7 +468,8 @@ mod tests {
         let e = draw(&zigzag(4000)).unwrap_err();
         assert_eq!(
             e.cause(),
-            "segmentation 0: polygon 0: the polygon crosses columns of the 16384x64 image more than 4194304 times"
+            "segmentation 0: polygon 0: up to this polygon, the outlines cross columns of the 16384x64 image more than \
+             4194304 times"
         );
         assert_eq!(draw(square).unwrap(), before, "the failed polygon leaves no pixels");
         assert!(draw(&zigzag(200)).unwrap().contains(&1), "a hand-drawn polygon is accepted");

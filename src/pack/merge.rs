@@ -22,8 +22,8 @@ const MAX_NAMES_IN_MESSAGE: usize = 10;
 ///
 /// A merge checks that all parts exist, that they were packed from the same source with the same
 /// options, that no sample is missing or duplicated, and that the checksums of all shards are
-/// correct. In a folder, the merge then renames the shards. Finally, it writes the manifest of the
-/// dataset. An interrupted merge can be run again.
+/// correct (see [`Merge::quick`]). In a folder, the merge then renames the shards. Finally, it
+/// writes the manifest of the dataset. An interrupted merge can be run again.
 ///
 /// ```no_run
 /// use warpfeed::pack::Merge;
@@ -62,7 +62,8 @@ impl Merge {
         Merge { target: target.to_owned(), force: false, quick: false, stores }
     }
 
-    /// Sets whether to replace an existing dataset with the same name. The default is false.
+    /// Sets whether to replace an existing dataset with the same name. The default is false. A
+    /// dataset in a store cannot be replaced.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
@@ -88,10 +89,11 @@ impl Merge {
     /// of the calling thread cancels the checks.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if parts are missing or were packed with different options, or if a
-    /// dataset with the same name exists and [`force`](Merge::force) is not set.
-    /// [`ErrorKind::Source`] if shards are missing or damaged. The message names the shards, and
-    /// says what to do. If a check fails, no files have been changed.
+    /// [`ErrorKind::Config`] if parts are missing or were packed with different options, if a
+    /// dataset with the same name exists and [`force`](Merge::force) is not set, or if `force` is
+    /// set and the target is in a store. [`ErrorKind::Source`] if shards are missing or damaged, or
+    /// if the source changed between two parts. The message names up to ten shards, and says what
+    /// to do. If a check fails, this merge has not changed any files.
     pub fn run(&self) -> Result<Merged> {
         let destination = open_destination(&self.target, &self.stores)?;
         let destination = &*destination;
