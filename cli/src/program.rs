@@ -16,7 +16,7 @@ use crate::commands::{bench, doctor, inspect, occupancy, pack, preview, report, 
 use crate::log::{self, say};
 use crate::option_names::in_flags;
 
-/// Inspects, verifies, packs, draws and measures image datasets for warpfeed's loader.
+/// Generates, inspects, verifies, draws, packs and measures image datasets for warpfeed's loader.
 ///
 /// PATH is a local dataset, or a URL such as s3://bucket/train or hf://datasets/org/name/train. The
 /// program detects its format:
@@ -49,7 +49,7 @@ Examples:
   warpfeed bench images.lmdb             # measure the loader and its limit
   warpfeed doctor images.lmdb            # measure this machine for settings
 
-Exit codes: 0 success, 1 an error or a bad sample, 2 an invalid command line.";
+Exit codes: 0 success, 1 an error or bad data, 2 an invalid command line.";
 
 #[derive(Subcommand)]
 enum Command {

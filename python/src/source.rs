@@ -35,8 +35,7 @@ pub(crate) fn open_source(data: &Bound<'_, PyAny>, source_options: &Options) -> 
     if let Some(describe) = data.getattr_opt("_describe_source")? {
         return open_described(describe.call0()?.cast::<PyDict>()?, source_options);
     }
-    let expected =
-        "expected the path of a dataset, or an object with __len__ and __getitem__ that returns encoded images";
+    let expected = "expected the path of a dataset, or an object with __len__ and a __getitem__ that returns samples";
     let kind = data.get_type().name()?;
     if data.cast::<PyMapping>().is_ok() {
         return Err(PyTypeError::new_err(format!(
@@ -268,7 +267,8 @@ fn append(scratch: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
 const VALUES: &str = "a number, a list of numbers, an array, bytes, a string or a path";
 
 /// Appends a field to the scratch buffer: bytes unchanged, strings as `.txt` files, arrays as `.npy`
-/// files, and numbers and lists as JSON.
+/// files, lists of images as [`Frames`], and numbers and other lists as JSON. A path is added to
+/// `ranges.files` instead.
 fn append_field(
     name: &str,
     value: &Bound<'_, PyAny>,

@@ -13,7 +13,7 @@ use crate::error::Raised as _;
 use crate::option_names::in_python;
 
 fn parse_stats(text: &str) -> PyResult<Stats> {
-    serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("not loader statistics: {e}")))
+    serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("this is not a result of stats(): {e}")))
 }
 
 /// Returns the statistics since `earlier` as JSON and as a table.

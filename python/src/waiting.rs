@@ -46,7 +46,7 @@ static LEFT_RUNNING: Mutex<Vec<(u32, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new thread and waits for it. A signal ends the wait, sets the flag that `work`
 /// receives, and cancels its reads from object stores. If no thread can be started, `work` runs on
-/// the calling thread, so that a loader can still be closed.
+/// the calling thread, so that a loader can still be closed; on a loader's thread, the call fails.
 pub(crate) fn run_on_thread<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&AtomicBool) -> Result<T> + Send + 'static,

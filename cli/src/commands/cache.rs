@@ -12,9 +12,10 @@ use crate::{Outcome, progress, size};
 
 /// Show, fill, check, refresh or empty the local cache of datasets in object stores
 ///
-/// A cache is a folder that contains data that loaders have read from stores. A loader uses a cache
-/// only if its program sets one (Rust: Cache::open, Python: cache_bytes). Every command can run
-/// while other processes use the folder.
+/// A cache is a folder with data from object stores, and with listings of their objects. Data is
+/// cached in blocks, or in whole files for formats that need local files. A loader uses a cache only
+/// if its program sets one (Rust: Cache::open, Python: cache_bytes). Every command can run while
+/// other processes use the folder.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,8 +35,8 @@ enum Action {
     Show(Folder),
     /// Read a whole dataset once; the cache keeps as much of it as fits
     Warm(Box<Warm>),
-    /// Read every block, and the whole files of each dataset that no process is filling, and delete
-    /// damaged ones and damaged listings; exits with 1 if anything was damaged
+    /// Check all blocks and listings, and the whole files of datasets that no process is filling;
+    /// delete what is damaged, and exit with code 1 if anything was damaged
     Check(Folder),
     /// Delete the cached listings, so that the next opening of a dataset finds new objects
     Refresh(Refresh),

@@ -24,9 +24,9 @@ use crate::size::bytes;
 /// Find the bottleneck of a dataset on this machine, and suggest settings
 ///
 /// Measures reading, decoding, resizing, memory and (with a GPU) copying to the GPU, one after the
-/// other. Then measures the loader with different numbers of workers, and with decoding on the GPU.
-/// Prints the bottleneck of the loader, and settings in Rust and Python. Takes about half a minute
-/// and uses all cores.
+/// other. Then measures the loader with different numbers of workers and (with a GPU) with decoding
+/// on the GPU. Prints the bottleneck of the loader, and settings in Rust and Python. Takes about
+/// half a minute and uses all cores.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +50,8 @@ const MAX_SAMPLES: usize = 2000;
 /// Once this many bytes have been read, these measurements include no more samples.
 const MAX_BYTES: usize = 512 << 20;
 const GPU_PREFETCH: usize = 4;
-/// Maximum size in bytes of the decoded pages of a shuffle window. Their cache has at most 256 MiB.
+/// Maximum size in bytes of the decoded pages of a shuffle window. The cache of decoded pages has at
+/// most 256 MiB.
 const MAX_PAGE_BYTES: usize = 192 << 20;
 /// Size of the block that each thread copies, larger than its share of the CPU caches.
 const BLOCK_BYTES: usize = 64 << 20;
@@ -168,7 +169,7 @@ impl Args {
             Err(_) => {}
         }
         let chosen = match gpu_stats {
-            Some(_) => "decoding on the GPU is fastest".to_owned(),
+            Some(_) => "decoding on the GPU is clearly fastest".to_owned(),
             None => format!("the fewest workers that reach 97 % of the best speed: {workers}"),
         };
         if let Some([numbers, choice]) = requests.map(|requests| requests.summary_lines()) {

@@ -19,8 +19,8 @@ use crate::{Outcome, progress};
 
 /// Describe a dataset: samples, classes, formats, sizes
 ///
-/// Reads every image completely, like verify, and lists samples that cannot be decoded or are
-/// damaged. With --headers, reads only headers.
+/// Reads every image completely, and lists bad and damaged samples, like verify. With --headers,
+/// reads only headers.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Read only headers: faster, but does not find damaged pixels
     #[arg(long)]
     headers: bool,
-    /// Exit with code 1 if a sample cannot be read or is damaged
+    /// Exit with code 1 if a sample is bad or damaged
     #[arg(long)]
     strict: bool,
     #[command(flatten)]

@@ -18,10 +18,10 @@ use crate::{Outcome, progress};
 /// By default, JPEGs are rewritten losslessly so that crops can be decoded faster. Other programs
 /// can still read them. Local files are written under names that end in .partial, and renamed once
 /// they are complete. With shards, the same command continues an interrupted run. If images cannot
-/// be decoded, the command lists them and does not finish packing; see --keep-bad.
+/// be decoded, the command names the first ten and does not finish packing; see --keep-bad.
 ///
-/// Several machines that share a folder or a store can each pack one part of a dataset: --part
-/// 0/64, --part 1/64, and so on. --merge then checks the parts and combines them.
+/// Several machines that share a folder or an object store can each pack one part of a dataset:
+/// --part 0/64, --part 1/64, and so on. --merge then checks the parts and combines them.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("decodes").args(["quality", "max_side", "raw"]).multiple(true))]
 #[command(after_help = "\
@@ -80,13 +80,13 @@ pub(crate) struct Args {
     /// Pack only the samples with the keys in this file, one per line
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
-    /// Replace an existing output once the new output is complete
+    /// Replace an existing local output of the same format once the new output is complete
     #[arg(long)]
     force: bool,
-    /// Keep images that cannot be decoded, unchanged
+    /// Store images that cannot be decoded unchanged, instead of failing
     #[arg(long)]
     keep_bad: bool,
-    /// Reject damaged images even if they can be decoded
+    /// Fail if an image is damaged, even if it can be decoded
     #[arg(long, conflicts_with = "keep_bad")]
     strict: bool,
     /// Leave images unchanged, byte for byte

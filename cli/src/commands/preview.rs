@@ -19,7 +19,7 @@ use crate::output;
 /// dark rim, and a hidden point is dark. Samples that cannot be decoded are gray.
 ///
 /// A training loop whose batch size is --images gets the same images in the first batch of the same
-/// epoch, if it uses the same seed and augmentation.
+/// epoch, if it shuffles with the same seed, and uses the same augmentation and size.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -20,14 +20,15 @@ use crate::{Outcome, progress};
 
 /// Decode every sample and list bad samples
 ///
-/// Also checks that boxes, masks and points match their image, and that MDS shards match their
-/// hashes.
+/// A sample is bad if it cannot be read or decoded, or if its label, boxes, masks or points are
+/// invalid or do not match its image. Also checks that MDS shards match their hashes.
 ///
-/// Prints one line per bad sample to stdout, in the order of the dataset: the sample's number, key
-/// and file, and the cause. Shards that do not match their hash are listed first. If a damaged
-/// sample can be decoded, the cause begins with 'damaged: '.
-/// The totals go to stderr. The exit code is 1 if a sample cannot be decoded or a shard does not
-/// match its hash. Damaged samples change the exit code only with --strict.
+/// Prints one line per bad or damaged sample to stdout, in the order of the dataset: the sample's
+/// number, key and file, and the cause. For a damaged sample that can be decoded, the cause begins
+/// with 'damaged: '. Shards that do not match their hash are listed first.
+///
+/// The totals go to stderr. The exit code is 1 if a sample is bad or a shard does not match its
+/// hash. Damaged samples change the exit code only with --strict.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,9 +37,9 @@ Examples:
   warpfeed verify 'train-{000..099}.tar' --json | jq -r .key
 
 Exit codes:
-  0  every sample can be decoded
-  1  a sample cannot be decoded (or is damaged, with --strict), a shard
-     does not match its hash, or the dataset cannot be opened
+  0  no sample is bad
+  1  a sample is bad (or damaged, with --strict), a shard does not match
+     its hash, or the dataset cannot be opened
   2  the command line is invalid")]
 pub(crate) struct Args {
     /// Dataset
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     /// `warpfeed pack`
     #[arg(long, value_name = "PART", value_parser = PartChoice::parse)]
     part: Option<PartChoice>,
-    /// Treat damaged samples as bad even if they can be decoded
+    /// Exit with code 1 if a sample is damaged, even if it can be decoded
     #[arg(long)]
     strict: bool,
     /// Print each line as a JSON object: sample, key, path, kind, error, tolerated
