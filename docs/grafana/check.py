@@ -6,7 +6,7 @@
 The program sends each query of warpfeed.json to the server, for all jobs and loaders, and prints the number of
 series that have a value. The exit code is 1 if a variable of the dashboard has no values, or if a query fails or has
 no such series. ``--absent`` lists words for metrics that the loaders do not measure, such as ``stall`` without a GPU
-and ``network`` without an object store: a query that contains one of these words may fail or have no series.
+and ``network`` without an object store: a query that contains one of these words may have no series.
 """
 
 import argparse
@@ -64,8 +64,9 @@ def main():
             result = request(options.server, "query", query=query)["result"]
             series = sum(math.isfinite(float(one["value"][1])) for one in result)
         except ValueError as e:
-            series = 0
-            print(f"{title}: {e}")
+            print(f"{title} ({legend}): FAILED: {e}: {query}")
+            failed = True
+            continue
         missing = series == 0 and not any(word in query for word in absent)
         failed |= missing
         print(f"{title} ({legend}): {series} series" + (f", NO DATA: {query}" if missing else ""))
