@@ -313,7 +313,14 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
                 || entry.first != next_position
                 || entry.samples == 0
             {
-                let cause = format!("{} begins with sample {} instead of {next_position}", entry.name, entry.first);
+                let cause = format!(
+                    "it lists {} with {} samples from position {}, but expected {} with samples from position \
+                     {next_position}",
+                    entry.name,
+                    entry.samples,
+                    entry.first,
+                    dest::shard_name(destination, shards.len() as u64)
+                );
                 return error(part, cause);
             }
             next_position += entry.samples;

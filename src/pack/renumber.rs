@@ -12,8 +12,8 @@ use crate::source::Sample;
 /// masks, or if their names end in `.class`, optionally followed by the extension of the encoding.
 /// Negative numbers mean that there is no class, and do not change.
 ///
-/// Fails if a class has no new number, or if the field is neither a NumPy array of `int64` nor a
-/// PNG mask. In other types, the new numbers might not fit.
+/// Fails if a class has no new number, if a `.class` field is not a little-endian NumPy array of
+/// `int64`, or if a mask is not a PNG of at most 8 bits or a new class does not fit into 8 bits.
 pub(super) fn renumber(sample: &Sample<'_>, name: &str, bytes: &mut Vec<u8>, start: usize) -> Result<()> {
     if !sample.is_relabeled() {
         return Ok(());

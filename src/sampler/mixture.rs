@@ -42,10 +42,9 @@ use crate::error::{Error, Result, counted};
 ///
 /// Within a round, samples from consecutive passes may interleave. At the end of each round, the
 /// draw counts of any two samples of a source differ by at most 1. If a source has fewer samples
-/// than its
-/// share of a round, some samples are repeated before others have appeared. For example, with two
-/// sources of 500 samples in equal shares, the first 500 draws from one source give about 320
-/// different samples.
+/// than its draws per round, some samples are repeated before others have appeared. For example,
+/// with two sources of 500 samples and equal proportions, the first 500 draws from one source give
+/// about 320 different samples.
 ///
 /// Augmentation is a function of (seed, pass, sample). A mixture needs no memory per sample, and
 /// finds the sample at any position in constant time.

@@ -51,7 +51,7 @@ impl Weighted {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a weight is negative or not finite, or if
-    /// all weights are 0.
+    /// no weight is greater than 0.
     pub fn new(weights: &[f64], seed: u64) -> Result<Self> {
         let cells = Self::build_cells(weights)?;
         let draws = cells.len() as u64;
