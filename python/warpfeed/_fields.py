@@ -189,8 +189,9 @@ class Mask(Arguments):
     W). Masks are resized with nearest-neighbor interpolation.
 
     The ``mask`` batch field is read from the sample's field ``mask``, ``mask.png`` (1- to 16-bit
-    grayscale, or palette indices), ``mask.npy`` (booleans or integers), ``mask.tif``,
-    ``mask.tiff``, ``mask.gif``, ``mask.bmp`` (palette indices) or ``mask.webp`` (lossless).
+    grayscale, or palette indices), ``mask.npy`` (booleans or integers, but not ``uint64``),
+    ``mask.tif``, ``mask.tiff``, ``mask.gif``, ``mask.bmp`` (palette indices) or ``mask.webp``
+    (lossless).
 
     ::
 

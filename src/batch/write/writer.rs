@@ -23,7 +23,7 @@ pub struct BatchWriter {
     pub(super) values: Arc<[[f32; 256]; 3]>,
     /// The bits of the output element for each pixel value, per channel.
     table: Arc<[[u32; 256]; 3]>,
-    /// The vector path. `None` if there is none for this CPU, or if the images have one channel.
+    /// The SIMD code. `None` if there is none for this CPU, or if the images have one channel.
     pub(super) vector: Option<Vector>,
 }
 
@@ -145,7 +145,8 @@ impl BatchWriter {
         ))
     }
 
-    /// Writes the pixels starting at index `first_pixel`. The vector path produces the same bits.
+    /// Writes the pixels starting at index `first_pixel`. The SIMD code ([`Vector`]) writes the
+    /// same bits.
     fn write_table(&self, image: &[u8], dst: &mut [u8], first_pixel: usize) {
         match self.cast.kind.bytes() {
             1 => self.write_elements::<1>(image, dst, first_pixel),
