@@ -218,9 +218,9 @@ class Mix(_Calls):
 
     @classmethod
     def cutmix(cls, alpha: float) -> Mix:
-        """Replaces a rectangle of each image with the same rectangle of its partner. The rectangle's
-        fraction of the image's area is drawn from Beta(alpha, alpha). Then the rectangle is clipped
-        to the image."""
+        """Replaces a rectangle of each image with the same rectangle of its partner. The
+        rectangle's fraction of the image's area is drawn from Beta(alpha, alpha). Then the
+        rectangle is clipped to the image."""
         return cls._make((("cutmix", (float(alpha),)),))  # type: ignore[no-any-return]
 
     @classmethod
@@ -285,9 +285,9 @@ class Augment(_Calls):
 
     @classmethod
     def center_crop(cls, size: Size) -> Augment:
-        """Takes the central pixels without resizing, like torchvision's ``CenterCrop(size)``. Unlike
-        in torchvision, a sample fails if its image is smaller. ``size`` is a number for a square,
-        or (height, width)."""
+        """Takes the central pixels without resizing, like torchvision's ``CenterCrop(size)``.
+        Unlike in torchvision, a sample fails if its image is smaller. ``size`` is a number for a
+        square, or (height, width)."""
         return cls._cropped("center_crop", (), size)
 
     @classmethod
@@ -720,8 +720,8 @@ class Augment(_Calls):
         that they cover. A covered object is dropped if no pixels remain, or if it no longer meets
         ``min_visible`` or ``min_size`` of :class:`Boxes`.
 
-        The loader needs exactly one :class:`Boxes` field with ``masks=True``. If samples have labels,
-        pass ``drop_field=["label"]``.
+        The loader needs exactly one :class:`Boxes` field with ``masks=True``. If samples have
+        labels, pass ``drop_field=["label"]``.
 
         Args:
             probability: probability that objects are pasted into a sample.

@@ -125,9 +125,9 @@ class _BatchProperties(_other_names.EarlierNames):
 
     @property
     def mixing(self) -> tuple[float, tuple[int, int, int, int] | None] | None:
-        """The weight of a mixed batch, and for CutMix the rectangle (x, y, width, height). Each sample
-        has this weight in its own mixture, and its partner has ``1 - weight``. None if the batch was
-        not mixed."""
+        """The weight of a mixed batch, and for CutMix the rectangle (x, y, width, height). Each
+        sample has this weight in its own mixture, and its partner has ``1 - weight``. None if the
+        batch was not mixed."""
         mixing: tuple[float, tuple[int, int, int, int] | None] | None = self._require_native().mixing()
         return mixing
 

@@ -155,9 +155,9 @@ class Decoder(_other_names.EarlierNames):
 
     The pixels are identical to the batches of a :class:`Loader` with the same options. With
     ``device="cuda"``, the device decodes the JPEGs that it supports, and CPU threads decode all
-    other images, such as progressive JPEGs, PNG and WebP. The results are bit-identical. A bad image
-    does not affect the other images. Any number of threads may share a decoder. The next request is
-    prepared while the device decodes the current request.
+    other images, such as progressive JPEGs, PNG and WebP. The results are bit-identical. A bad
+    image does not affect the other images. Any number of threads may share a decoder. The next
+    request is prepared while the device decodes the current request.
 
     Args:
         max_batch: maximum number of images in a request.

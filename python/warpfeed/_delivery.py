@@ -70,8 +70,8 @@ class Delivery:
         return (1, 2) if self._layout == "nhwc" else (2, 3)
 
     def stream(self) -> int:
-        """Returns the handle of torch's current stream on the device. Returns 0, the default stream,
-        for host batches, and if the output is not torch."""
+        """Returns the handle of torch's current stream on the device. Returns 0, the default
+        stream, for host batches, and if the output is not torch."""
         torch = _torch() if self.device is not None and self._output == "torch" else None
         if torch is None or not torch.cuda.is_available():
             return 0

@@ -310,8 +310,8 @@ class Keypoints(Arguments):
     Args:
         count: K, the number of points per sample.
         visibility: each point has a third number, in the sample and in the batch, so the shape is
-            (N, K, 3): 0 for unlabeled, 1 for hidden, 2 for visible. A point outside the crop becomes
-            (0, 0, 0).
+            (N, K, 3): 0 for unlabeled, 1 for hidden, 2 for visible. A point outside the crop
+            becomes (0, 0, 0).
         flip_pairs: pairs of points to swap when the image is flipped along exactly one axis, such
             as ``[(0, 1)]`` for the left and the right eye.
         frames: delivers the points for each of the T frames of an ``Image(frames=T)``, with an axis

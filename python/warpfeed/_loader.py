@@ -104,9 +104,9 @@ class Loader(_other_names.EarlierNames):
         drop_last: ``drop_last=True`` is the same as ``last_batch="drop"``, as in PyTorch.
         last_batch: whether an incomplete last batch is delivered (``"keep"``, the default), left
             out (``"drop"``) or filled with padding (``"pad"``).
-        num_workers: number of worker threads. None, the default, starts one thread per core, or more
-            if a GPU decodes videos; ranks on the same machine divide its cores. There are no worker
-            processes, so 0 is rejected.
+        num_workers: number of worker threads. None, the default, starts one thread per core, or
+            more if a GPU decodes videos; ranks on the same machine divide its cores. There are no
+            worker processes, so 0 is rejected.
         prefetch: number of batches to prepare in advance. With None, the default, the loader
             adjusts the number while it runs.
         batch_transform: a function that is called on whole batches, or a list of functions that are
@@ -230,9 +230,9 @@ class Loader(_other_names.EarlierNames):
     Args: Several GPUs
         distributed: True reads the rank from ``torch.distributed``, from Ray Train, or from the
             launcher's environment, whichever is found first. False delivers all samples to every
-            rank. If there are several ranks, pass ``distributed`` or ``rank``. When an epoch begins,
-            the loader compares its rank with ``torch.distributed``, which may have been initialized
-            later, unless you passed False or ``rank``.
+            rank. If there are several ranks, pass ``distributed`` or ``rank``. When an epoch
+            begins, the loader compares its rank with ``torch.distributed``, which may have been
+            initialized later, unless you passed False or ``rank``.
         rank: rank of this process; requires ``world_size``.
         world_size: number of ranks.
         global_batch_size: number of samples per batch, summed over all ranks; replaces
@@ -256,10 +256,10 @@ class Loader(_other_names.EarlierNames):
             images in the cache are cropped instead of decoded again. Batches do not change. An
             image takes 3 bytes per pixel, about 0.5 MB for a photograph of ImageNet. By default,
             nothing is cached.
-        cache_format: ``"pixels"`` (the default), or ``"coefficients"`` to cache the DCT coefficients
-            of JPEGs, which usually take less than half as much memory. Pixels are then computed in
-            each epoch, but Huffman decoding is skipped. Other images, and JPEGs whose coefficients
-            take more memory than their pixels, are cached as pixels.
+        cache_format: ``"pixels"`` (the default), or ``"coefficients"`` to cache the DCT
+            coefficients of JPEGs, which usually take less than half as much memory. Pixels are then
+            computed in each epoch, but Huffman decoding is skipped. Other images, and JPEGs whose
+            coefficients take more memory than their pixels, are cached as pixels.
 
     Args: Errors and limits
         max_skipped: number of bad samples that may be skipped. A copy of a different sample of the
@@ -275,10 +275,10 @@ class Loader(_other_names.EarlierNames):
         max_sample_bytes: maximum total size in bytes of the stored fields of a sample; 2**31 by
             default. A larger sample fails.
         trace: path for a trace of Chrome trace events, which Perfetto displays, or ``(path, (wait,
-            warmup, active, repeat))``. In each cycle of ``wait + warmup + active`` batches, the last
-            ``active`` batches are traced. There are ``repeat`` cycles, or any number if ``repeat``
-            is 0. The default is (1, 1, 3, 1). The file is complete after each cycle, and when the
-            loader is closed.
+            warmup, active, repeat))``. In each cycle of ``wait + warmup + active`` batches, the
+            last ``active`` batches are traced. There are ``repeat`` cycles, or any number if
+            ``repeat`` is 0. The default is (1, 1, 3, 1). The file is complete after each cycle, and
+            when the loader is closed.
 
     Raises:
         ConfigError: if an option has an unsupported value, or contradicts other options or the

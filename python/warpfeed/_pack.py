@@ -59,8 +59,8 @@ def pack(
         recode: ``"lossless"`` rewrites JPEGs so that they can be cropped faster, without changing
             their pixels; ``"keep_bytes"`` stores files unchanged.
         frames: packs a :class:`LeRobot` dataset as a LeRobot dataset, with episodes and statistics.
-            ``target`` is a folder, or the path of a ``.tar`` in a folder. Each frame is decoded once,
-            and stored as a JPEG with ``quality``, which is 95 by default.
+            ``target`` is a folder, or the path of a ``.tar`` in a folder. Each frame is decoded
+            once, and stored as a JPEG with ``quality``, which is 95 by default.
         quality: re-encodes every image, including the cameras of robots, as a JPEG of this quality
             (1 to 100), with 4:2:0 chroma subsampling. This is lossy.
         max_side: shrinks images whose longer side exceeds this number of pixels, and re-encodes
@@ -77,16 +77,17 @@ def pack(
         background: color behind transparent pixels of images that are decoded, such as ``(255,
             255, 255)``. By default, alpha is ignored.
         num_workers: number of threads; by default one per core.
-        force: replaces an existing dataset of the same format. A dataset in an object store is never
-            replaced.
+        force: replaces an existing dataset of the same format. A dataset in an object store is
+            never replaced.
         keep_bad: stores images that cannot be decoded unchanged. By default, such images raise an
             error.
-        strict: raises an error if an image is damaged, even if it can be decoded. This option has no
-            effect with ``keep_bad``.
+        strict: raises an error if an image is damaged, even if it can be decoded. This option has
+            no effect with ``keep_bad``.
         retries: number of times that a sample is read again after a transient storage error.
         shard_size: starts a new tar shard before the current shard exceeds this number of bytes.
             With ``part``, this is the approximate average size of a shard. By default, one file is
-            written. With ``part`` or an object store, ``shard_size`` or ``shard_samples`` is required.
+            written. With ``part`` or an object store, ``shard_size`` or ``shard_samples`` is
+            required.
         shard_samples: starts a new tar shard after this number of samples.
         part: ``(i, n)`` packs only part ``i`` of ``n`` of the shards, counting from 0.
             :func:`merge` then joins the parts. ``"auto"`` takes the part from a job array of SLURM
@@ -106,8 +107,8 @@ def pack(
 
     Raises:
         ConfigError: if an option is invalid, or if the target exists and ``force`` is not set.
-        WarpfeedError: if a sample cannot be read, an image cannot be decoded, or the target cannot be
-            written. An existing dataset is then unchanged. With shards, you can repeat the call,
+        WarpfeedError: if a sample cannot be read, an image cannot be decoded, or the target cannot
+            be written. An existing dataset is then unchanged. With shards, you can repeat the call,
             which continues after the last complete shard.
         TypeError: for an unknown argument or a value of the wrong type.
     """

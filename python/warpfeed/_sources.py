@@ -37,8 +37,8 @@ class Coco(Arguments):
 @dataclass(frozen=True)
 class Yolo(Arguments):
     """Images with YOLO label files. ``path`` is a ``data.yaml``, with ``split`` set to one of its
-    splits (``"train"``, the default, ``"val"`` or ``"test"``), a folder that contains ``images`` and
-    ``labels``, or a folder inside ``images``, such as ``coco8/images/val``.
+    splits (``"train"``, the default, ``"val"`` or ``"test"``), a folder that contains ``images``
+    and ``labels``, or a folder inside ``images``, such as ``coco8/images/val``.
 
     The fields of a sample are ``boxes`` and ``boxes.class`` for :class:`Boxes`, which converts the
     relative coordinates to pixels. Samples also have ``boxes.points`` if ``data.yaml`` defines
@@ -103,8 +103,8 @@ class Clips(Arguments):
         path: folder or URL of the videos, in class folders or flat.
         frames: number of frames of a clip.
         stride: distance between consecutive frames of a clip, in frames of the video; 1 by default.
-        fps: number of frames of a clip per second of the video, instead of ``stride``. Each frame of
-            a clip is the frame of the video that is nearest in time.
+        fps: number of frames of a clip per second of the video, instead of ``stride``. Each frame
+            of a clip is the frame of the video that is nearest in time.
         per_video: number of clips of each video. Each clip is a sample.
         jitter: maximum distance in frames by which a start is moved to either side; None for any
             distance. The whole clip stays inside the video.
@@ -179,10 +179,10 @@ class LeRobot(Arguments):
         path: folder or URL of the dataset.
         episodes: indices of the episodes to read; all by default. Samples are always in the order
             of the dataset.
-        split: name of a split in ``meta/info.json``, such as ``"train"``. The split must contain all
-            ``episodes``.
-        features: names of the features that samples contain, including ``"task"``; all by default. A
-            sample has at most 16 fields, including ``<feature>_is_pad``. A loader reads only the
+        split: name of a split in ``meta/info.json``, such as ``"train"``. The split must contain
+            all ``episodes``.
+        features: names of the features that samples contain, including ``"task"``; all by default.
+            A sample has at most 16 fields, including ``<feature>_is_pad``. A loader reads only the
             fields that it needs.
         delta_timestamps: for each feature, the times of the frames to stack, in seconds relative to
             the frame of the sample, as in the ``lerobot`` library.
@@ -452,8 +452,8 @@ class TableOptions(Arguments):
             file become the ``<column>.<extension>`` field. Columns whose first values are paths of
             existing files are detected.
         gather: joins numeric columns into a vector: ``{"attributes": ["age", "weight"]}``.
-        delimiter: the character between cells, such as ``";"``. By default, the name of the file and
-            its first line determine the character.
+        delimiter: the character between cells, such as ``";"``. By default, the name of the file
+            and its first line determine the character.
         headerless: pass True if the file has no header. The columns are then named ``0``, ``1``,
             ``2`` and so on.
     """

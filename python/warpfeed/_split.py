@@ -31,8 +31,8 @@ def split(
             :class:`Coco`, a Python dataset other than a list or an array, or the ``dataset`` of a
             loader. For the ``dataset`` of a loader, only the samples in the loader's ``subset`` are
             divided, and labels are read with the loader's options, such as ``classes``.
-        shares: fraction of the samples in each part, for at most 8 parts. If the sum is less than 1,
-            the remaining samples are in no part.
+        shares: fraction of the samples in each part, for at most 8 parts. If the sum is less than
+            1, the remaining samples are in no part.
         seed: random seed. The split depends on no other random state.
         labels: one label per entry of ``samples``. If ``samples`` is the ``dataset`` of a loader,
             one label per sample of the whole dataset, including samples outside ``subset``. With
@@ -41,9 +41,9 @@ def split(
             a Python dataset.
 
     Raises:
-        ConfigError: if there are no shares or more than 8, if a share is not from 0 to 1, if the sum
-            of the shares exceeds 1, if there is not one label per sample, or if ``by_class`` is set
-            together with ``labels`` or without a dataset.
+        ConfigError: if there are no shares or more than 8, if a share is not from 0 to 1, if the
+            sum of the shares exceeds 1, if there is not one label per sample, or if ``by_class`` is
+            set together with ``labels`` or without a dataset.
         TypeError: if a value has the wrong type.
         WarpfeedError: if the dataset cannot be opened, or a label cannot be read.
     """

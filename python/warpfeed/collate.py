@@ -102,8 +102,8 @@ def trim(batch: Any, *, multiple: int = 32) -> Any:
 
     Images, masks and dense maps are reduced to the maximum height and the maximum width of the
     images without padding. Both are rounded up to a multiple of ``multiple``, up to the original
-    size. The results are views of the batch, so nothing is copied, except that relative boxes become
-    fractions of the reduced image. Boxes and keypoints in pixels do not change.
+    size. The results are views of the batch, so nothing is copied, except that relative boxes
+    become fractions of the reduced image. Boxes and keypoints in pixels do not change.
 
     Raises:
         ConfigError: if the batch has no images; if it has a second field of type

@@ -131,8 +131,8 @@ def _first_epoch(loader: Loader) -> Loader:
 
 
 def _saved_position(loader: Loader, checkpoint: str) -> tuple[int, int] | None:
-    """Returns the epoch and the batch at which a run continues, or None if the checkpoint contains no
-    position.
+    """Returns the epoch and the batch at which a run continues, or None if the checkpoint contains
+    no position.
 
     Raises:
         ConfigError: as for :meth:`Loader.load_state_dict`.

@@ -1,8 +1,8 @@
 """Packs datasets on a Ray cluster.
 
-Each part is packed by a Ray task, which reads the samples of the part from the dataset. Ray's object
-store contains only the dataset object, such as a path. All machines need access to the data and to
-the target, so both must be in a shared folder or an object store.
+Each part is packed by a Ray task, which reads the samples of the part from the dataset. Ray's
+object store contains only the dataset object, such as a path. All machines need access to the data
+and to the target, so both must be in a shared folder or an object store.
 """
 
 from __future__ import annotations

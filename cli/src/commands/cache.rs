@@ -13,9 +13,9 @@ use crate::{Outcome, progress, size};
 /// Show, fill, check, refresh or empty the local cache of datasets in object stores
 ///
 /// A cache is a folder with data from object stores, and with listings of their objects. Data is
-/// cached in blocks, or in whole files for formats that need local files. A loader uses a cache only
-/// if its program sets one (Rust: Cache::open, Python: cache_bytes). Every command can run while
-/// other processes use the folder.
+/// cached in blocks, or in whole files for formats that need local files. A loader uses a cache
+/// only if its program sets one (Rust: Cache::open, Python: cache_bytes). Every command can run
+/// while other processes use the folder.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

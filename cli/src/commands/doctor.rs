@@ -50,8 +50,8 @@ const MAX_SAMPLES: usize = 2000;
 /// Once this many bytes have been read, these measurements include no more samples.
 const MAX_BYTES: usize = 512 << 20;
 const GPU_PREFETCH: usize = 4;
-/// Maximum size in bytes of the decoded pages of a shuffle window. The cache of decoded pages has at
-/// most 256 MiB.
+/// Maximum size in bytes of the decoded pages of a shuffle window. The cache of decoded pages has
+/// at most 256 MiB.
 const MAX_PAGE_BYTES: usize = 192 << 20;
 /// Size of the block that each thread copies, larger than its share of the CPU caches.
 const BLOCK_BYTES: usize = 64 << 20;
