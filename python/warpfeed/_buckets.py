@@ -50,6 +50,9 @@ class Buckets:
             bound of its bucket. Samples beyond the last bound count as long as the longest sample.
             The last batch of each bucket may be smaller, and ``drop_last`` drops it.
 
+    The loader rejects buckets if the number of lengths differs from the number of samples, for a
+    mixture, and together with ``repeat`` or a different option that determines the order.
+
     Raises:
         ConfigError: if the bounds are not in increasing order, or if a number is out of range.
         TypeError: if a value is not an integer.
@@ -152,6 +155,11 @@ class SizeBuckets:
         budget: maximum number of pixels in a global batch, so that batches of large images contain
             fewer images. ``batch_size`` is the maximum number of images.
 
+    The loader rejects buckets if the number of images differs from the number of samples, if there
+    are more than 256 sizes or a size is repeated, for a mixture, and together with ``repeat``,
+    ``last_batch="pad"``, ``Augment.from_epoch``, ``Augment.mosaic``, ``Augment.copy_paste`` or a
+    different option that determines the order.
+
     Raises:
         ConfigError: if a number is out of range.
         TypeError: if a value is not a pair of integers.
@@ -177,9 +185,10 @@ class SizeBuckets:
 
 
 def image_sizes(data: Any) -> list[tuple[int, int]]:
-    """Reads the header of each image of a dataset, on all cores, and returns the (height, width) of
-    each image after its EXIF orientation has been applied. An image whose header cannot be read has
-    the size (0, 0); a loader reports the error when it loads the sample.
+    """Reads each sample of a dataset and the header of its image, on all cores, and returns the
+    (height, width) of each image after its EXIF orientation has been applied. An image that is
+    missing or has an unreadable header has the size (0, 0); a loader reports the error when it
+    loads the sample.
 
     Args:
         data: path, URL, Python dataset or object such as :class:`Coco`, as for :class:`Loader`,

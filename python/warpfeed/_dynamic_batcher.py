@@ -67,7 +67,8 @@ class DynamicBatcher:
         return future
 
     def close(self) -> None:
-        """Waits until all requests are finished, then closes the batcher. The decoder stays open.
+        """Rejects further requests, and waits until all submitted requests are finished. The
+        decoder stays open.
 
         The batcher is also closed when the decoder is closed, or once the last reference to the
         batcher is gone and no requests are pending.

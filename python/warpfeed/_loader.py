@@ -143,8 +143,8 @@ class Loader(_other_names.EarlierNames):
             ``weights``, ``buckets`` and ``loader.dataset[id]`` still refer to the whole dataset.
         weights: weight of each sample of the whole dataset. Samples are drawn with replacement; if
             ``subset`` is set, only from the subset. For large datasets, pass an array.
-        balanced: draws samples with replacement so that all classes are equally likely. Every
-            sample must have a label.
+        balanced: draws samples with replacement so that all classes are equally likely. Each
+            selected sample must have a label.
         buckets: lengths of the samples, to group samples of similar lengths into batches
             (:class:`Buckets`), or sizes of the images, to group them by aspect ratio
             (:class:`SizeBuckets`).
@@ -716,8 +716,13 @@ class Loader(_other_names.EarlierNames):
         return stats
 
     def device_stats(self) -> dict[str, int] | None:
-        """Returns the number of bytes of device memory in use and the number of bytes copied to the
-        device. Returns None for host batches."""
+        """Returns the statistics of the device, or None for host batches.
+
+        The dict has these keys: ``allocated``, the size in bytes of the device batches that are
+        ready or in use; ``peak``, the maximum of ``allocated`` so far; ``reserved``, the bytes of
+        device memory that opening the loader allocated; ``batches``, the number of copies of a
+        batch to the device; and ``copied_bytes``, the number of bytes copied to the device.
+        """
         stats = self._core.device_stats()
         return None if stats is None else dict(json.loads(stats))
 

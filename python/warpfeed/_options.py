@@ -61,7 +61,7 @@ def checked(function: Callable[..., Any], values: Mapping[str, Any], unknown: It
 
     Raises:
         TypeError: if a value has the wrong type, or if `unknown` is not empty.
-        ConfigError: if a number is out of range.
+        ConfigError: if a number is out of range, or a string is not one of the supported values.
     """
     options = option_types(function)
     for name in unknown:

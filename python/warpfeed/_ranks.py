@@ -87,9 +87,9 @@ def _env_int(name: str) -> int | None:
 
 
 def local_world_size(world_size: int) -> int | None:
-    """Estimates the number of ranks on this machine, for launchers that do not report it. Ranks
-    that connect to the loopback address are all on this machine. Otherwise, the estimate is one
-    rank per GPU."""
+    """Returns the number of ranks on this machine, from ``LOCAL_WORLD_SIZE`` if the launcher sets
+    it. Otherwise, all ranks are assumed to be on this machine if they connect to the loopback
+    address, and else one rank per GPU. Returns None if the number is unknown."""
     local_size, address = _env_int("LOCAL_WORLD_SIZE"), os.environ.get("MASTER_ADDR")
     if local_size is None and address not in ("localhost", "127.0.0.1", "::1"):
         torch = sys.modules.get("torch")

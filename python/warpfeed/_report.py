@@ -28,8 +28,8 @@ class Report(dict[str, Any]):
 class Stats(Report):
     """The statistics of a loader or a decoder. Times are in seconds.
 
-    - ``batches``, ``samples`` and ``epochs``: the numbers of delivered batches, samples and epochs.
-      ``seconds`` is the time within epochs.
+    - ``batches`` and ``samples``: the numbers of delivered batches and samples. ``epochs`` is the
+      number of epochs that delivered at least one batch, and ``seconds`` is the time within epochs.
     - ``waited_seconds``: the time that the host waited for batches. ``stall`` is the time that the
       device's stream waited for batches.
     - ``read``, ``decode``, ``transform`` and ``write``: the stages of the workers. ``fields`` has a

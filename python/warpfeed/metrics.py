@@ -84,7 +84,11 @@ METRICS = tuple(
         ("copy_bytes_total", "Bytes copied to the device", "copy/bytes"),
         ("convert_seconds_total", "Time that the device spent converting batches", "convert/seconds"),
         ("device_decode_seconds_total", "Time that the device spent decoding", "device_decode/seconds"),
-        ("device_decode_images_total", "Images that workers sent to the device for decoding", "decoded_on_device"),
+        (
+            "device_decode_images_total",
+            "Images that workers sent to the device for decoding or conversion",
+            "decoded_on_device",
+        ),
         ("device_full_images_total", "Images that workers decoded because the device memory was full", "device_full"),
         ("device_failed_samples_total", "Samples that workers decoded because the device could not", "decoded_again"),
         ("network_requests_total", "Requests to the object store, including retries", "network/requests"),
