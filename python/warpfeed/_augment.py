@@ -153,7 +153,8 @@ class ColorJitter(_Calls):
 
 
 class RandomErasing(_Calls):
-    """Fills a random rectangle, after any normalization, like torchvision's ``RandomErasing``."""
+    """Fills a random rectangle with the given probability, after any normalization, like
+    torchvision's ``RandomErasing``."""
 
     __slots__ = ()
 
@@ -185,12 +186,13 @@ class RandomErasing(_Calls):
 
     def noise(self, deviation: float = 1.0) -> RandomErasing:
         """Fills the rectangle with normally distributed noise around ``value``, drawn separately
-        for each channel of each pixel. ``noise()`` equals timm's mode ``pixel``."""
+        for each channel of each pixel. For normalized images, ``noise()`` equals timm's mode
+        ``pixel``."""
         return self._with("noise", float(deviation))  # type: ignore[no-any-return]
 
     def random_color(self, deviation: float = 1.0) -> RandomErasing:
         """Fills each rectangle with one random color, drawn from a normal distribution around
-        ``value``. ``random_color()`` equals timm's mode ``rand``."""
+        ``value``. For normalized images, ``random_color()`` equals timm's mode ``rand``."""
         return self._with("random_color", float(deviation))  # type: ignore[no-any-return]
 
 
@@ -545,7 +547,7 @@ class Augment(_Calls):
         interpolation: OperationInterpolation = "nearest",
         fill: Color | None = None,
     ) -> Augment:
-        """Applies two effects from a learned policy to each sample, like torchvision's
+        """Applies up to two effects from a learned policy to each sample, like torchvision's
         ``AutoAugment``."""
         return self._policy("auto_augment", (policy,), interpolation, fill)
 
@@ -574,12 +576,13 @@ class Augment(_Calls):
         return self._with(name, *args, interpolation, None if fill is None else _color(fill))  # type: ignore[no-any-return]
 
     def three_augment(self) -> Augment:
-        """Applies 3-Augment from "DeiT III": grayscale, solarize or blur, followed by a color
-        jitter of 0.3."""
+        """Applies 3-Augment from "DeiT III": grayscale, solarize or blur, chosen at random,
+        followed by a color jitter of 0.3."""
         return self._with("three_augment")  # type: ignore[no-any-return]
 
     def simclr(self) -> Augment:
-        """Applies the color augmentation of SimCLR: jitter, grayscale and blur."""
+        """Applies the color augmentation of SimCLR: jitter, grayscale and blur. The size of the
+        blur depends on the output size, so call :meth:`output` before this method."""
         return self._with("simclr")  # type: ignore[no-any-return]
 
     def dino(self, blur: float, solarize: float) -> Augment:
@@ -634,8 +637,9 @@ class Augment(_Calls):
         return rotated
 
     def perspective(self, scale: float = 0.5, probability: float = 0.5) -> Augment:
-        """Applies a random perspective transform with bilinear interpolation, like torchvision's
-        ``RandomPerspective``."""
+        """Applies a random perspective transform with the given probability and bilinear
+        interpolation, like torchvision's ``RandomPerspective``. Each corner moves inward by up to
+        ``scale`` times half the width and height."""
         return self._with("perspective", float(scale), float(probability))  # type: ignore[no-any-return]
 
     # Generated: one item per random effect in src/transform/ops.

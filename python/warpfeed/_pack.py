@@ -72,10 +72,12 @@ def pack(
             :class:`LeRobot` dataset.
         convert_to_u8: converts 16-bit images by taking their upper byte, and float images by
             scaling the range 0 to 1 to 0 to 255, if ``quality``, ``max_side`` or ``raw`` requires
-            decoding them. By default, 16-bit and float images are stored unchanged and counted in
-            ``refused``. Images that do not exceed ``max_side`` are also stored unchanged.
+            decoding them; an error is raised if none of the three is set. By default, 16-bit and
+            float images are stored unchanged and listed in ``refused``. Images that do not exceed
+            ``max_side`` are also stored unchanged.
         background: color behind transparent pixels of images that are decoded, such as ``(255,
-            255, 255)``. By default, alpha is ignored.
+            255, 255)``. By default, alpha is ignored. Requires ``quality``, ``max_side`` or
+            ``raw``.
         num_workers: number of threads; by default one per core.
         force: replaces an existing dataset of the same format. A dataset in an object store is
             never replaced.
@@ -93,8 +95,8 @@ def pack(
             :func:`merge` then joins the parts. ``"auto"`` takes the part from a job array of SLURM
             or AWS Batch, and ``("auto", n)`` also from an indexed job of Kubernetes.
         samples: packs only the samples with these indices, in this order.
-        keys: packs only the samples with these keys, in the order of ``data``. Cannot be combined
-            with ``samples``.
+        keys: packs only the samples with these keys, in the order of ``data``. All keys must exist.
+            Cannot be combined with ``samples``.
         progress: a function that is called a few times per second with the number of finished
             samples and the total number of samples. If it raises an exception, packing stops, as
             after Ctrl-C.

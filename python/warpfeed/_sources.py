@@ -22,8 +22,9 @@ class Coco(Arguments):
     images in the usual folders. For images in a different folder, pass the folder as ``images``.
 
     Each image is a sample, in the order of the image ids. The fields of a sample are ``image_id``,
-    and for :class:`Boxes` ``boxes``, ``boxes.class``, ``boxes.crowd`` and, if any annotation in the
-    file has them, ``boxes.area``, ``boxes.masks`` and ``boxes.points``.
+    and for :class:`Boxes` ``boxes``, ``boxes.class`` and ``boxes.crowd``. If the file contains areas,
+    segmentations or keypoints, samples also have ``boxes.area``, ``boxes.masks`` or
+    ``boxes.points``.
     """
 
     json: Path
@@ -61,9 +62,9 @@ class Voc(Arguments):
     subtracted from the left and upper edges: an xmin of 1 becomes 0, and xmax does not change. For
     files that count from 0, ``from_zero=True`` leaves all edges unchanged.
 
-    The fields of a sample are ``boxes``, ``boxes.class`` and ``boxes.difficult`` for
-    :class:`Boxes`, and ``mask`` for :class:`Mask` if ``SegmentationClass`` contains a mask of the
-    image. In a mask, 0 is the background, c + 1 stands for class c of the boxes, and 255 is the
+    The fields of a sample are ``boxes``, ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`
+    if the dataset has the folder ``Annotations``, and ``mask`` for :class:`Mask` if
+    ``SegmentationClass`` contains a mask of the image. In a mask, 0 is the background, c + 1 stands for class c of the boxes, and 255 is the
     outline of an object.
     """
 
@@ -441,7 +442,7 @@ class TableOptions(Arguments):
     labels. Every other column becomes a field.
 
     Args:
-        image: name of the column that contains image paths, or the images themselves in Parquet.
+        image: name of the column that contains image paths, or in Parquet the images themselves.
         root: folder that the paths are relative to; by default the folder of the table. If ``root``
             is a relative path, it is relative to the current folder.
         label: name of the column that contains labels, as integers or class names.

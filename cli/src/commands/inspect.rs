@@ -66,7 +66,7 @@ struct Report {
     annotated: Annotated,
     unreadable: usize,
     damaged: usize,
-    /// Findings as `verify` prints them.
+    /// Errors of bad and damaged samples, as in the output of `verify --json`.
     findings: Vec<String>,
     bytes: Distribution,
     width: Distribution,

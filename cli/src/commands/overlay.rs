@@ -14,7 +14,7 @@ pub(super) const LETTER_SIDE: u32 = 8;
 const MAX_BOXES: usize = 64;
 /// Number of samples that are read to find out which annotations a dataset has.
 const MAX_EXAMINED_SAMPLES: usize = 64;
-/// In a mask, pixels outside the image, and pixels without a class in Pascal VOC.
+/// Mask value of pixels outside the image, and of pixels without a class in Pascal VOC.
 const NO_CLASS: i64 = 255;
 /// Radius of a point in pixels.
 const POINT_RADIUS: i64 = 1;
@@ -27,9 +27,9 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Examines the first samples, except those that cannot be read. Masks are drawn if each of
-    /// these samples has a mask. Box masks are drawn if each of these samples that has boxes also
-    /// has box masks.
+    /// Examines the first samples, except those that cannot be read. Masks are drawn if each
+    /// examined sample has a mask. Box masks are drawn if each examined sample with boxes has box
+    /// masks.
     pub(super) fn of(source: &dyn Source, annotation_frame: AnnotationFrameArgs) -> Self {
         let mut overlay = Overlay { annotations: Annotations::default(), draws_box_masks: true, draws_mask: true };
         let mut scratch = Vec::new();

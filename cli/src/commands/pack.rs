@@ -246,7 +246,7 @@ fn merge(target: &Path, force: bool, quick: bool) -> Outcome {
     let merged = Merge::new(target).stores(stores()).force(force).quick(quick).run()?;
     if !merged.orphans.is_empty() {
         let ignored = counted(merged.orphans.len() as u64, "file does", "files do");
-        say(format_args!("warpfeed: warning: {ignored} not belong to the set and will be ignored:"));
+        say(format_args!("warpfeed: warning: {ignored} not belong to the dataset and will be ignored:"));
         merged.orphans.iter().take(MAX_LISTED).for_each(|path| say(format_args!("  {}", path.display())));
     }
     print_summary(target, &merged.report, true)
@@ -256,7 +256,7 @@ fn progress(target: &Path) -> Outcome {
     let Overview { samples, total, parts, missing, merged, .. } = Merge::new(target).stores(stores()).progress()?;
     let share = 100.0 * samples as f64 / total.max(1) as f64;
     let state = match parts {
-        _ if merged => "the set is complete".to_owned(),
+        _ if merged => "the dataset is complete".to_owned(),
         Some(_) if missing.is_empty() => "all parts are complete; merge them".to_owned(),
         Some(parts) => describe_incomplete(&missing, parts),
         None => "no part is complete".to_owned(),

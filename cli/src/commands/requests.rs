@@ -1,5 +1,5 @@
 //! Suggests a full shuffle or `shuffle_window` for tar shards in object storage, based on the
-//! number and the price of the requests.
+//! number, the price and the latency of the requests, and on whether the server refused any.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub(super) struct Requests {
     full_requests: u64,
     windowed_requests: u64,
     window: usize,
-    /// Whether the server charges for requests.
+    /// Whether the server is assumed to charge for requests.
     is_paid: bool,
     /// Whether the latency of requests limited the loader.
     is_slow: bool,

@@ -545,7 +545,7 @@ fn parts_are_packed_merged_and_verified() {
     assert_eq!(progress(), "12 of 12 samples (100.0 %); all parts are complete; merge them\n");
     let out = ok(dir.path(), &["pack", "--merge", "parts/x.tar"]);
     assert!(out.contains("12 samples") && out.contains("open as 'parts/x-{000000..000005}.tar'"), "{out}");
-    assert_eq!(progress(), "12 of 12 samples (100.0 %); the set is complete\n");
+    assert_eq!(progress(), "12 of 12 samples (100.0 %); the dataset is complete\n");
     ok(dir.path(), &["pack", "set", "whole/x.tar", "--shard-samples", "2"]);
     assert!(files(&dir.path().join("parts")) == files(&dir.path().join("whole")));
     let output = warpfeed(dir.path(), &["verify", "parts", "--part", "2/3"]);
