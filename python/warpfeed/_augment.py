@@ -275,14 +275,14 @@ class Augment(_Calls):
 
     @classmethod
     def train(cls, size: Size) -> Augment:
-        """Does the same as torchvision's ``RandomResizedCrop(size)`` and ``RandomHorizontalFlip()``.
-        ``size`` is a number for a square, or (height, width)."""
+        """Does the same as torchvision's ``RandomResizedCrop(size)`` and
+        ``RandomHorizontalFlip()``. ``size`` is a number for a square, or (height, width)."""
         return cls._cropped("train", (), size)
 
     @classmethod
     def eval(cls, shorter: int, size: Size) -> Augment:
-        """Does the same as torchvision's ``Resize(shorter)`` and ``CenterCrop(size)``. ``size`` is a
-        number for a square, or (height, width)."""
+        """Does the same as torchvision's ``Resize(shorter)`` and ``CenterCrop(size)``. ``size`` is
+        a number for a square, or (height, width)."""
         return cls._cropped("eval", (shorter,), size)
 
     @classmethod

@@ -488,11 +488,11 @@ class TokenIds(Arguments):
 class PackedIds(Arguments):
     """The token ids of a row of :class:`PackedTokens`, as an array of shape (N, length).
 
-    The batch has three more arrays, all i32. ``<name>.document``, of shape (N, length), contains the
-    index of each token's document within the row, and -1 for padding. ``<name>.position``, of shape
-    (N, length), contains the position of each token within its document, or within the padding.
-    ``<name>.ends``, of shape (N, max_documents + 1), contains the end of each document in the row,
-    where the padding counts as a document. The remaining elements are ``length``.
+    The batch has three more arrays, all i32. ``<name>.document``, of shape (N, length), contains
+    the index of each token's document within the row, and -1 for padding. ``<name>.position``, of
+    shape (N, length), contains the position of each token within its document, or within the
+    padding. ``<name>.ends``, of shape (N, max_documents + 1), contains the end of each document in
+    the row, where the padding counts as a document. The remaining elements are ``length``.
 
     Args:
         length: number of tokens per row.
@@ -544,8 +544,8 @@ class Patches(Arguments):
     rounds differently. The augmentation does not change patches.
 
     Args:
-        layout: ``"qwen2_vl"``, for Qwen2-VL and Qwen2.5-VL, has patches of shape (channel, time, row,
-            column), with the patches of a merged block next to each other. ``"naflex"``, for
+        layout: ``"qwen2_vl"``, for Qwen2-VL and Qwen2.5-VL, has patches of shape (channel, time,
+            row, column), with the patches of a merged block next to each other. ``"naflex"``, for
             SigLIP 2, has patches of shape (row, column, channel) in row-major order.
         of: name of the sample's field; by default, the first field that is named after an image
             format.

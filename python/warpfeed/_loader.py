@@ -88,9 +88,9 @@ class Loader(_other_names.EarlierNames):
         masks: folder that contains the masks for a folder of images, relative to the parent of the
             image folder: for ``"CamVid/train"``, ``masks="trainannot"`` is ``CamVid/trainannot``.
             The mask of ``a/1.jpg`` is ``a/1.png`` in this folder, or the same path with ``.npy``,
-            ``.tif``, ``.tiff``, ``.gif``, ``.bmp`` or ``.webp``. The masks become the ``mask`` field, for
-            :class:`Mask`. A ``*`` in the last component of ``masks`` stands for the name of the
-            image, as in ``"masks/*_mask"``.
+            ``.tif``, ``.tiff``, ``.gif``, ``.bmp`` or ``.webp``. The masks become the ``mask``
+            field, for :class:`Mask`. A ``*`` in the last component of ``masks`` stands for the name
+            of the image, as in ``"masks/*_mask"``.
         classes: class names. The label of a class is the position of its name in this list. In a
             dataset without class names, labels are already positions in this list.
         classes_file: file with the class names: one per line, or a JSON list.
@@ -252,9 +252,9 @@ class Loader(_other_names.EarlierNames):
         cache_refresh: lists object stores again instead of using cached listings, which do not
             contain objects that were added later. Requires ``cache_bytes``.
 
-        cache_decoded: maximum size in bytes of a cache of decoded images in memory. In later epochs,
-            images in the cache are cropped instead of decoded again. Batches do not change. An
-            image takes 3 bytes per pixel, about 0.5 MB for a photograph of ImageNet. By default,
+        cache_decoded: maximum size in bytes of a cache of decoded images in memory. In later
+            epochs, images in the cache are cropped instead of decoded again. Batches do not change.
+            An image takes 3 bytes per pixel, about 0.5 MB for a photograph of ImageNet. By default,
             nothing is cached.
         cache_format: ``"pixels"`` (the default), or ``"coefficients"`` to cache the DCT
             coefficients of JPEGs, which usually take less than half as much memory. Pixels are then
@@ -660,7 +660,8 @@ class Loader(_other_names.EarlierNames):
         call, epochs before the epoch in progress can no longer be requested.
 
         Args:
-            weights: one weight for each sample of the whole dataset. Pass an array for many samples.
+            weights: one weight for each sample of the whole dataset. Pass an array for many
+                samples.
             after: number of batches before the change.
 
         Returns:
@@ -777,10 +778,11 @@ class Loader(_other_names.EarlierNames):
         as in ``batch.ids``.
 
         The dict has the keys ``id``, ``key``, ``label`` (None if the sample has no label) and, if
-        the sample has an image, ``image``. The image contains all pixels after the EXIF rotation, as uint8: with
-        ``output="torch"`` as a tensor (3, height, width), otherwise as a NumPy array (height,
-        width, 3). Other fields keep the names under which they are stored: ``x.npy`` becomes an
-        array, ``x.json`` is parsed, ``x.txt`` becomes a string, and all others are bytes.
+        the sample has an image, ``image``. The image contains all pixels after the EXIF rotation,
+        as uint8: with ``output="torch"`` as a tensor (3, height, width), otherwise as a NumPy array
+        (height, width, 3). Other fields keep the names under which they are stored: ``x.npy``
+        becomes an array, ``x.json`` is parsed, ``x.txt`` becomes a string, and all others are
+        bytes.
 
         Raises:
             ConfigError: if the dataset has no sample with this index, or if a field does not have

@@ -31,14 +31,17 @@ class Shares(Arguments):
 
     Args:
         shares: one share per dataset. The shares need not sum to 1.
-        epoch: the epoch at whose start the shares change, or a pair of epochs at whose starts a gradual change
-            begins and ends.
-        step: instead of ``epoch``, a number of global batches since the start of the run, or a pair.
-        sample: instead of ``epoch``, a number of samples of all ranks since the start of the run, or a pair.
+        epoch: the epoch at whose start the shares change, or a pair of epochs at whose starts a
+            gradual change begins and ends.
+        step: instead of ``epoch``, a number of global batches since the start of the run, or a
+            pair.
+        sample: instead of ``epoch``, a number of samples of all ranks since the start of the run,
+            or a pair.
         curve: ``"linear"`` or ``"cosine"``, for a gradual change.
 
     Raises:
-        ConfigError: unless exactly one of ``epoch``, ``step`` and ``sample`` is set, or if a value is invalid.
+        ConfigError: unless exactly one of ``epoch``, ``step`` and ``sample`` is set, or if a value
+            is invalid.
         TypeError: if a value has the wrong type.
     """
 
@@ -84,20 +87,23 @@ class Mixture(Arguments):
     Args:
         parts: a list of pairs of a dataset and its share.
         schedule: planned changes to the shares, in the order in which they occur.
-        round: number of draws in a round: 10,000 by default, or 100 with ``per_set_batches``. Within each
-            round, the shares are exact up to rounding to whole draws. Shares change only between rounds.
-        once: indices of the datasets that are used once in the run. By default, each dataset is repeated.
-            When a dataset without repetition ends, samples are drawn from the remaining datasets instead. After the
-            last dataset has ended, the epoch in progress ends early, and later epochs are empty.
-        per_set_batches: fills each global batch with samples of one dataset. The shares then apply to batches. Incomplete
-            batches are dropped.
-        global_batch_sizes: number of samples in the global batches of each dataset. The sizes replace ``batch_size``
-            and ``global_batch_size``, and require ``per_set_batches``. The number of batches in an epoch is the total
-            number of samples divided by the mean batch size at the initial shares, rounded down.
-        augments: augmentations of individual datasets, by their positions: ``{1: Augment.eval(256, 224)}``. Other
-            datasets use the loader's ``augment``. All datasets must have the same image size and the same
-            :meth:`Augment.mix` in every epoch. If an image combines several samples, as in a mosaic, the
-            augmentation of the first sample applies to all of them.
+        round: number of draws in a round: 10,000 by default, or 100 with ``per_set_batches``.
+            Within each round, the shares are exact up to rounding to whole draws. Shares change
+            only between rounds.
+        once: indices of the datasets that are used once in the run. By default, each dataset is
+            repeated. When a dataset without repetition ends, samples are drawn from the remaining
+            datasets instead. After the last dataset has ended, the epoch in progress ends early,
+            and later epochs are empty.
+        per_set_batches: fills each global batch with samples of one dataset. The shares then apply
+            to batches. Incomplete batches are dropped.
+        global_batch_sizes: number of samples in the global batches of each dataset. The sizes
+            replace ``batch_size`` and ``global_batch_size``, and require ``per_set_batches``. The
+            number of batches in an epoch is the total number of samples divided by the mean batch
+            size at the initial shares, rounded down.
+        augments: augmentations of individual datasets, by their positions: ``{1: Augment.eval(256,
+            224)}``. Other datasets use the loader's ``augment``. All datasets must have the same
+            image size and the same :meth:`Augment.mix` in every epoch. If an image combines several
+            samples, as in a mosaic, the augmentation of the first sample applies to all of them.
 
     Raises:
         ConfigError: if a number is out of range.

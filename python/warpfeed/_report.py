@@ -34,7 +34,8 @@ class Stats(Report):
       device's stream waited for batches.
     - ``read``, ``decode``, ``transform`` and ``write``: the stages of the workers. ``fields`` has a
       stage for each field that requires computation, such as masks and boxes. ``step`` is the time
-      from receiving a batch to requesting the next batch. Every stage has ``count`` and ``seconds``.
+      from receiving a batch to requesting the next batch. Every stage has ``count`` and
+      ``seconds``.
     - ``workers``, ``prefetch`` and ``slots``: the current numbers of worker threads, prefetched
       batches and batch buffers.
     - ``host_bytes``, ``pinned_bytes`` and ``device_bytes``: memory use.
@@ -77,10 +78,10 @@ class Stats(Report):
         """Compares the ranks of a training run: which rank waits most for its loader, and why.
 
         All ranks must call this method, and each rank gets the same result. ``slowest`` is the rank
-        that waits for the largest fraction of the time, ``waited`` is this fraction, and ``limit`` is
-        the bottleneck of the slowest rank's loader. For each stage, ``stages`` contains the maximum
-        time of a rank in seconds, the rank with this time, and the median of all ranks. ``ranks``
-        contains the numbers and the verdict of each rank.
+        that waits for the largest fraction of the time, ``waited`` is this fraction, and ``limit``
+        is the bottleneck of the slowest rank's loader. For each stage, ``stages`` contains the
+        maximum time of a rank in seconds, the rank with this time, and the median of all ranks.
+        ``ranks`` contains the numbers and the verdict of each rank.
 
         Args:
             collect: a function that each rank calls with one argument, and that returns the list of

@@ -22,8 +22,8 @@ class Coco(Arguments):
     images in the usual folders. For images in a different folder, pass the folder as ``images``.
 
     Each image is a sample, in the order of the image ids. The fields of a sample are ``image_id``,
-    and for :class:`Boxes` ``boxes``, ``boxes.class`` and ``boxes.crowd``. If the file contains areas,
-    segmentations or keypoints, samples also have ``boxes.area``, ``boxes.masks`` or
+    and for :class:`Boxes` ``boxes``, ``boxes.class`` and ``boxes.crowd``. If the file contains
+    areas, segmentations or keypoints, samples also have ``boxes.area``, ``boxes.masks`` or
     ``boxes.points``.
     """
 
@@ -64,8 +64,8 @@ class Voc(Arguments):
 
     The fields of a sample are ``boxes``, ``boxes.class`` and ``boxes.difficult`` for :class:`Boxes`
     if the dataset has the folder ``Annotations``, and ``mask`` for :class:`Mask` if
-    ``SegmentationClass`` contains a mask of the image. In a mask, 0 is the background, c + 1 stands for class c of the boxes, and 255 is the
-    outline of an object.
+    ``SegmentationClass`` contains a mask of the image. In a mask, 0 is the background, c + 1 stands
+    for class c of the boxes, and 255 is the outline of an object.
     """
 
     path: Path
@@ -152,8 +152,8 @@ class Episode:
 
 @dataclass(frozen=True)
 class LeRobot(Arguments):
-    """The frames of robot episodes in a LeRobot dataset of version 2.0, 2.1 or 3.0. Each frame of an
-    episode is a sample.
+    """The frames of robot episodes in a LeRobot dataset of version 2.0, 2.1 or 3.0. Each frame of
+    an episode is a sample.
 
     ::
 

@@ -148,8 +148,8 @@ def sharded(loader: Loader, sharding: Any) -> Sharded:
     ranks need batches of the same size, so incomplete last batches must be dropped or padded.
 
     Raises:
-        ConfigError: if the batches are torch tensors or on a device, if the global batch size is not
-            a multiple of the number of processes, if ``last_batch="keep"`` is used with several
+        ConfigError: if the batches are torch tensors or on a device, if the global batch size is
+            not a multiple of the number of processes, if ``last_batch="keep"`` is used with several
             processes, or if the rank or the world size differs from JAX's process index or process
             count.
         TypeError: if ``sharding`` is not a ``jax.sharding.Sharding``, for example if it is a mesh.

@@ -151,9 +151,9 @@ def prometheus_text(**loaders: Any) -> str:
 class Collector:
     """A collector for the ``prometheus_client`` package, which ``warpfeed[prometheus]`` installs.
 
-    ``prometheus_client.REGISTRY.register(Collector(train=loader))`` adds the metrics to the endpoint
-    of ``prometheus_client.start_http_server``. The collector does not keep loaders alive. When the
-    program drops a loader, the metrics of this loader disappear.
+    ``prometheus_client.REGISTRY.register(Collector(train=loader))`` adds the metrics to the
+    endpoint of ``prometheus_client.start_http_server``. The collector does not keep loaders alive.
+    When the program drops a loader, the metrics of this loader disappear.
 
     Args:
         **loaders: loaders and decoders. Each keyword becomes the value of the label ``loader``,
@@ -186,8 +186,8 @@ class Collector:
 
 
 def observe(meter: Any, /, **loaders: Any) -> None:
-    """Creates an observable instrument of OpenTelemetry for each metric. ``warpfeed[opentelemetry]``
-    installs OpenTelemetry's API.
+    """Creates an observable instrument of OpenTelemetry for each metric.
+    ``warpfeed[opentelemetry]`` installs OpenTelemetry's API.
 
     The instruments do not keep loaders alive. When the program drops a loader, the metrics of this
     loader disappear.
