@@ -65,18 +65,19 @@ impl<'a> FloatImage<'a> {
         self.bytes
     }
 
-    /// Returns the number of bytes of all values, as stored and as `f32`. Reading a PNG allocates
-    /// both. Reading a TIFF allocates one strip or tile instead of all stored values.
+    /// Returns how many bytes reading allocates: for the values as `f32`, and for the stored values
+    /// that are in memory at the same time.
     pub(crate) fn memory(&self) -> u64 {
         let values = self.size.area().saturating_mul(self.channels as u64);
-        values.saturating_mul(4).saturating_add(self.bytes)
+        values.saturating_mul(4).saturating_add(self.check_memory())
     }
 
-    /// Returns how many bytes a check allocates: those of the largest strip or tile for a TIFF.
-    #[cfg(feature = "formats")]
+    /// Returns how many bytes a check allocates: for all stored values of a PNG, or for the largest
+    /// strip or tile of a TIFF, which may be larger than the image.
     pub(crate) fn check_memory(&self) -> u64 {
         match &self.file {
             File::Png(_) => self.bytes,
+            #[cfg(feature = "formats")]
             File::Tiff(tiff) => tiff.max_chunk_bytes(),
         }
     }
@@ -218,4 +219,27 @@ fn png_error(e: png::DecodingError) -> Error {
 #[cfg(feature = "formats")]
 fn tiff_error(e: &str) -> Error {
     Error::decode(format!("tiff: {e}"))
+}
+
+#[cfg(all(test, feature = "formats"))]
+mod tests {
+    use super::*;
+    use crate::decode::Indexed;
+
+    #[test]
+    fn memory_counts_a_tile_that_is_larger_than_the_image() {
+        let (side, tile, bits, format) = (16, 16_384, 16, 1);
+        // Tags of a gray image with one tile. Type 4 is a 32-bit number.
+        let tags = [256, 257, 258, 259, 262, 277, 322, 323, 324, 325, 339];
+        let values = [side, side, bits, 1, 1, 1, tile, tile, 8, 4, format];
+        let mut file = [&b"II*\0"[..], &8_u32.to_le_bytes(), &(tags.len() as u16).to_le_bytes()].concat();
+        for (tag, value) in tags.into_iter().zip(values) {
+            let entry = [&u16::to_le_bytes(tag)[..], &[4, 0], &[1, 0, 0, 0], &u32::to_le_bytes(value)].concat();
+            file.extend(entry);
+        }
+        file.extend([0; 4]);
+        let tile_bytes = u64::from(tile) * u64::from(tile) * 2;
+        assert!(FloatImage::open(&file).unwrap().memory() > tile_bytes);
+        assert!(Indexed::open(&file, false).unwrap().memory() > tile_bytes);
+    }
 }

@@ -81,7 +81,11 @@ impl<'a> Indexed<'a> {
 
     pub(crate) fn memory(&self) -> u64 {
         // A pixel takes at most eight bytes in the decoder, three as RGB, and four as a value.
-        self.size.area().saturating_mul(4 + 3 + 8).saturating_add(self.bytes.len() as u64)
+        let memory = self.size.area().saturating_mul(4 + 3 + 8).saturating_add(self.bytes.len() as u64);
+        match &self.content {
+            Content::Values(stored) => memory.saturating_add(stored.check_memory()),
+            _ => memory,
+        }
     }
 
     pub(crate) fn read(self, out: &mut Vec<u32>) -> Result<()> {

@@ -157,9 +157,10 @@ impl Plan {
 /// Returns the path of the first value that differs, and both values.
 fn difference<'a>(name: &str, value: &'a Value, other: &'a Value) -> Option<(String, &'a Value, &'a Value)> {
     match (value, other) {
-        (Value::Object(fields), Value::Object(others)) => fields.iter().find_map(|(key, value)| {
+        (Value::Object(fields), Value::Object(others)) => fields.keys().chain(others.keys()).find_map(|key| {
             let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
-            difference(&name, value, others.get(key).unwrap_or(&Value::Null))
+            let [value, other] = [fields, others].map(|fields| fields.get(key).unwrap_or(&Value::Null));
+            difference(&name, value, other)
         }),
         _ => (value != other).then(|| (name.to_owned(), value, other)),
     }
@@ -232,5 +233,11 @@ mod tests {
         assert_ne!(own_plan.id(), other_plan.id());
         other_plan = plan(10, ShardLimit::Bytes(3));
         assert!(own_plan.check_equal(&other_plan, "x", "y").unwrap_err().cause().contains("cut"));
+        other_plan = plan(10, ShardLimit::Samples(3));
+        other_plan.recode["background"] = json!([1, 2, 3]);
+        for (own, other) in [(&own_plan, &other_plan), (&other_plan, &own_plan)] {
+            let e = own.check_equal(other, "x", "y").unwrap_err();
+            assert!(e.cause().starts_with("the plans differ in recode.background: "), "{e}");
+        }
     }
 }

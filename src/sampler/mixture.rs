@@ -146,7 +146,7 @@ impl Mixture {
                  loader's mixture",
             );
         }
-        let clock = Clock { batch_size: batch, last_batch: LastBatch::Keep, passes: 1 };
+        let clock = Clock { batch_size: batch.max(1), last_batch: LastBatch::Keep, passes: 1 };
         let ready = |(samples, proportion, order)| (samples, proportion, order, true);
         Self::with_clock(sources.into_iter().map(ready), options, clock, seed)
     }
@@ -544,6 +544,16 @@ mod tests {
         let order = Mixture::of([(300, 1.0, sequence(301)), (40, 1.0, sequence(40))], 1).unwrap();
         (0..order.len(0)).map(|position| order.index(0, position)).for_each(drop);
         (0..order.len(0)).map(|position| order.index(1, position)).for_each(drop);
+    }
+
+    #[test]
+    fn changes_at_a_step_of_an_empty_batch_begin_like_those_of_single_samples() {
+        use crate::sampler::{At, Sequential};
+        let options = MixtureOptions::new().proportions(At::Step(500), [0.0, 1.0]);
+        let sources = || [1.0, 0.0].map(|share| (100, share, Arc::new(Sequential::new(100)) as Arc<dyn Sampler>));
+        let orders = [0, 1].map(|batch| Mixture::with_options(sources(), &options, batch, 1).unwrap());
+        let samples = |order: &Mixture| (0..1000).map(|position| order.index(0, position)).collect::<Vec<_>>();
+        assert_eq!(samples(&orders[0]), samples(&orders[1]));
     }
 
     #[test]
