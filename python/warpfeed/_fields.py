@@ -2,11 +2,11 @@
 
 Masks, boxes, keypoints and dense maps are cropped, resized, flipped and padded together with the
 image of their sample. Masks are bit-identical to the results of torchvision's v2 transforms with
-``tv_tensors``; boxes, keypoints and dense maps agree with torchvision to 1e-4. All images of a
-sample get the same crop. Except for ``Image`` and ``Geometry``, the other field types do not depend
-on the crop. The suffix of a stored field's name gives its encoding, as in ``x.npy``, ``x.json``,
-``x.txt`` or ``x.png``. Without a suffix, text is a list of numbers, and bytes are an array in
-NumPy's format, or a little-endian array without a header.
+``tv_tensors``; boxes, keypoints and dense maps agree with torchvision to 1e-4. Except for ``Image``
+and ``Geometry``, the other field types do not depend on the crop. The suffix of a stored field's
+name gives its encoding, as in ``x.npy``, ``x.json``, ``x.txt`` or ``x.png``. Without a suffix, text
+is a list of numbers, and bytes are an array in NumPy's format, or a little-endian array without a
+header.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Image(Arguments):
     """The image of the sample, or the image in the sample's field ``of``. The image options of the
     loader, such as ``dtype`` and ``normalize``, apply to the field.
 
-    All images of a sample get the same crop and flip. To load several views of one image, use the
-    ``views`` option of the loader.
+    All image fields of a sample use the same random numbers, so images of the same size get the
+    same crop and flip. To load several views of one image, use the ``views`` option of the loader.
 
     Args:
         of: name of the sample's field; by default, the first field that is named after an image
@@ -96,8 +96,8 @@ class Image(Arguments):
 
 @dataclass(frozen=True)
 class Label(Arguments):
-    """The class index, as an integer field of shape (N,). Use this type to deliver the label under
-    a name other than ``label``."""
+    """The class index, as i64 of shape (N,). Use this type to deliver the label under a name other
+    than ``label``."""
 
     def _describe(self) -> dict[str, Any]:
         return {"label": {}}
@@ -111,8 +111,9 @@ class Geometry(Arguments):
 
     The matrix maps (x, y, 1) in the source image to (x, y) in the output image. Coordinates are in
     pixels and are measured from the left and upper edges, so x ranges from 0 to the width. The
-    matrix includes the crop, the resize, the padding and the flips. :func:`boxes_to_source` maps
-    boxes in the output image back.
+    matrix includes the crop, the resize, the padding and the flips. A sample fails if a geometric
+    effect such as a rotation is applied to it. :func:`boxes_to_source` maps boxes in the output
+    image back.
     """
 
     def _describe(self) -> dict[str, Any]:
@@ -557,17 +558,18 @@ class Patches(Arguments):
         min_pixels: minimum number of pixels of a resized image. Only for ``"qwen2_vl"``, 3,136 by
             default.
         max_pixels: maximum number of pixels of a resized image, which determines the memory of a
-            batch. Only for ``"qwen2_vl"``, 1,003,520 by default.
+            batch. Very narrow images may exceed it, because each side has at least one merged block.
+            Only for ``"qwen2_vl"``, 1,003,520 by default.
         max_patches: maximum number of patches of an image, which determines the memory of a batch.
             Only for ``"naflex"``, 256 by default.
         interpolation: filter of the resize: ``"bicubic"`` for ``"qwen2_vl"``, ``"bilinear_exact"``
             for ``"naflex"``.
         dtype: ``"f32"``, ``"f16"`` or ``"bf16"``, or ``"u8"`` for pixels that are not normalized.
         normalize: ``"imagenet"`` or ``(mean, std)``; by default, the normalization of the model.
-        images: maximum number of images per sample. A dataset's ``__getitem__`` returns a list of
-            images, of any sizes, in the field ``of``. If a list may be empty, the name of this
-            field must end in the extension of an image format, as in ``of="photos.jpg"``. By
-            default, each sample has one image.
+        images: maximum number of images per sample, which determines the memory of a batch. A
+            dataset's ``__getitem__`` returns an image or a list of images, of any sizes, in the
+            field ``of``. If a list may be empty, the name of this field must end in the extension
+            of an image format, as in ``of="photos.jpg"``. By default, each sample has one image.
     """
 
     layout: str = "qwen2_vl"

@@ -24,7 +24,7 @@ class Rank(NamedTuple):
 
 def of_launcher() -> Rank | None:
     """Returns the rank in the launcher's environment variables, or None if they are not set. Raises
-    a WarpfeedError if they are incomplete, as with Lightning's own launcher."""
+    a WarpfeedError if they are incomplete, as with Lightning's own launcher, or contradictory."""
     result = _warpfeed.rank_from_env()
     if result is None:
         return None
