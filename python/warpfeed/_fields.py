@@ -558,8 +558,8 @@ class Patches(Arguments):
         min_pixels: minimum number of pixels of a resized image. Only for ``"qwen2_vl"``, 3,136 by
             default.
         max_pixels: maximum number of pixels of a resized image, which determines the memory of a
-            batch. Very narrow images may exceed it, because each side has at least one merged block.
-            Only for ``"qwen2_vl"``, 1,003,520 by default.
+            batch. Very narrow images may exceed the maximum, because each side has at least one
+            merged block. Only for ``"qwen2_vl"``, 1,003,520 by default.
         max_patches: maximum number of patches of an image, which determines the memory of a batch.
             Only for ``"naflex"``, 256 by default.
         interpolation: filter of the resize: ``"bicubic"`` for ``"qwen2_vl"``, ``"bilinear_exact"``
