@@ -234,7 +234,8 @@ fn function_error(py: Python<'_>, e: PyErr) -> Error {
 }
 
 impl WorkerProcess {
-    /// Returns the nanoseconds spent in the function, or the function's error. Calls `check_open`
+    /// Returns the nanoseconds spent in the function, or an error after which the process can still
+    /// be used: the function's error, or a failure to allocate shared memory. Calls `check_open`
     /// regularly while waiting.
     ///
     /// # Errors

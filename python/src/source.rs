@@ -392,7 +392,7 @@ fn convert_value<'py>(value: &Bound<'py, PyAny>, is_image: bool) -> PyResult<Bou
     module.getattr(if is_image { "image" } else { "field" })?.call1((value,))
 }
 
-/// Adds to the error that `__getitem__` returned `value`, if it has the wrong type.
+/// If `e` says that `value` has the wrong type, adds that `__getitem__` returned `value`.
 fn with_getitem_context(value: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     let message = e.value(value.py()).to_string();
     if message.starts_with("frame ") {

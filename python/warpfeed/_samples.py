@@ -1,4 +1,5 @@
-"""Converts the samples of a Python dataset to bytes, arrays or paths for the extension module."""
+"""Converts the samples of Python datasets, and the images of requests, to values that the extension
+module reads: bytes, arrays, paths and JSON."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ _ORIENTATION = 0x0112
 
 
 def mixture(parts: Any) -> list[tuple[Any, Any]]:
-    """Raises a TypeError if `parts` is not a list of (dataset, share) pairs, but for example of
-    image paths and labels."""
+    """Returns `parts` with tuples as pairs. Raises a TypeError if `parts` is not a list of (dataset,
+    share) pairs, but for example of image paths and labels."""
     if not (parts and all(isinstance(part, (list, tuple)) and len(part) == 2 for part in parts)):
         raise TypeError(
             "a list must describe a mixture of datasets, as [(data, share), ...]. To join datasets, use "
@@ -75,9 +76,9 @@ def image(value: Any) -> Any:
 
 
 def frames(value: Any, is_image: bool) -> list[Any] | None:
-    """The images of a clip: a list or tuple of images, or an array with an additional first axis;
-    None for all other values. A list of arrays or paths is a clip only if the field has the
-    name of an image (`is_image`)."""
+    """Returns the images of a clip, or None if `value` is not a clip. A clip is a list or tuple of
+    images or, if the field has the name of an image (`is_image`), an array with an additional first
+    axis. An empty list, or a list of arrays or paths, is a clip only with `is_image`."""
     if isinstance(value, (list, tuple)):
         if not value:
             return [] if is_image else None
@@ -109,7 +110,7 @@ def _has_buffer(value: Any) -> bool:
 
 def field(value: Any) -> Any:
     """Converts a field other than an image to bytes, an array or a path. Numbers, lists and dicts
-    become JSON."""
+    become JSON as a ``str``, or an array if they contain NaN or infinity."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, (int, float, list, tuple, dict)):
@@ -124,8 +125,8 @@ def field(value: Any) -> Any:
 
 
 def _json(value: Any) -> Any:
-    """Converts a value to JSON as text. Values that contain NaN or infinity, which JSON cannot
-    represent, become an array."""
+    """Converts a value to JSON as text. A value that contains NaN or infinity, which JSON cannot
+    represent, becomes an array."""
     import json
 
     def to_plain(element: Any) -> Any:
