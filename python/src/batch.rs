@@ -135,6 +135,6 @@ impl Batch {
                 return e;
             }
         }
-        PyKeyError::new_err(format!("no field {name:?} among {:?}", self.fields()))
+        PyKeyError::new_err(format!("the batch has no field {name:?}; its fields are {:?}", self.fields()))
     }
 }

@@ -391,7 +391,7 @@ impl DecodeBench {
         for ((&index, encoded), out) in group.iter().zip(&mut self.encoded).zip(&mut self.pixels) {
             let sample = source.read(index, encoded).map_err(|e| source::sample_error(source, index, "", e))?;
             let at_sample = |e: Error| source::sample_error(source, index, sample.key(), e);
-            let (_, image) = sample.image().ok_or_else(|| at_sample(Error::in_source("no image")))?;
+            let (_, image) = sample.image().ok_or_else(|| at_sample(Error::in_source("the sample has no image")))?;
             let mut rng = Rng::new(0, 0, index as u64);
             let original = codecs.open(image).map_err(at_sample)?;
             let plan = self.augment.plan(original.size(), &mut rng).map_err(at_sample)?;

@@ -44,10 +44,10 @@ pub(crate) fn run(loader: Loader, warmup: Duration, time: Duration, step: Durati
 
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn run(_: Loader, _: Duration, _: Duration, _: Duration) -> Result<Stats> {
-    Err(warpfeed::Error::config("this build lacks the feature \"cuda\""))
+    Err(warpfeed::Error::config("this build of the tool lacks the Cargo feature \"cuda\""))
 }
 
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn copy_speed() -> Result<f64> {
-    Err(warpfeed::Error::config("this build lacks the feature \"cuda\""))
+    Err(warpfeed::Error::config("this build of the tool lacks the Cargo feature \"cuda\""))
 }

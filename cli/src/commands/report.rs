@@ -41,7 +41,8 @@ impl Args {
     pub(crate) fn run(self) -> Outcome {
         let document: Value = read(&self.stats)?;
         let inner = document.get("stats").unwrap_or(&document);
-        let error = |e| Error::in_source(format!("not loader statistics: {e}")).at_path(&self.stats);
+        let error =
+            |e| Error::in_source(format!("the file does not contain loader statistics: {e}")).at_path(&self.stats);
         let stats = stats(inner).map_err(error)?;
         let title = match document.get("path").and_then(Value::as_str) {
             Some(path) => path.to_owned(),
@@ -61,7 +62,7 @@ fn stats(value: &Value) -> Result<Stats, String> {
 
 fn read(path: &Path) -> warpfeed::Result<Value> {
     let bytes = fs::read(path).map_err(|e| Error::io(path, &e))?;
-    serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("not JSON: {e}")).at_path(path))
+    serde_json::from_slice(&bytes).map_err(|e| Error::in_source(format!("the file is not JSON: {e}")).at_path(path))
 }
 
 /// Writes an HTML report of a run to `out`. With `trace`, a file written by
@@ -82,8 +83,8 @@ pub fn write(out: &Path, title: &str, stats: &Stats, trace: Option<&Path>) -> wa
 /// name, its start and end in microseconds, its depth, and its details.
 fn timeline(trace: &Value, path: &Path) -> warpfeed::Result<Value> {
     let events = trace.get("traceEvents").and_then(Value::as_array);
-    let events =
-        events.ok_or_else(|| Error::in_source("not a trace: the array \"traceEvents\" is missing").at_path(path))?;
+    let events = events
+        .ok_or_else(|| Error::in_source("the file is not a trace: it has no array \"traceEvents\"").at_path(path))?;
     let row_id = |event: &Value| Some((event.get("pid")?.as_u64()?, event.get("tid")?.as_u64()?));
     let mut names = BTreeMap::new();
     let mut spans = Vec::new();

@@ -649,7 +649,9 @@ fn a_report_is_one_file_that_needs_no_network() {
     ok(dir.path(), &["report", "evil.json", "--out", "evil.html"]);
     assert!(!fs::read_to_string(dir.path().join("evil.html")).unwrap().contains("</script><b>"));
 
-    for (text, error) in [("{}", "source: not loader statistics: "), ("[", "source: not JSON: ")] {
+    for (text, error) in
+        [("{}", "source: the file does not contain loader statistics: "), ("[", "source: the file is not JSON: ")]
+    {
         fs::write(dir.path().join("bad.json"), text).unwrap();
         let err = fails(dir.path(), 1, &["report", "bad.json", "--out", "bad.html"]);
         assert!(err.starts_with(&format!("warpfeed: bad.json: {error}")), "{err}");
