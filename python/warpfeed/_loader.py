@@ -90,7 +90,8 @@ class Loader(_other_names.EarlierNames):
             The mask of ``a/1.jpg`` is ``a/1.png`` in this folder, or the same path with ``.npy``,
             ``.tif``, ``.tiff``, ``.gif``, ``.bmp`` or ``.webp``. The masks become the ``mask``
             field, for :class:`Mask`. A ``*`` in the last component of ``masks`` stands for the name
-            of the image, as in ``"masks/*_mask"``.
+            of the image, as in ``"masks/*_mask"``. A sample without a mask fails. Datasets other
+            than folders of images reject this option.
         classes: class names. The label of a class is the position of its name in this list. In a
             dataset without class names, labels are already positions in this list.
         classes_file: file with the class names: one per line, or a JSON list.
@@ -241,8 +242,8 @@ class Loader(_other_names.EarlierNames):
     Args: Storage
         mmap: maps files, such as tar shards, into memory instead of reading them; True by default.
             LMDB files are always mapped, so opening an LMDB with False fails.
-        index: caches the listing of a local folder in the file ``<folder>.warpfeed-index`` next to
-            the folder. Other datasets reject this option.
+        index: caches the listing of a local folder of images in the file
+            ``<folder>.warpfeed-index`` next to the folder. Other datasets reject this option.
         cache_bytes: maximum size in bytes of the local cache for data from URLs. By default,
             nothing is cached. Local datasets reject this option, unless ``table`` is set.
         cache_dir: folder of the cache; by default ``$WARPFEED_CACHE/blocks``, or else

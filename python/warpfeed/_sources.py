@@ -244,6 +244,7 @@ class LeRobot(Arguments):
 
         Raises:
             ConfigError: if the dataset has no tasks.
+            WarpfeedError: if the dataset cannot be opened or read.
         """
         description = {**self._describe_source(), "delta_timestamps": [], "delta_indices": []}
         result = _warpfeed.lerobot_episodes(description)
@@ -259,6 +260,10 @@ class LeRobot(Arguments):
             statistics for each episode, and the result combines the statistics of the selected
             episodes. For the other versions, the result contains the statistics of the whole
             dataset.
+
+        Raises:
+            WarpfeedError: if the dataset has no statistics, if they are damaged, or if a selected
+                episode or the split does not exist.
         """
         stats: dict[str, dict[str, Any]] = json.loads(_warpfeed.lerobot_stats(self._describe_source()))
         return stats
