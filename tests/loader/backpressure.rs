@@ -53,7 +53,7 @@ fn automatic_prefetch_lets_a_consumer_hold_every_slot() {
         let batches: Vec<_> = epoch.by_ref().take(slots).collect::<Result<_, _>>().unwrap();
         let error = epoch.next().unwrap().unwrap_err();
         assert_eq!((batches.len(), error.kind()), (slots, ErrorKind::Timeout));
-        assert!(error.to_string().contains(&format!("all {slots} slots have been held")), "{error}");
+        assert!(error.to_string().contains(&format!("the program has held batches in all {slots} slots")), "{error}");
         let ids: Vec<_> = batches.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..7 * slots as u64).collect::<Vec<_>>());
     });
@@ -74,7 +74,7 @@ fn keeping_every_batch_fails_without_a_deadlock() {
             }
         };
         assert_eq!((held_batches.len(), error.kind()), (3, ErrorKind::Timeout));
-        assert!(error.to_string().contains("all 3 slots have been held"), "{error}");
+        assert!(error.to_string().contains("the program has held batches in all 3 slots"), "{error}");
         assert!(started.elapsed() >= wait);
         let ids: Vec<_> = held_batches.iter().flat_map(|b| b.ids().collect::<Vec<_>>()).collect();
         assert_eq!(ids, (0..21).collect::<Vec<_>>(), "the held batch has not changed");
