@@ -28,7 +28,7 @@ COMMENT = r"^[[:space:]]*(//|#[^\[])"
 
 # A string literal. If it contains a space, it is a message.
 MESSAGE = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod \w+ \{\n.*\Z", re.MULTILINE | re.DOTALL)
+TESTS = re.compile(r"^#\[cfg\((?:all\()?test\b[^\n]*\]\nmod \w+ \{\n.*\Z", re.MULTILINE | re.DOTALL)
 
 
 def changed(group, commit):

@@ -128,7 +128,8 @@ def training():
     body = [[label, *(cell(feed, n) for feed in feeds for n in cores)] for label, *feeds in TRAINING]
     caption = group.caption(
         "ResNet-18 in PyTorch, bf16 autocast, channels last, batches of 256. Percentages are relative to replaying one "
-        "batch"
+        "batch. It contains random numbers, with which a step takes a little longer than with photographs, so a loader "
+        "can exceed 100 %"
     )
     return table(["training, images/s", *columns(("plain files", "packed"), cores)], body) + "\n\n" + caption
 
