@@ -558,7 +558,7 @@ def test_a_timeout_spans_checks_for_signals(packed: str) -> None:
     loader = Loader(packed, **{**OPTIONS, "batch_size": 4}, copy=False, prefetch=2, timeout=0.4)
     it, retained = iter(loader), []
     begun = time.monotonic()
-    with pytest.raises(WarpfeedError, match="slots have been held"):
+    with pytest.raises(WarpfeedError, match="the program has held batches in all 4 slots"):
         while True:
             retained.append(next(it))
     assert 0.3 < time.monotonic() - begun < 20
