@@ -22,10 +22,6 @@ OLDER = "**Outdated**:"
 MARK = re.compile(rf"\n+(?:- )?{re.escape(OLDER)}.*(?:\n  .*)*")
 
 
-# Lines that are only a comment in Rust, CUDA or Python.
-COMMENT = r"^[[:space:]]*(//|#[^\[])"
-
-
 # A string literal. If it contains a space, it is a message.
 MESSAGE = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 TESTS = re.compile(r"^#\[cfg\((?:all\()?test\b[^\n]*\]\nmod \w+ \{\n.*\Z", re.MULTILINE | re.DOTALL)
@@ -36,7 +32,7 @@ def changed(group, commit):
     comments, docstrings, messages, unit tests and Markdown. None if this clone does not have the
     commit."""
     commit = commit.rstrip("+")
-    diff = ["diff", "--numstat", f"-I{COMMENT}", f"{commit}..HEAD", "--"]
+    diff = ["diff", "--numstat", f"{commit}..HEAD", "--"]
     diff += [f":/{path}" for path in PATHS[group]] + [":(exclude,top)*.md", ":(exclude,top)*/tests.rs"]
     try:
         files = {line.split("\t", 2)[2] for line in git(*diff).splitlines()}

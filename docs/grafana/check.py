@@ -51,7 +51,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("server", nargs="?", default="http://localhost:9090")
     parser.add_argument("--interval", default="1m", help="interval of rates: at least four times the scrape interval")
-    parser.add_argument("--absent", default="", help="words, separated by commas: queries that contain one of them may have no data")
+    absent = "words, separated by commas: queries that contain one of them may have no data"
+    parser.add_argument("--absent", default="", help=absent)
     options = parser.parse_args()
     dashboard, failed = json.loads(DASHBOARD.read_text(encoding="utf-8")), False
     for name, selector, label in variables(dashboard):

@@ -365,7 +365,8 @@ impl Fields {
         let image_count = self.images.len() - joined_images + augment.max_images_of_all_epochs() * joined_images;
         if image_count > MAX_PLANNED {
             return Err(Error::config(format!(
-                "augment: {step} with {joined_images} image fields needs {image_count} images per sample: expected at most {MAX_PLANNED}"
+                "augment: {step} with {joined_images} image fields needs {image_count} images per sample: expected at \
+                 most {MAX_PLANNED}"
             )));
         }
         let supports_step = |field_type: &dyn FieldType| match step {
@@ -382,8 +383,8 @@ impl Fields {
         let source_count = self.objects().count();
         if step == "copy_paste" && source_count != 1 {
             return Err(Error::config(format!(
-                "augment: copy_paste needs one field with the masks of the objects, but the loader has {source_count}: add \
-                 one field of boxes with masks"
+                "augment: copy_paste needs one field with the masks of the objects, but the loader has \
+                 {source_count}: add one field of boxes with masks"
             )));
         }
         Ok(())

@@ -72,16 +72,17 @@ impl NdArray {
     ) -> Result<()> {
         match shape {
             None if actual_bytes != expected_bytes => Err(field.error(format_args!(
-                "has {actual_bytes} bytes, but its dtype and shape need {expected_bytes}; it is read as an array without a header, \
-                 because its name does not end in npy, json or txt"
+                "has {actual_bytes} bytes, but its dtype and shape need {expected_bytes}; it is read as an array \
+                 without a header, because its name does not end in npy, json or txt"
             ))),
             Some(_) if actual_bytes == 0 && expected_bytes > 0 => {
                 let description = match &self.shape[..] {
                     [] => "a single number".to_owned(),
                     shape => format!("the shape {shape:?}"),
                 };
-                Err(field
-                    .error(format_args!("is empty: expected {description}; store a value such as nan if data is missing")))
+                Err(field.error(format_args!(
+                    "is empty: expected {description}; store a value such as nan if data is missing"
+                )))
             }
             Some(shape) if actual_bytes != expected_bytes || (shape.len() > 1 && shape[..] != self.shape[..]) => {
                 Err(field.error(format_args!("has the shape {shape:?}: expected {:?}", self.shape)))

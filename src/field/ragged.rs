@@ -164,8 +164,8 @@ impl Ragged {
             let (max_rows, constructor) =
                 (self.max_rows, if self.plain { "Ragged::bytes(" } else { "Ragged::new(.., " });
             return Err(field.error(format_args!(
-                "has {actual} rows, but {constructor}{max_rows}) allows at most {max_rows}: use {constructor}{actual}) or more, or \
-                 .truncated()"
+                "has {actual} rows, but {constructor}{max_rows}) allows at most {max_rows}: use \
+                 {constructor}{actual}) or more, or .truncated()"
             )));
         }
         let (rows, padding_bytes) = out.split_at_mut(bytes.len().min(out.len()));

@@ -390,7 +390,8 @@ impl ShardSequence<'_, '_> {
             Some(current_plan) if current_plan == *plan => {}
             Some(_) => {
                 return Err(Error::config(
-                    "another process has started to pack a different source, or with different options or force(true): use a different target",
+                    "another process has started to pack a different source, or with different options or \
+                     force(true): use a different target",
                 )
                 .at_path(destination.path_of(PLAN_SUFFIX)));
             }

@@ -381,8 +381,8 @@ fn check_proportions(
         }
         if quotas[source] > 0 && !component.is_ready {
             return config_error(format!(
-                "source {source} cannot get the proportion {proportion}: its weights or labels were not read, because its \
-                 proportion was 0 when the loader was opened; give it a small proportion from the start"
+                "source {source} cannot get the proportion {proportion}: its weights or labels were not read, because \
+                 its proportion was 0 when the loader was opened; give it a small proportion from the start"
             ));
         }
         if quotas[source] > 0 && max_draws[source] == 0 {

@@ -125,7 +125,8 @@ impl Args {
                 .map(|(workers, stats)| json!({ "workers": workers, "samples_per_second": stats.samples_per_second() }))
                 .collect();
             let report = json!({
-                "path": self.measurement.path.to_string_lossy(), "source": source.kind(), "samples": source.len(), "cores": cores,
+                "path": self.measurement.path.to_string_lossy(),
+                "source": source.kind(), "samples": source.len(), "cores": cores,
                 "alone": single_thread.json(), "memory_bytes_per_second": memory, "copy_bytes_per_second": gpu.ok(),
                 "decoded_on_device_per_second": gpu_decoding.as_ref().ok().map(Stats::samples_per_second),
                 "runs": runs, "requests": requests.map(|requests| requests.json()), "verdict": verdict, "settings": settings,

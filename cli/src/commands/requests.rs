@@ -107,7 +107,8 @@ impl Requests {
         json!({
             "full_shuffle": self.full_requests, "full_shuffle_dollars": self.full_requests as f64 * DOLLARS_PER_REQUEST,
             "windowed": self.windowed_requests, "windowed_dollars": self.windowed_requests as f64 * DOLLARS_PER_REQUEST,
-            "window": self.window, "paid": self.is_paid, "suggested": if self.suggested_window().is_some() { "shuffle_window" } else { "shuffle" },
+            "window": self.window, "paid": self.is_paid,
+            "suggested": if self.suggested_window().is_some() { "shuffle_window" } else { "shuffle" },
         })
     }
 }

@@ -266,8 +266,8 @@ fn locate_tokens(file: &OpenFile, kind: TokenType) -> Result<(u64, u64)> {
         if declared_type != kind {
             let (declared_type, name) = (declared_type.name(), kind.name());
             return Err(Error::config(format!(
-                "the header declares {declared_type}, but the dataset was opened as {name}: open it with the type in the \
-                 file"
+                "the header declares {declared_type}, but the dataset was opened as {name}: open it with the type in \
+                 the file"
             )));
         }
         (LLM_C_HEADER_BYTES, count)
@@ -333,7 +333,8 @@ fn check_type(start: &[u8], kind: TokenType) -> Result<()> {
             halves.len()
         ))),
         TokenType::U32 if !are_plausible_upper_halves(1) => Err(Error::config(format!(
-            "most of the first {} tokens are {MIN_IMPLAUSIBLE_TOKEN} or more, which indicates u16: open the file with that type",
+            "most of the first {} tokens are {MIN_IMPLAUSIBLE_TOKEN} or more, which indicates u16: open the file with \
+             that type",
             halves.len() / 2
         ))),
         _ => Ok(()),

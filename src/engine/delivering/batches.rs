@@ -477,8 +477,8 @@ fn changed_length_error(next: BatchIndex, remaining_batches: u64) -> Error {
     let BatchIndex { epoch, batch } = next;
     let new_batch_count = batch + remaining_batches;
     Error::config(format!(
-        "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {new_batch_count} when it \
-         began; an order must always return the same length"
+        "the order returned {batch} batches for epoch {epoch} when the epoch was prepared, but {new_batch_count} when \
+         it began; an order must always return the same length"
     ))
 }
 

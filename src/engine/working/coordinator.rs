@@ -76,7 +76,9 @@ impl Coordinator {
                             Err(_) => return,
                         },
                         recv(self.slot_receiver) -> slot => match slot {
-                            Ok(slot) => if let Some(slot) = self.shared.runtime.settings.keep_or_reserve(slot) { break Some(slot) },
+                            Ok(slot) => if let Some(slot) = self.shared.runtime.settings.keep_or_reserve(slot) {
+                                break Some(slot)
+                            },
                             Err(_) => return,
                         },
                     }

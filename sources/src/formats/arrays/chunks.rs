@@ -82,8 +82,8 @@ impl Chunks {
         let bytes = bytes.filter(|bytes| (1..=MAX_CHUNK_BYTES).contains(bytes) && chunk_shape.len() == shape.len());
         let Some(bytes) = bytes else {
             return Err(Error::in_source(format!(
-                "chunks of shape {chunk_shape:?} with {element_size}-byte elements: expected {} axes, and 1 to {MAX_CHUNK_BYTES} bytes per \
-                 chunk",
+                "chunks of shape {chunk_shape:?} with {element_size}-byte elements: expected {} axes, and 1 to \
+                 {MAX_CHUNK_BYTES} bytes per chunk",
                 shape.len()
             )));
         };

@@ -35,8 +35,8 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, selector: ArraySelec
     let header_len = u64::from_le_bytes(*header_len.first_chunk().expect("`get` returned 8 bytes"));
     if header_len > MAX_HEADER_BYTES || header_len > len - 8 {
         return Err(error(format!(
-            "the header claims {header_len} bytes in a file of {len} bytes: expected at most {MAX_HEADER_BYTES} bytes, inside \
-             the file"
+            "the header claims {header_len} bytes in a file of {len} bytes: expected at most {MAX_HEADER_BYTES} \
+             bytes, inside the file"
         )));
     }
     let start = 8 + header_len;
@@ -54,8 +54,8 @@ pub(super) fn columns(bytes: &dyn Bytes, file_index: usize, selector: ArraySelec
         if data_start > data_end || data_end > len - start {
             let data_bytes = len - start;
             return Err(error(format!(
-                "tensor {name:?} claims bytes {data_start} to {data_end}, but the file has {data_bytes} bytes of data: it is \
-                 damaged or truncated"
+                "tensor {name:?} claims bytes {data_start} to {data_end}, but the file has {data_bytes} bytes of \
+                 data: it is damaged or truncated"
             )));
         }
         columns.push(Column::in_file(

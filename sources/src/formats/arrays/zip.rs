@@ -76,8 +76,8 @@ pub(super) fn list_members(bytes: &dyn Bytes) -> Result<Vec<Member>> {
         let archive_len = archive.bytes.len();
         if offset.checked_add(compressed_len).is_none_or(|end| end > archive_len) {
             return Err(error(&format!(
-                "{name:?} has {compressed_len} bytes at byte {offset}, but the archive has {archive_len} bytes: it is damaged \
-                 or truncated"
+                "{name:?} has {compressed_len} bytes at byte {offset}, but the archive has {archive_len} bytes: it is \
+                 damaged or truncated"
             )));
         }
         if !is_deflated && compressed_len != len {

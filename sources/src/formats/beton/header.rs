@@ -72,8 +72,8 @@ impl Header {
         }
         if table_offset > len || !(len - table_offset).is_multiple_of(ALLOCATION_BYTES as u64) {
             return Err(Error::in_source(format!(
-                "the allocation table at byte {table_offset} is outside the file of {len} bytes or ends in a partial entry: \
-                 the file is damaged or truncated"
+                "the allocation table at byte {table_offset} is outside the file of {len} bytes or ends in a partial \
+                 entry: the file is damaged or truncated"
             )));
         }
         Ok(Header { field_count, sample_count, table_offset })
@@ -101,7 +101,8 @@ impl Field {
                 Kind::Bytes | Kind::Json => (16, 1),
                 Kind::Unsupported(ref reason) => {
                     return Err(Error::in_source(format!(
-                        "field {name:?} {reason}, so the size of a record is unknown: write the dataset without this field"
+                        "field {name:?} {reason}, so the size of a record is unknown: write the dataset without this \
+                         field"
                     )));
                 }
             };

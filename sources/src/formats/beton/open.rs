@@ -36,8 +36,8 @@ fn read(file: &OpenFile) -> Result<(BetonLayout, Spans)> {
     let Some(records) = records.filter(|_| fields.len() == header.field_count) else {
         let Header { field_count, sample_count, table_offset } = header;
         return Err(Error::in_source(format!(
-            "{sample_count} samples of {field_count} fields do not fit before byte {table_offset}, where the allocation table starts: the \
-             file is damaged or truncated"
+            "{sample_count} samples of {field_count} fields do not fit before byte {table_offset}, where the \
+             allocation table starts: the file is damaged or truncated"
         )));
     };
     let allocations =

@@ -428,8 +428,8 @@ impl Annotation {
         if !keypoints.is_empty() && keypoints.len() != 3 * points_per_box {
             let (actual, expected) = (keypoints.len(), 3 * points_per_box);
             return Err(Error::in_source(format!(
-                "annotation {id} has {actual} keypoint values: expected {expected} (x, y and visibility of {points_per_box} \
-                 points)"
+                "annotation {id} has {actual} keypoint values: expected {expected} (x, y and visibility of \
+                 {points_per_box} points)"
             )));
         }
         let first_coordinate = (!keypoints.is_empty()).then_some(coordinates.len());

@@ -86,8 +86,8 @@ impl Listing {
         ignored_files.warn_hidden(path);
         if ignored_files.count > 0 && matches!(kind, FileKind::Images(_)) {
             tracing::warn!(
-                "{}: ignored {ignored_files} without the extension of a supported image format: convert images to such a \
-                 format, or add a codec",
+                "{}: ignored {ignored_files} without the extension of a supported image format: convert images to \
+                 such a format, or add a codec",
                 path.display()
             );
         }

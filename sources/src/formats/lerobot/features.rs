@@ -108,7 +108,8 @@ impl Kind {
         let count = shape.iter().try_fold(1, |count: usize, &side| count.checked_mul(side.max(1)));
         if shape.len() > MAX_NUMBERS_AXES || count.is_none_or(|count| count > MAX_VALUES) {
             return Err(format!(
-                "feature {name:?} has the shape {shape:?}: expected at most {MAX_NUMBERS_AXES} axes and {MAX_VALUES} numbers"
+                "feature {name:?} has the shape {shape:?}: expected at most {MAX_NUMBERS_AXES} axes and {MAX_VALUES} \
+                 numbers"
             ));
         }
         Ok(Kind::Numbers { shape, element })

@@ -138,8 +138,8 @@ pub(super) fn detect(value: &[u8]) -> Result<DetectedLayout> {
     }
     let first_bytes = &value[..value.len().min(8)];
     Err(Error::in_source(format!(
-        "unknown value of {} bytes that begins with {first_bytes:02x?}: expected a messagepack map, an encoded image, a \
-         pickle or a Caffe datum; use `Lmdb::with_layout` for other layouts",
+        "unknown value of {} bytes that begins with {first_bytes:02x?}: expected a messagepack map, an encoded image, \
+         a pickle or a Caffe datum; use `Lmdb::with_layout` for other layouts",
         value.len()
     )))
 }

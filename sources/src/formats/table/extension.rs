@@ -44,8 +44,8 @@ pub(super) fn find_extension(
         [] => Ok(None),
         [(extension, _)] => Ok(Some(extension.clone())),
         [(extension, path), (other_extension, other_path), ..] => Err(Error::config(format!(
-            "the paths have no extension, but files with different extensions exist ({path}{extension} and {other_path}{other_extension}): \
-             write the paths with their extensions"
+            "the paths have no extension, but files with different extensions exist ({path}{extension} and \
+             {other_path}{other_extension}): write the paths with their extensions"
         ))),
     }
 }

@@ -30,8 +30,8 @@ impl<'a> Header<'a> {
         let high_byte_count = || block[..148].iter().chain(&block[156..]).filter(|&&b| b >= 0x80).count() as u64;
         if claimed_sum != unsigned_sum && claimed_sum.checked_add(256 * high_byte_count()) != Some(unsigned_sum) {
             return Err(format!(
-                "the checksum is {unsigned_sum}, but the header claims {claimed_sum}: the header is damaged, or it is not a \
-                 tar header"
+                "the checksum is {unsigned_sum}, but the header claims {claimed_sum}: the header is damaged, or it is \
+                 not a tar header"
             ));
         }
         let size = parse_number(&block[124..136])
