@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::source::Sample;
 
 /// The boxes and the `mask` field of one sample, for programs that inspect a dataset without a
-/// loader. [`Annotations::read`] checks the same fields as [`Boxes`] and [`Mask`].
+/// loader. [`Annotations::read`] applies the same checks as [`Boxes`] and [`Mask`].
 ///
 /// ```
 /// use warpfeed::decode::Size;

@@ -44,9 +44,9 @@ use crate::transform::Plan;
 /// [`Loader::match_labels_by_name`](crate::Loader::match_labels_by_name) is set, the classes of the
 /// boxes are renumbered accordingly.
 ///
-/// A sample fails if a coordinate is NaN or infinite, if x2 < x1 or y2 < y1, or if a box is outside
-/// the image. A box that extends past the image by at most one pixel, or by at most 1 % of the
-/// image's width or height, is clipped instead, because datasets round coordinates.
+/// A sample fails if a coordinate is NaN, if x2 < x1 or y2 < y1, or if a box extends past the image
+/// by more than one pixel and by more than 1 % of the image's width or height. Smaller excesses are
+/// clipped, because datasets round coordinates.
 ///
 /// # EXIF orientation
 ///
@@ -337,9 +337,8 @@ fn join_name<'a>(buffer: &'a mut String, name: &str, suffix: &str) -> &'a str {
 }
 
 impl Boxes {
-    /// Appends the boxes of `tile`, or of the sample if `None`, to a row that already holds
-    /// `count`. Counts the boxes that a full row has no space for, because the error message states
-    /// their number.
+    /// Appends the boxes of `tile`, or of the sample if `None`, to a row with `count` boxes.
+    /// Returns the new count, including boxes that exceed `max_boxes`, for the error message.
     fn write_sample(
         &self,
         input: &Input<'_>,

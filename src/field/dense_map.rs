@@ -14,8 +14,8 @@ use crate::source::{Sample, Value};
 use crate::transform::{Plan, Planes};
 
 /// One or more floats for each pixel of the image, such as depth, a heat map, optical flow, or the
-/// values of an image with any precision and number of channels. The map is cropped, resized and
-/// flipped together with the image. The array is f32 with the shape (N, H, W), or (N, H, W, C) with
+/// stored values of a 16-bit or multispectral image. The map is cropped, resized and flipped
+/// together with the image. The array is f32 with the shape (N, H, W), or (N, H, W, C) with
 /// [`of_channels`](DenseMap::of_channels).
 ///
 /// The sample's field is a PNG, a TIFF, or an array, such as an `.npy`, with the shape (height,
@@ -30,8 +30,9 @@ use crate::transform::{Plan, Planes};
 /// The map is resized with an antialiased bilinear filter, like a float image in torchvision's
 /// `resize`. If a special value marks missing data, call [`nearest`](DenseMap::nearest), because
 /// the filter would blend the special value with its neighbors. For batches on a device, the map is
-/// copied to the device unchanged. If EXIF rotates the image, the size of the map determines
-/// whether the map is rotated as well. See [`Mask`](super::Mask).
+/// copied to the device unchanged. If EXIF rotates the image, the EXIF orientation of the map's
+/// file or, without one, the size of the map determines whether the map is rotated as well. See
+/// [`Mask`](super::Mask).
 ///
 /// ```no_run
 /// use warpfeed::Loader;
@@ -292,8 +293,9 @@ impl DenseMap {
         }
     }
 
-    /// Returns the coordinate frame of the map. The frame follows the file's own EXIF orientation.
-    /// Without an orientation, the file must have the size of the stored or the upright image.
+    /// Returns the coordinate frame of the map. The file's own EXIF orientation determines the
+    /// frame. Without an orientation, the file must have the size of the stored or the upright
+    /// image.
     fn frame(&self, stored: &FloatImage<'_>, plan: &Plan) -> Result<Frame> {
         let (actual, expected) = (stored.channels(), self.channels.unwrap_or(1));
         if actual != expected {

@@ -1,6 +1,6 @@
-//! Reads a numeric field of a sample. The field is a typed value, text or bytes. The suffix of its
-//! name determines the encoding of text and bytes. Without a suffix, text is a list of numbers, and
-//! bytes are an array with or without NumPy's header.
+//! Reads a numeric field of a sample. The suffix of its name determines the encoding of text and
+//! bytes. Without a suffix, text is a list of numbers, and bytes are an array with or without
+//! NumPy's header.
 
 use std::cell::Cell;
 
@@ -102,8 +102,8 @@ impl<'a> Encoded<'a> {
     }
 
     /// Like [`with_numbers`](Encoded::with_numbers), but fails if converting to `dtype` would
-    /// [change](check_exact) a number. Fields with image coordinates do not use this function,
-    /// because coordinates need not be exact.
+    /// [change](check_exact) a number. Image coordinates need not be exact, so their fields use
+    /// `with_numbers`.
     pub(crate) fn with_exact_numbers<R>(
         &self,
         dtype: Dtype,
@@ -138,8 +138,7 @@ impl<'a> Encoded<'a> {
         if let Some((npy, shape)) = npy.as_ref().filter(|(npy, _)| has_dtype(npy, dtype)) {
             return consume(npy.data, Some(shape));
         }
-        // The buffer is taken out of the thread-local variable, so that an error or a panic frees
-        // it.
+        // If an error or a panic ends this function, the buffer is freed.
         let mut converted = SCRATCH.take();
         converted.clear();
         let shape = match (&npy, self.encoding) {
@@ -205,7 +204,7 @@ impl<'a> Encoded<'a> {
         write: impl Fn(Number<'_>, Dtype, &mut Vec<u8>) -> Result<(), String>,
         out: &mut Vec<u8>,
     ) -> Result<Shape> {
-        // Reserve exactly this size, because `FieldType::scratch_bytes` promises it.
+        // `FieldType::scratch_bytes` promises exactly this size.
         out.reserve_exact(npy.data.len() / npy.size * dtype.bytes());
         let mut word = [0; 8];
         for (index, element) in npy.data.chunks_exact(npy.size).enumerate() {

@@ -262,7 +262,6 @@ impl<'a> Input<'a> {
         Input { name, sample, plan, tiles, pasted, rng, settings }
     }
 
-    /// Returns a copy of the input with a different sample.
     pub(super) fn with_sample<'b>(&self, sample: &'b Sample<'b>) -> Input<'b>
     where
         'a: 'b,
@@ -270,7 +269,7 @@ impl<'a> Input<'a> {
         Input { sample, ..self.clone() }
     }
 
-    /// Returns the generator from which [`rng`](Input::rng) is derived.
+    /// Returns the generator of the sample, which all of its fields share.
     pub(super) fn sample_rng(&self) -> &Rng {
         &self.rng
     }
@@ -285,7 +284,7 @@ impl<'a> Input<'a> {
         if self.pasted.is_none() { self.tiles } else { &[] }
     }
 
-    /// Returns the other tiles of a mosaic. If objects are pasted, returns their sample.
+    /// Returns the other tiles of a mosaic, or the sample whose objects are pasted.
     pub(super) fn tiles(&self) -> &'a [Tile<'a>] {
         self.tiles
     }
@@ -325,7 +324,6 @@ impl<'a> RowMut<'a> {
         RowMut { row, first_array, array_count, frame: None }
     }
 
-    /// Restricts the row to the values of frame `frame` of a clip with `count` frames.
     pub(super) fn select_frame(&mut self, frame: usize, count: usize) -> &mut Self {
         self.frame = Some((frame, count));
         self
@@ -346,8 +344,8 @@ impl<'a> RowMut<'a> {
 
     pub(super) fn add_damaged(&mut self) {
         let meta = self.row.meta();
-        // Add to both counts. If the image must be decoded again, `damaged` is reset to
-        // `damaged_in_fields`, because the fields are not written a second time.
+        // If the image must be decoded again, `damaged` is reset to `damaged_in_fields`, because
+        // the fields are not written a second time.
         (meta.damaged, meta.damaged_in_fields) = (meta.damaged + 1, meta.damaged_in_fields + 1);
     }
 

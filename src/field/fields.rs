@@ -1,4 +1,4 @@
-//! [`Fields`]: all fields of a loader. Lays out their arrays in a batch, and checks that the fields
+//! [`Fields`]: all fields of a loader. They lay out their arrays in a batch, and check that they
 //! are compatible with the augmentation.
 
 use std::cell::Cell;
@@ -19,8 +19,7 @@ use crate::sampler::Rng;
 use crate::source::{Numbers, Sample, Source};
 use crate::transform::{Augment, Plan};
 
-/// The fields of a loader. Images are stored separately from all other fields, which either only
-/// copy or compute.
+/// The fields of a loader.
 pub(crate) struct Fields {
     pub(crate) images: Vec<ImageField>,
     /// Name of the field that [delivers](FieldType::delivers_image) the sample's image, if there
@@ -71,7 +70,7 @@ fn check_clip(name: &str, image: &Image, augment: &Augment) -> Result<()> {
     Ok(())
 }
 
-/// A field that a field type writes.
+/// A field that its field type writes.
 pub(crate) struct Member {
     pub(crate) name: String,
     field_type: Arc<dyn FieldType>,
@@ -79,7 +78,6 @@ pub(crate) struct Member {
     array_count: usize,
     /// How the field is divided into frames, or `None` if it has one value per sample.
     frames: Option<PerFrame>,
-    /// Number of bytes per sample in all arrays of the field.
     pub(crate) bytes: usize,
 }
 
@@ -100,7 +98,6 @@ impl Member {
         }
     }
 
-    /// Tries [`FieldType::write_stored`], and returns whether it wrote the row.
     pub(crate) fn write_stored(&self, numbers: Numbers<'_>, part: &mut SlotPart, index: usize) -> bool {
         let mut row = RowMut::new(Row::new(part, index), self.first_array, self.array_count);
         self.field_type.write_stored(numbers, &mut row)
@@ -129,8 +126,7 @@ impl Member {
 }
 
 impl Fields {
-    /// Creates the fields, and returns them with their arrays in a batch of `epoch`. `format` is
-    /// the image format.
+    /// Creates the fields, and returns them with their arrays in a batch of `epoch`.
     pub(crate) fn new(
         fields: &[(String, AnyFieldType)],
         label: Label,
@@ -397,7 +393,7 @@ impl Fields {
         })
     }
 
-    /// Selects objects of a sample, and stores their pixels in `pasted` (see [`Objects::select`]).
+    /// See [`Objects::select`].
     pub(crate) fn select_pasted(
         &self,
         sample: &Sample<'_>,
@@ -414,8 +410,8 @@ impl Fields {
         self.members().for_each(|field| field.blank(full, index));
     }
 
-    /// Returns the loader's only field if it just copies the sample's field `name`. The fast path
-    /// for stored numbers requires this.
+    /// Returns the loader's only field if it copies just the sample's field `name`, as the fast
+    /// path for stored numbers requires.
     pub(crate) fn sole_copied_field(&self, name: &str) -> Option<&Member> {
         let [field] = &self.copied_fields[..] else { return None };
         let has_others = !self.images.is_empty()
@@ -435,7 +431,6 @@ impl Fields {
         self.members().filter_map(|field| Some((&*field.name, field.field_type.boxes()?)))
     }
 
-    /// Reads the boxes of a sample, in pixels of the upright image.
     pub(crate) fn read_boxes(&self, sample: &Sample<'_>, image: Oriented, out: &mut Vec<[f32; 4]>) -> Result<()> {
         thread_local! {
             static NUMBERS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
@@ -465,8 +460,7 @@ impl Fields {
         self.computed_fields.iter().map(|field| field.bytes).sum()
     }
 
-    /// Marks samples without a label as failed if other samples of the batch have one. Must be
-    /// called before failed samples are replaced.
+    /// See [`Label::mark_unlabeled`]. Must be called before failed samples are replaced.
     pub(crate) fn mark_unlabeled(&self, source: &dyn Source, full: &mut FilledSlot) {
         if let Some(label) = &self.label {
             label.mark_unlabeled(source, full);
@@ -481,7 +475,6 @@ impl Fields {
             .try_for_each(|image| image.mix(&mixing, full, scratch))
     }
 
-    /// Writes the arrays that depend on the whole batch.
     pub(crate) fn finish(&self, full: &mut FilledSlot) {
         if let Some(label) = &self.label {
             label.write_soft_labels(full);

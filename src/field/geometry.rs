@@ -16,8 +16,8 @@ use crate::transform::Plan;
 /// other predictions back, subtract the last column of the matrix, and divide by the diagonal. All
 /// other elements are 0.
 ///
-/// A sample fails if a geometric effect such as a rotation is applied to it, because the matrix
-/// cannot describe which parts of the image the effect removes.
+/// A sample fails if its image is rotated, sheared or distorted, because the matrix describes only
+/// scaling, flips and shifts.
 ///
 /// ```no_run
 /// use warpfeed::field::Geometry;

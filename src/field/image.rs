@@ -21,7 +21,7 @@ use crate::transform::{Augment, ImageMut, Mixing, Plan, Resizer, Transform};
 ///
 /// All image fields of a sample, except views ([`augment`](Image::augment)), use the same random
 /// numbers, so images of the same size get the same crop and flip. For batches on a device, images
-/// are copied to the device as `u8` (N, H, W, 3) unless the device decodes them. The device casts,
+/// are copied to the device as `u8` (N, H, W, C) unless the device decodes them. The device casts,
 /// normalizes, transposes, erases and mixes them.
 ///
 /// ```no_run
@@ -189,7 +189,7 @@ fn hint(names: &[&str]) -> String {
 /// The format of the images in a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ArrayFormat {
-    /// Number of channels, 3 or 1.
+    /// 3 or 1.
     pub(crate) channels: usize,
     pub(crate) dtype: Dtype,
     pub(crate) layout: Layout,
@@ -235,7 +235,6 @@ impl FieldType for Image {
     }
 }
 
-/// An image field of a loader.
 pub(crate) struct ImageField {
     pub(crate) image: Image,
     pub(crate) name: String,
@@ -290,8 +289,8 @@ impl ImageField {
     }
 
     /// Runs the effects on pixels and the custom transforms on the resized image. `is_joined` is
-    /// whether the image combines several samples. Custom transforms need an `image` twice as
-    /// large.
+    /// true if the image combines several samples. With custom transforms, `image` has twice the
+    /// size.
     pub(crate) fn finish(
         &self,
         (plan, is_joined): (&Plan, bool),
@@ -311,7 +310,7 @@ impl ImageField {
             })?;
         }
         if self.is_gray {
-            // The conversion is in place, because every pixel is read before it is overwritten.
+            // Every pixel is read before it is overwritten, so the conversion works in place.
             for pixel in 0..self.writer.image_bytes() {
                 image[pixel] = luma([image[pixel * 3], image[pixel * 3 + 1], image[pixel * 3 + 2]]);
             }
@@ -355,8 +354,9 @@ impl ImageField {
     }
 
     /// Stores an image or a frame for the device to decode. `grid` describes the image, and
-    /// `stream` is its entropy-coded data. Returns `false` and stores nothing if the batch has no
-    /// space left. The device must [support](ImageField::device_supports) `plan`.
+    /// `stream` is its entropy-coded data. Returns `false` if the batch has no space left, or if
+    /// the record cannot describe the image. The device must [support](ImageField::device_supports)
+    /// `plan`.
     pub(crate) fn store_encoded(
         &self,
         grid: &Grid,
@@ -373,8 +373,7 @@ impl ImageField {
         self.store_record(reserved, write, plan, part, (index, frame))
     }
 
-    /// Stores a decoded video frame like [`store_encoded`](ImageField::store_encoded), so that the
-    /// device converts it to RGB.
+    /// Stores a decoded video frame for the device to convert to RGB.
     #[cfg(feature = "video")]
     pub(crate) fn store_yuv(
         &self,
@@ -410,7 +409,7 @@ impl ImageField {
     }
 
     /// Returns the row for which the decoding record was written, if the device decodes row
-    /// `index`.
+    /// `index`. The rows differ after a failed sample has been replaced.
     #[cfg(feature = "_device")]
     pub(crate) fn encoded_row(&self, full: &mut FilledSlot, index: usize) -> Option<usize> {
         let (records, images) = (full.bytes_mut(self.decoding_span?), self.image_count());

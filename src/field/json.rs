@@ -39,7 +39,7 @@ impl<'a, F: FnMut(Number<'a>) -> Result<(), String>> Level<'_, F> {
         let Level { lists, depth } = self;
         if *lists.number_depth.get_or_insert(depth) != depth || lists.shape.len() > depth {
             return Err(E::custom(format_args!(
-                "number {} is at depth {depth}, but other numbers are nested deeper",
+                "number {} is at depth {depth}, but other elements are nested deeper",
                 lists.count
             )));
         }

@@ -37,7 +37,6 @@ impl Label {
         Label { joining_step: self.joining_step.or(step), ..self }
     }
 
-    /// Checks that the augmentation does not combine samples, if the first sample has a label.
     pub(super) fn check_first(&self, source: &dyn Source) -> Result<()> {
         if self.joining_step.is_none() || source.is_empty() {
             return Ok(());

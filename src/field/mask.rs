@@ -266,8 +266,8 @@ impl FieldType for Mask {
 }
 
 impl Mask {
-    /// Writes the pixels that the sample's image covers. If the second element of `plan` is true,
-    /// fills all other pixels.
+    /// Writes the pixels that the sample's image covers. Fills all other pixels if `plan.1` is
+    /// true.
     fn write_tile(&self, name: &str, sample: &Sample<'_>, plan: (&Plan, bool), out: &mut [u8]) -> Result<()> {
         let field = self.find(name, sample)?;
         let result = match self.dtype {

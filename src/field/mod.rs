@@ -1,31 +1,5 @@
 //! The fields of a batch, and the field types that convert samples to them.
 //!
-//! 1. `field_type`: [`FieldType`], the trait of all field types, including custom ones.
-//! 2. `image`: [`Image`], the decoded, augmented and normalized image.
-//! 3. `label`: [`Label`], the class of the sample, as an integer and as a soft label.
-//! 4. `nd_array`: [`NdArray`], an array with a fixed shape.
-//! 5. `ragged`: [`Ragged`], a variable number of rows per sample, which are padded and counted.
-//! 6. `mask`: [`Mask`], one integer per pixel. `sampler` transforms masks, and `values` maps
-//!    their stored values.
-//! 7. `dense_map`: [`DenseMap`], floats per pixel, such as depth.
-//! 8. `boxes`: [`Boxes`], with their classes, masks and keypoints. `corners` reads boxes and
-//!    converts their format, `columns` reads one number per box, and `segments` draws COCO's
-//!    polygons and run lengths.
-//! 9. `keypoints`: [`Keypoints`], keypoints of the image. `skeleton` reads and transforms sets of
-//!    keypoints.
-//! 10. `annotations`: [`Annotations`], the boxes and mask of one sample, read without a loader.
-//! 11. `multi_hot`: [`MultiHot`], several labels per sample.
-//! 12. `tokens`: [`Tokens`], windows of tokens. `packed`: [`Packed`], rows of packed documents.
-//! 13. `patches`: [`Patches`], images of any size as packed patches. `patch_grid` computes
-//!     their sizes.
-//! 14. `text`: [`Text`], one string per sample.
-//! 15. `split`: the steps of an image that run on a device. `fields`: all fields of a loader.
-//! 16. `geometry`: [`Geometry`], the position of the source image in the output. `builtin`
-//!     deserializes built-in field types.
-//! 17. `per_frame` divides the annotations of a clip into frames.
-//! 18. `encoded` reads numbers in any encoding. `json` parses lists of numbers, and `number`
-//!     converts a number to the type of the batch.
-//!
 //! Masks, boxes and points are cropped, resized, flipped and padded together with the sample's
 //! image. The results equal torchvision's v2 transforms with `tv_tensors`.
 //!

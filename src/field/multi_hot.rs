@@ -125,8 +125,8 @@ impl MultiHot {
         }
     }
 
-    /// Finds a separator that splits `text` into several labels, to suggest it in the error
-    /// message.
+    /// Finds a separator to suggest in the error message: one that splits `text` into several
+    /// labels.
     fn find_separator(&self, text: &str) -> Option<char> {
         let is_label = |part: &str| self.indices.contains_key(part.trim()) || part.trim().parse::<i64>().is_ok();
         ['|', ';', ',', '/', ' '].into_iter().find(|&separator| {

@@ -29,8 +29,8 @@ impl Number<'_> {
     }
 }
 
-/// Converts `number` to `dtype`, and appends its bytes to `out`. Errors consist of the number and a
-/// description, to be inserted into a sentence.
+/// Converts `number` to `dtype`, and appends its bytes to `out`. An error is a number and a clause,
+/// such as `256, which uint8 cannot hold`, for the caller's sentence.
 pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Extend<u8>) -> Result<(), String> {
     match dtype {
         Dtype::U8 => out.extend([to_integer::<u8>(number, dtype)?]),
@@ -46,12 +46,12 @@ pub(super) fn append_number(number: Number<'_>, dtype: Dtype, out: &mut impl Ext
     Ok(())
 }
 
-/// Maximum float that is checked for exactness. Larger floats may stand for several integers.
+/// Maximum float that is checked for exactness. A larger float may be the rounded value of several
+/// integers.
 const MAX_EXACT_INTEGER: f64 = (1_u64 << 53) as f64;
 
 /// Checks that `dtype` preserves `number`: integers must be exact in 32-bit and 64-bit floats, and
 /// finite numbers must remain finite. Fractions may be rounded, as may integers in 16-bit floats.
-/// Errors have the form of [`append_number`].
 pub(super) fn check_exact(number: Number<'_>, dtype: Dtype) -> Result<(), String> {
     let (rounded, wider_type): (fn(f64) -> f64, _) = match dtype {
         Dtype::F32 => (|number| (number as f32).into(), "float64, or an integer type"),

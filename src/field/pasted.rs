@@ -28,7 +28,6 @@ pub trait Objects: Debug {
     ) -> Result<()>;
 }
 
-/// Objects of one sample that are pasted into the image of a different one.
 #[derive(Debug, Default)]
 pub struct Pasted {
     /// Box indices of the selected objects, in ascending order.
@@ -61,8 +60,7 @@ impl Pasted {
         resize(&mut self.covered, output.area() as usize, 0);
     }
 
-    /// Randomly selects some of the box indices. `rng` belongs to the sample into which they are
-    /// pasted.
+    /// `rng` belongs to the sample into which the objects are pasted.
     pub(super) fn choose_objects(
         &mut self,
         boxes: impl ExactSizeIterator<Item = usize> + Clone,
@@ -100,8 +98,7 @@ impl Pasted {
         self.covered.iter_mut().for_each(|value| *value = u8::from(*value > 0));
     }
 
-    /// Returns the buffer for the image from which the objects are copied, or `None` if nothing is
-    /// pasted.
+    /// Returns the buffer for the image with the objects, or `None` if nothing is pasted.
     pub(crate) fn source_image(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if self.box_indices.is_empty() {
             return None;
@@ -123,8 +120,7 @@ impl Pasted {
         mask.iter_mut().zip(&self.covered).for_each(|(value, covered)| *value &= 1 - covered);
     }
 
-    /// Determines how much of a mask stays visible. `mask` contains 0 and 1, in rows of `width`
-    /// pixels.
+    /// `mask` contains 0 and 1, in rows of `width` pixels.
     pub(super) fn visible_part(&self, mask: &[u8], width: usize) -> VisiblePart {
         let (mut total_pixels, mut visible_pixels) = (0, 0);
         let (mut left, mut right, mut top, mut bottom) = (width, 0, usize::MAX, 0);

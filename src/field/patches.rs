@@ -349,7 +349,6 @@ impl Patches {
         }
     }
 
-    /// Opens an image. Also returns its size after the resize.
     fn open<'a>(&self, codecs: &'a Codecs, bytes: &'a [u8]) -> Result<(EncodedImage<'a>, Size)> {
         let image = codecs.open(bytes)?;
         let size = image.size();

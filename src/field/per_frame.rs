@@ -1,5 +1,5 @@
-//! [`PerFrame`]: the annotations of a clip. A field type writes one frame at a time, from a sample
-//! in which each field of the field type has the value of this frame.
+//! [`PerFrame`]: the annotations of a clip. A field type writes one frame at a time, from a copy of
+//! the sample in which each field that it reads contains the value of this frame.
 
 use serde_json::value::RawValue;
 
@@ -11,14 +11,13 @@ use crate::source::{Frames, Npy, Numbers, Shape, Value};
 /// Suffixes of the fields that have a value for each frame.
 const SUFFIXES: [&str; 10] = ["", ".npy", ".json", ".txt", ".png", ".tif", ".tiff", ".gif", ".bmp", ".webp"];
 
-/// A field with a value for each frame of a clip.
 pub(super) struct PerFrame {
     count: usize,
     /// The clip, and the name of its field in the batch.
     clip: (String, Image),
 }
 
-/// Returns the clips that annotations may follow.
+/// Returns the clips that use the loader's augmentation, because annotations do not follow views.
 pub(super) fn clips(fields: &[(String, AnyFieldType)]) -> Vec<(String, Image)> {
     let clip = |(name, AnyFieldType(field_type)): &(String, AnyFieldType)| match field_type.writer() {
         FieldWriter::Image(source_name) if field_type.augment().is_none() && field_type.frames().is_some() => {
@@ -30,7 +29,7 @@ pub(super) fn clips(fields: &[(String, AnyFieldType)]) -> Vec<(String, Image)> {
 }
 
 impl PerFrame {
-    /// Creates the division into frames. Fails if none of the `clips` has `count` frames.
+    /// Fails if `count` is 0, or if none of the `clips` has `count` frames.
     pub(super) fn new(name: &str, count: usize, clips: &[(String, Image)]) -> Result<Self> {
         match clips.iter().find(|(_, image)| image.clip() == Some(count)) {
             _ if count == 0 => {
@@ -44,12 +43,10 @@ impl PerFrame {
         }
     }
 
-    /// See [`FieldType::write`].
     pub(super) fn write(&self, field_type: &dyn FieldType, input: &Input<'_>, row: &mut RowMut<'_>) -> Result<()> {
         self.for_each(field_type, input, |frame, input| field_type.write(input, row.select_frame(frame, self.count)))
     }
 
-    /// See [`FieldType::scratch_bytes`].
     pub(super) fn scratch_bytes(&self, field_type: &dyn FieldType, input: &Input<'_>) -> u64 {
         let mut max_bytes = 0;
         // `write` reports the errors.
@@ -60,7 +57,6 @@ impl PerFrame {
         max_bytes
     }
 
-    /// Calls `visit` with every frame of the clip and its sample.
     fn for_each(
         &self,
         field_type: &dyn FieldType,
@@ -100,7 +96,7 @@ impl PerFrame {
         Ok(())
     }
 
-    /// Checks that a field with `actual` values has one for each frame.
+    /// Checks that a field with `actual` values has one for each frame that the clip shows.
     fn check(&self, field: &str, actual: usize, clip: &Frames<'_>) -> Result<()> {
         let (name, count) = (&self.clip.0, self.count);
         match (0..count).filter_map(|frame| clip.index(frame)).max() {

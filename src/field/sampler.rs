@@ -10,7 +10,6 @@ use crate::source::Npy;
 use crate::transform::Plan;
 
 pub(super) trait Integer: Element {
-    /// Converts `value`, and drops its high bits if it does not fit into the type.
     fn from_i64(value: i64) -> Self;
 }
 
@@ -26,7 +25,6 @@ macro_rules! integer {
 
 integer!(u8, u16, i16, i32, i64);
 
-/// The output for the mask of one sample.
 pub(super) struct Plane<'a, T> {
     pub(super) plan: &'a Plan,
     /// Orientation of the mask relative to the upright image.
@@ -131,8 +129,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
     }
 
-    /// Maps the output's columns, or rows if `vertical`, to indices in the mask. The indices are
-    /// monotonic.
+    /// Maps the output's columns, or rows if `vertical`, to monotonic indices in the mask.
     fn axis(&self, vertical: bool) -> impl DoubleEndedIterator<Item = (u32, u32)> + Clone + use<'a, T> {
         let (image_area, plan, frame) = (self.plan.shown(), self.plan, self.frame);
         let (start, length) =
@@ -142,7 +139,7 @@ impl<'a, T: Integer> Plane<'a, T> {
         })
     }
 
-    /// Finds the output's columns that `pass` contains, with their indices in a row of the pass.
+    /// Finds the output's columns in `pass`, with their indices in a row of the pass.
     fn columns(&self, pass: Pass, columns: &mut Vec<(u32, u32)>) {
         columns.clear();
         columns.extend(self.axis(self.frame.is_transposed()).filter_map(|(line, column)| {
@@ -164,8 +161,8 @@ impl<'a, T: Integer> Plane<'a, T> {
         )
     }
 
-    /// Writes row `line` of the output, or column `line` if the mask is transposed. `value` returns
-    /// the stored values, which are all within `bounds`.
+    /// Writes row `line` of the output, or column `line` if the mask is transposed. Fails if a
+    /// value is not allowed. `value` returns stored values, which are within `bounds`.
     fn write_row(
         &mut self,
         line: u32,
@@ -200,7 +197,6 @@ impl<'a, T: Integer> Plane<'a, T> {
         }
     }
 
-    /// Like [`write_row`](Plane::write_row), but maps and checks each stored value.
     fn write_mapped_row(
         &mut self,
         line: u32,
@@ -231,7 +227,6 @@ impl<'a, T: Integer> Plane<'a, T> {
         Error::in_source(format!("the value {value} at {position}: expected {min} to {max}"))
     }
 
-    /// Describes an output position by the column and row in the image, for error messages.
     fn describe_position(&self, line: u32, index: u32) -> String {
         let (x, y) = if self.frame.is_transposed() { (line, index) } else { (index, line) };
         format!("column {}, row {}", self.plan.column(x).unwrap_or(0), self.plan.row(y).unwrap_or(0))

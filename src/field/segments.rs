@@ -65,8 +65,8 @@ impl Crossings {
         (self.first, self.last) = (self.first.min(pixel), self.last.max(pixel));
     }
 
-    /// Fills the polygon, and clears the crossings. A pixel is inside if the number of crossings up
-    /// to this pixel is odd.
+    /// Fills the polygon, and clears the crossings. A pixel is inside if an odd number of crossings
+    /// precedes or is at this pixel.
     fn fill(&mut self, mask: &mut [u8]) {
         if self.first > self.last {
             return;
@@ -416,8 +416,8 @@ mod tests {
         runs.iter().zip([0, 1].into_iter().cycle()).flat_map(|(&run, value)| std::iter::repeat_n(value, run)).collect()
     }
 
-    /// Compares masks with those of `pycocotools`. The file of cases can be replaced by a different
-    /// one that `make.py` wrote, with the path in `WARPFEED_SEGMENTS`.
+    /// Compares masks with the masks of `pycocotools`. `WARPFEED_SEGMENTS` may contain the path of
+    /// a different file of cases that `make.py` wrote.
     #[test]
     fn masks_equal_pycocotools() {
         let file = std::env::var("WARPFEED_SEGMENTS");
@@ -450,8 +450,7 @@ mod tests {
         assert_eq!(draw(4, (1.0, 1.0)).unwrap(), [0; 8]);
     }
 
-    /// Tests the limit. Without it, the 4,000 edges would take one step per column each: 65 million
-    /// steps.
+    /// Without the limit, the 4,000 edges would take one step per column each: 65 million steps.
     #[test]
     fn polygons_with_too_many_crossings_are_rejected() {
         let zigzag = |edges: usize| {

@@ -14,7 +14,6 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
-    /// Checks the number of points and the pairs. Returns errors as text, for the caller to wrap.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.count;
         if count == 0 {

@@ -2,7 +2,6 @@
 
 use crate::transform::Augment;
 
-/// Which steps of an image run on a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
     /// Whether a device normalizes, casts, transposes and mixes the images.
@@ -30,11 +29,10 @@ impl Split {
     }
 }
 
-/// Maximum number of bytes that are reserved for a video frame. Workers convert larger frames to
-/// RGB when the space is full.
+/// Maximum number of bytes that are reserved for a video frame. Workers convert frames to RGB if
+/// the reserved space is full.
 const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// Space that a batch reserves for images that a device decodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecodeSpace {
     /// Number of images per sample.

@@ -92,7 +92,6 @@ pub(super) struct StoredValues<'a> {
     /// The sample, and the mask value of its class 0. `None` if classes are not renumbered.
     classes: Option<(&'a Sample<'a>, i64)>,
     map: &'a ValueMap,
-    /// Replacement for values that are not in the map.
     ignore: Option<i64>,
     /// The previous lookup, which is reused because most pixels equal their neighbor.
     last_lookup: Option<(i64, i64)>,

@@ -51,7 +51,7 @@ pub(super) trait Destination: Sync {
         self.path_of(".tar")
     }
 
-    /// Returns the `suffix` of every file, sorted.
+    /// Returns the `suffix` of each file, sorted.
     fn suffixes(&self) -> Result<Vec<String>>;
 
     fn get(&self, suffix: &str) -> Result<Option<Vec<u8>>>;
@@ -61,7 +61,7 @@ pub(super) trait Destination: Sync {
 
     fn remove(&self, suffix: &str) -> Result<()>;
 
-    /// Removes files of earlier attempts. Keeps files that a process is still writing.
+    /// Removes files of earlier attempts, except files that a process is still writing.
     fn remove_attempts(&self, attempts: &[String]) -> Result<()>;
 
     /// Returns whether shards have their final names before the merge.
@@ -91,12 +91,12 @@ pub(super) trait Destination: Sync {
     /// other process holds the lock. Stores have no lock.
     fn lock(&self) -> Result<Lock>;
 
-    /// Renames the checked `shards` of `plan` to their final names unless they already have these
-    /// names, replacing the shards `old_shards` of an old dataset, and writes the manifest.
+    /// Renames the checked `shards` of `plan` to their final names if shards are staged, removes
+    /// the shards `old_shards` of an old dataset, and writes the manifest.
     fn publish(&self, plan: &Plan, shards: Vec<ShardEntry>, old_shards: &[u64]) -> Result<Manifest>;
 }
 
-/// Under which name a shard is stored.
+/// The name under which a shard is stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ShardState<'a> {
     /// The shard is complete, but the plan with this ID has not been merged.
@@ -110,8 +110,8 @@ pub(super) enum ShardState<'a> {
 pub(super) trait ShardWriter: Write {
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Publishes the finished shard. If another attempt has already published it, checks that the
-    /// bytes are the same.
+    /// Publishes the finished shard. If another attempt has published different bytes, a folder
+    /// replaces them, and a store fails.
     fn publish(self: Box<Self>, entry: &ShardEntry) -> Result<()>;
 }
 
@@ -139,7 +139,7 @@ pub(super) fn journal_suffix((part, parts): (u64, u64), plan_id: &str) -> String
     format!(".part-{part:05}-of-{parts:05}.{plan_id}{PARTIAL}")
 }
 
-/// Returns the file name of a shard, which is also its name in manifests.
+/// Returns the file name of a shard, which manifests contain.
 pub(super) fn shard_name(destination: &dyn Destination, number: u64) -> String {
     destination.path_of(&shard_suffix(number)).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -191,7 +191,6 @@ pub(super) fn existing_shards(suffixes: &[String]) -> Vec<u64> {
     numbers
 }
 
-/// The temporary files of packs, by their kind.
 #[derive(Debug, Default)]
 pub(super) struct TemporaryFiles {
     pub(super) staged_shards: Vec<String>,

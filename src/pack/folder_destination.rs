@@ -29,8 +29,7 @@ pub(super) struct FolderDestination {
 }
 
 impl FolderDestination {
-    /// Creates the destination for `target`. If its name ends in `.tar`, suffixes replace this
-    /// ending.
+    /// Suffixes replace the ending `.tar` of `target`, if any.
     pub(super) fn new(target: &Path) -> Self {
         FolderDestination { names: ShardNames::new(target, true) }
     }
@@ -107,7 +106,6 @@ impl Destination for FolderDestination {
         open.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| Error::io(&path, &e))
     }
 
-    /// Reads the journal, and ignores incomplete lines.
     fn recorded_shards(&self, part: (u64, u64), _: Range<u64>, plan_id: &str) -> Result<Vec<ShardEntry>> {
         let text = self.get(&dest::journal_suffix(part, plan_id))?.unwrap_or_default();
         let entry = |line: &[u8]| {
@@ -149,8 +147,8 @@ impl Destination for FolderDestination {
         loop {
             match try_lock(&path)? {
                 Attempted::Locked(lock) => return Ok(Box::new(lock)),
-                // If the folder is missing or read-only, no other process can merge either. If the
-                // file system does not support locks, a warning has been logged.
+                // In a folder that is missing or read-only, no other process can merge either. If
+                // the file system does not support locks, a warning has been logged.
                 Attempted::Unsupported => return Ok(Box::new(())),
                 Attempted::Held if is_stopped() => return Err(stopped_error()),
                 Attempted::Held => std::thread::sleep(LOCK_RETRY_INTERVAL),
@@ -191,14 +189,12 @@ impl Destination for FolderDestination {
     }
 }
 
-/// A line of a journal.
 #[derive(Serialize, Deserialize)]
 struct JournalLine {
     plan: String,
     entry: ShardEntry,
 }
 
-/// A shard that an attempt is writing.
 struct ShardFile {
     path: PathBuf,
     file: File,

@@ -7,7 +7,6 @@ use super::plan::Plan;
 use super::report::Counts;
 use crate::source::MANIFEST_VERSION;
 
-/// The description of a shard in a manifest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShardEntry {
     pub(super) name: String,
@@ -19,7 +18,6 @@ pub(super) struct ShardEntry {
     pub(super) counts: Counts,
 }
 
-/// The manifest of a complete part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PartManifest {
     warpfeed_part: u64,
@@ -31,7 +29,7 @@ pub(super) struct PartManifest {
     pub(super) shards: Vec<ShardEntry>,
 }
 
-/// Keys at the boundaries of a part, which must match those of the adjacent parts.
+/// Keys at the boundaries of a part, which must match the keys of the adjacent parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Keys {
     pub(super) before: Option<String>,

@@ -87,13 +87,12 @@ impl Merge {
     /// result, even if the parts no longer exist. In a folder, waits until other merges of the same
     /// target have finished. In a store, concurrent merges have the same result. A [`CancelToken`]
     /// of the calling thread cancels the checks.
-    ///
-    /// # Errors
     /// [`ErrorKind::Config`] if parts are missing or were packed with different options, if a
     /// dataset with the same name exists and [`force`](Merge::force) is not set, or if `force` is
     /// set and the target is in a store. [`ErrorKind::Source`] if shards are missing or damaged, or
     /// if the source changed between two parts. The message names up to ten shards, and says what
-    /// to do. If a check fails, this merge has not changed any files.
+    /// to do. [`ErrorKind::Io`] if the merge is canceled. If a check fails, this merge has not
+    /// changed any files.
     pub fn run(&self) -> Result<Merged> {
         let destination = open_destination(&self.target, &self.stores)?;
         let destination = &*destination;
@@ -201,8 +200,8 @@ impl Merge {
     }
 }
 
-/// Returns the error for damaged shards. `damaged_names` of `shard_count` shards are damaged. In a
-/// merged dataset, packing a part again has no effect, so the error proposes a different solution.
+/// Returns the error for damaged shards. In a merged dataset, packing a part again has no effect,
+/// so the advice is different.
 pub(super) fn damaged_error(
     destination: &dyn Destination,
     damaged_names: &[String],
@@ -355,8 +354,8 @@ fn concatenate_shards(destination: &dyn Destination, plan: &Plan, parts: &[PartM
     Ok(shards)
 }
 
-/// Removes the files that are not needed after the merge, and lists files that do not belong to the
-/// dataset.
+/// Removes the files that are not needed after the merge. Also lists files that do not belong to
+/// the dataset.
 fn remove_leftovers(destination: &dyn Destination, manifest: Manifest) -> Result<Merged> {
     let (files, plan_id) = (TemporaryFiles::from_suffixes(&destination.suffixes()?), manifest.plan.id());
     // Include the files of processes that finished a part after the merge.

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use super::writer::without_slash;
 use crate::error::{Error, Result};
 
-/// The file names of tar shards: `OUT.tar`, or `OUT-000000.tar`, `OUT-000001.tar`, and so on.
 pub(super) struct ShardNames {
     /// The target as the user specified it.
     pub(super) target: PathBuf,
@@ -46,7 +45,7 @@ impl ShardNames {
         self.target.with_file_name(format!("{}{suffix}", self.stem()))
     }
 
-    /// Returns the rest of each file name that begins with the stem. The list is empty if the
+    /// Returns the suffix of each file name that begins with the stem, or an empty list if the
     /// folder does not exist.
     pub(super) fn suffixes(&self) -> Result<Vec<String>> {
         let folder = self.folder();
@@ -64,7 +63,6 @@ impl ShardNames {
         Ok(suffixes)
     }
 
-    /// Returns the paths of the existing shards in numerical order.
     pub(super) fn existing_shards(&self) -> Result<Vec<PathBuf>> {
         if !self.is_numbered {
             return Ok(if self.target.exists() { vec![self.target.clone()] } else { Vec::new() });
@@ -76,7 +74,7 @@ impl ShardNames {
     }
 }
 
-/// Parses the number of a shard, for example `-000017`.
+/// Parses a suffix such as `-000017`.
 pub(super) fn parse_shard_number(text: &str) -> Option<u64> {
     let number = text.strip_prefix('-')?.parse().ok()?;
     (text == format!("-{number:06}")).then_some(number)

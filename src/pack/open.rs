@@ -8,8 +8,7 @@ use super::store_destination::StoreDestination;
 use crate::error::Result;
 use crate::source::{Location, Stores};
 
-/// Opens the destination for `target`, a path or a URL. Its name may end in `.tar`, which suffixes
-/// then replace.
+/// `target` is a path or a URL. Suffixes replace the ending `.tar` of its name, if any.
 pub(super) fn open_destination(target: &Path, stores: &Stores) -> Result<Box<dyn Destination>> {
     match Location::of(target) {
         Location::Path(path) => Ok(Box::new(FolderDestination::new(&path))),

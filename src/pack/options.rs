@@ -25,10 +25,9 @@ use crate::source::{self, Location, MANIFEST_SUFFIX, Source, Store, Stores};
 /// shards.
 ///
 /// By default, JPEGs are rewritten losslessly for fast crops; see [`recode`](Pack::recode) for
-/// other options. Labels and class names are those that the source returns. Other fields are not
-/// changed, except that classes in boxes and masks are renumbered if the source renumbers its
-/// classes. Unless [`samples`](Pack::samples) sets an order, samples are written in the order of
-/// the source.
+/// other options. Labels, class names and other fields are stored as the source returns them,
+/// except that classes in boxes and masks are renumbered if the source renumbers its classes.
+/// Unless [`samples`](Pack::samples) sets an order, samples are written in the order of the source.
 ///
 /// ```no_run
 /// use warpfeed::pack::Pack;
@@ -201,9 +200,9 @@ impl<'a> Pack<'a> {
         self
     }
 
-    /// Packs one part of the shards of a `.tar` target, such as part 0 of 4. Several machines that
-    /// write to the same folder or store can pack different parts at the same time. [`Merge`]
-    /// combines the parts.
+    /// Packs one part of the shards of a `.tar` target, such as part 0 of 4. Several machines can
+    /// pack different parts to the same folder or store at the same time. [`Merge`] combines the
+    /// parts.
     ///
     /// All shards but the last have the same number of samples. This number is
     /// [`shard_samples`](Pack::shard_samples), or is estimated from 64 samples so that shards have
@@ -256,14 +255,13 @@ impl<'a> Pack<'a> {
     }
 
     /// Packs the frames of a LeRobot dataset so that the result opens as a LeRobot dataset: with
-    /// episodes, statistics, and windows of several frames. By default, images and frames of videos
-    /// are decoded and stored as JPEGs. Without this option, each frame becomes an independent
-    /// sample.
+    /// episodes, statistics, and windows of several frames. Unless [`recode`](Pack::recode) is set,
+    /// images and frames of videos are stored as JPEGs with quality 95. Without `frames(true)`,
+    /// each frame becomes an independent sample.
     ///
     /// The target is a folder for the shards of `frames.tar`, the numeric features of all frames,
     /// and the metadata of the original dataset. The target may also be the path of a `.tar` in
-    /// such a folder, which [`Merge`] expects. Without a [`recode`](Pack::recode), images are
-    /// encoded with quality 95.
+    /// such a folder, which [`Merge`] expects.
     ///
     /// Packing fails if the source is not a LeRobot dataset, if it has deltas, or if only some of
     /// its samples are packed. Existing metadata is not replaced, even with
@@ -303,7 +301,7 @@ impl<'a> Pack<'a> {
         self.pack_samples(target.as_ref())
     }
 
-    /// Returns the maximum size of a shard. `shard_size(0)` means no shards.
+    /// `shard_size(0)` means no shards.
     fn shard_bytes(&self) -> Option<u64> {
         self.shard_size.filter(|&bytes| bytes > 0)
     }
@@ -372,7 +370,7 @@ impl<'a> Pack<'a> {
         let target = frames::frames_target(target)?;
         if let Location::Path(path) = Location::of(&target) {
             let is_numbered = self.shard_bytes().is_some() || self.shard_samples.is_some() || self.part.is_some();
-            // A reader would find both the shards and the single file.
+            // Otherwise, a reader would find both the shards and the single file.
             if let Some(old) = ShardNames::new(&path, !is_numbered).existing_shards()?.first() {
                 let cause = "the dataset already has its frames here: delete this file, or pack to a different folder";
                 return Err(Error::config(cause).at_path(old));

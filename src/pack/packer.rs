@@ -18,7 +18,6 @@ use super::writer::exists_error;
 use crate::error::{Error, Result};
 use crate::source::{self, MANIFEST_SUFFIX, PLAN_SUFFIX};
 
-/// Packs one part. Continues after the last complete shard of the part.
 pub(super) struct Packer<'a> {
     pub(super) pipeline: Pipeline<'a>,
     pub(super) selection: &'a Selection,
@@ -103,8 +102,8 @@ impl Packer<'_> {
         Ok(entries)
     }
 
-    /// Removes the leftovers of this part after the dataset has been merged: its staged shards
-    /// before `end_number`, its manifest and its journal.
+    /// Removes the files that this part has left after a merge: its staged shards before
+    /// `end_number`, its manifest and its journal.
     fn remove_part(&self, plan_id: &str, end_number: u64) -> Result<()> {
         let (destination, part) = (self.destination, self.part);
         for number in self.plan.shard_numbers(part.0, part.1).start..end_number {
@@ -243,8 +242,7 @@ impl Packer<'_> {
         }
     }
 
-    /// Returns the entries of the complete shards at the beginning of the part. Packing continues
-    /// after them.
+    /// Returns the entries of the complete shards at the beginning of the part.
     fn reusable_entries(&self, plan_id: &str) -> Result<Vec<ShardEntry>> {
         let (part, numbers) = (self.part, self.plan.shard_numbers(self.part.0, self.part.1));
         let complete_entries = match dest::read_part(self.destination, part, plan_id)? {
@@ -280,7 +278,7 @@ impl Packer<'_> {
         self.destination.remove_attempts(&attempts)
     }
 
-    /// Removes the plan if nothing else has been written, because a later run then has nothing to
+    /// Removes the plan if nothing else has been written, because a later run has nothing to
     /// continue.
     fn remove_empty_plan(&self) -> Result<()> {
         // Shards in a store have their final names, so without the plan, they would look like a
@@ -321,12 +319,10 @@ impl Packer<'_> {
     }
 }
 
-/// The shards of a part, which are written one after the other.
 struct ShardSequence<'a, 'b> {
     packer: &'a Packer<'b>,
     plan_id: &'a str,
     open_shard: Option<OpenShard>,
-    /// Number of the next shard.
     next_number: u64,
     /// Position of the first sample of the next shard.
     next_position: u64,
@@ -335,7 +331,7 @@ struct ShardSequence<'a, 'b> {
     merged_manifest: Option<Manifest>,
 }
 
-/// A shard that is being written. Dropping it removes the file.
+/// Dropping it removes the file.
 struct OpenShard {
     shard: Shard<Box<dyn ShardWriter>>,
     counts: Counts,

@@ -165,8 +165,6 @@ impl Pipeline<'_> {
         bad_images.check()
     }
 
-    /// Passes finished samples to `on_sample`, up to the first unfinished sample, and records bad
-    /// images.
     fn write_ready(
         &self,
         queue: &mut SampleQueue,
@@ -202,7 +200,6 @@ fn lock_spares(samples: &Mutex<Vec<PreparedSample>>) -> MutexGuard<'_, Vec<Prepa
     samples.lock().expect("no code panics while holding this lock")
 }
 
-/// Samples in progress or finished, in the order of their positions.
 struct SampleQueue {
     next_position: usize,
     results: VecDeque<Option<Result<PreparedSample>>>,

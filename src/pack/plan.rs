@@ -1,5 +1,5 @@
 //! [`Plan`]: determines which samples are packed, how images are recoded, and where shards begin.
-//! All processes that pack parts of the same dataset have the same plan.
+//! All processes that pack parts of a dataset have the same plan.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::source::Hash;
 /// Number of samples that are read and recoded to compare sources and to estimate sizes.
 const PROBE_COUNT: usize = 64;
 
-/// What is packed and how. Only parts with the same plan are merged.
+/// Only parts with the same plan are merged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
     /// Version of the library, because versions may encode images differently.
@@ -63,8 +63,7 @@ pub(super) enum ShardSize {
 }
 
 impl Plan {
-    /// Creates the plan. Reads and recodes a few samples to identify the source and to estimate
-    /// sizes.
+    /// Reads and recodes a few samples to identify the source and to estimate sizes.
     pub(super) fn new(pipeline: &Pipeline<'_>, selection: &Selection, size: ShardSize) -> Result<Plan> {
         let probe_count = selection.len().min(PROBE_COUNT);
         let probe_index = |probe: usize| {
@@ -133,7 +132,6 @@ impl Plan {
         }
     }
 
-    /// Returns the positions of one part's samples.
     pub(super) fn sample_positions(&self, part: u64, parts: u64) -> Range<u64> {
         match self.cut {
             ShardLimit::Samples(samples) => {
@@ -154,7 +152,7 @@ impl Plan {
     }
 }
 
-/// Returns the path of the first value that differs, and both values.
+/// Returns the path of the first value that differs, and the two values.
 fn difference<'a>(name: &str, value: &'a Value, other: &'a Value) -> Option<(String, &'a Value, &'a Value)> {
     match (value, other) {
         (Value::Object(fields), Value::Object(others)) => fields.keys().chain(others.keys()).find_map(|key| {

@@ -24,7 +24,6 @@ pub(super) struct PreparedSample {
     scratch: Vec<Vec<u8>>,
 }
 
-/// An image of a sample that is ready to be written.
 pub(super) struct PreparedImage {
     /// What was done to the image, or `None` if it was stored unchanged because it could not be
     /// recoded or decoded.
@@ -117,7 +116,6 @@ fn check_annotations(codecs: &Codecs, sample: &Sample<'_>, image: &[u8], recoded
     )))
 }
 
-/// The options for preparing a sample.
 #[derive(Clone, Copy)]
 pub(super) struct Preparer<'a> {
     pub(super) source: &'a dyn Source,
@@ -129,7 +127,7 @@ pub(super) struct Preparer<'a> {
 }
 
 impl Preparer<'_> {
-    /// Prepares one sample. Converts a panic in the source or in a codec to an error.
+    /// Converts a panic in the source or in a codec to an error.
     pub(super) fn prepare(self, index: usize, mut prepared: PreparedSample) -> Result<PreparedSample> {
         let result = guarded(|| prepared.fill(self, index));
         result.map_err(|e| source::sample_error(self.source, index, &prepared.key, e))?;

@@ -19,7 +19,7 @@ static JPEGS: LazyLock<Codecs> = LazyLock::new(Codecs::new);
 const MAX_SIDE_QUALITY: u8 = 90;
 
 /// How [`Pack`](super::Pack) recodes the images of samples: the main image, and the fields that
-/// [`Pack::images`](super::Pack::images) names, by default those of
+/// [`Pack::images`](super::Pack::images) names, by default the fields of
 /// [`Source::images`](crate::source::Source::images). If a field contains several
 /// [`Frames`](crate::source::Frames), each frame is recoded. Other fields are not recoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,7 +60,6 @@ pub enum RawSize {
     Exact(Size),
 }
 
-/// The way in which an image was recoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecodeOutcome {
     Kept,
@@ -176,8 +175,7 @@ impl Recode {
 }
 
 impl Scratch {
-    /// Decodes an image to RGB, and resizes it to the size that `output_size` returns for the
-    /// original size.
+    /// `output_size` returns the size of the result for the original size.
     fn decode_resized(
         &mut self,
         (codecs, bytes): Image<'_>,

@@ -106,7 +106,7 @@ impl<S: Sink> Shard<S> {
         Ok(())
     }
 
-    /// Appends `bytes` to the buffer. If they do not fit, writes the buffer to the file first.
+    /// If `bytes` do not fit into the buffer, writes the buffer to the file first.
     fn write_buffered(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.buffer.len() + bytes.len() > BUFFER_BYTES {
             self.flush()?;

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::source::temp_files::{self, Locked, remove_abandoned_of, remove_if_there, sync_folder_of};
 use crate::source::{MANIFEST_SUFFIX, Sample};
 
-/// Marks the temporary files of this writer. A [`Pack`](super::Pack) into the same target marks its
-/// files differently, because it can continue with them.
+/// Marks the temporary files of this writer. A [`Pack`](super::Pack) marks its files differently,
+/// because it can continue with them.
 const NEW_SUFFIX: &str = ".new";
 
 /// Writes WebDataset shards, which [`Tar`](crate::source::Tar), WebDataset and `tar` can read.
@@ -23,10 +23,10 @@ const NEW_SUFFIX: &str = ".new";
 ///
 /// **Keys.** In WebDataset, a key ends at the first dot of its last component, and adjacent files
 /// with the same key form a sample. Readers would misinterpret a key with a dot in its last
-/// component, with an empty component, with the component `.` or `..`, or with a zero byte. Such
-/// characters are replaced in the file names, and `~` is added if the previous sample has the same
-/// name. The PAX record `WARPFEED.key` then contains the original key, which
-/// [`Tar`](crate::source::Tar) reads and other readers ignore.
+/// component, with an empty component, with the component `.` or `..`, or with a zero byte. The
+/// file names contain `_` instead, and `~` is added if the previous sample has the same name. The
+/// PAX record `WARPFEED.key` then contains the original key, which [`Tar`](crate::source::Tar)
+/// reads and other readers ignore.
 ///
 /// **Shards.** With [`WriteOptions::shard_size`], `OUT.tar` becomes `OUT-000000.tar`,
 /// `OUT-000001.tar`, … Only a shard of a single sample may exceed this size. If there are class
@@ -58,13 +58,14 @@ impl std::fmt::Debug for TarWriter {
 }
 
 impl TarWriter {
-    /// Creates a writer for `target`. The shards are written under temporary names, until
-    /// [`finish`](DatasetWriter::finish) renames them. Removes the temporary files that an
-    /// interrupted writer left for this target, if the file system supports locks.
+    /// Creates a writer for `target`. The shards have temporary names until
+    /// [`finish`](DatasetWriter::finish) renames them. If the file system supports locks, also
+    /// removes the temporary files that an interrupted writer left for this target.
     ///
     /// # Errors
     /// If the target or one of its shards exists and `force` is not set, if an existing target is
-    /// not a file, or if another process is packing to the same target.
+    /// not a file, if another process is packing to the same target, or if the folder of the target
+    /// cannot be used.
     pub fn create(target: impl AsRef<Path>, options: &WriteOptions) -> Result<Self> {
         let names = ShardNames::new(target.as_ref(), options.shard_size.is_some());
         let check_target = || match names.existing_shards()?.first() {

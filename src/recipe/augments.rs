@@ -17,8 +17,7 @@ pub(crate) struct Augments {
 
 impl Augments {
     /// Creates the augmentations of a loader whose datasets share one augmentation. `variants`
-    /// contains the augmentation of each size bucket, which replaces `augment`, and is empty
-    /// without size buckets.
+    /// replaces `augment` for each size bucket, and is empty without size buckets.
     pub(crate) fn by_variant(augment: Augment, variants: Vec<Augment>) -> Self {
         Augments { common: augment, variants, dataset_ends: None }
     }
@@ -73,13 +72,12 @@ impl Augments {
         self.variants.get(variant).unwrap_or(&self.common)
     }
 
-    /// Returns the augmentation of samples without a variant. If there are variants, returns the
-    /// first dataset's augmentation, or the one from which the variants are derived.
+    /// Returns the augmentation that is common to all variants. For a mixture, it is the first
+    /// dataset's augmentation.
     pub(crate) fn common(&self) -> &Augment {
         &self.common
     }
 
-    /// Returns the augmentations of the variants, or an empty slice without variants.
     pub(crate) fn variants(&self) -> &[Augment] {
         &self.variants
     }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use crate::error::Error;
 
-/// Maximum number of damaged samples that are logged. All others appear only in the statistics.
+/// Maximum number of damaged samples that are logged. The statistics count all of them.
 const MAX_LOGGED: usize = 100;
 
 #[derive(Debug, Default)]
@@ -14,8 +14,8 @@ pub(crate) struct DamageLog {
 }
 
 impl DamageLog {
-    /// Logs a damaged image of `sample`, unless the sample has been logged before. `describe`
-    /// returns an error with the damage and its position.
+    /// Logs a damaged image of `sample`, unless the sample or [`MAX_LOGGED`] others have been
+    /// logged before. `describe` returns an error with the damage and its position.
     pub(crate) fn note(&self, sample: u64, describe: impl FnOnce() -> Error) {
         let Ok(mut samples) = self.logged_samples.lock() else { return };
         if samples.len() > MAX_LOGGED || !samples.insert(sample) {

@@ -1,13 +1,6 @@
-//! Processes samples and complete batches, without threads or counters. The result for a sample
-//! depends only on (seed, epoch, variant, sample) and on the sampler, from which other samples of
-//! the epoch are drawn.
-//!
-//! 1. `recipe`: [`Recipe`], the steps that read, plan, decode, transform and write a sample.
-//! 2. `sample_image`: the images of a sample with their plans, and which of them are decoded
-//!    together.
-//! 3. `partners`: the other samples that are combined with a sample into one image.
-//! 4. `augments`: the augmentation of each sample.
-//! 5. `damage`: logs the names of samples with damaged images.
+//! Reads, plans, decodes, transforms and writes samples, and completes batches, without threads.
+//! Everything random depends only on (seed, epoch, variant, sample) and on the sampler, from which
+//! the other samples of a combined image are drawn.
 
 mod augments;
 mod damage;

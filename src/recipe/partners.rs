@@ -14,8 +14,8 @@ pub(crate) struct Partners {
 }
 
 /// Draws the partners for an entry of `epoch`. Returns `None` if the image shows only one sample.
-/// The result depends only on (seed, epoch, sample, variant) and on `order`. Fails if `order`,
-/// which may be user code, panics or returns an index of at least `len`, the number of samples.
+/// The random numbers depend only on (seed, sample, variant). Fails if `order`, which may be user
+/// code, panics or returns an index of at least `len`, the number of samples.
 pub(crate) fn draw_partners(
     augment: &Augment,
     order: &dyn Sampler,

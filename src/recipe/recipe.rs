@@ -1,9 +1,8 @@
 //! [`Recipe`]: the steps that read, plan, decode, transform and write a sample, and that finish a
 //! batch.
 //!
-//! All workers share one recipe. The list of damaged samples, the cache of decoded images and an
-//! order that the program changes are mutable; all other data is constant. The random numbers of a
-//! sample depend only on (seed, variant, sample); see [`Occurrence`](crate::sampler::Occurrence).
+//! All workers share one recipe. Its random numbers depend only on (seed, variant, sample); see
+//! [`Occurrence`](crate::sampler::Occurrence).
 
 use std::sync::Arc;
 
@@ -23,8 +22,7 @@ use crate::transform::{Augment, Join, OutputSizes, Pasting, Plan, Resizer, TILES
 
 pub(crate) struct Recipe {
     pub(crate) source: Arc<dyn Source>,
-    /// The source from which samples are read. The samples may lack fields that no field type
-    /// reads.
+    /// The source from which samples are read. It may omit fields that no field type reads.
     pub(crate) read_source: Arc<dyn Source>,
     pub(crate) codecs: Codecs,
     pub(crate) cache: Option<DecodedCache>,
@@ -33,7 +31,7 @@ pub(crate) struct Recipe {
     pub(crate) order: Arc<dyn Sampler>,
     pub(crate) transforms: Vec<Arc<dyn Transform>>,
     pub(crate) may_move_pixels: bool,
-    /// The fields of each variant. All variants have the same field types.
+    /// The fields of each variant, which have the same field types.
     pub(crate) fields: Vec<Fields>,
     pub(crate) output_sizes: OutputSizes,
     /// Which version of an image annotations refer to, if the size that they declare does not
@@ -83,8 +81,8 @@ impl Recipe {
         source::sample_error(&*self.source, id as usize, key, error)
     }
 
-    /// Adds the index, key and file of a sample to an error. The cause names the partner and its
-    /// file if the error belongs to a partner.
+    /// Adds the index, key and file of a sample to an error, and of the partner if the error is the
+    /// partner's.
     pub(crate) fn entry_error(&self, epoch: u64, entry: &Entry, key: &str, error: Error) -> Error {
         let id = entry.sample;
         let partners = self.partners(epoch, entry).ok().flatten();
@@ -110,7 +108,7 @@ impl Recipe {
         self.any_fields().augments(self.augments.common()).chain(self.augments.variants())
     }
 
-    /// Returns the fields of the first variant, for callers that do not depend on image sizes.
+    /// Returns the fields of the first variant, for callers that need no image size.
     pub(crate) fn any_fields(&self) -> &Fields {
         &self.fields[0]
     }
@@ -133,12 +131,10 @@ impl Recipe {
         }
     }
 
-    /// Returns the maximum number of samples that are combined into an image in `epoch`.
     pub(crate) fn max_tiles(&self, epoch: u64) -> usize {
         self.augments.max_images(epoch)
     }
 
-    /// Returns the maximum number of samples that are combined into an image in any epoch.
     pub(crate) fn max_tiles_of_all_epochs(&self) -> usize {
         self.augments.max_images_of_all_epochs()
     }
@@ -238,19 +234,16 @@ impl Recipe {
         Ok(())
     }
 
-    /// Checks a whole encoded image for damage anywhere, as a strict loader requires.
     pub(crate) fn refuse_damage(encoded: &mut EncodedImage<'_>) -> Result<()> {
         guarded(|| encoded.refuse_damage())
     }
 
-    /// Returns whether the decoder found damage in an image of sample `id`, and passes the damage
-    /// to the [`DamageLog`].
+    /// Returns whether the decoder found damage in an image of sample `id`, and logs the damage.
     pub(crate) fn note_damage(&self, id: u64, key: &str, pixels: &Pixels) -> bool {
         self.note_damage_at(id, key, pixels, |e| e)
     }
 
-    /// Like [`note_damage`](Recipe::note_damage). `add_position` adds the position of the image in
-    /// the sample to the error that is logged.
+    /// Like [`note_damage`](Recipe::note_damage), with the position of the image in the sample.
     pub(crate) fn note_damage_at(
         &self,
         id: u64,
@@ -263,8 +256,8 @@ impl Recipe {
         true
     }
 
-    /// Decodes all jobs together. If decoding panics, decodes each job separately, so that only the
-    /// job that panics fails.
+    /// Decodes all jobs together. If decoding panics, decodes each job again separately, so that
+    /// only a job that panics fails.
     pub(crate) fn decode(jobs: &mut [Job<'_>]) {
         let result = guarded(|| {
             decode::decode_group(jobs);
@@ -316,9 +309,8 @@ impl Recipe {
         })
     }
 
-    /// Returns the plan of the image with which other fields are transformed, and the additional
-    /// tiles of this image, which show the samples `partner_samples`. `images` contains all images
-    /// of a sample.
+    /// Returns the plan of the image that other fields follow, and the other tiles of this image,
+    /// which show `partner_samples`. `images` contains all images of a sample.
     pub(crate) fn plan_and_tiles<'a>(
         &self,
         images: &'a [SampleImage<'_>],
@@ -332,7 +324,7 @@ impl Recipe {
         (plan, plans.zip(partner_samples).map(|(plan, (index, sample))| Tile { index: *index, sample, plan }).collect())
     }
 
-    /// Selects the objects of the partner that are pasted into the image of `entry`. `images`
+    /// Selects the objects that are pasted from the partner into the image of `entry`. `images`
     /// contains all images of the sample.
     pub(crate) fn paste(
         &self,
@@ -369,7 +361,6 @@ impl Recipe {
         })
     }
 
-    /// Writes a field of a sample. `context` describes the image that the field follows.
     pub(crate) fn write(
         &self,
         field: &Member,
@@ -388,7 +379,6 @@ impl Recipe {
         Ok(())
     }
 
-    /// Returns the random number that determines the start of a sample's clips.
     pub(crate) fn clip_draw(&self, entry: &Entry) -> u64 {
         Image::clip_draw(&self.rng(entry))
     }
@@ -401,7 +391,6 @@ impl Recipe {
         Rng::new(self.seed, entry.variant, entry.sample)
     }
 
-    /// Finishes a batch, after all of its samples have been written.
     pub(crate) fn finish(&self, full: &mut FilledSlot, scratch: &mut MixScratch) {
         let fields = self.fields_of(full.header());
         fields.mark_unlabeled(&*self.source, full);
@@ -425,7 +414,6 @@ pub(crate) fn frame_error(name: &str, frames: Option<Frames<'_>>, frame: usize, 
     error.settled(&format!("frame {frame} of field {name:?}{video_position}"))
 }
 
-/// See [`Recipe::image_buffer_bytes`].
 pub(crate) fn image_buffer_bytes(fields: &[Fields], transforms: bool) -> usize {
     let largest_bytes = fields.iter().map(Fields::largest_image_bytes).max().unwrap_or(0);
     largest_bytes * if transforms { 2 } else { 1 }
@@ -452,8 +440,7 @@ impl Recipe {
     }
 }
 
-/// Replaces the images of each failed sample with black, and its other fields with zeros. The error
-/// of the sample names its row in the batch.
+/// Replaces the images of each failed sample with black, and its other fields with zeros.
 fn blank_failed_rows(fields: &Fields, full: &mut FilledSlot) {
     (0..full.len()).for_each(|row| blank_if_failed(fields, full, row));
 }

@@ -15,19 +15,17 @@ pub(crate) struct SampleImage<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) frames: Option<Frames<'a>>,
     pub(crate) damaged_frames: u32,
-    /// The image with its header, or `None` if the image has been decoded, is in the cache, or is
-    /// invisible and need not be checked for damage, or if a different image is decoded in its
-    /// place.
+    /// The image with its header. `None` if the image is decoded, cached, taken from
+    /// `pixel_source`, or if it is invisible and need not be checked for damage.
     pub(crate) encoded_image: Option<EncodedImage<'a>>,
     pub(crate) cached_pixels: Option<Arc<Pixels>>,
     pub(crate) admission: Option<Admission<'a>>,
     pub(crate) encoded_bytes: usize,
-    /// Region to decode. It contains the regions of all images that are decoded together with this
-    /// one.
+    /// Region to decode. It includes the regions of images that take their pixels from this image.
     pub(crate) region: Rect,
-    /// Index of the image, within the sample, from which this image takes its decoded pixels.
+    /// Index in the sample's images of the image whose decoded pixels this image uses.
     pub(crate) pixel_source: Option<usize>,
-    /// Whether to decode exactly the region of the plan, because decoding a larger region failed or
+    /// Whether to decode exactly the region of the plan, because decoding a joint region failed or
     /// found damage.
     pub(crate) must_decode_separately: bool,
     /// Whether the device should decode the image, if it can.
@@ -38,7 +36,6 @@ pub(crate) struct SampleImage<'a> {
     /// The error of this image, if any. The worker later moves it to the sample.
     pub(crate) result: Result<()>,
     pub(crate) is_damaged: bool,
-    /// Size of the decoded pixels in bytes.
     pub(crate) pixel_bytes: usize,
     /// Decoding time in ns, if it was measured for this image alone. 0 for a clip, and for an image
     /// that uses the decoded pixels of a different image or of the cache.
@@ -100,7 +97,6 @@ impl<'a> SampleImage<'a> {
         self.plan.target.size().area() > 0
     }
 
-    /// Returns how many bytes of coefficients the decoder may keep for the cache.
     pub(crate) fn coefficient_bytes(&self) -> usize {
         self.admission.as_ref().map_or(0, |admission| admission.max_coefficient_bytes)
     }
@@ -153,7 +149,7 @@ pub(crate) fn share_decoding(images: &mut [SampleImage<'_>], max_memory: u64) {
     }
 }
 
-/// Returns the number of damaged frames, and counts each clip once.
+/// Returns the number of damaged frames. A clip that several views show counts once.
 pub(crate) fn count_damaged_frames(images: &[SampleImage<'_>]) -> u32 {
     let clips = || images.iter().filter(|image| image.damaged_frames > 0);
     let is_first = |(number, image): (usize, &SampleImage<'_>)| {
@@ -166,7 +162,7 @@ pub(crate) fn count_damaged_frames(images: &[SampleImage<'_>]) -> u32 {
         .sum()
 }
 
-/// Returns the number of damaged images, and counts each source image once.
+/// Returns the number of damaged images. An image that several views show counts once.
 pub(crate) fn count_damaged_images(images: &[SampleImage<'_>]) -> u32 {
     let damaged_images = || images.iter().filter(|image| image.is_damaged);
     let is_first = |(number, image): (usize, &SampleImage<'_>)| {
@@ -183,8 +179,7 @@ mod tests {
     use crate::transform::Augment;
 
     /// Applies `share_decoding` to views of the `regions` of one source image. For each view,
-    /// returns the view whose decoded pixels it uses, if any, and its own region. If the view is
-    /// decoded itself, the region contains the views that use its pixels.
+    /// returns the index of the view whose pixels it uses, if any, and its decoded region.
     fn shared(file: &[u8], regions: &[Rect], max_memory: u64) -> Vec<(Option<usize>, Rect)> {
         let codecs = Codecs::new();
         let sample_image = |&region: &Rect| {

@@ -1,4 +1,4 @@
-//! Tests that all encodings of the same numbers give the same result, and tests the error messages.
+//! Tests that all encodings of the same numbers give the same result, and the error messages.
 
 use std::fmt::Write as _;
 
@@ -195,7 +195,7 @@ fn lists_of_different_lengths_or_depths_are_rejected() {
     for (json, says) in [
         ("[[1, 2], [3]]", "a list of length 1 at the same level as a list of length 2"),
         ("[1, [2]]", "unexpected list at depth 1: expected a number"),
-        ("[[1], 2]", "number 1 is at depth 1, but other numbers are nested deeper"),
+        ("[[1], 2]", "number 1 is at depth 1, but other elements are nested deeper"),
         ("[[], 2]", "number 0 is at depth 1"),
         ("[[[[[[[[[1]]]]]]]]]", "unexpected list at depth 8"),
         ("[1, \"two\"]", "invalid type: string \"two\", expected a number or a list of numbers at line 1 column 9"),

@@ -187,7 +187,6 @@ impl Header {
         BlockRange { object: &self.object, offset: self.offset, len: self.len }
     }
 
-    /// Checks the bytes after the header.
     pub(super) fn check(&self, file: &mut File) -> io::Result<bool> {
         let (mut hasher, mut remaining) = (crc32fast::Hasher::new(), self.len);
         let mut buffer = [0; 1 << 16];

@@ -68,8 +68,8 @@ impl Loader {
         (index.epoch.min(u64::from(u32::MAX) - 1) << 32) + fraction as u64
     }
 
-    /// Returns the time of the next use of `sample` at or after `from`, or `None` if the order
-    /// cannot be inverted.
+    /// Returns the time of the next use of `sample` at or after `from`. Returns `u64::MAX` if it is
+    /// more than [`SEARCHED_EPOCHS`] away, and `None` if the order cannot be inverted.
     fn next_use(&self, sample: u64, from: BatchIndex) -> Option<u64> {
         match self.order.next_use(sample, from, SEARCHED_EPOCHS) {
             NextUse::At(index) => Some(self.time(index)),
@@ -78,7 +78,6 @@ impl Loader {
         }
     }
 
-    /// Returns the time until `time`, or 0 if it is in the past.
     fn distance(&self, time: u64) -> u64 {
         time.saturating_sub(self.time(self.position))
     }
@@ -156,7 +155,6 @@ impl Index {
         self.entries.contains_key(&key)
     }
 
-    /// Yields the key, the size in bytes and the owner of each block.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, u64, Owner)> {
         self.entries.iter().map(|(&key, entry)| (key, entry.bytes, entry.owner))
     }

@@ -57,7 +57,7 @@ pub(super) fn total_bytes(folder: &Folder) -> io::Result<u64> {
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
-/// The objects of a dataset. `base` is the URL above all of them.
+/// `base` is the URL above all objects.
 struct Dataset<'a> {
     base: &'a str,
     objects: &'a [Object],
@@ -67,8 +67,7 @@ struct Dataset<'a> {
 
 /// Downloads `objects` to `folder`, which may contain `limit` bytes of files and blocks, and
 /// returns the folder of the files. Calls `shrink` when less space remains for blocks. Fails if the
-/// objects do not fit, if an object has no strong version, or if its name is not a valid file name on
-/// this machine.
+/// objects do not fit, or if an object cannot be a local file.
 pub(super) fn download(
     folder: &Folder,
     limit: u64,
@@ -131,7 +130,6 @@ fn is_locked(result: std::result::Result<(), TryLockError>) -> io::Result<bool> 
     }
 }
 
-/// Returns the size of the files on disk, in whole pages.
 fn disk_bytes(objects: &[Object]) -> u64 {
     objects.iter().map(|object| object.len.next_multiple_of(4096)).sum()
 }
@@ -195,8 +193,7 @@ fn remove(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Lists the datasets in the folder. The list of a dataset's objects is `None` if it is missing or
-/// damaged.
+/// The list of a dataset's objects is `None` if it is missing or damaged.
 pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listing>)>> {
     let entries = match fs::read_dir(folder.path.join(FILES)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -222,8 +219,7 @@ pub(super) fn datasets(folder: &Folder) -> io::Result<Vec<(PathBuf, Option<Listi
     Ok(datasets)
 }
 
-/// Returns the datasets in the folder, each with the number and the total size in bytes of its
-/// files.
+/// Returns the URL of each dataset, and the number and the total size in bytes of its files.
 pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>> {
     let cached = datasets(folder)?.into_iter().filter_map(|(_, listing)| listing);
     let objects_of = cached.map(|Listing { prefix, objects, .. }| {
@@ -234,9 +230,9 @@ pub(super) fn contents(folder: &Folder) -> io::Result<Vec<(String, (u64, u64))>>
     Ok(objects_of.collect())
 }
 
-/// Drops the files that do not match their checksums, which are then downloaded again when the
-/// dataset is opened. Removes a dataset whose list of objects is damaged. Returns the number of
-/// dropped files and removed datasets.
+/// Drops the files that do not match their checksums, which are downloaded again when the dataset
+/// is opened. Removes a dataset if its list of objects is damaged. Skips datasets that a process is
+/// downloading or removing. Returns the number of dropped files and removed datasets.
 pub(super) fn check(folder: &Folder) -> Result<u64> {
     let failed = |e: io::Error| Error::io(&folder.path, &e);
     let mut damaged = 0;
@@ -302,7 +298,7 @@ impl<'a> Dataset<'a> {
         };
         for object in objects {
             if object.tag.as_ref().is_none_or(|tag| tag.starts_with("W/")) {
-                let cause = "the server sends no version (ETag) of this object, so it cannot be cached; copy the \
+                let cause = "the server sends no strong version (ETag) of this object, so it cannot be cached; copy the \
                              dataset to this machine";
                 return Err(Error::config(cause).at_path(&object.url));
             }
@@ -447,7 +443,7 @@ impl<'a> Dataset<'a> {
         result.and_then(|()| fs::rename(&partial, self.path.join("complete"))).map_err(failed)
     }
 
-    /// Returns, for each file, the number of received bytes and their checksum. Drops files that do
+    /// Returns the number of received bytes and their checksum for each file. Drops files that do
     /// not match the journal.
     fn received(&self) -> io::Result<Vec<(u64, Hasher)>> {
         let bytes = match fs::read(self.path.join("arrived")) {

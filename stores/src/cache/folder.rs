@@ -46,7 +46,6 @@ const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum age of a partial file in use. The process that wrote an older file has probably ended.
 const MAX_PARTIAL_AGE: Duration = Duration::from_secs(3600);
 
-/// Blocks with their headers, and their sizes on disk in bytes.
 pub(super) type Blocks = Vec<(Key, Header, u64)>;
 
 #[derive(Debug, Clone)]
@@ -101,7 +100,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Returns the content of the marker file, or `None` if it is missing.
     fn read_marker(&self) -> std::result::Result<Option<Vec<u8>>, OpenError> {
         match fs::read(self.path.join(MARKER)) {
             Ok(mark) if mark == MARKER_TEXT.as_bytes() => Ok(Some(mark)),
@@ -181,7 +179,7 @@ impl Folder {
         self.path.join(BLOCKS).join(format!("{:02x}", key >> 120)).join(format!("{key:032x}"))
     }
 
-    /// Returns a path for writing a new file, which is renamed when it is complete.
+    /// The caller renames the new file when it is complete.
     pub(super) fn new_partial_path(&self) -> PathBuf {
         self.path.join(PARTIAL).join(unique_name())
     }
@@ -213,8 +211,7 @@ impl Folder {
         }
     }
 
-    /// Returns all blocks in the folder, as described by their headers, and the paths of the files
-    /// that are not blocks.
+    /// Returns all blocks in the folder, and the paths of the files that are not blocks.
     pub(super) fn scan(&self) -> io::Result<(Blocks, Vec<PathBuf>)> {
         let (mut blocks, mut others) = (Vec::new(), Vec::new());
         let entries = |path: &Path| match fs::read_dir(path) {
@@ -338,7 +335,6 @@ impl Record {
     }
 }
 
-/// The position up to which this process has read the journal.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     /// Generation of the journal, which changes when the journal is rewritten.
@@ -439,8 +435,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns all blocks that the journal lists as added, including those that it lists as removed
-    /// later.
+    /// Returns all blocks that the journal lists as added, including blocks that it lists as
+    /// removed later.
     pub(super) fn added_keys(folder: &Folder) -> io::Result<HashSet<Key>> {
         let bytes = none_if_missing(fs::read(folder.path.join(JOURNAL)))?.unwrap_or_default();
         let records = bytes.get(16..).unwrap_or_default().as_chunks::<RECORD_LEN>().0.iter();

@@ -92,7 +92,6 @@ impl Listing {
         Ok(none_if_missing(fs::read(path))?.and_then(|bytes| Self::decode(&bytes)))
     }
 
-    /// Returns the age of the listing, in seconds.
     pub(super) fn age(&self) -> u64 {
         now().saturating_sub(self.time)
     }
@@ -188,7 +187,6 @@ pub(super) fn list(folder: &Folder, store: &dyn Store, prefix: &str) -> Result<(
     Ok((objects, false))
 }
 
-/// Returns the objects of the cached listing, if it is current.
 fn current_objects(path: &Path, store: &dyn Store, prefix: &str) -> Result<Option<Vec<Object>>> {
     // Ignore a listing that cannot be read. It is replaced.
     let cached = Listing::load(path).ok().flatten();

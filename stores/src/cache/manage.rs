@@ -74,10 +74,10 @@ fn drop_listing(path: &Path) -> Result<()> {
 }
 
 /// Reads all blocks and whole files of the cache at `path`, and drops damaged blocks, listings and
-/// files.
+/// files. Skips whole files that a process is downloading.
 ///
 /// # Errors
-/// If the folder is not a cache, or cannot be read or written.
+/// If the folder is not a cache, cannot be read or written, or stays locked by another process.
 pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
     let folder = Folder::open_existing(path.as_ref())?;
     let (mut contents, blocks) = list_contents(&folder)?;
@@ -123,8 +123,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Contents> {
 /// Removes all blocks and listings of the cache at `path`, and the whole files that no process is
 /// using. The folder remains a cache. Returns the previous content.
 ///
-/// # Errors
-/// If the folder is not a cache, or cannot be read or written.
+/// If the folder is not a cache, cannot be read or written, or stays locked by another process.
 pub fn empty(path: impl AsRef<Path>) -> Result<Contents> {
     let folder = Folder::open_existing(path.as_ref())?;
     let (contents, blocks) = list_contents(&folder)?;
@@ -160,7 +159,6 @@ fn list_contents(folder: &Folder) -> Result<(Contents, Blocks)> {
     Ok((contents, blocks))
 }
 
-/// Removes the blocks `keys`, and writes a journal of the remaining blocks.
 fn drop_blocks(folder: &Folder, keys: &[Key]) -> Result<()> {
     if keys.is_empty() {
         return Ok(());

@@ -1,14 +1,5 @@
 //! [`Cache`]: a local cache of bytes from stores.
 //!
-//! 1. `eviction` chooses the blocks to keep, based on their next use in the loader's order.
-//! 2. `block` defines the format of a block file. `folder` manages the cache folder and its
-//!    journal.
-//! 3. `tiered` combines the blocks in this process's memory with the blocks in the folder.
-//! 4. `listing` caches listings of stores in the folder.
-//! 5. `files` caches whole files in the folder, for formats that need files.
-//! 6. `store` wraps a store with the cache.
-//! 7. `manage` shows, checks and empties a folder. `warm` fills a cache.
-//!
 //! A block is one range of one version of an object, and usually contains one sample. The loader
 //! reads samples in shuffled order, so with blocks of a fixed size, it would fetch and store many
 //! bytes that it does not use.

@@ -1,9 +1,9 @@
 //! Combines the blocks in the memory of this process with the blocks in the shared folder.
 //!
-//! A read waits for a different thread's disk access or for the folder's lock only if it finds a
-//! damaged block. The memory tier and the folder's index each have a mutex, which is
-//! held only for computation. To change the folder, a thread acquires the journal's mutex, then the
-//! folder's lock, and finally, only briefly, the mutex of the index.
+//! A read waits for the disk access of another thread or for the folder's lock only if it finds a
+//! damaged block. The memory tier and the folder's index each have a mutex, which is held only for
+//! computation. To change the folder, a thread acquires the journal's mutex, then the folder's
+//! lock, and finally, only briefly, the mutex of the index.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -49,7 +49,6 @@ struct MemoryTier {
     loader_ids: HashMap<u64, u64>,
 }
 
-/// The blocks in the folder, as far as this process knows them.
 struct Disk {
     index: Index,
     /// Blocks that the journal lists but that have no file.
@@ -124,7 +123,7 @@ impl TieredCache {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether this process opened the cache. If it did not, logs a warning once.
+    /// Logs a warning once if a different process opened the cache.
     fn is_own_process(&self) -> bool {
         static IS_LOGGED: AtomicBool = AtomicBool::new(false);
         let is_own = std::process::id() == self.process_id;
@@ -198,7 +197,6 @@ impl TieredCache {
         self.counts.missed_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Returns whether a range is cached, without reading it.
     pub(super) fn has(&self, object: &Object, offset: u64, len: u64) -> bool {
         if !self.is_own_process() || !is_versioned(object) {
             return false;
@@ -366,7 +364,6 @@ impl TieredCache {
         let _ = fs::remove_file(&partial);
     }
 
-    /// Returns the objects under `prefix`, and whether the listing came from the cache.
     pub(super) fn list(&self, store: &dyn Store, prefix: &str) -> Result<(Vec<Object>, bool)> {
         match self.folder.as_ref().filter(|_| self.is_own_process()) {
             Some(folder) => listing::list(folder, store, prefix),
@@ -374,8 +371,8 @@ impl TieredCache {
         }
     }
 
-    /// Downloads `objects`, which are all under the URL `base`, and returns the local folder. Fails
-    /// if the cache has no writable folder, or if the files do not fit.
+    /// Fails if this process did not open the cache, if the cache has no writable folder, or if the
+    /// files do not fit.
     pub(super) fn download(&self, base: &str, objects: &[Object], read: &ReadParts<'_>) -> Result<PathBuf> {
         if !self.is_own_process() {
             let cause = "the cache was opened before this process was forked: open the dataset after the fork";
@@ -411,7 +408,6 @@ impl TieredCache {
         self.folder.iter().for_each(|folder| listing::forget(folder, prefix));
     }
 
-    /// Removes the cached listings of the folders above `url`.
     pub(super) fn forget_above(&self, url: &str) {
         let start = url.find("://").map_or(0, |end| end + 3);
         url[start..].match_indices('/').for_each(|(offset, _)| self.forget(&url[..=start + offset]));
