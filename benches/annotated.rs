@@ -30,7 +30,6 @@ const BOXES: usize = 12;
 /// Minimum number of images that a measurement loads.
 const IMAGES: usize = 2000;
 
-/// Returns random boxes inside an image of `size`, each with a class.
 fn boxes(size: Size, rng: &mut Rng) -> Vec<([f32; 4], i64)> {
     let mut span = |length: u32| {
         let start = rng.range(0.0, f64::from(length) * 0.8);

@@ -6,10 +6,10 @@
 //! each, are delivered on the device as f16 (N, C, H, W). One worker runs on each core available to
 //! the process; limit the cores with `taskset -c 0-3`. The consumer discards each batch. "GPU ms"
 //! is the device time to decode and convert a batch, measured with events on an otherwise idle
-//! device. "at 20,000/s" is the percentage of time that the device would be busy with this at
-//! 20,000 images per second. "on the device" is the percentage of images that the device decodes.
-//! "busy cores" and "p99 ms", the 99th percentile of the wait for a batch, are those of the worst
-//! round.
+//! device. "at 20,000/s" is the percentage of time that the device would decode and convert at
+//! 20,000 images per second. "on the device" is the percentage of images that workers sent to the
+//! device for decoding. "busy cores" and "p99 ms", the 99th percentile of the wait for a batch, are
+//! from the worst round.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -99,9 +99,7 @@ fn loader(path: &str, decode_on: DecodeOn) -> Loader {
 }
 
 struct Measurement {
-    /// Images per second.
     images_per_second: f64,
-    /// Number of cores that the process kept busy.
     busy_cores: f64,
     /// 99th percentile of the wait for a batch, in ms.
     p99_wait_ms: f64,

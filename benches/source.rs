@@ -1,4 +1,5 @@
-//! Measures how long each source takes to read a sample from a warm page cache, without decoding.
+//! Measures how long each source takes to read a sample from a warm page cache, without decoding,
+//! and how long it takes to open a dataset.
 //!
 //! Run with `cargo bench --bench source`. Consecutive reads are far apart in the file. One byte of
 //! every cache line is read, because a decoder would load all of them.

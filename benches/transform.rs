@@ -1,5 +1,5 @@
-//! Compares warpfeed's crop, resize and flip with those of `fast_image_resize`. Also measures color
-//! jitter, and writing to a batch, with a 224x224 image. Run with `cargo bench --bench transform`.
+//! Compares warpfeed's crop, resize and flip with `fast_image_resize`. Also measures color jitter,
+//! and writing to a batch, with a 224x224 image. Run with `cargo bench --bench transform`.
 //!
 //! The image has 500x375 pixels, the typical size in ImageNet. The mean area of its random-resized
 //! crops is 0.10 Mpx.

@@ -260,8 +260,8 @@ def prepared(options):
 
 
 def environment(out):
-    """Places temporary files next to `out`, because LitData first writes its chunks to the
-    temporary folder."""
+    """Returns an environment whose temporary folder is next to `out`, because LitData first writes
+    its chunks there."""
     temporary = out.with_name("temporary")
     temporary.mkdir(exist_ok=True)
     return {**os.environ, "TMPDIR": str(temporary)}
@@ -327,8 +327,8 @@ def last(text, out):
 
 
 def counted(name, out, patience=None):
-    """Number of samples that the writer's library reads back, number of distinct samples, and the
-    library's error."""
+    """Reads the output with the writer's library. Returns the number of samples and the number of
+    distinct samples, or None, and the error, if any."""
     count = [sys.executable, __file__, "--count", name, str(out)]
     try:
         process = subprocess.run(
@@ -349,7 +349,7 @@ def fresh(options, name):
 
 
 def written(options, name, source):
-    """The table cells, the seconds and bytes, and the output folder."""
+    """Runs a writer. Returns the table cells, the seconds and bytes, and the output folder."""
     out = fresh(options, name)
     if hasattr(WRITERS[name], "before"):
         WRITERS[name].before(source, out)

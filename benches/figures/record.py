@@ -38,7 +38,7 @@ def gpu():
 
 
 def commit():
-    """Returns the measured commit, with `+` if the sources differ from it."""
+    """Returns the measured commit, with `+` if its sources have uncommitted changes."""
     git = ["git", "-C", str(ROOT)]
     try:
         head = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)

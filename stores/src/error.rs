@@ -127,7 +127,6 @@ pub(crate) fn convert(error: object_store::Error, url: &str, operation: &str) ->
     }
 }
 
-/// Returns the messages of an error and its sources, without repetition.
 fn join_messages(error: &dyn std::error::Error) -> String {
     let (mut text, mut next) = (error.to_string(), error.source());
     while let Some(cause) = next {

@@ -158,7 +158,7 @@ enum Access {
 }
 
 impl Access {
-    /// Returns the retry policy. Reads are not retried here, because the loader retries them.
+    /// Reads are not retried here, because the loader retries them.
     fn retries(self) -> RetryConfig {
         match self {
             Access::Read => RetryConfig { max_retries: 0, ..RetryConfig::default() },

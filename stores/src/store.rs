@@ -52,7 +52,6 @@ trait FindStore: Send + Sync {
         self.find(url)
     }
 
-    /// Returns the location of the version of `object` that was opened.
     fn find_version(&self, object: &Object) -> Result<StorePath> {
         self.find(&object.url)
     }
@@ -136,8 +135,7 @@ pub(crate) fn wait<T: Send + 'static>(future: impl Future<Output = Result<T>> + 
     receive(&receiver)?.unwrap_or_else(|| Err(error()))
 }
 
-/// A handle that cancels requests when it is dropped, because their caller no longer waits for
-/// them.
+/// Cancels requests when it is dropped, because their caller no longer waits for them.
 struct Abort(Vec<AbortHandle>);
 
 impl Drop for Abort {
@@ -321,7 +319,6 @@ async fn canceled(reply: &ReadCompletion) {
     }
 }
 
-/// Reads `range` of the version of `object` that was opened.
 async fn read_range(
     location: &StorePath,
     object: &Object,

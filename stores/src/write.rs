@@ -93,7 +93,6 @@ impl Uploading {
         wait(async move { request.await.map_err(|e| convert(e, &url, OPERATION)) })
     }
 
-    /// Returns the multipart upload. The first call starts it.
     fn parts(&mut self) -> Result<Arc<Mutex<Parts>>> {
         match &self.state {
             State::Parts(parts) => return Ok(parts.clone()),
@@ -179,7 +178,6 @@ impl Uploading {
         }))
     }
 
-    /// Aborts the upload and removes the parts that were sent.
     fn abort(&mut self) {
         let State::Parts(parts) = std::mem::replace(&mut self.state, State::Ended) else { return };
         let Ok(process) = Process::current() else { return };

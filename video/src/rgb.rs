@@ -363,7 +363,6 @@ fn deinterleave_chroma(
     Ok(())
 }
 
-/// Converts a frame whose planes are green, blue and red.
 fn convert_rgb_planes(frame: &Planes<'_>, (left, top, width, height): Area, out: &mut [u8]) -> Result<()> {
     // The range applies to each plane, so each is converted like luma.
     let weights = Weights::new(Coding { matrix: 2, ..frame.coding })?;

@@ -298,8 +298,8 @@ impl<'a> Dataset<'a> {
         };
         for object in objects {
             if object.tag.as_ref().is_none_or(|tag| tag.starts_with("W/")) {
-                let cause = "the server sends no strong version (ETag) of this object, so it cannot be cached; copy the \
-                             dataset to this machine";
+                let cause = "the server sends no strong version (ETag) of this object, so it cannot be cached; \
+                             copy the dataset to this machine";
                 return Err(Error::config(cause).at_path(&object.url));
             }
             let name = object.url.strip_prefix(base.trim_end_matches('/')).map(|name| name.trim_start_matches('/'));

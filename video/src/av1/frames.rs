@@ -97,8 +97,8 @@ impl FrameDecoder {
         show(&planes)
     }
 
-    /// Returns whether the decoded packets are the first packets of `record`, or whether its
-    /// picture has been kept.
+    /// Returns whether the decoded packets are the first packets of `record`, or whether the
+    /// picture of `record` is still available.
     fn continues(&self, record: &Record<'_>) -> bool {
         if self.decoder.is_none() || self.packet_count == 0 {
             return false;

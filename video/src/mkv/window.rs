@@ -25,7 +25,6 @@ impl Element {
     }
 }
 
-/// Reads a file through a buffer of up to [`WINDOW_BYTES`] bytes.
 pub(super) struct Window<'a> {
     input: &'a dyn Input,
     len: u64,

@@ -22,7 +22,6 @@ pub(super) struct Movie {
     pub(super) defaults: Vec<(u32, Defaults)>,
 }
 
-/// The part of the media that is shown.
 #[derive(Debug, Clone, Copy, Default)]
 struct Edit {
     is_listed: bool,

@@ -229,7 +229,6 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Returns the frame that [`frame`](Self::frame) has copied.
     pub(super) fn planes(&mut self) -> Planes<'_> {
         let state = self.state();
         state.frame.planes(state.host.bytes())
@@ -418,7 +417,6 @@ fn output_size((width, height): (u32, u32)) -> (u32, u32) {
     (width.next_multiple_of(2), height.next_multiple_of(2))
 }
 
-/// Returns the left, top, right and bottom of the shown area.
 fn shown_area(format: &Format) -> (c_int, c_int, c_int, c_int) {
     let ffi::Rect { left, top, right, bottom } = format.display_area;
     (left, top, right, bottom)
@@ -612,7 +610,7 @@ impl State {
         Ok(())
     }
 
-    /// Copies the image in `surface` to host memory. The context must be current.
+    /// The context must be current.
     fn copy_to_host(
         &mut self,
         surface: usize,

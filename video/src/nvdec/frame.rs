@@ -50,7 +50,7 @@ impl Frame {
         replace(v, chroma.chunks_exact(4).map(|pair| sample(pair[2], pair[3])))
     }
 
-    /// Returns the planes. `samples` are those that were passed to [`set`](Self::set).
+    /// `samples` must be the bytes that were passed to [`set`](Self::set).
     pub(super) fn planes<'a>(&'a self, samples: &'a [u8]) -> Planes<'a> {
         let (width, height) = self.size;
         let chroma_width = width.div_ceil(2);

@@ -51,15 +51,13 @@ impl Images {
         self.surfaces.get_mut(surface).and_then(Option::as_mut)
     }
 
-    /// Returns an image and its surface, unless a later image has replaced it.
     pub(super) fn find(&self, index: usize) -> Option<(usize, Image)> {
         let mut images =
             self.surfaces.iter().enumerate().filter_map(|(index, image)| image.map(|image| (index, image)));
         images.find(|(_, image)| image.index == index)
     }
 
-    /// Returns the surfaces of the images up to `index` for which it is not known whether they are
-    /// damaged.
+    /// Returns the surfaces of the images up to `index` that are not known to be damaged or intact.
     pub(super) fn unchecked_surfaces(&self, index: usize) -> impl Iterator<Item = usize> {
         let is_unknown = move |image: &Image| image.index <= index && image.is_damaged.is_none();
         let images = self.surfaces.iter().enumerate();
@@ -76,7 +74,7 @@ impl Images {
         }
     }
 
-    /// Returns the packet that makes an image faulty, if any. For all images up to this one, it must
+    /// Returns the packet that makes an image faulty, if any. Of all images up to this one, it must
     /// be known whether they are damaged. The image must still be in its surface.
     pub(super) fn damaged_packet(&self, index: usize) -> Option<usize> {
         let is_leading = self.find(index).is_some_and(|(_, image)| image.is_leading);

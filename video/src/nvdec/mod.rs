@@ -2,15 +2,6 @@
 //!
 //! The libraries of the driver are opened at run time: neither building nor running needs a CUDA
 //! toolkit or FFmpeg.
-//!
-//! 1. `bitstream`: rewrites H.264 and HEVC packets as the driver expects them.
-//! 2. `vp9`: finds the image that a VP9 packet shows.
-//! 3. `ffi`: the functions and structures of the driver.
-//! 4. `device`: a GPU.
-//! 5. `decoder`: decodes packets, starting at a key frame, and reads frames. `images` remembers what
-//!    the memory of the GPU contains, and `frame` is a frame in host memory.
-//! 6. `pool`: the decoders of one GPU, shared by all threads.
-//! 7. [`FrameDecoder`]: decodes the frames of [records](crate::record).
 
 mod bitstream;
 mod decoder;

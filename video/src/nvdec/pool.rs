@@ -65,7 +65,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Acquires a decoder for `record`. Waits while other threads use all decoders.
+    /// Waits while other threads use all decoders.
     pub(super) fn acquire(&self, record: &Record<'_>) -> Result<Session> {
         let mut idle = self.idle();
         loop {
