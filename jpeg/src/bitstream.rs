@@ -153,8 +153,8 @@ impl Default for Bitstream {
 }
 
 impl Bitstream {
-    /// Returns an upper bound, in bytes, on the memory that [`take`](Bitstream::take) uses for
-    /// `region`.
+    /// Returns an upper bound, in bytes, on the memory that [`take`](Bitstream::take) allocates in a
+    /// new `Bitstream`, or 0 if the region is empty or not inside the image.
     pub fn memory_for(jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> usize {
         let Jpeg { bytes, header, layout, .. } = jpeg;
         if !region.fits(jpeg.size()) {
@@ -180,10 +180,11 @@ impl Bitstream {
     }
 
     /// Collects the data that is needed to decode `region` of the upright image. Returns `None` if
-    /// the region is not inside the image, if the data exceeds `limit` bytes, if an allocation
-    /// fails, or if devices cannot decode the image: it is progressive, CMYK, visibly damaged or in
-    /// an unsupported format, its DC coefficients may exceed 32 bits, or its rotated pixels do not
-    /// fit into the memory of the coefficients.
+    /// the region is empty or not inside the image, if the data exceeds `limit` bytes or 256 MiB, if
+    /// an allocation fails, or if devices cannot decode the image: it is progressive, CMYK or YCCK,
+    /// damaged (as far as that is known without decoding) or in an unsupported format, its DC
+    /// coefficients may exceed 32 bits, or its rotated pixels do not fit into the memory of the
+    /// coefficients.
     pub fn take(&mut self, jpeg: &Jpeg<'_>, region: Rect, limit: usize) -> Option<Grid> {
         let Jpeg { bytes, header, layout, has_eoi, .. } = jpeg;
         region.fits(jpeg.size()).then_some(())?;
@@ -336,7 +337,10 @@ impl Bitstream {
         self.entries_offset() + self.segments.len() * SEGMENT_ENTRY_BYTES
     }
 
-    /// Writes the data to `out`, which must have [`len`](Bitstream::len) bytes.
+    /// Writes the data to `out`.
+    ///
+    /// # Panics
+    /// If `out` does not have [`len`](Bitstream::len) bytes.
     pub fn write(&self, out: &mut [u8]) {
         let data_offset = self.data_offset();
         let (quant, rest) = out.split_at_mut(self.quant.len() * 128);

@@ -171,8 +171,8 @@ impl Coefficients {
         Ok(())
     }
 
-    /// Sets the quantization tables of the planes, and returns the scan's tables and whether the
-    /// scan contains bits in an order that T.81 forbids (G.1.1.1).
+    /// Updates the planes' quantization tables and missing bits. Returns the scan's Huffman tables,
+    /// and whether the scan contains bits in an order that T.81 forbids (G.1.1.1).
     fn prepare_tables(&mut self, bytes: &[u8], header: &Header, mode: Mode) -> Result<(Tables, bool)> {
         let (frame, scan) = (&header.frame, &header.scan);
         let sos_error = |cause: String| Error::new(format!("jpeg SOS at byte {}: {cause}", scan.offset));

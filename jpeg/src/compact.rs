@@ -31,7 +31,6 @@ pub struct CompactCoefficients {
     max_bytes: usize,
 }
 
-/// The start of a row of blocks in each buffer.
 #[derive(Clone, Copy, Default)]
 struct RowStart {
     first_block: usize,

@@ -119,9 +119,9 @@ impl Decoder {
     /// Decodes `region` of an image into `out`. The region is in pixels of the upright image.
     ///
     /// # Errors
-    /// If the region is empty or not inside the image, or if the file is too damaged to be decoded.
-    /// For most kinds of damage, the message states its position. After an error, the content of
-    /// `out` is unspecified.
+    /// If the region is empty or not inside the image, or if the file is truncated, too damaged or
+    /// too large to be decoded, or has more than 256 scans. For most kinds of damage, the message
+    /// states its position. After an error, the content of `out` is unspecified.
     ///
     /// # Panics
     /// If memory runs out. The panic payload is an [`Error`].
@@ -131,16 +131,16 @@ impl Decoder {
         job.result
     }
 
-    /// Decodes `region` of an image into `rows`, its pixels without padding. Returns `false` if the
-    /// file is damaged or has an unusual format, or if the region is not inside the image. In this
-    /// case, [`decode`](Decoder::decode) decodes the file or returns the error.
+    /// Decodes `region` of an image into `rows`, as RGB without padding between rows. Returns `false`
+    /// if the region is empty or not inside the image, or if only [`decode`](Decoder::decode) can
+    /// handle the file, because it is progressive, damaged or unusual.
     ///
     /// Several threads can decode adjacent rows of a [divisible](Jpeg::is_divisible) image into the
     /// same buffer.
     ///
     /// # Panics
-    /// If the length of `rows` is not the number of bytes of the region's pixels, or if memory runs
-    /// out, as in [`decode`](Decoder::decode).
+    /// If `rows` does not have three bytes per pixel of the region, or if memory runs out, as in
+    /// [`decode`](Decoder::decode).
     pub fn decode_rows(&mut self, jpeg: &Jpeg<'_>, region: Rect, rows: &mut [u8]) -> bool {
         assert_eq!(rows.len() as u64, region.size().area() * 3, "`rows` must have the size of {region:?}");
         let mut unused = Pixels::new();
@@ -202,9 +202,9 @@ impl Decoder {
         }
     }
 
-    /// Reads a whole file, and describes its damage and the position of the damage. Returns `None`
-    /// for an intact file, or if the image is decoded from [coefficients](Jpeg::set_coefficients).
-    /// See [damaged files](crate#damaged-files) for what counts as damage.
+    /// Reads a whole file, and describes the first damage. Returns `None` for an intact file, or if
+    /// the image is decoded from [coefficients](Jpeg::set_coefficients). See [damaged
+    /// files](crate#damaged-files) for what counts as damage.
     ///
     /// # Errors
     /// If the whole image cannot be decoded.
@@ -219,9 +219,9 @@ impl Decoder {
         damage
     }
 
-    /// Frees the buffers for coefficients and for pixels before the EXIF orientation is applied, if
-    /// they exceed `limit` bytes in total. Returns the number of bytes of these buffers that remain
-    /// allocated.
+    /// Frees two kinds of buffers if they exceed `limit` bytes in total: the coefficients of whole
+    /// images, and pixels to which the EXIF orientation has not been applied. Returns how many of
+    /// their bytes remain allocated.
     pub fn keep(&mut self, limit: usize) -> usize {
         let stored_bytes: usize = self.idle_images.iter().map(|image| image.stored_rgb.capacity()).sum();
         let kept_bytes = self.plain.coefficients.memory() + stored_bytes;
@@ -233,8 +233,8 @@ impl Decoder {
         0
     }
 
-    /// Starts an idle lane on the next piece of an image. Returns `false` if no started image has
-    /// pieces left.
+    /// Starts an idle lane on the next piece of an image. Returns `false` if no started image has a
+    /// piece that can be decoded now.
     fn start_lane(&mut self) -> bool {
         for image in self.active_images.iter_mut().filter(|image| !image.is_damaged) {
             if let Some(lane_piece) = image.lane_image.start(&mut self.machine) {
@@ -246,8 +246,7 @@ impl Decoder {
         false
     }
 
-    /// Starts decoding an image. Returns `false` if the lanes currently have no capacity for this
-    /// job.
+    /// Returns `false` if the job must wait until other images are complete.
     fn start_job(&mut self, jobs: &mut [Job<'_>], index: usize) -> Result<bool> {
         let job = &mut jobs[index];
         let jpeg = job.jpeg;

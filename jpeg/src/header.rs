@@ -177,10 +177,6 @@ pub fn headers_read() -> u64 {
 
 impl Header {
     /// Reads a file from SOI to the end of its first SOS segment.
-    ///
-    /// # Errors
-    /// If SOI or SOS is missing, or if a segment is invalid. For an invalid segment, the message
-    /// states the marker and its byte offset.
     pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
         if cfg!(debug_assertions) {
             HEADERS_READ.set(HEADERS_READ.get() + 1);
@@ -378,7 +374,7 @@ impl Header {
             let (precision, index) = (precision_and_index >> 4, usize::from(precision_and_index & 15));
             if index > 3 || precision > 1 {
                 return Err(s.error(format!(
-                    "the table has the index {index} and the precision {precision}: expected 0 to 3, and 0 or 1"
+                    "the table has index {index} and precision {precision}: expected 0 to 3 and 0 or 1"
                 )));
             }
             s.take(if precision == 1 { 128 } else { 64 })?;
@@ -393,7 +389,7 @@ impl Header {
             let (class, index) = (class_and_index >> 4, usize::from(class_and_index & 15));
             if index > 3 || class > 1 {
                 return Err(s.error(format!(
-                    "the table has the index {index} and the class {class}: expected 0 to 3, and 0 or 1"
+                    "the table has index {index} and class {class}: expected 0 to 3 and 0 or 1"
                 )));
             }
             let bits: [u8; 16] = s.take(16)?.try_into().expect("16 bytes were taken");

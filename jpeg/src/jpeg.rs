@@ -63,10 +63,11 @@ impl<'a> Jpeg<'a> {
     /// # let mut bytes = Vec::new();
     /// # use jpeg_encoder::{ColorType, Encoder};
     /// # Encoder::new(&mut bytes, 90).encode(&[99; 96 * 64 * 3], 96, 64, ColorType::Rgb).unwrap();
-    /// let (mut jpeg, mut pixels, mut decoder) = (Jpeg::open(&bytes)?, Pixels::new(),
-    /// Decoder::new()); let whole = Rect::full(jpeg.size()); let mut jobs = [Job::new(&jpeg, whole,
-    /// &mut pixels).keep_coefficients(1 << 20)]; decoder.decode_group(&mut jobs); let coefficients
-    /// = jobs[0].coefficients.take().expect("the file is not damaged");
+    /// let (mut jpeg, mut pixels) = (Jpeg::open(&bytes)?, Pixels::new());
+    /// let (whole, mut decoder) = (Rect::full(jpeg.size()), Decoder::new());
+    /// let mut jobs = [Job::new(&jpeg, whole, &mut pixels).keep_coefficients(1 << 20)];
+    /// decoder.decode_group(&mut jobs);
+    /// let coefficients = jobs[0].coefficients.take().expect("the file is not damaged");
     ///
     /// jpeg.set_coefficients(Arc::new(coefficients));
     /// let mut again = Pixels::new();
@@ -139,9 +140,8 @@ impl<'a> Jpeg<'a> {
         !self.is_progressive() && (1..=self.layout.mcus.0).contains(&self.header.restart_interval)
     }
 
-    /// Estimates the cost of decoding `region`, which must be inside the image. Entropy-decoding
-    /// one pixel costs one unit. Rendering one pixel takes about as long, so it costs one unit as
-    /// well.
+    /// Estimates the cost of decoding `region`, which must be inside the image. Entropy-decoding a
+    /// pixel costs one unit, and so does rendering a pixel.
     pub fn cost(&self, region: Rect) -> u64 {
         let (size, interval) = (self.layout.size, u64::from(self.header.restart_interval));
         let region = self.orientation().region(region, size);
@@ -160,8 +160,8 @@ impl<'a> Jpeg<'a> {
         decoded_pixels + region.size().area()
     }
 
-    /// Estimates how much memory decoding `region` needs, in bytes, including the decoded pixels.
-    /// In practice, the estimate is an upper bound.
+    /// Estimates how much memory decoding `region` needs, in bytes, including the decoded pixels. In
+    /// practice, the estimate is an upper bound, except for damaged files.
     pub fn memory(&self, region: Rect) -> u64 {
         let Jpeg { bytes, header, layout, has_eoi, coefficients: compact } = self;
         let frame = &header.frame;
@@ -172,9 +172,8 @@ impl<'a> Jpeg<'a> {
         let column_bytes = u64::from(layout.size.width.max(layout.size.height)) * BYTES_PER_COLUMN;
         let (across, down) = frame.mcus();
         let blocks: u64 = frame.components().iter().map(|c| u64::from(c.h) * u64::from(c.v)).sum();
-        // The plain decoder stores all coefficients, 64 of two bytes each per block. It decodes
-        // files with several scans, files without EOI, and damaged files, which the header does not
-        // reveal.
+        // The plain decoder stores 64 coefficients of two bytes per block. Damaged files also need
+        // this memory, but the header does not reveal the damage.
         let is_in_order = header.scan.components().iter().map(|c| usize::from(c.index)).eq(0..frame.components().len());
         let is_lane_decodable = frame.coding != Coding::Progressive && is_in_order && blocks <= 10 && *has_eoi;
         let coefficient_bytes =

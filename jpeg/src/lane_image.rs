@@ -71,7 +71,6 @@ struct Band {
     offsets: Vec<u32>,
 }
 
-/// The part of a restart segment that is in a band.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     segment: usize,

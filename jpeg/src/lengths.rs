@@ -8,7 +8,7 @@
 //! for each restart segment except the last: its length in bytes, including stuffed zeros but not
 //! the marker.
 
-/// The lengths of the restart segments. Empty if the file contains no lengths.
+/// Empty if the file contains no lengths.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lengths<'a>(&'a [[u8; 2]]);
 

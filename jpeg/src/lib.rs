@@ -34,9 +34,10 @@
 //! # Supported files
 //!
 //! The decoder supports Huffman-coded 8-bit JPEGs that are baseline, extended or progressive, in
-//! gray, YCbCr, RGB, CMYK or YCCK, with any sampling factors that divide the largest one. All other
-//! files are rejected with an error that names the reason: arithmetic-coded, lossless, hierarchical
-//! and 12-bit JPEGs, JPEG-LS, files with two components, and other sampling factors.
+//! gray, YCbCr, RGB, CMYK or YCCK. The sampling factors of each component must divide the largest
+//! factors in the file. All other files are rejected with an error that names the reason:
+//! arithmetic-coded, lossless, hierarchical and 12-bit JPEGs, JPEG-LS, files with two components,
+//! and other sampling factors.
 //!
 //! Gray is repeated in three channels. CMYK and YCCK are converted as by Pillow's `convert("RGB")`.
 //! The stored values are assumed to be inverted, because Adobe's programs write inverted values.
@@ -101,7 +102,7 @@
 //!
 //! A [`Decoder`] chooses the instruction set when it is created: AVX-512, AVX2, NEON or plain Rust.
 //! To override the choice, set the `WARPFEED_JPEG` environment variable to `scalar`, `avx2`,
-//! `avx512` or `neon`.
+//! `avx512` or `neon`. An instruction set that the CPU does not support is ignored.
 //!
 //! # Why it does not decode at half size
 //!
@@ -111,15 +112,6 @@
 //! samples, but none of their Huffman codes. This would save about one twentieth of the decoding
 //! time, but change the pixels. If images are much larger than the crops, downsizing them once
 //! saves more time.
-
-// Internal modules: `markers`, `lengths` and `header` read and validate the marker segments.
-// `huffman` defines Huffman tables. `bits`, `scan` and `coefficients` form the plain decoder, which
-// is slow but supports all Huffman-coded files. `layout` computes the positions of samples on the
-// grid of MCUs. `kernels` implements the transform, upsampling and color conversion for each
-// instruction set. `rows` converts coefficients to rows of pixels. `segments` finds and unstuffs
-// the restart segments that a region needs. `entropy` decodes many segments interleaved, each in a
-// **lane**. `lane_image` splits an image into pieces for the lanes. `compact` stores coefficients, so
-// that an image can be decoded again.
 
 mod bits;
 pub mod bitstream;

@@ -40,7 +40,7 @@ impl Orientation {
     }
 
     /// Returns the value of the orientation tag in EXIF data, for example from the EXIF chunk of a
-    /// PNG or WebP. The data may start with the prefix `Exif`. Returns `None` if the data has no
+    /// PNG or WebP. The data may start with the prefix `Exif\0\0`. Returns `None` if the data has no
     /// orientation tag with a value from 1 to 8.
     pub fn tag_in(exif: &[u8]) -> Option<u8> {
         exif_orientation(exif.strip_prefix(PREFIX).unwrap_or(exif))

@@ -71,7 +71,7 @@ impl Rect {
     /// Checks that the rectangle is not empty and is inside an image of `size`.
     ///
     /// # Errors
-    /// If it is not.
+    /// If the rectangle is empty or not inside the image.
     pub fn within(self, size: Size) -> Result<()> {
         if self.fits(size) {
             return Ok(());
@@ -112,8 +112,8 @@ impl Pixels {
         Self::default()
     }
 
-    /// Resizes the buffer to `size` pixels. The caller must overwrite all of them, because their
-    /// values are unspecified.
+    /// Resizes the buffer to `size` pixels and returns it, with unspecified values. Resets the origin
+    /// and the damage.
     ///
     /// # Panics
     /// If the allocation fails. The panic payload is an [`Error`].
@@ -130,8 +130,7 @@ impl Pixels {
         &mut self.data[..bytes]
     }
 
-    /// Describes the damage that the decoder noticed and tolerated (as libjpeg does), with its
-    /// position in the file.
+    /// Describes the first damage that the decoder noticed and tolerated, as libjpeg does.
     ///
     /// Decoding reads only the data that the region needs, so damage elsewhere in the file may
     /// remain undetected. [`Decoder::damage`](crate::Decoder::damage) reads the whole file.

@@ -1,25 +1,9 @@
 //! Fuzzes parsers, for a given time, with no tool other than cargo. Each case is generated from a
-//! seed and can be replayed.
+//! seed and can be replayed. The cases are in `tests/fuzz`, `jpeg/tests/fuzz` and
+//! `sources/tests/fuzz`.
 //!
-//! | folder | file | what it mutates |
-//! |---|---|---|
-//! | `tests/fuzz` | `images` | image formats other than JPEG, and `.npy` arrays |
-//! | | `fields` | COCO segmentations, and numbers stored as text or in arrays |
-//! | | `resume` | checkpoints |
-//! | `jpeg/tests/fuzz` | `jpeg` | JPEGs, decoded and compared with libjpeg |
-//! | | `repack` | JPEGs, rewritten and compared with libjpeg |
-//! | `sources/tests/fuzz` | `tar` | headers and sidecar index of a shard, and the manifest of a dataset |
-//! | | `lmdb` | meta pages, MessagePack, Caffe and pickle values, and class names |
-//! | | `sets` | COCO JSON, YOLO files, Pascal VOC XML, and tables |
-//! | | `columns` | Arrow and Parquet files |
-//! | | `lerobot` | all files of LeRobot datasets |
-//! | | `videos` | MP4 and Matroska files |
-//! | | `chunks` | MDS shards, LitData chunks, FFCV and RecordIO files |
-//! | | `pickle`, `arrays`, `tfrecord` | Python pickles; NumPy, safetensors, PyTorch and HDF5; TFRecord |
-//! | | `lists` | class names, features of the Hugging Face `datasets` library, and token files |
-//!
-//! Each file is a child of the module that it tests, so it can call private parsers. A parser has
-//! two tests: a short one in every test run, and `..._for_long`, which is ignored by default and
+//! Each file there is a child of the module that it tests, so it can call private parsers. A parser
+//! has two tests: a short one in every test run, and `..._for_long`, which is ignored by default and
 //! runs for `WARPFEED_FUZZ_SECONDS` seconds. `tests/README.md` contains the commands.
 
 mod coverage;

@@ -21,8 +21,7 @@ pub(super) struct Links {
     pub(super) next: [u32; LINKS],
 }
 
-/// Decodes with the first `count` lanes until at least one of them reaches its end. Then stores the
-/// exact positions of all lanes.
+/// Decodes with the first `count` lanes until at least one of them reaches its end.
 ///
 /// # Safety
 /// The invariants of [`super::Machine`] must hold for `memory`, `links` and the first `count` of
@@ -137,8 +136,6 @@ unsafe fn long_steps(memory: &Pointers, slow: u16, step: [__m512i; 3], bit: __m5
     }
 }
 
-/// Decodes one step of a lane whose code or value is too long for the vectors.
-///
 /// # Safety
 /// `bit` must be at most `memory.limit`, and `table` must be the offset of a table.
 #[cold]

@@ -1,7 +1,6 @@
 //! [`Backend`]: an implementation of entropy decoding.
 
-/// An implementation of entropy decoding that this CPU supports. Only the functions below create a
-/// `Backend`, after they have checked the CPU.
+/// Only the functions below create a `Backend`, after they have checked the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backend(Kind);
 

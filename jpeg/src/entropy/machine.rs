@@ -5,7 +5,7 @@
 //! buffers are unchecked, which saves several bounds checks per symbol.
 //!
 //! **Invariants** of [`Machine`]. The unsafe code of the backends relies on them. Only this file
-//! changes the fields that they mention, and the backends change the lanes.
+//! changes the fields named below, except that the backends advance the lanes.
 //! - `stream` ends with [`SLACK_BYTES`] bytes that do not belong to any slot, and a lane's `bit` is
 //!   at most `limit`, the first bit of these bytes. A backend compares `bit` with `limit` at least
 //!   once per block. Within a block, `bit` advances by less than 256 bytes, and a read extends at
@@ -184,8 +184,9 @@ impl Machine {
         }
     }
 
-    /// Returns the index of a cached or newly built table. If the cache is full, evicts a table, but
-    /// none that is in use or was requested after the time `start_time`.
+    /// Returns the index of a cached or newly built table. A new table replaces the least recently
+    /// used table without users if the cache is full. Tables requested after `start_time` are not
+    /// replaced: the current image needs them, but is not yet counted as their user.
     fn find_or_build_table(&mut self, spec: &Spec, ac: bool, start_time: u64) -> Result<usize> {
         self.clock += 1;
         if let Some(i) = self.cached_tables.iter().position(|c| c.ac == ac && c.spec == *spec) {
@@ -193,8 +194,6 @@ impl Machine {
             return Ok(i);
         }
         let cached = CachedTable { spec: spec.clone(), ac, users: 0, last_use: self.clock };
-        // Evict the least recently used table without users. Spare those that the current image has
-        // just requested, because they have no user yet.
         let is_evictable = |c: &&CachedTable| c.users == 0 && c.last_use <= start_time;
         let oldest = self.cached_tables.iter().filter(is_evictable).min_by_key(|c| c.last_use).map(|c| c.last_use);
         match self

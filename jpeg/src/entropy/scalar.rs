@@ -1,5 +1,4 @@
-//! Decodes one to three lanes in plain registers. Each lane is a chain of dependent lookups, so a
-//! lane waits while the others proceed.
+//! Decodes one to three lanes in plain registers.
 //!
 //! The branch at the end of a block is mispredicted about once per block. Conditional moves would
 //! avoid it, but cost more: they select the next table and position after every lookup.

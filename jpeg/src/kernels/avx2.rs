@@ -65,7 +65,6 @@ fn shuffle(v: Vector, indices: &[i8; 32]) -> Vector {
     _mm256_shuffle_epi8(v, unsafe { _mm256_loadu_si256(indices.as_ptr().cast()) })
 }
 
-/// Loads sixteen samples, starting at `offset`, as 16-bit numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn wide(row: &[u8], offset: usize) -> Vector {
@@ -82,7 +81,6 @@ fn store_pairs(even: Vector, odd: Vector, out: &mut [u8]) {
     unsafe { _mm256_storeu_si256(out.cast(), _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd))) };
 }
 
-/// Stores sixteen samples, each of which must fit in 8 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_low(samples: Vector, out: &mut [u8]) {

@@ -9,8 +9,8 @@ use super::{avx2, avx512};
 use crate::entropy;
 use crate::segments::{self, Unstuff};
 
-/// An instruction set to decode with. A value exists only if this CPU has the instruction set: only
-/// the instruction set's module can create its functions, and it checks the CPU first.
+/// A value exists only if this CPU has the instruction set: only the instruction set's module can
+/// create its functions, and it checks the CPU first.
 #[derive(Clone, Copy)]
 pub(crate) struct Backend {
     name: &'static str,

@@ -19,19 +19,18 @@ pub(crate) fn value_bytes(mask: u64) -> usize {
     ((mask >> 1).count_ones() << (mask & 1)) as usize
 }
 
-/// The functions of one instruction set. Each function reads and writes only the documented
-/// samples, and the slices must include the [`PADDING`] where vectors may extend into it.
+/// The functions of one instruction set. They may read and write up to [`PADDING`] samples after the
+/// last one of a row, except that `ycc` writes exactly `rgb`.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels {
     /// Dequantizes and transforms the blocks that start at `offsets` in the coefficients, and
     /// writes the blocks next to each other: eight rows of `8 * offsets.len()` samples, `stride`
-    /// apart. Writes up to [`PADDING`] more samples per row.
+    /// apart.
     pub(crate) idct: Transform,
     /// Same as `idct`, for coefficients in zigzag order, which is how lanes store them.
     pub(crate) idct_of_lanes: Transform,
     /// Doubles the number of samples in a row with the triangle filter (`h2v1_fancy_upsample`):
     /// `n` samples become `2 * n`. `row` starts one sample before the first of the `n` samples.
-    /// Reads and writes up to [`PADDING`] more samples.
     pub(crate) h2v1: fn(row: &[u8], n: usize, wide: &mut [u8]),
     /// Interpolates a row between two rows (`h1v2_fancy_upsample`): three quarters of `near` plus
     /// one quarter of `far`. `bias` is 1 for the row above `near` and 2 for the row below.
@@ -40,8 +39,7 @@ pub(crate) struct Kernels {
     /// (`h2v2_fancy_upsample`). The input rows start one sample before the first of the `n`
     /// samples.
     pub(crate) h2v2: fn(near: &[u8], far: &[u8], n: usize, wide: &mut [u8]),
-    /// Converts exactly `rgb.len() / 3` pixels from Y, Cb and Cr to interleaved RGB
-    /// (`ycc_rgb_convert`). Reads up to [`PADDING`] more samples.
+    /// Converts `rgb.len() / 3` pixels from Y, Cb and Cr to interleaved RGB (`ycc_rgb_convert`).
     pub(crate) ycc: Convert,
     /// Expands the blocks of [`CompactCoefficients`](crate::CompactCoefficients), given their masks,
     /// DC coefficients and values, to 64 coefficients each, in zigzag order. `values` must extend

@@ -54,7 +54,6 @@ fn zero() -> Vector {
     set_i16(0)
 }
 
-/// Clamps the elements of `first` and `second` to 16 bits, and packs them into one vector.
 #[inline]
 #[target_feature(enable = "neon")]
 fn narrow(first: Sums, second: Sums) -> Vector {

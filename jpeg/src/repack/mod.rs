@@ -1,11 +1,5 @@
-//! Rewrites JPEGs losslessly for fast crops.
-//!
-//! 1. `tokens`: reads an image as Huffman symbols, from a sequential scan or from coefficient
-//!    planes.
-//! 2. `tables`: chooses the Huffman tables, either standard tables or tables optimized for the
-//!    image.
-//! 3. `write`: writes marker segments and entropy-coded data.
-//! 4. `rewrite`: [`repack()`], which runs these steps.
+//! Rewrites JPEGs losslessly for fast crops: reads the Huffman symbols of an image (`tokens`), chooses
+//! tables for them (`tables`), and writes the file (`write`).
 
 mod rewrite;
 mod tables;

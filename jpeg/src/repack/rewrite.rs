@@ -28,9 +28,10 @@ use crate::markers::next_marker;
 /// bytes.
 ///
 /// # Errors
-/// If the header is invalid; if the coding is lossless, arithmetic, hierarchical or 12-bit; if an
-/// MCU would have more than 10 blocks; or if [`Decoder::damage`](crate::Decoder::damage) finds
-/// damage, even if decoders tolerate it. After an error, `out` is unchanged.
+/// If the header is invalid; if the coding is lossless, arithmetic, hierarchical, 12-bit or JPEG-LS;
+/// if an MCU would have more than 10 blocks; if [`Decoder::damage`](crate::Decoder::damage) finds
+/// damage or fails, even if decoders tolerate the damage; or if an allocation fails. After an error,
+/// `out` is unchanged.
 ///
 /// ```
 /// use warpfeed_jpeg::repack;

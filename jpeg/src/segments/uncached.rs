@@ -1,7 +1,6 @@
-//! Copies bytes to memory that the CPU will not read soon.
+//! Copies bytes to a batch. On x86-64, the copy bypasses the CPU's caches: only the device reads the
+//! bytes, and ordinary stores would first load each cache line from memory.
 
-/// Copies `from` to `out`, bypassing the CPU's caches. A batch does not fit in the caches, and
-/// ordinary stores would first load each cache line from memory.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 pub(crate) fn copy(from: &[u8], out: &mut [u8]) {

@@ -46,7 +46,6 @@ fn decode_with_all(jpeg: &[u8], region: Rect) -> (Vec<u8>, Option<String>) {
 
 #[test]
 fn every_backend_finds_a_byte_after_the_last_mcu() {
-    // Without the added bytes, a segment ends with 0 to 7 bits of padding.
     for (jpeg, (width, height), restart) in images() {
         let full_area = Rect::new(0, 0, width, height);
         let (pixels, none) = decode_with_all(&jpeg, full_area);

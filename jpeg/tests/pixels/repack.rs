@@ -30,8 +30,7 @@ const PLAIN: TestImage = TestImage {
 };
 
 impl TestImage {
-    /// Returns edges, slopes and noise, which produce coefficients of all sizes and long runs of
-    /// zeros.
+    /// Edges, slopes and noise produce coefficients of all sizes and long runs of zeros.
     fn pixels(&self) -> Vec<u8> {
         let channels = self.channels();
         let (w, h) = (usize::from(self.width), usize::from(self.height));
