@@ -388,9 +388,9 @@ impl Header {
             let (position, class_and_index) = (s.position(), s.u8()?);
             let (class, index) = (class_and_index >> 4, usize::from(class_and_index & 15));
             if index > 3 || class > 1 {
-                return Err(s.error(format!(
-                    "the table has index {index} and class {class}: expected 0 to 3 and 0 or 1"
-                )));
+                return Err(
+                    s.error(format!("the table has index {index} and class {class}: expected 0 to 3 and 0 or 1"))
+                );
             }
             let bits: [u8; 16] = s.take(16)?.try_into().expect("16 bytes were taken");
             let count = bits.iter().map(|&n| usize::from(n)).sum();
