@@ -53,7 +53,6 @@ impl<'a> SampleBuilder<'a> {
         self.push(&feature.pad_field, Content::Numbers { element: Element::U8, shape, data: start..scratch.len() })
     }
 
-    /// `scratch` contains the key and the contents of the fields.
     pub(super) fn build(self, scratch: &'a [u8]) -> Result<Sample<'a>> {
         let text =
             |range: &Range<usize>| std::str::from_utf8(&scratch[range.clone()]).expect("checked when it was read");

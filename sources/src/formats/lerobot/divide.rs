@@ -19,7 +19,7 @@ const METADATA_FILES: [&str; 6] = [
     stats::EPISODE_STATS,
 ];
 
-/// The dataset must have no deltas. `packed` is the name of the file that will contain the frames.
+/// `packed` is the name of the file that will contain the frames.
 pub(super) fn divide(
     set: &dyn Source,
     (root, features): (&DatasetFolder, &[Feature]),

@@ -71,14 +71,15 @@ pub(super) fn data_path(info: &Info, episode: &Episode) -> Result<String> {
     }
 }
 
-/// Episodes as the metadata lists them. In version 3, `first` counts from the start of the dataset
-/// instead of from the start of the data file.
+/// Episodes as the metadata lists them. In version 3, `first_row` counts from the start of the
+/// dataset instead of from the start of the data file.
 #[derive(Default)]
 struct EpisodeList(Vec<Episode>);
 
 impl EpisodeList {
     /// Sorts the episodes, makes each `first_row` relative to the data file, and counts the frames
-    /// in each file. Fails if the episodes of a file overlap or leave gaps.
+    /// in each file. Fails if an episode is listed twice, or if the episodes of a file overlap or
+    /// leave gaps.
     fn into_episodes(self) -> Result<Episodes> {
         let mut episodes = self.0;
         episodes.sort_unstable_by_key(|episode| (episode.file, episode.first_row, episode.len));
@@ -208,7 +209,8 @@ fn episode_rows(root: &DatasetFolder, columns: &[impl AsRef<str>]) -> Result<(Ro
     let files: Vec<PathBuf> = episode_tables(root)?.iter().map(|path| root.path_of(path)).collect();
     let rows = Rows::open(&folder, &root.storage, &files, |name| columns.iter().any(|column| column.as_ref() == name))?;
     let index_of = |column: &str| {
-        rows.column_index(column).ok_or_else(|| Error::in_source(format!("no column {column:?}")).at_path(&files[0]))
+        rows.column_index(column)
+            .ok_or_else(|| Error::in_source(format!("the table has no column {column:?}")).at_path(&files[0]))
     };
     let column_indices = columns.iter().map(|column| index_of(column.as_ref())).collect::<Result<_>>()?;
     Ok((rows, column_indices))

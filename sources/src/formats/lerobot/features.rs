@@ -38,16 +38,14 @@ pub(super) struct Feature {
     pub(super) deltas: Option<Vec<i64>>,
     pub(super) field: String,
     pub(super) pad_field: String,
-    /// Whether samples contain the field `field`.
     pub(super) has_field: bool,
-    /// Whether samples contain the field `pad_field`.
     pub(super) has_pad_field: bool,
     #[cfg(feature = "video")]
     pub(super) video: Option<Arc<Video>>,
 }
 
 impl Feature {
-    /// For [`TASK`], the column contains task indices.
+    /// Returns the column with the feature's numbers, which are task indices for [`TASK`].
     pub(super) fn number_column(&self) -> &str {
         if self.kind == Kind::Task { TASK_INDEX } else { &self.name }
     }
@@ -152,8 +150,8 @@ impl SelectedFeature {
         }
     }
 
-    /// `index` is the index of the feature. Returns `None` for an unreadable video that the options
-    /// do not name.
+    /// Finds the feature's column and, for a video, opens its files. `index` is the index of the
+    /// feature. Returns `None` for an unreadable video that the options do not name.
     pub(super) fn bind(
         self,
         rows: &Rows,
@@ -181,7 +179,8 @@ impl SelectedFeature {
         Ok(Some(feature))
     }
 
-    /// Creates the feature. `place` is the index of its column in the data files, if it has one.
+    /// `column` is the index of the feature's column in the data files. Packed datasets do not use
+    /// it.
     pub(super) fn into_feature(self, column: usize) -> Feature {
         let SelectedFeature { name, kind, deltas, .. } = self;
         let field = match kind {

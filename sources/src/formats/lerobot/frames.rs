@@ -50,8 +50,9 @@ impl Frame {
 }
 
 impl FrameIndex {
-    /// Only columns for which `is_needed` returns true can be read. Fails if the metadata lists a
-    /// different number of frames.
+    /// Opens the data files of the `selected` episodes. Only columns for which `is_needed` returns
+    /// true can be read. Fails if a file and the metadata have different numbers of frames, or if
+    /// there are no frames.
     pub(super) fn open(
         root: &DatasetFolder,
         info: &Info,

@@ -24,7 +24,6 @@ pub(super) struct NumberFile {
 }
 
 impl NumberFile {
-    /// Opens the file at `path`. Fails if it does not have exactly `rows` rows.
     pub(super) fn open(storage: &Storage, path: &Path, rows: usize) -> Result<Self> {
         let file = match storage.is_store() {
             true => OpenFile::in_memory(path.to_owned(), storage.read(path, MAX_MEMORY_FILE_BYTES)?),

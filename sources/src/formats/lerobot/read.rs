@@ -193,9 +193,8 @@ impl ParquetReader {
         Some(self.rows.path(row).to_owned())
     }
 
-    /// Fails if a value is of a different kind or has a different number of elements than
-    /// `meta/info.json` lists, or if the row's episode, frame or timestamps contradict the
-    /// metadata.
+    /// Reads the sample of `frame`, and compares its values with `meta/info.json` and with the
+    /// metadata of the episode.
     pub(super) fn read<'a>(&'a self, frame: Frame, scratch: &'a mut Vec<u8>) -> Result<Sample<'a>> {
         self.rows.check_once(frame.row())?;
         let mut builder = SampleBuilder::new(frame, &self.features, scratch);
@@ -264,7 +263,7 @@ impl ParquetReader {
         }
     }
 
-    /// `images` belongs to the same episode.
+    /// Appends the image in `row`. `images` must belong to the episode of this row.
     fn append_image(
         &self,
         feature: &Feature,

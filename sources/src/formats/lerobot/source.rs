@@ -98,9 +98,9 @@ impl LeRobot {
     /// `open_options` registers.
     ///
     /// # Errors
-    /// Fails like [`open`](LeRobot::open), and if an episode, a split or a feature does not exist,
-    /// if a selected video cannot be read, or if a delta is not a multiple of the duration of a
-    /// frame.
+    /// Fails like [`open`](LeRobot::open), and if `options` are invalid or do not match the
+    /// dataset. For example, an episode, a split or a feature may not exist, a selected video may
+    /// be unreadable, or a delta may not be a multiple of the duration of a frame.
     pub fn with(path: impl AsRef<Path>, options: &LeRobotOptions, open_options: &Options) -> Result<Self> {
         let path = path.as_ref();
         Self::open_at(open_options.locate(path)?, options)
@@ -150,7 +150,8 @@ impl LeRobot {
     /// Like [`stats`](LeRobot::stats), but opens only the metadata of the dataset at `path`.
     ///
     /// # Errors
-    /// Fails like [`stats`](LeRobot::stats), and if an episode or a split does not exist.
+    /// Fails like [`stats`](LeRobot::stats), if other metadata is missing or damaged, or if an
+    /// episode or a split does not exist.
     pub fn stats_at(
         path: impl AsRef<Path>,
         options: &LeRobotOptions,

@@ -33,7 +33,6 @@ impl DatasetFolder {
         self.storage.join(&self.path, name)
     }
 
-    /// Errors state the file, the line and the column.
     pub(super) fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.path_of(name);
         let bytes = self.storage.read(&path, MAX_FILE_BYTES)?;
@@ -46,7 +45,6 @@ impl DatasetFolder {
         serde_json::from_slice(&bytes).map(Some).map_err(|e| json_error(&path, &e))
     }
 
-    /// Errors state the file and the line.
     pub(super) fn for_each_line<T: DeserializeOwned>(
         &self,
         name: &str,

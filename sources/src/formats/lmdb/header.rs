@@ -29,7 +29,6 @@ pub(super) fn check(data: &Path) -> Result<u64> {
         .map_err(|e| e.at_path(data))
 }
 
-/// `read` fills a buffer from a file offset.
 pub(super) fn check_pages(len: u64, mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<u64> {
     let error = |cause: String| Err(Error::in_source(cause));
     let mut page_size = 0;

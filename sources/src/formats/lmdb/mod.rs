@@ -1,16 +1,4 @@
 //! Reads LMDB databases.
-//!
-//! 1. `source`: [`Lmdb`], the source.
-//! 2. `keys`: computes or lists the keys of the samples.
-//! 3. `layout`: [`ValueFormat`], which users can implement for custom layouts of values, and its
-//!    implementations [`MsgPack`] for maps and [`RawValues`] for images.
-//! 4. `pickled` and `datum`: values that are pickles or Caffe `Datum` messages.
-//! 5. `msgpack`: a zero-copy MessagePack parser.
-//! 6. `snapshot`: the LMDB environment, and slices of its memory map that live as long as the
-//!    source.
-//! 7. `header`: checks the meta pages before LMDB maps the file.
-//!
-//! `data_format` registers the format, and `detect` recognizes its files.
 
 mod data_format;
 #[cfg(feature = "lmdb")]

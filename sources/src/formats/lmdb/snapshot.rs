@@ -215,7 +215,6 @@ impl Environment {
         Ok(Environment { env, database, named_databases, entries })
     }
 
-    /// Implements the choice that [`Snapshot::open`] documents.
     fn find_database(&self, name: Option<&str>) -> Result<Database> {
         let names: Vec<_> = self.named_databases.iter().map(|(name, _)| format!("{name:?}")).collect();
         match name {

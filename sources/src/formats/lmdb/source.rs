@@ -66,7 +66,7 @@ pub const CLASSES_KEY: &str = "__classes__";
 /// labels are text, opening reads all values.
 ///
 /// **Named databases.** The path `all.lmdb/train` selects the `train` database in `all.lmdb`. The
-/// name may be omitted if the file contains only one named database.
+/// name may be omitted if the file contains a single named database and no samples outside it.
 ///
 /// **Concurrent writers.** Other processes may write to the database and enlarge it. An open source
 /// keeps reading the state that the database had on opening. To see newer commits, open the

@@ -63,13 +63,11 @@ enum List {
 }
 
 impl Block {
-    /// Wraps a dictionary, which the cache stores as row 0.
     pub(super) fn from_dictionary(page: Page) -> Self {
         let bytes = page.buffer().len();
         Block { rows: 0..1, values: Values::Dictionary(page), bytes, dictionary_bytes: 0 }
     }
 
-    /// Wraps a column chunk, which the cache stores as row 0.
     pub(super) fn from_encoded(bytes: Vec<u8>) -> Self {
         let len = bytes.len();
         Block { rows: 0..1, values: Values::Encoded(bytes), bytes: len, dictionary_bytes: 0 }
@@ -234,7 +232,7 @@ impl Decoded {
         Ok(Decoded { value_type, values, definitions, repetitions, rows, buffers })
     }
 
-    /// `first_row` is the first row of the block.
+    /// Assigns the values to rows. `first_row` is the first of them within the row group.
     pub(super) fn block(self, first_row: usize, max_level: i16, lists: Option<Levels>) -> Result<Block> {
         let rows = first_row..first_row + self.rows;
         let block = match lists {
@@ -344,7 +342,7 @@ fn decode_values<T: DataType>(
             reader.read_records(1, definitions, Some(&mut extra.1), &mut extra.2).map_err(library_error)?;
         if extra_rows > 0 {
             return Err(Error::in_source(format!(
-                "damaged: the row group has more than {rows} rows; write the file again"
+                "damaged: the column chunk has more than the {rows} rows of its row group; write the file again"
             )));
         }
     }

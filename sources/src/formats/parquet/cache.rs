@@ -46,11 +46,9 @@ pub(super) struct Cache {
     /// order: `decode_locks`, then `large_page`, `large_dictionary` and `fetch_locks`, because
     /// decoding a page may fetch its dictionary.
     decode_locks: [Mutex<()>; LOCKS],
-    /// Held while a large page is decoded.
     large_page: Mutex<()>,
     /// Held while a large column chunk is fetched and used. Taken before all other locks.
     large_column: Mutex<()>,
-    /// Held while a large dictionary is fetched.
     large_dictionary: Mutex<()>,
     /// Held while a dictionary or an encoded column chunk is fetched.
     fetch_locks: [Mutex<()>; LOCKS],
@@ -190,7 +188,6 @@ impl Cache {
         self.get_or_fetch(column, size, fetch)
     }
 
-    /// Returns a dictionary or an undecoded column.
     fn get_or_fetch(
         &self,
         column: ColumnKey,

@@ -17,7 +17,7 @@ pub(super) fn decompress(compression: Compression, input: &[u8], size: usize, ou
     match compression {
         Compression::UNCOMPRESSED => match input.len() == size {
             true => out.extend_from_slice(input),
-            false => return Err(damaged(compression, &format!("{} bytes: expected {size}", input.len()))),
+            false => return Err(damaged(compression, &format!("has {} bytes: expected {size}", input.len()))),
         },
         Compression::SNAPPY => {
             out.resize(start + size, 0);

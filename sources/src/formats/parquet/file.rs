@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::storage::OpenFile;
 
 pub(super) const MAX_CHUNK: u64 = 256 << 20;
-/// Maximum size in bytes of a column chunk that is always read from a store in one piece.
+/// The page index of a column chunk with at most this many bytes is not read.
 const SMALL_CHUNK: u64 = 32 << 10;
 /// Maximum distance in bytes between the first and the last byte of page indexes that are read with
 /// a single request.
@@ -102,7 +102,6 @@ impl ParquetFile {
         usize::try_from(self.meta.row_group(group as usize).num_rows()).unwrap_or(0)
     }
 
-    /// Fails if the range extends past the end of the file.
     pub(super) fn chunk_range(&self, group: u32, leaf: usize) -> Result<Range<u64>> {
         let column = self.meta.row_group(group as usize).column(leaf);
         let (start, len) = guarded(|| Ok(column.byte_range()))?;
@@ -120,7 +119,7 @@ impl ParquetFile {
         Ok((len > SMALL_CHUNK && (is_list || self.page_index_location(group, leaf as u32)?.is_none())).then_some(len))
     }
 
-    /// Returns the decoded page that contains `row`, from the cache if possible.
+    /// Returns the block that contains `row`, from the cache if possible.
     pub(super) fn load_block(
         &self,
         (cache, page_limit): (&Cache, &PageLimit),
@@ -189,7 +188,6 @@ impl ParquetFile {
         })
     }
 
-    /// `page_limit` limits the memory for decoding the pages of the chunk.
     pub(super) fn column_chunk(
         &self,
         group: u32,
@@ -225,8 +223,8 @@ impl ParquetFile {
         usize::try_from(len.saturating_mul(ratio)).unwrap_or(usize::MAX)
     }
 
-    /// Reads the page indexes of the columns in `leaves`, which must not contain lists, with a
-    /// single request. Does nothing if the page indexes are too far apart.
+    /// Reads the page indexes of all large column chunks of `leaves` with a single request. The
+    /// columns must not contain lists. Does nothing if the page indexes are too far apart.
     pub(super) fn load_indexes(&self, leaves: &[u32]) -> Result<()> {
         let damaged = || Error::in_source("the page index is damaged");
         let mut missing = Vec::new();
@@ -260,8 +258,8 @@ impl ParquetFile {
         Ok(())
     }
 
-    /// Returns the offset and the length of the page index, or `None` if the file contains no page
-    /// index for the column chunk.
+    /// Returns the offset and the length of the column chunk's page index, if the file contains
+    /// one.
     fn page_index_location(&self, group: u32, leaf: u32) -> Result<Option<(u64, u64)>> {
         let column = self.meta.row_group(group as usize).column(leaf as usize);
         let (Some(start), Some(len)) = (column.offset_index_offset(), column.offset_index_length()) else {

@@ -22,8 +22,8 @@ use crate::storage::ahead::SampleRanges;
 use crate::values::lru_cache::LruCache;
 use crate::values::record::columns_error;
 
-/// Maximum number of samples per unit for which the unit's next use is computed (the earliest next
-/// use of its samples). A unit that more samples need is assumed to be in constant use.
+/// The next use of a unit is the earliest next use of its samples. A unit that more samples than
+/// this may need counts as needed immediately.
 const MAX_SAMPLES_PER_UNIT: usize = 512;
 
 pub(crate) trait SampleRows: Send + Sync {
@@ -65,7 +65,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Collects the non-empty row groups of `parts`, which must all have the same `columns`.
+    /// Collects the non-empty row groups. Fails if the columns of a file differ from `columns`, or
+    /// if the row counts in a file's metadata are inconsistent.
     pub(super) fn new(parquet_files: Vec<ParquetFile>, columns: &[Field]) -> Result<Self> {
         let (mut group_starts, mut groups) = (vec![0_usize], Vec::new());
         for (file, parquet_file) in parquet_files.iter().enumerate() {
@@ -185,8 +186,8 @@ impl Files {
         }
     }
 
-    /// Reads the page indexes of the given columns, so that their units are known when a loader
-    /// plans its reads.
+    /// Reads the page indexes of the given columns that contain no lists, so that their units are
+    /// known when a loader plans its reads.
     pub(super) fn load_indexes(&self, leaf_columns: &[NeededLeaf]) -> Result<()> {
         let flat: Vec<u32> =
             leaf_columns.iter().filter(|needed| !needed.is_list).map(|needed| needed.leaf as u32).collect();
@@ -196,9 +197,9 @@ impl Files {
         .map(drop)
     }
 
-    /// Converts an order of samples to an order of units: those of the given columns in the rows
-    /// that the samples need. The prefetcher may hold up to `bytes` bytes, and the cache of decoded
-    /// pages up to `cache_bytes` bytes.
+    /// Converts an order of samples to the order of the units that they need in the given columns.
+    /// Omits units that are probably cached in decoded form. The prefetcher may hold up to `bytes`
+    /// bytes, and the cache of decoded pages up to `cache_bytes` bytes.
     pub(super) fn unit_order(
         self: &Arc<Self>,
         order: &Lookahead,

@@ -26,7 +26,8 @@ pub(super) fn read(file: &OpenFile) -> Result<ParquetMetaData> {
     let footer_len = u64::from(u32::from_le_bytes(footer_len.try_into().expect("four bytes")));
     if footer_len > end || footer_len > MAX_FOOTER_BYTES {
         return Err(Error::in_source(format!(
-            "the footer claims {footer_len} bytes in a file of {file_len} bytes: the limit is {MAX_FOOTER_BYTES} bytes"
+            "the footer claims {footer_len} bytes: the file has {file_len} bytes, and the limit is \
+             {MAX_FOOTER_BYTES} bytes"
         )));
     }
     let footer = input::read(file, end - footer_len, footer_len)?;

@@ -131,7 +131,6 @@ impl Header {
 struct SeenFields(u64);
 
 impl SeenFields {
-    /// Records that a field has occurred. Returns `None` if it has occurred before.
     fn record(&mut self, field: i64) -> Option<()> {
         // Field numbers of 64 and above do not fit into the bit set. These fields may repeat,
         // because no parser knows them.

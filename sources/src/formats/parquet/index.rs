@@ -138,7 +138,6 @@ impl Index {
     }
 }
 
-/// Reads the header of the page at `offset`, in a column chunk that ends at `end`.
 pub(super) fn read_header(bytes: ByteSource<'_>, offset: u64, end: u64) -> Result<Header> {
     let remaining = end.saturating_sub(offset);
     if remaining == 0 {

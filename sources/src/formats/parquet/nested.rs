@@ -61,7 +61,7 @@ impl NestedLists {
         self.values.len() + 4 * self.definitions.len() + self.rows.len() * size_of::<(usize, usize)>()
     }
 
-    /// Returns `false` if the value is null.
+    /// Appends the row as JSON to `out`. Returns `false` if the row is null.
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<bool> {
         let ((first_level, mut next), (end_level, _)) = (self.rows[row], self.rows[row + 1]);
         let (lists, start, mut open_lists) = (self.levels.element_levels(), out.len(), 0);

@@ -72,7 +72,6 @@ impl ColumnChunk<'_> {
         self.decode_block(rows, pages)
     }
 
-    /// Decompresses the dictionary page in `bytes`, which starts with its header.
     pub(super) fn decompress_dictionary(self, bytes: &[u8]) -> Result<Page> {
         let header = index::read_header(ByteSource::Slice(0, bytes), 0, bytes.len() as u64)?;
         if !matches!(header.kind, PageKind::Dictionary { .. }) {
@@ -139,7 +138,6 @@ impl ColumnChunk<'_> {
         value + levels * size_of::<i16>()
     }
 
-    /// Returns the size of a decoded dictionary value, in bytes.
     fn dictionary_value_bytes(self) -> usize {
         match self.leaf.value_type {
             ValueType::Bytes | ValueType::Text | ValueType::Half => size_of::<ByteArray>(),
@@ -329,7 +327,6 @@ impl Pages {
     }
 }
 
-/// Returns the encoded values of a page, without the levels.
 fn encoded_values<'a>(page: &'a Page, column: &ColumnChunkMetaData) -> Option<&'a [u8]> {
     let descriptor = column.column_descr();
     let bytes: &[u8] = page.buffer();
@@ -411,7 +408,7 @@ mod tests {
         writer.close().unwrap();
     }
 
-    /// Writes a file with `rows` rows. Each has a list of two numbers in the `list` column.
+    /// Writes a file in which each of `rows` rows has a list of two numbers in the `list` column.
     fn write_lists(path: &Path, rows: usize) {
         let schema = "message m { required group list (LIST) { repeated group list { required int32 element; } } }";
         let schema = Arc::new(parse_message_type(schema).unwrap());
@@ -430,8 +427,8 @@ mod tests {
     /// Replaces 64-bit numbers in the footer. `from` must occur `count` times; `occurrences` lists
     /// the occurrences to replace with `to`.
     fn with_footer_numbers(bytes: &[u8], [from, to]: [u16; 2], count: usize, occurrences: &[usize]) -> Vec<u8> {
-        // Compact Thrift: the header 0x16 is an increment of 1 to the field number, and type 6
-        // (i64). The value is a zigzag varint of two bytes.
+        // In compact Thrift, the byte 0x16 means that the field number increases by 1 and the type
+        // is 6 (i64). The value is a zigzag varint of two bytes.
         let field = |number: u16| [0x16, (2 * number) as u8 | 0x80, ((2 * number) >> 7) as u8];
         let size = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap()) as usize;
         let start = bytes.len() - 8 - size;
@@ -476,7 +473,7 @@ mod tests {
         assert!(read(&file, 777).is_ok());
         let e = read(&with_footer_numbers(&file, [777, 770], 2, &[0, 1]), 770).unwrap_err();
         assert!(
-            e.cause().contains("row group 0, column \"list\": damaged: the row group has more than 770 rows"),
+            e.cause().contains("row group 0, column \"list\": damaged: the column chunk has more than the 770 rows"),
             "{e}"
         );
         let e = read(&with_footer_numbers(&file, [1554, 1550], 1, &[0]), 777).unwrap_err();

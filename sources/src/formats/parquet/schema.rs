@@ -30,7 +30,6 @@ pub(super) enum Form {
     Unsupported(&'static str),
 }
 
-/// Maximum depth of nested lists.
 const MAX_DEPTH: usize = 4;
 
 /// For each nested list, outermost first: the lowest definition level at which the list has an
@@ -110,8 +109,8 @@ struct SchemaPath {
 }
 
 impl SchemaPath {
-    /// Appends the fields in `column` to `fields`. `first` is the index of its first leaf column.
-    /// Unsupported types become fields of the form `Unsupported`.
+    /// Appends the fields in `column` to `fields`. `first_leaf` is the index of its first leaf
+    /// column. Unsupported types become fields of the form `Unsupported`.
     fn add_fields(self, column: &Type, first_leaf: usize, fields: &mut Vec<Field>) {
         let name = self.name.clone();
         if let Err(what) = self.try_add(column, first_leaf, fields) {
@@ -173,7 +172,6 @@ impl SchemaPath {
     }
 }
 
-/// Returns the form of a leaf column. `levels` describe the enclosing lists.
 fn leaf_form(column: &Type, index: usize, levels: Levels) -> Result<Form, &'static str> {
     let leaf = Leaf { index, value_type: value_type(column)? };
     match (levels.depth, leaf.value_type) {

@@ -29,8 +29,8 @@ use crate::values::record::{Column, ColumnType, Columns, Found, guess_type};
 ///
 /// Each row is a sample, and its key is the row number. Columns become fields by the same rules as
 /// for [`Arrow`](crate::Arrow) files. Columns of unsupported types are skipped with a warning, and
-/// opening fails if you select one. These types are maps, decimals, INT96 timestamps, lists of
-/// bytes, text or files, and lists nested more than four deep.
+/// opening fails if you select one. These types are maps, decimals, INT96 timestamps, repeated
+/// fields without a list, lists of bytes, text or files, and lists nested more than four deep.
 ///
 /// **Pages.** Values are usually compressed in pages of about 1 MB, so reading one image means
 /// decoding a whole page. Decoded pages are cached within the loader's memory budget, and the least
@@ -388,7 +388,9 @@ impl Source for Parquet {
         let sample = self.columns.read(index, scratch, |column_index, scratch| {
             let content = self.append_value(index, column_index, scratch)?;
             if is_in_store && matches!(content, Found::Path(_)) {
-                return Err(Error::in_source("the image is in a separate file, which is not supported in a store"));
+                return Err(Error::in_source(
+                    "the content of the value is in a separate file, which is not supported in a store",
+                ));
             }
             let allows_outside_paths = self.allows_outside_paths && self.columns.image() == Some(column_index);
             content.read_path(root, allows_outside_paths, scratch)

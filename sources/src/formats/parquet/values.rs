@@ -100,8 +100,6 @@ impl Rows {
         Error::in_source(format!("column {name:?} {cause}")).at_path(self.path(row))
     }
 
-    /// Grants memory to the cache, and starts prefetching for `order`. `rows` maps each sample to
-    /// the rows that it needs.
     pub(crate) fn prefetcher(&self, order: &Lookahead, rows: &Arc<dyn SampleRows>) -> Box<dyn Prefetcher> {
         self.0.row_prefetcher(order, rows)
     }

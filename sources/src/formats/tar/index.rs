@@ -134,7 +134,7 @@ impl Index {
         (self.names, self.classes, self.unresolved_links) = (old.names, old.classes, old.unresolved_links);
     }
 
-    /// Hashes the keys, and the name, offset and length of each field.
+    /// Hashes the key and the end of each sample, and the name, offset and length of each field.
     pub(super) fn hash(&self) -> u64 {
         let hash = Hash::default().text(&self.keys);
         let hash = self.samples.iter().fold(hash, |hash, end| hash.number(end.key_end).number(end.field_end));

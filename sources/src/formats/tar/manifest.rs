@@ -45,7 +45,6 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
 }
 
-/// `start` is the beginning of the file.
 pub(super) fn is_manifest(path: &Path, start: &[u8]) -> bool {
     is_named_manifest(path) && memchr::memmem::find(start, KEY.as_bytes()).is_some()
 }
@@ -184,7 +183,7 @@ pub(crate) fn ensure_merged(folder: Tree<'_>) -> Result<()> {
     check_merged(&folder.file_names()?)
 }
 
-/// `names` is sorted.
+/// Fails if the folder contains parts of a set without the manifest of the set. `names` is sorted.
 pub(super) fn check_merged(names: &[impl AsRef<str>]) -> Result<()> {
     let exists = |required: &str| names.binary_search_by(|name| name.as_ref().cmp(required)).is_ok();
     let names = || names.iter().map(AsRef::as_ref);

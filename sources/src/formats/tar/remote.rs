@@ -196,7 +196,7 @@ fn load_indexes(pairs: Vec<ShardObjects>, remote: &Remote) -> Result<Vec<(Object
     opened.collect()
 }
 
-/// Returns the shards of the manifest `name` among the objects `below` the URL `base`. If `name` is
+/// Returns the shards of the manifest `name` among the `objects` below the URL `base`. If `name` is
 /// `None`, returns the shards of the only manifest, or no shards if there is no manifest.
 fn manifest_entries(remote: &Remote, base: &str, name: Option<&str>, objects: &[Object]) -> Result<Vec<Entry>> {
     let mut manifests = Vec::new();
@@ -237,8 +237,8 @@ fn manifest_entries(remote: &Remote, base: &str, name: Option<&str>, objects: &[
     shards.map_err(|e| e.at_path(format!("{base}{manifest_name}")))
 }
 
-/// Returns the index in the object next to the shard, if it is valid for a tar of the shard's
-/// length. An index that the user has no permission to read counts as missing.
+/// Returns the index in the object next to the shard. Returns `None` if the index is damaged, too
+/// large, for a tar of a different length, or unreadable, for example without permission.
 fn adjacent_index(remote: &Remote, shard: &Object, index: &Object) -> Result<Option<Index>> {
     let Some(len) = usize::try_from(index.len).ok().filter(|_| index.len <= MAX_INDEX_BYTES) else { return Ok(None) };
     let mut bytes = vec![0; len];
@@ -275,7 +275,7 @@ fn cache_path(shard: &Object) -> Option<PathBuf> {
     Some(root.join("index").join(format!("{:016x}.tar.index", fnv1a(shard.url.as_bytes()) ^ server)))
 }
 
-/// Caches the index locally.
+/// Scans the shard. Caches the index of a shard with at least [`MIN_CACHED_BYTES`] bytes locally.
 fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
     let chunks = ChunkReader { remote, shard, chunk: Mutex::default() };
     let index = Index::scan(&chunks).map_err(|e| e.at_path(&shard.url))?;
@@ -294,7 +294,6 @@ fn scan(remote: &Remote, shard: &Object) -> Result<Index> {
 struct ChunkReader<'a> {
     remote: &'a Remote,
     shard: &'a Object,
-    /// The current chunk: its offset, and its bytes.
     chunk: Mutex<(u64, Vec<u8>)>,
 }
 

@@ -79,8 +79,6 @@ pub(super) fn encode(index: &Index, tar_len: u64, modified: u64) -> Vec<u8> {
     out.finish()
 }
 
-/// Decodes a sidecar. Returns `None` if it is damaged, or if the tar had a different length or
-/// modification time.
 pub(super) fn decode(bytes: &[u8], tar_len: u64, modified: u64) -> Option<Index> {
     decode_for(bytes, tar_len, Some(modified))
 }
