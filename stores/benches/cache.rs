@@ -45,13 +45,11 @@ fn order(len: u64, nodes: u64) -> Lookahead {
     Lookahead::new(0, move |_| len / global, samples).with_next(next)
 }
 
-/// Returns all reads of `epochs` epochs, each as its batch and its sample.
 fn reads(order: &Lookahead, epochs: u64) -> Vec<(BatchIndex, u64)> {
     let batches = order.from(BatchIndex::default()).take_while(|(batch, _)| batch.epoch < epochs);
     batches.flat_map(|(batch, samples)| samples.into_iter().map(move |sample| (batch, sample))).collect()
 }
 
-/// Returns the hit rate in the epochs `from..to`. `hit` returns whether a read is a hit.
 fn rate(reads: &[(BatchIndex, u64)], from: u64, to: u64, mut hit: impl FnMut(usize, BatchIndex, u64) -> bool) -> f64 {
     let (mut hits, mut total) = (0, 0);
     for (number, &(batch, sample)) in reads.iter().enumerate().take_while(|(_, (batch, _))| batch.epoch < to) {
@@ -120,7 +118,6 @@ fn hit_rates(nodes: u64, len: u64, share: f64) {
 
 /// Size of one photograph in bytes.
 const PHOTO: u64 = 110_000;
-/// Number of photographs in 100 TB.
 const PHOTOS: u64 = 100_000_000_000_000 / PHOTO;
 const NODES: u64 = 128;
 /// Number of photographs that a node reads per second: 5,000 for each of the 8 ranks.
@@ -142,7 +139,7 @@ fn load(name: &str, order: &dyn Fn(u64) -> u64, prefixes: u64, hit: f64) {
     let runs = samples.chunk_by(|a, b| a + 1 == *b);
     let requests: u64 = runs.map(|run| (run.len() as u64).div_ceil((4 << 20) / PHOTO)).sum();
     let requests_per_sample = requests as f64 / sample_count as f64;
-    // Assumes that requests are spread evenly over the prefixes.
+    // The requests are spread evenly over the prefixes.
     let requests_per_second = requests_per_sample * (NODES * RATE) as f64 * (1.0 - hit);
     let bytes = (NODES * RATE * PHOTO) as f64 * (1.0 - hit);
     println!(
@@ -165,8 +162,8 @@ fn main() {
     }
     println!("\n| order | hits | prefixes | GET/s | of the limit | from the store | each node | $ an epoch |");
     println!("|---|---|---|---|---|---|---|---|");
-    // Converts the position of a sample in the first node's share to its position in the global
-    // batches.
+    // Converts the position of a sample among the first node's samples to its position in the
+    // global batches.
     let shared = |number: u64| number / SHARE * SHARE * NODES + number % SHARE;
     let full = Shuffled::new(PHOTOS, 1);
     let block = 64_000_000 / PHOTO;

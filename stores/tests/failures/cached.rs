@@ -68,7 +68,6 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Returns a cache folder that a loader in a separate process has filled.
 fn filled_cache(data: &Data) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();

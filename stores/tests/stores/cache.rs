@@ -71,7 +71,6 @@ impl Store for Objects {
     }
 }
 
-/// Returns the order of shuffled epochs with batches of 10 samples.
 fn lookahead() -> Lookahead {
     let index_at = |epoch: u64, position: u64| Shuffled::new(SAMPLES, 3).index(epoch, position);
     let samples = move |index: BatchIndex| Some((0..10).map(|i| index_at(index.epoch, index.batch * 10 + i)).collect());
@@ -83,9 +82,8 @@ fn lookahead() -> Lookahead {
     })
 }
 
-/// Reads `batches` batches, starting at `index`, like a loader that prefetches, and compares every
-/// byte.
-/// Returns the index after the last batch.
+/// Reads `batches` batches like a loader that prefetches, starting at `index`, and compares every
+/// byte. Returns the index after the last batch.
 fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchIndex {
     let (order, object) = (lookahead(), store.object("mem://set/x").unwrap());
     let version: u64 = object.tag.as_ref().unwrap().parse().unwrap();
@@ -108,8 +106,7 @@ fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchI
                 keep.offer(&object, offset_of(sample), &bytes, sample, order.after(index));
             }
             assert!(bytes == expected, "sample {sample} at {index:?}");
-            // A damaged block is a cache miss. Another process may write a block between the two
-            // calls.
+            // A damaged block is a cache miss. Another process may write a block between the calls.
             assert!(is_hit <= has || std::env::var_os("WARPFEED_TEST_CACHE").is_some(), "sample {sample} at {index:?}");
         }
         index = order.after(index);
@@ -117,8 +114,7 @@ fn epochs(store: &Arc<dyn Store>, mut index: BatchIndex, batches: u64) -> BatchI
     index
 }
 
-/// Opens a cache as another process would. Normally, a process has only one cache per folder and
-/// limit.
+/// Normally, a process has only one cache per folder and limit.
 fn open_as_another_process(folder: &Path, limit: u64) -> Cache {
     static MEMORY: AtomicU64 = AtomicU64::new(0);
     Cache::with_memory(folder, limit, 1 + MEMORY.fetch_add(1, Relaxed) % 40).unwrap()
@@ -164,7 +160,6 @@ fn reads_through_the_cache_return_the_bytes_of_the_store() {
         assert_eq!(counts.memory_bytes + counts.disk_bytes + counts.missed_bytes, 6 * dataset_bytes);
         if limit > dataset_bytes {
             assert_eq!((objects.bytes.load(Relaxed), counts.hit_rate()), (dataset_bytes, Some(5.0 / 6.0)));
-            // Another process, or the next run, must find the blocks.
             let again = open_as_another_process(folder.path(), limit);
             epochs(&again.store(objects.clone()), BatchIndex::default(), SAMPLES / 10);
             assert_eq!((objects.bytes.load(Relaxed), again.counts().hit_rate()), (dataset_bytes, Some(1.0)));
@@ -207,7 +202,7 @@ fn a_cache_of_a_third_of_the_data_serves_a_third_of_the_bytes() {
     assert!(counts.written_bytes < 15 * offset_of(SAMPLES), "{counts:?}");
 }
 
-/// Reads batches through the cache. Some tests kill the process before it ends.
+/// Some tests kill this process before it ends.
 #[test]
 #[ignore = "started by other tests"]
 fn child_process_fills_the_cache() {
@@ -241,7 +236,6 @@ fn check_folder(folder: &Path, limit: u64) {
 fn processes_share_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let limit = offset_of(SAMPLES) / 2;
-    // The processes start before the folder exists.
     let path = folder.path().join("new/cache");
     let fillers: Vec<_> = (0..4).map(|epoch| filler(&path, limit, epoch, 3 * SAMPLES / 10)).collect();
     for mut filler in fillers {
@@ -257,7 +251,6 @@ fn killed_processes_leave_a_valid_folder() {
     let folder = tempfile::tempdir().unwrap();
     let limit = offset_of(SAMPLES) / 3;
     for schedule in 0..52 {
-        // Some schedules continue with the folder of the previous schedule.
         let path = folder.path().join((schedule / 4).to_string());
         let mut fillers: Vec<_> = (0..1 + schedule % 3).map(|i| filler(&path, limit, schedule + i, 1 << 40)).collect();
         for filler in &mut fillers {
@@ -420,7 +413,6 @@ fn a_foreign_folder_is_refused_and_nothing_is_deleted() {
     fs::remove_file(block).unwrap();
     fs::remove_file(&old[0]).unwrap();
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 1);
-    // Foreign files among the blocks must be reported and never removed.
     let others = [path.join("blocks/mine.jpg"), blocks(&path)[0].0.with_file_name("mine.jpg")];
     others.iter().for_each(|other| fs::write(other, "x").unwrap());
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), 3 * SAMPLES / 10);
@@ -478,7 +470,7 @@ fn reads_continue_if_the_folder_is_read_only() {
     epochs(&cache.store(Objects::new(1)), BatchIndex::default(), SAMPLES / 10);
     assert_eq!((cache.counts().written_bytes, cache.counts().disk), (0, 0));
 
-    // After some writes, all further writes fail for any user.
+    // A file in place of the folder `partial` makes writes fail for any user.
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), 1 << 30).unwrap();
     let store = cache.store(Objects::new(1));
@@ -535,7 +527,6 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
         content(1, offset_of(sample), &mut bytes);
         bytes
     };
-    // The first 60 samples fit in memory.
     let mut tiers = Vec::new();
     for sample in 0..60 {
         keep.offer(&object, offset_of(sample), &bytes(sample), sample, BatchIndex::default());
@@ -546,7 +537,7 @@ fn a_slow_folder_does_not_delay_reads_from_memory() {
     let (done, end) = mpsc::channel::<()>();
     let path = folder.path().join("lock");
     let reads = std::thread::scope(|scope| {
-        // When `done` is dropped, the other thread ends, even if this thread panics.
+        // The other thread ends when `done` is dropped, even if this thread panics.
         let done = done;
         scope.spawn(move || {
             let lock = fs::File::options().write(true).open(path).unwrap();

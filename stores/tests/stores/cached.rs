@@ -55,7 +55,6 @@ fn image(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Creates the same tar shards in a folder and in a store.
 fn shards(faults: Option<u64>) -> (tempfile::TempDir, Arc<Objects>) {
     let root = tempfile::tempdir().unwrap();
     let sample = |n: u64| OwnedSample::new(format!("s{n:03}")).field("bmp", image(n)).label(n as i64);

@@ -57,7 +57,6 @@ fn run(seed: u64, shards: &[(String, Vec<u8>)], expected: &[OwnedSample], fault_
     let folder = tempfile::tempdir().unwrap();
     let stores = match seed % 2 {
         0 => warpfeed_stores::all(),
-        // The cache holds a third of the dataset.
         _ => Cache::open(folder.path(), SAMPLES * 4096 / 3).unwrap().stores(warpfeed_stores::all()),
     };
     let url = format!("{address}/set/s-{{000000..{:06}}}.tar", shards.len() - 1);

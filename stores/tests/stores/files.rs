@@ -36,7 +36,6 @@ impl Objects {
         Arc::new(Objects { objects, version, bytes, reads_left, changed: None })
     }
 
-    /// Creates objects from the files of a folder, under `mem://set/`.
     fn from_folder(folder: &Path) -> Arc<Self> {
         let (mut objects, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
         while let Some(inside) = folders.pop() {
@@ -169,7 +168,6 @@ fn every_format_opens_from_a_store() {
             samples(&*local_source) == samples(&*remote_source) && local_source.classes() == remote_source.classes(),
             "{kind}: {url}"
         );
-        // A second opening finds the files and downloads none of them.
         if !show(folder.path()).unwrap().files.is_empty() {
             let bytes = store.bytes.load(SeqCst);
             with(folder.path(), 1 << 30, &store).open(&url).unwrap();
@@ -197,7 +195,6 @@ fn yolo(url: &str, bytes: usize) -> BTreeMap<String, Vec<u8>> {
     (1..3).flat_map(both).collect()
 }
 
-/// Returns a dataset that is large enough for several requests.
 fn large() -> Arc<Objects> {
     Objects::new(yolo("mem://set", 10 << 20))
 }
@@ -224,7 +221,6 @@ fn interrupted_downloads_continue_and_ranks_share_them() {
     });
     assert!(ranks.iter().all(|rank| *rank == local));
     assert_eq!(store.bytes.load(SeqCst), total);
-    // A different version has its own files.
     *store.version.lock().unwrap() = 1;
     opened(&store).unwrap();
     assert_eq!(store.bytes.load(SeqCst), 2 * total);
@@ -242,7 +238,6 @@ fn interrupted_downloads_continue_and_ranks_share_them() {
     let before = store.bytes.load(SeqCst);
     assert!(samples(&*opened().unwrap()) == local);
     assert_eq!(store.bytes.load(SeqCst), before);
-    // The checksum must reveal a changed byte, and the file must be fetched again.
     let mut bytes = fs::read(&file).unwrap();
     let len = bytes.len() as u64;
     bytes[9_000_000] ^= 1;
@@ -266,7 +261,6 @@ fn an_error_names_the_missing_object_or_setting() {
     store.reads_left.store(1, SeqCst);
     let e = cause(with(folder.path(), 1 << 30, &store), "mem://set");
     assert!(e.contains("refused"), "{e}");
-    // Incomplete files can be removed, but files in use cannot.
     let files = || show(folder.path()).unwrap().files;
     assert_eq!(files().keys().collect::<Vec<_>>(), ["mem://set"]);
     empty(folder.path()).unwrap();
@@ -297,7 +291,6 @@ fn downloads_of_killed_processes_are_completed() {
     let mut rng = Rng::new(25, 0, 1);
     let root = tempfile::tempdir().unwrap();
     for schedule in 0..24 {
-        // Some schedules continue with the folder of the previous schedule.
         let folder = root.path().join((schedule / 4).to_string());
         let mut processes: Vec<_> = (0..1 + schedule % 3).map(|_| process(&folder)).collect();
         for process in &mut processes {
@@ -329,7 +322,6 @@ fn files_and_blocks_stay_within_the_cache_limit() {
     let used_bytes: u64 = show(folder.path()).unwrap().files.values().map(|(_, bytes)| bytes).sum();
     assert!(used_bytes <= limit, "{used_bytes}");
 
-    // Blocks are evicted to free space for files.
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), limit).unwrap().store(store.clone());
     let keep = cache.keep(1, &Lookahead::new(0, |_| 1, |_| Some(vec![0]))).unwrap();
@@ -387,8 +379,7 @@ fn check_finds_a_damaged_file_that_is_in_use() {
     assert!(samples(&*open()) == local && samples(&*used) == local);
 }
 
-/// Opening a dataset while another process is suspended in the middle of freeing space can be
-/// canceled.
+/// Another process is suspended in the middle of freeing space.
 #[test]
 fn opening_can_be_canceled_while_another_process_evicts() {
     let (folder, store) = (tempfile::tempdir().unwrap(), large());

@@ -60,7 +60,6 @@ impl Store for Objects {
     }
 }
 
-/// Opens the dataset as a new process would.
 fn opened(folder: &tempfile::TempDir, store: &Arc<Objects>) -> Result<Arc<dyn Source>> {
     let cache = Cache::open(folder.path(), 1 << 30)?;
     Options::new().store("mem", cache.store(store.clone())).open("mem://set")

@@ -36,7 +36,7 @@ fn closing_does_not_wait_for_a_silent_server() {
     let loader = || Loader::new(&url).stores(warpfeed_stores::all()).augment(Augment::pass_through(8, 8)).batch_size(4);
     for has_budget in [true, false] {
         server.silent.store(false, Ordering::SeqCst);
-        // The memory limit also reduces the prefetch budget.
+        // The memory limit leaves no budget for prefetching.
         let loader = if has_budget { loader() } else { loader().memory_limit(1 << 20) };
         let mut epochs = loader.workers(2).host().unwrap();
         server.silent.store(true, Ordering::SeqCst);

@@ -142,7 +142,6 @@ impl Server {
         self.uploads.lock().unwrap().keys().find(|id| id.starts_with(&prefix)).cloned()
     }
 
-    /// Serves one connection until the client or a response closes it.
     fn serve(&self, mut stream: &TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream.try_clone().ok()?);
         loop {
@@ -238,7 +237,7 @@ impl Server {
         }
     }
 
-    /// Returns the response, and whether the connection stays open.
+    /// Also returns whether the connection stays open.
     fn response(&self, method: &str, target: &str, headers: &BTreeMap<String, String>) -> (Vec<u8>, bool) {
         let head = |status: &str, more: &str, len: usize| {
             let time = "Last-Modified: Mon, 23 Nov 2026 07:00:00 GMT";

@@ -97,7 +97,6 @@ fn each_packet_of_a_clip_is_decoded_once() {
     assert_eq!((0..8).map(&mut show).last(), Some(8));
     // Frames are repeated, as at the end of an episode.
     assert_eq!([7, 7, 6, 7].map(&mut show), [8; 4]);
-    // Show a frame of a different group, and then frames of the first group again.
     assert_eq!([1, 0, 3].map(&mut show), [10, 10, 12]);
 }
 
@@ -117,7 +116,6 @@ fn a_decoder_shows_the_same_frames_in_any_order() {
             let mut bytes = crate::record::record(&files[video], &tracks[video], frame);
             let actual = decoder.decode(&Record::parse(&bytes).unwrap(), |planes| Ok(crc(planes))).unwrap();
             assert_eq!(Some(&actual), expected[video].get(frame), "{} frame {frame}", names[video]);
-            // Damage must not affect later frames.
             if random.below(8) == 0 {
                 let offset = bytes.len() - 1 - random.below(bytes.len() / 2);
                 bytes[offset] ^= 0x55;

@@ -89,7 +89,6 @@ fn frames_are_those_of_the_mp4_file_bit_for_bit() {
     assert!(compared > 50, "{compared}");
 }
 
-/// Returns an element. Its size takes eight bytes.
 fn element(id: u32, content: &[u8]) -> Vec<u8> {
     let size = (1 << 56) | content.len() as u64;
     [id_bytes(id), size.to_be_bytes().to_vec(), content.to_vec()].concat()
@@ -108,7 +107,7 @@ fn integer(id: u32, value: u64) -> Vec<u8> {
     element(id, &value.to_be_bytes())
 }
 
-/// Returns a block. Its time is relative to the cluster.
+/// `time` is relative to the cluster.
 fn block(id: u32, (track, time, flags): (u8, i16, u8), packet: &[u8]) -> Vec<u8> {
     let [high, low] = time.to_be_bytes();
     element(id, &[&[0x80 | track, high, low, flags], packet].concat())

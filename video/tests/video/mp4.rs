@@ -110,8 +110,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Returns a `moof` box with `runs` equal runs of `count` packets, which all have the default size
-/// `size`. The data starts after the header of the box that follows.
+/// All packets have the default size `size`. The data starts after the header of the next box.
 fn fragment(track: u32, runs: usize, count: u32, size: u32) -> Vec<u8> {
     let header = mp4_box(b"tfhd", &[&words(&[0x02_0038, track, 512, size, 0])]);
     let moof = |offset| {
@@ -121,7 +120,6 @@ fn fragment(track: u32, runs: usize, count: u32, size: u32) -> Vec<u8> {
     moof(moof(0).len() as u32 + 8)
 }
 
-/// Returns the `ftyp` and `moov` boxes of a fragmented file.
 fn fragmented_header() -> Vec<u8> {
     let mut file = bytes("frag.mp4");
     let end = file.windows(4).position(|kind| kind == b"moof").unwrap() - 4;

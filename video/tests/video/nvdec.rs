@@ -18,7 +18,6 @@ const VIDEOS: [(&str, Coding); 3] = [
     ("gpu-vp9", Coding { matrix: 1, is_full_range: false, bits: 8 }),
 ];
 
-/// Without NVIDIA's driver, prints why the test is skipped, and returns `None`.
 fn decoder() -> Option<FrameDecoder> {
     match check(Codec::H264) {
         Ok(()) => Some(FrameDecoder::new(1 << 20, 0)),
@@ -39,7 +38,6 @@ fn compare(decoder: &mut FrameDecoder, video: (&str, Coding), frames: impl Itera
     compare_file(decoder, video, &bytes(&format!("{}.mp4", video.0)), frames);
 }
 
-/// Like `compare`, for a file with the same packets as the video.
 fn compare_file(
     decoder: &mut FrameDecoder,
     (name, coding): (&str, Coding),

@@ -5,7 +5,6 @@ use warpfeed_video::{Coding, Layout, Plane, Planes};
 
 use crate::support::Random;
 
-/// Evaluates the formulas, without any optimization.
 fn oracle(frame: &Planes<'_>, x: usize, y: usize) -> [f64; 3] {
     let Coding { matrix, is_full_range, bits } = frame.coding;
     let (scale, max_value) = (f64::from(1 << (bits - 8)), f64::from((1 << bits) - 1));

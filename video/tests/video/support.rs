@@ -14,7 +14,6 @@ pub(crate) fn bytes(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Returns the names of the videos, without their extension.
 pub(crate) fn videos() -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(fixture(""))
         .expect("the folder of fixtures exists")
@@ -51,7 +50,6 @@ pub(crate) fn crc(planes: &Planes<'_>) -> u32 {
     !crc
 }
 
-/// A random number generator that returns the same numbers in each run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
