@@ -48,7 +48,7 @@ def test_a_float_tiff_keeps_its_values(tmp_path: Path) -> None:
     values = RANDOM.normal(size=SIZE).astype(np.float32)
     saved(tmp_path, values, "a.tif")
     assert np.array_equal(field(tmp_path, fields={"image": DenseMap(image=True)})[0], values)
-    with pytest.raises(WarpfeedError, match="float TIFF,.*warpfeed.DenseMap reads its values unchanged"):
+    with pytest.raises(WarpfeedError, match="a float TIFF .*warpfeed.DenseMap reads its values unchanged"):
         field(tmp_path)
 
 

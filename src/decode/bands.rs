@@ -13,10 +13,9 @@ const MAX_BAND_ROWS: u32 = 512;
 /// of MCUs.
 const ROW_ALIGN: u32 = 32;
 
-/// Decodes `region` of an image into `out`. `decode_band` decodes the pixels of one band, and
-/// returns whether decoding succeeded. Returns `false` if any band is damaged. The caller must then
-/// decode the whole region in one pass, because damage in one band may change the pixels of other
-/// bands.
+/// Decodes `region` of an image into `out`, and returns whether `decode_band` succeeded for every
+/// band. If it did not, the caller must decode the whole region in one pass, because damage in one
+/// band may change the pixels of other bands.
 pub(super) fn decode(region: Rect, out: &mut Pixels, decode_band: &(impl Fn(Rect, &mut [u8]) -> bool + Sync)) -> bool {
     #[cfg(test)]
     BANDED.lock().unwrap().push(region);
@@ -51,7 +50,6 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use crate::sampler::Rng;
 
-    /// Encodes smooth areas, edges and noise.
     fn photo(size: Size, options: &Options) -> Vec<u8> {
         let value = |x: u32, y: u32, c: u32| {
             let (edge, noise) =

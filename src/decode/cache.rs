@@ -35,7 +35,8 @@ pub enum CacheFormat {
     #[default]
     Pixels,
     /// DCT coefficients, from which pixels are computed in each epoch. They take about twice as
-    /// much memory as the files, and less than half as much as pixels.
+    /// much memory as the files, and usually less than half as much as pixels. A JPEG for which they
+    /// take more memory than its pixels is stored as pixels, as are images in other formats.
     Coefficients,
 }
 
@@ -59,12 +60,11 @@ enum Cached {
     Coefficients(Arc<CompactCoefficients>),
 }
 
-/// The result of looking for an image in the cache.
 pub(crate) enum Lookup<'a> {
     Hit(Arc<Pixels>),
-    /// The coefficients of the image, from which it is now decoded.
+    /// The cache contains the image's coefficients, and [`EncodedImage::decode`] now uses them.
     Coefficients,
-    /// The cache has space for the image, which must then be decoded completely.
+    /// The cache has reserved space for the image. The caller must decode the whole image.
     Admitted(Admission<'a>),
     /// The image is not in the cache, and the caller must not add it.
     Declined,
@@ -168,8 +168,8 @@ fn footprint(bytes: usize, large_lists: usize) -> Option<usize> {
 }
 
 impl Admission<'_> {
-    /// Stores the coefficients, or a copy of the pixels if there are none. The image must not be
-    /// damaged.
+    /// Stores the coefficients if they take less memory than the pixels, and otherwise a copy of the
+    /// pixels. Stores nothing unless `pixels` is the whole image. The image must not be damaged.
     pub(crate) fn fill(mut self, image: Size, pixels: &Pixels, coefficients: Option<CompactCoefficients>) {
         if (pixels.size(), pixels.origin()) != (image, (0, 0)) {
             return;
@@ -185,7 +185,6 @@ impl Admission<'_> {
         }
     }
 
-    /// Returns `coefficients` if they take less memory than pixels, and frees the difference.
     fn take_coefficients(&mut self, coefficients: Option<CompactCoefficients>) -> Option<Cached> {
         let coefficients = coefficients?;
         // The coefficients have four lists, one of which is always small.
@@ -260,7 +259,6 @@ mod tests {
         assert_eq!((count, cache.stats().bytes as usize), (3, 3 * image_bytes));
     }
 
-    /// Decodes the whole image, and keeps its coefficients if the cache stores them.
     fn fill(admission: Admission<'_>, image: EncodedImage<'_>) -> Pixels {
         let (size, mut pixels) = (image.size(), Pixels::new());
         let mut jobs = [Job {

@@ -7,8 +7,8 @@ use crate::error::Error;
 pub enum Condition {
     /// All values of the image can be read, and no damage was found.
     Sound,
-    /// The whole image can be decoded, but is damaged. The string describes the damage and its
-    /// position, and begins with a lowercase letter.
+    /// The whole image can be decoded, but is damaged. The string describes the damage, usually
+    /// with its position.
     Tolerated(String),
     /// The image cannot be decoded completely. Contains the error of the decoder.
     Damaged(Error),

@@ -10,7 +10,6 @@ pub(super) type Open = for<'a> fn(&'a [u8], usize) -> Result<AnyDecoder<'a>, Str
 
 pub(super) type AnyDecoder<'a> = Box<dyn Decoder + Send + 'a>;
 
-/// Decodes an image after its header has been read.
 pub(super) trait Decoder {
     /// Returns the size of the stored image. The width or height may be 0.
     fn size(&self) -> Size;
@@ -30,7 +29,7 @@ pub(super) trait Decoder {
         false
     }
 
-    /// Decodes palette indices or gray values, with one byte per pixel. Fails unless the image is
+    /// Decodes palette indices or gray values, with one byte per pixel. The image must be
     /// [indexed](Decoder::is_indexed).
     fn read_indices(self: Box<Self>, _to: &mut [u8]) -> Result<(), String> {
         Err("the format does not store one number per pixel".to_owned())

@@ -88,9 +88,9 @@ pub trait Codec: Send + Sync {
     /// empty, and is inside the image. [`Pixels::origin`] must be the upper left corner of the
     /// decoded area.
     ///
-    /// The codec may decode more than the region, but the pixels of the region must equal those of
-    /// a complete decoding. Decoding may consume data that is stored in `image`, but decoding the
-    /// image again must produce the same pixels.
+    /// The codec may decode more than the region, but the region must have the same pixels as when
+    /// the whole image is decoded. Decoding may consume data that is stored in `image`, but decoding
+    /// the image again must produce the same pixels.
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the data cannot be decoded. The message
@@ -237,8 +237,7 @@ impl<'a> EncodedImage<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the region is empty or not inside the
-    /// image, if no registry has opened the image, or if the data cannot be decoded. In the last
-    /// case, the message of a built-in codec states the position.
+    /// image, if no registry has opened the image, or if the data cannot be decoded.
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if memory runs out. After an error, the
     /// content of `out` is unspecified.
     pub fn decode(&mut self, region: Rect, out: &mut Pixels) -> Result<()> {
@@ -300,7 +299,6 @@ impl<'a> EncodedImage<'a> {
         }
     }
 
-    /// Returns the coefficients from which the image is decoded, if any.
     pub(crate) fn coefficients(&self) -> Option<&Arc<CompactCoefficients>> {
         match &self.header {
             Header::Jpeg(jpeg) => jpeg.coefficients(),
@@ -312,7 +310,6 @@ impl<'a> EncodedImage<'a> {
         matches!(self.header, Header::Jpeg(_))
     }
 
-    /// Returns whether the image is a video frame, which the codec for videos decodes.
     pub(crate) fn is_video(&self) -> bool {
         #[cfg(feature = "video")]
         return matches!(self.header, Header::Video(_));

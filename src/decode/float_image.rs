@@ -1,7 +1,6 @@
-//! [`FloatImage`]: reads a PNG or TIFF as `f32`, with any number of channels, for dense maps. (The
-//! codecs convert every image to 8-bit RGB.) Integers and floats of up to 16 bits are converted
-//! exactly, and 32-bit floats are copied. If 0 is white, floats are subtracted from 1, with
-//! rounding.
+//! [`FloatImage`]: reads a PNG or TIFF as `f32`, with any number of channels, for dense maps.
+//! Integers and floats of up to 16 bits are converted exactly, 32-bit floats are copied, and wider
+//! values are rounded.
 
 use std::io::Cursor;
 
@@ -117,8 +116,8 @@ impl<'a> FloatImage<'a> {
         let reader = png::Decoder::new(Cursor::new(bytes)).read_info().map_err(png_error)?;
         let info = reader.info();
         if info.color_type == png::ColorType::Indexed || (info.bit_depth as u8) < 8 {
-            let kind = format!("{:?} of {} bits", info.color_type, info.bit_depth as u8);
-            return Err(Error::decode(format!("png of {kind}: expected 8 or 16 bits without a palette")));
+            let kind = format!("{:?} values of {} bits", info.color_type, info.bit_depth as u8);
+            return Err(Error::decode(format!("the png has {kind}: expected 8 or 16 bits, and no palette")));
         }
         let (width, height) = info.size();
         let exif = info.exif_metadata.as_deref().and_then(Orientation::tag_in).unwrap_or(1);
@@ -133,13 +132,13 @@ impl<'a> FloatImage<'a> {
         if !matches!(tiff.photometric, Photometric::Gray | Photometric::Inverted | Photometric::Rgb) {
             let kind = tiff.description();
             return Err(Error::decode(format!(
-                "tiff of {kind}: expected gray or RGB, with any number of additional channels"
+                "the tiff has {kind}: expected gray or RGB, with any number of additional channels"
             )));
         }
         if !matches!(tiff.bits, 8 | 16 | 32 | 64) || tiff.sample_format == SampleFormat::Float && tiff.bits == 8 {
             let kind = tiff.description();
             return Err(Error::decode(format!(
-                "tiff of {kind}: expected integers of 8, 16, 32 or 64 bits, or floats of 16, 32 or 64 bits"
+                "the tiff has {kind}: expected integers of 8, 16, 32 or 64 bits, or floats of 16, 32 or 64 bits"
             )));
         }
         let (size, channels, exif, bytes) = (tiff.size, tiff.channels, tiff.orientation, tiff.pixel_bytes());
@@ -147,7 +146,6 @@ impl<'a> FloatImage<'a> {
     }
 }
 
-/// Replaces values other than 1 to 8 with 1 (upright).
 fn valid_orientation(exif: u8) -> u8 {
     if (1..=8).contains(&exif) { exif } else { 1 }
 }

@@ -62,8 +62,8 @@ impl Oriented {
         self.orientation
     }
 
-    /// Sets which version of the image was annotated. Needed only if the size in the annotations
-    /// fits both versions.
+    /// Sets which version of the image was annotated. Needed only if the annotations contain no
+    /// size, or a size that fits both versions.
     #[must_use]
     pub fn annotated(mut self, frame: Option<AnnotationFrame>) -> Self {
         self.annotated = frame;

@@ -2,8 +2,8 @@
 
 use super::Job;
 
-/// Maximum number of images that are decoded together. Decoders can't interleave more, and larger
-/// groups would spread a batch less evenly over the workers.
+/// Maximum number of images that are decoded together. Larger groups would spread a batch less
+/// evenly over the workers.
 pub(crate) const MAX_GROUP: usize = 8;
 
 /// Maximum number of images per sample. For example, two global and eight local views need ten.
@@ -36,8 +36,8 @@ mod tests {
     use crate::libjpeg::{Options, encode};
     use warpfeed_jpeg::internal::headers_read;
 
-    /// Tests that each header is read once. Progressive and damaged files, and those without EOI,
-    /// fall back from the interleaved to the plain decoder, which must not read the header again.
+    /// Progressive files, damaged files and files without EOI fall back from the interleaved to the
+    /// plain decoder, which must not read the header again.
     #[test]
     #[cfg_attr(not(debug_assertions), ignore = "builds with debug assertions count headers")]
     fn jpeg_headers_are_read_once_per_image() {

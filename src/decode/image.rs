@@ -31,7 +31,7 @@ pub(super) const DECODERS: [(Format, Open); 5] = [
 pub(super) struct Image {
     pub(super) format: Format,
     pub(super) open: Open,
-    /// The options. The limit on pixels also determines the limit on the decoder's memory.
+    /// `max_pixels` also limits the decoder's memory.
     pub(super) options: Options,
 }
 
@@ -53,7 +53,6 @@ impl Image {
         Some(Opened { decoder: None, check_memory, stored_size: map.size(), orientation })
     }
 
-    /// Opens the file as a dense map, or returns `None` if a dense map cannot read it.
     fn open_as_map<'a>(&self, bytes: &'a [u8]) -> Option<FloatImage<'a>> {
         if self.format.name == format::TIFF.name { FloatImage::open(bytes).ok() } else { None }
     }
@@ -97,11 +96,11 @@ impl Image {
     fn check_depth(&self, color: Color) -> Result<()> {
         let (kind, advice) = match color.depth {
             Depth::U8 => return Ok(()),
-            Depth::U16 => ("16-bit", "keeps the upper 8"),
+            Depth::U16 => ("16-bit", "keeps the upper 8 bits"),
             Depth::F32 => ("float", "maps the range 0 to 1 to 0 to 255"),
         };
         Err(Error::decode(format!(
-            "{kind} {}, but an image has 8 bits: field::DenseMap reads its values unchanged, \
+            "a {kind} {} is not converted to 8 bits by default: field::DenseMap reads its values unchanged, \
              convert_to_u8(true) {advice}",
             self.format.name.to_uppercase()
         )))
@@ -301,19 +300,19 @@ mod tests {
             (
                 &image,
                 ImageFormat::Png,
-                "16-bit PNG, but an image has 8 bits: field::DenseMap reads its values unchanged, \
-                 convert_to_u8(true) keeps the upper 8",
+                "a 16-bit PNG is not converted to 8 bits by default: field::DenseMap reads its values unchanged, \
+                 convert_to_u8(true) keeps the upper 8 bits",
             ),
             (
                 &image,
                 ImageFormat::Tiff,
-                "16-bit TIFF, but an image has 8 bits: field::DenseMap reads its values unchanged, \
-                 convert_to_u8(true) keeps the upper 8",
+                "a 16-bit TIFF is not converted to 8 bits by default: field::DenseMap reads its values unchanged, \
+                 convert_to_u8(true) keeps the upper 8 bits",
             ),
             (
                 &floats,
                 ImageFormat::Tiff,
-                "float TIFF, but an image has 8 bits: field::DenseMap reads its values unchanged, \
+                "a float TIFF is not converted to 8 bits by default: field::DenseMap reads its values unchanged, \
                  convert_to_u8(true) maps the range 0 to 1 to 0 to 255",
             ),
         ] {

@@ -78,7 +78,7 @@ fn jpeg_header<'p, 'a>(image: &'p EncodedImage<'a>) -> &'p Jpeg<'a> {
     }
 }
 
-/// Frees the calling thread's decoder if it exceeds `limit` bytes, and returns its remaining bytes.
+/// See [`Decoder::keep`].
 pub(super) fn trim(limit: usize) -> usize {
     DECODER.with_borrow_mut(|decoder| decoder.keep(limit))
 }

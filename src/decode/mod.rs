@@ -34,14 +34,14 @@
 //! [`Codecs::convert_to_u8`] is set. [`field::DenseMap`](crate::field::DenseMap) reads their values
 //! unchanged. The EXIF orientation is applied, but not one in XMP or in a text chunk.
 //!
-//! In all formats, an image may have at most 2^28 pixels. [`Codecs::max_pixels`] and
+//! In all formats, an image may have at most 2^28 pixels by default. [`Codecs::max_pixels`] and
 //! [`Loader::max_pixels`](crate::Loader::max_pixels) change this limit.
 //!
 //! CMYK and YCCK are converted as in Pillow's `convert("RGB")`. Adobe's programs invert the values
 //! of a CMYK JPEG, so the decoder inverts them back, even without Adobe's marker. ICC profiles are
 //! ignored.
 //!
-//! Pixels are equal to those of Pillow's `convert("RGB")`, which tests check with the images in
+//! The pixels equal the result of Pillow's `convert("RGB")`, which tests check with the images in
 //! `tests/fixtures/images`. In particular:
 //! - Transparent pixels of a GIF have the color of their index, as does the area around a first
 //!   frame that is smaller than the canvas.
@@ -77,15 +77,6 @@
 //! documentation explains why the decoder is fast, and why it does not decode images at half their
 //! size: shrinking large images once, with `warpfeed pack --max-side`, saves more time.
 //! `cargo bench --bench decode` compares the decoder with libjpeg-turbo and zune-jpeg.
-
-// Internal modules: `jpegs` is the JPEG codec, which calls `warpfeed_jpeg`. `formats` contains the
-// decoders of PNG, WebP, GIF, BMP and TIFF, which implement the trait in `decoder`; the TIFF reader
-// is in `tiff`. `image` converts their output to RGB. `frame` transforms annotations by the EXIF
-// orientation. `raw` reads unencoded pixels, `video` decodes frames of videos, `png` and `indexed`
-// read masks, and `float_image` reads maps. `group` decodes several images together, and `bands`
-// decodes one image on several threads. `condition` defines the result of `check`, and `info`
-// defines the content of a header. `standard` provides the registry with default options. `scratch`
-// manages memory that the codecs of a thread reuse. `cache` holds decoded images for later epochs.
 
 mod bands;
 mod cache;

@@ -1,4 +1,4 @@
-//! Reads unencoded pixels, which take more space than any encoded format, but no time to decode.
+//! Reads unencoded pixels, which take more space than encoded images, but are only copied.
 //!
 //! The pixels are `u8` RGB in HWC order, without padding between rows. There are two formats:
 //!

@@ -110,7 +110,7 @@ impl Codec for VideoFrames {
 }
 
 impl VideoFrames {
-    /// Decodes an image. The images in `later_records` follow it, so the decoder may already
+    /// `later_records` are the images that the caller decodes next, so the decoder may already
     /// prepare them.
     fn decode_before(
         &self,
@@ -139,7 +139,7 @@ impl VideoFrames {
     }
 
     /// Decodes the frame of a record with the decoder of the calling thread, and passes the frame
-    /// to `show`. The records in `later_records` are those that the caller decodes next.
+    /// to `show`.
     fn show(
         &self,
         record: &Record<'_>,

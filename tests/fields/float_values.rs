@@ -276,8 +276,8 @@ fn a_deep_image_fails_unless_it_is_converted() {
     let e = first(loader.clone()).unwrap_err();
     assert_eq!(
         e.cause(),
-        "16-bit PNG, but an image has 8 bits: field::DenseMap reads its values unchanged, \
-         convert_to_u8(true) keeps the upper 8"
+        "a 16-bit PNG is not converted to 8 bits by default: field::DenseMap reads its values unchanged, \
+         convert_to_u8(true) keeps the upper 8 bits"
     );
     let upper: Vec<u8> = values.iter().flat_map(|&value| [(value as u16 >> 8) as u8; 3]).collect();
     assert!(first(loader.convert_to_u8(true)).unwrap().images().bytes() == upper);

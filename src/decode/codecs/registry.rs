@@ -38,8 +38,7 @@ pub struct Codecs {
     options: Options,
 }
 
-/// Returns the built-in codecs in order of precedence. A new built-in codec needs a file, an entry
-/// in this function, and a row in the table of formats.
+/// Returns the built-in codecs in order of precedence.
 #[cfg_attr(not(any(feature = "formats", feature = "video")), allow(unused_variables))]
 fn built_in(options: Options) -> Vec<Arc<dyn Codec>> {
     let codecs: [Arc<dyn Codec>; 2] = [Arc::new(Jpegs), Arc::new(Npy)];
@@ -148,7 +147,8 @@ impl Codecs {
     }
 
     /// Returns the name and the bytes of a sample's image: the first field that is called `img` or
-    /// `image`, or whose name matches a format of the codecs ([`format::is_image`]).
+    /// `image`, or whose name belongs to a built-in format ([`format::is_image`]) or to a format of
+    /// the custom codecs.
     pub fn image<'a>(&self, sample: &Sample<'a>) -> Option<(&'a str, &'a [u8])> {
         let is_image =
             |name: &str| format::is_image(name) || self.custom.iter().any(|codec| codec.format().has_field(name));

@@ -66,8 +66,7 @@ fn number<const N: usize>(bytes: &[u8], offset: usize) -> Result<u32, String> {
     Ok(digits.iter().rev().fold(0, |number, &digit| number << 8 | u32::from(digit)))
 }
 
-/// Reads the bit fields of the pixels. The masks are in the bitmap header, or directly after it if
-/// the header has 40 bytes.
+/// The masks are in the bitmap header, or directly after it if the header has 40 bytes.
 fn read_fields(bytes: &[u8], header_bytes: usize, bits: u32) -> Result<[BitField; 4], String> {
     let u32_at = |offset| number::<4>(bytes, offset);
     let alpha = if header_bytes < 56 { 0 } else { u32_at(MASKS + 12)? };

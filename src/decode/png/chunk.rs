@@ -10,7 +10,6 @@ pub(super) fn find_chunk(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize
     Ok((word(offset + 4)?, end.ok_or_else(cut_error)?))
 }
 
-/// Like [`find_chunk`], but also verifies the checksum.
 pub(super) fn checked_chunk(bytes: &[u8], offset: usize) -> Result<(&[u8; 4], usize)> {
     let (kind, next) = find_chunk(bytes, offset)?;
     let (content, sum) = bytes[offset + 4..next].split_last_chunk::<4>().expect("a chunk has its checksum");

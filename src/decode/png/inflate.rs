@@ -30,7 +30,6 @@ pub(crate) struct Scratch {
 pub(super) struct RowReader<'a> {
     bytes: &'a [u8],
     chunk: usize,
-    /// The unread bytes of the current chunk.
     data: &'a [u8],
     inflater: Decompressor,
     scratch: &'a mut Scratch,
@@ -40,8 +39,7 @@ pub(super) struct RowReader<'a> {
 }
 
 impl<'a> RowReader<'a> {
-    /// Creates the decompressor. `chunk` is the offset of the first data chunk. The caller must
-    /// have verified all chunks.
+    /// `chunk` is the offset of the first data chunk. The caller must have verified all chunks.
     pub(super) fn new(bytes: &'a [u8], chunk: usize, depth: u8, scratch: &'a mut Scratch) -> Self {
         let mut inflater = Decompressor::new();
         // Do not verify the stream's own checksum: a crop reads only a part of the stream, and the

@@ -1,13 +1,8 @@
-//! Reads the gray values or palette indices of a PNG row by row, for masks. The `png` crate decodes
-//! color images.
+//! Reads the gray values or palette indices of a PNG row by row, for masks. Images and dense maps are
+//! decoded with the `png` crate instead.
 //!
 //! Opening a file verifies the checksums of all chunks, because a crop may read only a few rows,
 //! and damage elsewhere must not go unnoticed.
-//!
-//! 1. `chunk`: reads chunks and verifies their checksums.
-//! 2. `filter`: reverses the filter of a row.
-//! 3. `inflate`: decompresses row by row.
-//! 4. `reader`: [`Png`], which reads the header and the rows of all passes.
 
 mod chunk;
 mod filter;

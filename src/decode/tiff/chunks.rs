@@ -14,7 +14,6 @@ pub(in crate::decode) struct Chunk {
     pub(in crate::decode) width: usize,
     /// Height of the area inside the image.
     pub(in crate::decode) height: usize,
-    /// Index of the first channel.
     pub(in crate::decode) channel: usize,
     pub(in crate::decode) channels: usize,
     /// Number of bytes per row, which may extend beyond the image.
@@ -27,7 +26,6 @@ impl Tiff<'_> {
         self.compression == JPEG && !self.is_planar
     }
 
-    /// Returns the number of channels in a strip or tile.
     fn chunk_channels(&self) -> usize {
         if self.is_planar { 1 } else { self.channels }
     }

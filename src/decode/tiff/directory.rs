@@ -58,7 +58,6 @@ impl<'a> Directory<'a> {
         (self.next != 0).then(|| self.file.directory(self.next)).flatten()
     }
 
-    /// Returns the type of the values of `tag`, and their bytes.
     fn find(&self, tag: u16) -> Result<Option<(u64, &'a [u8])>, String> {
         let (file, entry_bytes) = (self.file, if self.file.is_big { 20 } else { 12 });
         let (count_bytes, inline_bytes) = if file.is_big { (8, 8) } else { (4, 4) };
